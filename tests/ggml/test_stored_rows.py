@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import kvviz
+from kvviz.caches.cache_heat import attention
+from kvviz.errors import ReplayError
 from kvviz.ggml import Context
 from tests.ggml.real_recordings import recording
 
@@ -64,6 +66,8 @@ def test_a_graph_that_was_run_has_its_cache_too_and_a_saved_trace_says_the_same(
     assert run.items[0].held == ((2, 3, 0), (5, 6, 1))
     trace.save(tmp_path / "one")
     assert kvviz.Trace.load(tmp_path / "one").caches[0].runs == cache.runs
+    with pytest.raises(ReplayError, match="attention was not recorded"):
+        attention(trace, cache, 0)
     session = graph.session()
     session.run_to_end()
     assert session.trace.caches[0].runs == cache.runs
