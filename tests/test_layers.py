@@ -152,7 +152,7 @@ def test_a_base_name_stands_once() -> None:
 
 # What holds data has methods that draw it, which are found by name when they are called.
 HOLDERS = {
-    "ggml/compute_graph.py",
+    "ggml/graph/compute_graph.py",
     "graph/model.py",
     "trace/recording.py",
     "trace/reasons.py",

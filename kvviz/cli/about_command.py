@@ -19,7 +19,7 @@ from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import InputError, KvvizError
-from kvviz.ggml.open_recording import ENDINGS
+from kvviz.ggml.recording.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.load import holds_trace
 from kvviz.graph.look_ups import index_range

@@ -18,7 +18,7 @@ from kvviz.cli.results import say_written
 from kvviz.decode.model_kind import model_kind
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
-from kvviz.ggml.open_recording import ENDINGS
+from kvviz.ggml.recording.open_recording import ENDINGS
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.load import holds_trace
 from kvviz.graph.model import Graph

@@ -13,73 +13,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
-    from kvviz.ggml.compute_graph import ComputeGraph
-    from kvviz.ggml.context import Context
-    from kvviz.ggml.executor import Executor, restore_state, saved_state
-    from kvviz.ggml.gallocr import plan_memory
-    from kvviz.ggml.graph_export import export, to_dot, to_json
-    from kvviz.ggml.graph_trace import to_trace
-    from kvviz.ggml.llama_recorder import record
-    from kvviz.ggml.open_recording import load
-    from kvviz.ggml.recorded_places import recorded_plan
-    from kvviz.ggml.reorder_rules import RULES
-    from kvviz.ggml.run_graphs import run
-    from kvviz.ggml.split_copies import split_graph
-    from kvviz.ggml.tensor import Tensor
-    from kvviz.ggml.tensor_data import tensor_get, tensor_set
-    from kvviz.ggml.what_if import reorder
+    from kvviz.ggml.graph.compute_graph import ComputeGraph as ComputeGraph
+    from kvviz.ggml.graph.context import Context as Context
+    from kvviz.ggml.graph.executor import Executor as Executor
+    from kvviz.ggml.graph.executor import restore_state as restore_state
+    from kvviz.ggml.graph.executor import saved_state as saved_state
+    from kvviz.ggml.graph.graph_trace import to_trace as to_trace
+    from kvviz.ggml.graph.tensor import Tensor as Tensor
+    from kvviz.ggml.graph.tensor_data import tensor_get as tensor_get
+    from kvviz.ggml.graph.tensor_data import tensor_set as tensor_set
+    from kvviz.ggml.kv_cache import KVCache as KVCache
+    from kvviz.ggml.order.gallocr import plan_memory as plan_memory
+    from kvviz.ggml.order.gallocr import recorded_plan as recorded_plan
+    from kvviz.ggml.order.graph_recipe import run as run
+    from kvviz.ggml.order.reorder_rules import RULES as RULES
+    from kvviz.ggml.order.split_copies import split_graph as split_graph
+    from kvviz.ggml.order.what_if import reorder as reorder
+    from kvviz.ggml.recording.graph_export import export as export
+    from kvviz.ggml.recording.graph_export import to_dot as to_dot
+    from kvviz.ggml.recording.graph_export import to_json as to_json
+    from kvviz.ggml.recording.llama_recorder import record as record
+    from kvviz.ggml.recording.open_recording import load as load
 
-__all__ = [
-    "RULES",
-    "AttentionLayer",
-    "ComputeGraph",
-    "Context",
-    "Executor",
-    "LayerForm",
-    "Tensor",
-    "export",
-    "load",
-    "plan_memory",
-    "record",
-    "recorded_plan",
-    "reorder",
-    "restore_state",
-    "run",
-    "saved_state",
-    "split_graph",
-    "tensor_get",
-    "tensor_set",
-    "to_dot",
-    "to_json",
-    "to_trace",
-]
-
-# Where each name stands; it is imported when it is used first.
-_PLACES = {
-    "RULES": "reorder_rules",
-    "AttentionLayer": "attention_layer",
-    "ComputeGraph": "compute_graph",
-    "Context": "context",
-    "Executor": "executor",
-    "LayerForm": "attention_layer",
-    "Tensor": "tensor",
-    "export": "graph_export",
-    "plan_memory": "gallocr",
-    "recorded_plan": "recorded_places",
-    "reorder": "what_if",
-    "load": "open_recording",
-    "record": "llama_recorder",
-    "restore_state": "executor",
-    "run": "run_graphs",
-    "saved_state": "executor",
-    "split_graph": "split_copies",
-    "tensor_get": "tensor_data",
-    "tensor_set": "tensor_data",
-    "to_dot": "graph_export",
-    "to_json": "graph_export",
-    "to_trace": "graph_trace",
+# The names that each module gives; it is imported when one of them is used first.
+_GIVES = {
+    "graph.compute_graph": ("ComputeGraph",),
+    "graph.context": ("Context",),
+    "graph.executor": ("Executor", "restore_state", "saved_state"),
+    "graph.graph_trace": ("to_trace",),
+    "graph.tensor": ("Tensor",),
+    "graph.tensor_data": ("tensor_get", "tensor_set"),
+    "kv_cache": ("KVCache",),
+    "order.gallocr": ("plan_memory", "recorded_plan"),
+    "order.graph_recipe": ("run",),
+    "order.reorder_rules": ("RULES",),
+    "order.split_copies": ("split_graph",),
+    "order.what_if": ("reorder",),
+    "recording.graph_export": ("export", "to_dot", "to_json"),
+    "recording.llama_recorder": ("record",),
+    "recording.open_recording": ("load",),
 }
+_PLACES = {name: module for module, names in _GIVES.items() for name in names}
+__all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

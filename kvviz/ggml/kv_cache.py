@@ -1,376 +1,385 @@
-"""llama.cpp's KV cache as a small exact model: the cells, the keys behind them, and what every call does to both.
+"""llama.cpp's ``find_slot`` as a small model: which cells of a KV cache the next tokens get, and what others hold.
 
-Rules as in ``llama-kv-cache.cpp`` of llama.cpp 0c1e57098 (2026-10).
+A cell is one row of K and V. It has a position and the sequences that hold it; the bytes themselves are not modelled,
+only the position that the key in each row is rotated for. There is one stream for all sequences (``kv_unified``), and
+no sliding window. Source: ``llama_kv_cache`` and ``llama_kv_cells`` of llama.cpp 0c1e57098.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from kvviz.caches.row_spans import NO_TOKEN, live, put, stale
+from kvviz.caches.row_spans import count as count_rows
+from kvviz.caches.stored_rows import stored_caches
 from kvviz.errors import KvvizError
-from kvviz.ggml import kv_sequences as sequences
-from kvviz.ggml.cell_map import CELL_STATES, CellMap, cell_map
-from kvviz.ggml.change_words import numbers, placed_text, range_text
-from kvviz.ggml.find_slot import Slot, apply_ubatch, find_slot, prepare
-from kvviz.ggml.key_rows import KeyRows
-from kvviz.ggml.kq_mask import kq_mask, n_kv
-from kvviz.ggml.kv_cache_trace import to_trace
-from kvviz.ggml.kv_history import Change, Decoded, RowOp, decode_ops, seen_rows
-from kvviz.ggml.token_batch import checked, numbered
-from kvviz.ggml.ubatch_split import Token, UBatch, split_equal, split_simple, ubatch
 from kvviz.late import late
+from kvviz.trace.element_types import nbytes
 from kvviz.trace.recording import Trace
+from kvviz.trace.records import CacheRun, Held, Owned, Rows
+from kvviz.trace.units import count
+from kvviz.trace.writer import Writer
+
+EMPTY = -1
+"""The position of a cell without a token, and of a row that was never written."""
+
+FREE, LIVE, SHIFTED, DIRTY = range(4)
+CELL_STATES = (
+    ("empty", "never written"),
+    ("live", "the row holds the cell's token"),
+    ("shift pending", "the position has moved, the key is not rotated yet"),
+    ("freed, dirty", "no sequence holds it, the old bytes are still there"),
+)
+"""Names of the states by their numbers, and what they mean."""
+
+_MOST_SEQUENCES = 256  # LLAMA_MAX_SEQ
+_LISTED = 6  # runs of cells that a sentence lists
+
+
+@dataclass(frozen=True, slots=True)
+class CellMap:
+    """All cells as they are after one call.
+
+    Attributes
+    ----------
+    pos : ndarray of int32
+        Position of each cell's token; -1: empty.
+    seqs : tuple of frozenset of int
+        The sequences that hold each cell. A cell of several is shared, not copied.
+    turned : ndarray of int32
+        The position that the key in each row is rotated for; -1 where none was written.
+    states : ndarray of uint8
+        `FREE`, `LIVE`, `SHIFTED` or `DIRTY`.
+    head : int
+        Where the next search begins.
+    """
+
+    pos: np.ndarray
+    seqs: tuple[frozenset[int], ...]
+    turned: np.ndarray
+    states: np.ndarray
+    head: int
+
+    def text(self) -> str:
+        """One character a cell, as llama.cpp prints them: the sequence, ``M`` for several, ``.`` where it is empty."""
+        return "".join("." if not seqs else "M" if len(seqs) > 1 else str(min(seqs)) for seqs in self.seqs)
+
+
+class Change(NamedTuple):
+    """One call: as one would write it, what it did in words, the cells afterwards, and the rows of K that it wrote."""
+
+    call: str
+    text: str
+    cells: CellMap
+    written: tuple[int, ...] = ()
 
 
 class KVCache:
-    """Cells, heads and keys over time.
+    """Cells and the head of the search, over time.
 
     Parameters
     ----------
     size : int
-        Cells of a stream. llama.cpp takes multiples of 256; smaller ones are easier to look at.
+        Cells. llama.cpp takes multiples of 256; smaller caches are easier to look at.
     n_seq_max : int
         Sequences that there may be.
-    unified : bool
-        One stream for all sequences (``kv_unified``); else one for each.
-    n_swa : int
-        Positions of the sliding window.
-    swa_type : str
-        ``"none"``, ``"standard"``, ``"chunked"`` or ``"symmetric"``; see `kvviz.ggml.swa_mask.is_masked_swa`.
-    n_ubatch : int
-        Tokens that go through the graph at once.
-    n_pad : int
-        What ``n_kv`` is a multiple of where that is more than 256.
     name : str
-    **keys
-        Of `kvviz.ggml.key_rows.KeyRows`: ``head_dim``, ``n_head``, ``dtype``, ``base``, ``neox``, ``fill``.
+        Of the tensor whose rows the cells are.
 
     Attributes
     ----------
     history : list of Change
-        The empty cache, and then every call.
+        Every call since the cache was made, which is the first entry.
 
     Examples
     --------
-    Two sequences share eight cells; one loses its middle, and the next tokens fill the holes:
-
     >>> cache = KVCache(8, n_seq_max=2)
-    >>> _ = cache.append(4, seq=0), cache.append(2, seq=1)
+    >>> cache.append(4, seq=0), cache.append(2, seq=1)
+    ((0, 1, 2, 3), (4, 5))
     >>> cache.seq_rm(0, 1, 3)
     'frees cells 1, 2; their bytes stay; head 6 → 1'
-    >>> cache.cells.text()
-    '0..011..'
-    >>> print(cache.find_slot(3, seq=1, contiguous=True))
-    None
-    >>> cache.append(3, seq=1)[0].slot.cells
-    ((1, 2, 6),)
-    >>> cache.history[-1].text
-    'find_slot 3 tokens → cells 1, 2, 6; head 7'
-
-    A position that moves is a matter of the cells; the key is rotated at the next update:
-
+    >>> cache.find_slot(3, contiguous=True) is None, cache.append(3, seq=1)
+    (True, (1, 2, 6))
     >>> cache.seq_add(0, 3, -1, -2)
-    'moves positions of cell 3 by -2; its key is not rotated yet; head 7 → 0'
-    >>> cache.state(3)
-    'shift pending'
-    >>> cache.update()
-    'rotates the keys of cell 3'
-    >>> cache.state(3)
-    'live'
+    'moves the position of cell 3 by -2; its key is rotated before the next tokens; head 7 → 0'
     """
 
-    def __init__(
-        self,
-        size: int,
-        n_seq_max: int = 1,
-        unified: bool = True,
-        n_swa: int = 0,
-        swa_type: str | None = None,
-        *,
-        n_ubatch: int = 512,
-        n_pad: int = 1,
-        name: str = "cache_k_l0",
-        **keys: Any,
-    ) -> None:
-        if n_ubatch < 1:
-            raise KvvizError(f"a micro-batch cannot have {n_ubatch} tokens; give n_ubatch=1 or more")
-        kind = swa_type if swa_type is not None else "standard" if n_swa else "none"
-        self.streams = sequences.Streams(size, n_seq_max, unified, n_swa, kind)
-        self.keys = KeyRows(self.streams.n_stream, size, **keys)
-        self.n_ubatch, self.n_pad, self.name = n_ubatch, n_pad, name
-        self._tokens = 0
-        whole = self._whole(range(self.n_stream))
-        first = RowOp("CLEAR", cells_written=whole, keys_written=whole)
-        self.history = [Change("", f"{size} empty cells, K is set to {keys.get('fill', 0)}", self.cells, ops=(first,))]
-
-    @property
-    def size(self) -> int:
-        """Cells of a stream."""
-        return self.streams.size
-
-    @property
-    def n_stream(self) -> int:
-        return self.streams.n_stream
+    def __init__(self, size: int, n_seq_max: int = 1, name: str = "cache_k_l0") -> None:
+        if size < 1:
+            raise KvvizError(f"a cache needs at least one cell, not {size}")
+        if not 1 <= n_seq_max <= _MOST_SEQUENCES:
+            raise KvvizError(f"n_seq_max is {n_seq_max}; llama.cpp allows 1 to {_MOST_SEQUENCES} sequences")
+        self.size, self.n_seq_max, self.name = size, n_seq_max, name
+        self.pos = [EMPTY] * size
+        self.seqs: list[frozenset[int]] = [frozenset()] * size
+        self.turned = [EMPTY] * size
+        self.head = 0
+        self.history = [Change("", count(size, "empty cell"), self.cells)]
 
     @property
     def cells(self) -> CellMap:
         """The cells as they are now."""
-        return cell_map(self.streams, self.keys)
+        pos, turned = np.array(self.pos, np.int32), np.array(self.turned, np.int32)
+        empty = pos == EMPTY
+        states = np.select([empty & (turned == EMPTY), empty, turned != pos], [FREE, DIRTY, SHIFTED], LIVE)
+        return CellMap(pos, tuple(self.seqs), turned, states.astype(np.uint8), self.head)
 
     @property
     def trace(self) -> Trace:
-        """What happened so far as a trace: every call is a run, its ops tell which rows they read and wrote.
+        """What happened so far as a trace: every call is a run, which writes cells and, for tokens, rows of K.
 
-        The cells of ``trace.caches`` are rows: valid, written, stale where freed bytes are left, outside where no token
-        of a call sees them. A stream is a batch entry.
+        The rows of ``trace.caches[0]`` are the cells, with their sequences.
         """
-        return to_trace(self.history, self.size, self.name, str(self.keys.data.dtype), self.keys.data.shape[1])
-
-    def state(self, cell: int, stream: int = 0) -> str:
-        """The state of a cell now, in words; see `kvviz.ggml.cell_map.CELL_STATES`."""
-        return CELL_STATES[int(self.cells.states[stream, cell])][0]
+        return _to_trace(self)
 
     def __repr__(self) -> str:
-        return f"<KVCache of {numbers(self.size, 'cell')}: {self.cells.text()[:80]}>"
+        return f"<KVCache of {count(self.size, 'cell')}: {self.cells.text()[:80]}>"
 
     def _repr_html_(self) -> str:
         """The cells over all calls, for a notebook."""
         page: str = late("view.cell_table:html")(self)
         return page
 
-    def pos_min(self, seq: int) -> int:
-        """The first position of a sequence; -1 where it has none."""
-        return self.streams.cells[self.streams.stream_of(seq)].pos_min(seq)
+    # -- finding and taking cells -----------------------------------------------------------------------------------
 
-    def pos_max(self, seq: int) -> int:
-        """The last position of a sequence; -1 where it has none."""
-        return self.streams.cells[self.streams.stream_of(seq)].pos_max(seq)
+    def find_slot(self, tokens: int, *, contiguous: bool = False) -> tuple[int, ...] | None:
+        """The cells that so many tokens would get, or None where there are not enough; nothing changes.
 
-    def find_slot(self, tokens: int | Sequence[Any], seq: int = 0, *, contiguous: bool = False) -> Slot | None:
-        """Cells that the next tokens would get, or None; nothing changes.
+        The search goes from the head on, cell by cell and round the end, and takes what is empty. Where much is free
+        in front of the head it begins at cell 0.
 
         Parameters
         ----------
-        tokens : int or sequence of Token
-            So many tokens of ``seq``, or these.
         contiguous : bool
-            Only cells that lie side by side, as caches before llama.cpp #14285 needed them.
+            Only cells that lie side by side, as llama.cpp needed them before #14285 (July 2025).
         """
-        return find_slot(self.streams, ubatch(self._next(tokens, seq)), contiguous)
+        used = self.size - self.pos.count(EMPTY)
+        head = 0 if self.head > used + 2 * tokens else self.head
+        turn = [*range(head, self.size), *range(head)]
+        if not contiguous:
+            found = [cell for cell in turn if self.pos[cell] == EMPTY][:tokens]
+            return tuple(found) if len(found) == tokens else None
+        for first in turn:
+            cells = range(first, first + tokens)
+            if cells.stop <= self.size and all(self.pos[cell] == EMPTY for cell in cells):
+                return tuple(cells)
+        return None
 
-    def append(self, tokens: int, seq: int = 0) -> list[Decoded]:
-        """Decode so many tokens at the next positions of a sequence."""
-        return self.decode(self._next(tokens, seq))
+    def append(self, tokens: int, seq: int = 0) -> tuple[int, ...]:
+        """Take cells for so many tokens at the next positions of a sequence, and write their rows; gives the cells."""
+        if tokens < 1:
+            raise KvvizError(f"a batch cannot have {tokens} tokens; give at least one")
+        first = self.pos_max(self._known(seq)) + 1
+        return self.decode([(first + place, (seq,)) for place in range(tokens)])
 
-    def decode(self, tokens: Sequence[Any], keys: np.ndarray | None = None) -> list[Decoded]:
-        """What ``llama_decode`` does to the cache: update, cut, find cells for all, then take and write them in turn.
+    def decode(self, tokens: Sequence[tuple[int, Iterable[int]]]) -> tuple[int, ...]:
+        """Take cells for the tokens of one micro-batch, and write their rows; gives the cells.
 
-        Parameters
-        ----------
-        tokens : sequence of Token
-            Or of ``(position, sequences)``.
-        keys : ndarray, optional
-            A row for each token, rotated for its position; made up by default.
-
-        Returns
-        -------
-        list of Decoded
-            One for each micro-batch.
+        Keys whose positions have moved are rotated first. Of each token the position and the sequences are given.
 
         Raises
         ------
         KvvizError
-            If positions do not follow those that the cache holds, or there are not enough cells.
+            If there are not enough cells; the cells are then as before.
         """
-        batch = self.batch(tokens)
-        if keys is not None and len(keys) != len(batch):
-            raise KvvizError(f"{len(keys)} rows of keys for {len(batch)} tokens; give one row for each token")
-        self.begin()
-        pieces = (split_simple if self.n_stream == 1 else split_equal)(batch, self.n_ubatch)
-        slots = self.prepare(pieces)
-        if slots is None:
-            raise KvvizError(self.no_room(len(batch)))
-        given = {} if keys is None else {token.id: key for token, key in zip(batch, keys)}
-        return [
-            self.place(slot, piece, np.stack([given[token.id] for token in piece.tokens]) if given else None)
-            for piece, slot in zip(pieces, slots)
-        ]
+        batch = [(pos, frozenset(map(self._known, seqs))) for pos, seqs in tokens]
+        for pos, seqs in batch:
+            if pos < 0 or not seqs:
+                raise KvvizError(f"a token has position {pos} and {count(len(seqs), 'sequence')}; it needs both")
+        slot = self.find_slot(len(batch))
+        if slot is None:
+            free = self.pos.count(EMPTY)
+            raise KvvizError(
+                f"no cells for {count(len(batch), 'token')}: {free} of {self.size} are empty; remove positions "
+                "(seq_rm) or make the cache larger"
+            )
+        moved = [cell for cell, state in enumerate(self.cells.states) if state == SHIFTED]
+        for cell in moved:
+            self.turned[cell] = self.pos[cell]
+        for cell, (pos, seqs) in zip(slot, batch):
+            self.pos[cell], self.seqs[cell], self.turned[cell] = pos, seqs, pos
+        self.head = slot[-1] + 1
+        text = f"find_slot {count(len(batch), 'token')} → {range_text(slot)}; head {self.head}"
+        text += f"; rotates the keys of {range_text(moved)} first" if moved else ""
+        change = Change(f"decode {count(len(batch), 'token')}", text, self.cells, tuple(sorted({*slot, *moved})))
+        self.history.append(change)
+        return slot
 
-    def batch(self, tokens: Sequence[Any]) -> list[Token]:
-        """Tokens with numbers, whose positions go on from those in the cache: what ``llama_decode`` lets through."""
-        batch = checked(self.streams, self._next(tokens, 0))
-        self._tokens += len(batch)
-        return batch
+    # -- sequences --------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Do what waits, if anything does."""
-        if self.streams.waiting or self.streams.has_shift:
-            self.update()
+    def pos_min(self, seq: int) -> int:
+        """The first position of a sequence; -1 where it has none."""
+        return min((pos for pos, seqs in zip(self.pos, self.seqs) if seq in seqs), default=EMPTY)
 
-    def prepare(self, pieces: Sequence[UBatch]) -> list[Slot] | None:
-        """Cells for micro-batches one after the other, or None; see `kvviz.ggml.find_slot.prepare`."""
-        return prepare(self.streams, pieces)
-
-    def no_room(self, tokens: int) -> str:
-        """Why so many tokens get no cells."""
-        free = sum(len(cells) - len(cells.used) for cells in self.streams.cells)
-        return (
-            f"no cells for {numbers(tokens, 'token')}: {free} of {self.n_stream * self.size} are empty; "
-            "remove positions (seq_rm) or make the cache larger"
-        )
-
-    def place(self, slot: Slot, batch: UBatch, keys: np.ndarray | None = None) -> Decoded:
-        """Take cells and write their rows, as one change of the history."""
-        decoded = self.apply(slot, batch)
-        self.write(decoded, keys)
-        taken, written = self.history[-2:]
-        self.history[-2:] = [written._replace(call=taken.call, text=taken.text, ops=decode_ops(decoded, self.size))]
-        return decoded
-
-    def apply(self, slot: Slot, batch: UBatch) -> Decoded:
-        """Let the cells of a slot stand for a micro-batch. Their rows still hold what was there: `write` comes next."""
-        if any(token.id < 0 for token in batch.tokens):
-            batch = batch._replace(tokens=tuple(self._next(batch.tokens, 0)))
-            self._tokens += len(batch.tokens)
-        evicted = apply_ubatch(self.streams, slot, batch)
-        length = n_kv(self.streams, slot.streams, self.n_pad)
-        mask = kq_mask(self.streams, batch, length, len(slot.streams))
-        rows = slot.rows(self.size)
-        decoded = Decoded(batch, slot, rows, length, mask, tuple(evicted))
-        seen = seen_rows(decoded, self.size)
-        text = placed_text(slot, evicted)
-        op = decode_ops(decoded, self.size)[0]
-        self._note(f"decode {numbers(len(rows), 'token')}", text, (), seen, (op,))
-        return decoded
-
-    def write(self, decoded: Decoded, keys: np.ndarray | None = None) -> None:
-        """Store the keys of a micro-batch in the rows of its cells, as its SET_ROWS does."""
-        tokens = decoded.ubatch.tokens
-        positions = [token.pos for token in tokens]
-        if keys is None:
-            plain = np.stack([self.keys.made_up(token.id) for token in tokens])
-            keys = self.keys.rotated(plain, positions)
-        self.keys.write(decoded.rows, keys, [token.id for token in tokens], positions)
-        ops = decode_ops(decoded, self.size)[1:]
-        text = f"SET_ROWS: K at {range_text(decoded.rows, 'row')}"
-        self._note("set_rows", text, decoded.rows, seen_rows(decoded, self.size), ops)
+    def pos_max(self, seq: int) -> int:
+        """The last position of a sequence; -1 where it has none."""
+        return max((pos for pos, seqs in zip(self.pos, self.seqs) if seq in seqs), default=EMPTY)
 
     def seq_rm(self, seq: int, first: int = -1, stop: int = -1) -> str:
-        """Let a sequence (-1: all) leave the cells at positions ``first`` up to ``stop`` (-1: to the end)."""
-        before = list(self.streams.heads)
-        changed = sequences.seq_rm(self.streams, seq, first, stop)
-        left = [one for one in changed.cells if one not in changed.freed]
-        parts = [self._freed(changed)] if changed.freed else []
-        parts += [f"leaves {self._cells(left)} to others"] if left else []
-        return self._told(f"seq_rm({seq}, {first}, {stop})", parts, before, changed)
+        """Let a sequence (-1: all) leave the cells at positions ``first`` up to ``stop`` (-1: to the end).
+
+        The bytes stay. Where a cell before the head became free, the next search begins there.
+        """
+        before, touched = self.head, self._within(seq, first, stop)
+        for cell in touched:
+            self._hold(cell, frozenset() if seq == -1 else self.seqs[cell] - {seq})
+        return self._freed(f"seq_rm({seq}, {first}, {stop})", touched, before)
 
     def seq_cp(self, source: int, target: int, first: int = -1, stop: int = -1) -> str:
-        """Give the cells of a sequence to another one; from stream to stream the bytes follow at the next update."""
-        before = list(self.streams.heads)
-        changed = sequences.seq_cp(self.streams, source, target, first, stop)
-        held = [one for one in changed.cells if one not in changed.freed]
-        if self.streams.stream_of(source) == self.streams.stream_of(target):
-            parts = [f"shares {self._cells(held)} of sequence {source} with sequence {target}"] if held else []
-        else:
-            parts = [f"sets {self._cells(held)}; the bytes are copied at the next update"]
-        return self._told(f"seq_cp({source}, {target}, {first}, {stop})", parts, before, changed)
+        """Let another sequence hold the cells of a sequence too: they are shared, and no byte is copied."""
+        shared = self._within(self._known(source), first, stop) if self._known(target) != source else []
+        for cell in shared:
+            self.seqs[cell] |= {target}
+        text = f"shares {range_text(shared)} of sequence {source} with sequence {target}" if shared else ""
+        return self._note(f"seq_cp({source}, {target}, {first}, {stop})", [text], self.head)
 
     def seq_keep(self, seq: int) -> str:
-        """Let all other sequences leave the stream of one."""
-        before = list(self.streams.heads)
-        changed = sequences.seq_keep(self.streams, seq)
-        parts = [self._freed(changed)] if changed.freed else []
-        return self._told(f"seq_keep({seq})", parts, before, changed)
+        """Let all other sequences leave their cells."""
+        before, kept = self.head, frozenset({self._known(seq)})
+        touched = [cell for cell in self._within(-1) if self.seqs[cell] != kept]
+        for cell in touched:
+            self._hold(cell, self.seqs[cell] & kept)
+        return self._freed(f"seq_keep({seq})", touched, before)
 
     def seq_add(self, seq: int, first: int, stop: int, delta: int) -> str:
-        """Move positions of a sequence; the keys are rotated at the next update."""
-        before = list(self.streams.heads)
-        changed = sequences.seq_add(self.streams, seq, first, stop, delta)
-        kept = [one for one in changed.cells if one not in changed.freed]
-        keys = "its key is" if len(kept) == 1 else "their keys are"
-        parts = [f"moves positions of {self._cells(kept)} by {delta}; {keys} not rotated yet"] if kept else []
-        parts += [f"frees {self._cells(changed.freed)}, now before position 0"] if changed.freed else []
-        return self._told(f"seq_add({seq}, {first}, {stop}, {delta})", parts, before, changed)
+        """Move positions of a sequence, in cells that others share too; the keys are rotated before the next tokens.
+
+        A cell whose position falls below 0 is freed. The next search begins at the first of these, else at cell 0.
+        """
+        call, before = f"seq_add({seq}, {first}, {stop}, {delta})", self.head
+        touched = self._within(self._known(seq), first, stop)
+        if not delta or max(first, 0) == stop:
+            return self._note(call, [], before)
+        for cell in touched:
+            self.pos[cell] += delta
+            self._hold(cell, self.seqs[cell] if self.pos[cell] >= 0 else frozenset())
+        kept, gone = self._parted(touched)
+        self.head = gone[0] if gone else 0
+        below = f"frees {range_text(gone)}, now before position 0" if gone else ""
+        return self._note(call, [_moved(kept, f"by {delta}"), below], before)
 
     def seq_div(self, seq: int, first: int, stop: int, by: int) -> str:
-        """Divide positions of a sequence; the keys are rotated at the next update."""
-        before = list(self.streams.heads)
-        changed = sequences.seq_div(self.streams, seq, first, stop, by)
-        parts = [f"divides positions of {self._cells(changed.cells)} by {by}"] if changed.cells else []
-        return self._told(f"seq_div({seq}, {first}, {stop}, {by})", parts, before, changed)
+        """Divide positions of a sequence, as self-extension does; the head stays."""
+        if by < 1:
+            raise KvvizError(f"positions can be divided by 1 or more, not by {by}")
+        touched = self._within(self._known(seq), first, stop) if by > 1 and max(first, 0) != stop else []
+        for cell in touched:
+            self.pos[cell] //= by
+        return self._note(f"seq_div({seq}, {first}, {stop}, {by})", [_moved(touched, f"down to 1/{by}")], self.head)
 
-    def clear(self, data: bool = True) -> str:
-        """Empty all cells, and set all bytes to 0 unless ``data`` is false."""
-        whole = self._whole(range(self.n_stream))
-        for cells in self.streams.cells:
-            cells.clear()
-        self.streams.heads = [0] * self.n_stream
-        if data:
-            self.keys.data[:] = 0
-            self.keys.tokens[:] = self.keys.positions[:] = -1
-        op = RowOp("CLEAR", (), whole, (), whole if data else ())
-        text = "empties all cells" + (" and sets K to 0" if data else "; the bytes stay")
-        return self._note(f"clear({'' if data else 'data=False'})", text, op.keys_written, None, (op,))
+    # -- inside -----------------------------------------------------------------------------------------------------
 
-    def update(self) -> str:
-        """Do what waits: copy streams, then rotate keys; what ``llama_decode`` begins with."""
-        kv, parts, ops = self.streams, [], []
-        for source, target in kv.waiting:
-            self.keys.copy_stream(source, target)
-            ops.append(RowOp("COPY", (), (), self._whole([source]), self._whole([target])))
-            parts.append(f"copies all rows of stream {source} to stream {target}")
-        kv.waiting = []
-        if kv.has_shift:
-            deltas = self.k_shift()
-            whole = self._whole(range(self.n_stream))
-            self.keys.shift(deltas)
-            for cells in kv.cells:
-                cells.reset_shift()
-            ops.append(RowOp("ROPE", whole, whole, whole, whole))
-            moved = np.flatnonzero(deltas).tolist()
-            parts.append(f"rotates the keys of {self._cells([divmod(row, self.size) for row in moved])}")
-        written = sorted({row for op in ops for row in op.keys_written})
-        return self._note("update()", "; ".join(parts) or "nothing waits", written, None, ops)
+    def _known(self, seq: int) -> int:
+        if not 0 <= seq < self.n_seq_max:
+            raise KvvizError(f"there is no sequence {seq}: n_seq_max is {self.n_seq_max}")
+        return seq
 
-    def k_shift(self) -> np.ndarray:
-        """By how many positions the next update rotates each row: the values of the K-shift graph's input."""
-        return np.array([shift for cells in self.streams.cells for shift in cells.shift], np.int64)
+    def _within(self, seq: int, first: int = -1, stop: int = -1) -> list[int]:
+        """Cells of a sequence (-1: of any) at positions from ``first`` up to ``stop``; below 0: all before, behind."""
+        held = (cell for cell, seqs in enumerate(self.seqs) if (seqs if seq == -1 else self._known(seq) in seqs))
+        return [cell for cell in held if first <= self.pos[cell] and (stop < 0 or self.pos[cell] < stop)]
 
-    def _whole(self, streams: Iterable[int]) -> tuple[int, ...]:
-        return tuple(stream * self.size + cell for stream in streams for cell in range(self.size))
+    def _hold(self, cell: int, seqs: frozenset[int]) -> None:
+        """Let these sequences hold a cell; without any it is empty."""
+        self.seqs[cell] = seqs
+        if not seqs:
+            self.pos[cell] = EMPTY
 
-    def _next(self, tokens: int | Sequence[Any], seq: int) -> list[Token]:
-        return numbered(self.streams, tokens, seq, self._tokens)
+    def _parted(self, touched: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Cells that somebody still holds, and those that are free now."""
+        kept = [cell for cell in touched if self.seqs[cell]]
+        return kept, [cell for cell in touched if not self.seqs[cell]]
 
-    def _cells(self, cells: Sequence[tuple[int, int]]) -> str:
-        streams = sorted({stream for stream, _ in cells})
-        told = [(stream, range_text([cell for at, cell in cells if at == stream], "cell")) for stream in streams]
-        if self.n_stream == 1:
-            return told[0][1] if told else "no cell"
-        return ", ".join(f"{text} of stream {stream}" for stream, text in told) or "no cell"
+    def _freed(self, call: str, touched: Sequence[int], before: int) -> str:
+        kept, gone = self._parted(touched)
+        self.head = min([self.head, *gone])
+        stay = f"frees {range_text(gone)}; {'its' if len(gone) == 1 else 'their'} bytes stay" if gone else ""
+        return self._note(call, [stay, f"leaves {range_text(kept)} to others" if kept else ""], before)
 
-    def _freed(self, changed: sequences.Changed) -> str:
-        whose = "its" if len(changed.freed) == 1 else "their"
-        return f"frees {self._cells(changed.freed)}; {whose} bytes stay"
+    def _note(self, call: str, parts: Iterable[str], before: int) -> str:
+        head = f"head {before} → {self.head}" if before != self.head else ""
+        text = "; ".join(filter(None, [*parts, head])) or "changes nothing"
+        self.history.append(Change(call, text, self.cells))
+        return self.history[-1].text
 
-    def _told(self, call: str, parts: list[str], before: list[int], changed: sequences.Changed) -> str:
-        for stream, (old, new) in enumerate(zip(before, self.streams.heads)):
-            if old != new:
-                parts.append(f"head {old} → {new}" + (f" in stream {stream}" if self.n_stream > 1 else ""))
-        rows = tuple(stream * self.size + cell for stream, cell in changed.cells)
-        op = RowOp(call.split("(")[0].upper(), rows, rows)
-        return self._note(call, "; ".join(parts) or "changes nothing", (), None, (op,))
 
-    def _note(
-        self,
-        call: str,
-        text: str,
-        written: Iterable[int],
-        seen: tuple[int, ...] | None,
-        ops: Iterable[RowOp],
-    ) -> str:
-        self.history.append(Change(call, text, self.cells, tuple(written), seen, tuple(ops)))
-        return text
+_CELL, _KEY = (10, "int32"), (8, "float16")
+"""Elements and type of a cell (position, shift, 256 bits for sequences), and of the key in a row."""
+
+
+def _to_trace(cache: KVCache) -> Trace:
+    writer = Writer(f"cells of {cache.name}", "llama.cpp", "find_slot decides which rows are written")
+    places = [writer.storage(cache.size * nbytes((width,), dtype), origin="donated") for width, dtype in (_CELL, _KEY)]
+
+    def cells() -> int:
+        return writer.value("kv_cells", (cache.size, _CELL[0]), _CELL[1], places[0])
+
+    def keys(name: str) -> int:
+        return writer.value(name, (cache.size, _KEY[0]), _KEY[1], places[1])
+
+    before, k = cells(), keys(cache.name)
+    writer.bind(before, "donated")
+    writer.bind(k, "donated")
+    for change in cache.history:
+        writer.begin_run(change.call or "new")
+        writer.use(k)
+        after = cells()
+        kind = change.call.replace("(", " ").split(" ")[0].upper() or "CLEAR"
+        writer.op(kind, [before], [after], reads=[], writes=[after])
+        before = after
+        if change.written:
+            stored = keys(f"{cache.name} (view)")
+            writer.op("SET_ROWS", [after, k], [stored], reads=[], writes=[stored], rows={stored: change.written})
+    trace = writer.finish([])
+    trace.caches = stored_caches(trace)
+    for one in trace.caches:
+        one.runs = [_with_cells(run, change.cells) for run, change in zip(one.runs, cache.history)]
+    return trace
+
+
+def _with_cells(run: CacheRun, cells: CellMap) -> CacheRun:
+    """The meter of a cache, with the positions and sequences that its cells state."""
+    held: tuple[Held, ...] = ()
+    owners: list[Owned] = []
+    for cell, (state, pos, seqs) in enumerate(zip(cells.states.tolist(), cells.pos.tolist(), cells.seqs)):
+        if state == FREE:
+            continue
+        held = put(held, cell, cell + 1, pos if state != DIRTY else NO_TOKEN)
+        whose = tuple(sorted(seqs)), "" if state == LIVE else CELL_STATES[state][0]
+        if owners and owners[-1][1:] == (cell, *whose):
+            owners[-1] = (owners[-1][0], cell + 1, *whose)
+        else:
+            owners.append((cell, cell + 1, *whose))
+    notes = tuple((start, stop, _note(of, state)) for start, stop, of, state in owners)
+    rows = Rows(held, run.items[0].wrote, None, notes=notes, owners=tuple(owners))
+    return replace(run, valid=count_rows(live(held)), stale=count_rows(stale(held)), items=(rows,))
+
+
+def _note(seqs: tuple[int, ...], state: str) -> str:
+    whose = f"sequence{'s' * (len(seqs) > 1)} {', '.join(map(str, seqs))}" if seqs else "of no sequence"
+    return f"{whose} · {state}: {dict(CELL_STATES)[state]}" if state else whose
+
+
+def _moved(cells: Sequence[int], how: str) -> str:
+    if not cells:
+        return ""
+    whose, keys = ("position", "its key is") if len(cells) == 1 else ("positions", "their keys are")
+    return f"moves the {whose} of {range_text(cells)} {how}; {keys} rotated before the next tokens"
+
+
+def range_text(cells: Iterable[int]) -> str:
+    """``cell 3``, ``cells 1, 2, 6``, ``cells 0 to 41``, ``cells 0 to 7, 9 and 30 more``."""
+    every = sorted(cells)
+    runs: list[list[int]] = []
+    for cell in every:
+        if runs and cell == runs[-1][-1] + 1 and len(every) > 3:
+            runs[-1].append(cell)
+        else:
+            runs.append([cell])
+    parts = [", ".join(map(str, run)) if len(run) < 3 else f"{run[0]} to {run[-1]}" for run in runs[:_LISTED]]
+    left = sum(map(len, runs[_LISTED:]))
+    return f"cell{'s' * (len(every) != 1)} {', '.join(parts)}" + (f" and {left} more" if left else "")

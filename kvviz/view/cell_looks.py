@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kvviz.ggml.cell_map import AHEAD, ASTRAY, CELL_STATES, DIRTY, FREE, LIVE, SHIFTED, CellMap
+from kvviz.ggml.kv_cache import CELL_STATES, DIRTY, FREE, LIVE, SHIFTED, CellMap
 from kvviz.view.chart_axes import hue_of
 from kvviz.view.palette import DARK, LIGHT, OWNERS, STATES, Theme, mix
 
 _HUES = (OWNERS["pool"], STATES["missed"], OWNERS["run"], OWNERS["donated"], STATES["foreign"], OWNERS["caller"])
 
-HATCHES = {FREE: "", LIVE: "", SHIFTED: "\\\\\\\\", ASTRAY: "xxxx", DIRTY: "////", AHEAD: "...."}
+HATCHES = {FREE: "", LIVE: "", SHIFTED: "\\\\\\\\", DIRTY: "////"}
 """By state, for matplotlib."""
 
-DASHED = frozenset({SHIFTED, ASTRAY, AHEAD})
+DASHED = frozenset({SHIFTED})
 """States in which cell and row do not agree."""
 
-MARKS = {SHIFTED: "back", ASTRAY: "cross", DIRTY: "hatch", AHEAD: "dots"}
+MARKS = {SHIFTED: "back", DIRTY: "hatch"}
 """The same by the names that the page has for them."""
 
 NAMES = tuple(name for name, _ in CELL_STATES)
@@ -51,21 +51,18 @@ def page_looks() -> dict[str, Any]:
     }
 
 
-def face(cells: CellMap, stream: int, cell: int, theme: Theme) -> Face:
+def face(cells: CellMap, cell: int, theme: Theme) -> Face:
     """How a cell looks."""
-    state, pos = int(cells.states[stream, cell]), int(cells.pos[stream, cell])
-    turned, seqs = int(cells.turned[stream, cell]), sorted(cells.seqs[stream][cell])
+    state, turned, seqs = int(cells.states[cell]), int(cells.turned[cell]), sorted(cells.seqs[cell])
     if state == FREE:
         return Face((theme.pane,), theme.line, theme.soft, "", "")
     if state == DIRTY:
         return Face((mix(theme.soft, theme.pane, 0.12),), theme.soft, theme.soft, "", f"key {turned}")
-    share = 0.12 if state == AHEAD else 0.42
-    fills = tuple(mix(hue(seq, theme), theme.pane, share) for seq in seqs)
-    edge = hue(seqs[0], theme)
-    below = {AHEAD: "old key" if turned >= 0 else "no key", SHIFTED: f"key {turned}", ASTRAY: f"key {turned}"}
-    return Face(fills, edge, theme.ink, str(pos), below.get(state, "s" + ",".join(map(str, seqs))))
+    fills = tuple(mix(hue(seq, theme), theme.pane, 0.42) for seq in seqs)
+    below = f"key {turned}" if state == SHIFTED else "s" + ",".join(map(str, seqs))
+    return Face(fills, hue(seqs[0], theme), theme.ink, str(int(cells.pos[cell])), below)
 
 
 def said(states: Any) -> list[int]:
     """The states that occur, in the order of a legend; empty cells need no word."""
-    return [state for state in (LIVE, DIRTY, SHIFTED, AHEAD, ASTRAY) if state in states]
+    return [state for state in (LIVE, DIRTY, SHIFTED) if state in states]

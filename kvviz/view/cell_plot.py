@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.ggml.cell_map import FREE, CellMap
+from kvviz.ggml.kv_cache import FREE, Change, KVCache
 from kvviz.trace.units import short
 from kvviz.view.cell_looks import DASHED, HATCHES, NAMES, Face, face, hue, said
 from kvviz.view.chart_axes import axes_and_theme, finish, legend, points_of, text_width
 from kvviz.view.palette import Theme, mix
 
-_GAP = 1.0  # between streams, in cells
 _MOST_CALLS, _MOST_CELLS = 60, 320
 # Points that a cell needs for words below its position, and the size of a position at least and at most.
 _WORDED = (20.0, 19.0)
@@ -23,7 +22,9 @@ _SMALL, _LARGE = 5.5, 8.5
 _WORDS, _LINES = 46, 3  # characters of a line beside the map, and lines at most
 
 
-def cells(cache: Any, ax: Any = None, *, last: int | None = None, first: int | None = None, words: bool = True) -> Any:
+def cells(
+    cache: KVCache, ax: Any = None, *, last: int | None = None, first: int | None = None, words: bool = True
+) -> Any:
     """What every cell stood for after every call, and what its row of K held.
 
     The colour of a cell shows its sequences, and its label the position; below it is the sequence, or what is wrong
@@ -55,25 +56,22 @@ def cells(cache: Any, ax: Any = None, *, last: int | None = None, first: int | N
         raise KvvizError(f"cannot draw the last {last} calls; give last=1 or more")
     history = cache.history[-min(last or _MOST_CALLS, _MOST_CALLS) :]
     drawn = drawn_cells(history, first)
-    width = len(drawn)
-    streams = len(history[-1].cells.heads)
-    across = streams * (width + _GAP) - _GAP
+    across = len(drawn)
     ax, theme = axes_and_theme(ax, (8.0, min(1.1 + 0.37 * len(history), 14.0)))
     ax.set_xlim(0, across)
     ax.set_ylim(len(history), 0)
     beside = 0.62 if words else 1.0
     per_cell = points_of(ax)[0] * beside / across, points_of(ax)[1] * 0.85 / len(history)
-    _draw(ax, theme, history, drawn, streams, per_cell)
-    _name_axes(ax, theme, history, drawn, streams)
+    _draw(ax, theme, history, drawn, per_cell)
+    _name_axes(ax, history, drawn)
     if words:
         _say_calls(ax, theme, history)
     _legend(ax, theme, history)
     left_out = len(cache.history) - len(history)
     title = f"Cells of {short(cache.name, 40)}"
     title += f", {drawn_text(drawn, cache.size)}"
-    title += f" in each of {streams} streams" if streams > 1 else ""
     title += f", the last {len(history)} calls" if left_out else ""
-    finish(ax, theme, "cell" if streams == 1 else "", "", title)
+    finish(ax, theme, "cell", "", title)
     for side in ("left", "bottom"):
         ax.spines[side].set_visible(False)
     return ax
@@ -86,10 +84,10 @@ def drawn_text(drawn: range, size: int) -> str:
     return f"{f'{drawn.start} to {drawn.stop - 1}' if drawn.start else f'the first {len(drawn)}'} of {size:,}"
 
 
-def drawn_cells(history: Sequence[Any], first: int | None = None) -> range:
-    """Cells that are drawn of each stream: all, or those up to the last one that was ever used."""
-    size = int(history[-1].cells.pos.shape[1])
-    ever = np.any([change.cells.states != FREE for change in history], axis=(0, 1))
+def drawn_cells(history: Sequence[Change], first: int | None = None) -> range:
+    """Cells that are drawn: all, or those up to the last one that was ever used."""
+    size = len(history[-1].cells.pos)
+    ever = np.any([change.cells.states != FREE for change in history], axis=0)
     used = int(np.flatnonzero(ever).max(initial=-1)) + 1
     stop = size if size <= 24 else min(max(used + 1, 8), size)
     if first is None:
@@ -99,34 +97,29 @@ def drawn_cells(history: Sequence[Any], first: int | None = None) -> range:
     return range(first, min(max(stop, first + 8), size, first + _MOST_CELLS))
 
 
-def _draw(
-    ax: Any, theme: Theme, history: Sequence[Any], drawn: range, streams: int, per_cell: tuple[float, float]
-) -> None:
+def _draw(ax: Any, theme: Theme, history: Sequence[Change], drawn: range, per_cell: tuple[float, float]) -> None:
     """All cells, one collection for each look."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     boxes: dict[tuple[Any, ...], list[Any]] = {}
     lines: list[Any] = []
-    width = len(drawn)
     digits = len(str(max(int(change.cells.pos.max()) for change in history)))
     points = min(_LARGE, 1.4 * per_cell[0] / max(digits, 2), 0.6 * per_cell[1])
     worded = per_cell[0] >= _WORDED[0] and per_cell[1] >= _WORDED[1]
     for row, change in enumerate(history):
-        for stream in range(streams):
-            shift = stream * (width + _GAP)
-            for left, cell in enumerate(drawn, int(shift)):
-                looks = face(change.cells, stream, cell, theme)
-                state = int(change.cells.states[stream, cell])
-                _add_box(boxes, looks, state, left, row)
-                if worded or points >= _SMALL:
-                    _letter(ax, looks, left, row, worded, points, bool(HATCHES[state]))
-                if stream * change.cells.pos.shape[1] + cell in change.written:
-                    lines.append([(left + 0.06, row + 0.9), (left + 0.94, row + 0.9)])
-            _head(ax, theme, change.cells.heads[stream] - drawn.start, shift, row, per_cell[0], width)
-            if not worded:
-                part = slice(drawn.start, drawn.stop)
-                above = history[row - 1].cells.seqs[stream][part] if row else ()
-                _name_runs(ax, theme, change.cells.seqs[stream][part], above, shift, row, per_cell[0], points)
+        for left, cell in enumerate(drawn):
+            looks = face(change.cells, cell, theme)
+            state = int(change.cells.states[cell])
+            _add_box(boxes, looks, state, left, row)
+            if worded or points >= _SMALL:
+                _letter(ax, looks, left, row, worded, points, bool(HATCHES[state]))
+            if cell in change.written:
+                lines.append([(left + 0.06, row + 0.9), (left + 0.94, row + 0.9)])
+        _head(ax, theme, change.cells.head - drawn.start, row, per_cell[0], len(drawn))
+        if not worded:
+            part = slice(drawn.start, drawn.stop)
+            above = history[row - 1].cells.seqs[part] if row else ()
+            _name_runs(ax, theme, change.cells.seqs[part], above, row, per_cell[0], points)
     thin = 0.15 if per_cell[0] < 6 else 0.8
     for (fill, edge, hatch, dashed), found in boxes.items():
         style = (0, (3, 2)) if dashed else "-"
@@ -140,7 +133,6 @@ def _name_runs(
     theme: Theme,
     seqs: Sequence[frozenset[int]],
     above: Sequence[frozenset[int]],
-    shift: float,
     row: int,
     per_cell: float,
     points: float,
@@ -154,7 +146,7 @@ def _name_runs(
         new = any(seqs[cell] != (above[cell] if above else frozenset()) for cell in range(start, stop))
         if seqs[start] and new and (stop - start) * per_cell >= text_width(name, 5.5):
             # Under the positions where there are any.
-            place = (shift + (start + stop) / 2, row + (0.72 if points >= _SMALL else 0.45))
+            place = ((start + stop) / 2, row + (0.72 if points >= _SMALL else 0.45))
             ax.text(*place, name, ha="center", va="center", fontsize=5.5, color=theme.ink, zorder=4)
         start = stop
 
@@ -185,27 +177,22 @@ def _letter(ax: Any, looks: Face, left: float, row: float, worded: bool, points:
         ax.text(left + 0.5, row + (0.69 if looks.label else 0.5), looks.below, fontsize=5.5, **middle)
 
 
-def _head(ax: Any, theme: Theme, head: int, shift: float, row: int, per_cell: float, width: int) -> None:
+def _head(ax: Any, theme: Theme, head: int, row: int, per_cell: float, width: int) -> None:
     if 0 <= head <= width:
-        at, half = shift + head, min(4.0 / per_cell, 1.5)
-        ax.fill([at - half, at + half, at], [row + 0.0, row + 0.0, row + 0.2], color=theme.accent, zorder=5, lw=0)
+        half = min(4.0 / per_cell, 1.5)
+        ax.fill([head - half, head + half, head], [row + 0.0, row + 0.0, row + 0.2], color=theme.accent, zorder=5, lw=0)
 
 
-def _name_axes(ax: Any, theme: Theme, history: Sequence[Any], drawn: range, streams: int) -> None:
-    width = len(drawn)
-    every = next(n for n in (1, 2, 4, 8, 16, 32, 64, 128) if streams * width / n <= 32)
-    ticks = [(s * (width + _GAP) + c + 0.5, str(drawn[c])) for s in range(streams) for c in range(0, width, every)]
+def _name_axes(ax: Any, history: Sequence[Change], drawn: range) -> None:
+    every = next(n for n in (1, 2, 4, 8, 16) if len(drawn) / n <= 32)
+    ticks = [(left + 0.5, str(drawn[left])) for left in range(0, len(drawn), every)]
     ax.set_xticks([at for at, _ in ticks], [name for _, name in ticks], fontsize=7)
     names = [short(change.call or "new", 24) for change in history]
     ax.set_yticks(np.arange(len(names)) + 0.5, names, fontsize=7.5)
     ax.tick_params(length=0)
-    for stream in range(streams if streams > 1 else 0):
-        middle = stream * (width + _GAP) + width / 2
-        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center", "va": "top"}
-        ax.annotate(f"stream {stream}", (middle, 0), xytext=(0, -16), fontsize=8, color=theme.soft, **place)
 
 
-def _say_calls(ax: Any, theme: Theme, history: Sequence[Any]) -> None:
+def _say_calls(ax: Any, theme: Theme, history: Sequence[Change]) -> None:
     """What each call did, to the right of its row."""
     if len(history) > 30:
         return
@@ -217,12 +204,12 @@ def _say_calls(ax: Any, theme: Theme, history: Sequence[Any]) -> None:
         ax.annotate("\n".join(lines), (1.015, row + 0.5), fontsize=6.8, color=theme.soft, **place)
 
 
-def _legend(ax: Any, theme: Theme, history: Sequence[Any]) -> None:
+def _legend(ax: Any, theme: Theme, history: Sequence[Change]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    shown: list[CellMap] = [change.cells for change in history]
-    seqs = sorted({seq for cells_ in shown for stream in cells_.seqs for held in stream for seq in held})
+    shown = [change.cells for change in history]
+    seqs = sorted({seq for cells_ in shown for held in cells_.seqs for seq in held})
     handles: list[Any] = []
     names = []
     for seq in seqs[:6]:

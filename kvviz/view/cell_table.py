@@ -5,26 +5,26 @@ All looks are attributes of the cells, so that a notebook without trust shows th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kvviz.ggml.cell_map import AHEAD, ASTRAY, CELL_STATES, DIRTY, FREE, LIVE, SHIFTED, CellMap
+from kvviz.ggml.kv_cache import CELL_STATES, DIRTY, FREE, LIVE, SHIFTED, Change, KVCache
 from kvviz.view.cell_looks import DASHED, hue, said
 from kvviz.view.cell_plot import drawn_cells, drawn_text
 from kvviz.view.palette import LIGHT
 
 _CALLS = 40  # the last ones that are shown
-_ONE_BY_ONE = 24  # cells of a stream that are told apart; of more, those that go on from each other are joined
+_ONE_BY_ONE = 24  # cells that are drawn one by one; of more, those that go on from each other are joined
 
 _INK, _SOFT = "var(--jp-ui-font-color1,#1b2430)", "var(--jp-ui-font-color2,#5b6675)"
 _LINE, _PANE = "var(--jp-border-color2,#d5dae1)", "var(--jp-layout-color1,#fff)"
 _TABLE = f"border-collapse:separate;border-spacing:1px;font:12px/1.25 var(--jp-ui-font-family,system-ui);color:{_INK}"
-_ANGLES = {SHIFTED: "45deg", ASTRAY: "90deg", DIRTY: "135deg", AHEAD: "0deg"}
+_ANGLES = {SHIFTED: "45deg", DIRTY: "135deg"}
 
 
 class _Run(NamedTuple):
-    """Cells side by side that are told as one."""
+    """Cells side by side that are drawn as one."""
 
     start: int
     stop: int
@@ -35,50 +35,42 @@ class _Run(NamedTuple):
     fresh: bool
 
 
-def html(cache: Any) -> str:
+def html(cache: KVCache) -> str:
     """The table."""
     history = cache.history[-_CALLS:]
-    streams = range(len(history[-1].cells.heads))
     drawn = drawn_cells(history)
     joined = len(drawn) > _ONE_BY_ONE
-    rows = [_row(change, drawn, streams, joined) for change in history]
+    rows = [_row(change, drawn, joined) for change in history]
     left_out = len(cache.history) - len(history)
     caption = f"<b>{escape(cache.name)}</b>: {cache.size:,} cells"
-    caption += f" in each of {len(streams)} streams" if len(streams) > 1 else ""
     caption += f", {drawn_text(drawn, cache.size)}" if len(drawn) < cache.size else ""
     caption += f"; the last {len(history)} calls, {left_out:,} before them" if left_out else ""
-    head = "" if joined else _numbers(drawn, streams)
+    head = "" if joined else _numbers(drawn)
     table = f'<table style="{_TABLE}">{head}{"".join(rows)}</table>'
     return f'<div style="overflow-x:auto;background:{_PANE};color:{_INK}"><p>{caption}</p>{table}{_key(history)}</div>'
 
 
-def _row(change: Any, drawn: range, streams: range, joined: bool) -> str:
+def _row(change: Change, drawn: range, joined: bool) -> str:
     parts = [f'<th style="{_side("right")};font-weight:normal">{escape(change.call or "new")}</th>']
-    for stream in streams:
-        if stream:
-            parts.append('<td style="border:0;background:none;min-width:8px"></td>')
-        head = change.cells.heads[stream]
-        for run in _runs(change, stream, drawn, joined):
-            parts.append(_cell(run, head, joined))
+    parts += [_cell(run, change.cells.head, joined) for run in _runs(change, drawn, joined)]
     words = f"{_side('left')};color:{_SOFT};white-space:normal;min-width:260px"
     parts.append(f'<td style="{words}">{escape(change.text)}</td>')
     return f"<tr>{''.join(parts)}</tr>"
 
 
-def _runs(change: Any, stream: int, drawn: range, joined: bool) -> Iterator[_Run]:
-    """The cells of a stream, those that go on from each other as one where they are many."""
-    cells: CellMap = change.cells
-    first = stream * cells.pos.shape[1]
+def _runs(change: Change, drawn: range, joined: bool) -> Iterator[_Run]:
+    """The cells, those that go on from each other as one where they are many."""
+    cells = change.cells
     open_run: _Run | None = None
     for cell in drawn:
         one = _Run(
             cell,
             cell + 1,
-            int(cells.states[stream, cell]),
-            int(cells.pos[stream, cell]),
-            int(cells.turned[stream, cell]),
-            cells.seqs[stream][cell],
-            first + cell in change.written,
+            int(cells.states[cell]),
+            int(cells.pos[cell]),
+            int(cells.turned[cell]),
+            cells.seqs[cell],
+            cell in change.written,
         )
         if open_run is not None and joined and _goes_on(open_run, one):
             open_run = open_run._replace(stop=one.stop)
@@ -104,9 +96,9 @@ def _cell(run: _Run, head: int, joined: bool) -> str:
         f"padding:1px 3px;min-width:{10 if joined else 26}px;text-align:center;white-space:nowrap;"
         f"{_fill(run, sorted(run.seqs))}border-bottom:3px solid {_INK if run.fresh else 'transparent'};"
     )
-    told = _title(run)
+    title = _title(run)
     if run.start <= head < run.stop:
-        told += f"; the next search begins at cell {head}"
+        title += f"; the next search begins at cell {head}"
         look += "border-left:3px solid var(--jp-brand-color1,#1f5fbf);"
     span = f' colspan="{length}"' if joined and length > 1 else ""
     below = _below(run)
@@ -117,34 +109,32 @@ def _cell(run: _Run, head: int, joined: bool) -> str:
         tint = hue(min(run.seqs), LIGHT) + "44" if run.seqs else "transparent"
         ground = f"background:linear-gradient({tint},{tint}),{_PANE}"
         text = f'<span style="display:inline-block;margin:0 4px;padding:0 1px;{ground}">{text}</span>'
-    return f'<td{span} style="{look}" title="{escape(told)}">{text}</td>'
+    return f'<td{span} style="{look}" title="{escape(title)}">{text}</td>'
 
 
 def _title(run: _Run) -> str:
     """All that is known of cells, as one sentence."""
     name, meaning = CELL_STATES[run.state]
     length = run.stop - run.start
-    told = f"cell {run.start}" if length == 1 else f"cells {run.start} to {run.stop - 1}"
-    told += f": {name}" + (f", position {_span(run.pos, length)}" if run.pos >= 0 else "")
-    told += f" of sequence {', '.join(map(str, sorted(run.seqs)))}" if run.seqs else ""
-    return f"{told}; {meaning}" + (", written by this call" if run.fresh else "")
+    text = f"cell {run.start}" if length == 1 else f"cells {run.start} to {run.stop - 1}"
+    text += f": {name}" + (f", position {_span(run.pos, length)}" if run.pos >= 0 else "")
+    text += f" of sequence {', '.join(map(str, sorted(run.seqs)))}" if run.seqs else ""
+    return f"{text}; {meaning}" + (", written by this call" if run.fresh else "")
 
 
 def _below(run: _Run) -> str:
     """The sequences of cells, or what is wrong with their keys."""
     length = run.stop - run.start
-    if run.state == AHEAD:
-        return "old key" if run.turned >= 0 else "no key"
     if run.state == DIRTY and length > 1:
         return "old keys"
-    if run.state in (DIRTY, SHIFTED, ASTRAY):
+    if run.state in (DIRTY, SHIFTED):
         return f"key {_span(run.turned, length)}"
     return "s" + ",".join(map(str, sorted(run.seqs))) if run.seqs else ""
 
 
 def _fill(run: _Run, seqs: list[int]) -> str:
     """Ground and border: a band for each sequence, stripes by state."""
-    tints = [hue(seq, LIGHT) + ("24" if run.state == AHEAD else "66") for seq in seqs]
+    tints = [hue(seq, LIGHT) + "66" for seq in seqs]
     layers = []
     if run.state in _ANGLES:
         ink = _SOFT if run.state == DIRTY else _INK
@@ -167,16 +157,16 @@ def _side(align: str) -> str:
     return f"text-align:{align};padding:1px 8px;white-space:nowrap;border:0;background:none"
 
 
-def _numbers(drawn: range, streams: range) -> str:
+def _numbers(drawn: range) -> str:
     look = f"text-align:center;font-weight:normal;font-size:10px;color:{_SOFT};border:0;background:none"
     cells = "".join(f'<th style="{look}">{cell}</th>' for cell in drawn)
     gap = f'<th style="{look}"></th>'
-    return f"<tr>{gap}{gap.join([cells] * len(streams))}{gap}</tr>"
+    return f"<tr>{gap}{cells}{gap}</tr>"
 
 
-def _key(history: Any) -> str:
+def _key(history: Sequence[Change]) -> str:
     """What the states that occur mean."""
-    found = said({int(state) for change in history for stream in change.cells.states for state in stream})
+    found = said({int(state) for change in history for state in change.cells.states})
     parts = [f"<b>{CELL_STATES[state][0]}</b>: {CELL_STATES[state][1]}" for state in found if state != LIVE]
     parts.append("thick below: this call wrote the key; thick at the left: the next search begins here")
     return f'<p style="color:{_SOFT};font-size:11px">{" · ".join(parts)}</p>'

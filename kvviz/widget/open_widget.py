@@ -12,7 +12,7 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.policy import Policy, Schedule
 from kvviz.engine.session import Session
 from kvviz.errors import KvvizError
-from kvviz.ggml.compute_graph import ComputeGraph
+from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.graph.model import Graph
 from kvviz.other_names import with_other_names
 from kvviz.trace.guided_tour import Tour

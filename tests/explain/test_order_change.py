@@ -1,7 +1,7 @@
 """Two orders of one graph: what moved, which hazards that breaks, and where the numbers part.
 
-Expected pairs: a second implementation, which looks at tensors and not at a trace (`kvviz.ggml.broken_pairs`); expected
-steps: the bytes of both runs.
+Expected pairs: a second implementation, which looks at tensors and not at a trace (`kvviz.ggml.order.broken_pairs`);
+expected steps: the bytes of both runs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import kvviz
 from kvviz.explain.comparison.aligning import align
 from kvviz.explain.comparison.naming import told_apart
 from kvviz.explain.comparison.order_change import order_change, value_change
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.what_if import Reordered, reorder
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.order.what_if import Reordered, reorder
 from kvviz.view.payload_lanes import MOST_BROKEN, lane_header
 from kvviz.widget import Pair
 from tests.ggml.seed_graphs import SEEDS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.gallocr import plan_memory
-from kvviz.ggml.memory_plan import MemoryPlan
-from kvviz.ggml.tensor import INPUT, Tensor, new_tensor
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.memory_plan import MemoryPlan
+from kvviz.ggml.graph.tensor import INPUT, Tensor, new_tensor
+from kvviz.ggml.order.gallocr import plan_memory
 
 
 def given(name: str) -> Tensor:

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.ggml.math_calls import GLU, UNARY
-from kvviz.ggml.tensor_data import to_type
+from kvviz.ggml.graph.math_calls import GLU, UNARY
+from kvviz.ggml.graph.tensor_data import to_type
 
 P, I32, I64, SIZE, F32 = C.c_void_p, C.c_int, C.c_int64, C.c_size_t, C.c_float
 TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "i32": 26, "i64": 27, "bf16": 30}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import kvviz
-from kvviz.ggml.recorded_graphs import Recording
+from kvviz.ggml.recording.recorded_graphs import Recording
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "ggml"
 EXPECTED: dict[str, Any] = {

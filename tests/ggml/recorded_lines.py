@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.tensor import Tensor
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.tensor import Tensor
 
 
 class Recorded(NamedTuple):
@@ -68,7 +68,6 @@ def _emitted(node: Tensor, there: set[Tensor]) -> list[Tensor]:
     """The nodes that a call for one of them would append."""
     graph = ComputeGraph()
     graph._visited = there
-    graph.use_counts = dict.fromkeys(there, 0)
     return graph.expand(node, compute=False).nodes
 
 

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.tensor import Tensor
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.tensor import Tensor
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "ggml"
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kvviz.ggml.address_lives import allocator_facts, freed_after, taken_over
+from kvviz.ggml.graph.address_lives import freed_after, lives, taken_over
 from tests.ggml.real_recordings import EXPECTED, recording
 
 NAMES = ["tiny_mamba.jsonl.gz", "tiny_gemma3_fa_off.jsonl.gz"]
@@ -71,4 +71,4 @@ def test_memory_is_free_behind_its_last_use_and_results_stay_to_the_end() -> Non
 
 def test_a_graph_without_addresses_shares_none() -> None:
     (graph,) = recording("inplace_chain.jsonl").graphs
-    assert allocator_facts(graph) == (0, 0, 0, 0) and taken_over(graph) == {}
+    assert lives(graph) == [] and taken_over(graph) == {}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
-from kvviz.ggml.block_quant import from_q8_0, to_q8_0
-from kvviz.ggml.context import Context
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor_data import from_q8_0, to_q8_0
+from tests.ggml.attention_layer import AttentionLayer, LayerForm
 
 from .recordings import DATA, built
 

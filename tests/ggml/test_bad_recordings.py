@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.address_lives import allocator_facts
-from kvviz.ggml.recorded_graphs import Recording
-from kvviz.ggml.state_order import across_graphs
+from kvviz.ggml.graph.address_lives import lives
+from kvviz.ggml.recording.recorded_graphs import Recording
 from kvviz.trace.regions import LEVELS
 from tests.ggml.every_pair import lines_of
 from tests.ggml.real_recordings import DATA
@@ -165,6 +164,5 @@ def _read_all(found: Recording) -> None:
     for graph in found.graphs:
         for level in LEVELS:
             kvviz.hazards(graph, level)
-        allocator_facts(graph)
-    across_graphs(found.graphs)
+        lives(graph)
     assert len(found.trace.storages) > 0

@@ -11,7 +11,7 @@ import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.recorded_graphs import RecordedGraph
+from kvviz.ggml.recording.recorded_graphs import RecordedGraph
 from kvviz.view.payload import decode, payload
 from tests.ggml.real_recordings import DATA, EXPECTED, recording
 

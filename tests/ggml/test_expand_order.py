@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import kvviz
-from kvviz.ggml.context import Context
-from kvviz.ggml.tensor import COMPUTE, Tensor
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor import COMPUTE, Tensor
 
 
 def _sum() -> tuple[Context, Tensor, Tensor, Tensor]:
@@ -31,15 +31,6 @@ def test_what_was_expanded_before_keeps_its_place() -> None:
 def test_a_graph_may_visit_sources_from_the_last_to_the_first() -> None:
     ctx, _, _, both = _sum()
     assert _names(ctx.new_graph(right_to_left=True).expand(both).nodes) == "r l m"
-
-
-def test_uses_are_counted_edge_by_edge() -> None:
-    ctx, left, _, both = _sum()
-    twice = ctx.mul(both, both)
-    graph = ctx.new_graph().expand(twice).expand(ctx.neg(left))
-    counts = {tensor.name: count for tensor, count in graph.use_counts.items()}
-    assert (counts["x"], counts["l"], counts["r"], counts["m"]) == (2, 2, 1, 2)
-    assert graph.use_counts[twice] == 0
 
 
 def test_a_deep_graph_needs_no_recursion() -> None:
@@ -71,14 +62,14 @@ def test_a_parameter_is_a_node() -> None:
 def test_only_the_chosen_one_of_several_is_computed() -> None:
     ctx, left, right, _ = _sum()
     graph = ctx.new_graph()
-    assert graph.select([left, right], 1) is right
+    graph.expand(left, compute=False).expand(right)
     assert [bool(node.flags & COMPUTE) for node in graph.nodes] == [False, True]
     assert set(kvviz.ggml.run(graph).outputs) == {"r"} and left.data is None
 
 
 def test_what_only_got_a_place_is_computed_when_it_is_expanded_later() -> None:
     ctx, left, right, both = _sum()
-    graph = ctx.new_graph().order(both)
+    graph = ctx.new_graph().expand(both, compute=False)
     assert not any(node.flags & COMPUTE for node in graph.nodes)
     graph.expand(ctx.set_name(ctx.neg(both), "n"))
     assert _names(graph.nodes) == "l r m n"

@@ -10,9 +10,9 @@ import pygraphviz
 import pytest
 
 from kvviz.errors import KvvizError
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.context import Context
-from kvviz.ggml.graph_export import describe, export, to_dot, to_json
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.recording.graph_export import describe, export, to_dot, to_json
 from tests.ggml.recorded_lines import read_lines
 
 WILD = 'k "quoted" | bar \\ {x} <b>&amp;</b></script> naïve\nline'

@@ -9,12 +9,12 @@ import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
-from kvviz.ggml.context import Context
-from kvviz.ggml.open_recording import load
-from kvviz.ggml.tensor_data import tensor_set
-from kvviz.ggml.what_if import reorder
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor_data import tensor_set
+from kvviz.ggml.order.what_if import reorder
+from kvviz.ggml.recording.open_recording import load
 from kvviz.view.payload_lanes import lane_header
+from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import SEEDS, kv
 
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "ggml"

@@ -11,7 +11,7 @@ import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.kv_cache import KVCache
+from kvviz.ggml import KVCache
 from kvviz.view.cell_looks import HATCHES
 from kvviz.view.palette import luminance
 
@@ -68,7 +68,7 @@ def test_every_state_that_occurs_is_in_the_legend_with_a_hatch_of_its_own() -> N
     names = [text.get_text() for text in kvviz.plot.cells(cache).get_legend().get_texts()]
     assert names[:4] == ["sequence 0", "sequence 1", "freed, dirty", "shift pending"]
     marked = [hatch for hatch in HATCHES.values() if hatch]
-    assert len(set(marked)) == len(marked) == 4
+    assert len(set(marked)) == len(marked) == 2
 
 
 def test_a_wide_cache_is_cut_behind_its_last_used_cell_and_names_runs_of_cells() -> None:
@@ -81,7 +81,7 @@ def test_a_wide_cache_is_cut_behind_its_last_used_cell_and_names_runs_of_cells()
 
 
 def test_of_a_very_wide_cache_the_last_used_cells_are_drawn_or_those_that_are_asked_for() -> None:
-    cache = KVCache(1024, n_ubatch=500)
+    cache = KVCache(1024)
     cache.append(500)
     title = kvviz.plot.cells(cache, words=False).get_title(loc="left")
     assert "181 to 500 of 1,024" in title
@@ -90,14 +90,6 @@ def test_of_a_very_wide_cache_the_last_used_cells_are_drawn_or_those_that_are_as
     assert at(ax, 1, 19)[0] == "499"
     with pytest.raises(KvvizError, match="cells 0 to 1023"):
         kvviz.plot.cells(cache, first=1024)
-
-
-def test_streams_lie_side_by_side_with_cells_numbered_from_0() -> None:
-    cache = KVCache(8, n_seq_max=2, unified=False)
-    cache.append(2, seq=1)
-    ax = kvviz.plot.cells(cache)
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == [*map(str, range(8))] * 2
-    assert {"stream 0", "stream 1"} <= set(texts(ax))
 
 
 def test_only_the_last_calls_are_drawn_where_that_is_asked_for() -> None:

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from kvviz.ggml.layer_names import layers_of
-from kvviz.ggml.tensor import Tensor, new_tensor
+from kvviz.ggml.graph.graph_trace import layers_of
+from kvviz.ggml.graph.tensor import Tensor, new_tensor
 from kvviz.graph.blocks import blocks, repeats
 from kvviz.graph.layers import places
 from tests.ggml.real_recordings import recording

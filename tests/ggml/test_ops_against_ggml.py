@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvviz.ggml.block_quant import to_q8_0
-from kvviz.ggml.context import Context
-from kvviz.ggml.executor import KERNELS, Executor
-from kvviz.ggml.tensor import Tensor
-from kvviz.ggml.tensor_data import read, stored
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.executor import KERNELS, Executor
+from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.graph.tensor_data import read, stored, to_q8_0
 
 from .op_cases import CASES, quants
 from .recordings import DATA

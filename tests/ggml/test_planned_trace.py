@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 import kvviz
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.context import Context
-from kvviz.ggml.gallocr import plan_memory
-from kvviz.ggml.graph_trace import to_trace
-from kvviz.ggml.recorded_places import recorded_plan
-from kvviz.ggml.run_graphs import run
-from kvviz.ggml.tensor import INPUT, OUTPUT, Tensor
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.graph_trace import to_trace
+from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor
+from kvviz.ggml.order.gallocr import plan_memory, recorded_plan
+from kvviz.ggml.order.graph_recipe import run
 from tests.ggml.recorded_lines import read_lines
 
 DATA = Path(__file__).parents[1] / "data" / "ggml"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvviz.ggml.gallocr import plan_memory
+from kvviz.ggml.order.gallocr import plan_memory
 from tests.ggml.recorded_lines import read_lines
 from tests.ggml.worst_case import reserved_graph
 

@@ -11,10 +11,10 @@ import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.broken_pairs import broken_pairs
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.reorder_rules import RULES, new_order
-from kvviz.ggml.tensor import COMPUTE, Tensor, new_tensor
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.tensor import COMPUTE, Tensor, new_tensor
+from kvviz.ggml.order.broken_pairs import broken_pairs
+from kvviz.ggml.order.reorder_rules import RULES, new_order
 from tests.ggml.real_recordings import DATA
 
 

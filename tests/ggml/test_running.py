@@ -10,12 +10,12 @@ import pytest
 import kvviz
 from kvviz.debugger.breakpoints import Breakpoint
 from kvviz.debugger.cursor import Cursor
-from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.context import Context
-from kvviz.ggml.executor import Executor
-from kvviz.ggml.tensor_data import tensor_get, tensor_set
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.executor import Executor
+from kvviz.ggml.graph.tensor_data import tensor_get, tensor_set
 from kvviz.trace.recording import Trace
+from tests.ggml.attention_layer import AttentionLayer, LayerForm
 
 from .seed_graphs import kv
 

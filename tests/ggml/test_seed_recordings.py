@@ -7,8 +7,8 @@ import json
 import pytest
 
 import kvviz
-from kvviz.ggml.executor import KERNELS
-from kvviz.ggml.tensor_data import tensor_get
+from kvviz.ggml.graph.executor import KERNELS
+from kvviz.ggml.graph.tensor_data import tensor_get
 
 from .recordings import DATA, assert_same_nodes, lines
 from .seed_graphs import SEEDS

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 
 from kvviz.errors import KvvizError
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.context import Context
-from kvviz.ggml.run_graphs import run
-from kvviz.ggml.split_copies import split_graph
-from kvviz.ggml.tensor import Tensor
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.order.graph_recipe import run
+from kvviz.ggml.order.split_copies import split_graph
 
 
 def _twice(fresh: bool) -> tuple[ComputeGraph, dict[Tensor, str]]:

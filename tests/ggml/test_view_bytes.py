@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvviz.ggml.op_effects import Effect
-from kvviz.ggml.tensor import Tensor, new_tensor, type_size
+from kvviz.ggml.graph.op_effects import Effect
+from kvviz.ggml.graph.tensor import Tensor, new_tensor, type_size
 from kvviz.trace.regions import bounds, overlap
 
 TYPES = {"f16": (1, 2), "f32": (1, 4), "q8_0": (32, 34), "q4_0": (32, 18)}

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.context import Context
-from kvviz.ggml.reorder_rules import RULES
-from kvviz.ggml.tensor import Tensor
-from kvviz.ggml.what_if import reorder
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.order.broken_pairs import broken_pairs
+from kvviz.ggml.order.reorder_rules import RULES, new_order
+from kvviz.ggml.order.what_if import reorder
+from tests.ggml.real_recordings import recording
 from tests.ggml.recorded_lines import read_lines
 
 DATA = Path(__file__).parents[1] / "data" / "ggml"
@@ -87,7 +89,7 @@ def test_two_writes_that_are_swapped_part_in_what_is_left_in_the_cache() -> None
 
 
 def test_what_cannot_be_run_is_compared_by_its_structure_and_said_so() -> None:
-    graph = read_lines(DATA / "smollm2_fa_off.jsonl.gz").graphs[1]
+    graph = read_lines(DATA / "tiny_gemma3_fa_off.jsonl.gz").graphs[1]
     found = reorder(graph, "none")
     assert not found.ran and found.why_not.endswith("has no data")
     assert len(found.trace.steps) == len(graph.nodes) == len(found.before.steps)
@@ -99,8 +101,8 @@ def test_what_cannot_be_run_is_compared_by_its_structure_and_said_so() -> None:
 @pytest.mark.parametrize("file", ["smollm2_fa_off", "old_smollm2_cpy_fa_off_defrag", "tiny_mamba"])
 @pytest.mark.parametrize("rule", ["vulkan fixed", "metal", "exact"])
 def test_rules_that_look_at_memory_break_nothing_in_recorded_graphs(file: str, rule: str) -> None:
-    graph = read_lines(DATA / f"{file}.jsonl.gz").graphs[1]
-    assert reorder(graph, rule, run=False).broken == ()
+    graph = recording(f"{file}.jsonl.gz").graphs[1]
+    assert broken_pairs(graph.nodes, new_order(graph, rule)) == ()
 
 
 # -- random graphs --------------------------------------------------------------------------------------------------

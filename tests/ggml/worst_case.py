@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvviz.ggml.compute_graph import ComputeGraph
-from kvviz.ggml.tensor import INPUT, Tensor, new_tensor, packed
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.tensor import INPUT, Tensor, new_tensor, packed
 
 KQ_MASK_PAD = 64
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 import kvviz
-from kvviz.ggml.kv_cache import KVCache
+from kvviz.ggml import KVCache
 from kvviz.view.cell_looks import hue
 from kvviz.view.palette import LIGHT
 from tests.ui.conftest import OpenNotebook

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from kvviz.ggml.what_if import Reordered, reorder
+from kvviz.ggml.order.what_if import Reordered, reorder
 from kvviz.view.export import pair_to_html
 from tests.ggml.seed_graphs import SEEDS
 from tests.ui.filepage import FilePage

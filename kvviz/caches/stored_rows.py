@@ -1,0 +1,155 @@
+"""Caches of graphs that name none: memory of the caller in which ops store rows (ggml's SET_ROWS and CPY).
+
+What each row holds follows from the stores alone: tokens are numbered in the order in which their rows were stored.
+Which rows attention may see is decided by a mask, whose values the log does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from kvviz.caches.row_spans import NO_TOKEN, count, cut, live, put, stale, union
+from kvviz.trace.declared import Access
+from kvviz.trace.element_types import nbytes, unit
+from kvviz.trace.events import Bind
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Cache, CacheRun, Caches, Held, Rows, Span
+from kvviz.trace.regions import Region, stored_bytes
+
+STORES = frozenset({"SET_ROWS", "CPY"})
+"""Ops that store new rows. Others that write a cache, such as a ROPE in place, change the rows that are there."""
+
+RECURRENT = ("cache_r_", "cache_s_")
+"""What llama.cpp's names of recurrent states begin with: their rows are sequences, not tokens."""
+
+
+class _Layout(NamedTuple):
+    """``rows`` of a cache that are ``step`` bytes apart. Of a transposed cache, whose tokens are columns, that is one
+    element, and the elements of a token are ``rows * step`` bytes apart."""
+
+    rows: int
+    step: int
+
+
+class _Touch(NamedTuple):
+    step: int
+    stores: bool
+    access: Access
+
+
+def stored_caches(trace: Trace) -> Caches:
+    """The caches of a trace by the ops that store rows in them; they are metered when somebody looks.
+
+    Memory that the first run does not begin with is left out, and what is not known to the byte.
+    """
+    log = trace.log
+    bound = {bind.storage: bind for frame in log.frames[:1] for bind in frame.bindings if bind.how == "donated"}
+    touched: dict[int, list[_Touch]] = {storage: [] for storage in bound}
+    for step, accesses in log.declared.accesses.items():
+        for access in accesses:
+            if access.storage in bound:
+                touched[access.storage].append(_Touch(step, log[step].op.node.op_type in STORES, access))
+    caches = Caches()
+    for storage, bind in bound.items():
+        layout = _layout(bind, [one.access.region for one in touched[storage] if one.stores and one.access.writes])
+        if layout is None or bind.name.startswith(RECURRENT):
+            continue
+        cache = Cache(bind.name, bind.name, bind.name, "static", 0)
+        for run in trace.runs:
+            part = [one for one in touched[storage] if run.first <= one.step < run.last]
+            copied = sum(log[step].copied for step in {one.step for one in part if one.stores and one.access.writes})
+            cache.later(partial(_meter, storage, layout, part, copied))
+        caches.append(cache)
+    return caches
+
+
+def _layout(bind: Bind, stores: Sequence[Region]) -> _Layout | None:
+    """How the rows of a cache lie; None where nothing stores rows in it, or it is not known which."""
+    shape = bind.shape or ()
+    if len(shape) != 2 or not prod(shape) or not stores or any(region.known != "exact" for region in stores):
+        return None
+    row = nbytes(shape[1:], bind.dtype)
+    for region in stores:
+        run, starts, axes = _runs(region)
+        if any(number % row for number in (run, *starts, *(step for step, _ in axes))):
+            # Parts of rows are stored: a token is a column, as V without flash attention has it.
+            return _Layout(shape[0], nbytes((1,), bind.dtype))
+    return _Layout(shape[0], row)
+
+
+def _meter(
+    storage: int, layout: _Layout, touched: Sequence[_Touch], copied: int, cache: Cache, runs: list[CacheRun]
+) -> None:
+    """Add the meter of one run."""
+    held: tuple[Held, ...] = runs[-1].items[0].held if runs else ()
+    position = max((first + stop - start for start, stop, first in held), default=0)
+    wrote: list[Span] = []
+    read: list[Span] = []
+    taken: tuple[int, tuple[Span, ...]] = (-1, ())  # the rows that a step reads, for what it stores
+    for one in touched:
+        spans = _rows(one.access.region, layout)
+        (wrote if one.access.writes else read).extend(spans)
+        if not one.access.writes:
+            taken = one.step, spans
+        elif one.stores and taken[0] == one.step:
+            held = _moved(held, taken[1], spans)
+        elif one.stores and not (held and count(spans) == layout.rows):
+            # What is stored over all rows at once was there before: keys that were rotated.
+            for start, stop in spans:
+                held = put(held, start, stop, position)
+                position += stop - start
+    stored = union(wrote)
+    runs.append(
+        CacheRun(
+            capacity=layout.rows,
+            valid=count(live(held)),
+            bytes_copied=copied,
+            bytes_written=sum(stored_bytes(one.access.region) for one in touched if one.access.writes),
+            storage=storage,
+            rows_written=count(stored),
+            rows_read=count(union(read)),
+            stale=count(stale(held)),
+            items=(Rows(held, stored, None),),
+        )
+    )
+
+
+def _moved(held: tuple[Held, ...], sources: Sequence[Span], targets: Sequence[Span]) -> tuple[Held, ...]:
+    """What rows hold when a cache was copied into itself, as defragmentation did: the tokens have moved."""
+    before = held
+    for start, stop in (*sources, *targets):
+        held = put(held, start, stop, NO_TOKEN)
+    for old, new in zip(_each(sources), _each(targets)):
+        for *_, position in cut(before, old, old + 1):
+            held = put(held, new, new + 1, position)
+    return held
+
+
+def _each(spans: Sequence[Span]) -> Iterator[int]:
+    return (row for start, stop in spans for row in range(start, stop))
+
+
+def _rows(region: Region, layout: _Layout) -> tuple[Span, ...]:
+    """The rows of a cache that a region takes, or takes a part of."""
+    run, starts, axes = _runs(region)
+    around = layout.rows * layout.step
+    if run >= around:
+        return ((0, layout.rows),)
+    apart = [range(0, step * length, step) for step, length in axes if step % around]
+    firsts = {start % around for start in starts}
+    places = {(first + sum(more)) % around for first in firsts for more in product(*apart)}
+    return union((place // layout.step, min(-(-(place + run) // layout.step), layout.rows)) for place in places)
+
+
+def _runs(region: Region) -> tuple[int, tuple[int, ...], list[tuple[int, int]]]:
+    """A region as runs of bytes: their length, where some begin, and the axes along which these repeat."""
+    shape, run = unit(region.shape, region.dtype)
+    axes = sorted((step, length) for step, length in zip(region.strides, shape) if length != 1)
+    while axes and axes[0][0] == run:
+        run *= axes.pop(0)[1]
+    starts = (0,) if region.rows is None else region.rows
+    return run if prod(shape) else 0, tuple(region.offset + start for start in starts), axes

@@ -1,0 +1,131 @@
+"""The list of nodes that is executed from its first to its last, and how ``ggml_build_forward_expand`` makes it.
+
+Source: ``ggml_visit_parents_graph`` of ggml (``src/ggml.c``, snapshot d99724f).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import Any, TypeVar
+
+from kvviz.ggml.graph.tensor import COMPUTE, PARAM, Tensor
+from kvviz.late import late
+from kvviz.trace.recording import Trace
+
+_Graph = TypeVar("_Graph", bound="ComputeGraph")
+
+
+class ComputeGraph:
+    """A ``ggml_cgraph``.
+
+    Attributes
+    ----------
+    nodes, leafs : list of Tensor
+        In the order in which they are executed, and what is there before.
+    right_to_left : bool
+        Visit sources from the last to the first.
+    title : str
+    meant : list of Tensor or None
+        The nodes in the order of the list that this one was made of, where that is another one.
+    """
+
+    def __init__(self, title: str = "ggml graph", right_to_left: bool = False) -> None:
+        self.title = title
+        self.right_to_left = right_to_left
+        self.nodes: list[Tensor] = []
+        self.leafs: list[Tensor] = []
+        self.meant: list[Tensor] | None = None
+        self._visited: set[Tensor] = set()
+
+    def expand(self, tensor: Tensor, compute: bool = True) -> ComputeGraph:
+        """Append a tensor behind all that it is computed from (``ggml_build_forward_expand``); gives the graph.
+
+        Sources are visited first, each once; what is in the graph already keeps its place. The root of a view is no
+        source, so nothing but the order of the calls places a write before a read through another view.
+
+        Parameters
+        ----------
+        compute : bool
+            Set the COMPUTE flag; back ends skip nodes without it (``ggml_build_forward_order`` does not set it).
+        """
+        # As a recursion would go, without its limit: (tensor, which source is next).
+        path: list[tuple[Tensor, int]] = []
+
+        def enter(one: Tensor) -> None:
+            if compute:
+                self._flag(one)
+            if one not in self._visited:
+                self._visited.add(one)
+                path.append((one, 0))
+
+        enter(tensor)
+        while path:
+            one, at = path.pop()
+            if at == len(one.src):
+                self._append(one)
+                continue
+            path.append((one, at + 1))
+            source = one.src[len(one.src) - 1 - at if self.right_to_left else at]
+            if source is not None:
+                enter(source)
+        return self
+
+    @property
+    def executed(self) -> list[Tensor]:
+        """The nodes that back ends do not skip, views among them; all where none is flagged (before 2026)."""
+        flagged = [node for node in self.nodes if node.flags & COMPUTE]
+        return flagged or list(self.nodes)
+
+    @property
+    def trace(self) -> Trace:
+        """The graph as a recording of its list, whether it has been run or not: what is touched, without values."""
+        made: Trace = late("ggml.order.graph_recipe:listed")([self], self.title)
+        return made
+
+    @property
+    def cannot_run(self) -> str:
+        """Why it cannot be run; empty if it can."""
+        why: str = late("ggml.graph.executor:cannot_run")(self)
+        return why
+
+    def session(self, values: int | str = "1 MB") -> Any:
+        """A session that runs the graph node by node, in memory of its own: what ``kvviz.debug(graph)`` drives.
+
+        Raises
+        ------
+        KvvizError
+            If it cannot be run: no kernel for an op, a leaf without data.
+        """
+        return late("ggml.order.graph_recipe:session_of")(self, values)
+
+    def hidden(self, level: str = "exact") -> Sequence[Any]:
+        """What nothing but the order of the list keeps in order: `kvviz.hazards` of the graph."""
+        found: Sequence[Any] = late("explain.hazards:hazards")(self.trace, level)
+        return found
+
+    def _flag(self, tensor: Tensor) -> None:
+        """Flag a tensor, and those before it that an earlier call only gave a place."""
+        ahead = [tensor]
+        while ahead:
+            one = ahead.pop()
+            if one.op != "NONE" and not one.flags & COMPUTE:
+                one.flags |= COMPUTE
+                if one in self._visited:
+                    ahead += [source for source in one.src if source is not None]
+
+    def _append(self, one: Tensor) -> None:
+        if one.op == "NONE" and not one.flags & PARAM:
+            one.name = one.name or f"leaf_{len(self.leafs)}"
+            self.leafs.append(one)
+        else:
+            one.name = one.name or f"node_{len(self.nodes)}"
+            self.nodes.append(one)
+
+    def reordered(self: _Graph, nodes: Iterable[Tensor]) -> _Graph:
+        """A graph of the same tensors whose nodes are executed in another order: hazards that it breaks are broken."""
+        other = copy(self)
+        other.__dict__.pop("trace", None)  # a recorded graph keeps it
+        other.nodes, other.leafs, other._visited = list(nodes), list(self.leafs), set(self._visited)
+        other.meant = self.nodes if self.meant is None else self.meant
+        return other

@@ -1,0 +1,303 @@
+"""Compute graphs, built, run or recorded, as a trace: a run of each, its nodes as ops in the order of the list.
+
+The layer that a node belongs to follows from llama.cpp's names: ``Kcur-3``, ``cache_k_l3``, ``blk.3.…``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from kvviz.caches.stored_rows import stored_caches
+from kvviz.ggml.graph.address_lives import freed_after, taken_over
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.memory_plan import RULES, MemoryPlan, NodePlan
+from kvviz.ggml.graph.op_effects import Effect, effects, is_noop
+from kvviz.ggml.graph.tensor import OUTPUT, Tensor, type_size
+from kvviz.trace.live_writer import LiveWriter
+from kvviz.trace.recording import Trace
+
+# Behind the number there may be what ggml adds for views and copies.
+_OWN = re.compile(r"^[^ ]*?(?:-|_l)(\d{1,5})(?: \(.*)?$")
+_WEIGHT = re.compile(r"^(?:enc\.|dec\.)?blk\.(\d{1,5})\.")
+
+
+def layers_of(nodes: Sequence[Tensor]) -> list[int | None]:
+    """The layer of each node; None for those of no layer.
+
+    A node says it by its own name, else by the weight or cache that it uses. One that says nothing, in the midst of
+    those of a layer, is of the layer that it continues, if that has not ended, or of that one: ggml's order mixes the
+    end of a layer with the start of the next.
+    """
+    places = {node: place for place, node in enumerate(nodes)}
+    said = [_said(node) for node in nodes]
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for place, layer in enumerate(said):
+        if layer is not None:
+            first.setdefault(layer, place)
+            last[layer] = place
+    found: list[int | None] = list(said)
+    # Layers begin one after the other, so the one that began last is the innermost.
+    begun: list[int] = []
+    for place, layer in enumerate(said):
+        if layer is not None and first[layer] == place:
+            begun.append(layer)
+        while begun and last[begun[-1]] <= place:
+            begun.pop()
+        if layer is None and begun:
+            made = (found[places[source]] for source in nodes[place].src if source in places)
+            open_ = (layer for layer in made if layer is not None and last[layer] > place)
+            found[place] = max(open_, default=begun[-1])
+    return found
+
+
+def _said(node: Tensor) -> int | None:
+    names = [node.name, *(source.name for source in node.src if source is not None and source.role)]
+    for pattern in (_OWN, _WEIGHT):
+        for name in names:
+            match = pattern.match(name)
+            if match:
+                return int(match[1])
+    return None
+
+
+_BOUND = {"weight": "weight", "state": "donated"}
+_ORIGIN = {"weight": "weights", "state": "donated"}
+_PLANNED = "ggml's graph allocator decided where outputs lie"
+
+
+def to_trace(
+    graphs: Sequence[ComputeGraph],
+    title: str,
+    *,
+    about: str = "the order of the node list",
+    labels: Iterable[str] = (),
+    values: int | str = 0,
+    plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
+) -> Trace:
+    """A trace of graphs that were executed one after the other, without their values.
+
+    Parameters
+    ----------
+    graphs : sequence of ComputeGraph
+    about : str
+        One sentence on who decided where outputs lie.
+    labels : iterable of str
+        Of each run.
+    values : int or str
+        Bytes for summaries of values, as in `Writer`.
+    plans : mapping of ComputeGraph to MemoryPlan, optional
+        Where `kvviz.ggml.plan_memory` puts the tensors of each graph: the trace then has addresses, the allocator's
+        decisions, and what it frees when.
+    """
+    writing = GraphWriter(title, about, values, plans)
+    texts = [*labels, *[""] * len(graphs)]
+    for graph, text in zip(graphs, texts):
+        writing.begin(graph, text)
+        for node in graph.executed:
+            writing.op(node)
+    return writing.finish()
+
+
+class GraphWriter:
+    """A trace while graphs run: which value and which storage stand for a tensor."""
+
+    def __init__(
+        self,
+        title: str,
+        about: str = "the order of the node list",
+        values: int | str = 0,
+        plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
+    ) -> None:
+        self.writer = (
+            LiveWriter(title, "ggml", about, values=values)
+            if plans is None
+            else LiveWriter(title, "ggml gallocr", f"{about}; {_PLANNED}", values=values, decides=True, rules=RULES)
+        )
+        self._plans = plans or {}
+        self._plan: MemoryPlan | None = None
+        self._decided: dict[Tensor, NodePlan] = {}
+        self.values: dict[Tensor, int] = {}
+        self.storages: dict[Tensor, int] = {}
+        self._written: set[Tensor] = set()  # leafs that a node writes
+        self._made: list[Tensor] = []  # nodes of this run
+        self._used: set[Tensor] = set()
+        self._leafs: set[Tensor] = set()
+        self._places: dict[Tensor, int] = {}  # nodes of this graph in its order
+        self._meant: dict[Tensor, int] = {}  # the same in the order of the list that it was made of
+        self._layers: list[int | None] = []
+        self._takers: dict[Tensor, Tensor] = {}
+        self._freed: dict[int, list[Tensor]] = {}
+
+    def begin(
+        self,
+        graph: ComputeGraph,
+        text: str = "",
+        given: Callable[[Tensor], np.ndarray | None] | None = None,
+        declared: bool = False,
+    ) -> None:
+        """Begin a graph. What the one before computed is let go, and its inputs that are not asked for again; weights
+        and states stay.
+
+        ``given``: what a leaf holds now; it is looked at, and not kept. ``declared``: write all nodes down now, in the
+        order of the list; they may then run in another one.
+        """
+        touched = (effect for node in graph.nodes for effect in effects(node))
+        self._written.update(effect.tensor.root for effect in touched if effect.writes)
+        asked = {leaf.root for leaf in graph.leafs}
+        for root in [root for root in self.storages if not self._stays(root, asked)]:
+            storage = self.storages.pop(root)
+            if self.writer.is_alive(storage):
+                self.writer.free(storage)
+        self.values = {
+            tensor: value
+            for tensor, value in self.values.items()
+            if tensor.op == "NONE" and tensor.root in self.storages
+        }
+        self._made, self._used = [], set()
+        self._leafs = {leaf for leaf in graph.leafs if leaf.role or leaf.op == "NONE"}
+        self._places = {node: place for place, node in enumerate(graph.nodes)}
+        self._meant = {node: place for place, node in enumerate(graph.meant or ())}
+        self._layers = layers_of(graph.nodes)
+        # Where the order is another one than the allocator knew, addresses say nothing.
+        placed = graph.meant is None and graph not in self._plans and not declared
+        self._takers = taken_over(graph) if placed else {}
+        self._freed = freed_after(graph) if placed else {}
+        # What stays to the end is let go when the next graph begins.
+        self._freed.pop(len(graph.nodes) - 1, None)
+        self.writer.begin_run(text, keep=self.values.values())
+        self._plan = self._plans.get(graph)
+        self._decided = {} if self._plan is None else {decided.node: decided for decided in self._plan.nodes}
+        for leaf in graph.leafs:
+            self.writer.give(self._value(leaf), None if given is None or leaf.role == "weight" else given(leaf))
+        for node in graph.executed if declared else ():
+            self._declare(node)
+
+    def _declare(self, node: Tensor) -> None:
+        sources = [source for source in node.src if source is not None and source is not node]
+        inputs = [self._value(source) for source in sources]
+        for effect in effects(node):
+            self._value(effect.tensor)
+        self.writer.declare(_kind(node), inputs, [self._value(node)], name=node.name, scope=self._scope(node))
+
+    def _scope(self, node: Tensor) -> tuple[str, ...]:
+        layer = self._layers[self._places[node]]
+        return () if layer is None else (f"layer.{layer}",)
+
+    def op(self, node: Tensor, array: np.ndarray | None = None) -> int:
+        """A node that was executed, or a view that was passed by; gives its step.
+
+        ``array``: what the node holds now; it is looked at, and not kept.
+        """
+        sources = [source for source in node.src if source is not None and source is not node]
+        inputs = [self._value(source) for source in sources]
+        touched = effects(node)
+        for effect in touched:
+            self._value(effect.tensor)
+        self._made.append(node)
+        self._used.update(sources)
+        decided = self._decided.get(node)
+        step = self.writer.op(
+            _kind(node),
+            inputs,
+            [self._value(node)],
+            name=node.name,
+            reads=[self.values[effect.tensor] for effect in touched if not effect.writes],
+            writes=[self.values[effect.tensor] for effect in touched if effect.writes],
+            regions={
+                (self.values[effect.tensor], effect.writes): effect.region for effect in touched if not effect.whole
+            },
+            copied=_copied(node, touched),
+            arrays=[array],
+            refused=None if decided is None else _by_input(node, decided),
+            position=self._meant.get(node),
+            scope=self._scope(node),
+            attributes={"id": node.id} if node.id else None,
+        )
+        if decided is not None:
+            for done, tensors in ((True, decided.freed), (False, decided.withheld)):
+                for tensor in tensors:
+                    self.writer.free(self._storage(tensor), "" if done else "an OUTPUT is never given back", done)
+            return step
+        taken = set(self._takers.values())
+        for root in self._freed.get(self._places[node], ()):
+            if root in self.storages and root not in taken and self.writer.is_alive(self.storages[root]):
+                self.writer.free(self.storages[root])
+        return step
+
+    def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
+        """The trace. The last graph hands out what nobody in it uses, and what is flagged as an output.
+
+        ``hand_out``: what such a node holds now, for ``trace.outputs``.
+        """
+        out = [node for node in self._made if node not in self._used or node.flags & OUTPUT]
+        trace = self.writer.finish([self.values[node] for node in out])
+        trace.caches = stored_caches(trace)
+        if hand_out is not None:
+            held = zip(trace.log.frames[-1].program.outputs, map(hand_out, out))
+            trace.outputs = {name: array for name, array in held if array is not None}
+        return trace
+
+    def _value(self, tensor: Tensor) -> int:
+        storage = self._storage(tensor.root)
+        if tensor not in self.values:
+            offset, shape, strides, dtype, *_ = tensor.layout
+            name = tensor.name or f"unnamed {tensor.op}"
+            self.values[tensor] = self.writer.value(name, shape, dtype, storage, offset, strides, placed=tensor.placed)
+            if tensor in self._leafs or (tensor.op == "NONE" and tensor.view_src is None):
+                self.writer.bind(self.values[tensor], _BOUND.get(self._role(tensor), "borrowed"))
+        return self.values[tensor]
+
+    def _storage(self, root: Tensor) -> int:
+        root = root if self._plan is None else self._plan.owner(root)
+        if root not in self.storages and root in self._takers:
+            self.storages[root] = self._storage(self._takers[root])
+        if root not in self.storages:
+            place = None if self._plan is None else self._plan.places.get(root)
+            origin = _ORIGIN.get(self._role(root), "caller" if root.op == "NONE" else "run")
+            self.storages[root] = self.writer.storage(
+                root.capacity,
+                origin=origin,
+                arena=root.buffer if place is None else place.arena,
+                address=root.address if place is None else place.offset,
+            )
+            if root.op == "NONE":
+                self._value(root)  # what a view lies in is there before, and has a name
+        return self.storages[root]
+
+    def _stays(self, root: Tensor, asked: set[Tensor]) -> bool:
+        planned = self._plan is not None and root in self._plan.places
+        return root.op == "NONE" and not planned and (root in asked or self._role(root) in _BOUND)
+
+    def _role(self, leaf: Tensor) -> str:
+        if leaf.op != "NONE":
+            return ""
+        # The allocator hands the memory of inputs on when they have been read.
+        planned = self._plan is not None and leaf in self._plan.places
+        return "state" if planned or (not leaf.role and leaf in self._written) else leaf.role
+
+
+def _kind(node: Tensor) -> str:
+    return node.op if not node.desc else f"{node.op}({node.desc})"
+
+
+def _by_input(node: Tensor, decided: NodePlan) -> dict[int, int]:
+    """Reasons by position among the sources that are inputs in the log: no gaps, and not the node itself."""
+    kept = [position for position, source in enumerate(node.src) if source is not None and source is not node]
+    return {kept.index(position): mask for position, mask in decided.masks.items() if position in kept}
+
+
+def _copied(node: Tensor, touched: Sequence[Effect]) -> int:
+    """Bytes that an op only moves, of those that it writes."""
+    if node.op not in ("CPY", "CONT", "DUP", "SET_ROWS", "GET_ROWS") or is_noop(node):
+        return 0
+    block, size = type_size(node.type)
+    count = prod(node.ne)
+    if node.op == "SET_ROWS":
+        rows, source = touched[-1].rows, node.src[0]
+        count = prod(source.ne) if rows is None and source is not None else len(set(rows or ())) * node.ne[0]
+    return count // block * size

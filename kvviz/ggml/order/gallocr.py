@@ -1,0 +1,319 @@
+"""ggml's graph allocator as a policy: which node runs in the memory of a source, where each tensor lies, what is freed.
+
+Sources: ``ggml_gallocr_alloc_graph_impl`` and ``ggml_dyn_tallocr`` (``src/ggml-alloc.c``, snapshot d99724f), step for
+step. A tensor's memory is given back when its last child has run and it has no views left; views and external tensors
+are never allocated. Addresses are planned, no byte is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from kvviz.errors import KvvizError
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.memory_plan import CAN_INPLACE, MemoryPlan, NodePlan, Refusal, Refused, TensorPlace
+from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor
+
+MAX_CHUNKS, MAX_FREE_BLOCKS = 16, 256
+UNLIMITED = 2**63 - 1
+"""Bytes of a chunk of a buffer type without a largest size (``SIZE_MAX/2``)."""
+
+
+class Address(NamedTuple):
+    """A chunk of the buffer, and the offset in it in bytes."""
+
+    chunk: int
+    offset: int
+
+
+def aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
+
+
+class FreeBlocks:
+    """What is free in a buffer while its use is planned.
+
+    ``alignment``: a power of two; sizes are rounded up to it. ``max_chunk``: bytes of the largest block of memory that
+    the buffer type gives; a larger tensor gets a chunk of its own.
+    """
+
+    def __init__(self, alignment: int = 32, max_chunk: int = UNLIMITED) -> None:
+        if alignment < 1 or alignment & (alignment - 1):
+            raise KvvizError(f"an alignment must be a power of two, not {alignment}")
+        if max_chunk < 1:
+            raise KvvizError(f"a chunk needs a positive size, not {max_chunk} bytes")
+        self.alignment = alignment
+        self.max_chunk = min(max_chunk, UNLIMITED)
+        self.chunks: list[list[tuple[int, int]]] = []  # (offset, size) of free blocks by address
+        self.max_sizes: list[int] = []
+
+    def take(self, size: int) -> Address:
+        """Take memory; gives where."""
+        size = aligned(size, self.alignment)
+        found = self._best_fit(size) or self._best_last(size) or (self._new_chunk(size), 0)
+        chunk, number = found
+        blocks = self.chunks[chunk]
+        offset, free = blocks[number]
+        if free == size:
+            del blocks[number]
+        else:
+            blocks[number] = (offset + size, free - size)
+        self.max_sizes[chunk] = max(self.max_sizes[chunk], offset + size)
+        return Address(chunk, offset)
+
+    def give(self, address: Address, size: int) -> None:
+        """Give memory back; it is joined with the free blocks on its sides."""
+        size = aligned(size, self.alignment)
+        blocks, offset = self.chunks[address.chunk], address.offset
+        for i, (start, free) in enumerate(blocks):
+            if start + free == offset:
+                blocks[i] = (start, free + size)
+                if i + 1 < len(blocks) and blocks[i + 1][0] == offset + size:
+                    blocks[i] = (start, free + size + blocks.pop(i + 1)[1])
+                return
+            if offset + size == start:
+                blocks[i] = (offset, free + size)
+                if i and sum(blocks[i - 1]) == offset:
+                    before = blocks[i - 1]
+                    blocks[i - 1] = (before[0], before[1] + free + size)
+                    del blocks[i]
+                return
+        if len(blocks) >= MAX_FREE_BLOCKS:
+            raise KvvizError(
+                f"chunk {address.chunk} falls into more than {MAX_FREE_BLOCKS} free blocks: ggml aborts here"
+            )
+        at = next((i for i, (start, _) in enumerate(blocks) if start >= offset), len(blocks))
+        blocks.insert(at, (offset, size))
+
+    def _best_fit(self, size: int) -> tuple[int, int] | None:
+        """The smallest block that is large enough, of all but the last block of each chunk; of equal ones the last.
+
+        The best size starts anew with each chunk, so a fit in a later chunk wins over a better one in an earlier.
+        """
+        found = None
+        for chunk, blocks in enumerate(self.chunks):
+            best = UNLIMITED * 2 + 1
+            for number, (_, free) in enumerate(blocks[:-1]):
+                if size <= free <= best:
+                    found, best = (chunk, number), free
+        return found
+
+    def _best_last(self, size: int) -> tuple[int, int] | None:
+        """The last block of the chunk that needs to grow least, or has least room left over."""
+        found, best = None, -(2**63)
+        for chunk, blocks in enumerate(self.chunks):
+            if not blocks:
+                continue
+            offset, free = blocks[-1]
+            reuse = self.max_sizes[chunk] - offset - size
+            better = (best < 0 and reuse > best) or 0 <= reuse < best
+            if free >= size and better:
+                found, best = (chunk, len(blocks) - 1), reuse
+        return found
+
+    def _new_chunk(self, size: int) -> int:
+        if len(self.chunks) >= MAX_CHUNKS:
+            raise KvvizError(f"no room for {size} bytes in {MAX_CHUNKS} chunks: ggml aborts here")
+        last = len(self.chunks) == MAX_CHUNKS - 1
+        self.chunks.append([(0, UNLIMITED if last else max(size, self.max_chunk))])
+        self.max_sizes.append(0)
+        return len(self.chunks) - 1
+
+
+BUFFER = "compute"
+EXTERNAL_ROLES = frozenset({"weight", "state"})
+
+
+def is_external(tensor: Tensor) -> bool:
+    """Whether something else than the graph allocator holds a tensor: weights, KV caches, recurrent states."""
+    return tensor.root.role in EXTERNAL_ROLES
+
+
+def plan_memory(
+    graph: ComputeGraph,
+    *,
+    alignment: int = 32,
+    max_chunk: int = UNLIMITED,
+    keep: Mapping[Tensor, Sequence[Tensor]] | None = None,
+) -> MemoryPlan:
+    """Plan the memory of a graph as ``ggml_gallocr_reserve`` does.
+
+    Parameters
+    ----------
+    alignment : int
+        Of the buffer type: 32 on the CPU.
+    max_chunk : int
+        Bytes of the largest block that the buffer type gives.
+    keep : mapping of Tensor to sequence of Tensor, optional
+        By node, what stays until that node has run: what a back end that fuses nodes asks for (``add_alloc_dep``).
+
+    Raises
+    ------
+    KvvizError
+        Where ggml would abort: too many free blocks, too many chunks, an alignment that is no power of two.
+    """
+    return _Planner(graph, alignment, max_chunk, keep or {}).plan()
+
+
+class _Planner:
+    """The counts of a graph while it is planned."""
+
+    def __init__(
+        self, graph: ComputeGraph, alignment: int, max_chunk: int, keep: Mapping[Tensor, Sequence[Tensor]]
+    ) -> None:
+        self.keep = keep
+        self.graph = graph
+        self.alignment = alignment
+        self.free = FreeBlocks(alignment, max_chunk)
+        self.children: dict[Tensor, list[Tensor]] = {}  # that have not run, one for each edge
+        self.views: dict[Tensor, list[Tensor]] = {}  # that have not been let go
+        self.own: set[Tensor] = set()
+        self.places: dict[Tensor, TensorPlace] = {}
+        self.freed: list[Tensor] = []
+        self.withheld: list[Tensor] = []
+        self.taken: int | None = None
+        self.refused: list[Refused] = []
+
+    def plan(self) -> MemoryPlan:
+        for leaf in self.graph.leafs:
+            self._allocate(leaf)
+        self._count()
+        nodes = []
+        for node in self.graph.nodes:
+            self.freed, self.withheld, self.taken, self.refused = [], [], None, []
+            for source in _sources(node):
+                self._allocate(source)
+            self._allocate(node)
+            taken, refused = self.taken, tuple(self.refused)
+            for source in (*_sources(node), *self.keep.get(node, ())):
+                self._let_go(source, node)
+            nodes.append(NodePlan(node, taken, refused, tuple(self.freed), tuple(self.withheld)))
+        sizes = {(BUFFER, chunk): size for chunk, size in enumerate(self.free.max_sizes)}
+        return MemoryPlan(self.places, tuple(nodes), sizes)
+
+    def _count(self) -> None:
+        """How many children and views each tensor has; inputs get memory first, so that nothing overwrites them."""
+        for node in self.graph.nodes:
+            if node.view_src is not None and node.op != "NONE":
+                self.views.setdefault(node.view_src, []).append(node)
+            if node.flags & INPUT:
+                self._allocate(node)
+            for source in _sources(node):
+                self.children.setdefault(source, []).append(node)
+                if source.flags & INPUT:
+                    self._allocate(source)
+            for kept in self.keep.get(node, ()):
+                self.children.setdefault(kept, []).append(node)
+
+    def _allocate(self, tensor: Tensor) -> None:
+        if tensor in self.own or tensor.view_src is not None or is_external(tensor):
+            return
+        self.own.add(tensor)
+        if tensor.op in CAN_INPLACE:
+            if self._take_over(tensor):
+                return
+        elif any(True for _ in _sources(tensor)):
+            self.refused.append(Refused(-1, None, Refusal.OP_NOT_LISTED))
+            for position, source in enumerate(tensor.src):
+                if source is not None and source is not tensor:
+                    self.refused += self._against(tensor, position, source)
+        self.places[tensor] = TensorPlace(BUFFER, *self.free.take(tensor.nbytes), tensor.nbytes)
+
+    def _take_over(self, node: Tensor) -> bool:
+        """Give a node the memory of its first source that nobody else needs."""
+        for position, source in enumerate(node.src):
+            if source is None:
+                continue
+            against = list(self._against(node, position, source))
+            self.refused += against
+            if not against:
+                there = self.places[source]
+                self.places[node] = TensorPlace(there.buffer, there.chunk, there.offset, node.nbytes, source)
+                self.own.discard(source)  # so that it is not freed
+                self.taken = position
+                self._give_tail(there, node)
+                return True
+        return False
+
+    def _give_tail(self, there: TensorPlace, node: Tensor) -> None:
+        kept, had = (aligned(size, self.alignment) for size in (node.nbytes, there.size))
+        if had > kept:
+            self.free.give(Address(there.chunk, there.offset + kept), had - kept)
+
+    def _against(self, node: Tensor, position: int, source: Tensor) -> Iterator[Refused]:
+        """All that stands against taking over a source; ggml stops at the first."""
+        if source.view_src is not None:
+            yield Refused(position, source, Refusal.IS_VIEW)
+        elif source not in self.own:
+            yield Refused(position, source, Refusal.EXTERNAL)
+        if (source.flags | source.root.flags) & OUTPUT:
+            yield Refused(position, source, Refusal.OUTPUT)
+        if source.type != node.type:
+            yield Refused(position, source, Refusal.TYPE_DIFFERS)
+        if source.ne != node.ne:
+            yield Refused(position, source, Refusal.SHAPE_DIFFERS)
+        elif source.type == node.type and source.nb != node.nb:
+            yield Refused(position, source, Refusal.STRIDES_DIFFER)
+        left = self.children.get(source, [])
+        others = [child for child in left if child is not node]
+        if others:
+            yield Refused(position, source, Refusal.CHILDREN_LEFT, tuple(dict.fromkeys(others)))
+        if len(left) - len(others) > 1:
+            yield Refused(position, source, Refusal.READ_TWICE, (node,))
+        if self.views.get(source):
+            yield Refused(position, source, Refusal.VIEWS_LEFT, tuple(self.views[source]))
+
+    def _let_go(self, source: Tensor, node: Tensor) -> None:
+        """A child of a tensor has run."""
+        self.children[source].remove(node)
+        if self.children[source] or self.views.get(source):
+            return
+        if source.view_src is None:
+            if source in self.own:
+                self._free(source)
+            return
+        root = source.view_src
+        left = self.views.get(root, [])
+        if source in left:
+            left.remove(source)
+        if not left and not self.children.get(root) and root in self.own:
+            self._free(root)
+
+    def _free(self, tensor: Tensor) -> None:
+        if tensor.flags & OUTPUT:
+            self.withheld.append(tensor)
+            return
+        there = self.places[tensor]
+        self.free.give(Address(there.chunk, there.offset), there.size)
+        self.own.discard(tensor)
+        self.freed.append(tensor)
+
+
+def _sources(node: Tensor) -> Iterator[Tensor]:
+    return (source for source in node.src if source is not None)
+
+
+def recorded_plan(graph: ComputeGraph) -> MemoryPlan:
+    """The decisions of the allocator for a recorded graph, at the recorded places.
+
+    Raises
+    ------
+    KvvizError
+        If a tensor that the allocator would place was recorded without a place, or not where what it takes over is.
+    """
+    plan = plan_memory(graph)
+    places, sizes = {}, dict(plan.sizes)
+    for tensor, place in plan.places.items():
+        if tensor.address is None:
+            raise KvvizError(f"tensor {tensor.name!r} of {graph.title!r} was recorded without its place")
+        if place.source is not None and place.source.address != tensor.address:
+            raise KvvizError(
+                f"tensor {tensor.name!r} of {graph.title!r} would take over {place.source.name!r} at "
+                f"{place.source.address}, but was recorded at {tensor.address}: its buffer has another allocator"
+            )
+        places[tensor] = place._replace(offset=tensor.address)
+        key = place.buffer, place.chunk
+        sizes[key] = max(sizes.get(key, 0), tensor.address + tensor.nbytes)
+    return replace(plan, places=places, sizes=sizes)

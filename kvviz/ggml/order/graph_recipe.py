@@ -1,0 +1,204 @@
+"""Running graphs to their end, and how a trace of them was made, so that they can run again, also in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kvviz.errors import KvvizError
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.executor import Executor, cannot_run
+from kvviz.ggml.graph.graph_trace import to_trace
+from kvviz.ggml.graph.memory_plan import MemoryPlan
+from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.order.graph_session import GraphSession
+from kvviz.ggml.order.reorder_rules import RULES, Order, new_order
+from kvviz.trace.recording import Trace
+from kvviz.trace.value_plan import as_bytes
+
+LISTED = "the order of the node list"
+MOST_KEPT = 256 << 20
+"""Bytes of leafs that are kept, beside those of weights, which nobody writes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphRecipe:
+    """The graphs, and what their leafs held before the first of them ran.
+
+    Attributes
+    ----------
+    held : mapping of Tensor to ndarray, or None
+        None: there is no data, and the nodes are only listed in their order.
+    """
+
+    graphs: tuple[ComputeGraph, ...]
+    title: str
+    labels: tuple[str, ...]
+    about: str = ""
+    values: int | str = 0
+    held: Mapping[Tensor, np.ndarray] | None = field(default=None, repr=False)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a change can differ in, beside the order: nothing."""
+        return {}
+
+    @property
+    def orders(self) -> tuple[str, ...]:
+        """Rules that the whole list can be put in order by."""
+        return tuple(name for name in RULES if name != "as listed")
+
+    def session(self, order: Order | None = None) -> GraphSession:
+        """A session that has run nothing; ``order`` is as in `kvviz.ggml.reorder`, that of the list by default."""
+        if order is not None and not isinstance(order, str) and len(self.graphs) > 1:
+            raise KvvizError(f"{self.title!r} has {len(self.graphs)} graphs: give a rule's name, not the nodes of one")
+        ordered = [graph.nodes if order is None else new_order(graph, order) for graph in self.graphs]
+        runs = list(zip(self.graphs, self.labels, map(_executed, self.graphs, ordered)))
+        session = GraphSession(runs, self.title, self.held, self.about, self.values)
+        self.put_into(session.trace)
+        return session
+
+    def again(self, **changes: Any) -> Trace:
+        """Run once more."""
+        return self.session(**changes).run_to_end()
+
+    def put_into(self, trace: Trace) -> None:
+        """Let a trace of these graphs be run again."""
+        trace.recipe = self
+        if self.held is not None:
+            trace.replayer = self
+
+    # -- values of a trace, computed again --------------------------------------------------------------------------
+
+    @property
+    def runs(self) -> tuple[None, ...]:
+        """What was kept of the inputs of each run: nothing, as what leafs held before the first one is in `held`."""
+        return (None,) * len(self.graphs)
+
+    def value(self, trace: Trace, name: str, step: int) -> np.ndarray:
+        """What a value held right after a step; see `Trace.value`."""
+        session = self.session()
+        session.follow(trace, step + 1)
+        return session.value(name)
+
+    def stored(self, trace: Trace, name: str, step: int) -> bytes:
+        """The bytes of a value right after a step, as they are stored."""
+        session = self.session()
+        session.follow(trace, step + 1)
+        return session.value(name, stored=True)
+
+    def summarise(self, trace: Trace, budget: int | str) -> Any:
+        """Put summaries of the values into a trace; see `Trace.summarise`."""
+        if not as_bytes(budget):
+            trace.value_summaries = None
+            return None
+        again = replace(self, values=budget).session()
+        again.follow(trace, len(trace.log))
+        again.look()
+        trace.value_summaries = again.trace.value_summaries
+        return trace.values
+
+
+def recipe_of(
+    graphs: Sequence[ComputeGraph], title: str, labels: Sequence[str], values: int | str
+) -> GraphRecipe | None:
+    """The recipe of graphs that are about to run; None where their leafs hold too much to be kept."""
+    leafs = {root for graph in graphs for root in roots_of(graph) if root.op == "NONE" and root.data is not None}
+    if sum(leaf.nbytes for leaf in leafs if leaf.role != "weight") > MOST_KEPT:
+        return None
+    held = {leaf: leaf.data if leaf.role == "weight" else leaf.data.copy() for leaf in leafs if leaf.data is not None}
+    return GraphRecipe(tuple(graphs), title, tuple(labels), values=values, held=held)
+
+
+def listed(graphs: Sequence[ComputeGraph], title: str, about: str = LISTED, labels: Sequence[str] = ()) -> Trace:
+    """A trace of the lists of graphs, whether they have been run or not, that can be put into another order."""
+    trace = to_trace(graphs, title, about=about, labels=labels)
+    if all(graph.meant is None for graph in graphs):
+        texts = tuple([*labels, *[""] * len(graphs)][: len(graphs)])
+        GraphRecipe(tuple(graphs), title, texts, about).put_into(trace)
+    return trace
+
+
+def session_of(graph: ComputeGraph, values: int | str = "1 MB") -> GraphSession:
+    """A session that is to run a graph, node by node; see `ComputeGraph.session`."""
+    why_not = cannot_run(graph)
+    if why_not:
+        raise KvvizError(f"{graph.title!r} cannot be run: {why_not}")
+    if graph.meant is not None:
+        graph, order = graph.reordered(graph.meant), graph.nodes
+        graph.meant = None
+    else:
+        order = graph.nodes
+    recipe = recipe_of([graph], graph.title, [""], values)
+    if recipe is None:
+        raise KvvizError(f"{graph.title!r} has leafs of more than {MOST_KEPT:,} bytes: mark weights with role='weight'")
+    return recipe.session(order)
+
+
+def roots_of(graph: ComputeGraph) -> set[Tensor]:
+    """Who owns the memory that a graph touches."""
+    return {tensor.root for tensor in (*graph.leafs, *graph.nodes)}
+
+
+def _executed(graph: ComputeGraph, order: Sequence[Tensor]) -> list[Tensor]:
+    executed = set(graph.executed)
+    return [node for node in order if node in executed]
+
+
+def run(
+    graphs: ComputeGraph | Sequence[ComputeGraph],
+    title: str = "",
+    *,
+    labels: Iterable[str] = (),
+    values: int | str = "1 MB",
+    upto: int | None = None,
+    plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
+) -> Trace:
+    """Run a graph, or several one after the other, and give the recording.
+
+    Parameters
+    ----------
+    graphs : ComputeGraph or sequence of ComputeGraph
+    labels : iterable of str
+        Of each run.
+    values : int or str
+        Bytes for summaries of values, as in `Trace.summarise`.
+    upto : int, optional
+        How many nodes of the last graph are run; all by default.
+    plans : mapping of ComputeGraph to MemoryPlan, optional
+        Run a graph in the memory that `plan_memory` gives its tensors: what takes over a source overwrites it.
+
+    Raises
+    ------
+    KvvizError
+        If a node cannot be run: no kernel for its op or type, a source that was not computed, a view beyond its root.
+
+    Notes
+    -----
+    What nodes write stays written: `saved_state` and `restore_state` go back. ``trace.outputs`` has what no node of the
+    last graph uses.
+
+    Examples
+    --------
+    >>> from kvviz.ggml.graph.context import Context
+    >>> ctx = Context()
+    >>> x = ctx.new_tensor("f32", 3, name="x", data=[1, 2, 3])
+    >>> run(ctx.new_graph("squares").expand(ctx.set_name(ctx.sqr(x), "y"))).outputs["y"]
+    array([1., 4., 9.], dtype=float32)
+    """
+    several = [graphs] if isinstance(graphs, ComputeGraph) else list(graphs)
+    if not several:
+        raise KvvizError("there is no graph to run")
+    executor = Executor(title or several[0].title, values=values, plans=plans)
+    texts = [*labels, *[""] * len(several)]
+    repeatable = plans is None and upto is None and all(graph.meant is None for graph in several)
+    recipe = recipe_of(several, executor.title, texts, values) if repeatable else None
+    for graph, text in zip(several, texts):
+        executor.run(graph, text, upto if graph is several[-1] else None)
+    trace = executor.finish()
+    if recipe is not None:
+        recipe.put_into(trace)
+    return trace

@@ -1,0 +1,222 @@
+"""ggml graphs that are run node by node, in any order that their declared edges allow: what a debugger drives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from kvviz.caches.stored_rows import stored_caches
+from kvviz.errors import KvvizError, ReplayError
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.executor import Executor, has_numbers
+from kvviz.ggml.graph.tensor import OUTPUT, Tensor
+from kvviz.ggml.graph.tensor_data import note_values, tensor_get
+from kvviz.ggml.graph.tensor_data import stored as bytes_of
+from kvviz.graph.model import Node
+from kvviz.interrupts import deliver, held_back
+from kvviz.trace.live_writer import LiveTrace
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Live
+
+GraphRun = tuple[ComputeGraph, str, Sequence[Tensor]]
+"""A graph, what to call its run, and its executed nodes in the order in which they shall run."""
+
+
+class GraphSession:
+    """Graphs one after the other; what they share, such as a cache, stays between them.
+
+    It has memory of its own: what the tensors hold outside is as before after every step. ``trace`` grows with every
+    step. ``execution`` is the graph that runs; None between two, and at the end. ``previews``: whether `look_ahead`
+    also says what each node would allocate.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[GraphRun],
+        title: str,
+        held: Mapping[Tensor, np.ndarray] | None,
+        about: str = "",
+        values: int | str = 0,
+    ) -> None:
+        self.previews = False
+        self.listed = held is None
+        self.execution: ComputeGraph | None = None
+        self._runs = list(runs)
+        self._begun = 0
+        if held is None:
+            self._executor = Executor(title, values=0, about=about)
+        else:
+            self._executor = Executor(title, values=values)
+        self._memory: dict[Tensor, tuple[np.ndarray | None, np.ndarray | None]] = {}
+        for leaf, data in (held or {}).items():
+            self._memory[leaf] = (data if leaf.role == "weight" else data.copy()), None
+        owners = {tensor.root for graph, *_ in runs for tensor in (*graph.leafs, *graph.nodes)}
+        self._owners = [] if held is None else list(owners)
+        self._places: dict[Tensor, int] = {}
+        self._nodes: list[Tensor] = []
+        self._made: set[Tensor] = set()
+        self._writing: LiveTrace | None = None
+        self.next_run()
+        assert self._writing is not None
+        self.trace: Trace = self._writing.trace
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def next_run(self) -> bool:
+        """Begin the next graph; False where there is none."""
+        if self._begun == len(self._runs):
+            return False
+        graph, text, order = self._runs[self._begun]
+        with self._own_memory():
+            self._executor.begin(graph, text, order)
+        self._begun += 1
+        self._nodes = graph.executed
+        self._places = {node: place for place, node in enumerate(self._nodes)}
+        self._made = set()
+        writing = self._executor.writing
+        used = {source for node in self._nodes for source in node.src if source is not node}
+        outputs = [writing.values[node] for node in self._nodes if node not in used or node.flags & OUTPUT]
+        if self._writing is None:
+            self._writing = writing.writer.live(outputs)
+        else:
+            self._writing.begin(tuple(writing.writer.named(outputs)))
+        self.execution = graph
+        return True
+
+    def advance(self, choice: Node | None = None) -> bool:
+        """Run one more node, beginning the next graph where one is due; False when there is nothing left.
+
+        ``choice``: a node of the frontier to run next, instead of the first one.
+
+        Raises `KvvizError`: if that node is not in the frontier, or cannot be run.
+        """
+        with held_back():
+            if self.execution is None and not self.next_run():
+                self.trace.live = None
+                return False
+            node = None if choice is None else self._nodes[choice.index]
+            ready = self._ready() if node is not None else []
+            if node is not None and node not in ready:
+                names = ", ".join(one.name for one in ready[:8])
+                raise KvvizError(f"node {node.name!r} cannot run next; the frontier is {names}")
+            self._step(node)
+            return True
+
+    def finish_run(self) -> None:
+        """Run the present graph to its end."""
+        while self.execution is not None:
+            self.advance()
+            deliver()
+
+    def run_to_end(self) -> Trace:
+        """Run everything that is left. Stopping it from the keyboard leaves a valid trace of what ran."""
+        self.trace.interrupted = False
+        try:
+            while self.advance():
+                deliver()
+        except KeyboardInterrupt:
+            self.trace.interrupted = True
+        self.trace.live = None
+        return self.trace
+
+    def look_ahead(self) -> Live | None:
+        """Find out which nodes may run next by the declared edges, the one that does by itself first."""
+        if self.execution is None and not self.next_run():
+            self.trace.live = None
+            return None
+        frame = len(self.trace.log.frames) - 1
+        program = self.trace.log.frames[frame].program.graph.nodes
+        ready = self._ready()
+        costs = tuple((0 if node.view_src is not None else node.nbytes, 0) for node in ready) if self.previews else ()
+        self.trace.live = Live(frame, tuple(program[self._places[node]] for node in ready), costs)
+        return self.trace.live
+
+    @property
+    def run_is_over(self) -> bool:
+        """Whether the next step would belong to another graph."""
+        return self.execution is None
+
+    def look(self) -> None:
+        """Put what was kept of the values into the trace, also of a run that goes on."""
+        assert self._writing is not None
+        self._writing.summarise()
+
+    # -- leaving a recording ----------------------------------------------------------------------------------------
+
+    def follow(self, trace: Trace, upto: int) -> None:
+        """Run the steps before ``upto`` of a recording of these graphs, in its order; nothing has run before."""
+        for row in trace.log[:upto]:
+            if self.execution is None:
+                self.next_run()
+            # What has run in this order was ready.
+            with held_back():
+                self._step(self._nodes[row.op.node.index])
+
+    def take(self, trace: Trace, frame: int, node: Node) -> None:
+        """Run an op that was ready in a recording at this point; see `kvviz.debugger.branching.find_choice`."""
+        self.look_ahead()
+        self.advance(node)
+
+    def value(self, name: str, stored: bool = False) -> Any:
+        """What a value of the present graph holds now; ``stored``: its bytes.
+
+        Raises `ReplayError`: if there is none of that name, or it was not computed.
+        """
+        writing = self._executor.writing
+        labels = dict(zip(writing.writer.named(writing.values.values()), writing.values))
+        if name not in labels:
+            raise ReplayError(f"value {name!r} does not exist in {self.trace.title!r}")
+        with self._own_memory():
+            if not has_numbers(labels[name]):
+                raise ReplayError(f"value {name!r} was not computed, or its type cannot be read")
+            return bytes_of(labels[name]).tobytes() if stored else tensor_get(labels[name])
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _step(self, node: Tensor | None) -> None:
+        with self._own_memory():
+            done = self._executor.step(node, self.listed)
+        assert done is not None and self._writing is not None
+        self._made.add(done)
+        self._writing.follow()
+        if self._executor.next_node is None:
+            self._end_run()
+
+    def _ready(self) -> list[Tensor]:
+        waits = self._places.keys() - self._made
+
+        def waiting(node: Tensor) -> bool:
+            return any(source is not node and source in waits for source in node.src)
+
+        return [node for node in self._executor.ahead if not waiting(node)]
+
+    def _end_run(self) -> None:
+        assert self._writing is not None
+        with self._own_memory():
+            used = {source for node in self._nodes for source in node.src if source is not node}
+            out = [node for node in self._nodes if node not in used or node.flags & OUTPUT]
+            names = self._executor.writing.writer.named([self._executor.writing.values[node] for node in out])
+            self.trace.outputs = {name: tensor_get(node) for name, node in zip(names, out) if has_numbers(node)}
+        self._writing.summarise()
+        self.trace.caches = stored_caches(self.trace)
+        self.execution = None
+
+    @contextmanager
+    def _own_memory(self) -> Iterator[None]:
+        """Let the tensors hold what they hold in this session."""
+        outside = [(owner, owner.data, owner.values) for owner in self._owners]
+        for owner in self._owners:
+            owner.data, values = self._memory.get(owner, (None, None))
+            if values is not None:
+                owner.values = values
+            else:
+                note_values(owner)
+        try:
+            yield
+        finally:
+            for owner, data, values in outside:
+                self._memory[owner] = owner.data, owner.values
+                owner.data, owner.values = data, values

@@ -1,0 +1,210 @@
+"""The re-order rules by name, the short ones among them, and orders that a person gives.
+
+Source of the rule ``cuda``: ``ggml_backend_cuda_graph_optimize`` (with ``GGML_CUDA_GRAPH_OPT=1``) and
+``ggml_cuda_concurrent_event::is_valid`` (``src/ggml-cuda``, snapshot d99724f). It applies where a node whose name has
+``attn_norm`` in it has exactly three users of one row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kvviz.errors import KvvizError
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.op_effects import is_noop
+from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.order.broken_pairs import Touching, is_source
+from kvviz.ggml.order.metal_reorder import metal
+from kvviz.ggml.order.vulkan_reorder import by_result_roots, vulkan, vulkan_fixed
+
+WINDOW = 20
+
+Depends = Callable[[Tensor, Tensor], bool]
+"""Whether a node (the first) must stay behind an earlier one (the second)."""
+
+
+def pull_forward(nodes: Sequence[Tensor], depends: Depends, window: int = WINDOW) -> list[Tensor]:
+    """An order in sets of nodes that may run at once: each set has the next node, and what need not wait for others.
+
+    Nodes that do something are taken first, then views.
+    """
+    order: list[Tensor] = []
+    used = [False] * len(nodes)
+    first = 0
+    while first < len(nodes):
+        taken = [first]
+        ahead = range(first + 1, min(first + window, len(nodes)))
+        for views in (False, True):
+            for j in ahead:
+                if used[j] or j in taken or is_noop(nodes[j]) is not views:
+                    continue
+                waits = (c for c in range(first, j) if not used[c] and not (views and c in taken))
+                if not any(depends(nodes[j], nodes[c]) for c in waits):
+                    taken.append(j)
+        for j in taken:
+            order.append(nodes[j])
+            used[j] = True
+        while first < len(nodes) and used[first]:
+            first += 1
+    return order
+
+
+def by_edges(nodes: Sequence[Tensor]) -> list[Tensor]:
+    """The rule ``none``: declared edges alone keep nodes apart, and nobody looks at memory."""
+    return pull_forward(nodes, is_source)
+
+
+def by_exact_bytes(nodes: Sequence[Tensor]) -> list[Tensor]:
+    """The rule ``exact``: declared edges, and bytes that one of two nodes writes."""
+    touching = Touching(nodes)
+    return pull_forward(nodes, lambda node, other: is_source(node, other) or bool(touching.shared(other, node)))
+
+
+FAN_OUT = 3
+
+
+def cuda(nodes: Sequence[Tensor]) -> list[Tensor]:
+    """The rule ``cuda``: forks are interleaved, but for those that its own check refuses when the graph is run."""
+    order = list(nodes)
+    place = {node: i for i, node in enumerate(nodes)}
+    fan_out: Counter[Tensor] = Counter()
+    for node in nodes:
+        if not is_noop(node) and node.ne[1] * node.ne[2] * node.ne[3] <= 1:
+            fan_out.update(source for source in node.src if source is not None)
+    done: list[range] = []
+    for fork in [node for node in nodes if fan_out[node] == FAN_OUT and "attn_norm" in node.name]:
+        at = place[fork]
+        if any(at in span or at == span.stop for span in done):
+            continue
+        branches = [[node] for node in order[at + 1 :] if not is_noop(node) and by_result_roots(node, fork)]
+        if len(branches) != FAN_OUT:
+            continue
+        join = _grow(order, at, branches)
+        span = range(at, join)
+        if join < 0 or join - at - 1 != sum(map(len, branches)) or not _branches_are_apart(branches, order[join]):
+            continue
+        done.append(span)
+        order[at + 1 : join] = _interleaved(branches)
+    return order
+
+
+def _grow(order: Sequence[Tensor], at: int, branches: list[list[Tensor]]) -> int:
+    """Add to each branch what depends on it; gives the place of the first node that depends on two, or -1."""
+    for i in range(at + 1, len(order)):
+        node = order[i]
+        mine = [branch for branch in branches if any(by_result_roots(node, other) for other in branch)]
+        if len(mine) > 1:
+            return i
+        for branch in mine:
+            if not any(node is other for other in branch):
+                branch.append(node)
+        if not mine and is_noop(node):
+            branches[0].append(node)
+    return -1
+
+
+def _branches_are_apart(branches: Sequence[Sequence[Tensor]], join: Tensor) -> bool:
+    """Whether no two branches write one root, and none has a source in another; roots alone are compared."""
+    stream = {node: i for i, branch in enumerate(branches) for node in branch}
+    roots = [{node.root for node in branch} - {join.root} for branch in branches]
+    if any(roots[i] & roots[j] for i in range(len(roots)) for j in range(i)):
+        return False
+    return all(
+        stream[source] == i
+        for node, i in stream.items()
+        for source in node.src
+        if source is not None and source in stream
+    )
+
+
+def _interleaved(branches: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """One node of each branch in turn, with the views that stand behind it."""
+    left = [list(branch) for branch in branches]
+    order: list[Tensor] = []
+    turn = 0
+    while any(left):
+        branch = left[turn % len(left)]
+        turn += 1
+        if branch:
+            order.append(branch.pop(0))
+            while branch and is_noop(branch[0]):
+                order.append(branch.pop(0))
+    return order
+
+
+class ReorderRule(NamedTuple):
+    """``about``: one sentence on what keeps two nodes apart. ``order``: nodes to nodes."""
+
+    name: str
+    about: str
+    order: Callable[[Sequence[Tensor]], list[Tensor]]
+
+
+RULES = {
+    rule.name: rule
+    for rule in (
+        ReorderRule("as listed", "the order of the node list, as on the CPU", list),
+        ReorderRule("none", "declared edges alone; nobody looks at memory", by_edges),
+        ReorderRule("vulkan", "declared edges, and results in one root; not what is read through a view", vulkan),
+        ReorderRule(
+            "vulkan fixed", "declared edges, and any two of which one writes a root of the other", vulkan_fixed
+        ),
+        ReorderRule("metal", "whole roots, wherever one of two nodes writes", metal),
+        ReorderRule("cuda", "the tests of vulkan, for Q, K and V behind attn_norm alone, then checked by roots", cuda),
+        ReorderRule("exact", "declared edges, and the very bytes that one of two nodes writes", by_exact_bytes),
+    )
+}
+"""Of ggml's back ends at snapshot d99724f (``vulkan fixed``: 0c1e57098), and two of ours: ``none`` and ``exact``."""
+
+Order = str | Sequence[Tensor] | Sequence[int]
+"""A rule's name, or the nodes themselves or their positions in the order in which they shall be executed."""
+
+
+def new_order(graph: ComputeGraph, order: Order) -> list[Tensor]:
+    """The nodes of a graph in the order of a rule, or in one that a person gives, if the declared edges allow that."""
+    if isinstance(order, str):
+        if order not in RULES:
+            raise KvvizError(f"there is no re-order rule {order!r}; choose one of {', '.join(RULES)}")
+        made = RULES[order].order(graph.nodes)
+    else:
+        made = [_node(graph, one) for one in order]
+    _check(graph, made)
+    return made
+
+
+def _node(graph: ComputeGraph, one: Tensor | int) -> Tensor:
+    if isinstance(one, Tensor):
+        return one
+    if not isinstance(one, int) or isinstance(one, bool) or not 0 <= one < len(graph.nodes):
+        raise KvvizError(
+            f"{one!r} is not a node of {graph.title!r}; give a rule's name, or all {len(graph.nodes)} nodes, or "
+            f"their positions from 0 to {len(graph.nodes) - 1}"
+        )
+    return graph.nodes[one]
+
+
+def _check(graph: ComputeGraph, order: Sequence[Tensor]) -> None:
+    old = {node: i for i, node in enumerate(graph.nodes)}
+    place: dict[Tensor, int] = {}
+    for i, node in enumerate(order):
+        if node not in old:
+            raise KvvizError(f"{_called(node)} at place {i} of the order is not a node of {graph.title!r}")
+        if node in place:
+            raise KvvizError(f"the order has {_called(node)} twice, at places {place[node]} and {i}")
+        place[node] = i
+    if len(place) < len(old):
+        left = next(node for node in graph.nodes if node not in place)
+        raise KvvizError(f"the order has {len(place)} of {len(old)} nodes: {_called(left)} at {old[left]} is not in it")
+    for node in order:
+        for source in node.src:
+            if source is not None and source is not node and source in place and place[source] > place[node]:
+                raise KvvizError(
+                    f"the declared edges do not allow this order: {_called(node)} at place {place[node]} reads "
+                    f"{_called(source)} at place {place[source]}; put {_called(source)} first"
+                )
+
+
+def _called(node: Tensor) -> str:
+    return f"{node.op} {node.name!r}"

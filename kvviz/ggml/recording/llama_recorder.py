@@ -1,0 +1,268 @@
+"""Recording the graphs that llama.cpp executes, out of a running llama-cpp-python.
+
+The scheduler asks a callback of the context about every node, in the order of execution and before it is computed. The
+callback reads the tensor and always says no, so that nothing is split, synchronised or slowed down.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from kvviz.errors import KvvizError
+from kvviz.ggml.recording.recorded_graphs import Recording
+from kvviz.ggml.recording.recording_lines import SCHEMA, from_objects
+from kvviz.ggml.recording.tensor_struct import USAGE, Library, TensorStruct
+
+MOST_VALUES = 4096
+"""Elements of an index tensor that are kept, at most."""
+
+_INTEGERS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
+_ROLES = {"weights": "weight", "any": "state"}
+
+
+@contextmanager
+def record(llama: Any) -> Iterator[Recording]:
+    """Record what a ``llama_cpp.Llama`` executes; what it knows already goes with it, and comes back.
+
+    Meanwhile it works on a context of its own, made like its old one but with a callback: a context takes one only
+    when it is made. So for the time there are two KV caches; LoRA adapters do not go along.
+
+    Parameters
+    ----------
+    llama : llama_cpp.Llama
+
+    Yields
+    ------
+    Recording
+        It has its graphs when the block ends; ``recording.save("decode.jsonl.gz")`` keeps them.
+
+    Raises
+    ------
+    KvvizError
+        If llama-cpp-python is missing, or its ggml is none that is known here, or nothing was executed.
+
+    Examples
+    --------
+    >>> with kvviz.ggml.record(llama) as recording:              # doctest: +SKIP
+    ...     llama("The quick brown fox", max_tokens=4)
+    >>> recording.trace.to_html("decode.html")                   # doctest: +SKIP
+    """
+    low, library = _llama_cpp()
+    held = getattr(llama, "_ctx", None)
+    if held is None or not hasattr(held, "ctx") or not hasattr(llama, "context_params"):
+        raise KvvizError(f"a {type(llama).__name__} is not a llama_cpp.Llama; pass the object that generates the text")
+    taking = Taking(library)
+    # The context keeps pointers to these, and nothing else does.
+    asked, aborted = low.ggml_backend_sched_eval_callback(taking.asked), low.ggml_abort_callback(taking.computing)
+    params = type(held.params).from_buffer_copy(held.params)
+    params.cb_eval, params.abort_callback = asked, aborted
+    fresh = low.llama_init_from_model(held.model.model, params)
+    if not fresh:
+        raise KvvizError("llama.cpp could not create a second context to record in; there may be too little memory")
+    recording = Recording("llama.cpp", ())
+    old = held.ctx
+    calls = {name: call for name in ("decode", "encode") if (call := getattr(held, name, None)) is not None}
+
+    def noting(name: str) -> Any:
+        def called(batch: Any) -> Any:
+            taking.begin_call(int(batch.batch.n_tokens), name)
+            return calls[name](batch)
+
+        return called
+
+    try:
+        _move_state(low, old, fresh)
+        _point(low, held, fresh)
+        held.__dict__.update({name: noting(name) for name in calls})
+        yield recording
+        _move_state(low, fresh, old)
+    finally:
+        for name in calls:
+            held.__dict__.pop(name, None)
+        _point(low, held, old)
+        low.llama_free(fresh)
+    lines = taking.finished({"llama_cpp_python": str(getattr(import_module("llama_cpp"), "__version__", ""))})
+    found = from_objects(lines, recording.title)
+    recording.graphs, recording.meta, recording.lines = found.graphs, found.meta, lines
+
+
+def _llama_cpp() -> tuple[Any, Library]:
+    try:
+        low = import_module("llama_cpp.llama_cpp")
+        loaded = import_module("llama_cpp._ggml").libggml
+    except (ImportError, AttributeError, OSError) as error:
+        raise KvvizError(
+            f"recording needs llama-cpp-python 0.3.14 or later (pip install llama-cpp-python): {error}"
+        ) from None
+    library = Library(loaded)
+    library.check()
+    return low, library
+
+
+def _point(low: Any, held: Any, context: Any) -> None:
+    """Let Python's wrapper of a context be one of another context."""
+    held.ctx = context
+    if hasattr(held, "memory"):
+        held.memory = low.llama_get_memory(context)
+
+
+def _move_state(low: Any, source: Any, target: Any) -> None:
+    """Copy KV caches and whatever else a context knows."""
+    size = int(low.llama_state_get_size(source))
+    state = (ctypes.c_uint8 * size)()
+    size = int(low.llama_state_get_data(source, state, size))
+    if size and not low.llama_state_set_data(target, state, size):
+        raise KvvizError("llama.cpp could not copy the state of its context")
+
+
+class Taking:
+    """A recording while llama.cpp runs: `asked` and `computing` are its callbacks.
+
+    Whoever makes a context by hand gives both to ``llama_context_params`` as ``cb_eval`` and ``abort_callback``, and
+    calls `begin_call` in front of each ``llama_decode``.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.error: Exception | None = None
+        self._lines: list[dict[str, Any]] = []
+        self._graphs: list[dict[str, Any]] = []
+        # By address: tensors that outlive graphs, those of this graph, and what of these are nodes.
+        self._kept: dict[int, int] = {}
+        self._seen: dict[int, int] = {}
+        self._order: list[int] = []
+        self._before: list[int] = []
+        self._buffers: dict[int, int] = {}
+        self._types: set[int] = set()
+        self._ids = 0
+        self._calls: Counter[str] = Counter()
+        self._step = ""
+        self._anew = True
+
+    def begin_call(self, tokens: int, call: str = "decode") -> None:
+        """A ``llama_decode``, or ``llama_encode``, of so many tokens begins; it executes other graphs than before."""
+        name = "encode" if call == "encode" else "decode" if tokens == 1 else "prefill"
+        count = self._calls[name]
+        self._step = f"decode{count}" if name == "decode" else f"{name}{count or ''}"
+        self._calls[name] += 1
+        self._anew = True
+
+    def computing(self, _: Any = None) -> bool:
+        """A node was computed: the next one that is asked about begins another graph. Never asks to stop."""
+        self._anew = True
+        return False
+
+    def asked(self, address: int, ask: bool, _: Any = None) -> bool:
+        """Look at a node. Never wants to see it computed."""
+        try:
+            if ask and self.error is None:
+                if self._anew or (self._seen.get(address) is not None and address in self._order):
+                    self._begin()
+                self._tensor(address, True)
+        except Exception as error:  # an exception cannot pass through C
+            self.error = error
+        return False
+
+    def finished(self, meta: dict[str, Any]) -> list[dict[str, Any]]:
+        """The lines of the recording."""
+        if self.error is not None:
+            raise KvvizError(f"a tensor could not be read: {self.error}")
+        if not self._graphs:
+            raise KvvizError("llama.cpp executed no graph while it was recorded")
+        self._close()
+        names = {number: self.library.ggml_type_name(number).decode() for number in sorted(self._types)}
+        sizes = {
+            name: [self.library.ggml_blck_size(number), self.library.ggml_type_size(number)]
+            for number, name in names.items()
+        }
+        return [{"k": "meta", "schema": SCHEMA, **meta, "types": sizes}, *self._lines]
+
+    def _begin(self) -> None:
+        self._close()
+        self._anew = False
+        self._before, self._order, self._seen = self._order, [], {}
+        graph = {"k": "graph", "g": len(self._graphs), "step": self._step, "n_nodes": 0, "n_leafs_new": 0}
+        self._graphs.append(graph)
+        self._lines.append(graph)
+
+    def _close(self) -> None:
+        if self._graphs:
+            same = bool(self._before) and self._before == self._order
+            self._graphs[-1].update(n_nodes=len(self._order), same_pointers_as_previous=same)
+
+    def _buffer(self, address: int | None) -> int | None:
+        if not address:
+            return None
+        if address not in self._buffers:
+            self._buffers[address] = len(self._buffers)
+            line = {
+                "k": "buffer",
+                "buf": self._buffers[address],
+                "name": self.library.ggml_backend_buffer_name(address).decode("utf-8", "replace"),
+                "usage": self._usage(address),
+                "size": self.library.ggml_backend_buffer_get_size(address),
+            }
+            self._lines.append(line)
+        return self._buffers[address]
+
+    def _usage(self, buffer: int | None) -> str:
+        usage = self.library.ggml_backend_buffer_get_usage(buffer) if buffer else -1
+        return USAGE[usage] if 0 <= usage < len(USAGE) else "?"
+
+    def _tensor(self, address: int, is_node: bool) -> int:
+        if address in self._seen:
+            return self._seen[address]
+        tensor = TensorStruct.from_address(address)
+        root = TensorStruct.from_address(tensor.view_src) if tensor.view_src else tensor
+        buffer = tensor.buffer or root.buffer
+        role = "" if is_node else _ROLES.get(self._usage(buffer), "input")
+        keeps = role in ("weight", "state")
+        if keeps and address in self._kept:
+            self._seen[address] = self._kept[address]
+            return self._kept[address]
+        id = self._seen[address] = self._ids
+        self._ids += 1
+        if keeps:
+            self._kept[address] = id
+        self._lines.append(self._line(address, tensor, root, buffer, role, id))
+        return id
+
+    def _line(self, address: int, tensor: Any, root: Any, buffer: Any, role: str, id: int) -> dict[str, Any]:
+        library, graph = self.library, self._graphs[-1]
+        src = [self._tensor(one, False) if one else None for one in tensor.src]
+        while src and src[-1] is None:
+            src.pop()
+        view_src = self._tensor(tensor.view_src, False) if tensor.view_src else None
+        params = list(tensor.op_params)
+        while params and not params[-1]:
+            params.pop()
+        op, type_ = library.ggml_op_name(tensor.op).decode(), library.ggml_type_name(tensor.type).decode()
+        self._types.add(tensor.type)
+        line: dict[str, Any] = {"k": "leaf" if role else "node", "g": graph["g"], "id": id}
+        if role:
+            line["role"] = role
+            graph["n_leafs_new"] += 1
+        else:
+            line["i"] = len(self._order)
+            self._order.append(address)
+        line.update(name=tensor.name.decode("utf-8", "replace"), op=op, type=type_, ne=list(tensor.ne))
+        line.update(nb=list(tensor.nb), flags=tensor.flags, src=src, view_src=view_src, view_offs=tensor.view_offs)
+        line["buf"] = self._buffer(buffer)
+        if op in ("UNARY", "GLU"):
+            line["desc"] = library.ggml_op_desc(address).decode()
+        if params:
+            line["op_params"] = params
+        if buffer and tensor.data:
+            line["buf_offs"] = tensor.data - library.ggml_backend_buffer_get_base(buffer)
+        if tensor.data and root.data:
+            line["root_offs"] = tensor.data - root.data
+        if role == "input" and type_ in _INTEGERS and tensor.data and buffer:
+            count = tensor.ne[0] * tensor.ne[1] * tensor.ne[2] * tensor.ne[3]
+            if count <= MOST_VALUES and library.ggml_backend_buffer_is_host(buffer):
+                line["values"] = list((_INTEGERS[type_] * count).from_address(tensor.data))
+        return line

@@ -1,0 +1,207 @@
+"""Cells of a KV cache: against llama.cpp itself, case by case, and what holds whatever is called."""
+
+from __future__ import annotations
+
+import doctest
+import gzip
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kvviz
+from kvviz.errors import KvvizError
+from kvviz.ggml import kv_cache
+from kvviz.ggml.kv_cache import DIRTY, FREE, LIVE, SHIFTED, KVCache
+from kvviz.trace.header_schema import ROWS, check
+from kvviz.view import heat_cells
+from kvviz.view.packed_columns import unpack
+from kvviz.view.payload_cache_rows import cache_payload
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "llama" / "kv_cells.json.gz"
+SCRIPTS: list[dict[str, Any]] = json.loads(gzip.decompress(DATA.read_bytes()))
+
+
+@pytest.fixture
+def holes() -> KVCache:
+    """Eight cells: four of sequence 0, two of sequence 1, and positions 1 and 2 of sequence 0 removed."""
+    cache = KVCache(8, n_seq_max=2)
+    cache.append(4, seq=0)
+    cache.append(2, seq=1)
+    cache.seq_rm(0, 1, 3)
+    return cache
+
+
+def names(cache: KVCache) -> list[str]:
+    return [kv_cache.CELL_STATES[state][0] for state in cache.cells.states]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=["first", "second"])
+def test_cells_and_positions_are_those_of_llama_cpp_after_every_call(script: dict[str, Any]) -> None:
+    cache, many = KVCache(script["size"], script["n_seq_max"]), script["n_ubatch"]
+    for number, told in enumerate(script["calls"]):
+        kind, *arguments = told["call"]
+        if kind != "decode":
+            getattr(cache, kind)(*arguments)
+        elif told["rc"]:
+            with pytest.raises(KvvizError, match="no cells for"):
+                cache.decode(arguments[0])
+        else:
+            tokens = arguments[0]
+            found = [list(cache.decode(tokens[at : at + many])) for at in range(0, len(tokens), many)]
+            assert found == told["cells"], number
+        positions = [[cache.pos_min(seq), cache.pos_max(seq)] for seq in range(script["n_seq_max"])]
+        assert positions == told["pos"], (number, kind)
+
+
+def test_the_scripts_reach_what_is_hard_to_get_right() -> None:
+    """Full caches, scattered cells, several sequences a token, micro-batches, shared cells, divided positions."""
+    calls = [call for script in SCRIPTS for call in script["calls"]]
+    slots = [slot for call in calls for slot in call.get("cells", [])]
+    assert sum(b - a != 1 for slot in slots for a, b in pairwise(slot)) > 100
+    assert sum(call.get("rc", 0) != 0 for call in calls) >= 3
+    assert sum(call["call"][0] == "seq_div" for call in calls) >= 5
+    assert sum(call["call"][0] == "seq_cp" for call in calls) > 20
+    assert any(len(call.get("cells", [])) > 1 for call in calls)
+    assert any(len(seqs) > 1 for call in calls if call["call"][0] == "decode" for _, seqs in call["call"][1])
+
+
+def test_removal_frees_cells_whose_old_keys_stay_and_lowers_the_head_to_the_first(holes: KVCache) -> None:
+    assert holes.head == 1
+    assert [cell for cell, pos in enumerate(holes.pos) if pos < 0] == [1, 2, 6, 7]
+    assert names(holes) == ["live", *["freed, dirty"] * 2, *["live"] * 3, "empty", "empty"]
+
+
+def test_three_tokens_get_scattered_cells_and_a_contiguous_search_finds_none(holes: KVCache) -> None:
+    assert holes.find_slot(3, contiguous=True) is None
+    assert holes.find_slot(3) == holes.append(3, seq=1) == (1, 2, 6)
+    assert (holes.head, names(holes)[:7]) == (7, ["live"] * 7)
+
+
+def test_a_moved_position_changes_no_key_before_the_next_tokens(holes: KVCache) -> None:
+    holes.seq_add(0, 3, -1, -2)
+    assert (holes.pos[3], holes.turned[3], names(holes)[3]) == (1, 3, "shift pending")
+    holes.append(1, seq=1)
+    assert (holes.pos[3], holes.turned[3], names(holes)[3]) == (1, 1, "live")
+    assert "rotates the keys of cell 3 first" in holes.history[-1].text
+
+
+def test_shared_cells_are_free_when_all_sequences_have_left() -> None:
+    cache = KVCache(8, n_seq_max=2)
+    cache.append(3, seq=0)
+    cache.seq_cp(0, 1)
+    assert cache.cells.text() == "MMM....."
+    cache.seq_rm(0)
+    assert cache.cells.text() == "111....."
+    cache.seq_rm(1, 0, 2)
+    assert cache.cells.text() == "..1....."
+
+
+def test_tokens_that_do_not_fit_leave_the_cells_as_they_were() -> None:
+    cache = KVCache(8)
+    cache.append(6)
+    before, calls = cache.cells.text(), len(cache.history)
+    with pytest.raises(KvvizError, match="no cells for 4 tokens: 2 of 8 are empty"):
+        cache.append(4)
+    assert (cache.cells.text(), len(cache.history)) == (before, calls)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: KVCache(0), "one cell, not 0"),
+        (lambda: KVCache(8, n_seq_max=300), "n_seq_max is 300"),
+        (lambda: KVCache(8).append(0), "0 tokens"),
+        (lambda: KVCache(8).append(1, seq=1), "no sequence 1"),
+        (lambda: KVCache(8).decode([(-1, (0,))]), "position -1"),
+        (lambda: KVCache(8).decode([(0, ())]), "0 sequences"),
+        (lambda: KVCache(8).seq_div(0, 0, -1, 0), "not by 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(call: Any, text: str) -> None:
+    with pytest.raises(KvvizError, match=text):
+        call()
+
+
+def test_every_call_is_kept_with_the_cells_after_it(holes: KVCache) -> None:
+    assert [change.call for change in holes.history] == ["", "decode 4 tokens", "decode 2 tokens", "seq_rm(0, 1, 3)"]
+    assert [change.cells.text() for change in holes.history] == ["........", "0000....", "000011..", "0..011.."]
+
+
+SEQ, POS = st.integers(0, 2), st.integers(-1, 12)
+CALL = st.one_of(
+    *[st.tuples(st.just("append"), st.integers(1, 5), SEQ)] * 2,
+    st.tuples(st.just("seq_rm"), st.integers(-1, 2), POS, POS),
+    st.tuples(st.just("seq_cp"), SEQ, SEQ),
+    st.tuples(st.just("seq_keep"), SEQ),
+    st.tuples(st.just("seq_add"), SEQ, POS, POS, st.integers(-4, 4)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(6, 14), st.lists(CALL, max_size=14), st.integers(1, 6))
+def test_cells_agree_with_each_other_and_a_slot_is_the_first_that_is_free(
+    size: int, calls: list[Any], wanted: int
+) -> None:
+    cache = KVCache(size, 3)
+    for name, *arguments in calls:
+        if name == "append" and cache.pos.count(-1) < arguments[0]:
+            continue
+        getattr(cache, name)(*arguments)
+        assert [pos >= 0 for pos in cache.pos] == [bool(seqs) for seqs in cache.seqs]
+        for state, pos, turned in zip(cache.cells.states, cache.pos, cache.turned):
+            written = LIVE if pos == turned else SHIFTED if pos >= 0 else DIRTY
+            assert state == (written if turned >= 0 else FREE)
+    used = sum(pos >= 0 for pos in cache.pos)
+    start = 0 if cache.head > used + 2 * wanted else cache.head
+    free = [cell for cell in (*range(start, size), *range(start)) if not cache.seqs[cell]]
+    assert cache.find_slot(wanted) == (tuple(free[:wanted]) if len(free) >= wanted else None)
+    together = cache.find_slot(wanted, contiguous=True)
+    runs = [range(a, a + wanted) for a in range(size - wanted + 1) if {*range(a, a + wanted)} <= {*free}]
+    assert (together is None) == (not runs)
+    assert together is None or range(together[0], together[-1] + 1) in runs
+
+
+def test_the_trace_has_a_run_for_each_call_and_rows_with_the_positions_and_sequences_of_the_cells(
+    holes: KVCache, tmp_path: Path
+) -> None:
+    holes.append(3, seq=1)
+    holes.seq_add(0, 3, -1, -2)
+    trace = holes.trace
+    assert [run.text for run in trace.runs] == ["new", *[change.call for change in holes.history[1:]]]
+    assert [step.written for step in trace.steps if step.op_type == "SET_ROWS"] == [4 * 16, 2 * 16, 3 * 16]
+    (shown,) = trace.caches
+    for run, change in enumerate(holes.history):
+        found = {row: at + row - a for a, b, _, _, at in heat_cells.cells(shown, run) if at >= 0 for row in range(a, b)}
+        assert found == {cell: pos for cell, pos in enumerate(change.cells.pos) if pos >= 0}
+    whose = {row: (seqs, state) for a, b, seqs, state in heat_cells.owners(shown, 5) for row in range(a, b)}
+    assert (whose[3], whose[6]) == (((0,), "shift pending"), ((1,), ""))
+    pending = "sequence 0 · shift pending: the position has moved, the key is not rotated yet"
+    assert (3, 4, pending) in heat_cells.notes(shown, 5)
+    header = unpack(cache_payload(trace))[0]
+    assert "owners" in header and pending in header["notes"]
+    trace.save(tmp_path / "cells")
+    assert kvviz.Trace.load(tmp_path / "cells").caches[0].runs == shown.runs
+
+
+def test_a_file_without_notes_is_still_read() -> None:
+    check([[[0, 1, 0]], [], None, 0], ROWS)
+    check([[], [], None, 0, [[0, 3, "sequence 1"]]], ROWS)
+    check([[], [], None, 0, [], [[0, 3, [0, 1], "freed, dirty"]]], ROWS)
+    wrongs: list[list[Any]] = [
+        [[], [], None],
+        [[], [], None, 0, [[0, 3, 1]]],
+        [[], [], None, 0, [], [[0, 3, [-1], ""]]],
+        [[], [], None, 0, [], [], []],
+    ]
+    for wrong in wrongs:
+        with pytest.raises(ValueError):
+            check(wrong, ROWS)
+
+
+def test_the_example_in_the_docstring_gives_what_it_says() -> None:
+    assert doctest.testmod(kv_cache).failed == 0
