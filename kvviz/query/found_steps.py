@@ -9,10 +9,10 @@ from functools import lru_cache
 from typing import Any, overload
 
 from kvviz.late import late
-from kvviz.query.query_parts import Order, Query
+from kvviz.query.query_parts import Order, Part, Query
 from kvviz.query.query_reader import read_query
 from kvviz.query.step_facts import Scene, first_of, value_of
-from kvviz.query.step_tests import test_of
+from kvviz.query.step_tests import Test, test_of
 from kvviz.trace.records import Step
 
 _read = lru_cache(maxsize=256)(read_query)
@@ -85,9 +85,9 @@ def steps_of(trace: Any, query: Query) -> list[int]:
     return found if query.limit is None else found[: query.limit]
 
 
-def matches(trace: Any, text: str, step: int) -> bool:
-    """Whether a step is one that a query asks for; orders and limits say nothing of a single step."""
-    return test_of(Scene(trace, _hazards), _read(text).part)(step)
+def test_for(trace: Any, part: Part | None) -> Test:
+    """The test of a query's condition on the steps of a trace, which may still grow; orders and limits are left out."""
+    return test_of(Scene(trace, _hazards), part)
 
 
 def _ordered(scene: Scene, steps: Iterable[int], order: Order) -> list[int]:

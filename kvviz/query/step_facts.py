@@ -75,7 +75,8 @@ class Scene:
         self.log = trace.log
         self.frames = trace.log.frames
         self._graphs: Graphs = trace.notes.setdefault("query graphs", Graphs())
-        self._grown: dict[int, list[tuple[int, int]]] | None = None
+        self._grown: dict[int, list[tuple[int, int]]] = {}
+        self._grown_to = 0
 
     def block(self, frame: int, node: Node) -> Block | None:
         return self._graphs.block(self.frames, frame, node)
@@ -103,8 +104,8 @@ class Scene:
         return pairs
 
     def capacity(self, storage: int, step: int) -> int:
-        if self._grown is None:
-            self._grown = {}
+        if self._grown_to != len(self.log.grew):
+            self._grown, self._grown_to = {}, len(self.log.grew)
             for at, grown, more in self.log.grew:
                 self._grown.setdefault(grown, []).append((at, more))
         late = sum(more for at, more in self._grown.get(storage, ()) if at > step)
