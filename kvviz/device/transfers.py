@@ -289,11 +289,6 @@ def _put_there(state: DeviceState, wrapper: Wrapper | None, array: np.ndarray, n
     state.mark("memcpy", wrapper, f"new contents, version {wrapper.version} as before", nbytes=array.nbytes)
 
 
-def extent_of(handle: Handle) -> int:
-    """Bytes that a tensor takes, padding included."""
-    return sizes(handle.shape, handle.layout)[0]
-
-
 class Move(NamedTuple):
     """A buffer that is to go to another memory: its block there, and when, on which queue."""
 
