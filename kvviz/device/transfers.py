@@ -10,10 +10,9 @@ from weakref import ref
 
 import numpy as np
 
-from kvviz.device.caller_line import assigned_name, caller_line
 from kvviz.device.device_layout import HOST, TILE, Layout, converted, sizes
 from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Buffer, Handle, Wrapper
+from kvviz.device.handles import Buffer, Handle, Wrapper, assigned_name, caller_line
 from kvviz.device.releases import let_go
 from kvviz.device.simulated_time import LINK
 
