@@ -12,16 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.caches.cache_traffic import traffic_of
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import way_of
-from kvviz.caches.row_contents import filled
-from kvviz.caches.row_occupancy import Tokens, occupancy
-from kvviz.caches.row_spans import count, live, spans_of, stale
-from kvviz.caches.value_flow import RunFrames
+from kvviz.caches.row_contents import Book, Unknown, filled
+from kvviz.caches.row_spans import NO_TOKEN, both, count, drop, live, minus, put, spans_of, stale, union
+from kvviz.caches.row_writes import replay
+from kvviz.caches.value_flow import Link, RunFrames, Way
+from kvviz.caches.visible_rows import sight_of, window_of
 from kvviz.graph.cache_pairs import CachePair, control_inputs
 from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import find_room, root_of
+from kvviz.trace.element_types import nbytes
+from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Caches, Rows, Span
 
@@ -162,3 +164,170 @@ def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection
     given = {bound.name for bound in frames[0].bindings if bound.how == "donated"} if frames else set()
     known = {name: value for name, value in feeds.items() if name not in caches and name not in given}
     return {name: np.asarray(value) for name, value in known.items() if not is_ghost(value)}
+
+
+# -- row occupancy ----------------------------------------------------------------------------------------------------
+# Which tokens the rows of a cache hold after a run, which rows it wrote, and which its attention could read.
+
+
+_END = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    shape: tuple[int, ...]  # of the cache after the run
+    axis: int  # its sequence axis
+    returned: bool  # the run gave it back; else it is as it came in
+    content: list[tuple[Span, ...]] | None  # of a cache from the caller: rows that are not all zeros, by batch entry
+    base: int | None  # position of the run's first token; None where the tokens follow those in the cache
+    padding: list[tuple[Span, ...]] | None  # positions that are padding, by batch entry
+
+
+def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tuple[Rows, ...]) -> tuple[Rows, ...]:
+    """The rows of a cache after a run, by batch entry; empty where that follows from more than the control inputs.
+    ``before`` is the same after the run before; empty for the first."""
+    axis = tokens.axis
+    past = known.shape(0, cache.input)
+    if past is not None and axis >= len(past):
+        return ()
+    windows = [window_of(reader) for reader in way.readers]
+    book = Book(
+        held=[item.held for item in before] or [()],
+        given=tokens.content is not None,
+        base=tokens.base,
+        padding=tokens.padding,
+        window=max(windows) if windows and all(windows) else 0,
+    )
+    try:
+        if tokens.returned:
+            replay(known, way, book, cache.output, axis, past[axis] if past else 0)
+        else:
+            book.held, book.wrote, book.lost = [((0, tokens.shape[axis], 0),)], [()], [0]
+        if book.given and tokens.content is not None:
+            _compare(book, tokens.content, tokens.shape[axis])
+        read = _read(known, way, axis)
+        book.spread(1 if read is None else len(read))
+    except Unknown:
+        return ()
+    reads: list[tuple[Span, ...] | None] = [None] if read is None else [*read]
+    reads = reads * (len(book.held) // len(reads))
+    items = [Rows(*entry) for entry in zip(book.held, book.wrote, reads, book.lost)]
+    return tuple(items[:1] if len(set(items)) == 1 else items)
+
+
+def _compare(book: Book, content: list[tuple[Span, ...]], rows: int) -> None:
+    """Compare what a cache from the caller should hold with its contents: rows of zeros were never written. Where all
+    of it is zeros the lengths are believed: somebody tries the graph with no numbers of their own."""
+    book.spread(len(content))
+    for entry, (held, wrote) in enumerate(zip(book.held, book.wrote)):
+        here = content[entry if len(content) > 1 else 0]
+        untouched = minus([(0, rows)], wrote)
+        if both(both(untouched, here), held):
+            for start, stop in minus(untouched, here):
+                held = drop(held, start, stop)
+        for start, stop in minus(both(untouched, here), held):
+            held = put(held, start, stop, NO_TOKEN)
+        book.held[entry] = held
+
+
+def _read(known: Known, way: Way, axis: int) -> list[tuple[Span, ...]] | None:
+    """Rows that attention may see, by batch entry; None where a mask is not known, or nobody reads."""
+    seen: list[tuple[Span, ...]] = []
+    for reader in way.readers:
+        if known.step(reader.frame, reader.node.index) is None:
+            continue
+        sight = sight_of(known, reader, axis)
+        if sight is None:
+            return None
+        more = sight.rows()
+        entries = max(len(seen), len(more))
+        wide = [one * entries if len(one) == 1 else one for one in (seen or [()], more)]
+        seen = [union([*a, *b]) for a, b in zip(*wide, strict=True)]
+    # Rows that have left the cache in this very run have no number in it.
+    return [both(spans, [(0, _END)]) for spans in seen] or None
+
+
+# -- cache traffic ----------------------------------------------------------------------------------------------------
+# Bytes that a run moved and stored for a cache, and in how many storages of its own the cache lay meanwhile.
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    copied: int = 0  # bytes
+    written: int = 0  # bytes
+    reallocations: int = 0  # ops after which the cache lay in another storage than before
+    generations: int = 1  # storages with a version of the cache that were alive at once, at most
+
+
+def traffic_of(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> Traffic:
+    """Add up what the links of a way did; ``items`` is what the run did to the cache's rows, where that is known."""
+    rows = known.trace.log
+    copied = written = reallocations = 0
+    storages: dict[int, int] = {}
+    for link in way.links:
+        step = known.step(link.frame, link.node.index)
+        if step is None:
+            continue
+        moved, stored = _bytes(known, link, step, cache, items, axis)
+        copied += moved
+        written += stored
+        where = rows[step].outs[link.output]
+        if (
+            where is not None
+            and nbytes(where.shape, where.dtype)
+            and where.storage != _storage_before(known, cache, link)
+        ):
+            reallocations += 1
+            storages[where.storage] = min(step, storages.get(where.storage, step))
+    generations = _alive_at_once(known, cache, storages) if storages else 1
+    return Traffic(copied, written, reallocations, generations)
+
+
+def _bytes(
+    known: Known, link: Link, step: int, cache: Cache, items: tuple[Rows, ...], axis: int | None
+) -> tuple[int, int]:
+    row = known.trace.log[step]
+    node, where = link.node, row.outs[link.output]
+    size = 0 if where is None else nbytes(where.shape, where.dtype)
+    if link.kind == "make":
+        # What computed the rows may have computed more, as one projection of queries, keys and values does.
+        here = known.place(0, cache.output)
+        whole = size if here is None else nbytes(here.shape, here.dtype)
+        if len(node.outputs) == 1:
+            return 0, min(row.written, whole)
+        return 0, size if where is not None and where.how in (NEW, POOL) else 0
+    if len(node.outputs) == 1:
+        return row.copied, row.written
+    if where is None or where.how == VIEW:
+        return 0, 0
+    before = known.place(link.frame, node.inputs[link.past])
+    had = nbytes(before.shape, before.dtype) if before is not None else 0
+    if where.how == APPEND and size > had:
+        return 0, size - had
+    if where.how in (APPEND, IN_PLACE):
+        wrote = max((count(item.wrote) for item in items), default=0)
+        shape, present = where.shape or (), known.place(0, cache.output)
+        if present is not None and len(present.shape or ()) != len(shape):
+            # Views behind it add axes or take them away.
+            shape = present.shape or ()
+        length = shape[axis] if axis is not None and axis < len(shape) else 0
+        return 0, size // length * wrote if length else size
+    return min(had, size), size
+
+
+def _storage_before(known: Known, cache: Cache, link: Link) -> int:
+    """Where the cache lay before an op; for one that makes the rows anew, where the cache was given."""
+    frame, name = (0, cache.input) if link.past < 0 else (link.frame, link.node.inputs[link.past])
+    before = known.place(frame, name)
+    return -1 if before is None else before.storage
+
+
+def _alive_at_once(known: Known, cache: Cache, storages: dict[int, int]) -> int:
+    """The largest number of these storages, and the past's, that were alive during one step."""
+    past = known.place(0, cache.input)
+    born = dict(storages)
+    # An empty past may lie in a large block.
+    if past is not None and known.trace.log.storages[past.storage].capacity:
+        born[past.storage] = -1
+    alive = [(start, known.died(storage, start)) for storage, start in born.items()]
+    return max(sum(a <= at <= b for a, b in alive) for at, _ in alive)

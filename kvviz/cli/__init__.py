@@ -83,7 +83,7 @@ def _settle_streams() -> None:
 def _read(line: list[str]) -> Any:
     """The options of a command line."""
     from kvviz.cli.options import parser  # it knows of all commands, which takes a second to import
-    from kvviz.cli.output_paths import check_outputs
+    from kvviz.cli.results import check_outputs
 
     options = parser().parse_args(line)
     options.line, options.chosen = line, {}

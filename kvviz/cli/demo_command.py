@@ -11,8 +11,7 @@ from typing import Any
 from kvviz.atomic_write import check_writable
 from kvviz.cli.commands import open_lab
 from kvviz.cli.results import open_page, say, say_written
-from kvviz.demo.lesson_files import LESSONS, unpack_lessons
-from kvviz.demo.storyteller import BEGINNING, story
+from kvviz.demo.storyteller import BEGINNING, LESSONS, story, unpack_lessons
 from kvviz.errors import InputError, KvvizError
 from kvviz.trace.recording import Trace
 from kvviz.view.export import to_html

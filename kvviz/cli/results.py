@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
+from kvviz.atomic_write import check_writable, is_device
+from kvviz.errors import InputError
+from kvviz.graph.load import holds_trace
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 
@@ -34,3 +38,43 @@ def answer_of(trace: Trace) -> str:
     if beside is None or beside.tokenizer is None or not trace.known("tokens"):
         return ""
     return str(beside.tokenizer.decode([token for token in trace.tokens if token not in beside.stop_tokens])).strip()
+
+
+# -- output paths -----------------------------------------------------------------------------------------------------
+# The files that a command writes: what could not be written, or would be lost, is refused before anything runs.
+
+
+_OUTPUTS = ("save", "sarif", "perfetto", "figure", "out")
+_INPUTS = ("model", "inputs", "words")
+
+
+def check_outputs(options: argparse.Namespace) -> None:
+    """Refuse what could not be written in the end, or would replace what is read or written as well."""
+    read = {os.path.realpath(path) for name in _INPUTS if (path := getattr(options, name, None))}
+    written: dict[str, str] = {}
+    for name in _OUTPUTS:
+        path = getattr(options, name, None)
+        if path is None:
+            continue
+        if path in ("", "-"):
+            raise InputError(f"--{name} {path or 'is empty'}: name a file to write")
+        check_writable(path)
+        place = os.path.realpath(path)
+        if written.setdefault(place, name) != name and not is_device(place):
+            raise InputError(f"--{written[place]} and --{name} name the same file; give each its own")
+        # A saved trace is read whole before it is written.
+        if place in read and not (name == "save" and holds_trace(options.model)):
+            raise InputError(f"--{name} {path} would replace what is read; name another file")
+
+
+def figure_file(path: str) -> str:
+    """The file of a figure, whose ending says the format: PNG where it has none."""
+    from matplotlib.backend_bases import FigureCanvasBase  # slow to import, and asked for by this option only
+
+    if not path:
+        return path
+    path = path if Path(path).suffix else f"{path}.png"
+    known = FigureCanvasBase.get_supported_filetypes()
+    if Path(path).suffix[1:].lower() not in known:
+        raise InputError(f"cannot draw {path}: the formats of figures are {', '.join(sorted(known))}")
+    return path

@@ -1,23 +1,23 @@
-"""Where to stop: at a node, an op type, a buffer, a decision, or when a condition holds."""
+"""Where to stop: a breakpoint is a query, with a switch and a count of its hits."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from kvviz.debugger.conditions import read_condition
 from kvviz.errors import KvvizError
 from kvviz.graph.names import quoted
-from kvviz.query.found_steps import matches
+from kvviz.query.found_steps import Test, test_for
+from kvviz.query.query_parts import Buffer, Compare, Part, Some
 from kvviz.query.query_reader import read_query
-from kvviz.trace.outcome import DECISIONS, endings
+from kvviz.trace.outcome import DECISIONS
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 
 KINDS = ("op", "node", "buffer", "decision", "condition", "query")
-_read = lru_cache(maxsize=256)(read_condition)
 
 
 @dataclass(slots=True)
@@ -26,8 +26,8 @@ class Breakpoint:
 
     By kind the value is: ``"node"``: its name; ``"op"``: the op type, in any case; ``"buffer"``: a storage's id (stop
     when it is written, shared or freed); ``"decision"``: one of `kvviz.trace.outcome.DECISIONS`; ``"query"``: what
-    `Trace.find` takes, such as ``"op:Concat copied>1kB"``; ``"condition"``: a function of a `Step`, or text with
-    comparisons over its fields such as ``"copied > 1000 and op_type == 'Concat'"`` (see `kvviz.debugger.conditions`).
+    `Trace.find` takes, such as ``"op:Concat copied>1kB"``; ``"condition"``: a function of a `Step`. Conditions as text,
+    such as ``"copied > 1000 and op_type == 'Concat'"``, are of earlier versions and become queries.
     """
 
     kind: str
@@ -35,31 +35,31 @@ class Breakpoint:
     enabled: bool = True
     ignore: int = 0  # hits to pass before the first stop
     hits: int = 0  # how often it matched so far
+    _tests: Callable[[Trace], Test] = field(init=False, repr=False, compare=False)
+    _test: Test | None = field(init=False, repr=False, compare=False, default=None)
+    _trace: Trace | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise KvvizError(f"there is no breakpoint of kind {_shown(self.kind)}; choose one of {', '.join(KINDS)}")
-        if self.kind == "decision" and self.value not in DECISIONS:
-            raise KvvizError(f"there is no decision {_shown(self.value)}; choose one of {', '.join(DECISIONS)}")
-        if self.kind in ("node", "op") and not isinstance(self.value, str):
-            raise KvvizError(f"a breakpoint of kind {self.kind!r} takes a name, not {_shown(self.value)}")
         if self.kind == "buffer":
             number = str(self.value).removeprefix("B").split(".")[0]
             if not number.isdecimal() or len(number) > 18:
                 raise KvvizError(f"{_shown(self.value)} is not a buffer; give its number, like B12")
             self.value = int(number)
-        if self.kind == "condition" and not callable(self.value):
-            if not isinstance(self.value, str):
-                raise KvvizError(f"a condition is text or a function of a step, not {_shown(self.value)}")
-            _read(self.value)
-        if self.kind == "query":
-            if not isinstance(self.value, str):
-                raise KvvizError(f"a query is text, not {_shown(self.value)}")
-            read_query(self.value)
+        elif self.kind == "decision" and self.value not in DECISIONS:
+            raise KvvizError(f"there is no decision {_shown(self.value)}; choose one of {', '.join(DECISIONS)}")
+        elif not isinstance(self.value, str) and not (self.kind == "condition" and callable(self.value)):
+            raise KvvizError(f"a breakpoint of kind {self.kind!r} takes text, not {_shown(self.value)}")
+        self._tests = _READ[self.kind](self.value)
 
     def matches(self, trace: Trace, index: int) -> bool:
         """Whether a step is one to stop at; counts hits."""
-        if not self.enabled or not _MATCH[self.kind](self.value, trace, index):
+        if not self.enabled:
+            return False
+        if self._test is None or self._trace is not trace:
+            self._test, self._trace = self._tests(trace), trace
+        if not self._test(index):
             return False
         self.hits += 1
         return self.hits > self.ignore
@@ -68,7 +68,7 @@ class Breakpoint:
 def from_page(entries: Any) -> tuple[list[Breakpoint], list[dict[str, Any]]]:
     """Breakpoints from what a page sent, and all entries, with ``"error"``, one sentence, where they cannot be used.
     Entries are ``{"kind", "value", "enabled"}``; nothing is believed about them."""
-    points, told = [], []
+    points, checked = [], []
     for entry in entries:
         given = entry if isinstance(entry, Mapping) else {"value": entry}
         kind, value, enabled = given.get("kind", ""), given.get("value"), bool(given.get("enabled", True))
@@ -81,8 +81,8 @@ def from_page(entries: Any) -> tuple[list[Breakpoint], list[dict[str, Any]]]:
             points.append(Breakpoint(kind, value, enabled))
         except KvvizError as error:
             known["error"] = str(error)
-        told.append(known)
-    return points, told
+        checked.append(known)
+    return points, checked
 
 
 def _shown(value: Any) -> str:
@@ -90,41 +90,84 @@ def _shown(value: Any) -> str:
     return quoted(value) if isinstance(value, str) else repr(value)[:120]
 
 
-def _node(value: str, trace: Trace, index: int) -> bool:
-    return trace.log[index].op.node.name == value
+def _by_query(part: Part | None) -> Callable[[Trace], Test]:
+    return lambda trace: test_for(trace, part)
 
 
-def _op(value: str, trace: Trace, index: int) -> bool:
-    node = trace.log[index].op.node
-    return value.lower() in (node.op_type.lower(), node.qualified_op.lower())
+def _by_name(name: str) -> Callable[[Trace], Test]:
+    """Exactly this node; a query would take no notice of the case of letters."""
+    return lambda trace: lambda index: trace.log[index].op.node.name == name
 
 
-def _buffer(value: int, trace: Trace, index: int) -> bool:
-    row = trace.log[index]
-    freed = value in row.freed and value not in trace.log.later
-    return freed or any(where is not None and where.storage == value for where in row.outs)
+def _by_function(condition: Callable[[Step], Any]) -> Callable[[Trace], Test]:
+    def holds(trace: Trace, index: int) -> bool:
+        try:
+            return bool(condition(trace.steps[index]))
+        except Exception as error:
+            name = getattr(condition, "__name__", repr(condition))
+            raise KvvizError(f"the condition {name} failed at step {index}: {type(error).__name__}: {error}") from None
+
+    return lambda trace: partial(holds, trace)
 
 
-def _decision(value: str, trace: Trace, index: int) -> bool:
-    return value in endings(trace, trace.log[index])
+# -- conditions as text, as earlier versions kept them ----------------------------------------------------------------
+
+_FIELDS = {
+    "index": "step",
+    "run": "run",
+    "frame": "frame",
+    "node": "name",
+    "op_type": "op",
+    "inputs": "value",
+    "outputs": "value",
+    "live_bytes": "live",
+    "allocated": "allocated",
+    "copied": "copied",
+    "written": "written",
+    "outcome": "decision",
+    "decision.dispatch": "decision",
+    "decision.blockers": "blocker",
+    "outs.how": "how",
+    "outs.dtype": "dtype",
+    "outs.nbytes": "bytes",
+}
+_NAME = rf"(?:step\.)?({'|'.join(map(re.escape, _FIELDS))})"
+_TEXT = r"'[^']+'|\"[^\"]+\""
+_PIECE = re.compile(
+    rf"(?:((?:and|or|not)(?!\w)|[()])|(?:step\.)?foreign(?!\w)|({_TEXT})\s+in\s+{_NAME}(?![\w.])"
+    rf"|{_NAME}\s*(==|!=|<=|>=|<|>)\s*({_TEXT}|\d[\d.]*(?!\w)))\s*"
+)
+_JOINED = {"and": " ", "or": " or ", "not": "-"}
 
 
-def _condition(value: str | Callable[[Step], bool], trace: Trace, index: int) -> bool:
-    step = trace.steps[index]
-    if isinstance(value, str):
-        return _read(value)(step)
-    try:
-        return bool(value(step))
-    except Exception as error:
-        name = getattr(value, "__name__", repr(value))
-        raise KvvizError(f"the condition {name} failed at step {index}: {type(error).__name__}: {error}") from None
+def _by_text(text: str) -> Callable[[Trace], Test]:
+    """The query that says the same."""
+    query, at, rest = "", 0, text.strip()
+    while at < len(rest) or not query:
+        piece = _PIECE.match(rest, at)
+        if piece is None:
+            raise KvvizError(
+                f"the condition {quoted(text)} cannot be read: {quoted(rest[at:])} is not understood; write it as a "
+                "query, as Trace.find takes them"
+            )
+        word, member, holder, name, sign, value = piece.groups()
+        if word is not None:
+            query += _JOINED.get(word, word)
+        elif member is not None:
+            query += f"{_FIELDS[holder]}:{member}"
+        else:
+            query += f"{_FIELDS[name]}{sign}{value}" if name is not None else "is:foreign"
+        at = piece.end()
+    return _by_query(read_query(query).part)
 
 
-_MATCH: dict[str, Callable[[Any, Trace, int], bool]] = {
-    "node": _node,
-    "op": _op,
-    "buffer": _buffer,
-    "decision": _decision,
-    "condition": _condition,
-    "query": lambda value, trace, index: matches(trace, value, index),
+_READ: dict[str, Callable[[Any], Callable[[Trace], Test]]] = {
+    "node": _by_name,
+    "op": lambda value: _by_query(Compare("op", "=", (value,))),
+    "buffer": lambda value: _by_query(
+        Some(tuple(Compare(name, ":", (Buffer(value, -1),)) for name in ("writes", "frees")))
+    ),
+    "decision": lambda value: _by_query(Compare("decision", ":", (value,))),
+    "condition": lambda value: _by_function(value) if callable(value) else _by_text(value),
+    "query": lambda value: _by_query(read_query(value).part),
 }

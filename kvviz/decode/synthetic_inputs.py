@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.decode import plausible_values
-from kvviz.decode.fitting_lengths import fitting, has_windows
 from kvviz.decode.run_inputs import check_rank, control_feeds, first_caches
-from kvviz.decode.symbolic_dimensions import Dimensions, place
+from kvviz.decode.symbolic_dimensions import Dimensions, fitting, has_windows, place
 from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs
 from kvviz.graph.external import DEFAULT_LIMIT

@@ -2,24 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import RLock
 from typing import Any, NoReturn
-from weakref import finalize, ref
+from weakref import WeakMethod, finalize, ref
 
 import numpy as np
 
 from kvviz.device.banks import Banks
-from kvviz.device.caller_line import caller_line
-from kvviz.device.device_layout import HOST, MEMORIES, Layout, in_all_banks, sizes
+from kvviz.device.device_layout import MEMORIES, Layout, in_all_banks, sizes
 from kvviz.device.device_warnings import CURES, MODELLED, DeviceWarning
-from kvviz.device.dropped_handles import DroppedHandles
-from kvviz.device.handles import Buffer, Handle, Wrapper
-from kvviz.device.kept_inputs import RULES
-from kvviz.device.ownership import MODELS, Model, Ref
+from kvviz.device.handles import Buffer, Handle, Wrapper, caller_line
+from kvviz.device.ownership import MODELS, RULES, Model, Ref
 from kvviz.device.simulated_time import Clock, Cost
 from kvviz.errors import DeviceError, KvvizError
+from kvviz.interrupts import held_back
 from kvviz.trace.declared import Arena
 from kvviz.trace.writer import Writer
+
+# -- dropped handles --------------------------------------------------------------------------------------------------
+# Handles that the caller drops: they wait in a queue until no call of the device is under way.
+#
+# Python may run a finalizer between any two bytecodes, also in the middle of the device's own bookkeeping, and, for
+# what is part of a reference cycle, in any thread.
+
+
+class DroppedHandles:
+    """Wrappers of dropped handles, in the order in which they were dropped.
+
+    ``let_go``: a method of the device, called with a wrapper once for each of its dropped handles.
+    """
+
+    def __init__(self, let_go: Callable[[Wrapper], None]) -> None:
+        # Finalizers are kept by the interpreter: a strong reference would keep a device whose handles it holds itself.
+        self._let_go: Callable[[], Any] = WeakMethod(let_go)
+        self._queue: deque[Wrapper] = deque()
+        self._lock = RLock()
+        self._calls = 0
+
+    def __call__(self, wrapper: Wrapper) -> None:
+        """Take a wrapper, from a finalizer: never waits for a lock."""
+        self._queue.append(wrapper)
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._calls:
+                    with held_back():
+                        self._drain()
+            finally:
+                self._lock.release()
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """A call of the device: what was dropped before it is let go first, what is dropped meanwhile afterwards."""
+        with self._lock:
+            if not self._calls:
+                self._drain()
+            self._calls += 1
+            try:
+                yield
+            finally:
+                self._calls -= 1
+                if not self._calls:
+                    self._drain()
+
+    def _drain(self) -> None:
+        while self._queue:
+            self._calls += 1
+            try:
+                let_go = self._let_go()
+                wrapper = self._queue.popleft()
+                if let_go is not None:
+                    let_go(wrapper)
+            finally:
+                self._calls -= 1
+
 
 CONTRACTS = ("landed", "proposed")
 
@@ -283,8 +341,3 @@ class DeviceState:
     def ungroup(self) -> None:
         """After what belonged together: the next call begins another run."""
         self._submitted = True
-
-    @staticmethod
-    def on_host(layout: Layout) -> bool:
-        """Whether a layout is told of what is on no device."""
-        return layout.memory == HOST

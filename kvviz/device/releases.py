@@ -6,9 +6,8 @@ that wrapper. A forced free by another wrapper does not look at retain.
 
 from __future__ import annotations
 
-from kvviz.device.caller_line import caller_line
 from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Handle, Wrapper
+from kvviz.device.handles import Handle, Wrapper, caller_line
 from kvviz.device.ownership import Outcome
 
 

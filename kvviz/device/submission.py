@@ -11,7 +11,7 @@ from kvviz.device.device_layout import Layout
 from kvviz.device.device_program import DeviceProgram
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Handle, Wrapper
-from kvviz.device.kept_inputs import Kept
+from kvviz.device.ownership import Kept
 from kvviz.device.program_run import Computed, compute, place
 from kvviz.device.submit_outcome import Work, commit
 from kvviz.device.transfers import Move, carry_out, convert, reserve

@@ -12,7 +12,7 @@ from kvviz.device.device_layout import converted, sizes
 from kvviz.device.device_program import DeviceProgram
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Buffer, Handle, Wrapper
-from kvviz.device.kept_inputs import Kept
+from kvviz.device.ownership import Kept
 from kvviz.device.program_run import Computed, Placed, Result
 from kvviz.device.releases import let_go
 from kvviz.trace.blockers import rule

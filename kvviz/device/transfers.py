@@ -10,10 +10,9 @@ from weakref import ref
 
 import numpy as np
 
-from kvviz.device.caller_line import assigned_name, caller_line
 from kvviz.device.device_layout import HOST, TILE, Layout, converted, sizes
 from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Buffer, Handle, Wrapper
+from kvviz.device.handles import Buffer, Handle, Wrapper, assigned_name, caller_line
 from kvviz.device.releases import let_go
 from kvviz.device.simulated_time import LINK
 
@@ -287,11 +286,6 @@ def _put_there(state: DeviceState, wrapper: Wrapper | None, array: np.ndarray, n
     writer.free(writer.storage_of(source), "its bytes are on the device")
     state.host_bytes += array.nbytes
     state.mark("memcpy", wrapper, f"new contents, version {wrapper.version} as before", nbytes=array.nbytes)
-
-
-def extent_of(handle: Handle) -> int:
-    """Bytes that a tensor takes, padding included."""
-    return sizes(handle.shape, handle.layout)[0]
 
 
 class Move(NamedTuple):

@@ -7,7 +7,7 @@ node (If, Loop, Scan, a local function) is logged when its body is done: a step 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from kvviz.engine.weights import Weights
 from kvviz.errors import ExtensionError, InputError, KvvizError, LimitError, OpError, UnknownValueError
 from kvviz.interrupts import WAITING
 from kvviz.memory.storage import address
-from kvviz.ops import foreign
-from kvviz.ops.decline import Decline
 from kvviz.trace.events import IN_PLACE, NEW, POOL, VIEW, FrameEvent
 
 
@@ -141,10 +139,7 @@ class Execution:
             else:
                 out = planned.call(*args)
         except Exception as error:
-            out = self.after_failure(planned, args, error)
-            if not self.placed:
-                # A policy that places outputs tells what its runtime does, whoever computes the result.
-                taken = ()
+            raise_failure(planned, args, error)
         ledger = self.ledger
         plain = planned.plain and type(out) is np.ndarray and not self.placed
         if not plain or (taken and out is not args[taken[0]]):
@@ -239,31 +234,6 @@ class Execution:
             frame.uses[slot] -= count - 1
         return [slot for slot, _ in planned.consumes]
 
-    def after_failure(self, planned: PlannedNode, args: Sequence[Any], error: Exception) -> Any:
-        """Fall back to the reference evaluator's kernel where ours declines; otherwise say what failed."""
-        node = planned.node
-        if isinstance(error, Decline) and foreign.foreign_available(node.domain, node.op_type, node.opset):
-            planned.call = foreign.foreign_kernel(node, len(node.outputs))
-            planned.foreign, planned.plain, planned.watches, planned.lone_view = True, False, False, False
-            planned.spec, planned.cost, planned.written, planned.moves = None, None, None, False
-            planned.views, planned.candidates, planned.grows = (), (), ()
-            planned.note_record()
-            try:
-                return planned.call(*args)
-            except Exception as again:
-                error = again
-        if isinstance(error, (ExtensionError, InputError, UnknownValueError)):
-            raise error
-        if isinstance(error, MemoryError):
-            raise LimitError(
-                f"node {node.name!r} ({node.qualified_op}) needs more memory than there is: {error}"
-            ) from error
-        if isinstance(error, LimitError):
-            raise LimitError(f"node {node.name!r} ({node.qualified_op}): {error}") from error
-        inputs = ", ".join(f"{name} {_brief(value)}" for name, value in zip(node.inputs, args) if name)
-        reason = str(error) if isinstance(error, KvvizError) else f"{type(error).__name__}: {error}"
-        raise OpError(f"node {node.name!r} ({node.qualified_op}) failed: {reason} (inputs: {inputs})") from error
-
     # -- frames -----------------------------------------------------------------------------------------------------
 
     def open_frame(
@@ -288,6 +258,22 @@ class Execution:
                 given = {name for name, *_ in how}
                 weights = tuple(weight for weight in weights if weight.name not in given)
             self.log.frames[frame.id].bindings = (*weights, *noted)
+
+
+def raise_failure(planned: PlannedNode, args: Sequence[Any], error: Exception) -> NoReturn:
+    """Raise the error of an op with its node and inputs."""
+    node = planned.node
+    if isinstance(error, (ExtensionError, InputError, UnknownValueError)):
+        raise error
+    if isinstance(error, MemoryError):
+        raise LimitError(
+            f"node {node.name!r} ({node.qualified_op}) needs more memory than there is: {error}"
+        ) from error
+    if isinstance(error, LimitError):
+        raise LimitError(f"node {node.name!r} ({node.qualified_op}): {error}") from error
+    inputs = ", ".join(f"{name} {_brief(value)}" for name, value in zip(node.inputs, args) if name)
+    reason = str(error) if isinstance(error, KvvizError) else f"{type(error).__name__}: {error}"
+    raise OpError(f"node {node.name!r} ({node.qualified_op}) failed: {reason} (inputs: {inputs})") from error
 
 
 def _brief(value: Any) -> str:

@@ -16,14 +16,13 @@ import numpy as np
 from kvviz.collector import unwatched
 from kvviz.engine.binding import check_inputs, end_run
 from kvviz.engine.execution import Execution
-from kvviz.engine.following import follow
 from kvviz.engine.plan import Counts, PlannedNode
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import Policy, ideal
 from kvviz.engine.preview import preview
 from kvviz.engine.recipe import given_inputs
 from kvviz.engine.recorder import Recorder
-from kvviz.engine.replay import Carried, Replayer, enter_frame
+from kvviz.engine.replay import Carried, Replayer, enter_frame, repeat
 from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
@@ -290,3 +289,32 @@ def whole(trace: Trace) -> Trace:
     if trace.interrupted:
         raise KeyboardInterrupt
     return trace
+
+
+# -- following --------------------------------------------------------------------------------------------------------
+# Running the steps of a recording again in a session, in the recorded order, up to one of them.
+
+
+def follow(session: Any, trace: Trace, upto: int) -> None:
+    """Run the steps before ``upto`` of a recording, in a `Session` in which nothing has run; a session mends itself so.
+
+    A run whose steps were dropped runs in the order of the plan.
+
+    Raises `KvvizError`: if the session does not run one of these ops.
+    """
+    rows, runs = trace.log, trace.runs
+    target = rows.frames[rows[upto].frame].run if upto < len(rows) else len(runs) - 1
+    with held_back():
+        for k in range(target + 1):
+            if session.execution is None and not session.next_run():
+                break
+            execution = session.execution
+            assert execution is not None
+            stop = upto if k == target else runs[k + 1].first
+            with np.errstate(all="ignore"):
+                for row in rows[runs[k].first : stop]:
+                    repeat(execution, trace, row)
+                    deliver()
+            session.note_run()
+            if k < target:
+                session.finish_run()

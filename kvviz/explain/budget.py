@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kvviz.explain.diagnose import Report
+from kvviz.query.found_steps import holds
 from kvviz.query.grammar import Field
 from kvviz.query.query_parts import Compare
 from kvviz.query.query_reader import read_comparison
-from kvviz.query.step_tests import holds
 from kvviz.trace.units import size
 
 

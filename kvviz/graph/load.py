@@ -195,7 +195,7 @@ def _is_gguf(path: str) -> bool:
 
 
 def _from_gguf(path: str, limit: int) -> tuple[Any, Source, Companions]:
-    from kvviz.smollm2.gguf_door import open_gguf
+    from kvviz.smollm2.gguf_to_onnx import open_gguf
     from kvviz.smollm2.vocabulary import carried_tokenizer
 
     opened = open_gguf(path)

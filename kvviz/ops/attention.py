@@ -17,12 +17,14 @@ from kvviz.ops.attention_core import (
     cap,
     check_pasts,
     from_heads,
+    reaching,
     scores,
     softmax_rows,
     to_heads,
+    visible,
     weigh,
+    with_mask,
 )
-from kvviz.ops.attention_mask import reaching, visible, with_mask
 from kvviz.ops.registry import Grow, op
 
 

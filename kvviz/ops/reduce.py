@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kvviz.ops.arguments import counted, ints
-from kvviz.ops.numeric import FLOAT32, FLOAT64
+from kvviz.errors import OpError
+from kvviz.ops.arguments import counted, ints, scalar
+from kvviz.ops.numeric import FLOAT32, FLOAT64, contiguous, is_narrow
 from kvviz.ops.registry import op
 
 _sum = np.add.reduce
@@ -123,3 +124,102 @@ for _name, _widened, _total in (
     ("ReduceLogSum", _fractional, lambda x, axes, keep: np.log(_sum(x, axes, None, None, keep))),
 ):
     _reducing(_name)(_widely(_widened, _total))
+
+
+# -- rank -------------------------------------------------------------------------------------------------------------
+# Order along an axis: ArgMax, ArgMin, TopK, and the running sums and products.
+
+
+_PARTIAL = 1024
+
+
+@op("ArgMax")
+def argmax(x, *, axis=0, keepdims=1, select_last_index=0):
+    if select_last_index:
+        return x.shape[axis] - 1 - np.flip(x, axis).argmax(axis, keepdims=keepdims != 0)
+    return x.argmax(axis, keepdims=keepdims != 0)
+
+
+@op("ArgMin")
+def argmin(x, *, axis=0, keepdims=1, select_last_index=0):
+    if select_last_index:
+        return x.shape[axis] - 1 - np.flip(x, axis).argmin(axis, keepdims=keepdims != 0)
+    return x.argmin(axis, keepdims=keepdims != 0)
+
+
+@op("TopK", since=11)
+def top_k(x, k, *, axis=-1, largest=1, sorted=1):
+    """The k largest or smallest elements along an axis and their indices; of equals the lower index comes first.
+    ``sorted=0`` leaves the order open; ours is sorted all the same."""
+    axis = counted(axis, x.ndim)
+    count = int(scalar(k, "K"))
+    length = x.shape[axis]
+    if not 0 <= count <= length:
+        raise OpError(f"TopK: K is {count}, but axis {axis} of {x.shape} has {length} elements")
+    rows = np.moveaxis(x, axis, -1)
+    if length >= _PARTIAL and count * 8 < length:
+        order = np.empty((*rows.shape[:-1], count), np.int64)
+        for place in np.ndindex(rows.shape[:-1]):
+            order[place] = _best_of_row(rows[place], count, largest)
+    else:
+        order = _ranking(rows, largest)[..., :count]
+    indices = np.ascontiguousarray(np.moveaxis(order, -1, axis))
+    return np.take_along_axis(x, indices, axis), indices
+
+
+@op("TopK", since=10)
+def top_k_largest(x, k, *, axis=-1):
+    return top_k(x, k, axis=axis)
+
+
+@op("TopK", since=1)
+def top_k_attribute(x, *, k, axis=-1):
+    return top_k(x, np.asarray(k), axis=axis)
+
+
+def _ranking(x, largest):
+    """Indices along the last axis, best first; equals in the order of their indices."""
+    if not largest:
+        return x.argsort(-1, kind="stable")
+    # Sorting the reversed row upwards and reading it backwards keeps equals in order, with no negation to overflow.
+    return x.shape[-1] - 1 - x[..., ::-1].argsort(-1, kind="stable")[..., ::-1]
+
+
+def _best_of_row(row, count, largest):
+    """The best of one long row: a partition finds the weakest that still counts, only those are sorted."""
+    if not count:
+        return np.empty(0, np.int64)
+    limit = np.partition(row, row.size - count if largest else count - 1)[row.size - count if largest else count - 1]
+    candidates = np.flatnonzero(row >= limit if largest else row <= limit)
+    if candidates.size < count:  # NaN compares with nothing
+        return _ranking(row, largest)[:count]
+    return candidates[_ranking(row[candidates], largest)[:count]]
+
+
+@op("CumSum", since=11)
+def cumulative_sum(x, axis, *, exclusive=0, reverse=0):
+    """Running sum along an axis; exclusive ones leave out the element itself."""
+    return _running(np.add, 0, x, axis, exclusive, reverse)
+
+
+@op("CumProd", since=26)
+def cumulative_product(x, axis, *, exclusive=0, reverse=0):
+    return _running(np.multiply, 1, x, axis, exclusive, reverse)
+
+
+def _running(ufunc, start, x, axis, exclusive, reverse):
+    axis = counted(int(scalar(axis, "axis")), x.ndim)
+    dtype = FLOAT32 if is_narrow(x) else x.dtype
+    if not (exclusive or reverse):
+        return contiguous(ufunc.accumulate(x, axis, dtype).astype(x.dtype, copy=False))
+    rows = np.moveaxis(x, axis, -1)
+    y = np.empty(x.shape, x.dtype)
+    target = np.moveaxis(y, axis, -1)
+    if reverse:
+        rows, target = rows[..., ::-1], target[..., ::-1]
+    if not exclusive:
+        target[...] = ufunc.accumulate(rows, -1, dtype)
+    elif rows.shape[-1]:
+        target[..., 0] = start
+        target[..., 1:] = ufunc.accumulate(rows[..., :-1], -1, dtype)
+    return y

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
+from kvviz.graph.model import Node
 from kvviz.late import late
-from kvviz.query.query_parts import Order, Query
+from kvviz.query.grammar import BY_NAME, WORDS
+from kvviz.query.query_parts import Buffer, Compare, Every, Not, Order, Part, Query, Some, Word
 from kvviz.query.query_reader import read_query
-from kvviz.query.step_facts import Scene, first_of, value_of
-from kvviz.query.step_tests import test_of
+from kvviz.query.step_facts import OF_NODE, OF_STEP, Scene, Told, first_of, short_texts, value_of
+from kvviz.trace.outcome import endings
+from kvviz.trace.reasons import blocker_codes
 from kvviz.trace.records import Step
 
 _read = lru_cache(maxsize=256)(read_query)
@@ -85,9 +89,9 @@ def steps_of(trace: Any, query: Query) -> list[int]:
     return found if query.limit is None else found[: query.limit]
 
 
-def matches(trace: Any, text: str, step: int) -> bool:
-    """Whether a step is one that a query asks for; orders and limits say nothing of a single step."""
-    return test_of(Scene(trace, _hazards), _read(text).part)(step)
+def test_for(trace: Any, part: Part | None) -> Test:
+    """The test of a query's condition on the steps of a trace, which may still grow; orders and limits are left out."""
+    return test_of(Scene(trace, _hazards), part)
 
 
 def _ordered(scene: Scene, steps: Iterable[int], order: Order) -> list[int]:
@@ -104,3 +108,156 @@ def _key(value: Any) -> Any:
         return value
     chunks = _CHUNKS.findall(value.lower())
     return [(0, float(chunk), "") if chunk[0] in "0123456789" else (1, 0.0, chunk) for chunk in chunks]
+
+
+# -- step tests -------------------------------------------------------------------------------------------------------
+# A query as a test of steps.
+
+
+Test: TypeAlias = Callable[[int], bool]
+"""Of a step, by its number."""
+
+_BUFFER = re.compile(r"b([0-9]{1,15})(?:\.([0-9]{1,15}))?$")
+_STEP = re.compile(r"[0-9]{1,15}$")
+_LARGER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+
+
+def test_of(scene: Scene, part: Part | None) -> Test:
+    """What a part of a query says of the steps of a trace."""
+    if part is None:
+        return lambda step: True
+    if isinstance(part, Every):
+        every = [test_of(scene, one) for one in part.parts]
+        return lambda step: all(test(step) for test in every)
+    if isinstance(part, Some):
+        some = [test_of(scene, one) for one in part.parts]
+        return lambda step: any(test(step) for test in some)
+    if isinstance(part, Not):
+        inner = test_of(scene, part.part)
+        return lambda step: not inner(step)
+    if isinstance(part, Word):
+        return _word(scene, part.text)
+    return _compared(scene, part)
+
+
+def _of_nodes(scene: Scene, test: Callable[[int, Node], bool]) -> Test:
+    """A test of nodes, asked once of each."""
+    known: dict[int, bool] = {}
+
+    def of_step(step: int) -> bool:
+        row = scene.log[step]
+        node = row.op.node
+        found = known.get(id(node))
+        if found is None:
+            found = known[id(node)] = test(row.frame, node)
+        return found
+
+    return of_step
+
+
+def _word(scene: Scene, text: str) -> Test:
+    word = text.lower()
+    buffer = _BUFFER.match(word)
+    if buffer:
+        wanted = Buffer(int(buffer[1]), -1 if buffer[2] is None else int(buffer[2]))
+        return _compared(scene, Compare("buffer", ":", (wanted,)))
+    named = _of_nodes(scene, lambda frame, node: word in short_texts(scene, frame, node))
+    decision, code = WORDS.get(word), word.upper()
+    number = int(word) if _STEP.match(word) else -1
+    shape = _matcher("shape", "=", text) if word.startswith("[") else None
+    is_code = code in BY_NAME["blocker"].choices
+    pair = next((name for name in BY_NAME["hazard"].choices if name.lower() == word), "")
+
+    def of_step(step: int) -> bool:
+        row = scene.log[step]
+        return (
+            named(step)
+            or (decision is not None and decision in endings(scene.trace, row))
+            or (is_code and any(found.value == code for found in blocker_codes(scene.trace, step)))
+            or (pair != "" and pair in scene.hazards(step))
+            or step == number
+            or word in scene.called(scene.run(row))
+            or (shape is not None and any(map(shape, OF_STEP["shape"](scene, step, row))))
+        )
+
+    return of_step
+
+
+def _compared(scene: Scene, part: Compare) -> Test:
+    if part.sign == "!=":
+        equal = _compared(scene, Compare(part.field, "=", part.values))
+        return lambda step: not equal(step)
+    name, sign, values = part.field, part.sign, part.values
+    if name == "decision":
+        return lambda step: not endings(scene.trace, scene.log[step]).isdisjoint(values)
+    if name == "run":
+        labels = {str(value).lower() for value in values if isinstance(value, str)}
+        numbers = _told(name, sign, tuple(value for value in values if not isinstance(value, str)))
+
+        def of_run(step: int) -> bool:
+            run = scene.run(scene.log[step])
+            return numbers(run) or not labels.isdisjoint(scene.called(run))
+
+        return of_run
+    test = _told(name, sign, values)
+    if name in OF_NODE:
+        of_node = OF_NODE[name]
+        return _of_nodes(scene, lambda frame, node: test(of_node(scene, frame, node)))
+    of_step = OF_STEP[name]
+    return lambda step: test(of_step(scene, step, scene.log[step]))
+
+
+def _told(name: str, sign: str, values: tuple[Any, ...]) -> Callable[[Told], bool]:
+    """A test of what a step says of a field."""
+    kind = BY_NAME[name].kind
+    if kind == "buffer":
+        return lambda told: any(
+            storage == value.storage and value.generation in (-1, generation)
+            for storage, generation in told
+            for value in values
+        )
+    if kind in ("number", "bytes", "run"):
+        return lambda told: told is not None and holds(sign, values, told)
+    matchers = [_matcher(name, sign, str(value)) for value in values]
+    return lambda told: any(matches(text) for text in told for matches in matchers)
+
+
+def holds(sign: str, values: tuple[Any, ...], number: float) -> bool:
+    """Whether a number compares so with one of some ranges."""
+    if sign == "!=":
+        return not holds("=", values, number)
+    if sign in _LARGER:
+        return any(_LARGER[sign](number, value.low) for value in values)
+    return any(value.low <= number <= value.high for value in values)
+
+
+def _matcher(name: str, sign: str, value: str) -> Callable[[str], bool]:
+    wanted = value.lower()
+    if name == "shape":
+        wanted = _as_shape(wanted)
+    if "*" in wanted:
+        pieces = wanted.split("*")
+        return lambda text: _fits(pieces, text.lower())
+    if BY_NAME[name].kind == "text" and sign == ":":
+        return lambda text: wanted in text.lower()
+    return lambda text: text.lower() == wanted
+
+
+def _as_shape(text: str) -> str:
+    """``1x4``, ``1, 4`` and ``[1,4]`` as shapes are written."""
+    inner = "".join(text.split(" ")).removeprefix("[").removesuffix("]").replace("x", ",")
+    return f"[{inner}]"
+
+
+def _fits(pieces: list[str], text: str) -> bool:
+    """Whether a text has these pieces one after the other, the first at its beginning and the last at its end."""
+    first, *middle, last = pieces
+    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for piece in middle:
+        found = text.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True

@@ -137,8 +137,6 @@ FIELDS = (
 ORDERS = ("sort", "limit")
 BY_NAME = {name: field for field in FIELDS for name in (field.name, *field.aliases)}
 KIND = {kind.name: kind for kind in KINDS}
-SINGLE = frozenset(field.name for field in FIELDS if field.kind in ("number", "bytes", "run"))
-"""Fields that have one number of each step."""
 
 EXAMPLES = (
     "op:Concat layer:3 copied>0",

@@ -48,11 +48,6 @@ def read_comparison(text: str, fields: Mapping[str, Field]) -> Compare:
         raise KvvizError(f"the limit {quoted(text)} cannot be read: {error}") from None
 
 
-def reason_of(error: KvvizError) -> str:
-    """What is wrong, without the query: what the page shows under it."""
-    return str(error).partition(" cannot be read: ")[2]
-
-
 class _Reader:
     def __init__(self, text: str) -> None:
         if len(text) > LONGEST:

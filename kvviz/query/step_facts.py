@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kvviz.graph.blocks import Block, blocks
-from kvviz.graph.layers import Place, inside, places
+from kvviz.graph.layers import Place
 from kvviz.graph.model import Node
 from kvviz.query.grammar import HAZARDS
 from kvviz.trace.element_types import dims, nbytes
 from kvviz.trace.events import HOW, Op
 from kvviz.trace.outcome import outcome
 from kvviz.trace.reasons import blocker_codes, is_missed, placed_before
+from kvviz.trace.roles import place_in
 from kvviz.trace.run_labels import run_label
 
 Told: TypeAlias = Any
@@ -20,12 +21,11 @@ Told: TypeAlias = Any
 
 
 class Graphs:
-    """Blocks and layers of the nodes of all graphs that were entered, as the page has them; kept by the trace."""
+    """Blocks of the nodes of all graphs that were entered, as the page has them; kept by the trace."""
 
     def __init__(self) -> None:
         self._seen = 0
         self._orders: dict[int, dict[int, Node]] = {}
-        self._places: dict[int, dict[int, Place]] = {}
         self._cut: dict[int, tuple[int, dict[int, Block]]] = {}
 
     def block(self, frames: Sequence[Any], frame: int, node: Node) -> Block | None:
@@ -38,11 +38,6 @@ class Graphs:
             cut = self._cut[id(graph)] = (len(order), found)
         return cut[1].get(id(node))
 
-    def place(self, frames: Sequence[Any], frame: int, node: Node) -> Place:
-        """Layer and role of a node, told from the main graph."""
-        self._look(frames)
-        return self._places[id(frames[frame].program.graph)][node.index]
-
     def _look(self, frames: Sequence[Any]) -> None:
         if self._seen > len(frames):
             self._seen = 0
@@ -53,13 +48,6 @@ class Graphs:
             if len(order) != len(row.program.order):
                 for planned in row.program.order:
                     order.setdefault(id(planned.node), planned.node)
-            if id(graph) not in self._places:
-                outer, caller = None, None
-                if row.parent is not None:
-                    outer = frames[row.parent].program.graph
-                    caller = self._places[id(outer)][row.caller.node.index]
-                told = {index: inside(caller, outer, row.attribute, own) for index, own in places(graph).items()}
-                self._places[id(graph)] = told
         self._seen = len(frames)
 
 
@@ -75,13 +63,14 @@ class Scene:
         self.log = trace.log
         self.frames = trace.log.frames
         self._graphs: Graphs = trace.notes.setdefault("query graphs", Graphs())
-        self._grown: dict[int, list[tuple[int, int]]] | None = None
+        self._grown: dict[int, list[tuple[int, int]]] = {}
+        self._grown_to = 0
 
     def block(self, frame: int, node: Node) -> Block | None:
         return self._graphs.block(self.frames, frame, node)
 
     def place(self, frame: int, node: Node) -> Place:
-        return self._graphs.place(self.frames, frame, node)
+        return place_in(self.frames, frame, node.index)
 
     def above(self, frame: int | None) -> Iterator[Any]:
         """A frame and those around it."""
@@ -103,8 +92,8 @@ class Scene:
         return pairs
 
     def capacity(self, storage: int, step: int) -> int:
-        if self._grown is None:
-            self._grown = {}
+        if self._grown_to != len(self.log.grew):
+            self._grown, self._grown_to = {}, len(self.log.grew)
             for at, grown, more in self.log.grew:
                 self._grown.setdefault(grown, []).append((at, more))
         late = sum(more for at, more in self._grown.get(storage, ()) if at > step)

@@ -14,8 +14,8 @@ from kvviz.runtimes.ort.ort_order import schedule as ort_order
 from kvviz.runtimes.ort.ort_order import schedule_without_reuse
 from kvviz.runtimes.ort.ort_policy import onnxruntime
 from kvviz.runtimes.rten.dispatch_rule import Rules
-from kvviz.runtimes.rten.mended_planner import look_ahead
 from kvviz.runtimes.rten.quirks import QUIRKS
+from kvviz.runtimes.rten.rten_planner import look_ahead
 from kvviz.runtimes.rten.rten_planner import rten as rten_order
 from kvviz.runtimes.rten.rten_policy import BY_REFERENCE, rten
 from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from kvviz.decoders.operator_forms import FORMS
 from kvviz.errors import InputError
 from kvviz.graph.load import assembled
 from kvviz.graph.model import Graph
-from kvviz.shapes.absent_weights import Absent, Sizes
+from kvviz.graph.tensors import Nowhere
 from kvviz.shapes.presets import PRESETS
 
 
@@ -172,3 +172,52 @@ def _code(dtype: DTypeLike) -> int:
     if isinstance(dtype, str) and dtype.upper() in dict(TensorProto.DataType.items()):
         return int(TensorProto.DataType.Value(dtype.upper()))
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+# -- absent weights ---------------------------------------------------------------------------------------------------
+# Weights of which only shape and type are there, or that are random.
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A source of weights that have no contents; with ``random``, small ones."""
+
+    shape: Shape
+    dtype: np.dtype
+    random: np.random.Generator | None = None
+
+    def tensor(self, name: str, *shape: int) -> np.ndarray:
+        if self.random is None:
+            return np.broadcast_to(np.empty((), self.dtype), shape)
+        # Norms keep what passes them about as large as it was.
+        small = self.random.standard_normal(shape) * (shape[-2] if len(shape) > 1 else 100) ** -0.5
+        return (small + ("norm" in name and "bias" not in name)).astype(self.dtype)
+
+    def matrix(self, name: str, inputs: int, outputs: int, turned_heads: int = 0) -> np.ndarray:
+        return self.tensor(name, inputs, outputs)
+
+    def joined(self, weights: list[np.ndarray]) -> np.ndarray:
+        if self.random is None:
+            return self.tensor("", *weights[0].shape[:-1], sum(weight.shape[-1] for weight in weights))
+        return np.concatenate(weights, axis=-1)
+
+    def finish(self) -> None: ...
+
+
+class Absent:
+    """A keeper of weights that are nowhere."""
+
+    contents = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.mark = uuid.uuid4().hex
+        self.arrays: dict[str, Nowhere] = {}
+
+    def add(self, name: str, array: np.ndarray) -> TensorProto:
+        location = f"{self.mark}-{len(self.arrays)}"
+        self.arrays[location] = Nowhere(self.name)
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor = TensorProto(name=name, data_type=kind, dims=array.shape, data_location=TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value=location)
+        return tensor

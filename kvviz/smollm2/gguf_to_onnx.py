@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import uuid
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from onnx import ModelProto
 
 from kvviz.atomic_write import replacing_files
-from kvviz.decoders.builder import Store
+from kvviz.decoders.builder import Held, Store
 from kvviz.decoders.decoder import decoder
 from kvviz.decoders.operator_forms import GROWING
 from kvviz.errors import InputError
@@ -108,3 +113,29 @@ def _sha256(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+# -- gguf door --------------------------------------------------------------------------------------------------------
+# A GGUF file of the Llama family as an ONNX model in memory, for whoever only wants to look at it.
+
+
+class Opened(NamedTuple):
+    """The model, whose weights are external data by names that ``arrays`` has, and the file that it was made from."""
+
+    model: ModelProto
+    arrays: dict[str, np.ndarray]
+    checkpoint: Checkpoint
+
+
+def open_gguf(path: str | os.PathLike[str], form: str = "concat") -> Opened:
+    """Build the graph of a GGUF file; its weights are expanded to float32 and kept in memory.
+
+    Raises
+    ------
+    KvvizError
+        The package ``gguf`` is missing, or the model is not of that family (`LoadError`).
+    """
+    checkpoint = Checkpoint(path)
+    # A mark that no file can contain by chance or intent.
+    held = Held(uuid.uuid4().hex)
+    return Opened(decoder(checkpoint, GROWING[form], held), held.arrays, checkpoint)

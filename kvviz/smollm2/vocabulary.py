@@ -10,7 +10,6 @@ from typing import Any
 
 from kvviz.errors import KvvizError, LoadError
 from kvviz.smollm2.checkpoint import Checkpoint
-from kvviz.smollm2.sentence_pieces import piece_tokenizer
 from kvviz.text.needed_package import needed
 from kvviz.text.text_settings import TextSettings, ends_of
 from kvviz.text.tokenizer_file import Tokenizer, open_tokenizer
@@ -126,3 +125,49 @@ def write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
         "chat_template": made.settings.template,
     }
     (folder / FILES[1]).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+# -- sentence pieces --------------------------------------------------------------------------------------------------
+# SentencePiece's byte pairs, as GGUF keeps them: pieces with scores, of which text is put together best first.
+#
+# Two neighbouring pieces whose union is a piece are joined, the union with the highest score first; so the scores are
+# an order of merges. What no piece has is written as bytes. (Source: SentencePiece, src/bpe_model.cc, and llama.cpp,
+# src/llama-vocab.cpp.)
+
+
+_NORMAL, _UNKNOWN = 1, 2
+_SPACE = "▁"
+
+
+def piece_tokenizer(
+    library: Any, tokens: Sequence[str], scores: Sequence[float], kinds: Sequence[int], prefix: bool
+) -> Any:
+    """A tokenizer of the package ``tokenizers`` that cuts text as SentencePiece does.
+
+    Parameters
+    ----------
+    library : module
+        ``tokenizers``.
+    tokens, scores, kinds : sequence
+        Of each piece its text, its score, and its kind in GGUF's numbers.
+    prefix : bool
+        Whether a text is taken as if a space stood before it.
+    """
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    order = []
+    for i, piece in enumerate(tokens):
+        if kinds and kinds[i] != _NORMAL:
+            continue
+        for cut in range(1, len(piece)):
+            left, right = vocabulary.get(piece[:cut]), vocabulary.get(piece[cut:])
+            if left is not None and right is not None:
+                order.append((-scores[i], i, left, right))
+    merges = [(tokens[left], tokens[right]) for _, _, left, right in sorted(order)]
+    unknown = next((token for token, kind in zip(tokens, kinds) if kind == _UNKNOWN), None)
+    model = library.models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    made = library.Tokenizer(model)
+    normalizers, decoders = library.normalizers, library.decoders
+    spaces = normalizers.Replace(" ", _SPACE)
+    made.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces]) if prefix else spaces
+    made.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+    return made

@@ -9,7 +9,7 @@ from kvviz.trace.log import Log
 from kvviz.trace.program import Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
-from kvviz.trace.seen_arrays import SeenArrays
+from kvviz.trace.value_summaries import SeenArrays
 from kvviz.trace.writer import Writer
 from kvviz.trace.written_run import OpenRun, WrittenRun
 

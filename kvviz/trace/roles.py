@@ -9,13 +9,14 @@ from kvviz.graph.layers import Place, inside, places
 
 def place_of(trace: Any, row: Any) -> Place:
     """Layer and role of a step, of one in a body with the role of the node that has the body."""
-    return _place(trace.log.frames, row.frame, row.op.node.index)
+    return place_in(trace.log.frames, row.frame, row.op.node.index)
 
 
-def _place(frames: Any, number: int, node: int) -> Place:
+def place_in(frames: Any, number: int, node: int) -> Place:
+    """The same of a node, by its index in the graph of a frame."""
     frame = frames[number]
     own = places(frame.program.graph)[node]
     if frame.parent is None:
         return own
-    outer = _place(frames, frame.parent, frame.caller.node.index)
+    outer = place_in(frames, frame.parent, frame.caller.node.index)
     return inside(outer, frames[frame.parent].program.graph, frame.attribute, own)

@@ -39,8 +39,6 @@ def save(trace: Any, path: Any) -> None:
     for program in programs:
         _add_graph(program.graph, graphs, described)
     nodes = {id(op): (op, number[id(program)]) for program in programs for op in program.order}
-    # An op whose kernel declined ran on another one.
-    nodes |= {id(op.op): (op.op, number[id(log.frames[op.frame].program)]) for op in log if id(op.op) not in nodes}
     numbers = {key: i for i, key in enumerate(nodes)}
     columns, refusals, forms = pack(log, numbers)
     header = {

@@ -12,8 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.trace.value_numbers import BINS, Numbers, as_floats, axes_of, histogram_of, numbers_of, picture_of
-from kvviz.trace.value_plan import Plan
+from kvviz.trace.value_numbers import (
+    BINS,
+    Numbers,
+    as_floats,
+    axes_of,
+    has_numbers,
+    histogram_of,
+    numbers_of,
+    picture_of,
+)
+from kvviz.trace.value_plan import Plan, Seen, as_bytes, plan
 
 Key = tuple[int, int]
 
@@ -244,3 +253,33 @@ def _within(column: np.ndarray, low: int, high: int) -> None:
 def _expect(holds: bool, what: str) -> None:
     if not holds:
         raise ValueError(f"its values have {what}")
+
+
+# -- seen arrays ------------------------------------------------------------------------------------------------------
+# What a writer keeps of the arrays that it is shown: they are looked at, counted and let go.
+
+
+class SeenArrays:
+    """Summaries of arrays, within a budget of bytes.
+
+    ``budget``: as in `Trace.summarise`; at 0 nothing is looked at.
+    """
+
+    def __init__(self, budget: int | str) -> None:
+        self.budget = as_bytes(budget)
+        self._collector = Collector(None)
+        self._seen: list[Seen] = []
+
+    def look(self, at: int, slot: int, array: np.ndarray | None) -> None:
+        """Look at an output of a step, or, where ``at`` is negative, at what a run begins with."""
+        if self.budget and array is not None and has_numbers(array.shape, array.dtype):
+            self._seen.append(Seen(at, slot, 1, array.nbytes, array.shape))
+            self._collector.add(at, slot, array)
+
+    def summaries(self, steps: int) -> ValueSummaries | None:
+        """What is kept of them in a trace of so many steps."""
+        if not self.budget:
+            return None
+        pictures = sum(axes_of(seen.shape) is not None for seen in self._seen)
+        counted: Any = Counted(len(self._seen), pictures, 0, steps)
+        return self._collector.done(self.budget, counted).within(plan(self._seen, (), self.budget))

@@ -21,7 +21,7 @@ from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.regions import Region, anywhere, packed_strides, stored_bytes
-from kvviz.trace.seen_arrays import SeenArrays
+from kvviz.trace.value_summaries import SeenArrays
 from kvviz.trace.written_run import Row, WrittenRun, check_refused, unique_name
 
 
@@ -375,7 +375,7 @@ class Writer:
         return [self._names[value] for value in values]
 
     def add(self, row: Row, accesses: tuple[Access, ...] | None, timing: Timing | None) -> None:
-        """An op as `kvviz.trace.called_program` tells it; the bytes alive are put in."""
+        """An op as `kvviz.trace.written_run` tells it; the bytes alive are put in."""
         if accesses is not None:
             self.log.declared.accesses[self.steps] = accesses
         if timing is not None:

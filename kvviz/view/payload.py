@@ -7,7 +7,8 @@ place among those that are told.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kvviz.debugger.breakpoints import KINDS
@@ -29,7 +30,6 @@ from kvviz.view.payload_hazards import HazardColumns
 from kvviz.view.payload_report import report_header
 from kvviz.view.payload_runs import caches_header, few_runs, run_label, runs_header, story_header
 from kvviz.view.payload_steps import FLAGS, StepColumns, Values
-from kvviz.view.payload_times import time_columns
 from kvviz.view.payload_tour import tour_header, tour_runs
 
 __all__ = ["CODES", "FORMAT", "Payloads", "decode", "payload", "run_label"]
@@ -276,3 +276,46 @@ class Payloads:
                 for node, (allocates, frees) in zip(live.frontier, costs)
             ],
         }
+
+
+# -- payload times ----------------------------------------------------------------------------------------------------
+# When and on which lane steps ran, which frees were refused, how large arenas are, and what else happened, where a
+# producer declares it.
+
+
+def time_columns(declared: Any, kept: Sequence[int], strings: Strings, columns: Columns) -> None:
+    """Add the columns ``time``, ``refused``, ``arena`` and ``mark``, each only where there is something to tell.
+
+    ``declared``: of the log. ``kept``: numbers of the steps that are told, ascending; of others nothing is told.
+    """
+    place = {step: at for at, step in enumerate(kept)}
+    times = [
+        (place[step], strings(timing.lane), timing.start, timing.end)
+        for step, timing in sorted(declared.times.items())
+        if step in place
+    ]
+    if times:
+        columns.rows("time", "step i, lane i, start d, end d", times)
+    refused = [
+        (bisect_left(kept, free.after), free.storage, strings(free.why)) for free in declared.frees if not free.done
+    ]
+    if refused:
+        columns.rows("refused", "step i, storage i, why i", refused)
+    arenas = [(strings(space), strings(name), size, banks) for space, name, size, banks in declared.arenas]
+    if arenas:
+        columns.rows("arena", "space i, name i, bytes d, banks i", arenas)
+    marks = [
+        (
+            bisect_left(kept, mark.after) if mark.after >= 0 else -1,
+            mark.time,
+            strings(mark.kind),
+            strings(mark.value),
+            mark.storage,
+            mark.nbytes,
+            strings(mark.text),
+            strings(mark.line),
+        )
+        for mark in declared.marks
+    ]
+    if marks:
+        columns.rows("mark", "step i, time d, kind i, value i, storage i, bytes d, text i, line i", marks)

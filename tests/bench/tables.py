@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import kvviz
-from kvviz.ops.product import fastest_ways
+from kvviz.ops.matmul import fastest_ways
 from tests.bench.decoder import Size, decoder
 from tests.bench.measure import (
     ALONE,

@@ -8,8 +8,7 @@ import subprocess
 import pytest
 
 from kvviz import cli
-from kvviz.cli.completion import SHELLS, completion
-from kvviz.cli.options import parser
+from kvviz.cli.options import SHELLS, completion, parser
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -17,12 +17,11 @@ from onnx import numpy_helper
 import kvviz
 from kvviz import cli
 from kvviz.cli import demo_command
-from kvviz.demo import lesson_files
-from kvviz.demo.packed_weights import pack, unpack
-from kvviz.demo.storyteller import model, story, vocabulary
+from kvviz.demo import storyteller
+from kvviz.demo.storyteller import model, pack, story, unpack, vocabulary
 from tests.graph.build import MODELS
 
-PACKED = Path(lesson_files.__file__).parent
+PACKED = Path(storyteller.__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -152,14 +151,14 @@ def test_lessons_are_copied_once_and_what_was_changed_in_them_stays(
     wheel, folder = tmp_path / "wheel", tmp_path / "mine"
     wheel.mkdir()
     (wheel / "lessons.tar.xz").write_bytes(lzma.compress(packed.getvalue()))
-    monkeypatch.setattr(lesson_files, "files", lambda package: wheel)
+    monkeypatch.setattr(storyteller, "files", lambda package: wheel)
     (folder / "notebooks").mkdir(parents=True)
     (folder / "notebooks" / "00.ipynb").write_text("mine")
     # when, then
-    assert lesson_files.unpack_lessons(folder) == folder / "notebooks"
+    assert storyteller.unpack_lessons(folder) == folder / "notebooks"
     assert (folder / "notebooks" / "00.ipynb").read_text() == "mine"
     assert (folder / "assets" / "models" / "x" / "model.onnx").read_bytes() == b"new"
 
 
 def test_in_a_checkout_the_lessons_are_the_notebooks_themselves(tmp_path: Path) -> None:
-    assert lesson_files.unpack_lessons(tmp_path) == MODELS.parents[1] / "notebooks"
+    assert storyteller.unpack_lessons(tmp_path) == MODELS.parents[1] / "notebooks"

@@ -78,17 +78,38 @@ def test_a_missed_decision_is_one_that_cost_memory() -> None:
     assert set(where("concat", lambda s: s.copied > 0 and "NO_CAPACITY" in str(s.decision.blockers))) <= set(found)
 
 
-def test_a_condition_is_an_expression_over_the_step_or_a_function_of_it() -> None:
-    expected = where("bodies", lambda s: s.live_bytes > 50 and s.frame)
-    assert stops("bodies", Breakpoint("condition", "step.live_bytes > 50 and step.frame")) == expected
-
+def test_a_condition_is_a_function_of_the_step() -> None:
     def deep(step: Step) -> bool:
         return step.live_bytes > 50 and bool(step.frame)
 
-    assert stops("bodies", Breakpoint("condition", deep)) == expected
-    assert stops("bodies", Breakpoint("condition", "max(step.outs.nbytes) == 8")) == where(
-        "bodies", lambda s: max(out.nbytes for out in s.outs) == 8
-    )
+    assert stops("bodies", Breakpoint("condition", deep)) == where("bodies", deep)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("copied > 0", lambda s: s.copied > 0),
+        ("op_type == 'Concat' and not foreign", lambda s: s.op_type == "Concat" and not s.foreign),
+        ("'attn' in node or step.index<3", lambda s: "attn" in s.node or s.index < 3),
+        ("not (run == 0 or copied == 0)", lambda s: not (s.run == 0 or s.copied == 0)),
+        ("run == 0 or copied > 0 and index > 20", lambda s: s.run == 0 or (s.copied > 0 and s.index > 20)),
+        ('decision.dispatch == "in_place"', lambda s: s.decision.dispatch == "in_place"),
+        ("'NO_CAPACITY' in decision.blockers", lambda s: any(b.code == "NO_CAPACITY" for b in s.decision.blockers)),
+        ("'view' in outs.how and live_bytes >= 100", lambda s: any(o.how == "view" for o in s.outs)
+         and s.live_bytes >= 100),
+    ],
+)  # fmt: skip
+def test_a_condition_kept_as_text_becomes_the_query_that_says_the_same(text: str, meant: Any) -> None:
+    expected = where("concat", meant)
+    assert 0 < len(expected) < len(recording("concat").steps)
+    assert stops("concat", Breakpoint("condition", text)) == expected
+
+
+@pytest.mark.parametrize("text", ["", "step =", "copied > 5 5", "colour == 1", "__import__('os')", "step.__class__",
+                                  "copied + 1 > 2", "copied > 1 and 'x'.join(node)", "(copied > 1"])  # fmt: skip
+def test_any_other_text_of_a_condition_is_refused(text: str) -> None:
+    with pytest.raises(KvvizError, match="cannot be read"):
+        Breakpoint("condition", text)
 
 
 def test_a_function_that_fails_is_told_as_a_condition_that_fails() -> None:
@@ -147,10 +168,10 @@ def test_a_query_stops_where_it_finds_a_step(text: str) -> None:
         ("decision", "maybe", f"there is no decision 'maybe'; choose one of {', '.join(DECISIONS)}"),
         ("buffer", "Bx", "'Bx' is not a buffer; give its number, like B12"),
         ("buffer", None, "None is not a buffer"),
-        ("node", 5, "a breakpoint of kind 'node' takes a name, not 5"),
-        ("op", None, "a breakpoint of kind 'op' takes a name, not None"),
-        ("condition", 7, "a condition is text or a function of a step, not 7"),
-        ("query", 7, "a query is text, not 7"),
+        ("node", 5, "a breakpoint of kind 'node' takes text, not 5"),
+        ("op", None, "a breakpoint of kind 'op' takes text, not None"),
+        ("condition", 7, "a breakpoint of kind 'condition' takes text, not 7"),
+        ("query", 7, "a breakpoint of kind 'query' takes text, not 7"),
         ("query", "op:Concat coppied>0", 'there is no field "coppied"; did you mean "copied"'),
     ],
 )

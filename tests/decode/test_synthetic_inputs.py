@@ -110,7 +110,7 @@ def test_an_interrupt_while_lengths_are_tried_is_one(monkeypatch: pytest.MonkeyP
         def run_to_end(self) -> Stopped:
             return self
 
-    monkeypatch.setattr(import_module("kvviz.decode.fitting_lengths"), "SingleRun", lambda *_: Stopped())
+    monkeypatch.setattr(import_module("kvviz.decode.symbolic_dimensions"), "SingleRun", lambda *_: Stopped())
     proto = model([node("Conv", "x w", "y")], ["x float n 1 s"], ["y float ? 1 ?"], w=np.ones((1, 1, 9), np.float32))
     with pytest.raises(KeyboardInterrupt):
         kvviz.inputs(kvviz.load(proto))

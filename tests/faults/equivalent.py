@@ -101,7 +101,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "packs = len(data) <= _FREE or (len(zlib.compress(data, 6)) * _RATIO - _FREE) > len(data)",
     ): "what is near the bound is not packed, and read all the same",
     (
-        "kvviz/caches/row_occupancy.py",
+        "kvviz/caches/cache_meter.py",
         "occupancy",
         "reads = reads * (len(book.held) // len(reads))",
         "reads = reads * ((len(book.held) * len(reads)))",

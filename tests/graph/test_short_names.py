@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kvviz.graph import load
 from kvviz.graph.blocks import blocks
 from kvviz.graph.cache_pairs import cache_pairs
-from kvviz.graph.short_names import distinct, node_names, value_names
+from kvviz.view.payload_graphs import distinct, node_names, value_names
 from tests.graph.build import FILES, MODELS, file_id, model, node
 
 

@@ -8,9 +8,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from kvviz.ops import product as module
-from kvviz.ops.matmul import gemm, matmul
-from kvviz.ops.product import Ways, fastest_ways, product
+import kvviz.ops.matmul as module
+from kvviz.ops.matmul import Ways, fastest_ways, gemm, matmul, product
 
 RANDOM = np.random.default_rng(7)
 

@@ -9,8 +9,7 @@ import pytest
 
 import kvviz
 from kvviz.graph.model import Graph
-from kvviz.view.block_layout import layout
-from kvviz.view.dot import dot_source
+from kvviz.view.block_layout import dot_source, layout
 from kvviz.view.sketch import HUB_SPAN, MAX_PILLS, MAX_STUBS, MAX_WIDTH, MIN_WIDTH, PILL, Sketch, box_size, sketch
 from tests.graph.build import model, node
 from tests.view.conftest import HOSTILE, chain, plain

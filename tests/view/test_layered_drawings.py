@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.view.block_layout import Drawing, _with_graphviz, _with_layers
 from kvviz.view.layer_places import taut
-from kvviz.view.layer_ranks import ranks
+from kvviz.view.layered import ranks
 from kvviz.view.sketch import Sketch
 from tests.view.sketches import any_sketch, sketches_of
 

@@ -161,7 +161,7 @@ def test_breakpoints_that_cannot_be_used_say_so_and_hold_up_nothing(paused: Debu
     answers_to(paused, {"do": "continue"})
     # then each has its error where it stands, and the good one stops
     errors = [entry.get("error", "") for entry in paused.breakpoints]
-    assert "'.system('true')' is not understood" in errors[0]
+    assert "is not understood; write it as a query" in errors[0]
     assert "there is no decision ['maybe']" in errors[1]
     assert all(errors[:-1]) and errors[-1] == ""
     assert max(map(len, errors)) < 300

@@ -7,16 +7,133 @@ main graph is asked for first, and kept as long as the graphs live.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from kvviz.graph.model import Graph, GraphPath, Node, Value
 from kvviz.graph.shape_inference import Rules, infer
+from kvviz.graph.shape_merge import tensor_of
 from kvviz.ops import contrib_shapes
-from kvviz.runtimes.ort.shape_values import propagate
 from kvviz.runtimes.schedules.graph_paths import graphs_of
+
+# -- shape values -----------------------------------------------------------------------------------------------------
+# Values that onnxruntime derives from shapes while it loads a model: what it knows of inputs of Reshape, Expand, ….
+#
+# Only whole values count: a shape with one unknown dimension tells nothing, not even its other dimensions, and names
+# are not carried. Constants take part as indices and axes, but not as operands. Rules of onnxruntime 1.31
+# (`core/graph/data_propagation`), found out by asking it for the shapes of small models.
+
+
+Constant = Callable[[int], np.ndarray | None]
+Arrays = Sequence[np.ndarray | None]
+
+
+def propagate(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
+    """The value of a node's output, as a scalar or a list of numbers; None where onnxruntime does not know it.
+
+    ``types``: of its inputs.
+    ``known``: what this function gave for its inputs.
+    ``constant``: ``constant(position)`` gives a small weight.
+    """
+    rule = _RULES.get(node.op_type) if not node.domain else None
+    return None if rule is None or not node.inputs else rule(node, types, known, constant)
+
+
+def _shape(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
+    tensor = None if types[0] is None else tensor_of(types[0])
+    if tensor is None or not tensor.HasField("shape"):
+        return None
+    dims = list(tensor.shape.dim)[node.attributes.get("start", 0) : node.attributes.get("end")]
+    return np.array([d.dim_value for d in dims], np.int64) if all(d.HasField("dim_value") for d in dims) else None
+
+
+def _size(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
+    # The product of the values, not of the lengths: so onnxruntime has it.
+    return None if known[0] is None or not known[0].ndim else np.array(known[0].prod())
+
+
+def _same(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
+    return known[0] if known[0] is not None and known[0].ndim else None
+
+
+def _concat(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
+    parts = [value for value in known if value is not None and value.ndim]
+    return np.concatenate(parts) if len(parts) == len(known) else None
+
+
+def _gather(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
+    values, index = known[0], constant(1)
+    if values is None or not values.ndim or index is None or index.size != 1:
+        return None
+    place = int(index.reshape(()))
+    if not -len(values) <= place < len(values):
+        return None
+    return values[place].reshape((1,) * bool(index.ndim))
+
+
+def _unsqueeze(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
+    values = known[0]
+    if values is None or not values.ndim:
+        return None if values is None else values.reshape(1)
+    axes = _axes(node, constant)
+    inserted: list[int] = []
+    for place, value in enumerate(values):
+        inserted += [1] * (place in {axis % len(values) for axis in axes}) + [int(value)]
+    return np.array(inserted, np.int64) if axes else None
+
+
+def _squeeze(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
+    values = known[0]
+    if values is None or not values.ndim:
+        return None
+    if len(values) == 1:
+        return values[0].reshape(())
+    axes = {axis % len(values) for axis in _axes(node, constant)}
+    # Without axes it drops the values that are 1, as if they were lengths.
+    kept = [v for i, v in enumerate(values) if (i not in axes if axes else v != 1)]
+    return np.array(kept, np.int64)
+
+
+def _axes(node: Node, constant: Constant) -> list[int]:
+    given = constant(1) if len(node.inputs) > 1 else node.attributes.get("axes")
+    return [] if given is None else [int(axis) for axis in np.ravel(given)]
+
+
+def _arithmetic(compute: Callable[[Any, Any], Any], lists: bool = True) -> Callable[..., np.ndarray | None]:
+    def rule(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
+        a, b = known[0], known[1]
+        if a is None or b is None:
+            return None
+        if a.size == b.size == 1 or (lists and a.ndim and b.ndim and (a.size == b.size or 1 in (a.size, b.size))):
+            return compute(a, b)
+        return None
+
+    return rule
+
+
+def _divide(a: Any, b: Any) -> Any:
+    return np.array(int(a.item() / b.item()), np.int64).reshape((1,) * max(a.ndim, b.ndim)) if b.item() else None
+
+
+_RULES: dict[str, Callable[..., np.ndarray | None]] = {
+    "Shape": _shape,
+    "Size": _size,
+    "Cast": _same,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Add": _arithmetic(np.add),
+    "Sub": _arithmetic(np.subtract),
+    "Mul": _arithmetic(np.multiply),
+    "Div": _arithmetic(_divide, lists=False),
+}
+
 
 RULES = Rules(contrib_shapes.RULES, propagate)
 

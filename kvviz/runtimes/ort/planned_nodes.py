@@ -52,11 +52,6 @@ class Notes:
         return tuple("" if buffer is None else buffer.kind for buffer in self.buffers)
 
     @property
-    def reuses(self) -> tuple[str, ...]:
-        """The value whose buffer each output takes over or shares; empty where it has one of its own."""
-        return tuple(buffer.root if buffer is not None and buffer.rule else "" for buffer in self.buffers)
-
-    @property
     def rules(self) -> tuple[str, ...]:
         """Why: ``"Alias"``, ``"MayInplace"``, ``"freelist"``, or empty."""
         return tuple("" if buffer is None else buffer.rule for buffer in self.buffers)

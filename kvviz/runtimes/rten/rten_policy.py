@@ -10,9 +10,9 @@ from kvviz.errors import KvvizError
 from kvviz.runtimes.rten.buffer_pool import RtenPool
 from kvviz.runtimes.rten.dispatch_rule import RULES, Rules
 from kvviz.runtimes.rten.fed_values import beginning_at
-from kvviz.runtimes.rten.mended_planner import look_ahead
 from kvviz.runtimes.rten.output_identity import homes
 from kvviz.runtimes.rten.quirks import QUIRKS
+from kvviz.runtimes.rten.rten_planner import look_ahead
 from kvviz.runtimes.rten.rten_planner import rten as rten_order
 
 BY_REFERENCE = "by_reference"

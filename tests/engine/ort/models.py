@@ -16,8 +16,8 @@ from kvviz.runtimes.ort.allocation_plan import AllocationPlan, MayInplace, alloc
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.ort.ort_operators import may_inplace
 from kvviz.runtimes.ort.ort_walk import walk
-from kvviz.runtimes.ort.own_dequantizers import with_own_dequantizers
 from kvviz.runtimes.ort.removed_casts import without_duplicates
+from kvviz.runtimes.ort.rewiring import with_own_dequantizers
 from tests.graph.build import FILES, file_id
 
 IDS = [file_id(path) for path in FILES]
