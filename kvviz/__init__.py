@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from kvviz.engine.policy import Policy
     from kvviz.errors import KvvizError
     from kvviz.explain.compare import Comparison, compare
-    from kvviz.explain.diagnose import Report, explain
     from kvviz.explain.forking import fork
     from kvviz.explain.hazards import hazards
     from kvviz.graph.load import load
     from kvviz.memory import reserve
+    from kvviz.report.explain import Report, explain
     from kvviz.trace.recording import Trace
     from kvviz.verification.verify import verify
     from kvviz.view import plots as plot
@@ -74,7 +74,7 @@ _LATER = {
     "KvvizError": "kvviz.errors:KvvizError",
     "Pair": "kvviz.widget:Pair",
     "Policy": "kvviz.engine.policy:Policy",
-    "Report": "kvviz.explain.diagnose:Report",
+    "Report": "kvviz.report.explain:Report",
     "Trace": "kvviz.trace.recording:Trace",
     "cache_warnings": "kvviz.caches.cache_warnings:cache_warnings",
     "compare": "kvviz.explain.compare:compare",
@@ -82,7 +82,7 @@ _LATER = {
     "decode": "kvviz.decode.public_runs:decode",
     "device": "kvviz.device",
     "dry": "kvviz.decode.public_runs:dry",
-    "explain": "kvviz.explain.diagnose:explain",
+    "explain": "kvviz.report.explain:explain",
     "fork": "kvviz.explain.forking:fork",
     "ggml": "kvviz.ggml",
     "hazards": "kvviz.explain.hazards:hazards",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import kvviz
 from kvviz.atomic_write import check_writable, replacing
+from kvviz.cli.budget import over, read_budget
 from kvviz.cli.model_runs import (
     POLICIES,
     arguments_of,
@@ -25,15 +26,14 @@ from kvviz.cli.model_runs import (
 from kvviz.cli.proposed_lines import telling_lengths
 from kvviz.cli.results import answer_of, open_page, say, say_written
 from kvviz.errors import InputError, KvvizError
-from kvviz.explain.budget import over, read_budget
 from kvviz.graph.load import holds_trace
 from kvviz.query.query_reader import read_query
+from kvviz.report.report_schema import REPORT_SCHEMA
+from kvviz.report.report_text import report_text
+from kvviz.report.sarif import sarif
+from kvviz.report.steps_table import steps_table
 from kvviz.view.comparison_view import comparison_text, plot_comparison
 from kvviz.view.export import to_html
-from kvviz.view.report_schema import REPORT_SCHEMA
-from kvviz.view.report_text import report_text
-from kvviz.view.sarif import sarif
-from kvviz.view.steps_table import steps_table
 
 
 def report_command(options: argparse.Namespace) -> int:

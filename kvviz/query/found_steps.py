@@ -51,7 +51,7 @@ class Found(Sequence[Step]):
 
     def table(self) -> Any:
         """The steps as `Trace.table` shows them."""
-        return late("view.steps_table:steps_table")(self.trace, self.numbers)
+        return late("report.steps_table:steps_table")(self.trace, self.numbers)
 
     def __repr__(self) -> str:
         told = f"{len(self):,} of {len(self.trace.steps):,} steps: {self.query}"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from kvviz.report.steps_table import Table
 from kvviz.trace.units import short, size, visible
 from kvviz.view.chart_axes import axes_and_theme, finish, hues, legend, say, thinned, thousands, unit_of
 from kvviz.view.plots import live_bytes
-from kvviz.view.steps_table import Table
 
 COLUMNS = (
     ("name", "", False, 40),

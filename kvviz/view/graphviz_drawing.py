@@ -17,8 +17,8 @@ from kvviz.errors import InputError
 from kvviz.explain.hazards import hazards
 from kvviz.graph.layers import places
 from kvviz.graph.model import Graph, Node
+from kvviz.report.palette import LIGHT, OWNERS, STATES, Look, mix
 from kvviz.trace.units import count, dims, short, size
-from kvviz.view.palette import LIGHT, OWNERS, STATES, Look, mix
 
 _NAME, _LONGEST = 28, 400
 _PLAIN = ("waiting", "done")  # nothing to say beside the box itself

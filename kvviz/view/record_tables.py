@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvviz.explain.sentences import sentence
+from kvviz.report.steps_table import Table
 from kvviz.trace.units import buffer, count, short, size
-from kvviz.view.steps_table import Table
 
 _NAME, _TEXT = 48, 400
 _FACTS = (("what", "", False, 12), ("is", "", False, _TEXT))

@@ -10,9 +10,9 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.explain.diagnose import explain
-from kvviz.view.report_html import report_html
-from kvviz.view.report_text import report_text
+from kvviz.report.explain import explain
+from kvviz.report.report_html import report_html
+from kvviz.report.report_text import report_text
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.applying import offered, step_like
 from tests.explain.test_fixes import DECODERS, decoded

@@ -14,10 +14,10 @@ from onnx import helper
 
 import kvviz
 from kvviz.explain import lower_peak
-from kvviz.explain.diagnose import Report
+from kvviz.report.explain import Report
+from kvviz.report.report_html import report_html
+from kvviz.report.report_text import report_text
 from kvviz.trace.units import size
-from kvviz.view.report_html import report_html
-from kvviz.view.report_text import report_text
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds
 from tests.explain.applying import same_results

@@ -9,7 +9,7 @@ import pytest
 
 import kvviz
 from kvviz.explain.cache_findings import copying_steps
-from kvviz.explain.verdict import Verdict
+from kvviz.report.verdict import Verdict
 from kvviz.trace.value_index import index_of
 from tests.explain.applying import step_like
 from tests.graph.build import model, node

@@ -13,9 +13,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import kvviz
-from kvviz.explain.hidden_verdict import NONE_HIDDEN
 from kvviz.ggml.attention_layer import AttentionLayer, LayerForm
 from kvviz.ggml.context import Context
+from kvviz.report.verdict import NONE_HIDDEN
 from kvviz.view.hazard_picture import hidden_pair_svg
 from tests.ggml.seed_graphs import kv
 from tests.ui.filepage import FilePage

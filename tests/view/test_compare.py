@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 
 import kvviz
 from kvviz.explain.compare import Comparison, compare, comparison_of
+from kvviz.report.palette import luminance
 from kvviz.trace.units import size
 from kvviz.view.comparison_view import comparison_html, comparison_table, comparison_text, plot_comparison, weights_of
-from kvviz.view.palette import luminance
 from tests.graph.build import MODELS
 from tests.view.conftest import HOSTILE
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kvviz.report.glossary import FIGURES
 from kvviz.trace.units import visible
-from kvviz.view.glossary import FIGURES
 
 Template = Sequence[tuple[str, Sequence[str], Sequence[str]]]
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from kvviz.explain.diagnose import Report
-from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.summary import Missed
+from kvviz.report.diagnosis import Diagnosis
+from kvviz.report.missed_groups import MissedGroup
+from kvviz.report.report_schema import NAME, VERSION
 from kvviz.trace.kept_runs import kept_runs
 from kvviz.trace.run_labels import run_label
-from kvviz.view.report_schema import NAME, VERSION
 
 
-def report_data(found: Report) -> dict[str, Any]:
+def report_data(found: Diagnosis) -> dict[str, Any]:
     """The report as plain values that JSON can hold; nothing is cut."""
     trace = found.trace
     kept = frozenset(kept_runs(trace))

@@ -1,4 +1,4 @@
-"""The report on a trace on one screen of text, and the same numbers as plain data.
+"""The report on a trace on one screen of text.
 
 Invariant: the text is made of the report; both depend on what was recorded only.
 """
@@ -9,19 +9,17 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from kvviz.explain.diagnose import Report, explain
-from kvviz.explain.missed_groups import MissedGroup, hidden_below
 from kvviz.explain.peak import Peak, PeakPart
-from kvviz.explain.retention_groups import held_groups
 from kvviz.explain.sentences import ended
 from kvviz.explain.summary import NOT_ASKED, Counts, Missed, best_fixes, nearest
+from kvviz.report.diagnosis import Diagnosis
+from kvviz.report.missed_groups import MissedGroup, hidden_below
+from kvviz.report.report_data import before_or_in, model_facts, moved_outside, totals
+from kvviz.report.retention_groups import held_groups
+from kvviz.report.steps_table import Table
 from kvviz.trace.kept_runs import in_kept_runs, keeps_all, kept_runs, told_steps
 from kvviz.trace.run_labels import run_label
 from kvviz.trace.units import buffer, count, short, size, with_short_names
-from kvviz.view.report_data import before_or_in, model_facts, moved_outside, totals
-from kvviz.view.steps_table import Table
-
-__all__ = ["report", "report_text"]
 
 # What fits on one screen; the data has all of it.
 _RUNS, _MISSED, _MORE, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 3, 2, 3, 3, 3, 2
@@ -33,12 +31,7 @@ _KEPT = 4
 _INDENT = " " * 12
 
 
-def report(trace: Any) -> str:
-    """The report on a trace as text; see `report_text`."""
-    return report_text(explain(trace))
-
-
-def report_text(found: Report) -> str:
+def report_text(found: Diagnosis) -> str:
     """The model, its runs, how its ops ran, what was missed, the peak, what was held too long, and the caches."""
     trace = found.trace
     blocks = [
@@ -76,7 +69,7 @@ def _totals(trace: Any) -> list[str]:
     )
 
 
-def _numbers(found: Report) -> str:
+def _numbers(found: Diagnosis) -> str:
     c = found.counts
     parts = [f"{c.in_place:,} in place", count(c.views, "view")]
     parts += (
@@ -143,12 +136,12 @@ def _told_token(run: Any) -> list[str]:
     return [str(run.token)] if run.text in ("", str(run.token)) else [str(run.token), repr(run.text)]
 
 
-def _verdict_lines(found: Report) -> list[str]:
+def _verdict_lines(found: Diagnosis) -> list[str]:
     head, rest = "verdict: ", " " * 9
     return [line for i, one in enumerate(found.verdict) for line in _wrapped(str(one), rest, rest if i else head)]
 
 
-def _missed_lines(report: Report) -> list[str]:
+def _missed_lines(report: Diagnosis) -> list[str]:
     """The kinds of ops that spent most, each with its reason; then the others, those of few bytes as a number."""
     trace, least = report.trace, hidden_below(report.groups)
     found = [group for group in report.groups if group.bytes >= least]
@@ -257,14 +250,14 @@ def _part(part: PeakPart) -> str:
     return f"{buffer(part.storage)} {short(part.name)}" + (f", {told}" if told else "")
 
 
-def _order_lines(found: Report) -> list[str]:
+def _order_lines(found: Diagnosis) -> list[str]:
     other = found.other_order
     if other is None:
         return []
     return _wrapped(f"  {str(other).rstrip('.')}; fix: {other.fix.label}", _INDENT, "")
 
 
-def _held_lines(found: Report) -> list[str]:
+def _held_lines(found: Diagnosis) -> list[str]:
     held = found.held_too_long
     if not held:
         return []
@@ -284,7 +277,7 @@ def _held_lines(found: Report) -> list[str]:
     return [*lines, f"{_INDENT}{rest}"] if rest is not None else lines
 
 
-def _findings(found: Report) -> list[str]:
+def _findings(found: Diagnosis) -> list[str]:
     lines: list[str] = []
     for one in found.caches[:_FINDINGS]:
         fix = f"; fix: {one.fix.label}" if one.fix is not None else ""

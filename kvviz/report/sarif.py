@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from kvviz.explain.diagnose import Report
-from kvviz.explain.missed_groups import MissedGroup
+from kvviz.report.diagnosis import Diagnosis
+from kvviz.report.missed_groups import MissedGroup
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.units import count, size
 from kvviz.version import VERSION
@@ -19,12 +19,12 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 _MOST_NODES = 100
 
 
-def sarif(report: Report, uri: str) -> dict[str, Any]:
+def sarif(report: Diagnosis, uri: str) -> dict[str, Any]:
     """The missed ops of a report as a SARIF log.
 
     Parameters
     ----------
-    report : Report
+    report : Diagnosis
     uri : str
         The model's path, from the root of the repository where it is in one.
     """

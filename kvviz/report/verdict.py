@@ -6,20 +6,23 @@ only; nothing is guessed, and nothing is run.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import CacheFinding, copying_steps
 from kvviz.explain.cache_notices import WRONG
-from kvviz.explain.declared_verdict import declared_verdict
-from kvviz.explain.hidden_verdict import Told
+from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs
 from kvviz.explain.lower_peak import OtherOrder
-from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.peak import Peak
 from kvviz.explain.summary import NOT_ASKED
 from kvviz.fixes.fix import Fix, fix_for
+from kvviz.report.missed_groups import MissedGroup
+from kvviz.trace.declared import HOST
+from kvviz.trace.recording import Trace
 from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import count, short, size
 from kvviz.trace.value_index import Index
@@ -29,6 +32,13 @@ _WARNINGS = 2
 _WORDS = {"thrown away": "reserved buffer thrown away", "moved": "moved by the caller"}
 # A change is told with the biggest miss if it removes so much of it; above so many steps it is not looked for.
 _MOST_OF, _MOST_STEPS = 0.5, 500
+# Codes of a producer, and kinds of hidden pairs, that are named.
+_CODES, _KINDS = 3, 2
+_WARNING = "warning "
+# Hidden pairs are looked for in runs up to so many steps.
+_MOST_PAIRED = 40_000
+NONE_HIDDEN = "no hidden dependencies: the graph itself keeps all in order that share bytes"
+NONE_SHOWN = "no hidden dependencies that the file shows; it does not say which ops write into memory of another tensor"
 # What was missed is worth telling from this part of all bytes on.
 _WORTH = 1 / 100
 
@@ -95,12 +105,10 @@ def verdict(
     findings: Sequence[CacheFinding],
     warnings: Sequence[CacheWarning],
     other: OtherOrder | None,
-    hidden: Sequence[Told] = (),
 ) -> tuple[Verdict, ...]:
     """What a report comes to, in a few sentences: what may make results wrong first, then from the peak on.
 
     ``warnings``: what `kvviz.cache_warnings` gives: as many are counted here, in the list and by a limit.
-    ``hidden``: as `kvviz.explain.hidden_verdict` tells it.
     """
     if not index.rows and not top.bytes:
         return (Verdict("nothing", (("nothing has run", ""),)),)
@@ -113,21 +121,22 @@ def verdict(
     worst = others[0] if sum(group.bytes for group in others) > least else None
     warned = [one for one in findings if one.kind != "copied" and one.caches]
     without = [Verdict("cache", ((one.sentence, ""),)) for one in findings if not one.caches]
+    declared, hidden = _declared(index.trace), _hidden(index.trace)
+    # Where the runtime itself chose what to overwrite, it did so for the order that it kept.
     last = ("hidden",) if index.trace.policy.decides else ()
-    declared = [Verdict(*told) for told in declared_verdict(index.trace)]
-    found = [Verdict(*told) for told in hidden if told[0] == "broken"]
+    found = [one for one in hidden if one.kind == "broken"]
     found += _warnings(index, [one for one in warned if one.kind in WRONG])
     found += [one for one in declared if one.kind == "warning"]
-    found += [Verdict(*told) for told in hidden if told[0] not in ("broken", "unhidden", *last)]
+    found += [one for one in hidden if one.kind not in ("broken", "unhidden", *last)]
     found += [one for one in declared if one.kind != "warning"]
-    found += [Verdict(*told) for told in hidden if told[0] == "unhidden"]
+    found += [one for one in hidden if one.kind == "unhidden"]
     found.append(_peak(index, top, other))
     found += without
     found += copied
     if worst is not None:
         found.append(_miss(index, worst, "other " if copied and groups[0] is not worst else ""))
     found += _warnings(index, [one for one in warned if one.kind not in WRONG])
-    found += [Verdict(*told) for told in hidden if told[0] in last]
+    found += [one for one in hidden if one.kind in last]
     if not index.trace.policy.decides:
         found.append(Verdict("nothing", ((NOT_ASKED, ""),)))
     elif worst is None and not copied and other is None and not warned and not without:
@@ -236,3 +245,87 @@ def _nothing(index: Index, groups: Sequence[MissedGroup]) -> Verdict:
     if rest:
         why = f"missed ops spent only {size(rest)} of {size(index.trace.bytes_allocated)} allocated"
     return Verdict("nothing", ((f"nothing to gain: {why}", ""),), rest)
+
+
+def _hidden(trace: Trace) -> list[Verdict]:
+    """What is broken first, then what is hidden, or that nothing is.
+
+    Nothing is said where ops did not declare what they touch: there finding the pairs takes longer than all the rest.
+    """
+    if not trace.log.declared.accesses or trace.live is not None:
+        return []
+    runs = [run for run in trace.runs if run.last > run.first]
+    looked = [run for run in runs if run is runs[0] or run.last - runs[0].first <= _MOST_PAIRED]
+    where = f" in the first {count(len(looked), 'run')} of {len(runs):,}" if len(looked) < len(runs) else ""
+    found = [pair for run in looked for pair in hidden_pairs(trace, run.index) if pair.exact]
+    broken = [pair for pair in found if pair.hazard.broken]
+    hidden = [pair for pair in found if not pair.hazard.broken]
+    told = []
+    if broken:
+        words = f"{count(len(broken), 'pair')} in the wrong order{where}"
+        told.append(_of_pairs("broken", words, f": {broken[0].hazard.sentence}{_ids(trace, broken[0])}", broken))
+    if hidden:
+        words = f"{count(len(hidden), 'hidden pair')}{doubts(hidden)}{where}"
+        rest = f"; nothing but the order of the list keeps {'them' if len(hidden) > 1 else 'it'}"
+        rest += "" if trace.policy.decides else f": {_kinds(hidden)}"
+        told.append(_of_pairs("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
+    none = NONE_SHOWN if any(_id(trace, run.first) for run in looked) else NONE_HIDDEN
+    return told or [Verdict("unhidden", ((f"{none}{where}", ""),))]
+
+
+def _of_pairs(kind: str, words: str, rest: str, pairs: list[HiddenPair]) -> Verdict:
+    nbytes = sum(pair.exact for pair in pairs)
+    return Verdict(kind, ((words, "step"), (rest, "")), nbytes, pairs[0].hazard.second)
+
+
+def _ids(trace: Trace, pair: HiddenPair) -> str:
+    """What a DOT file calls the two nodes of the first pair."""
+    ids = [_id(trace, step) for step in (pair.hazard.first, pair.hazard.second)]
+    return f" (the first: {ids[0]} → {ids[1]})" if all(ids) else ""
+
+
+def _id(trace: Trace, step: int) -> Any:
+    """What the DOT file that a graph was read from calls a node; None in graphs from elsewhere."""
+    return trace.steps[step].graph_node.attributes.get("id")
+
+
+def _kinds(pairs: list[HiddenPair]) -> str:
+    titles = folded(pairs)[1]
+    more = f" and {count(len(titles) - _KINDS, 'other kind')}" if len(titles) > _KINDS else ""
+    return "; ".join(islice(titles, _KINDS)) + more
+
+
+def _declared(trace: Trace) -> list[Verdict]:
+    """Warnings first, then transfers; nothing where a producer declares no marks, and all lies in one memory."""
+    declared, last = trace.log.declared, len(trace.log) - 1
+    told = []
+    warned = [mark for mark in declared.marks if mark.kind.startswith(_WARNING)]
+    if warned and last >= 0:
+        codes = Counter(mark.kind.removeprefix(_WARNING).lower().replace("_", " ") for mark in warned)
+        kinds = [f"{code} × {n}" if n > 1 else code for code, n in codes.most_common(_CODES)]
+        more = f" and {count(len(codes) - _CODES, 'other kind')}" if len(codes) > _CODES else ""
+        step = min(max(0, warned[0].after), last)
+        parts = ((count(len(warned), "warning"), "step"), (f": {', '.join(kinds)}{more}", ""))
+        told.append(Verdict("warning", parts, sum(mark.nbytes for mark in warned), step))
+    if any(place.space != HOST.space for place in declared.places.values()):
+        moved = _transfers(trace)
+        total = sum(nbytes for _, nbytes in moved)
+        most = max(moved, key=lambda one: one[1], default=(None, 0))[0]
+        runs = f" for {count(len(trace.runs), 'submit')}" if len(trace.runs) > 1 else ""
+        link = f"{size(total)} over the host link" if moved else "nothing went over the host link"
+        words = f" in {count(len(moved), 'transfer')}{runs}" if moved else ""
+        told.append(Verdict("transfer", ((link, "step" if moved else ""), (words, "")), total, most))
+    return told
+
+
+def _transfers(trace: Trace) -> list[tuple[int, int]]:
+    """(step, bytes) of every op that copied from the host's memory into another one, or back."""
+    declared, found = trace.log.declared, []
+    for step, accesses in declared.accesses.items():
+        copied = trace.log[step].copied
+        spaces = [
+            {declared.places.get(a.storage, HOST).space for a in accesses if a.writes is w} for w in (False, True)
+        ]
+        if copied and HOST.space in spaces[0] ^ spaces[1]:
+            found.append((step, copied))
+    return found

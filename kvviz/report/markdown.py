@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvviz.explain.missed_groups import MissedGroup
 from kvviz.explain.sentences import ended, rule, sentence
 from kvviz.explain.summary import Missed, distinct
 from kvviz.fixes.fix_wording import NAMED_POLICIES, as_before, caller
+from kvviz.report.markdown_text import REPORT, STEP, filled
+from kvviz.report.missed_groups import MissedGroup
+from kvviz.report.report_text import written_elsewhere
 from kvviz.trace.kept_runs import told_steps
+from kvviz.trace.run_labels import run_label
 from kvviz.trace.units import count, size
 from kvviz.version import VERSION
-from kvviz.view.markdown_text import REPORT, STEP, filled
-from kvviz.view.payload_runs import run_label
-from kvviz.view.report_text import written_elsewhere
 
 # Tokens of a prompt that are told; kinds of missed ops, and fixes with their code.
 _PROMPT, _KINDS, _FIXES = 400, 20, 3

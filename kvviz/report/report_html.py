@@ -5,16 +5,16 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from kvviz.explain.diagnose import Report
-from kvviz.explain.missed_groups import MissedGroup, hidden_below
 from kvviz.explain.peak import GROUPS, Peak
-from kvviz.explain.retention_groups import HeldGroup, held_groups
 from kvviz.explain.summary import NOT_ASKED, best_fixes, nearest
+from kvviz.report.diagnosis import Diagnosis
+from kvviz.report.missed_groups import MissedGroup, hidden_below
+from kvviz.report.palette import OWNERS, STATES, Look
+from kvviz.report.report_data import before_or_in
+from kvviz.report.report_text import written_elsewhere
+from kvviz.report.retention_groups import HeldGroup, held_groups
 from kvviz.trace.kept_runs import in_kept_runs, keeps_all, told_steps
 from kvviz.trace.units import buffer, count, short, size, with_short_names
-from kvviz.view.palette import OWNERS, STATES, Look
-from kvviz.view.report_data import before_or_in
-from kvviz.view.report_text import written_elsewhere
 
 _MISSED, _FIXED, _HELD, _PARTS, _LOOKED_AT = 6, 3, 3, 4, 60
 # Group of the peak to its look; each has a letter beside its hue.
@@ -58,7 +58,7 @@ color:#fff;text-shadow:0 0 2px #000;margin-right:4px}
 """
 
 
-def report_html(found: Report) -> str:
+def report_html(found: Diagnosis) -> str:
     """The report as HTML.
 
     Colours of text and ground come from the notebook's ``--jp-*`` variables, and are those of a light page elsewhere.
@@ -92,7 +92,7 @@ def _kept(trace: Any) -> str:
     return "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
 
 
-def _verdict(found: Report) -> str:
+def _verdict(found: Diagnosis) -> str:
     rows = []
     for one in found.verdict:
         change = f" <b>{escape(one.change)}</b>" if one.change else ""
@@ -100,7 +100,7 @@ def _verdict(found: Report) -> str:
     return f'<ul class="verdict">{"".join(rows)}</ul>' if rows else ""
 
 
-def _missed(found: Report) -> str:
+def _missed(found: Diagnosis) -> str:
     trace, groups = found.trace, found.groups
     if not trace.policy.decides:
         return f"<h4>Missed in place</h4><p>{NOT_ASKED.capitalize()}.</p>"
@@ -173,14 +173,14 @@ def _named(part: Any) -> str:
     return part.name if part.storage is None else f"{buffer(part.storage)} {short(part.name, 40)} {size(part.bytes)}"
 
 
-def _order(found: Report) -> str:
+def _order(found: Diagnosis) -> str:
     other = found.other_order
     if other is None:
         return ""
     return f"<p>{escape(str(other))}</p>{_fix(other.fix)}"
 
 
-def _held(found: Report) -> str:
+def _held(found: Diagnosis) -> str:
     held = found.held_too_long
     if not held:
         return ""
@@ -207,7 +207,7 @@ def _held_row(group: HeldGroup) -> str:
     )
 
 
-def _caches(found: Report) -> str:
+def _caches(found: Diagnosis) -> str:
     if not found.caches:
         return ""
     told = "".join(

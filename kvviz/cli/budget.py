@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kvviz.explain.diagnose import Report
 from kvviz.query.grammar import Field
 from kvviz.query.query_parts import Compare
 from kvviz.query.query_reader import read_comparison
 from kvviz.query.step_tests import holds
+from kvviz.report.diagnosis import Diagnosis
 from kvviz.trace.units import size
 
 
-def _past_copied(report: Report) -> int:
+def _past_copied(report: Diagnosis) -> int:
     return sum(found.bytes for found in report.caches if found.kind == "copied")
 
 
-def _per_token(report: Report) -> float:
+def _per_token(report: Diagnosis) -> float:
     """Bytes of past copied to make caches longer, for each run after the first."""
     return _past_copied(report) / max(len(report.trace.runs) - 1, 1)
 
 
-_FIGURES: tuple[tuple[Field, Callable[[Report], float]], ...] = (
+_FIGURES: tuple[tuple[Field, Callable[[Diagnosis], float]], ...] = (
     (Field("peak", "bytes", "most bytes alive at a time"), lambda r: r.trace.peak_bytes),
     (Field("allocated", "bytes", "bytes of new storages"), lambda r: r.trace.bytes_allocated),
     (Field("written", "bytes", "bytes that kernels stored"), lambda r: r.trace.bytes_written),
@@ -54,7 +54,7 @@ def read_budget(text: str) -> Compare:
     return read_comparison(text, FIELDS)
 
 
-def over(limit: Compare, found: Report) -> str | None:
+def over(limit: Compare, found: Diagnosis) -> str | None:
     """A sentence that says by how much a limit is passed; None where it is kept."""
     figure = _OF[limit.field](found)
     if not holds(limit.sign, limit.values, figure):
