@@ -159,7 +159,6 @@ HOLDERS = {
     "trace/reasons.py",
     "trace/records.py",
     "trace/step_sequence.py",
-    "explain/compare.py",
     "explain/hazard_records.py",
     "query/found_steps.py",
     "ggml/kv_cache.py",

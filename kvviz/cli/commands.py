@@ -32,7 +32,6 @@ from kvviz.report.report_schema import REPORT_SCHEMA
 from kvviz.report.report_text import report_text
 from kvviz.report.sarif import sarif
 from kvviz.report.steps_table import steps_table
-from kvviz.view.comparison_view import comparison_text, plot_comparison
 from kvviz.view.export import to_html
 
 
@@ -102,10 +101,10 @@ def compare_command(options: argparse.Namespace) -> int:
         rows = [asdict(row) for row in comparison]
         print(json.dumps({"equal": comparison.equal, "rows": rows}, indent=1))
     else:
-        print(comparison_text(comparison))
+        print(comparison)
     if options.figure:
         with replacing(options.figure) as file:
-            plot_comparison(comparison).savefig(file, format=Path(options.figure).suffix[1:])
+            comparison.plot().savefig(file, format=Path(options.figure).suffix[1:])
         say_written(options.figure)
     return 0
 

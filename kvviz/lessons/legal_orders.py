@@ -12,11 +12,11 @@ from kvviz.decode.public_runs import run
 from kvviz.engine.plan import needed
 from kvviz.engine.policy import Policy
 from kvviz.errors import KvvizError
-from kvviz.explain.comparison.runs import own_copy
 from kvviz.explain.hazards import Hazard, hazards
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.schedules.picks import Picks
+from kvviz.view.compare import own_copy
 
 
 @dataclass(frozen=True, slots=True)

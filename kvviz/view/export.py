@@ -13,8 +13,8 @@ from html import escape
 from typing import Any
 
 from kvviz.atomic_write import write_text
-from kvviz.explain.comparison.alike import alike
-from kvviz.explain.comparison.naming import told_apart
+from kvviz.explain.comparison.figures import alike
+from kvviz.report.naming import told_apart
 from kvviz.report.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.kept_runs import keeps_all, told_steps

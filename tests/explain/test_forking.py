@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.debugger.state import frame_id_after, frontier_after
 from kvviz.errors import KvvizError
-from kvviz.explain.comparison.aligning import places
+from kvviz.explain.comparison.difference import places
 from kvviz.explain.comparison.equality import unlike
 from kvviz.explain.forking import fork_session, offers, what_holds
 from kvviz.trace.recording import Trace

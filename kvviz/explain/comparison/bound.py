@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
-from kvviz.explain.comparison.aligning import places
+from kvviz.explain.comparison.difference import places
 from kvviz.trace import blockers as b
 from kvviz.trace.events import APPEND, NEW, VIEW, Op
 from kvviz.trace.lifetimes import Key, Place

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import ReplayError
-from kvviz.explain.comparison.aligning import align
+from kvviz.explain.comparison.difference import align
 from kvviz.explain.hazards import Hazard, hazards
 from kvviz.trace.events import VIEW
 from kvviz.trace.units import short

@@ -6,80 +6,50 @@ Invariant: every row of a comparison starts from the same inputs, and the caller
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 import numpy as np
 
+from kvviz.decode.public_runs import decode, dry, run
 from kvviz.engine.policy import Policy, Schedule
 from kvviz.engine.session import whole
 from kvviz.errors import InputError
-from kvviz.explain.comparison.aligning import align, places
 from kvviz.explain.comparison.bound import bound
-from kvviz.explain.comparison.difference import Difference, first_difference
-from kvviz.explain.comparison.equality import unlike
-from kvviz.explain.comparison.runs import runner
-from kvviz.explain.summary import counts
+from kvviz.explain.comparison.difference import Difference, align, first_difference, places
+from kvviz.explain.comparison.figures import Row, row_of
+from kvviz.fixes.fix import Fix
 from kvviz.graph.model import Graph
-from kvviz.late import late
+from kvviz.memory.storage import find_room, reserve, root_of
 from kvviz.other_names import with_other_names
+from kvviz.report.steps_table import Table
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import label, named
-from kvviz.runtimes.policy_data import schedule_of
 from kvviz.runtimes.schedules import least_live
 from kvviz.trace.model_or_trace import as_graph
-
-__all__ = ["Comparison", "Difference", "Row", "align", "compare", "comparison_of", "first_difference"]
+from kvviz.trace.recording import Trace
+from kvviz.trace.units import visible
+from kvviz.view.comparison_plot import plot_comparison, used
+from kvviz.view.export import lanes_to_html
 
 Schedules = Sequence[str | Schedule | None] | Mapping[str, Schedule]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What one of the compared traces comes to.
-
-    Attributes
-    ----------
-    name : str
-    policy, schedule : str
-        Names of its rules and of its order.
-    peak, above_weights : int
-        The largest number of bytes alive, with and without the weights.
-    allocated, written, copied : int
-        Bytes.
-    moved_outside : int
-        Bytes that the caller of a decode moved between runs to give caches more room; not part of ``copied``.
-    in_place, missed : int
-        Ops that ran in place, and that could have by kind but spent memory instead.
-    missed_bytes : int
-        What these spent.
-    cannot, cannot_bytes : int
-        Ops that cannot run in place by kind under the policy, and what they spent: who can do less misses less.
-    steps : int
-    equal : bool or None
-        Its results are those of the first row, within 1e-5; None where either is a dry run, which has no results.
-    difference : str
-        What of the results differs; empty where all of it is the same.
-    """
-
-    name: str
-    policy: str
-    schedule: str
-    peak: int
-    above_weights: int
-    allocated: int
-    written: int
-    copied: int
-    moved_outside: int
-    in_place: int
-    missed: int
-    missed_bytes: int
-    cannot: int
-    cannot_bytes: int
-    steps: int
-    equal: bool | None
-    difference: str
+_COLUMNS = (
+    ("name", "", False, 40),
+    ("peak", "peak", True, 12),
+    ("above_weights", "above weights", True, 14),
+    ("allocated", "allocated", True, 12),
+    ("written", "written", True, 12),
+    ("copied", "copied", True, 12),
+    ("moved_outside", "moved outside", True, 14),
+    ("in_place", "in place", True, 8),
+    ("missed", "missed", True, 8),
+    ("missed_bytes", "spent by missed", True, 15),
+    ("cannot_bytes", "by what cannot", True, 15),
+    ("steps", "steps", True, 8),
+    ("results", "results", False, 120),
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -94,7 +64,7 @@ class Comparison:
     """
 
     rows: tuple[Row, ...]
-    traces: dict[str, Any]
+    traces: dict[str, Trace]
 
     @property
     def equal(self) -> bool | None:
@@ -131,13 +101,12 @@ class Comparison:
 
     def to_html(self, path: Any = None) -> str:
         """Write all rows as lanes of one page, to a file that needs neither a kernel nor a network."""
-        page: str = late("view.export:lanes_to_html")(self.traces, path)
-        return page
+        return lanes_to_html(self.traces, path)
 
     def _name(self, key: str | int) -> str:
         return self.rows[key].name if isinstance(key, int) else key
 
-    def __getitem__(self, key: str | int) -> Any:
+    def __getitem__(self, key: str | int) -> Trace:
         """The trace of a row, by name or number."""
         return self.traces[self._name(key)]
 
@@ -147,21 +116,24 @@ class Comparison:
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
 
-    def table(self) -> Any:
+    def table(self) -> Table:
         """The rows as a table, which prints as text, has a display in notebooks, and has ``rows``."""
-        return late("view.comparison_view:comparison_table")(self)
+        alike = _alike(self)
+        columns = tuple(c for c in used(_COLUMNS, self.rows) if not alike or c[0] not in ("steps", "results"))
+        rows = [{k: _results(row) if k == "results" else getattr(row, k) for k, *_ in columns} for row in self]
+        return Table(rows, columns, f"Comparison: {alike}" if alike else "Comparison")
 
     def plot(self, figure: Any = None) -> Any:
         """Bars of what each row costs, and the live bytes of all over their steps; returns the matplotlib figure."""
-        return late("view.comparison_view:plot_comparison")(self, figure)
+        return plot_comparison(self.rows, list(self.traces.values()), figure)
 
     def __repr__(self) -> str:
-        text: str = late("view.comparison_view:comparison_text")(self)
-        return text
+        alike = _alike(self)
+        return "\n".join([self.table().text(), *([alike] if alike else []), *_partings(self)])
 
     def _repr_html_(self) -> str:
-        html: str = late("view.comparison_view:comparison_html")(self)
-        return html
+        lines = "".join(f"<p>{escape(line)}</p>" for line in _partings(self))
+        return f"<div>{self.table().html()}{lines}</div>"
 
 
 @with_other_names
@@ -170,7 +142,7 @@ def compare(
     inputs: Mapping[str, Any] | None = None,
     policies: str | Policy | Sequence[str | Policy] = ("ideal", "rten", "onnxruntime"),
     schedules: Schedules | None = None,
-    fixes: Sequence[Any] | None = None,
+    fixes: Sequence[Fix] | None = None,
     *,
     prompt: Any = None,
     donate: Sequence[str] = (),
@@ -219,22 +191,22 @@ def compare(
         if not dry or prompt is not None:
             raise InputError("prompt_tokens is for dry runs without a prompt; give dry=True, and no prompt")
         options["prompt_tokens"] = prompt_tokens
-    run = runner(graph, dict(inputs or {}), prompt, donate, options, dry)
+    once = runner(graph, dict(inputs or {}), prompt, donate, options, dry)
     given = [policies] if isinstance(policies, (str, Policy)) else policies
-    traces: dict[str, Any] = {}
+    traces: dict[str, Trace] = {}
     for policy in map(find_policy, given):
         for name, schedule in _named(schedules):
             if isinstance(schedule, str):
-                measured = next(iter(traces.values())) if traces else whole(run(policy))
+                measured = next(iter(traces.values())) if traces else whole(once(policy))
                 schedule = least_live(measured)
-            trace = whole(run(policy if schedule is None else replace(policy, schedule=schedule)))
+            trace = whole(once(policy if schedule is None else replace(policy, schedule=schedule)))
             traces[_unused(f"{policy.name} ({name})" if name else policy.name, traces)] = trace
     for fix in fixes or ():
         traces[_unused(f"fix: {fix.label}", traces)] = whole(fix.apply())
     return comparison_of(traces)
 
 
-def comparison_of(traces: Mapping[str, Any]) -> Comparison:
+def comparison_of(traces: Mapping[str, Trace]) -> Comparison:
     """Put traces that exist already side by side.
 
     Parameters
@@ -242,33 +214,50 @@ def comparison_of(traces: Mapping[str, Any]) -> Comparison:
     traces : mapping of str to Trace
         By the names of their rows.
     """
-    reference = next(iter(traces.values()), None)
-    return Comparison(tuple(_row(name, trace, reference) for name, trace in traces.items()), dict(traces))
+    rows = tuple(row_of(name, trace, next(iter(traces.values()))) for name, trace in traces.items())
+    return Comparison(rows, dict(traces))
 
 
-def _row(name: str, trace: Any, reference: Any) -> Row:
-    count = counts(trace)
-    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
-    equal, difference = unlike(trace, reference)
-    return Row(
-        name,
-        trace.policy.name,
-        label(schedule_of(trace.policy)),
-        trace.peak_bytes,
-        trace.peak_bytes - weights,
-        trace.bytes_allocated,
-        trace.bytes_written,
-        trace.bytes_copied,
-        sum(run.bytes_moved_outside for run in trace.runs),
-        count.in_place,
-        count.missed,
-        count.missed_bytes,
-        count.cannot,
-        count.cannot_bytes,
-        len(trace.steps),
-        equal,
-        difference,
-    )
+def runner(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    prompt: Any,
+    donate: Sequence[str],
+    options: Mapping[str, Any],
+    layouts_only: bool = False,
+) -> Callable[[Policy], Any]:
+    """A function that runs or decodes a graph under a policy, each time from the same inputs.
+
+    ``layouts_only``: dry runs; without a prompt the options are those of `kvviz.dry`.
+
+    Raises `InputError`: if something is donated to a decode, which donates its caches by itself.
+    """
+    donated = (donate,) if isinstance(donate, str) else tuple(donate)
+    if prompt is not None:
+        if donated:
+            raise InputError("donate is for a single run; a decode always donates its caches")
+        # Caches that the caller gave to start from are borrowed in the first run, so nothing of his is overwritten.
+        quiet = {"progress": False, "dry": layouts_only, **options}
+        return lambda policy: decode(graph, prompt, inputs=inputs, policy=policy, **quiet)
+
+    if layouts_only:
+        return lambda policy: dry(graph, inputs, policy=policy, donate=donated, **options)
+
+    def once(policy: Policy) -> Any:
+        fresh = {name: own_copy(value) if name in donated else value for name, value in inputs.items()}
+        return run(graph, fresh, donate=donated, policy=policy, **options)
+
+    return once
+
+
+def own_copy(value: Any) -> Any:
+    """A copy of an array, or of all arrays in a sequence; one that `kvviz.reserve` made keeps its room."""
+    if isinstance(value, (list, tuple)):
+        return [own_copy(element) for element in value]
+    if not isinstance(value, np.ndarray):
+        return value
+    room = find_room(root_of(value), value)
+    return value.copy() if room is None else reserve(value, room.axis, room.rows)
 
 
 def _named(schedules: Schedules | None) -> list[tuple[str, str | Schedule | None]]:
@@ -300,3 +289,28 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
         number += 1
         found = f"{name} ({number})"
     return found
+
+
+def _alike(comparison: Comparison) -> str:
+    """What all rows have in common and no column has to repeat: as many steps, and equal results or none."""
+    rows = list(comparison)
+    steps, results = {row.steps for row in rows}, {_results(row) for row in rows}
+    if len(rows) < 2 or len(steps) > 1 or len(results) > 1 or any(row.equal is False for row in rows):
+        return ""
+    return f"{steps.pop():,} steps each, {'results equal' if comparison.equal else results.pop()}"
+
+
+def _results(row: Row) -> str:
+    """What the table says of a row's results."""
+    if row.equal:
+        return f"equal ({row.difference})" if row.difference else "equal"
+    return row.difference
+
+
+def _partings(comparison: Comparison) -> list[str]:
+    lines = []
+    for row in comparison.rows[1:]:
+        found = comparison.first_difference(0, row.name)
+        told = f"at {found.sentence}" if found else "nowhere: every op ran in the same order and way"
+        lines.append(f"{comparison.rows[0].name} and {row.name} part {visible(told)}")
+    return lines
