@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from kvviz.engine.policy import Policy
     from kvviz.errors import KvvizError
     from kvviz.explain.forking import fork
-    from kvviz.explain.hazards import hazards
     from kvviz.graph.load import load
     from kvviz.memory import reserve
     from kvviz.report.explain import Report, explain
+    from kvviz.report.hazard_table import hazards
     from kvviz.trace.recording import Trace
     from kvviz.verification.verify import verify
     from kvviz.view import plots as plot
@@ -85,7 +85,7 @@ _LATER = {
     "explain": "kvviz.report.explain:explain",
     "fork": "kvviz.explain.forking:fork",
     "ggml": "kvviz.ggml",
-    "hazards": "kvviz.explain.hazards:hazards",
+    "hazards": "kvviz.report.hazard_table:hazards",
     "inputs": "kvviz.decode.synthetic_inputs:inputs",
     "lessons": "kvviz.lessons",
     "load": "kvviz.graph.load:load",

@@ -159,7 +159,7 @@ HOLDERS = {
     "trace/reasons.py",
     "trace/records.py",
     "trace/step_sequence.py",
-    "explain/hazard_records.py",
+    "explain/hazards.py",
     "query/found_steps.py",
     "ggml/kv_cache.py",
 }

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.errors import KvvizError
-from kvviz.explain.hazards import Hazard, hazards, hidden_by_level
+from kvviz.explain.hazards import Hazard, find_hazards, hidden_by_level
 from kvviz.graph.layers import places
 from kvviz.trace.accesses import accesses_of
 from kvviz.trace.declared import Access
@@ -113,7 +113,7 @@ def ordered_pairs(trace: Any, run: int) -> tuple[HiddenPair, ...]:
     index = index_of(trace)
     known: dict[int, tuple[HiddenPair, ...]] = index.notes.setdefault("ordered pairs", {})
     if run not in known:
-        found = [hazard for hazard in hazards(trace, ordered=True, run=run) if hazard.ordered]
+        found = [hazard for hazard in find_hazards(trace, ordered=True, run=run) if hazard.ordered]
         known[run] = tuple(_pair(index, hazard, {"exact": hazard.bytes}) for hazard in found)
     return known[run]
 

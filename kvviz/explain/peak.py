@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.explain.live_curve import live_curve
 from kvviz.explain.retention import is_past_use
 from kvviz.trace.events import VIEW
 from kvviz.trace.lifetimes import Key, Life
+from kvviz.trace.live_curve import live_curve
 from kvviz.trace.value_index import Index, index_of
 
 GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long", "not recorded")

@@ -12,7 +12,7 @@ from kvviz.decode.public_runs import run
 from kvviz.engine.plan import needed
 from kvviz.engine.policy import Policy
 from kvviz.errors import KvvizError
-from kvviz.explain.hazards import Hazard, hazards
+from kvviz.explain.hazards import Hazard, find_hazards
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.schedules.picks import Picks
@@ -77,7 +77,7 @@ def orders(
         fresh = {name: own_copy(value) for name, value in inputs.items()}
         trace = run(graph, fresh, wanted, donate, replace(find_policy(policy), schedule=picks))
         wrong = tuple(name for name in wanted if not _equal(trace.outputs[name], meant[name]))
-        found.append(Order(tuple(node.name for node in nodes), wrong, hazards(trace), trace))
+        found.append(Order(tuple(node.name for node in nodes), wrong, find_hazards(trace), trace))
     return tuple(found)
 
 

@@ -72,7 +72,7 @@ def find(trace: Any, text: str) -> Found:
 
 
 def _hazards(trace: Any) -> Any:
-    return late("explain.hazards:hazards")(trace)
+    return late("explain.hazards:find_hazards")(trace)
 
 
 def steps_of(trace: Any, query: Query) -> list[int]:

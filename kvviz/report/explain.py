@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.explain.cache_findings import cache_findings
-from kvviz.explain.cache_notices import with_warnings
 from kvviz.explain.peak import peak
-from kvviz.explain.recomputed_rows import recomputed_rows
 from kvviz.explain.retention import held_too_long
 from kvviz.explain.summary import counts, missed
 from kvviz.other_names import not_there, with_other_names
@@ -98,7 +96,6 @@ def explain(trace: Trace | str | os.PathLike[str]) -> Report:
     trace = as_trace(trace, "kvviz.explain")
     index = index_of(trace)
     warnings = cache_warnings(trace)
-    caches = (*recomputed_rows(index), *with_warnings(cache_findings(index), warnings))
     entries = missed(trace)
-    groups = missed_groups(trace, entries)
+    groups, caches = missed_groups(trace, entries), cache_findings(index, warnings)
     return Report(trace, counts(trace), entries, peak(trace), held_too_long(index), caches, warnings, groups)

@@ -13,8 +13,7 @@ from itertools import islice
 from typing import Any
 
 from kvviz.caches.cache_warnings import CacheWarning
-from kvviz.explain.cache_findings import CacheFinding, copying_steps
-from kvviz.explain.cache_notices import WRONG
+from kvviz.explain.cache_findings import WRONG, CacheFinding, copying_steps
 from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs
 from kvviz.explain.lower_peak import OtherOrder
 from kvviz.explain.peak import Peak

@@ -9,9 +9,10 @@ from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.engine.io_binding import bind
-from kvviz.explain.hazards import hazards, is_ordered
+from kvviz.explain.hazards import is_ordered
 from kvviz.graph.model import Graph
 from kvviz.lessons.legal_orders import legal_orders, orders
+from kvviz.report.hazard_table import hazards
 from tests.engine.graphs import graph_of, numbers, run, run_graph
 from tests.engine.random_graphs import Example, examples
 

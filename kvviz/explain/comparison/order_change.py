@@ -11,7 +11,7 @@ import numpy as np
 
 from kvviz.errors import ReplayError
 from kvviz.explain.comparison.difference import align
-from kvviz.explain.hazards import Hazard, hazards
+from kvviz.explain.hazards import Hazard, find_hazards
 from kvviz.trace.events import VIEW
 from kvviz.trace.units import short
 
@@ -57,8 +57,8 @@ def order_change(a: Any, b: Any) -> OrderChange | None:
     # Where no op declared what it touches, a schedule keeps to the edges and breaks nothing.
     if not b.log.declared.accesses:
         return OrderChange(moved, ())
-    known = {_key(hazard, range(len(a.log))) for hazard in hazards(a) if hazard.broken}
-    broken = tuple(hazard for hazard in hazards(b) if hazard.broken and _key(hazard, partners) not in known)
+    known = {_key(hazard, range(len(a.log))) for hazard in find_hazards(a) if hazard.broken}
+    broken = tuple(hazard for hazard in find_hazards(b) if hazard.broken and _key(hazard, partners) not in known)
     return OrderChange(moved, broken)
 
 
