@@ -20,8 +20,6 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, short
 from kvviz.trace.value_index import index_of
 
-_UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
-
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -171,52 +169,6 @@ def missed(trace: Trace) -> tuple[Missed, ...]:
 def distinct(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
     """Each reason once: an op that reads a value at two of its inputs is refused at both for the same reason."""
     return tuple({(b.code, b.input, b.message): b for b in reversed(tuple(blockers))}.values())[::-1]
-
-
-def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
-    """Those that have a fix, at most so many: first those whose fix saves memory, all told.
-
-    One op can have the bytes of a value for itself. Where that saves nothing because another op has them now, it saves
-    nothing for any other op either, and the fix is told once.
-    """
-    saving: list[Missed] = []
-    vain: list[Missed] = []
-    told: set[tuple[int, int]] = set()
-    for entry in entries:
-        # To find a fix takes time, so no more are looked for than are wanted.
-        if len(saving) == most:
-            break
-        wanted = _wanted(entry)
-        if wanted and wanted <= told:
-            continue
-        if entry.fix is not None and entry.fix.saves > 0:
-            saving.append(entry)
-        elif entry.fix is not None:
-            vain.append(entry)
-            told |= wanted
-    return [*saving, *vain][:most]
-
-
-def _wanted(entry: Missed) -> set[tuple[int, int]]:
-    """The bytes that an op could have taken over: storages with the number of their contents."""
-    index = index_of(entry.trace)
-    row = index.rows[entry.step]
-    names = (row.op.node.inputs[position] for position, _ in row.masks)
-    places = [place for name in names if (place := index.places.get((row.frame, name))) is not None]
-    return {(place.storage, place.contents) for place in places}
-
-
-def nearest(blockers: Iterable[Blocker]) -> Blocker | None:
-    """The reason to tell first: that of the input which came nearest to being taken over.
-
-    An input of another shape or type could not have been taken over whoever owned it, so it comes last.
-    """
-    inputs: dict[int, list[Blocker]] = {}
-    for blocker in blockers:
-        inputs.setdefault(blocker.position, []).append(blocker)
-    if not inputs:
-        return None
-    return min(inputs.values(), key=lambda found: (any(b.code in _UNFIT for b in found), len(found)))[0]
 
 
 def _kind(row: Op, found: set[str]) -> str:

@@ -6,17 +6,19 @@ Invariant: every entry of the missed list is in one group, and the bytes of a gr
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from kvviz.explain.sentences import nearest
 from kvviz.explain.summary import Missed
 from kvviz.fixes.changes import Change
 from kvviz.fixes.fix import Fix
-from kvviz.trace.blockers import BlockerCode, codes, rules
+from kvviz.trace.blockers import Blocker, BlockerCode, codes, rules
+from kvviz.trace.recording import Trace
 from kvviz.trace.roles import place_of
 from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import count, size
+from kvviz.trace.value_index import index_of
 
 SMALL = 1000
 """Bytes below which a kind of missed op is hidden at first: what computes shapes spends so little, however often."""
@@ -104,7 +106,7 @@ class MissedGroup:
         return f"{self.op_type}{often}: {size(self.bytes)}"
 
 
-def missed_groups(trace: Any, entries: Sequence[Missed]) -> tuple[MissedGroup, ...]:
+def missed_groups(trace: Trace, entries: Sequence[Missed]) -> tuple[MissedGroup, ...]:
     """The entries of a missed list by role and reasons, the group that spent most first."""
     found: dict[tuple[str, str, tuple[str, ...]], list[tuple[Missed, int | None]]] = {}
     for entry in entries:
@@ -121,7 +123,7 @@ def hidden_below(groups: Sequence[MissedGroup]) -> int:
     return SMALL if small <= _REST * sum(group.bytes for group in groups) else 0
 
 
-def reason_codes(trace: Any, entry: Missed) -> tuple[str, ...]:
+def reason_codes(trace: Trace, entry: Missed) -> tuple[str, ...]:
     """Codes of what stood in the way of an entry at its worst step, each once, in the order of `BlockerCode`."""
     masks = trace.log[entry.step].masks
     if entry.clones or not masks:
@@ -131,8 +133,47 @@ def reason_codes(trace: Any, entry: Missed) -> tuple[str, ...]:
     return tuple(str(code) for code in BlockerCode if code in told)
 
 
+def reason_of(entry: Missed) -> Blocker | None:
+    """The reason to give for an entry: the first that a fix removes, or else one of the nearest input."""
+    fixed = next((blocker for blocker in entry.blockers if blocker.fix is not None), None)
+    return fixed or next(iter(nearest(entry.blockers)), None)
+
+
+def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
+    """Those that have a fix, at most so many: first those whose fix saves memory, all told.
+
+    One op can have the bytes of a value for itself. Where that saves nothing because another op has them now, it saves
+    nothing for any other op either, and the fix is told once.
+    """
+    saving: list[Missed] = []
+    vain: list[Missed] = []
+    told: set[tuple[int, int]] = set()
+    for entry in entries:
+        # To find a fix takes time, so no more are looked for than are wanted.
+        if len(saving) == most:
+            break
+        wanted = _wanted(entry)
+        if wanted and wanted <= told:
+            continue
+        if entry.fix is not None and entry.fix.saves > 0:
+            saving.append(entry)
+        elif entry.fix is not None:
+            vain.append(entry)
+            told |= wanted
+    return [*saving, *vain][:most]
+
+
+def _wanted(entry: Missed) -> set[tuple[int, int]]:
+    """The bytes that an op could have taken over: storages with the number of their contents."""
+    index = index_of(entry.trace)
+    row = index.rows[entry.step]
+    names = (row.op.node.inputs[position] for position, _ in row.masks)
+    places = [place for name in names if (place := index.places.get((row.frame, name))) is not None]
+    return {(place.storage, place.contents) for place in places}
+
+
 def _group(
-    trace: Any, role: str, op_type: str, reasons: tuple[str, ...], members: Sequence[tuple[Missed, int | None]]
+    trace: Trace, role: str, op_type: str, reasons: tuple[str, ...], members: Sequence[tuple[Missed, int | None]]
 ) -> MissedGroup:
     # A long log makes its ops when they are asked for; of these steps only the runs are needed.
     starts = [run.first for run in trace.runs]

@@ -6,14 +6,14 @@ from html import escape
 from typing import Any
 
 from kvviz.explain.peak import GROUPS, Peak
-from kvviz.explain.summary import NOT_ASKED, best_fixes, nearest
+from kvviz.explain.summary import NOT_ASKED
 from kvviz.report.diagnosis import Diagnosis
-from kvviz.report.missed_groups import MissedGroup, hidden_below
+from kvviz.report.missed_groups import MissedGroup, best_fixes, hidden_below, reason_of
 from kvviz.report.palette import OWNERS, STATES, Look
 from kvviz.report.report_data import before_or_in
-from kvviz.report.report_text import written_elsewhere
+from kvviz.report.report_text import kept_part, written_elsewhere
 from kvviz.report.retention_groups import HeldGroup, held_groups
-from kvviz.trace.kept_runs import in_kept_runs, keeps_all, told_steps
+from kvviz.trace.kept_runs import keeps_all, told_steps
 from kvviz.trace.units import buffer, count, short, size, with_short_names
 
 _MISSED, _FIXED, _HELD, _PARTS, _LOOKED_AT = 6, 3, 3, 4, 60
@@ -72,7 +72,7 @@ def report_html(found: Diagnosis) -> str:
         f"{size(trace.bytes_allocated)} allocated · {size(trace.bytes_copied)} copied</p>"
         f'<p class="soft">{c.in_place:,} ops in place, {count(c.views, "view")}, '
         + (f"{c.missed:,} missed, {c.cannot:,} cannot, which spent " if trace.policy.decides else f"{c.cannot:,} with ")
-        + f"{size(c.cannot_bytes)}{'' if trace.policy.decides else ' of new memory'}{_kept(trace)}"
+        + f"{size(c.cannot_bytes)}{'' if trace.policy.decides else ' of new memory'}{kept_part(trace)}"
         + f"{written_elsewhere(c)}</p>"
     )
     parts = [
@@ -85,11 +85,6 @@ def report_html(found: Diagnosis) -> str:
         _caches(found),
     ]
     return f'<div class="kvviz-report"><style>{_STYLE}</style>{"".join(parts)}</div>'
-
-
-def _kept(trace: Any) -> str:
-    """Behind sums over steps: of which runs they are, if not of all."""
-    return "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
 
 
 def _verdict(found: Diagnosis) -> str:
@@ -107,7 +102,7 @@ def _missed(found: Diagnosis) -> str:
     if not groups:
         return "<h4>Missed in place</h4><p>Nothing: every op that could run in place did, or had nothing to spare.</p>"
     kinds = f"{count(len(groups), 'kind')} of op, {count(len(found.missed), 'node')}"
-    total = f"{size(sum(group.bytes for group in groups))} in {kinds}{_kept(trace)}"
+    total = f"{size(sum(group.bytes for group in groups))} in {kinds}{kept_part(trace)}"
     least = hidden_below(groups)
     large = [group for group in groups if group.bytes >= least]
     fixed = best_fixes([group.worst for group in large[_MISSED:_LOOKED_AT]], _FIXED)
@@ -123,12 +118,10 @@ def _missed(found: Diagnosis) -> str:
 
 
 def _missed_row(group: MissedGroup) -> str:
-    entry = group.worst
-    fixed = next((blocker for blocker in entry.blockers if blocker.fix is not None), None)
-    reason = fixed or nearest(entry.blockers)
+    reason = reason_of(group.worst)
     why = "" if reason is None else escape(with_short_names(reason.message, (reason.input, reason.culprit), 60))
     times = f' <span class="soft">{group.often}</span>' if group.often else ""
-    change = "" if fixed is None else _fix(fixed.fix)
+    change = "" if reason is None or reason.fix is None else _fix(reason.fix)
     name = f"<b>{escape(group.op_type)}</b> {escape(short(group.label, 80))}"
     return (
         f'<tr><td class="n">{size(group.bytes)}</td><td {_LEFT}>{name}{times}</td><td {_LEFT}>{why}{change}</td></tr>'
@@ -192,7 +185,7 @@ def _held(found: Diagnosis) -> str:
     foot = f'<p class="soft">and {"; ".join(more)}</p>' if more else ""
     last = f'<th class="n">steps</th><th {_LEFT}>kept because</th>'
     head = f'<tr><th class="n">bytes</th><th {_LEFT}>buffer</th>{last}</tr>'
-    title = f"<h4>Held too long: {count(len(held), 'storage')}{_kept(found.trace)}</h4>"
+    title = f"<h4>Held too long: {count(len(held), 'storage')}{kept_part(found.trace)}</h4>"
     return f"{title}<table><thead>{head}</thead><tbody>{rows}</tbody></table>{foot}" if rows else title + foot
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from kvviz.explain.peak import Peak, PeakPart
 from kvviz.explain.sentences import ended
-from kvviz.explain.summary import NOT_ASKED, Counts, Missed, best_fixes, nearest
+from kvviz.explain.summary import NOT_ASKED, Counts
 from kvviz.report.diagnosis import Diagnosis
-from kvviz.report.missed_groups import MissedGroup, hidden_below
+from kvviz.report.missed_groups import MissedGroup, best_fixes, hidden_below, reason_of
 from kvviz.report.report_data import before_or_in, model_facts, moved_outside, totals
 from kvviz.report.retention_groups import held_groups
 from kvviz.report.steps_table import Table
@@ -78,7 +78,7 @@ def _numbers(found: Diagnosis) -> str:
         else [f"{c.cannot:,} with new memory"]
     )
     parts += [count(c.bodies, "control node")] if c.bodies else []
-    return f"ops: {', '.join(parts)}{_kept(found.trace)}{written_elsewhere(c)}"
+    return f"ops: {', '.join(parts)}{kept_part(found.trace)}{written_elsewhere(c)}"
 
 
 def written_elsewhere(c: Counts) -> str:
@@ -87,7 +87,7 @@ def written_elsewhere(c: Counts) -> str:
     return f"; {c.elsewhere:,} called in place wrote elsewhere{copied}" if c.elsewhere else ""
 
 
-def _kept(trace: Any) -> str:
+def kept_part(trace: Any) -> str:
     """Behind sums over steps: of which runs they are, if not of all."""
     return "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
 
@@ -150,13 +150,15 @@ def _missed_lines(report: Diagnosis) -> list[str]:
         return [f"missed in place: {NOT_ASKED}"]
     others = f"; ops that cannot by kind spent {size(cannot)}" if cannot else ""
     if not report.missed:
-        return [f"nothing missed: every op that could run in place did, or had nothing to spare{others}{_kept(trace)}"]
+        return [
+            f"nothing missed: every op that could run in place did, or had nothing to spare{others}{kept_part(trace)}"
+        ]
     total = sum(entry.bytes for entry in report.missed)
     kinds = f"{count(len(report.groups), 'kind')} of op, {count(len(report.missed), 'node')}"
-    lines = [f"missed in place: {size(total)} in {kinds}{others}{_kept(trace)}"]
+    lines = [f"missed in place: {size(total)} in {kinds}{others}{kept_part(trace)}"]
     for group in found[:_MISSED]:
         lines.append(_missed_line(group))
-        reason = _told_reason(group.worst)
+        reason = reason_of(group.worst)
         if reason is not None:
             lines += _message(trace.steps[group.worst.step], reason)
     rest = found[_MISSED:]
@@ -183,12 +185,6 @@ def _missed_line(group: MissedGroup) -> str:
     if fix is not None:
         tail += f"; fix: {short(fix.label, 50)}" + (" (saves nothing at this step)" if vain else "")
     return head + short(group.label, max(_WIDTH - len(head) - len(tail), 16)) + tail
-
-
-def _told_reason(entry: Missed) -> Any:
-    """The reason that the fix removes, or else the nearest one."""
-    fixed = next((blocker for blocker in entry.blockers if blocker.fix is not None), None)
-    return fixed or nearest(entry.blockers)
 
 
 def _message(step: Any, blocker: Any) -> list[str]:
@@ -261,7 +257,7 @@ def _held_lines(found: Diagnosis) -> list[str]:
     held = found.held_too_long
     if not held:
         return []
-    lines = [f"held too long: {count(len(held), 'storage')}{_kept(found.trace)}"]
+    lines = [f"held too long: {count(len(held), 'storage')}{kept_part(found.trace)}"]
     groups, rest = held_groups(found.trace, held)
     for group in groups[:_HELD]:
         one = group.worst

@@ -9,8 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.explain.phrases import UNKNOWN, Grown, Out, main_output, tell, tell_end, tell_rule
-from kvviz.explain.sentences import grown_by, in_weights
+from kvviz.explain.sentences import UNKNOWN, Grown, Out, grown_by, in_weights, main_output, tell, tell_end, tell_rule
 from kvviz.explain.summary import distinct
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.element_types import nbytes as size_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvviz.explain.phrases import Grown, Out, tell, tell_rule
+from kvviz.explain.sentences import Grown, Out, tell, tell_rule
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.units import buffer, count, dims, short, size, size_of
 
