@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.fixes.best_order import BestOrder, best_order
@@ -18,6 +17,7 @@ from kvviz.fixes.fix_wording import KINDS, code_of, label_of
 from kvviz.fixes.order_model import OrderModel, order_model
 from kvviz.runtimes.schedules import Picks
 from kvviz.trace.kept_runs import keeps_all
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 from kvviz.trace.value_index import Index
 
@@ -87,7 +87,7 @@ def lower_peak(index: Index) -> OtherOrder | None:
     return OtherOrder(name, peak, least, order, _fix(index, model.weights, name, order, peak, least, looked_at))
 
 
-def _picks(trace: Any, model: OrderModel, found: BestOrder) -> Picks:
+def _picks(trace: Trace, model: OrderModel, found: BestOrder) -> Picks:
     """An order of the main graph as a schedule; bodies stay as they ran."""
     recorded = Picks.of(trace)
     main = tuple(((), model.nodes[place].index) for place in found.order)

@@ -21,6 +21,7 @@ from kvviz.fixes.trial import Effect, Where, effect_of, find_changes, place_of_s
 from kvviz.graph.layers import Place, places
 from kvviz.graph.model import Graph
 from kvviz.trace.blockers import Blocker
+from kvviz.trace.recording import Trace
 from kvviz.trace.records import Branch
 from kvviz.trace.roles import place_of
 from kvviz.trace.units import short, size
@@ -54,7 +55,7 @@ class Fix:
     sentence: str
     code: str
     changes: tuple[Change, ...]
-    trace: Any = field(repr=False, compare=False)
+    trace: Trace = field(repr=False, compare=False)
     picked: bool = field(default=False, repr=False)
     saves: int = field(default=0, compare=False)
     peak: int = field(default=0, compare=False)
@@ -84,7 +85,7 @@ class Fix:
         return after
 
 
-def fixer(trace: Any, step: int, blocker: Blocker) -> Fix | None:
+def fixer(trace: Trace, step: int, blocker: Blocker) -> Fix | None:
     """The fix that removes a blocker of a step, together with all others of its input; None where there is none."""
     return fix_for(index_of(trace), step, blocker.position) if blocker.position >= 0 else None
 
@@ -258,7 +259,7 @@ def _exchange(effect: Effect, where: Where, saved: int, lost: int) -> str:
     return told
 
 
-def _stays(trace: Any, changes: tuple[Change, ...]) -> str:
+def _stays(trace: Trace, changes: tuple[Change, ...]) -> str:
     """What an earlier ``kv_capacity`` means where caches are moved when they are full: fewer moves."""
     capacity = trace.options.kv_capacity
     if capacity is None or not any(isinstance(change, GrowAfter) for change in changes):

@@ -16,6 +16,7 @@ from kvviz.explain.hazards import Hazard, find_hazards
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.schedules.picks import Picks
+from kvviz.trace.recording import Trace
 from kvviz.view.compare import own_copy
 
 
@@ -30,7 +31,7 @@ class Order:
     nodes: tuple[str, ...]
     wrong: tuple[str, ...]
     hazards: tuple[Hazard, ...]
-    trace: Any
+    trace: Trace
 
 
 def legal_orders(graph: Graph, outputs: Sequence[str]) -> Iterator[tuple[Node, ...]]:

@@ -6,11 +6,15 @@ from typing import Any
 
 from kvviz.explain.sentences import ended, rule, sentence
 from kvviz.explain.summary import Missed, distinct
+from kvviz.fixes.fix import Fix
 from kvviz.fixes.fix_wording import NAMED_POLICIES, as_before, caller
+from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.markdown_text import REPORT, STEP, filled
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.report_text import written_elsewhere
 from kvviz.trace.kept_runs import told_steps
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Step
 from kvviz.trace.run_labels import run_label
 from kvviz.trace.units import count, size
 from kvviz.version import VERSION
@@ -20,7 +24,7 @@ _PROMPT, _KINDS, _FIXES = 400, 20, 3
 _DIGITS = 16
 
 
-def to_markdown(report: Any, step: int | None = None) -> str:
+def to_markdown(report: Diagnosis, step: int | None = None) -> str:
     """See `Report.to_markdown`."""
     trace = report.trace
     if step is None:
@@ -28,7 +32,7 @@ def to_markdown(report: Any, step: int | None = None) -> str:
     return filled(STEP, {**about(trace), **step_facts(report, trace.steps[step])})
 
 
-def about(trace: Any) -> dict[str, str]:
+def about(trace: Trace) -> dict[str, str]:
     """What stands under everything that is shared: the model, the version, and whose rules were followed."""
     name, digest = trace.model
     version = trace.policy.version
@@ -36,7 +40,7 @@ def about(trace: Any) -> dict[str, str]:
     return {"file": name, "sha256": digest[:_DIGITS], "version": VERSION, "policy": policy}
 
 
-def again(trace: Any, step: str | int | None = None) -> list[str]:
+def again(trace: Trace, step: str | int | None = None) -> list[str]:
     """Three lines of Python that make the trace again and show a step of it.
 
     ``step``: its number; by default the debugger opens where the trace ends.
@@ -45,7 +49,7 @@ def again(trace: Any, step: str | int | None = None) -> list[str]:
     return ["import kvviz", f"trace = {_call(trace)}", f"kvviz.debug({shown})"]
 
 
-def _call(trace: Any) -> str:
+def _call(trace: Trace) -> str:
     options, known = trace.options, trace.policy.base in NAMED_POLICIES
     if not (known and trace.policy.decides) or options.kind == "stream":
         return 'kvviz.Trace.load("trace.kvviz")'
@@ -58,7 +62,7 @@ def _call(trace: Any) -> str:
     return f"kvviz.{name}({', '.join(parts)})"
 
 
-def step_facts(report: Any, step: Any) -> dict[str, Any]:
+def step_facts(report: Diagnosis, step: Step) -> dict[str, Any]:
     """What the template of a step asks for."""
     trace = report.trace
     entry = next((m for m in report.missed if step.index in m.steps), None)
@@ -85,7 +89,7 @@ def step_facts(report: Any, step: Any) -> dict[str, Any]:
     }
 
 
-def held_after(trace: Any, step: Any) -> int:
+def held_after(trace: Trace, step: Step) -> int:
     """Bytes alive once a step is over: those while it ran, less what it was the last to need."""
     storages, later = trace.log.storages, trace.log.later
     return int(step.live_bytes - sum(storages[s].capacity for s in step.freed if s not in later))
@@ -106,11 +110,11 @@ def of_step(entry: Missed, step: int) -> str:
     return "" if entry.step == step else f"For step {entry.step:,}, where this op spent most: "
 
 
-def _fix(fix: Any, of: str = "") -> dict[str, str]:
+def _fix(fix: Fix, of: str = "") -> dict[str, str]:
     return {"label": fix.label, "of": of, "sentence": fix.sentence, "code": fix.code}
 
 
-def _report_facts(report: Any) -> dict[str, Any]:
+def _report_facts(report: Diagnosis) -> dict[str, Any]:
     trace, counts = report.trace, report.counts
     groups = report.groups[:_KINDS]
     fixes: dict[str, Any] = {}

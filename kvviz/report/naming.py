@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvviz.runtimes.named_schedules import label
 from kvviz.runtimes.policy_data import schedule_of
+from kvviz.trace.recording import Trace
 
 
-def told_apart(first: Any, second: Any) -> tuple[str, str]:
+def told_apart(first: Trace, second: Trace) -> tuple[str, str]:
     """Names of two traces: their changes, policies, orders, titles or options, whatever tells them apart."""
     for name in (_label, _policy, _order):
         told = name(first), name(second)
@@ -24,17 +23,17 @@ def told_apart(first: Any, second: Any) -> tuple[str, str]:
     return mine, other
 
 
-def _label(trace: Any) -> str:
+def _label(trace: Trace) -> str:
     told: str = trace.label
     return told
 
 
-def _policy(trace: Any) -> str:
+def _policy(trace: Trace) -> str:
     told: str = trace.policy.name
     return told
 
 
-def _order(trace: Any) -> str:
+def _order(trace: Trace) -> str:
     return label(schedule_of(trace.policy))
 
 
@@ -46,7 +45,7 @@ def _titles(first: str, second: str) -> tuple[str, str]:
     return first or "no title", second or "no title"
 
 
-def _options(trace: Any) -> dict[str, str]:
+def _options(trace: Trace) -> dict[str, str]:
     """What the caller asked for beside the inputs, by name; empty where it is left to kvviz."""
     options = trace.options
     capacity, tokens = options.kv_capacity, options.max_new_tokens

@@ -9,10 +9,13 @@ from dataclasses import asdict
 from typing import Any
 
 from kvviz.explain.summary import Missed
+from kvviz.fixes.fix import Fix
+from kvviz.graph.model import Graph
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.report_schema import NAME, VERSION
 from kvviz.trace.kept_runs import kept_runs
+from kvviz.trace.recording import Trace
 from kvviz.trace.run_labels import run_label
 
 
@@ -73,7 +76,7 @@ def report_data(found: Diagnosis) -> dict[str, Any]:
     }
 
 
-def model_facts(trace: Any) -> dict[str, Any]:
+def model_facts(trace: Trace) -> dict[str, Any]:
     graph = trace.graph
     weights = [storage.capacity for storage in trace.storages if storage.origin == "weights"]
     return {
@@ -86,11 +89,11 @@ def model_facts(trace: Any) -> dict[str, Any]:
     }
 
 
-def _has_bodies(graph: Any) -> bool:
+def _has_bodies(graph: Graph) -> bool:
     return any(node.subgraphs or node.function is not None for node in graph.nodes)
 
 
-def totals(trace: Any) -> dict[str, int]:
+def totals(trace: Trace) -> dict[str, int]:
     return {
         "peak_bytes": trace.peak_bytes,
         "bytes_allocated": trace.bytes_allocated,
@@ -99,11 +102,11 @@ def totals(trace: Any) -> dict[str, int]:
     }
 
 
-def moved_outside(trace: Any) -> int:
+def moved_outside(trace: Trace) -> int:
     return sum(run.bytes_moved_outside for run in trace.runs)
 
 
-def before_or_in(trace: Any, run: int) -> str:
+def before_or_in(trace: Trace, run: int) -> str:
     """When the peak of a run was that no step tells: before its first op, or at a step that was not kept."""
     label = run_label(trace, run)
     if run in kept_runs(trace):
@@ -127,6 +130,6 @@ def _group_data(group: MissedGroup) -> dict[str, Any]:
     return {**{name: getattr(group, name) for name in names}, "nodes": members}
 
 
-def _fix_data(fix: Any) -> dict[str, Any] | None:
+def _fix_data(fix: Fix | None) -> dict[str, Any] | None:
     names = ("kind", "label", "sentence", "code", "saves")
     return None if fix is None else {name: getattr(fix, name) for name in names}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
-from kvviz.explain.peak import GROUPS, Peak
+from kvviz.explain.peak import GROUPS, Peak, PeakPart
 from kvviz.explain.summary import NOT_ASKED
+from kvviz.fixes.fix import Fix
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.missed_groups import MissedGroup, best_fixes, hidden_below, reason_of
 from kvviz.report.palette import OWNERS, STATES, Look
@@ -14,6 +14,7 @@ from kvviz.report.report_data import before_or_in
 from kvviz.report.report_text import kept_part, written_elsewhere
 from kvviz.report.retention_groups import HeldGroup, held_groups
 from kvviz.trace.kept_runs import keeps_all, told_steps
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import buffer, count, short, size, with_short_names
 
 _MISSED, _FIXED, _HELD, _PARTS, _LOOKED_AT = 6, 3, 3, 4, 60
@@ -128,14 +129,14 @@ def _missed_row(group: MissedGroup) -> str:
     )
 
 
-def _fix(fix: Any) -> str:
+def _fix(fix: Fix) -> str:
     return (
         f"<details><summary>fix: {escape(short(fix.label, 80))}</summary><p>{escape(fix.sentence)}</p>"
         f"<pre>{escape(fix.code)}</pre></details>"
     )
 
 
-def _peak(trace: Any, top: Peak) -> str:
+def _peak(trace: Trace, top: Peak) -> str:
     if not top.bytes:
         return ""
     groups = top.groups
@@ -162,7 +163,7 @@ def _peak(trace: Any, top: Peak) -> str:
     )
 
 
-def _named(part: Any) -> str:
+def _named(part: PeakPart) -> str:
     return part.name if part.storage is None else f"{buffer(part.storage)} {short(part.name, 40)} {size(part.bytes)}"
 
 

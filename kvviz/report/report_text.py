@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from kvviz.explain.peak import Peak, PeakPart
 from kvviz.explain.sentences import ended
@@ -17,7 +16,10 @@ from kvviz.report.missed_groups import MissedGroup, best_fixes, hidden_below, re
 from kvviz.report.report_data import before_or_in, model_facts, moved_outside, totals
 from kvviz.report.retention_groups import held_groups
 from kvviz.report.steps_table import Table
+from kvviz.trace.blockers import Blocker
 from kvviz.trace.kept_runs import in_kept_runs, keeps_all, kept_runs, told_steps
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Run, Step
 from kvviz.trace.run_labels import run_label
 from kvviz.trace.units import buffer, count, short, size, with_short_names
 
@@ -47,7 +49,7 @@ def report_text(found: Diagnosis) -> str:
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
-def _model_line(trace: Any) -> str:
+def _model_line(trace: Trace) -> str:
     facts = model_facts(trace)
     nodes = count(facts["nodes"], "node")
     if facts["nodes_with_bodies"] > facts["nodes"]:
@@ -58,7 +60,7 @@ def _model_line(trace: Any) -> str:
     return f"{short(facts['title'])}: {', '.join(parts)}; policy {trace.policy.name}"
 
 
-def _totals(trace: Any) -> list[str]:
+def _totals(trace: Trace) -> list[str]:
     told = [f"{size(value)} {key.split('_')[1]}" for key, value in totals(trace).items() if key != "peak_bytes"]
     # Steps may have been kept of some runs; the bytes are those of all.
     whose = "" if keeps_all(trace) else f"; all {count(len(trace.runs), 'run')}"
@@ -87,12 +89,12 @@ def written_elsewhere(c: Counts) -> str:
     return f"; {c.elsewhere:,} called in place wrote elsewhere{copied}" if c.elsewhere else ""
 
 
-def kept_part(trace: Any) -> str:
+def kept_part(trace: Trace) -> str:
     """Behind sums over steps: of which runs they are, if not of all."""
     return "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
 
 
-def _runs(trace: Any) -> list[str]:
+def _runs(trace: Trace) -> list[str]:
     """Runs, of many the first and the last ones; where steps of some were kept, those first."""
     if len(trace.runs) < 2:
         return []
@@ -115,7 +117,7 @@ def _runs(trace: Any) -> list[str]:
     return lines
 
 
-def _run_row(trace: Any, runs: Sequence[Any], label: str) -> dict[str, str]:
+def _run_row(trace: Trace, runs: Sequence[Run], label: str) -> dict[str, str]:
     """What a run comes to, or several together: the largest peak, and sums of bytes."""
     steps = sum(run.last - run.first for run in runs)
     return {
@@ -130,7 +132,7 @@ def _run_row(trace: Any, runs: Sequence[Any], label: str) -> dict[str, str]:
     }
 
 
-def _told_token(run: Any) -> list[str]:
+def _told_token(run: Run) -> list[str]:
     if run.token is None:
         return []
     return [str(run.token)] if run.text in ("", str(run.token)) else [str(run.token), repr(run.text)]
@@ -187,7 +189,7 @@ def _missed_line(group: MissedGroup) -> str:
     return head + short(group.label, max(_WIDTH - len(head) - len(tail), 16)) + tail
 
 
-def _message(step: Any, blocker: Any) -> list[str]:
+def _message(step: Step, blocker: Blocker) -> list[str]:
     """A blocker's sentence, and how the step ended where its call says otherwise."""
     called = f", {ended(step).partition(':')[0]}" if step.outcome == "elsewhere" else ""
     return _reason(f"step {step.index:,}{called}: {blocker.message}", (blocker.input, blocker.culprit), _INDENT)
@@ -211,7 +213,7 @@ def _where(frame: tuple[str, ...], node: str) -> str:
     return " › ".join([*(short(part, 32) for part in frame), short(node)])
 
 
-def _peak_lines(trace: Any, top: Peak) -> list[str]:
+def _peak_lines(trace: Trace, top: Peak) -> list[str]:
     if top.step is not None:
         when = _at_step(trace, top.step)
     elif top.run is not None:
@@ -231,7 +233,7 @@ def _peak_lines(trace: Any, top: Peak) -> list[str]:
     return lines + ([f"  {size(sum(part.bytes for part in rest)):>8}  {len(rest):,} more"] if rest else [])
 
 
-def _at_step(trace: Any, number: int) -> str:
+def _at_step(trace: Trace, number: int) -> str:
     step = trace.steps[number]
     label, place = short(run_label(trace, step.run), 32), _where(step.frame, step.node)
     return f"at step {number:,} of {len(trace.steps):,} ({label}, {step.op_type} {place})"
@@ -282,7 +284,7 @@ def _findings(found: Diagnosis) -> list[str]:
     return lines
 
 
-def _cache_lines(trace: Any, limit: int) -> list[str]:
+def _cache_lines(trace: Trace, limit: int) -> list[str]:
     """Caches with their first and last run; copied and written are bytes of that one run."""
     rows = []
     for cache in trace.caches:

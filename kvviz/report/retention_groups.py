@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kvviz.explain.retention import Held
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, size
 
 # Of the largest number of bytes beside the weights; less than that nobody needs to look at.
@@ -48,7 +48,7 @@ class Rest:
         return f"{count(self.times, 'small storage')}, {size(self.bytes)} in all{each}"
 
 
-def held_groups(trace: Any, held: Sequence[Held]) -> tuple[tuple[HeldGroup, ...], Rest | None]:
+def held_groups(trace: Trace, held: Sequence[Held]) -> tuple[tuple[HeldGroup, ...], Rest | None]:
     """The storages of the list by value and reason, layers alike, in its order; of those that do not matter the sum.
 
     ``held``: as `kvviz.explain.retention.held_too_long` tells them.

@@ -9,6 +9,8 @@ from typing import Any
 
 from kvviz.explain.sentences import sentence
 from kvviz.text.needed_package import needed
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Step
 from kvviz.trace.units import buffer, short, size
 
 # Key, heading, whether it is a number, and the most characters that text and HTML show of it.
@@ -117,7 +119,7 @@ class Table:
         return needed("pandas", "").DataFrame(self.rows, columns=[key for key, *_ in self.columns])
 
 
-def steps_table(trace: Any, steps: Iterable[int] | None = None) -> Table:
+def steps_table(trace: Trace, steps: Iterable[int] | None = None) -> Table:
     """Table of the steps of a trace.
 
     ``steps``: which ones, by index; all by default.
@@ -127,7 +129,7 @@ def steps_table(trace: Any, steps: Iterable[int] | None = None) -> Table:
     return Table([step_row(trace, trace.steps[i]) for i in wanted], columns, trace.title)
 
 
-def step_row(trace: Any, step: Any) -> dict[str, Any]:
+def step_row(trace: Trace, step: Step) -> dict[str, Any]:
     """One step as plain values."""
     timing = trace.log.declared.times.get(step.index)
     return {
@@ -148,7 +150,7 @@ def step_row(trace: Any, step: Any) -> dict[str, Any]:
     }
 
 
-def memory_word(step: Any) -> str:
+def memory_word(step: Step) -> str:
     """One word for what became of the outputs: ``in place``, ``append``, ``view``, ``new`` …"""
     hows = [o.how for o in step.outs]
     for how in ("append", "in place"):
