@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kvviz.decode.synthetic_inputs import inputs
     from kvviz.engine.policy import Policy
     from kvviz.errors import KvvizError
-    from kvviz.explain.forking import fork
+    from kvviz.fixes.forking import fork
     from kvviz.graph.load import load
     from kvviz.memory import reserve
     from kvviz.report.explain import Report, explain
@@ -83,7 +83,7 @@ _LATER = {
     "device": "kvviz.device",
     "dry": "kvviz.decode.public_runs:dry",
     "explain": "kvviz.report.explain:explain",
-    "fork": "kvviz.explain.forking:fork",
+    "fork": "kvviz.fixes.forking:fork",
     "ggml": "kvviz.ggml",
     "hazards": "kvviz.report.hazard_table:hazards",
     "inputs": "kvviz.decode.synthetic_inputs:inputs",

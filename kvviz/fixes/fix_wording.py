@@ -22,13 +22,12 @@ from kvviz.fixes.changes import (
 )
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, GraphPath, Node
-from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.named_policies import NAMED
 from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, short, size
 
 _IMPORTS = "import dataclasses; from kvviz.runtimes import schedules"
-NAMED_POLICIES = ("ideal", "rten", "onnxruntime", "never")
 
 KINDS: dict[type, str] = {
     RunFirst: "run_first",
@@ -196,7 +195,7 @@ def as_before(trace: Trace, changed: set[str]) -> list[str]:
 def _policy_name(trace: Trace) -> str:
     """How Python gets at the policy of a trace."""
     policy = trace.policy
-    named = policy.name in NAMED_POLICIES and policy == facts_of(find_policy(policy.name))
+    named = policy.name in NAMED and policy == facts_of(NAMED[policy.name])
     return f"kvviz.policies.{policy.name}" if named else "policy"
 
 

@@ -11,12 +11,12 @@ from functools import cached_property
 
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import CacheFinding
-from kvviz.explain.lower_peak import OtherOrder, lower_peak
 from kvviz.explain.peak import Peak
 from kvviz.explain.retention import Held
 from kvviz.explain.summary import Counts, Missed
 from kvviz.fixes.combinations import together
 from kvviz.fixes.fix import Fix
+from kvviz.fixes.lower_peak import OtherOrder, lower_peak
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.verdict import Verdict, verdict
 from kvviz.trace.recording import Trace

@@ -7,11 +7,12 @@ from typing import Any
 from kvviz.explain.sentences import ended, rule, sentence
 from kvviz.explain.summary import Missed, distinct
 from kvviz.fixes.fix import Fix
-from kvviz.fixes.fix_wording import NAMED_POLICIES, as_before, caller
+from kvviz.fixes.fix_wording import as_before, caller
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.markdown_text import REPORT, STEP, filled
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.report_text import written_elsewhere
+from kvviz.runtimes.named_policies import NAMED
 from kvviz.trace.kept_runs import told_steps
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
@@ -50,7 +51,7 @@ def again(trace: Trace, step: str | int | None = None) -> list[str]:
 
 
 def _call(trace: Trace) -> str:
-    options, known = trace.options, trace.policy.base in NAMED_POLICIES
+    options, known = trace.options, trace.policy.base in NAMED
     if not (known and trace.policy.decides) or options.kind == "stream":
         return 'kvviz.Trace.load("trace.kvviz")'
     graph = f"kvviz.load({trace.model.name or 'model.onnx'!r})"

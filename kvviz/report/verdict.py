@@ -15,10 +15,10 @@ from typing import Any
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import WRONG, CacheFinding, copying_steps
 from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs
-from kvviz.explain.lower_peak import OtherOrder
 from kvviz.explain.peak import Peak
 from kvviz.explain.summary import NOT_ASKED
 from kvviz.fixes.fix import Fix, fix_for
+from kvviz.fixes.lower_peak import OtherOrder
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.trace.declared import HOST
 from kvviz.trace.recording import Trace

@@ -16,7 +16,7 @@ from kvviz.debugger.state import frame_id_after, frontier_after
 from kvviz.errors import KvvizError
 from kvviz.explain.comparison.difference import places
 from kvviz.explain.comparison.equality import unlike
-from kvviz.explain.forking import fork_session, offers, what_holds
+from kvviz.fixes.forking import Departure, fork_session, offers, what_holds
 from kvviz.trace.recording import Trace
 from tests.debugger.cursors import recording, session
 from tests.engine.graphs import graph_of, numbers
@@ -144,7 +144,7 @@ def test_a_run_that_goes_on_is_forked_where_it_is() -> None:
     live = session("bodies")
     for _ in range(3):
         live.advance()
-    other = fork_session(live.trace, 1, run="b")
+    other = fork_session(live.trace, 1, Departure(run="b"))
     assert [step.node for step in other.trace.steps] == ["a", "b"]
     assert kvviz.fork(live.trace, 1, run="b").outputs.keys() == live.run_to_end().outputs.keys()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import kvviz
-from kvviz.explain import lower_peak
+from kvviz.fixes import lower_peak
 from kvviz.report.explain import Report
 from kvviz.report.report_html import report_html
 from kvviz.report.report_text import report_text

@@ -15,7 +15,7 @@ import kvviz
 from kvviz.caches.cache_heat import heat
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.debugger.cursor import Cursor
-from kvviz.explain import lower_peak
+from kvviz.fixes import lower_peak
 from kvviz.view.compare import comparison_of
 from kvviz.view.payload import payload
 from kvviz.view.plots import lifetimes, memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kvviz.debugger.branching import called, check_repeatable, find_choice, forked
@@ -20,6 +21,19 @@ from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.recording import Trace
 
 Rows = Mapping[str, int | tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """What is to differ in a fork, as in the arguments of `fork`."""
+
+    run: str | Node | None = None
+    donate: str | Sequence[str] = ()
+    reserve: Rows | None = None
+    kv_capacity: int | None = None
+    policy: str | Policy | None = None
+    fix: Fix | None = None
+    order: Any = None
 
 
 @with_other_names
@@ -80,72 +94,52 @@ def fork(
     'Shape #4 at step 12'
     >>> kvviz.fork(trace, policy="rten").bytes_copied - trace.bytes_copied  # doctest: +SKIP
     """
-    session = fork_session(
-        as_trace(trace, "kvviz.fork"),
-        step,
-        run=run,
-        donate=donate,
-        reserve=reserve,
-        kv_capacity=kv_capacity,
-        policy=policy,
-        fix=fix,
-        order=order,
-    )
-    forked_trace: Trace = session.run_to_end()
-    return forked_trace
+    asked = Departure(run, donate, reserve, kv_capacity, policy, fix, order)
+    made: Trace = fork_session(as_trace(trace, "kvviz.fork"), step, asked).run_to_end()
+    return made
 
 
-def fork_session(
-    trace: Trace,
-    step: int = 0,
-    *,
-    run: str | Node | None = None,
-    donate: str | Sequence[str] = (),
-    reserve: Rows | None = None,
-    kv_capacity: int | None = None,
-    policy: str | Policy | None = None,
-    fix: Fix | None = None,
-    order: Any = None,
-) -> Session:
+def fork_session(trace: Trace, step: int, asked: Departure) -> Session:
     """The same, but stopped where it leaves the recorded order, to be run on; see `fork`."""
     check_repeatable(trace)
-    asked = bool(donate or reserve or policy or fix) or kv_capacity is not None
-    if trace.recipe.orders or order is not None:
-        return _in_order(trace, step, run, order, asked)
-    changes = _changes(trace, donate, reserve, kv_capacity)
-    given = sum((run is not None, bool(changes), policy is not None, fix is not None))
+    if trace.recipe.orders or asked.order is not None:
+        return _in_order(trace, step, asked)
+    changes = _changes(trace, asked)
+    given = sum((asked.run is not None, bool(changes), asked.policy is not None, asked.fix is not None))
     if not given:
         raise KvvizError("no change is given; give run, donate, reserve, kv_capacity, policy or fix")
     own = trace.recipe.options["policy"]
-    if fix is not None:
+    if asked.fix is not None:
         if given > 1:
             raise KvvizError("a fix cannot be combined with other changes; give it alone")
-        return forked(trace, 0, fix.label, **arguments(trace, fix.changes, fix.picked, own))
+        return forked(trace, 0, asked.fix.label, **arguments(trace, asked.fix.changes, asked.fix.picked, own))
     told, options = [], arguments(trace, changes, False, own)
-    if policy is not None:
-        options["policy"] = find_policy(policy)
+    if asked.policy is not None:
+        options["policy"] = find_policy(asked.policy)
         if trace.options.kind == "decode" and trace.options.growth == own.growth:
             options["growth"] = None  # each policy has its own way with caches that grow
         told.append(options["policy"].name)
     if changes:
         told.append(label_of(trace.graph, changes))
     choice = None
-    if run is not None:
-        choice = find_choice(trace, step, run)
+    if asked.run is not None:
+        choice = find_choice(trace, step, asked.run)
         told.append(f"{called(choice[1])} at step {step:,}")
     return forked(trace, step, " and ".join(told), choice, **options)
 
 
-def _in_order(trace: Trace, step: int, run: str | Node | None, order: Any, asked: bool) -> Session:
+def _in_order(trace: Trace, step: int, asked: Departure) -> Session:
     """A fork of a list of nodes: another op of the frontier, or another order of all."""
+    run, order = asked.run, asked.order
     if not trace.recipe.orders:
         raise KvvizError("order is for ggml graphs; other models run in the order of their policy")
-    if asked or (run is None) == (order is None):
+    others = asked.donate or asked.reserve or asked.policy or asked.fix or asked.kv_capacity is not None
+    if others or (run is None) == (order is None):
         raise KvvizError("for ggml graphs only the order can change; give run (an op of the frontier at step) or order")
-    if order is not None:
+    if run is None:
         return forked(trace, 0, order if isinstance(order, str) else "own order", order=order)
-    choice = find_choice(trace, step, run) if run is not None else None
-    return forked(trace, step, f"{called(choice[1])} at step {step:,}" if choice else "", choice)
+    choice = find_choice(trace, step, run)
+    return forked(trace, step, f"{called(choice[1])} at step {step:,}", choice)
 
 
 def what_holds(trace: Trace, other: Trace) -> str:
@@ -192,11 +186,10 @@ def offers(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _changes(
-    trace: Trace, donate: str | Sequence[str], reserve: Rows | None, kv_capacity: int | None
-) -> tuple[Change, ...]:
+def _changes(trace: Trace, asked: Departure) -> tuple[Change, ...]:
     """What is asked for as changes, after checking that this run can have them."""
-    names = (donate,) if isinstance(donate, str) else tuple(donate)
+    reserve, kv_capacity = asked.reserve, asked.kv_capacity
+    names = (asked.donate,) if isinstance(asked.donate, str) else tuple(asked.donate)
     inputs = {value.name for value in trace.graph.inputs}
     wrong = next((name for name in (*(reserve or ()), *names) if name not in inputs), None)
     if wrong is not None:
