@@ -140,12 +140,6 @@ def hidden_by_level(trace: Trace, run: int) -> dict[Level, tuple[Hazard, ...]]:
     return {level: _in_order(pairs) for level, pairs in found.items()}
 
 
-def is_ordered(trace: Trace, first: int, second: int) -> bool:
-    """Whether a path of the graph leads from one step of a run to a later one."""
-    index = index_of(trace)
-    return _reachability(index, index.frames[index.rows[second].frame].run).ordered(first, second)
-
-
 def path_between(trace: Trace, first: int, second: int) -> tuple[int, ...]:
     """The steps of a shortest path of the graph from one step of a run to a later one, both with it; empty without."""
     index = index_of(trace)

@@ -21,7 +21,7 @@ from tests.engine.blocked import CASES
 from tests.engine.graphs import numbers, proto_of
 from tests.explain.applying import offered
 from tests.explain.nested_graphs import nested
-from tests.explain.test_lower_peak import breadth_first
+from tests.fixes.test_lower_peak import breadth_first
 from tests.graph.build import MODELS, model, node
 
 Inputs = dict[str, Any]
