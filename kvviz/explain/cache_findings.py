@@ -36,6 +36,7 @@ class CacheFinding:
     ``caches``: inputs of the caches; none where no cache is kept.
     ``run``: the run in which it happened, or began.
     ``bytes``: bytes of the blocks that were thrown away, or bytes copied or moved in all runs; 0 for a warning.
+    ``steps``: of what was copied, the steps that copied it.
     ``find``: looks for the fix.
     """
 
@@ -44,6 +45,7 @@ class CacheFinding:
     run: int
     bytes: int
     sentence: str
+    steps: tuple[int, ...] = ()
     find: Callable[[], Fix | None] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -91,7 +93,7 @@ def _thrown(index: Index, cache: Cache) -> list[CacheFinding]:
             )
             find = partial(_fix, index, [(cache.input, range(run + 1, len(index.trace.runs)))])
             capacity = index.trace.storages[before.storage].capacity
-            found.append(CacheFinding("thrown away", (cache.input,), run, capacity, text, find))
+            found.append(CacheFinding("thrown away", (cache.input,), run, capacity, text, find=find))
     return found
 
 
@@ -136,17 +138,16 @@ def copying_steps(index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
 
 def _copied(index: Index) -> list[CacheFinding]:
     """Growing caches whose past was copied to make them longer."""
+    found = copying_steps(index)
+    if not found:
+        return []
     runs: dict[str, list[int]] = {}
-    total = 0
-    no_room = False
-    for run, step, of in copying_steps(index):
+    for run, _, of in found:
         for name in of:
             runs.setdefault(name, []).append(run)
-        row = index.rows[step]
-        total += row.copied
-        no_room = no_room or any(mask & NO_CAPACITY for _, mask in row.masks)
-    if not runs:
-        return []
+    steps = tuple(step for _, step, _ in found)
+    total = sum(index.rows[step].copied for step in steps)
+    no_room = any(mask & NO_CAPACITY for step in steps for _, mask in index.rows[step].masks)
     names = tuple(runs)
     times = len({run for some in runs.values() for run in some})
     which = short(names[0]) + (f" and {count(len(names) - 1, 'other cache')}" if len(names) > 1 else "")
@@ -154,7 +155,7 @@ def _copied(index: Index) -> list[CacheFinding]:
     told = "" if keeps_all(index.trace) else f" of the {len(index.mains):,} whose steps were kept"
     text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}{told}"
     find = partial(_fix, index, [(name, sorted(some, reverse=True)) for name, some in runs.items()])
-    return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, find)]
+    return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, steps, find)]
 
 
 def _moved(index: Index) -> list[CacheFinding]:

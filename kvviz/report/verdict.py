@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from kvviz.caches.cache_warnings import CacheWarning
-from kvviz.explain.cache_findings import WRONG, CacheFinding, copying_steps
+from kvviz.explain.cache_findings import WRONG, CacheFinding
 from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs
 from kvviz.explain.peak import Peak
 from kvviz.explain.summary import NOT_ASKED
@@ -111,8 +111,8 @@ def verdict(
     """
     if not index.rows and not top.bytes:
         return (Verdict("nothing", (("nothing has run", ""),)),)
-    copied = _copied(index, findings)
-    steps = {step for _, step, _ in copying_steps(index)} if copied else set()
+    past = next((one for one in findings if one.kind == "copied"), None)
+    steps, copied = (frozenset(past.steps), [_copied(index, past)]) if past is not None else (frozenset(), [])
     # What copies pasts is told already.
     others = [g for g in groups if sum(step in steps for one in g.entries for step in one.steps) * 2 <= g.times]
     # Less than that is no gain.
@@ -161,20 +161,16 @@ def _peak(index: Index, top: Peak, other: OtherOrder | None) -> Verdict:
     return Verdict("peak", tuple(parts), top.bytes, top.step, about, fix, left)
 
 
-def _copied(index: Index, findings: Sequence[CacheFinding]) -> list[Verdict]:
+def _copied(index: Index, past: CacheFinding) -> Verdict:
     """What was copied of pasts, and the change that removes most of that."""
-    told = next((one for one in findings if one.kind == "copied"), None)
-    if told is None:
-        return []
-    found = copying_steps(index)
     rows = index.rows
-    step = max((step for _, step, _ in found), key=lambda step: rows[step].copied)
-    runs = len({run for run, _, _ in found})
+    step = max(past.steps, key=lambda step: rows[step].copied)
+    runs = len({index.frames[rows[step].frame].run for step in past.steps})
     unit = "token" if decodes(index.trace) else "run"
-    parts = ((f"{size(told.bytes)} of past copied", "select"), (" in ", ""), (count(runs, unit), "step"))
-    fix, saved = _best(index, [step for _, step, _ in found])
+    parts = ((f"{size(past.bytes)} of past copied", "select"), (" in ", ""), (count(runs, unit), "step"))
+    fix, saved = _best(index, past.steps)
     about = ("node", rows[step].op.node.name)
-    return [Verdict("copied", parts, told.bytes, step, about, fix, saves=saved)]
+    return Verdict("copied", parts, past.bytes, step, about, fix, saves=saved)
 
 
 def _miss(index: Index, group: MissedGroup, which: str) -> Verdict:

@@ -12,8 +12,8 @@ import kvviz
 from kvviz.report.missed_groups import SMALL, hidden_below, place_of
 from kvviz.smollm2 import convert
 from kvviz.view.payload import decode, payload
-from tests.report.test_verdict import decoded
 from tests.graph.build import model, node
+from tests.report.test_verdict import decoded
 from tests.smollm2.tiny import Tiny, write_tiny
 from tests.test_models import DECODERS
 
