@@ -66,6 +66,17 @@ class Comparison:
     rows: tuple[Row, ...]
     traces: dict[str, Trace]
 
+    @classmethod
+    def of(cls, traces: Mapping[str, Trace]) -> Comparison:
+        """Put traces that exist already side by side, by the names of their rows.
+
+        Examples
+        --------
+        >>> kvviz.Comparison.of({"concat": first, "static": second}).table()                # doctest: +SKIP
+        """
+        rows = tuple(row_of(name, trace, next(iter(traces.values()))) for name, trace in traces.items())
+        return cls(rows, dict(traces))
+
     @property
     def equal(self) -> bool | None:
         """Whether all rows have the same results; None for dry runs, which have none."""
@@ -203,19 +214,7 @@ def compare(
             traces[_unused(f"{policy.name} ({name})" if name else policy.name, traces)] = trace
     for fix in fixes or ():
         traces[_unused(f"fix: {fix.label}", traces)] = whole(fix.apply())
-    return comparison_of(traces)
-
-
-def comparison_of(traces: Mapping[str, Trace]) -> Comparison:
-    """Put traces that exist already side by side.
-
-    Parameters
-    ----------
-    traces : mapping of str to Trace
-        By the names of their rows.
-    """
-    rows = tuple(row_of(name, trace, next(iter(traces.values()))) for name, trace in traces.items())
-    return Comparison(rows, dict(traces))
+    return Comparison.of(traces)
 
 
 def runner(

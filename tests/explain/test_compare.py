@@ -19,7 +19,7 @@ from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import NAMES, named
 from kvviz.runtimes.schedules import depth_first
 from kvviz.trace.events import VIEW
-from kvviz.view.compare import compare, comparison_of
+from kvviz.view.compare import Comparison, compare
 from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds
@@ -179,7 +179,7 @@ def of_results(*outputs: dict[str, Any]) -> Any:
     for i, results in enumerate(outputs):
         traces[str(i)] = run(TWO, {"x": numbers(4)})
         traces[str(i)].outputs = results
-    return comparison_of(traces)
+    return Comparison.of(traces)
 
 
 def test_results_that_differ_are_named_with_how_much() -> None:
@@ -233,7 +233,7 @@ def test_an_output_that_only_one_row_has_is_said_and_counts_as_no_difference() -
 def test_other_tokens_of_a_decode_are_a_difference() -> None:
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
     first, other = (kvviz.decode(graph, prompt, 3, progress=False) for prompt in ([1, 5, 9], [1, 5, 2]))
-    row = comparison_of({"one": first, "other": other}).rows[1]
+    row = Comparison.of({"one": first, "other": other}).rows[1]
     assert not row.equal
     assert row.difference.startswith(("tokens", "the logits of run"))
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 import kvviz
 from kvviz.report.palette import luminance
 from kvviz.trace.units import size
-from kvviz.view.compare import Comparison, compare, comparison_of
+from kvviz.view.compare import Comparison, compare
 from kvviz.view.comparison_plot import weights_of
 from tests.graph.build import MODELS
 from tests.view.conftest import HOSTILE
@@ -41,7 +41,7 @@ def many() -> Comparison:
 def moving() -> Comparison:
     """A decode whose caches have room from the start, or are moved into larger blocks between runs."""
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
-    return comparison_of(
+    return Comparison.of(
         {how: kvviz.decode(graph, [1, 5], 4, growth=how, kv_capacity=8, progress=False) for how in ("start", "after")}
         | {"tight": kvviz.decode(graph, [1, 5], 4, growth="after", progress=False)}
     )
@@ -50,7 +50,7 @@ def moving() -> Comparison:
 @pytest.fixture(scope="module")
 def hostile_rows(hostile: kvviz.Trace) -> Comparison:
     """Rows whose names, ops and steps try to break out of every format."""
-    return comparison_of({HOSTILE[0]: hostile, HOSTILE[2]: hostile, HOSTILE[3]: hostile})
+    return Comparison.of({HOSTILE[0]: hostile, HOSTILE[2]: hostile, HOSTILE[3]: hostile})
 
 
 class Tags(HTMLParser):
@@ -104,7 +104,7 @@ def test_the_text_says_where_each_row_parts_from_the_first_one(many: Comparison)
 def test_rows_that_do_not_part_and_results_that_differ_are_said() -> None:
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
     one, same, other = (kvviz.decode(graph, prompt, 2, progress=False) for prompt in ([1, 5], [1, 5], [1, 7]))
-    text = repr(comparison_of({"one": one, "same": same, "other": other}))
+    text = repr(Comparison.of({"one": one, "same": same, "other": other}))
     assert "one and same part nowhere: every op ran in the same order and way" in text
     assert [line.rpartition("  ")[2] for line in text.splitlines()[1:3]] == ["equal", "equal"]
     assert ": off by " in text.splitlines()[3]
@@ -173,7 +173,7 @@ def test_every_text_can_be_read_on_its_ground(style: str, many: Comparison) -> N
 
 
 def test_a_name_that_looks_like_a_formula_is_shown_as_it_is(hostile: kvviz.Trace) -> None:
-    figure = comparison_of({r"$\oops{$": hostile}).plot()
+    figure = Comparison.of({r"$\oops{$": hostile}).plot()
     figure.canvas.draw()
     assert figure.axes[0].get_yticklabels()[0].get_text() == r"\$\oops{\$"
 
@@ -186,6 +186,6 @@ def test_a_given_figure_is_drawn_on_and_no_other_is_made(many: Comparison) -> No
 
 
 def test_of_nothing_there_is_a_table_with_headings_and_a_figure_that_says_so() -> None:
-    nothing = comparison_of({})
+    nothing = Comparison.of({})
     assert repr(nothing).split()[:2] == ["peak", "above"]
     assert [text.get_text() for text in nothing.plot().axes[-1].texts] == ["nothing ran"]
