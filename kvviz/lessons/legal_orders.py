@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.public_runs import run
 from kvviz.engine.plan import needed
 from kvviz.engine.policy import Policy
 from kvviz.errors import KvvizError
-from kvviz.explain.hazards import Hazard, find_hazards
 from kvviz.graph.model import Graph, Node
+from kvviz.report.hazard_table import Hazards, hazards
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.schedules.picks import Picks
 from kvviz.trace.recording import Trace
-from kvviz.view.compare import own_copy
+from kvviz.view.compare import runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Order:
 
     nodes: tuple[str, ...]
     wrong: tuple[str, ...]
-    hazards: tuple[Hazard, ...]
+    hazards: Hazards
     trace: Trace
 
 
@@ -69,16 +68,16 @@ def orders(
     Raises `KvvizError`: if the graph has more legal orders than that.
     """
     wanted = tuple(outputs) if outputs is not None else tuple(value.name for value in graph.outputs)
-    meant = run(graph, dict(inputs), wanted, policy="never").outputs
+    once = runner(graph, inputs, None, donate, {"outputs": wanted})
+    meant = once(find_policy("never")).outputs
     found: list[Order] = []
     for nodes in legal_orders(graph, wanted):
         if len(found) == limit:
             raise KvvizError(f"{graph.name} has more than {limit} legal orders; ask for fewer outputs or raise limit")
         picks = Picks(tuple(((), node.index) for node in nodes))
-        fresh = {name: own_copy(value) for name, value in inputs.items()}
-        trace = run(graph, fresh, wanted, donate, replace(find_policy(policy), schedule=picks))
+        trace = once(replace(find_policy(policy), schedule=picks))
         wrong = tuple(name for name in wanted if not _equal(trace.outputs[name], meant[name]))
-        found.append(Order(tuple(node.name for node in nodes), wrong, find_hazards(trace), trace))
+        found.append(Order(tuple(node.name for node in nodes), wrong, hazards(trace), trace))
     return tuple(found)
 
 
