@@ -1,7 +1,6 @@
 """One sentence for every step: the page, the table, the command line and a screen reader all say this one.
 
-Invariant: the text depends on what was recorded only, never on who asks for it. `tell` and its kin make it of plain
-facts, for those who read many steps at once; the others of one step.
+Invariant: the text depends on what was recorded only, never on who asks for it.
 """
 
 from __future__ import annotations
@@ -82,62 +81,62 @@ class Grown(NamedTuple):
 UNKNOWN = Grown()
 
 
-def sentence(step: Step, trace: Trace | None = None) -> str:
-    """What a step did to memory, in one sentence.
+class Facts(NamedTuple):
+    """What the words of a step are made of.
 
-    ``step``: a step of a trace.
-    ``trace``: the trace that it comes from; with it, control nodes tell which body they ran, and appends how many
-      rows they added.
+    ``op``: operator.
+    ``outs``: outputs that exist.
+    ``source``: the input that was taken over; empty where none was.
+    ``copied, written, allocated``: bytes.
+    ``foreign``: it ran on the reference kernel.
+    ``control``: it runs a body in a frame of its own.
+    ``bodies``: the frames that it ran, where these are known.
+    ``grown``: for an append, what is known of the rows added.
     """
-    decision = step.decision
+
+    op: str
+    outs: Sequence[Out]
+    blockers: Sequence[Blocker] = ()
+    source: str = ""
+    copied: int = 0
+    written: int = 0
+    allocated: int = 0
+    foreign: bool = False
+    control: bool = False
+    bodies: Sequence[Any] | None = None
+    grown: Grown = UNKNOWN
+
+
+def facts_of(step: Step, trace: Trace | None = None) -> Facts:
+    """The facts of a step; with its trace, also which body a control node ran, and how many rows an append added."""
+    decision, control = step.decision, is_control(step.graph_node)
     weights = in_weights(trace) if trace is not None else (lambda storage: False)
     outs = [Out(o.name, o.storage, o.generation, o.how, o.nbytes, o.shape, weights(o.storage)) for o in step.outs]
-    bodies: Iterable[Any] | None = None
-    grown = UNKNOWN
-    source = ""
-    if trace is not None and is_control(step.graph_node):
+    bodies, grown, source = None, UNKNOWN, ""
+    if trace is not None and control:
         bodies = [f for f in trace.frames if f.parent == step.frame_id and f.node is step.graph_node]
     if decision.taken:
-        told = outs[main_output([o.how for o in outs])]
-        source = (decision.shares or {}).get(told.name) or decision.taken[0]
+        main = main_output(outs)
+        source = (decision.shares or {}).get(main.name) or decision.taken[0]
         if trace is not None:
-            grown = grown_by(told, decision.taken, trace.frames[step.frame_id].bindings)
-    return tell(
-        step.op_type,
-        outs,
-        blockers=decision.blockers,
-        source=source,
-        copied=step.copied,
-        written=step.written,
-        allocated=step.allocated,
-        foreign=step.foreign,
-        bodies=bodies,
-        grown=grown,
-    )
+            grown = grown_by(main, decision.taken, trace.frames[step.frame_id].bindings)
+    spent = step.copied, step.written, step.allocated
+    return Facts(step.op_type, outs, decision.blockers, source, *spent, step.foreign, control, bodies, grown)
+
+
+def sentence(step: Step, trace: Trace | None = None) -> str:
+    """What a step did to memory, in one sentence; see `facts_of`."""
+    return sentence_of(facts_of(step, trace))
 
 
 def ended(step: Step) -> str:
     """How a step ended, in a few words: ``"called in place, copied 160 B: no room to grow"``."""
-    return tell_end(
-        step.outcome,
-        [o.how for o in step.outs],
-        blockers=step.decision.blockers,
-        copied=step.copied,
-        written=step.written,
-        allocated=step.allocated,
-        control=is_control(step.graph_node),
-    )
+    return ending_of(facts_of(step), step.outcome)
 
 
 def rule(step: Step) -> str:
     """Why the decision fell as it did, in a few words: ``"last use, owned by the run, same shape and type"``."""
-    return tell_rule(
-        [o.how for o in step.outs],
-        taken=bool(step.decision.taken),
-        blockers=step.decision.blockers,
-        control=is_control(step.graph_node),
-        foreign=step.foreign,
-    )
+    return rule_of(facts_of(step))
 
 
 def grown_by(out: Out, taken: Iterable[str], bindings: Iterable[Any]) -> Grown:
@@ -165,82 +164,68 @@ def is_control(node: Node) -> bool:
     return bool(node.subgraphs) or (node.function is not None and find(node.domain, node.op_type, node.opset) is None)
 
 
-def tell(
-    op: str,
-    outs: Sequence[Out],
-    *,
-    blockers: Sequence[Blocker] = (),
-    source: str = "",
-    copied: int = 0,
-    written: int = 0,
-    allocated: int = 0,
-    foreign: bool = False,
-    bodies: Iterable[Any] | None = None,
-    grown: Grown = UNKNOWN,
-) -> str:
-    """The sentence itself, from plain facts, for those who read many steps at once.
-
-    ``op``: operator.
-    ``outs``: outputs that exist.
-    ``source``: the input that was taken over; empty where none was.
-    ``copied, written, allocated``: bytes.
-    ``bodies``: the frames that a control node ran; None for every other op.
-    ``grown``: for an append, what is known of the rows added.
-    """
-    if bodies is not None:
-        return _tell_control(op, list(bodies))
+def sentence_of(facts: Facts) -> str:
+    """What a step did to memory, from plain facts, for those who read many steps at once."""
+    op, outs = facts.op, facts.outs
+    if facts.bodies is not None:
+        return _of_control(op, facts.bodies)
     if not outs:
         return f"{op} made nothing that is kept."
-    told = outs[main_output([o.how for o in outs])]
-    if told.how in ("new", "pool"):
-        text = _tell_new(op, outs, written, copied)
-        if source:
+    main = main_output(outs)
+    if main.how in ("new", "pool"):
+        text = _of_new(facts)
+        if facts.source:
             # The op was called in place; see `kvviz.trace.outcome`.
-            text = f"{op} was called in place with {short(source)}, and{text.removeprefix(op)}{_refused(blockers)}"
-        elif blockers and (allocated or copied):
-            text += _because(op, blockers)
+            head = f"{op} was called in place with {short(facts.source)}, and"
+            text = f"{head}{text.removeprefix(op)}{_refused(facts.blockers)}"
+        elif facts.blockers and (facts.allocated or facts.copied):
+            text += _because(op, facts.blockers)
+    elif len(outs) > 1 and all(o.how == "view" and o.storage == main.storage for o in outs):
+        text = f"{op} made {len(outs)} views of {_home(main)}; nothing was written"
     else:
-        if len(outs) > 1 and all(o.how == "view" and o.storage == told.storage for o in outs):
-            place = "a weight" if told.weight else buffer(told.storage, told.generation)
-            text = f"{op} made {len(outs)} views of {place}; nothing was written"
-        else:
-            text = _tell_shared(op, told, source, written, copied, grown, alone=len(outs) == 1)
-            if len(outs) > 1:
-                text += f" ({_also([o for o in outs if o is not told])})"
-    return f"{text}; it ran on the reference kernel." if foreign else f"{text}."
+        text = _of_shared(facts, main)
+        if len(outs) > 1:
+            text += f" ({_also([o for o in outs if o is not main])})"
+    return f"{text}; it ran on the reference kernel." if facts.foreign else f"{text}."
 
 
-def tell_end(
-    outcome: str,
-    hows: Sequence[str],
-    *,
-    blockers: Sequence[Blocker] = (),
-    copied: int = 0,
-    written: int = 0,
-    allocated: int = 0,
-    control: bool = False,
-) -> str:
-    """How a step ended in a few words: ``"called in place, copied 160 B: no room to grow"``.
-
-    ``outcome``: one of `kvviz.trace.outcome.OUTCOMES`.
-    ``hows``: where its outputs lie.
-    ``copied, written, allocated``: bytes.
-    """
-    how = hows[main_output(hows)] if hows else ""
+def ending_of(facts: Facts, outcome: str) -> str:
+    """How a step ended in a few words, from plain facts; ``outcome``: one of `kvviz.trace.outcome.OUTCOMES`."""
+    how = main_output(facts.outs).how if facts.outs else ""
+    copied = f"copied {size(facts.copied)}" if facts.copied else ""
     if outcome == "elsewhere":
-        spent = f"copied {size(copied)}" if copied else f"wrote {size(written)} elsewhere"
-        return f"called in place, {spent}{_refused(blockers)}"
+        return f"called in place, {copied or f'wrote {size(facts.written)} elsewhere'}{_refused(facts.blockers)}"
     if outcome == "missed":
-        return f"copied {size(copied)}" if copied else f"not in place: {size(allocated or written)} in another buffer"
+        return copied or f"not in place: {size(facts.allocated or facts.written)} in another buffer"
     if outcome == "in_place":
         return "in place: appended" if how == "append" else "in place"
     if outcome == "foreign":
         return "foreign kernel: never in place"
     if outcome == "view":
         return "a view: no bytes moved"
-    if control:
+    if facts.control:
         return "body done"
     return "buffer from the pool" if how == "pool" else "new buffer"
+
+
+def rule_of(facts: Facts) -> str:
+    """The rule behind a decision, from plain facts."""
+    if facts.control:
+        return "a body runs in a frame of its own"
+    if facts.foreign:
+        return "no kernel of ours; the reference kernel never runs in place"
+    how = main_output(facts.outs).how if facts.outs else "new"
+    if (facts.source and how in ("in place", "append")) or how in ("view", "passed"):
+        return _RULES[how]
+    refused = _refused(facts.blockers)
+    if refused:
+        return f"{'called in place; its buffer did not fit' if facts.source else 'refused'}{refused}"
+    return _RULES["pool"] if how == "pool" else "no input of this op may be overwritten"
+
+
+def main_output(outs: Sequence[Out]) -> Out:
+    """The output that a sentence is about: the first that was written in place, else the first."""
+    return next((out for out in outs if out.how in ("append", "in place")), outs[0])
 
 
 def _refused(blockers: Sequence[Blocker]) -> str:
@@ -249,38 +234,13 @@ def _refused(blockers: Sequence[Blocker]) -> str:
     return ": " + ", ".join(_REFUSALS[code] for code in sorted(codes, key=_ORDER.index)) if codes else ""
 
 
-def tell_rule(
-    hows: Sequence[str],
-    *,
-    taken: bool,
-    blockers: Sequence[Blocker] = (),
-    control: bool = False,
-    foreign: bool = False,
-) -> str:
-    """The rule behind a decision, from plain facts; see `rule`."""
-    if control:
-        return "a body runs in a frame of its own"
-    if foreign:
-        return "no kernel of ours; the reference kernel never runs in place"
-    how = hows[main_output(hows)] if hows else "new"
-    if (taken and how in ("in place", "append")) or how in ("view", "passed"):
-        return _RULES[how]
-    refused = _refused(blockers)
-    if refused:
-        return f"{'called in place; its buffer did not fit' if taken else 'refused'}{refused}"
-    return _RULES["pool"] if how == "pool" else "no input of this op may be overwritten"
+def _home(out: Out) -> str:
+    return "a weight" if out.weight else buffer(out.storage, out.generation)
 
 
-def main_output(hows: Sequence[str]) -> int:
-    """Which output a sentence is about: the first that was written in place, else the first."""
-    for i, how in enumerate(hows) if len(hows) > 1 else ():
-        if how in ("append", "in place"):
-            return i
-    return 0
-
-
-def _tell_shared(op: str, out: Out, source: str, written: int, copied: int, grown: Grown, alone: bool) -> str:
-    home = "a weight" if out.weight else buffer(out.storage, out.generation)
+def _of_shared(facts: Facts, out: Out) -> str:
+    op, written, copied, grown = facts.op, facts.written, facts.copied, facts.grown
+    home, alone = _home(out), len(facts.outs) == 1
     if out.how == "view":
         return f"{op} is a view of {home}; nothing was written"
     if out.how == "passed":
@@ -292,7 +252,7 @@ def _tell_shared(op: str, out: Out, source: str, written: int, copied: int, grow
         if added == out.nbytes:
             return text + "the past was empty"
         return text + (f"{size_of(copied, out.nbytes - added)} of past copied" if added else f"{size(copied)} copied")
-    over = short(source) if source else "its input"
+    over = short(facts.source) if facts.source else "its input"
     if alone and not written and out.nbytes:
         return f"{op} handed {over} on as it is: {buffer(out.storage)} is now {home}; nothing was written"
     if alone and written < out.nbytes:
@@ -301,8 +261,9 @@ def _tell_shared(op: str, out: Out, source: str, written: int, copied: int, grow
     return f"{op} overwrote {over} in place: {before} is now {home}; nothing was allocated"
 
 
-def _tell_new(op: str, outs: Sequence[Out], written: int, copied: int) -> str:
-    fresh = [o for o in outs if o.how in ("new", "pool")]
+def _of_new(facts: Facts) -> str:
+    op, written, copied = facts.op, facts.written, facts.copied
+    fresh = [o for o in facts.outs if o.how in ("new", "pool")]
     homes = " and ".join(buffer(o.storage, o.generation) for o in fresh[:2])
     if len(fresh) > 2:
         homes = f"{buffer(fresh[0].storage, fresh[0].generation)} and {len(fresh) - 1} more"
@@ -356,7 +317,7 @@ def _brief(blocker: Blocker) -> str:
     return text
 
 
-def _tell_control(op: str, bodies: Sequence[Any]) -> str:
+def _of_control(op: str, bodies: Sequence[Any]) -> str:
     if not bodies:
         return f"{op} ran no body."
     first = bodies[0]
