@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kvviz.other_names import missing
+from kvviz.other_names import ATTRIBUTES, missing
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from kvviz.decode.synthetic_inputs import inputs
     from kvviz.engine.policy import Policy
     from kvviz.errors import KvvizError
-    from kvviz.explain.compare import Comparison, compare
-    from kvviz.explain.diagnose import Report, explain
-    from kvviz.explain.forking import fork
-    from kvviz.explain.hazards import hazards
+    from kvviz.fixes.forking import fork
     from kvviz.graph.load import load
     from kvviz.memory import reserve
+    from kvviz.report.explain import Report, explain
+    from kvviz.report.hazard_table import hazards
     from kvviz.trace.recording import Trace
     from kvviz.verification.verify import verify
     from kvviz.view import plots as plot
+    from kvviz.view.compare import Comparison, compare
     from kvviz.widget import Debugger, Pair, debug, plan
 
 __version__ = VERSION
@@ -69,23 +69,23 @@ __all__ = [
 
 # Everything is imported when it is used first: the shell answers at once, and drawing and Jupyter wait for their turn.
 _LATER = {
-    "Comparison": "kvviz.explain.compare:Comparison",
+    "Comparison": "kvviz.view.compare:Comparison",
     "Debugger": "kvviz.widget:Debugger",
     "KvvizError": "kvviz.errors:KvvizError",
     "Pair": "kvviz.widget:Pair",
     "Policy": "kvviz.engine.policy:Policy",
-    "Report": "kvviz.explain.diagnose:Report",
+    "Report": "kvviz.report.explain:Report",
     "Trace": "kvviz.trace.recording:Trace",
     "cache_warnings": "kvviz.caches.cache_warnings:cache_warnings",
-    "compare": "kvviz.explain.compare:compare",
+    "compare": "kvviz.view.compare:compare",
     "debug": "kvviz.widget:debug",
     "decode": "kvviz.decode.public_runs:decode",
     "device": "kvviz.device",
     "dry": "kvviz.decode.public_runs:dry",
-    "explain": "kvviz.explain.diagnose:explain",
-    "fork": "kvviz.explain.forking:fork",
+    "explain": "kvviz.report.explain:explain",
+    "fork": "kvviz.fixes.forking:fork",
     "ggml": "kvviz.ggml",
-    "hazards": "kvviz.explain.hazards:hazards",
+    "hazards": "kvviz.report.hazard_table:hazards",
     "inputs": "kvviz.decode.synthetic_inputs:inputs",
     "lessons": "kvviz.lessons",
     "load": "kvviz.graph.load:load",
@@ -106,7 +106,7 @@ _HIDDEN = {"load_ipython_extension"}
 def _submodule(name: str) -> ModuleType:
     """``kvviz.errors`` and the like, without an import of their own."""
     try:
-        if not name.startswith("_"):
+        if not name.startswith("_") and name not in ATTRIBUTES["kvviz"]:
             return import_module(f"kvviz.{name}")
     except ModuleNotFoundError as error:
         if error.name != f"kvviz.{name}":
@@ -115,7 +115,8 @@ def _submodule(name: str) -> ModuleType:
 
 
 class _Names(ModuleType):
-    """This module. Importing a package inside of it must not hide the function of the same name, ``decode`` say."""
+    """This module. Importing a package inside of it must not hide the function of the same name, ``decode`` say, nor
+    the error that names the right one, as for ``report``."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in _LATER:
@@ -127,7 +128,7 @@ class _Names(ModuleType):
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, ModuleType) and ":" in _LATER.get(name, ""):
+        if isinstance(value, ModuleType) and (":" in _LATER.get(name, "") or name in ATTRIBUTES["kvviz"]):
             return
         super().__setattr__(name, value)
 

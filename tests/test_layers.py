@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.debugger",),
     ("kvviz.fixes",),
     ("kvviz.explain",),
+    ("kvviz.report",),
     ("kvviz.verification",),
     ("kvviz.view",),
     ("kvviz.widget",),
@@ -158,9 +159,7 @@ HOLDERS = {
     "trace/reasons.py",
     "trace/records.py",
     "trace/step_sequence.py",
-    "explain/diagnose.py",
-    "explain/compare.py",
-    "explain/hazard_records.py",
+    "explain/hazards.py",
     "query/found_steps.py",
     "ggml/kv_cache.py",
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import kvviz
 from kvviz.atomic_write import check_writable, replacing
+from kvviz.cli.budget import over, read_budget
 from kvviz.cli.model_runs import (
     POLICIES,
     arguments_of,
@@ -25,15 +26,13 @@ from kvviz.cli.model_runs import (
 from kvviz.cli.proposed_lines import telling_lengths
 from kvviz.cli.results import answer_of, open_page, say, say_written
 from kvviz.errors import InputError, KvvizError
-from kvviz.explain.budget import over, read_budget
 from kvviz.graph.load import holds_trace
 from kvviz.query.query_reader import read_query
-from kvviz.view.comparison_view import comparison_text, plot_comparison
+from kvviz.report.report_schema import REPORT_SCHEMA
+from kvviz.report.report_text import report_text
+from kvviz.report.sarif import sarif
+from kvviz.report.steps_table import steps_table
 from kvviz.view.export import to_html
-from kvviz.view.report_schema import REPORT_SCHEMA
-from kvviz.view.report_text import report_text
-from kvviz.view.sarif import sarif
-from kvviz.view.steps_table import steps_table
 
 
 def report_command(options: argparse.Namespace) -> int:
@@ -102,10 +101,10 @@ def compare_command(options: argparse.Namespace) -> int:
         rows = [asdict(row) for row in comparison]
         print(json.dumps({"equal": comparison.equal, "rows": rows}, indent=1))
     else:
-        print(comparison_text(comparison))
+        print(comparison)
     if options.figure:
         with replacing(options.figure) as file:
-            plot_comparison(comparison).savefig(file, format=Path(options.figure).suffix[1:])
+            comparison.plot().savefig(file, format=Path(options.figure).suffix[1:])
         say_written(options.figure)
     return 0
 

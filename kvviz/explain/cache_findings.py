@@ -1,22 +1,30 @@
-"""What happened to the caches of a decode that their meters do not say: buffers thrown away, copies, moves outside."""
+"""What is to be said about the caches of a decode: buffers thrown away, copies, moves outside, and what meters warn of.
+
+Invariant: what a finding with a fix says already is not said twice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from kvviz.caches.cache_facts import reserved_rows
+from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.caches.growths import growths
 from kvviz.fixes.fix import Fix, fix_for
+from kvviz.graph.cache_pairs import control_inputs
 from kvviz.trace.blockers import NO_CAPACITY
-from kvviz.trace.element_types import nbytes
-from kvviz.trace.events import NEW, POOL
 from kvviz.trace.kept_runs import keeps_all
 from kvviz.trace.lifetimes import Place
+from kvviz.trace.records import Cache
 from kvviz.trace.units import buffer, count, short, size
 from kvviz.trace.value_index import Index
+
+WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows overwritten"})
+"""Kinds of warnings after which results may be wrong."""
+# A warning, and the finding that says the same with bytes and with a fix.
+_SAID = {"past copied": "copied", "reserve thrown away": "thrown away"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,7 @@ class CacheFinding:
     ``caches``: inputs of the caches; none where no cache is kept.
     ``run``: the run in which it happened, or began.
     ``bytes``: bytes of the blocks that were thrown away, or bytes copied or moved in all runs; 0 for a warning.
+    ``steps``: of what was copied, the steps that copied it.
     ``find``: looks for the fix.
     """
 
@@ -36,6 +45,7 @@ class CacheFinding:
     run: int
     bytes: int
     sentence: str
+    steps: tuple[int, ...] = ()
     find: Callable[[], Fix | None] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -47,13 +57,21 @@ class CacheFinding:
         return self.sentence
 
 
-def cache_findings(index: Index) -> tuple[CacheFinding, ...]:
-    """What is to be said about the caches of a trace, the gravest first."""
+def cache_findings(index: Index, warnings: Sequence[CacheWarning]) -> tuple[CacheFinding, ...]:
+    """What is to be said about the caches of a trace: first what may make results wrong, then what wastes memory.
+
+    ``warnings``: what `kvviz.cache_warnings` gives.
+    """
     thrown = [found for cache in index.trace.caches for found in _thrown(index, cache)]
-    return (*_together(thrown), *_copied(index), *_moved(index))
+    found = (*_together(thrown), *_copied(index), *_moved(index))
+    said = {(one.kind, name) for one in found for name in one.caches}
+    warned = [w for w in warnings if (_SAID.get(w.kind), w.cache) not in said]
+    wrong = _warned(warning for warning in warned if warning.kind in WRONG)
+    wasteful = _warned(warning for warning in warned if warning.kind not in WRONG)
+    return (*_recomputed(index), *wrong, *found, *wasteful)
 
 
-def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
+def _thrown(index: Index, cache: Cache) -> list[CacheFinding]:
     """Runs after which a reserved buffer was gone, although the next run could have appended to it."""
     found = []
     for run in index.mains:
@@ -75,11 +93,11 @@ def _thrown(index: Index, cache: Any) -> list[CacheFinding]:
             )
             find = partial(_fix, index, [(cache.input, range(run + 1, len(index.trace.runs)))])
             capacity = index.trace.storages[before.storage].capacity
-            found.append(CacheFinding("thrown away", (cache.input,), run, capacity, text, find))
+            found.append(CacheFinding("thrown away", (cache.input,), run, capacity, text, find=find))
     return found
 
 
-def _why_thrown(index: Index, run: int, cache: Any) -> str:
+def _why_thrown(index: Index, run: int, cache: Cache) -> str:
     main = index.mains[run]
     readers = list(index.readers(main, cache.input))
     if not readers:
@@ -120,17 +138,16 @@ def copying_steps(index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
 
 def _copied(index: Index) -> list[CacheFinding]:
     """Growing caches whose past was copied to make them longer."""
+    found = copying_steps(index)
+    if not found:
+        return []
     runs: dict[str, list[int]] = {}
-    total = 0
-    no_room = False
-    for run, step, of in copying_steps(index):
+    for run, _, of in found:
         for name in of:
             runs.setdefault(name, []).append(run)
-        row = index.rows[step]
-        total += row.copied
-        no_room = no_room or any(mask & NO_CAPACITY for _, mask in row.masks)
-    if not runs:
-        return []
+    steps = tuple(step for _, step, _ in found)
+    total = sum(index.rows[step].copied for step in steps)
+    no_room = any(mask & NO_CAPACITY for step in steps for _, mask in index.rows[step].masks)
     names = tuple(runs)
     times = len({run for some in runs.values() for run in some})
     which = short(names[0]) + (f" and {count(len(names) - 1, 'other cache')}" if len(names) > 1 else "")
@@ -138,7 +155,7 @@ def _copied(index: Index) -> list[CacheFinding]:
     told = "" if keeps_all(index.trace) else f" of the {len(index.mains):,} whose steps were kept"
     text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}{told}"
     find = partial(_fix, index, [(name, sorted(some, reverse=True)) for name, some in runs.items()])
-    return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, find)]
+    return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, steps, find)]
 
 
 def _moved(index: Index) -> list[CacheFinding]:
@@ -165,48 +182,52 @@ def _fix(index: Index, where: Sequence[tuple[str, Iterable[int]]]) -> Fix | None
     """The fix of the first op that copied one of these caches in one of its runs to make it longer."""
     for name, runs in where:
         for run in runs:
-            for growth in growths(index, run):
-                step = growth.steps[-1]
-                if growth.input == name and index.rows[step].masks:
-                    position = _held_input(index, step)
-                    fix = None if position is None else fix_for(index, step, position)
-                    if fix is not None:
+            for step in (growth.steps[-1] for growth in growths(index, run) if growth.input == name):
+                # The input with the fewest reasons against it came nearest to being taken over.
+                for _, position in sorted((mask.bit_count(), position) for position, mask in index.rows[step].masks):
+                    if (fix := fix_for(index, step, position)) is not None:
                         return fix
     return None
-
-
-def _held_input(index: Index, step: int) -> int | None:
-    """The input of a missed step whose storage would have held the output: the one with the fewest reasons against it;
-    None where none could have held it."""
-    row = index.rows[step]
-    fitting = [(bin(mask).count("1"), position) for position, mask in row.masks if _homes(index, step, position)]
-    if not row.masks and row.op.views and _homes(index, step, row.op.views[0]):
-        return int(row.op.views[0])
-    return min(fitting)[1] if fitting else None
-
-
-def _homes(index: Index, step: int, position: int) -> list[int]:
-    """Storages of the outputs that could have lived in an input's storage."""
-    row = index.rows[step]
-    node = row.op.node
-    past = index.places.get((row.frame, node.inputs[position]))
-    if past is None or past.shape is None or past.bound == "weight":
-        return []
-    fresh = [
-        i for i, out in enumerate(row.outs) if out is not None and out.how in (NEW, POOL) and out.shape is not None
-    ]
-    grown = [grow.output for grow in row.op.grows if grow.input == position]
-    if grown:
-        return [row.outs[i].storage for i in grown if i in fresh]
-    if not row.masks:
-        # What was repeated without memory, as by Expand, does not fit where it came from.
-        room = index.life(past.storage, index.moment(step)).bytes
-        return [row.outs[i].storage for i in fresh if nbytes(row.outs[i].shape, row.outs[i].dtype) <= room]
-    out = row.outs[0]
-    fits = 0 in fresh and out.shape == past.shape and nbytes(out.shape, out.dtype) == nbytes(past.shape, past.dtype)
-    return [out.storage] if fits else []
 
 
 def _length(place: Place, axis: int) -> int:
     assert place.shape is not None
     return place.shape[axis]
+
+
+def _warned(warnings: Iterable[CacheWarning]) -> list[CacheFinding]:
+    """One finding for all caches that are warned of for the same reason in the same runs."""
+    groups: dict[tuple[str, int, int], list[CacheWarning]] = {}
+    for warning in warnings:
+        groups.setdefault((warning.kind, warning.run, warning.runs), []).append(warning)
+    found = []
+    for (kind, run, _), group in groups.items():
+        caches = tuple(dict.fromkeys(warning.cache for warning in group))
+        others = len(caches) - 1
+        text = group[0].sentence + (f" (so with {count(others, 'other cache')})" if others else "")
+        found.append(CacheFinding(kind, caches, run, 0, text))
+    return found
+
+
+def _recomputed(index: Index) -> tuple[CacheFinding, ...]:
+    """That no cache is kept, with the tokens that the runs computed; nothing for other traces.
+
+    With a cache the first run computes the prompt and each later one a single token, in every sequence.
+    """
+    trace = index.trace
+    if trace.options.kind != "decode" or 0 not in index.mains or any(c.protocol != "cross" for c in trace.caches):
+        return ()
+    name = control_inputs(trace.graph)["tokens"]
+    fed = index.places.get((index.mains[0], name))
+    if fed is None or not fed.shape:
+        return ()
+    runs, size = len(trace.runs), fed.shape[-1]
+    sequences = fed.shape[0] if len(fed.shape) > 1 else 1
+    fixed = next(value.shape and isinstance(value.shape[-1], int) for value in trace.graph.inputs if value.name == name)
+    computed = sequences * sum(size if fixed else size + run for run in range(runs))
+    longest = trace.options.rows - (trace.options.max_new_tokens or 0) + runs  # with all but the last new token
+    text = f"no cache: every run computes all tokens again, {computed:,} in {count(runs, 'run')}"
+    # A sequence whose first tokens are gone has its tokens at other places in every run, so nothing could be kept.
+    if runs > 1 and not (fixed and longest > size):
+        text += f"; a cache would leave {sequences * longest:,}"
+    return (CacheFinding("no cache", (), 0, 0, text),)

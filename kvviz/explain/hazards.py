@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
-from kvviz.errors import InputError
-from kvviz.explain.hazard_records import Hazard, Hazards
-from kvviz.other_names import with_other_names
+from kvviz.late import late
 from kvviz.trace.events import NEW, POOL
 from kvviz.trace.last_writes import Touch, Touches
-from kvviz.trace.model_or_trace import as_trace
-from kvviz.trace.regions import KNOWN, LEVELS, Level, confidence, overlap
+from kvviz.trace.recording import Trace
+from kvviz.trace.regions import KNOWN, Level, confidence, overlap
 from kvviz.trace.step_order import Reachability
+from kvviz.trace.units import short, size
 from kvviz.trace.value_index import Index, index_of
 
 # So many touches are looked at one by one, more of them together.
@@ -37,41 +37,67 @@ _DOUBT = {
 _SURE = tuple(_DOUBT)
 
 
-@with_other_names
-def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int | None = None) -> Hazards:
-    """The hazards of a trace, or of one of its runs, in the order of the second step.
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """A pair of steps of one run that touch the same bytes, one of them writing.
 
-    Parameters
+    Attributes
     ----------
-    trace : Trace, or ggml.ComputeGraph, or any object with a ``trace``, or the path of a saved trace
-        A graph is read as its list of nodes, whether it has been run or not.
-    level : {"exact", "range", "root"}
-        What counts as the same bytes: the bytes themselves, ranges from the first to the last byte of a value, or all
-        of a storage.
+    kind : str
+        By the order that is required. ``"RAW"``: one step must read what the other wrote. ``"WAR"``: one must read
+        before the other overwrites what it reads. ``"WAW"``: both write, and it matters whose bytes stay.
+    first, second : int
+        Steps, in the order in which they ran.
+    storage : int
+    root : str
+        Name of the value that the storage was made for.
+    value : str
+        The value whose bytes they share: the one that is read, or for WAW the one that is written last.
+    bytes : int
+        How many bytes they share, at the level that was asked for.
     ordered : bool
-        Include the pairs that a path of the graph keeps in order. Otherwise only the hidden and the broken pairs are
-        returned.
-    run : int, optional
-
-    Raises
-    ------
-    InputError
-        If there is no such level.
-
-    Notes
-    -----
-    Two runs are ordered by their caller. Two values to which a pool gave the same storage one after the other are
-    ordered by the pool, and are not a hazard. An ordered pair is left out where a write in between, from which the
-    later access has its value, covers all bytes of one of the two: a chain of writes is told pair by pair.
-
-    Examples
-    --------
-    >>> [h.sentence for h in hazards(trace) if h.broken]                    # doctest: +SKIP
-    ['ReduceSum reads past after TensorScatter has overwritten it: it does not see what the graph says']
+        A path of the graph leads from the first step to the second. Otherwise only the schedule has them in order.
+    broken : bool
+        The recorded order is not the required one: the first step overwrote what the second reads, which so does not
+        see what the graph says.
+    sentence : str
+    known : {"exact", "range", "root"}
+        How precisely it is known which bytes the two touch. If it is not exact, ``bytes`` is the most that they share.
+    confidence : {"certain", "likely", "unknown"}
+        How sure it is that they share bytes: likely where a name alone says whose memory one of them touches, unknown
+        where each may touch others.
     """
-    if level not in LEVELS:
-        raise InputError(f"there is no level {level!r}; choose one of {', '.join(LEVELS)}")
-    trace = as_trace(trace, "kvviz.hazards")
+
+    kind: str
+    first: int
+    second: int
+    storage: int
+    root: str
+    value: str
+    bytes: int
+    ordered: bool
+    broken: bool
+    sentence: str
+    known: Level = "exact"
+    confidence: str = "certain"
+
+    @property
+    def state(self) -> str:
+        """What keeps the two steps in order: the graph, or nothing but the schedule, or not even that."""
+        return "broken" if self.broken else "ordered" if self.ordered else "hidden"
+
+    def __repr__(self) -> str:
+        steps = f"steps {self.first:,} and {self.second:,}"
+        return f"<{self.kind} ({self.state}), {steps}, {size(self.bytes)}: {short(self.sentence, 400)}>"
+
+    def _repr_html_(self) -> str:
+        return str(late("report.hazard_table:Hazards")((self,))._repr_html_())
+
+
+def find_hazards(
+    trace: Trace, level: Level = "exact", ordered: bool = False, run: int | None = None
+) -> tuple[Hazard, ...]:
+    """The hazards of a trace, or of one of its runs, in the order of the second step; see `kvviz.hazards`."""
     index = index_of(trace)
     found: list[Hazard] = []
     for part in trace.runs if run is None else [trace.runs[run]]:
@@ -85,8 +111,8 @@ def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int 
     return _in_order(found)
 
 
-def _in_order(found: Iterable[Hazard]) -> Hazards:
-    return Hazards(sorted(found, key=lambda h: (h.second, h.first, h.kind, h.value)))
+def _in_order(found: Iterable[Hazard]) -> tuple[Hazard, ...]:
+    return tuple(sorted(found, key=lambda h: (h.second, h.first, h.kind, h.value)))
 
 
 def _since(index: Index, storage: int, touches: Sequence[Touch]) -> int:
@@ -96,7 +122,7 @@ def _since(index: Index, storage: int, touches: Sequence[Touch]) -> int:
     return 1 if made and not touches[0].latest else 0
 
 
-def hidden_by_level(trace: Any, run: int) -> dict[Level, tuple[Hazard, ...]]:
+def hidden_by_level(trace: Trace, run: int) -> dict[Level, tuple[Hazard, ...]]:
     """What `hazards` finds in one run at every level, the finest first; each access is looked at once for all of them.
 
     What shares bytes shares a range, and what shares a range shares a root.
@@ -114,13 +140,7 @@ def hidden_by_level(trace: Any, run: int) -> dict[Level, tuple[Hazard, ...]]:
     return {level: _in_order(pairs) for level, pairs in found.items()}
 
 
-def is_ordered(trace: Any, first: int, second: int) -> bool:
-    """Whether a path of the graph leads from one step of a run to a later one."""
-    index = index_of(trace)
-    return _reachability(index, index.frames[index.rows[second].frame].run).ordered(first, second)
-
-
-def path_between(trace: Any, first: int, second: int) -> tuple[int, ...]:
+def path_between(trace: Trace, first: int, second: int) -> tuple[int, ...]:
     """The steps of a shortest path of the graph from one step of a run to a later one, both with it; empty without."""
     index = index_of(trace)
     return _reachability(index, index.frames[index.rows[second].frame].run).path(first, second)
@@ -176,10 +196,10 @@ class _Pairs:
 
     def shared(self, pairs: Iterable[_Pair], level: Level) -> Iterator[_Pair]:
         """Those of the pairs that have bytes in common at a level, and how many."""
-        for early, late, _ in pairs:
-            count = overlap(self.touches[early].region, self.touches[late].region, level, self.capacity)
+        for early, later, _ in pairs:
+            count = overlap(self.touches[early].region, self.touches[later].region, level, self.capacity)
             if count:
-                yield early, late, count
+                yield early, later, count
 
     def _hidden(self, number: int, late: Touch) -> Iterator[_Pair]:
         # Only one write takes over what another one made, so this is asked for once.
@@ -263,8 +283,8 @@ class _Pairs:
         """Pairs of touches as hazards; what two steps share at several places is added up."""
         shared: dict[tuple[str, int, int, str, bool], int] = {}
         known: dict[tuple[str, int, int, str, bool], tuple[int, int]] = {}
-        for early, late, count in pairs:
-            one, two = self.touches[early], self.touches[late]
+        for early, later, count in pairs:
+            one, two = self.touches[early], self.touches[later]
             kind, value, broken = self._kind(one, two, ordered)
             key = kind, one.step, two.step, value, broken
             shared[key] = shared.get(key, 0) + count

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.errors import KvvizError
-from kvviz.explain.hazards import Hazard, hazards, hidden_by_level
+from kvviz.explain.hazards import Hazard, find_hazards, hidden_by_level
 from kvviz.graph.layers import places
 from kvviz.trace.accesses import accesses_of
 from kvviz.trace.declared import Access
+from kvviz.trace.recording import Trace
 from kvviz.trace.regions import LEVELS, Level, overlap
 from kvviz.trace.units import count, size
 from kvviz.trace.value_index import Index, index_of
@@ -98,7 +99,7 @@ class HiddenPair:
         return f"conflict: {size(shared)}" if self.exact else f"conflict: {size(shared)}, which is wrong"
 
 
-def hidden_pairs(trace: Any, run: int) -> tuple[HiddenPair, ...]:
+def hidden_pairs(trace: Trace, run: int) -> tuple[HiddenPair, ...]:
     """All of one run: what is broken or hidden first, then what only ranges take for one, and what only roots do."""
     index = index_of(trace)
     known: dict[int, tuple[HiddenPair, ...]] = index.notes.setdefault("hidden pairs", {})
@@ -108,12 +109,12 @@ def hidden_pairs(trace: Any, run: int) -> tuple[HiddenPair, ...]:
     return known[run]
 
 
-def ordered_pairs(trace: Any, run: int) -> tuple[HiddenPair, ...]:
+def ordered_pairs(trace: Trace, run: int) -> tuple[HiddenPair, ...]:
     """The pairs of one run that share bytes, and that a path of the graph keeps in order."""
     index = index_of(trace)
     known: dict[int, tuple[HiddenPair, ...]] = index.notes.setdefault("ordered pairs", {})
     if run not in known:
-        found = [hazard for hazard in hazards(trace, ordered=True, run=run) if hazard.ordered]
+        found = [hazard for hazard in find_hazards(trace, ordered=True, run=run) if hazard.ordered]
         known[run] = tuple(_pair(index, hazard, {"exact": hazard.bytes}) for hazard in found)
     return known[run]
 
@@ -142,7 +143,7 @@ def _key(hazard: Hazard) -> tuple[Any, ...]:
     return hazard.kind, hazard.first, hazard.second, hazard.storage, hazard.value, hazard.broken
 
 
-def _by_level(trace: Any, index: Index, run: int) -> dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]]:
+def _by_level(trace: Trace, index: Index, run: int) -> dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]]:
     known = index.notes.setdefault("hidden by level", {})
     if run not in known:
         found: dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]] = {}

@@ -6,12 +6,12 @@ Invariant: the parts of a peak sum to it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from kvviz.explain.live_curve import live_curve
 from kvviz.explain.retention import is_past_use
 from kvviz.trace.events import VIEW
 from kvviz.trace.lifetimes import Key, Life
+from kvviz.trace.live_curve import live_curve
+from kvviz.trace.recording import Trace
 from kvviz.trace.value_index import Index, index_of
 
 GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long", "not recorded")
@@ -71,7 +71,7 @@ class Peak:
         return {group: nbytes for group, nbytes in sums.items() if nbytes}
 
 
-def peak(trace: Any) -> Peak:
+def peak(trace: Trace) -> Peak:
     """When most bytes were alive, and which storages they were.
 
     Kernel scratch is not counted, as nowhere in a trace.

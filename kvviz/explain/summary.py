@@ -11,15 +11,14 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from kvviz.explain.loop_clones import Clone, clones, reasons
 from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.events import VIEW, Op
 from kvviz.trace.outcome import endings, spent
 from kvviz.trace.reasons import is_missed
+from kvviz.trace.recording import Trace
+from kvviz.trace.units import count, short
 from kvviz.trace.value_index import index_of
-
-_UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,20 @@ class Counts:
     cannot_bytes: int = 0
     elsewhere: int = 0
     elsewhere_copied: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A captured value that a Loop copied at one of its steps.
+
+    ``name``: of the value, in the outer frame.
+    ``times``: iterations, each with a copy of its own.
+    ``bytes``: of all these copies.
+    """
+
+    name: str
+    times: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -80,14 +93,14 @@ class Missed:
     bytes: int
     allocated: int
     copied: int
-    trace: Any = field(repr=False, compare=False)
+    trace: Trace = field(repr=False, compare=False)
     clones: tuple[Clone, ...] = ()
 
     @cached_property
     def blockers(self) -> tuple[Blocker, ...]:
         """What stood in the way at ``step``, each with its fix, if there is one. All of an input share one fix."""
         if self.clones:
-            return reasons(self.trace, self.step, self.clones)
+            return _why_copied(self.trace, self.step, self.clones)
         return distinct(self.trace.steps[self.step].decision.blockers)
 
     @property
@@ -106,7 +119,7 @@ NOT_ASKED = "the recording does not say what else could have run in place"
 """What takes the place of the missed ops in a report on a trace whose runtime gave no reasons."""
 
 
-def counts(trace: Any, runs: int | None = None) -> Counts:
+def counts(trace: Trace, runs: int | None = None) -> Counts:
     """How the steps of a trace ran.
 
     ``runs``: count the steps of so many runs, from the first on; of all by default.
@@ -129,71 +142,33 @@ def counts(trace: Any, runs: int | None = None) -> Counts:
     return Counts(**numbers, missed_bytes=total, cannot_bytes=cannot, elsewhere_copied=copied)
 
 
-def missed(trace: Any) -> tuple[Missed, ...]:
+def missed(trace: Trace) -> tuple[Missed, ...]:
     """Every node that could have run in place and did not, the one that spent most first.
 
     ``trace``: the same node in different runs, or in iterations of a loop, is one entry.
     """
-    rows = index_of(trace).rows
+    rows, copied = index_of(trace).rows, clones(trace)
     paths = _paths(trace.frames)
-    found: dict[tuple[tuple[str, ...], int], list[int]] = {}
-    for index, row in enumerate(rows):
+    found: dict[tuple[tuple[str, ...], int, bool], dict[int, tuple[int, int, int]]] = {}
+    for step, row in enumerate(rows):
         if is_missed(trace, row):
-            found.setdefault((paths[row.frame], row.op.node.index), []).append(index)
-    entries = [_missed(trace, path, steps) for (path, _), steps in found.items()]
-    entries += _copying_loops(trace, paths)
+            key = paths[row.frame], row.op.node.index, False
+            found.setdefault(key, {})[step] = spent(row), row.allocated, row.copied
+    for step in sorted(copied):
+        key = paths[rows[step].frame], rows[step].op.node.index, True
+        found.setdefault(key, {})[step] = (sum(clone.bytes for clone in copied[step]),) * 3
+    entries = []
+    for (path, _, is_loop), steps in found.items():
+        worst = max(steps, key=lambda step: steps[step][0])
+        node, (nbytes, allocated, moved) = rows[worst].op.node, map(sum, zip(*steps.values()))
+        of = copied[worst] if is_loop else ()
+        entries.append(Missed(node.name, node.op_type, path, tuple(steps), worst, nbytes, allocated, moved, trace, of))
     return tuple(sorted(entries, key=lambda entry: (-entry.bytes, entry.steps[0])))
 
 
 def distinct(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
     """Each reason once: an op that reads a value at two of its inputs is refused at both for the same reason."""
     return tuple({(b.code, b.input, b.message): b for b in reversed(tuple(blockers))}.values())[::-1]
-
-
-def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
-    """Those that have a fix, at most so many: first those whose fix saves memory, all told.
-
-    One op can have the bytes of a value for itself. Where that saves nothing because another op has them now, it saves
-    nothing for any other op either, and the fix is told once.
-    """
-    saving: list[Missed] = []
-    vain: list[Missed] = []
-    told: set[tuple[int, int]] = set()
-    for entry in entries:
-        # To find a fix takes time, so no more are looked for than are wanted.
-        if len(saving) == most:
-            break
-        wanted = _wanted(entry)
-        if wanted and wanted <= told:
-            continue
-        if entry.fix is not None and entry.fix.saves > 0:
-            saving.append(entry)
-        elif entry.fix is not None:
-            vain.append(entry)
-            told |= wanted
-    return [*saving, *vain][:most]
-
-
-def _wanted(entry: Missed) -> set[tuple[int, int]]:
-    """The bytes that an op could have taken over: storages with the number of their contents."""
-    index = index_of(entry.trace)
-    row = index.rows[entry.step]
-    names = (row.op.node.inputs[position] for position, _ in row.masks)
-    places = [place for name in names if (place := index.places.get((row.frame, name))) is not None]
-    return {(place.storage, place.contents) for place in places}
-
-
-def nearest(blockers: Iterable[Blocker]) -> Blocker | None:
-    """The reason to tell first: that of the input which came nearest to being taken over.
-
-    An input of another shape or type could not have been taken over whoever owned it, so it comes last.
-    """
-    inputs: dict[int, list[Blocker]] = {}
-    for blocker in blockers:
-        inputs.setdefault(blocker.position, []).append(blocker)
-    if not inputs:
-        return None
-    return min(inputs.values(), key=lambda found: (any(b.code in _UNFIT for b in found), len(found)))[0]
 
 
 def _kind(row: Op, found: set[str]) -> str:
@@ -206,41 +181,6 @@ def _kind(row: Op, found: set[str]) -> str:
     return "views" if {where.how for where in row.outs if where is not None} == {VIEW} else "cannot"
 
 
-def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
-    rows = index_of(trace).rows
-    worst = max(steps, key=lambda index: spent(rows[index]))
-    node = rows[worst].op.node
-    return Missed(
-        node.name,
-        node.op_type,
-        path,
-        tuple(steps),
-        worst,
-        sum(spent(rows[index]) for index in steps),
-        sum(rows[index].allocated for index in steps),
-        sum(rows[index].copied for index in steps),
-        trace,
-    )
-
-
-def _copying_loops(trace: Any, paths: list[tuple[str, ...]]) -> list[Missed]:
-    """Loops that copied captured values for their iterations."""
-    rows = index_of(trace).rows
-    copied = clones(trace)
-    found: dict[tuple[tuple[str, ...], int], list[int]] = {}
-    for step in copied:
-        found.setdefault((paths[rows[step].frame], rows[step].op.node.index), []).append(step)
-    entries = []
-    for (path, _), steps in found.items():
-        sizes = {step: sum(clone.bytes for clone in copied[step]) for step in sorted(steps)}
-        worst, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
-        node = rows[worst].op.node
-        entries.append(
-            Missed(node.name, node.op_type, path, tuple(sizes), worst, total, total, total, trace, copied[worst])
-        )
-    return entries
-
-
 def _paths(frames: list[Any]) -> list[tuple[str, ...]]:
     """Path of each frame, the same for all iterations of a loop."""
     paths: list[tuple[str, ...]] = []
@@ -248,3 +188,39 @@ def _paths(frames: list[Any]) -> list[tuple[str, ...]]:
         above = () if frame.parent is None else (*paths[frame.parent], f"{frame.node.name}[{frame.attribute}]")
         paths.append(above)
     return paths
+
+
+def clones(trace: Trace) -> dict[int, tuple[Clone, ...]]:
+    """What every Loop that is complete copied for its iterations, by its step; most Loops copy nothing."""
+    storages = trace.log.storages
+    found: dict[int, dict[str, list[int]]] = {}
+    for frame in trace.log.frames:
+        if frame.parent is None or frame.iteration is None:
+            continue
+        step = None if frame.caller is None else trace.step_of(frame.parent, frame.caller.node.index)
+        if step is None:
+            continue
+        for name, storage, _, how, *_ in frame.bindings:
+            if how == "captured by value":
+                found.setdefault(step, {}).setdefault(name, []).append(storages[storage].capacity)
+    return {
+        step: tuple(Clone(name, len(sizes), sum(sizes)) for name, sizes in names.items())
+        for step, names in found.items()
+    }
+
+
+def _why_copied(trace: Trace, step: int, copied: tuple[Clone, ...]) -> tuple[Blocker, ...]:
+    """Why a Loop copied these values: the rule of the policy, one reason for each value."""
+    node, policy = trace.log[step].op.node, trace.policy.name
+    return tuple(
+        Blocker(
+            BlockerCode.POLICY,
+            clone.name,
+            -1,
+            policy,
+            f"{node.op_type} copied {short(clone.name)} for {count(clone.times, 'iteration')}: the policy {policy!r} "
+            f"gives every iteration a copy of what it captures by value",
+            clone.bytes,
+        )
+        for clone in copied
+    )

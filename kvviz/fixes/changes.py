@@ -12,6 +12,7 @@ from kvviz.graph.fixed_dimensions import Dims, with_dims
 from kvviz.graph.model import Graph, GraphPath
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.schedules import Before, Picks
+from kvviz.trace.recording import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | S
 
 
 def arguments(
-    trace: Any, changes: Sequence[Change], picked: bool, policy: Policy, model: Graph | None = None
+    trace: Trace, changes: Sequence[Change], picked: bool, policy: Policy, model: Graph | None = None
 ) -> dict[str, Any]:
     """What `kvviz.engine.recipe.Recipe.again` has to be told.
 
@@ -132,7 +133,7 @@ def arguments(
     return found
 
 
-def asked(trace: Any) -> tuple[str, ...]:
+def asked(trace: Trace) -> tuple[str, ...]:
     """The outputs that the caller asked for."""
     outputs: tuple[str, ...] = trace.log.frames[0].program.outputs
     return outputs
@@ -156,7 +157,7 @@ def swapped(graph: Graph, key: GraphPath, index: int) -> Graph:
     return replace(graph, nodes=tuple(nodes))
 
 
-def _policy(trace: Any, changes: Sequence[Change], picked: bool, policy: Policy) -> Policy:
+def _policy(trace: Trace, changes: Sequence[Change], picked: bool, policy: Policy) -> Policy:
     for change in changes:
         if isinstance(change, UsePolicy):
             policy = replace(find_policy(change.name), schedule=policy.schedule)

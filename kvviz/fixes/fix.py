@@ -7,18 +7,21 @@ all of the trace; of a long one, on a part, which the sentence names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvviz.engine.recipe import Recipe
 from kvviz.engine.replay import is_random
 from kvviz.errors import KvvizError
-from kvviz.fixes.changes import Change, GrowAfter, arguments
-from kvviz.fixes.elsewhere import moved_to_layer
+from kvviz.fixes.changes import Change, Donate, Drop, GrowAfter, Reserve, RunFirst, Swap, arguments
 from kvviz.fixes.fix_wording import KINDS, code_of, label_of, sentence_of
 from kvviz.fixes.replays import Replays
 from kvviz.fixes.trial import Effect, Where, effect_of, find_changes, place_of_step
+from kvviz.graph.layers import Place, places
+from kvviz.graph.model import Graph
 from kvviz.trace.blockers import Blocker
+from kvviz.trace.recording import Trace
 from kvviz.trace.records import Branch
 from kvviz.trace.roles import place_of
 from kvviz.trace.units import short, size
@@ -52,7 +55,7 @@ class Fix:
     sentence: str
     code: str
     changes: tuple[Change, ...]
-    trace: Any = field(repr=False, compare=False)
+    trace: Trace = field(repr=False, compare=False)
     picked: bool = field(default=False, repr=False)
     saves: int = field(default=0, compare=False)
     peak: int = field(default=0, compare=False)
@@ -82,7 +85,7 @@ class Fix:
         return after
 
 
-def fixer(trace: Any, step: int, blocker: Blocker) -> Fix | None:
+def fixer(trace: Trace, step: int, blocker: Blocker) -> Fix | None:
     """The fix that removes a blocker of a step, together with all others of its input; None where there is none."""
     return fix_for(index_of(trace), step, blocker.position) if blocker.position >= 0 else None
 
@@ -128,7 +131,7 @@ def _find(index: Index, step: int, position: int) -> Fix | None:
         if changes is None:
             return None
         graph = index.frames[row.frame].program.graph
-        moved = moved_to_layer(graph, changes, place_of(trace, index.rows[first]).layer, place.layer)
+        moved = _in_layer(graph, changes, place_of(trace, index.rows[first]).layer, place.layer)
         fix = None if moved is None else _fix(index, step, position, moved, first, changes, replays)
         if fix is not None:
             return fix
@@ -176,6 +179,59 @@ def _fix(
     )
 
 
+def _in_layer(
+    graph: Graph, changes: tuple[Change, ...], layer: int | None, other: int | None
+) -> tuple[Change, ...] | None:
+    """Changes in one graph of a model as they are in another layer; None where something there has no counterpart."""
+    if layer == other:
+        return changes
+    if layer is None or other is None:
+        return None
+    found = places(graph)
+    nodes = {(place.layer, place.role): index for index, place in found.items()}
+    try:
+        return tuple(_moved(graph, change, found, nodes, layer, other) for change in changes)
+    except KeyError:
+        return None
+
+
+def _moved(
+    graph: Graph,
+    change: Change,
+    found: Mapping[int, Place],
+    nodes: Mapping[tuple[int | None, str], int],
+    layer: int,
+    other: int,
+) -> Change:
+    def node(index: int) -> int:
+        place = found[index]
+        return index if place.layer is None else nodes[place.layer - layer + other, place.role]
+
+    def given(name: str) -> str:
+        readers = graph.consumers.get(name, ())
+        for reader in readers:
+            if found[reader.index].layer == layer and name in reader.inputs:
+                return graph.by_index[node(reader.index)].inputs[reader.inputs.index(name)]
+        if not readers or any(found[reader.index].layer is not None for reader in readers):
+            raise KeyError(name)
+        return name
+
+    if isinstance(change, (RunFirst, Swap)):
+        if change.graph != graph.path:
+            raise KeyError(change.graph)
+        if isinstance(change, RunFirst):
+            return replace(change, reader=node(change.reader), node=node(change.node))
+        return replace(change, node=node(change.node))
+    if isinstance(change, (Donate, Reserve)):
+        return replace(change, input=given(change.input))
+    if isinstance(change, Drop):
+        maker = graph.producers[change.output]
+        if graph.path:
+            raise KeyError(change.output)
+        return replace(change, output=graph.by_index[node(maker.index)].outputs[maker.outputs.index(change.output)])
+    return change
+
+
 def _appends(index: Index, step: int, position: int) -> bool:
     """Whether the op would make its past longer; if not, it writes into rows that are there."""
     row = index.rows[step]
@@ -203,7 +259,7 @@ def _exchange(effect: Effect, where: Where, saved: int, lost: int) -> str:
     return told
 
 
-def _stays(trace: Any, changes: tuple[Change, ...]) -> str:
+def _stays(trace: Trace, changes: tuple[Change, ...]) -> str:
     """What an earlier ``kv_capacity`` means where caches are moved when they are full: fewer moves."""
     capacity = trace.options.kv_capacity
     if capacity is None or not any(isinstance(change, GrowAfter) for change in changes):

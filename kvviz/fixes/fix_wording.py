@@ -22,12 +22,12 @@ from kvviz.fixes.changes import (
 )
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, GraphPath, Node
-from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.named_policies import NAMED
 from kvviz.runtimes.policy_data import facts_of
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, short, size
 
 _IMPORTS = "import dataclasses; from kvviz.runtimes import schedules"
-NAMED_POLICIES = ("ideal", "rten", "onnxruntime", "never")
 
 KINDS: dict[type, str] = {
     RunFirst: "run_first",
@@ -86,7 +86,7 @@ def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, 
     return f"{text[0].upper()}{text[1:]}: then {_called(node)} {does}, which {gain} at this step."
 
 
-def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
+def code_of(trace: Trace, changes: Sequence[Change], picked: bool) -> str:
     """The change as Python: of the model file where the model must change, else of the call.
 
     It is given ``kvviz`` and what the call was given: ``graph``, ``inputs`` … and, where these change, ``model`` (the
@@ -137,7 +137,7 @@ def code_of(trace: Any, changes: Sequence[Change], picked: bool) -> str:
     return "\n".join(dict.fromkeys(lines + call))
 
 
-def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
+def _call(trace: Trace, changes: Sequence[Change], ordered: bool) -> list[str]:
     """The call that makes the trace, with what is new about it."""
     told = []
     donated = [c.input for c in changes if isinstance(c, Donate)]
@@ -158,7 +158,7 @@ def _call(trace: Any, changes: Sequence[Change], ordered: bool) -> list[str]:
     return [f"trace = kvviz.{name}({', '.join(['graph', *given, *told])})"]
 
 
-def caller(trace: Any) -> tuple[str, list[str]]:
+def caller(trace: Trace) -> tuple[str, list[str]]:
     """The function that makes such a trace, and what it takes behind the graph."""
     options = trace.options
     if not options.dry:
@@ -167,13 +167,13 @@ def caller(trace: Any) -> tuple[str, list[str]]:
     if options.kind != "decode":
         return "dry", []
     tokens = control_inputs(trace.graph)["tokens"]
-    shape = next(bound.shape for bound in trace.frames[0].bindings if bound.name == tokens)
+    shape = next(bound.shape for bound in trace.frames[0].bindings if bound.name == tokens) or ()
     several = [f"batch={shape[0]}"] if len(shape) > 1 and shape[0] > 1 else []
     chunk = [f"chunk={options.chunk}"] if options.chunk else []
     return "dry", [f"prompt_tokens={length}", *several, *chunk]
 
 
-def as_before(trace: Any, changed: set[str]) -> list[str]:
+def as_before(trace: Trace, changed: set[str]) -> list[str]:
     """Options that the trace was made with and that stay, as far as they are not the usual ones."""
     options, policy, name = trace.options, trace.policy, _policy_name(trace)
     kept = {"policy": {"policy": "policy", "kvviz.policies.ideal": "None"}.get(name, repr(policy.name))}
@@ -192,10 +192,10 @@ def as_before(trace: Any, changed: set[str]) -> list[str]:
     return [f"{name}={text}" for name, text in kept.items() if text != "None" and name not in changed]
 
 
-def _policy_name(trace: Any) -> str:
+def _policy_name(trace: Trace) -> str:
     """How Python gets at the policy of a trace."""
     policy = trace.policy
-    named = policy.name in NAMED_POLICIES and policy == facts_of(find_policy(policy.name))
+    named = policy.name in NAMED and policy == facts_of(NAMED[policy.name])
     return f"kvviz.policies.{policy.name}" if named else "policy"
 
 

@@ -18,6 +18,7 @@ from kvviz.runtimes.schedules.frontier import reads
 from kvviz.trace import blockers as b
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, PASSED, POOL, VIEW, Op
+from kvviz.trace.live_curve import live_curve
 from kvviz.trace.regions import packed_strides
 from kvviz.trace.value_index import Index
 
@@ -149,7 +150,7 @@ class _Building:
         rows = [row for row in index.rows[first:last] if row.frame == self.frame]
         capacities = index.trace.log.storages
         weights = sum(storage.capacity for storage in capacities if storage.origin == "weights")
-        self.model = OrderModel([row.op.node for row in rows], _alive(index, index.binding(run)), weights)
+        self.model = OrderModel([row.op.node for row in rows], int(live_curve(index)[index.binding(run)]), weights)
         self.model.exact, self.model.loose = known and not loose, loose
         self.home: dict[str, int] = {}  # value to its block; what is not here is never the run's to free
         self.here: dict[int, int] = {}  # storage to the block that lies there now
@@ -300,15 +301,6 @@ def bits(mask: int) -> Iterable[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
-
-
-def _alive(index: Index, moment: int) -> int:
-    """Bytes alive at a moment."""
-    return sum(
-        life.bytes - sum(more for when, more in life.grew if when > moment)
-        for life in index.lives
-        if life.first <= moment <= life.last
-    )
 
 
 def _inside(index: Index, row: Op) -> int:

@@ -6,7 +6,6 @@ A suggestion need not work. `kvviz.fixes.trial` runs with it, and asks again wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kvviz.caches.growths import growths
 from kvviz.engine.policy import Policy
@@ -25,6 +24,7 @@ from kvviz.fixes.changes import (
 )
 from kvviz.ops.registry import find
 from kvviz.trace import blockers as b
+from kvviz.trace.recording import Trace
 from kvviz.trace.type_facts import free_dims
 from kvviz.trace.value_index import Index
 
@@ -33,7 +33,7 @@ Proposal = tuple[Change, ...]
 _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b.NOT_CONTIGUOUS | b.OP_CANNOT
 
 
-def proposals(index: Index, step: int, position: int, trace: Any, policy: Policy) -> list[Proposal]:
+def proposals(index: Index, step: int, position: int, trace: Trace, policy: Policy) -> list[Proposal]:
     """Further changes after which a step might take over an input, the most likely first; none where none would do.
 
     ``index``: of a replay of ``trace``, which ran under ``policy``.
@@ -71,7 +71,7 @@ def proposals(index: Index, step: int, position: int, trace: Any, policy: Policy
     return told
 
 
-def _cleared(index: Index, step: int, position: int, trace: Any) -> Sequence[Change] | None:
+def _cleared(index: Index, step: int, position: int, trace: Trace) -> Sequence[Change] | None:
     """The changes after which nobody else needs the bytes of an input: those who read them later run before, outputs
     are not asked for, the caller gives them away. None where somebody cannot be moved."""
     row = index.rows[step]
@@ -101,7 +101,7 @@ def _cleared(index: Index, step: int, position: int, trace: Any) -> Sequence[Cha
     return tuple(found)
 
 
-def _room(index: Index, step: int, position: int, trace: Any) -> list[Proposal]:
+def _room(index: Index, step: int, position: int, trace: Trace) -> list[Proposal]:
     """Room behind a past, from where it comes from."""
     row, options = index.rows[step], trace.options
     run = index.frames[row.frame].run

@@ -198,7 +198,7 @@ class Replays:
         return whole(DecodeSession(prompt=prompt, inputs=given, stop_tokens=(), **options).run_to_end())
 
 
-def reaches_over_runs(trace: Any, changes: Sequence[Change]) -> bool:
+def reaches_over_runs(trace: Trace, changes: Sequence[Change]) -> bool:
     """Whether a later run of a decode finds its caches otherwise after changes."""
     return trace.options.kind == "decode" and any(isinstance(c, (Capacity, GrowAfter, UsePolicy)) for c in changes)
 
@@ -266,7 +266,7 @@ def _block(blocks: dict[Any, np.ndarray], storage: int, size: int, room: Any) ->
     return blocks[storage]
 
 
-def _room(trace: Any, bind: Any, size: int) -> tuple[tuple[int, ...], np.dtype, int] | None:
+def _room(trace: Trace, bind: Any, size: int) -> tuple[tuple[int, ...], np.dtype, int] | None:
     """The block that a growing cache of a decode lay in, if that had room."""
     axis = next((c.axis for c in trace.caches if c.input == bind.name and c.protocol == "growing"), None)
     if trace.options.kind != "decode" or axis is None or bind.offset:
@@ -290,7 +290,7 @@ def _strides(index: Index, run: int, bind: Any) -> tuple[int, ...] | None:
     return None
 
 
-def _describe_weights(trace: Any) -> None:
+def _describe_weights(trace: Trace) -> None:
     """Let the weights of a loaded model have the layouts that its frames were given."""
     for frame in trace.log.frames:
         weights = frame.program.graph.weights
@@ -300,15 +300,15 @@ def _describe_weights(trace: Any) -> None:
                 weights[bind.name].flags.writeable = False
 
 
-def _as_recorded(trace: Any) -> Graph:
+def _as_recorded(trace: Trace) -> Graph:
     """The model of a loaded trace, with the lengths that its caches had where nothing in it says them, and the values
     that the caller gave in the place of weights."""
     bound = {bind.name: bind.shape for bind in trace.log.frames[0].bindings} if trace.log.frames else {}
     axes = {cache.input: cache.axis for cache in trace.caches}
     inputs = []
     for value in trace.graph.inputs:
-        lengths = bound.get(value.name) if value.name in axes and value.shape is not None else None
-        if lengths is not None:
+        lengths = bound.get(value.name) if value.name in axes else None
+        if lengths is not None and value.shape is not None:
             shape = tuple(m if axis != axes[value.name] else n for axis, (n, m) in enumerate(zip(value.shape, lengths)))
             value = replace(value, shape=shape)
         inputs.append(value)

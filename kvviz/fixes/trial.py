@@ -105,7 +105,7 @@ def effect_of(replays: Replays, run: int, changes: tuple[Change, ...]) -> Effect
     return found
 
 
-def place_of_step(trace: Any, step: int) -> Where:
+def place_of_step(trace: Trace, step: int) -> Where:
     """A step as every replay has it."""
     row = trace.log[step]
     frame = trace.frames[row.frame]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import KvvizError
+from kvviz.report.palette import Theme, mix
 from kvviz.view.chart_axes import axes_and_theme, cache_hue
-from kvviz.view.palette import Theme, mix
 
 # Heights in inches: of a row, and of what stands above and below them.
 _ROW, _REST = 0.19, 1.75

@@ -9,8 +9,8 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.lessons.run_work import Work
+from kvviz.report.palette import Theme, mix
 from kvviz.view.chart_axes import axes_and_theme, cache_hue, finish
-from kvviz.view.palette import Theme, mix
 
 
 def computed_rows(ways: Mapping[str, Sequence[int]], length: Sequence[int]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kvviz.view.steps_table import Table
+from kvviz.report.steps_table import Table
 
 _MOST = 160
 

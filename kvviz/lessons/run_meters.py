@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from kvviz.explain.diagnose import explain
+from kvviz.report.explain import explain
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 

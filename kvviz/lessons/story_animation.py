@@ -9,9 +9,9 @@ from pathlib import Path
 from kvviz.atomic_write import write_text
 from kvviz.errors import KvvizError
 from kvviz.lessons.story_frames import StoryFrame, same_story, story_frames
+from kvviz.report.palette import DARK, LIGHT, OWNERS, STATES, Theme, mix
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
-from kvviz.view.palette import DARK, LIGHT, OWNERS, STATES, Theme, mix
 
 _WIDE, _PANEL, _GAP, _EDGE = 880, 416, 16, 16
 _LETTER, _LINE = 7.8, 19  # px of a letter of 13 px, and of a line of words

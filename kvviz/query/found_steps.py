@@ -55,7 +55,7 @@ class Found(Sequence[Step]):
 
     def table(self) -> Any:
         """The steps as `Trace.table` shows them."""
-        return late("view.steps_table:steps_table")(self.trace, self.numbers)
+        return late("report.steps_table:steps_table")(self.trace, self.numbers)
 
     def __repr__(self) -> str:
         told = f"{len(self):,} of {len(self.trace.steps):,} steps: {self.query}"
@@ -76,7 +76,7 @@ def find(trace: Any, text: str) -> Found:
 
 
 def _hazards(trace: Any) -> Any:
-    return late("explain.hazards:hazards")(trace)
+    return late("explain.hazards:find_hazards")(trace)
 
 
 def steps_of(trace: Any, query: Query) -> list[int]:

@@ -287,7 +287,7 @@ class Trace:
 
     def explain(self) -> Any:
         """The report on the trace; see `kvviz.explain`."""
-        return late("explain.diagnose:explain")(self)
+        return late("report.explain:explain")(self)
 
     def to_markdown(self, step: int | None = None) -> str:
         """A step in Markdown, ready for a GitHub thread; see `Report.to_markdown`.
@@ -297,11 +297,11 @@ class Trace:
         step : int, optional
             Its number; by default the report on the whole trace.
         """
-        return str(late("view.markdown:to_markdown")(self.explain(), step))
+        return str(late("report.markdown:to_markdown")(self.explain(), step))
 
     def table(self, steps: Any = None) -> Any:
         """The steps as a table, which prints as text, has a display in notebooks, and has ``rows``."""
-        return late("view.steps_table:steps_table")(self, steps)
+        return late("report.steps_table:steps_table")(self, steps)
 
     def find(self, query: str) -> Any:
         """The steps that a query finds, as a sequence of `Step` that displays as a table.

@@ -60,7 +60,7 @@ class Steps(Sequence[Step]):
         return str(self._table()._repr_html_())
 
     def _table(self) -> Any:
-        return late("view.steps_table:steps_table")(self._trace)
+        return late("report.steps_table:steps_table")(self._trace)
 
 
 def make_step(trace: Any, index: int) -> Step:

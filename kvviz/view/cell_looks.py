@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kvviz.ggml.kv_cache import CELL_STATES, DIRTY, FREE, LIVE, SHIFTED, CellMap
+from kvviz.report.palette import DARK, LIGHT, OWNERS, STATES, Theme, mix
 from kvviz.view.chart_axes import hue_of
-from kvviz.view.palette import DARK, LIGHT, OWNERS, STATES, Theme, mix
 
 _HUES = (OWNERS["pool"], STATES["missed"], OWNERS["run"], OWNERS["donated"], STATES["foreign"], OWNERS["caller"])
 

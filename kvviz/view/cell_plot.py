@@ -10,10 +10,10 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.kv_cache import FREE, Change, KVCache
+from kvviz.report.palette import Theme, mix
 from kvviz.trace.units import short
 from kvviz.view.cell_looks import DASHED, HATCHES, NAMES, Face, face, hue, said
 from kvviz.view.chart_axes import axes_and_theme, finish, legend, points_of, text_width
-from kvviz.view.palette import Theme, mix
 
 _MOST_CALLS, _MOST_CELLS = 60, 320
 # Points that a cell needs for words below its position, and the size of a position at least and at most.

@@ -10,9 +10,9 @@ from html import escape
 from typing import NamedTuple
 
 from kvviz.ggml.kv_cache import CELL_STATES, DIRTY, FREE, LIVE, SHIFTED, Change, KVCache
+from kvviz.report.palette import LIGHT
 from kvviz.view.cell_looks import DASHED, hue, said
 from kvviz.view.cell_plot import drawn_cells, drawn_text
-from kvviz.view.palette import LIGHT
 
 _CALLS = 40  # the last ones that are shown
 _ONE_BY_ONE = 24  # cells that are drawn one by one; of more, those that go on from each other are joined

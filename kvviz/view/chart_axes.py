@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.view.palette import DARK, LIGHT, OWNERS, STATES, Look, Theme, luminance
+from kvviz.report.palette import DARK, LIGHT, OWNERS, STATES, Look, Theme, luminance
 
 # More points than a chart has pixels would only cost time.
 MOST_POINTS = 3000

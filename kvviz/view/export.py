@@ -13,8 +13,9 @@ from html import escape
 from typing import Any
 
 from kvviz.atomic_write import write_text
-from kvviz.explain.comparison.alike import alike
-from kvviz.explain.comparison.naming import told_apart
+from kvviz.explain.comparison.figures import alike
+from kvviz.report.naming import told_apart
+from kvviz.report.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.kept_runs import keeps_all, told_steps
 from kvviz.trace.units import short, size
@@ -25,7 +26,6 @@ from kvviz.view.payload_lanes import lane_header, pack_lanes
 from kvviz.view.payload_plan import plan_payload
 from kvviz.view.payload_tour import keep_tour
 from kvviz.view.payload_values import values_payload
-from kvviz.view.steps_table import steps_table
 from kvviz.view.svg import picture
 
 _TABLE_ROWS = 400

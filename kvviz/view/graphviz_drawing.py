@@ -14,11 +14,11 @@ import graphviz
 
 from kvviz.debugger.state import node_states
 from kvviz.errors import InputError
-from kvviz.explain.hazards import hazards
+from kvviz.explain.hazards import find_hazards
 from kvviz.graph.layers import places
 from kvviz.graph.model import Graph, Node
+from kvviz.report.palette import LIGHT, OWNERS, STATES, Look, mix
 from kvviz.trace.units import count, dims, short, size
-from kvviz.view.palette import LIGHT, OWNERS, STATES, Look, mix
 
 _NAME, _LONGEST = 28, 400
 _PLAIN = ("waiting", "done")  # nothing to say beside the box itself
@@ -71,7 +71,7 @@ def trace_drawing(trace: Any, step: int | None = None, fold: bool = True, hidden
     drawing.links()
     if hidden:
         rows = trace.log
-        pairs = [p for p in hazards(trace, run=now.run) if rows[p.first].frame == rows[p.second].frame == frame.id]
+        pairs = [p for p in find_hazards(trace, run=now.run) if rows[p.first].frame == rows[p.second].frame == frame.id]
         drawing.pairs([(rows[p.first].op.node, rows[p.second].op.node, p) for p in pairs])
     drawing.legend(set(states.values()))
     where = " › ".join(["main", *now.frame])

@@ -13,9 +13,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from kvviz.explain.hazards import Hazard
 from kvviz.explain.hidden_pairs import HiddenPair, hidden_pair
+from kvviz.report.palette import DARK, LIGHT
 from kvviz.trace.regions import bounds, spans, stored_bytes
 from kvviz.trace.units import dims, short, size
-from kvviz.view.palette import DARK, LIGHT
 
 WIDTH, HEIGHT = 800, 452
 HEAD = 94  # headline and sentence end there

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.report.palette import Theme
 from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import short
 from kvviz.view.chart_axes import axes_and_theme, finish, hues, legend, say, unit_of, whole_numbers
-from kvviz.view.palette import Theme
 
 # Bytes for every run: numbers, or a function of the run's number.
 Closed = Callable[[int], float] | Sequence[float]

@@ -13,16 +13,16 @@ from typing import Any
 
 from kvviz.debugger.breakpoints import KINDS
 from kvviz.errors import KvvizError
-from kvviz.explain.diagnose import Report, explain
 from kvviz.query.grammar import header as query_header
+from kvviz.report.explain import Report, explain
+from kvviz.report.glossary import FIGURES
+from kvviz.report.markdown import about, again
+from kvviz.report.markdown_text import TEMPLATES
+from kvviz.report.palette import OWNERS, STATES
 from kvviz.trace.events import BINDINGS, HOW
 from kvviz.trace.outcome import DECISIONS, OUTCOMES
 from kvviz.trace.storages import ORIGINS
-from kvviz.view.glossary import FIGURES
-from kvviz.view.markdown import about, again
-from kvviz.view.markdown_text import TEMPLATES
 from kvviz.view.packed_columns import HEADER, Columns, Strings, compressed, parts, unpack
-from kvviz.view.palette import OWNERS, STATES
 from kvviz.view.payload_delta import delta
 from kvviz.view.payload_frames import FrameColumns, storage_columns
 from kvviz.view.payload_graphs import Drawings, GraphTable, add_tables

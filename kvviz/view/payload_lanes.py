@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from kvviz.explain.compare import first_difference
-from kvviz.explain.comparison.alike import alike
+from kvviz.explain.comparison.difference import first_difference
+from kvviz.explain.comparison.figures import alike
 from kvviz.explain.comparison.order_change import OrderChange, order_change, value_change
-from kvviz.explain.forking import holds_throughout, what_holds
+from kvviz.fixes.forking import holds_throughout, what_holds
 
 MOST_BROKEN = 60
 """So many hazards that an order breaks are told, and the number of all."""

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.explain.missed_groups import hidden_below
-from kvviz.explain.retention_groups import HeldGroup, held_groups
+from kvviz.report.missed_groups import hidden_below
+from kvviz.report.retention_groups import HeldGroup, held_groups
 from kvviz.view.payload_graphs import GraphTable
 
 MOST = 200

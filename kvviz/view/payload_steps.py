@@ -9,8 +9,18 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.explain.phrases import UNKNOWN, Grown, Out, main_output, tell, tell_end, tell_rule
-from kvviz.explain.sentences import grown_by, in_weights
+from kvviz.explain.sentences import (
+    UNKNOWN,
+    Facts,
+    Grown,
+    Out,
+    ending_of,
+    grown_by,
+    in_weights,
+    main_output,
+    rule_of,
+    sentence_of,
+)
 from kvviz.explain.summary import distinct
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.element_types import nbytes as size_of
@@ -144,31 +154,13 @@ class StepColumns:
             mask = sum(1 << i for i in taken if i < _LAST_POSITION)
             source, grown = self._taken_over(index, row, outs)
         found = endings(self.trace, row)
-        hows = [o.how for o in outs]
-        foreign, control = planned.foreign, bool(planned.control)
-        sentence = tell(
-            fact.op,
-            outs,
-            blockers=blockers,
-            source=source,
-            copied=copied,
-            written=written,
-            allocated=allocated,
-            foreign=foreign,
-            bodies=self._bodies.get((frame_id, fact.key), ()) if control else None,
-            grown=grown,
-        )
-        facts = {"taken": mask > 0 or bool(taken), "control": control, "foreign": foreign}
-        why = tell_rule(hows, blockers=blockers, **facts) if self.trace.policy.decides else ""
-        end = tell_end(
-            next(one for one in OUTCOMES if one in found),
-            hows,
-            blockers=blockers,
-            copied=copied,
-            written=written,
-            allocated=allocated,
-            control=control,
-        )
+        control = bool(planned.control)
+        bodies = self._bodies.get((frame_id, fact.key), ()) if control else None
+        spent = copied, written, allocated
+        facts = Facts(fact.op, outs, blockers, source, *spent, planned.foreign, control, bodies, grown)
+        sentence = sentence_of(facts)
+        why = rule_of(facts) if self.trace.policy.decides else ""
+        end = ending_of(facts, next(one for one in OUTCOMES if one in found))
         flags = sum(_BITS[name] for name in found) | (_BITS["control"] if control else 0)
         numbers = (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written)
         self._steps.append((*numbers, *map(self.strings, (sentence, why, planned.note, end))))
@@ -241,11 +233,11 @@ class StepColumns:
         if not outs:
             return "", UNKNOWN
         names = [row.op.node.inputs[i] for i in row.taken]
-        told = outs[main_output([o.how for o in outs])]
+        main = main_output(outs)
         source = names[0]
         if len(names) > 1:
-            source = (decision_of(self.trace, index).shares or {}).get(told.name) or source
-        return source, grown_by(told, names, self.frames[row.frame].bindings)
+            source = (decision_of(self.trace, index).shares or {}).get(main.name) or source
+        return source, grown_by(main, names, self.frames[row.frame].bindings)
 
 
 class _Fact:

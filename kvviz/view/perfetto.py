@@ -12,9 +12,9 @@ from typing import Any
 
 from kvviz.atomic_write import write_text
 from kvviz.explain.sentences import sentence
+from kvviz.report.steps_table import memory_word
 from kvviz.trace.units import buffer, short
 from kvviz.view.payload import run_label
-from kvviz.view.steps_table import memory_word
 
 _PROCESS = 1
 _RUNS = 0

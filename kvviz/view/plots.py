@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.report.palette import OWNERS, STATES, Theme
 from kvviz.trace.kept_runs import in_kept_runs, keeps_all
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.run_labels import decodes
@@ -30,7 +31,6 @@ from kvviz.view.chart_axes import (
     unit_of,
     whole_numbers,
 )
-from kvviz.view.palette import OWNERS, STATES, Theme
 from kvviz.view.payload import run_label
 from kvviz.view.rowplot import rows
 

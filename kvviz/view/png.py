@@ -6,10 +6,10 @@ import io
 from typing import Any
 
 from kvviz.explain.sentences import sentence
+from kvviz.report.palette import LIGHT
 from kvviz.trace.units import short, size
 from kvviz.view import plots
 from kvviz.view.chart_axes import points_of, text_width
-from kvviz.view.palette import LIGHT
 
 WIDTH, DPI = 9.0, 100
 LEFT, RIGHT, HEAD, GAP = 0.72, 0.16, 0.62, 0.5

@@ -1,4 +1,4 @@
-"""A step, a cache and a hazard as they show themselves: a few lines of text, and a table in a notebook."""
+"""A step and a cache as they show themselves: a few lines of text, and a table in a notebook."""
 
 from __future__ import annotations
 
@@ -6,20 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvviz.explain.sentences import sentence
+from kvviz.report.steps_table import Table
 from kvviz.trace.units import buffer, count, short, size
-from kvviz.view.steps_table import Table
 
 _NAME, _TEXT = 48, 400
 _FACTS = (("what", "", False, 12), ("is", "", False, _TEXT))
-_HAZARDS = (
-    ("kind", "kind", False, 6),
-    ("state", "order", False, 8),
-    ("first", "first", True, 9),
-    ("second", "second", True, 9),
-    ("bytes", "bytes", True, 12),
-    ("value", "value", False, 36),
-    ("sentence", "what happens", False, 240),
-)
 _CACHES = (
     ("name", "cache", False, 28),
     ("protocol", "protocol", False, 9),
@@ -86,23 +77,6 @@ def cache_table(cache: Any) -> Table:
 def caches_table(caches: Sequence[Any]) -> Table:
     """Caches as a table, one row a cache: rows after the last run, bytes of all runs."""
     return Table([_cache_row(cache) for cache in caches], _CACHES)
-
-
-def hazard_text(hazard: Any) -> str:
-    """A hazard in one line."""
-    steps = f"steps {hazard.first:,} and {hazard.second:,}"
-    return f"<{hazard.kind} ({_state(hazard)}), {steps}, {size(hazard.bytes)}: {short(hazard.sentence, _TEXT)}>"
-
-
-def hazards_table(hazards: Sequence[Any]) -> Table:
-    """Hazards as a table, one row a pair."""
-    names = [key for key, *_ in _HAZARDS]
-    return Table([{n: getattr(h, n, _state(h)) for n in names} for h in hazards], _HAZARDS)
-
-
-def _state(hazard: Any) -> str:
-    """What keeps the two steps in order."""
-    return "broken" if hazard.broken else "ordered" if hazard.ordered else "hidden"
 
 
 def _step_facts(step: Any) -> list[tuple[str, str]]:

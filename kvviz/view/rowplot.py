@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kvviz.errors import KvvizError
+from kvviz.report.palette import STATES as LOOKS
+from kvviz.report.palette import Theme, mix
 from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import short
 from kvviz.view.chart_axes import axes_and_theme, cache_hue, finish, hue_of, legend, say, whole_numbers
 from kvviz.view.heat_cells import STATES, cells
-from kvviz.view.palette import STATES as LOOKS
-from kvviz.view.palette import Theme, mix
 
 # Hatches, so that no state rests on its colour.
 _HATCH = {"stale": "////", "outside": "xxxx", "wrapped": "....", "reserved": "", "valid": "", "written": ""}

@@ -16,9 +16,9 @@ from kvviz.debugger.state import node_states
 from kvviz.explain.sentences import sentence
 from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
+from kvviz.report.palette import LIGHT, STATES, Look, mix
 from kvviz.trace.units import dims, short
 from kvviz.view.block_layout import Drawing, layout
-from kvviz.view.palette import LIGHT, STATES, Look, mix
 from kvviz.view.payload import run_label
 from kvviz.view.sketch import OP_PITCH, SHAPE_PITCH, sketch
 

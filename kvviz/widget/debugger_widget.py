@@ -15,7 +15,7 @@ from kvviz.debugger import Cursor, Stop
 from kvviz.debugger.branching import find_choice
 from kvviz.debugger.breakpoints import from_page
 from kvviz.engine.session import Session
-from kvviz.explain.forking import offers
+from kvviz.fixes.forking import offers
 from kvviz.trace.recording import Trace
 from kvviz.view.export import lanes_to_html, to_html
 from kvviz.view.payload import Payloads

@@ -9,7 +9,7 @@ import traitlets
 
 from kvviz.debugger.state import frame_id_after
 from kvviz.errors import KvvizError
-from kvviz.explain.forking import fork_session, offers
+from kvviz.fixes.forking import Departure, fork_session, offers
 from kvviz.trace.recording import Trace
 from kvviz.view.page_modules import page_modules
 from kvviz.widget.lanes import Lane, Lanes, catch_up
@@ -82,7 +82,7 @@ class LanedPage(Page):
         left, at = self._here, self.cursor
         if step is None:
             step = at + 1 if change.get("run") is not None else 0
-        session = fork_session(left.trace, step, **change)
+        session = fork_session(left.trace, step, Departure(**change))
         reached = len(session.trace.steps) - 1
         catch_up(session, step, left.trace)
         session.previews = True

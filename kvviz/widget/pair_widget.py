@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvviz.explain.comparison.naming import told_apart
+from kvviz.report.naming import told_apart
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.recording import Trace
 from kvviz.widget.debugger_widget import Debugger

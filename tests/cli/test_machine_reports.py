@@ -11,10 +11,10 @@ import pytest
 
 import kvviz
 from kvviz import cli
+from kvviz.cli.budget import FIELDS, over, read_budget
 from kvviz.errors import KvvizError
-from kvviz.explain.budget import FIELDS, over, read_budget
-from kvviz.view.report_schema import REPORT_SCHEMA
-from kvviz.view.sarif import sarif
+from kvviz.report.report_schema import REPORT_SCHEMA
+from kvviz.report.sarif import sarif
 from tests.graph.build import MODELS
 
 LLAMA = str(MODELS / "o01_optimum_llama" / "model.onnx")

@@ -11,7 +11,7 @@ import kvviz
 from kvviz import cli
 from tests.test_cli import LLAMA
 
-compare_module = import_module("kvviz.explain.compare")
+compare_module = import_module("kvviz.view.compare")
 
 
 def test_a_run_that_was_stopped_is_told_with_its_own_exit_status(

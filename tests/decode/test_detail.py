@@ -14,7 +14,7 @@ import kvviz
 from kvviz.caches.cache_heat import attention, heat
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.errors import ReplayError
-from kvviz.explain.diagnose import explain
+from kvviz.report.explain import explain
 from kvviz.trace.value_index import index_of
 from kvviz.view.packed_columns import unpack
 from kvviz.view.payload import payload

@@ -15,9 +15,9 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.explain.diagnose import explain
+from kvviz.report.explain import explain
+from kvviz.report.steps_table import steps_table
 from kvviz.view.export import to_html
-from kvviz.view.steps_table import steps_table
 from tests.graph.build import MODELS, model, node
 
 PROMPT = [1, 2, 3]

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 import kvviz
 from kvviz import Policy, Trace
-from kvviz.explain.comparison.aligning import places
 from kvviz.explain.comparison.bound import bound, least_peak, spared
+from kvviz.explain.comparison.difference import places
 from kvviz.graph.model import Graph
 from kvviz.trace.outcome import copied_in_all
 from tests.engine.cache_graphs import CacheExample, cache_example

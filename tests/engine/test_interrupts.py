@@ -22,8 +22,8 @@ from kvviz import Trace
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.session import Session
-from kvviz.explain.diagnose import explain
-from kvviz.view.steps_table import steps_table
+from kvviz.report.explain import explain
+from kvviz.report.steps_table import steps_table
 from tests.decode.small import small
 from tests.engine.graphs import graph_of
 

@@ -23,8 +23,8 @@ from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, never
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import PlannedNode
 from kvviz.engine.policy import Policy
-from kvviz.explain.peak_orders import legal_orders
 from kvviz.graph.model import Graph
+from kvviz.lessons.legal_orders import legal_orders
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import NAMES, named
 from kvviz.runtimes.schedules import Picks

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kvviz
-from kvviz.explain.budget import over, read_budget
+from kvviz.cli.budget import over, read_budget
 from kvviz.view.payload import decode as unpacked
 from kvviz.view.payload_cache_rows import cache_payload
 

@@ -14,11 +14,12 @@ import kvviz
 from kvviz import Policy, Trace
 from kvviz.engine.placement import Home
 from kvviz.errors import InputError, KvvizError
-from kvviz.explain.compare import align, compare, comparison_of, first_difference
+from kvviz.explain.comparison.difference import align, first_difference
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import NAMES, named
 from kvviz.runtimes.schedules import depth_first
 from kvviz.trace.events import VIEW
+from kvviz.view.compare import Comparison, compare
 from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds
@@ -55,7 +56,7 @@ def decided(trace: Trace) -> list[Any]:
 
 def test_there_is_a_row_for_every_policy_with_every_schedule_and_one_for_every_fix() -> None:
     graph, inputs = graph_of(TWO), {"x": numbers(4)}
-    fix = Fix("run b first", kvviz.run(graph, inputs))
+    fix: Any = Fix("run b first", kvviz.run(graph, inputs))
     found = compare(graph, inputs, ["ideal", "never"], [None, "rten", depth_first, "least_live"], [fix, fix])
     orders = ("", " (rten's order)", " (depth-first order)", " (least-live order)")
     assert [row.name for row in found] == [
@@ -178,7 +179,7 @@ def of_results(*outputs: dict[str, Any]) -> Any:
     for i, results in enumerate(outputs):
         traces[str(i)] = run(TWO, {"x": numbers(4)})
         traces[str(i)].outputs = results
-    return comparison_of(traces)
+    return Comparison.of(traces)
 
 
 def test_results_that_differ_are_named_with_how_much() -> None:
@@ -232,7 +233,7 @@ def test_an_output_that_only_one_row_has_is_said_and_counts_as_no_difference() -
 def test_other_tokens_of_a_decode_are_a_difference() -> None:
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
     first, other = (kvviz.decode(graph, prompt, 3, progress=False) for prompt in ([1, 5, 9], [1, 5, 2]))
-    row = comparison_of({"one": first, "other": other}).rows[1]
+    row = Comparison.of({"one": first, "other": other}).rows[1]
     assert not row.equal
     assert row.difference.startswith(("tokens", "the logits of run"))
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import kvviz
+from kvviz.report.report_html import report_html
 from kvviz.trace.reasons import is_missed
-from kvviz.view.report_html import report_html
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.applying import problems
 

@@ -13,15 +13,15 @@ import kvviz
 from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
 from kvviz.decode.single_run import SingleRun
-from kvviz.explain.diagnose import explain
 from kvviz.fixes.fix import Fix
 from kvviz.fixes.fix_wording import KINDS
+from kvviz.report.explain import explain
 from kvviz.runtimes.policy_data import policy_of
 from tests.engine.blocked import CASES
 from tests.engine.graphs import numbers, proto_of
 from tests.explain.applying import offered
 from tests.explain.nested_graphs import nested
-from tests.explain.test_lower_peak import breadth_first
+from tests.fixes.test_lower_peak import breadth_first
 from tests.graph.build import MODELS, model, node
 
 Inputs = dict[str, Any]

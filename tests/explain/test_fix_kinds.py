@@ -15,9 +15,9 @@ from kvviz.debugger.cursor import Cursor
 from kvviz.decode.single_run import SingleRun
 from kvviz.engine.policy import ideal
 from kvviz.errors import KvvizError
-from kvviz.explain.diagnose import explain
 from kvviz.explain.summary import Missed
 from kvviz.fixes.fix import Fix, fixer
+from kvviz.report.explain import explain
 from tests.decode.small import HEADS, NAMES, SIZE, concat
 from tests.engine.blocked import CASES, Case
 from tests.engine.graphs import graph_of, numbers, proto_of, step_of

@@ -9,9 +9,10 @@ from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.engine.io_binding import bind
-from kvviz.explain.hazards import hazards, is_ordered
-from kvviz.explain.peak_orders import legal_orders, orders
+from kvviz.explain.hazards import path_between
 from kvviz.graph.model import Graph
+from kvviz.lessons.legal_orders import legal_orders, orders
+from kvviz.report.hazard_table import hazards
 from tests.engine.graphs import graph_of, numbers, run, run_graph
 from tests.engine.random_graphs import Example, examples
 
@@ -61,7 +62,7 @@ def test_the_inputs_survive_trying_every_order() -> None:
 def test_a_path_of_the_graph_is_no_hazard() -> None:
     trace = run("agraph (float[2, 3] x) => (float[2, 3] z) { y = Neg (x) z = Relu (y) }", {"x": numbers(2, 3)})
     assert trace.steps[1].decision.taken == ("y",)
-    assert hazards(trace) == () and is_ordered(trace, 0, 1)
+    assert hazards(trace) == () and path_between(trace, 0, 1)
 
 
 def test_asking_for_the_shape_reads_no_bytes() -> None:
@@ -95,8 +96,8 @@ def test_a_body_comes_after_what_its_condition_needs() -> None:
     """
     trace = run(text, {"x": np.ones(2, np.float32)})
     inner = next(step.index for step in trace.steps if step.frame)
-    assert is_ordered(trace, trace.steps[0].index, inner)
-    assert not is_ordered(trace, 0, next(step.index for step in trace.steps if step.node_index == 2))
+    assert path_between(trace, trace.steps[0].index, inner)
+    assert not path_between(trace, 0, next(step.index for step in trace.steps if step.node_index == 2))
 
 
 def test_legal_orders_are_counted_right() -> None:
@@ -124,7 +125,7 @@ def test_a_run_that_is_right_has_no_broken_hazard(example: Example) -> None:
         trace = kvviz.run(graph, {k: v.copy() for k, v in given_arrays.items()}, donate=example.donate, policy=policy)
         assert not [h for h in hazards(trace) if h.broken]
         for hazard in hazards(trace):
-            assert not is_ordered(trace, hazard.first, hazard.second)
+            assert not path_between(trace, hazard.first, hazard.second)
             assert hazard.first < hazard.second
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvviz.explain.hazards import hazards
+from kvviz.report.hazard_table import hazards
 from tests.engine.graphs import numbers, run
 
 # A product that is summed up, beside a chain of others that nothing but the schedule keeps behind it.

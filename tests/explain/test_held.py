@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.explain.diagnose import explain
 from kvviz.explain.retention import Held
-from kvviz.explain.retention_groups import held_groups
+from kvviz.report.explain import explain
+from kvviz.report.retention_groups import held_groups
 from kvviz.trace.value_index import index_of
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.test_fixes import DECODERS, decoded

@@ -14,8 +14,8 @@ import kvviz
 from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
 from kvviz.decode.single_run import SingleRun
-from kvviz.explain.diagnose import explain
-from kvviz.explain.live_curve import live_curve
+from kvviz.report.explain import explain
+from kvviz.trace.live_curve import live_curve
 from kvviz.trace.value_index import index_of
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples

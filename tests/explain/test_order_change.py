@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.explain.comparison.aligning import align
-from kvviz.explain.comparison.naming import told_apart
+from kvviz.explain.comparison.difference import align
 from kvviz.explain.comparison.order_change import order_change, value_change
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.order.what_if import Reordered, reorder
+from kvviz.report.naming import told_apart
 from kvviz.view.payload_lanes import MOST_BROKEN, lane_header
 from kvviz.widget import Pair
 from tests.ggml.seed_graphs import SEEDS

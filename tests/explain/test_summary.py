@@ -11,9 +11,11 @@ import pytest
 
 import kvviz
 from kvviz.explain.peak import Peak, peak
-from kvviz.explain.summary import best_fixes, counts, missed, nearest
+from kvviz.explain.sentences import nearest
+from kvviz.explain.summary import counts, missed
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.memory.pool import Pool
+from kvviz.report.missed_groups import best_fixes
 from kvviz.trace.blockers import Blocker, BlockerCode
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
 
@@ -161,10 +163,10 @@ def test_the_reason_told_first_is_that_of_the_input_nearest_to_being_taken() -> 
 
     shape = blocker(BlockerCode.SHAPE_DIFFERS, 0)
     borrowed, later = blocker(BlockerCode.BORROWED_INPUT, 1), blocker(BlockerCode.NOT_LAST_USE, 1)
-    assert nearest([shape, later, borrowed]) is later
-    assert nearest([shape]) is shape
-    assert nearest([later, borrowed, blocker(BlockerCode.CONSTANT, 2)]).position == 2  # type: ignore[union-attr]
-    assert nearest([]) is None
+    assert nearest([shape, later, borrowed]) == [later, borrowed]
+    assert nearest([shape]) == [shape]
+    assert [b.position for b in nearest([later, borrowed, blocker(BlockerCode.CONSTANT, 2)])] == [2]
+    assert nearest([]) == []
 
 
 def test_a_reason_is_told_once_for_an_op_that_reads_a_value_twice() -> None:

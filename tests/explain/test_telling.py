@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kvviz.explain.phrases import Grown, Out, tell, tell_rule
+from kvviz.explain.sentences import Facts, Grown, Out, rule_of, sentence_of
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.units import buffer, count, dims, short, size, size_of
+
+
+def tell(op: str, outs: list[Out], **facts: Any) -> str:
+    return sentence_of(Facts(op, outs, **facts))
 
 
 def out(how: str, storage: int = 12, generation: int = 0, nbytes: int = 256, weight: bool = False) -> Out:
@@ -132,14 +138,14 @@ def test_the_reference_kernel_is_named() -> None:
     ],
 )
 def test_the_rule_is_told_in_a_few_words(hows: list[str], taken: bool, codes: list[BlockerCode], words: str) -> None:
-    assert tell_rule(hows, taken=taken, blockers=[blocker(code) for code in codes]) == words
+    found = Facts("Add", [out(how) for how in hows], [blocker(code) for code in codes], "x" if taken else "")
+    assert rule_of(found) == words
 
 
 @pytest.mark.parametrize("code", list(BlockerCode))
 def test_every_code_of_a_blocker_has_words_of_its_own(code: BlockerCode) -> None:
-    words = tell_rule(["new"], taken=False, blockers=[blocker(code)])
-    others = {tell_rule(["new"], taken=False, blockers=[blocker(c)]) for c in BlockerCode if c is not code}
-    assert words not in others
+    words = {c: rule_of(Facts("Add", [out("new")], [blocker(c)])) for c in BlockerCode}
+    assert words.pop(code) not in words.values()
 
 
 def test_a_name_of_any_length_leaves_a_sentence_readable() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import kvviz
-from kvviz.explain.peak_orders import legal_orders
 from kvviz.fixes.best_order import best_order
 from kvviz.fixes.order_model import OrderModel, order_model
+from kvviz.lessons.legal_orders import legal_orders
 from kvviz.runtimes.schedules import Picks
 from kvviz.trace.value_index import index_of
-from tests.explain.test_lower_peak import breadth_first
 from tests.fixes.small_graphs import Small, small_graph
+from tests.fixes.test_lower_peak import breadth_first
 from tests.graph.build import MODELS
 
 RULES = ["ideal", "never"]

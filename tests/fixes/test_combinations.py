@@ -10,8 +10,8 @@ import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.explain.diagnose import explain
 from kvviz.fixes.changes import arguments
+from kvviz.report.explain import explain
 from kvviz.trace.outcome import copied_in_all
 from tests.engine.graphs import graph_of
 

@@ -12,8 +12,8 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml import KVCache
+from kvviz.report.palette import luminance
 from kvviz.view.cell_looks import HATCHES
-from kvviz.view.palette import luminance
 
 matplotlib.use("agg")
 from matplotlib import pyplot as plt

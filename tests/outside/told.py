@@ -15,8 +15,8 @@ import kvviz
 from kvviz.caches.cache_heat import heat
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.debugger.cursor import Cursor
-from kvviz.explain import lower_peak
-from kvviz.explain.compare import comparison_of
+from kvviz.fixes import lower_peak
+from kvviz.view.compare import Comparison
 from kvviz.view.payload import payload
 from kvviz.view.plots import lifetimes, memory
 
@@ -135,7 +135,7 @@ def _perfetto(trace: Any) -> bytes:
 
 
 def _compared(trace: Any) -> list[Any]:
-    found = comparison_of({"one": trace, "two": trace})
+    found = Comparison.of({"one": trace, "two": trace})
     # A file does not hold results, which only a live trace can be compared in.
     return [[getattr(row, f.name) for f in fields(row) if f.name not in ("equal", "difference")] for row in found.rows]
 

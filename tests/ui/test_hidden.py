@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import kvviz
-from kvviz.explain.hidden_verdict import NONE_HIDDEN
 from kvviz.ggml.graph.context import Context
+from kvviz.report.verdict import NONE_HIDDEN
 from kvviz.view.hazard_picture import hidden_pair_svg
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import kv

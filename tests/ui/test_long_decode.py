@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import kvviz
-from kvviz.explain.diagnose import explain
+from kvviz.report.explain import explain
 from kvviz.trace.recording import Trace
 from kvviz.view.export import to_html
 from kvviz.view.payload_runs import BUDGET

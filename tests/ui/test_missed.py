@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import kvviz
-from kvviz.explain.missed_groups import hidden_below
+from kvviz.report.missed_groups import hidden_below
 from kvviz.widget import Debugger
 from tests.ui.conftest import from_cells, opened
 from tests.ui.page import NotebookPage
@@ -22,8 +22,8 @@ MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 CELLS = [
     """
 import kvviz
-from kvviz.explain.diagnose import explain
-from kvviz.explain.retention_groups import held_groups
+from kvviz.report.explain import explain
+from kvviz.report.retention_groups import held_groups
 graph = kvviz.load("assets/models/o01_optimum_llama/model.onnx")
 trace = kvviz.decode(graph, [5, 17, 33], 3)
 report = explain(trace)

@@ -15,7 +15,7 @@ from onnx import parser
 from playwright.sync_api import Browser, Locator, expect
 
 import kvviz
-from kvviz.explain.diagnose import explain
+from kvviz.report.explain import explain
 from tests.smollm2.real import real_folder
 from tests.ui.filepage import FilePage
 from tests.ui.hand import Hand

@@ -14,10 +14,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import kvviz
-from kvviz.explain.compare import Comparison, compare, comparison_of
+from kvviz.report.palette import luminance
 from kvviz.trace.units import size
-from kvviz.view.comparison_view import comparison_html, comparison_table, comparison_text, plot_comparison, weights_of
-from kvviz.view.palette import luminance
+from kvviz.view.compare import Comparison, compare
+from kvviz.view.comparison_plot import weights_of
 from tests.graph.build import MODELS
 from tests.view.conftest import HOSTILE
 
@@ -41,7 +41,7 @@ def many() -> Comparison:
 def moving() -> Comparison:
     """A decode whose caches have room from the start, or are moved into larger blocks between runs."""
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
-    return comparison_of(
+    return Comparison.of(
         {how: kvviz.decode(graph, [1, 5], 4, growth=how, kv_capacity=8, progress=False) for how in ("start", "after")}
         | {"tight": kvviz.decode(graph, [1, 5], 4, growth="after", progress=False)}
     )
@@ -50,7 +50,7 @@ def moving() -> Comparison:
 @pytest.fixture(scope="module")
 def hostile_rows(hostile: kvviz.Trace) -> Comparison:
     """Rows whose names, ops and steps try to break out of every format."""
-    return comparison_of({HOSTILE[0]: hostile, HOSTILE[2]: hostile, HOSTILE[3]: hostile})
+    return Comparison.of({HOSTILE[0]: hostile, HOSTILE[2]: hostile, HOSTILE[3]: hostile})
 
 
 class Tags(HTMLParser):
@@ -82,7 +82,7 @@ def texts(figure: Any) -> list[Any]:
 
 
 def test_the_table_has_the_rows_numbers_and_shows_bytes_as_sizes(many: Comparison) -> None:
-    table = comparison_table(many)
+    table = many.table()
     assert len(table) == 6
     for row, shown in zip(many, table, strict=True):
         assert all(shown[key] == getattr(row, key) for key in shown if key != "results")
@@ -91,7 +91,7 @@ def test_the_table_has_the_rows_numbers_and_shows_bytes_as_sizes(many: Compariso
 
 
 def test_the_text_says_where_each_row_parts_from_the_first_one(many: Comparison) -> None:
-    lines = comparison_text(many).splitlines()
+    lines = repr(many).splitlines()
     # the head, the rows, what they have in common, and where they part
     assert len(lines) == 1 + 6 + 1 + 5
     assert lines[7] == f"{many.rows[0].steps:,} steps each, results equal"
@@ -104,14 +104,14 @@ def test_the_text_says_where_each_row_parts_from_the_first_one(many: Comparison)
 def test_rows_that_do_not_part_and_results_that_differ_are_said() -> None:
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
     one, same, other = (kvviz.decode(graph, prompt, 2, progress=False) for prompt in ([1, 5], [1, 5], [1, 7]))
-    text = comparison_text(comparison_of({"one": one, "same": same, "other": other}))
+    text = repr(Comparison.of({"one": one, "same": same, "other": other}))
     assert "one and same part nowhere: every op ran in the same order and way" in text
     assert [line.rpartition("  ")[2] for line in text.splitlines()[1:3]] == ["equal", "equal"]
     assert ": off by " in text.splitlines()[3]
 
 
 def test_html_shows_any_name_as_text(hostile_rows: Comparison) -> None:
-    seen = Tags(comparison_html(hostile_rows))
+    seen = Tags(hostile_rows._repr_html_())
     assert seen.tags == {"div", "table", "caption", "thead", "tbody", "tr", "th", "td", "p"}
     assert "alert" in seen.text
 
@@ -119,7 +119,7 @@ def test_html_shows_any_name_as_text(hostile_rows: Comparison) -> None:
 @pytest.mark.parametrize("which", ["many", "moving"])
 def test_bars_are_as_long_as_the_numbers_behind_them(which: str, request: pytest.FixtureRequest) -> None:
     rows = request.getfixturevalue(which)
-    figure = plot_comparison(rows)
+    figure = rows.plot()
     keys = ["above_weights", "allocated", "written", "copied", *(["moved_outside"] if which == "moving" else [])]
     for ax, key in zip(figure.axes[:-1], keys, strict=True):
         assert [bar.get_width() for bar in ax.patches] == [getattr(row, key) for row in rows]
@@ -128,15 +128,15 @@ def test_bars_are_as_long_as_the_numbers_behind_them(which: str, request: pytest
 
 
 def test_what_was_moved_between_runs_has_a_column_where_something_was(many: Comparison, moving: Comparison) -> None:
-    assert "moved outside" not in comparison_text(many)
-    assert "moved outside" in comparison_text(moving)
+    assert "moved outside" not in repr(many)
+    assert "moved outside" in repr(moving)
     moved = [sum(run.bytes_moved_outside for run in trace.runs) for trace in moving.traces.values()]
-    assert [row["moved_outside"] for row in comparison_table(moving)] == moved
+    assert [row["moved_outside"] for row in moving.table()] == moved
     assert moved[0] == 0 < moved[2]
 
 
 def test_curves_are_the_live_bytes_of_every_step_each_with_a_look_of_its_own(many: Comparison) -> None:
-    ax = plot_comparison(many).axes[-1]
+    ax = many.plot().axes[-1]
     looks = set()
     for curve, trace in zip(ax.patches, many.traces.values(), strict=True):
         values, edges, _ = curve.get_data()
@@ -150,13 +150,13 @@ def test_curves_are_the_live_bytes_of_every_step_each_with_a_look_of_its_own(man
 
 @pytest.mark.parametrize("which", ["many", "moving", "hostile_rows"])
 def test_no_text_covers_another(which: str, request: pytest.FixtureRequest) -> None:
-    figure = plot_comparison(request.getfixturevalue(which))
+    figure = request.getfixturevalue(which).plot()
     boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
     assert [(a, b) for (a, x), (b, y) in combinations(boxes, 2) if x.padded(-1).overlaps(y.padded(-1))] == []
 
 
 def test_every_number_stays_inside_the_figure(many: Comparison) -> None:
-    figure = plot_comparison(many)
+    figure = many.plot()
     frame = figure.bbox.padded(1)
     for text in texts(figure):
         box = text.get_window_extent()
@@ -166,26 +166,26 @@ def test_every_number_stays_inside_the_figure(many: Comparison) -> None:
 @pytest.mark.parametrize("style", ["default", "dark_background"])
 def test_every_text_can_be_read_on_its_ground(style: str, many: Comparison) -> None:
     with plt.style.context(style):
-        figure = plot_comparison(many)
+        figure = many.plot()
         ground = luminance(to_rgb(figure.axes[0].get_facecolor()))
         for text in texts(figure):
             assert abs(luminance(to_rgb(text.get_color())) - ground) > 0.3, text.get_text()
 
 
 def test_a_name_that_looks_like_a_formula_is_shown_as_it_is(hostile: kvviz.Trace) -> None:
-    figure = plot_comparison(comparison_of({r"$\oops{$": hostile}))
+    figure = Comparison.of({r"$\oops{$": hostile}).plot()
     figure.canvas.draw()
     assert figure.axes[0].get_yticklabels()[0].get_text() == r"\$\oops{\$"
 
 
 def test_a_given_figure_is_drawn_on_and_no_other_is_made(many: Comparison) -> None:
     figure = Figure(figsize=(9, 5))
-    assert plot_comparison(many, figure) is figure
+    assert many.plot(figure) is figure
     assert len(figure.axes) == 5
     assert plt.get_fignums() == []
 
 
 def test_of_nothing_there_is_a_table_with_headings_and_a_figure_that_says_so() -> None:
-    nothing = comparison_of({})
-    assert comparison_text(nothing).split()[:2] == ["peak", "above"]
-    assert [text.get_text() for text in plot_comparison(nothing).axes[-1].texts] == ["nothing ran"]
+    nothing = Comparison.of({})
+    assert repr(nothing).split()[:2] == ["peak", "above"]
+    assert [text.get_text() for text in nothing.plot().axes[-1].texts] == ["nothing ran"]

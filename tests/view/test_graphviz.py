@@ -12,7 +12,7 @@ import pytest
 import kvviz
 from kvviz.debugger.state import node_states
 from kvviz.errors import InputError
-from kvviz.view.palette import STATES
+from kvviz.report.palette import STATES
 from tests.graph.build import MODELS
 from tests.view.conftest import HOSTILE, chain
 from tests.view.sketches import program

@@ -15,9 +15,9 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.explain.hidden_pairs import hidden_pair
-from kvviz.explain.hidden_verdict import NONE_HIDDEN
 from kvviz.ggml.graph.context import Context
 from kvviz.ggml.order.what_if import reorder
+from kvviz.report.verdict import NONE_HIDDEN
 from kvviz.trace.regions import Region, overlap, spans
 from kvviz.view import payload_hazards
 from kvviz.view.hazard_picture import PAIR_TEXTS, WIDTH, hidden_pair_svg

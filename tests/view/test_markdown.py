@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.explain.sentences import sentence
+from kvviz.report.markdown_text import code, filled, text
 from kvviz.trace.units import size
-from kvviz.view.markdown_text import code, filled, text
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 STORY = MODELS / "storyteller" / "concat" / "model.onnx"

@@ -11,13 +11,12 @@ import numpy as np
 
 import kvviz
 from kvviz.caches.cache_warnings import cache_warnings
-from kvviz.explain.diagnose import explain
 from kvviz.explain.peak import peak
-from kvviz.explain.retention_groups import held_groups
 from kvviz.explain.summary import counts, missed
+from kvviz.report.explain import explain
+from kvviz.report.report_html import report_html
+from kvviz.report.retention_groups import held_groups
 from kvviz.trace.units import size
-from kvviz.view.report_html import report_html
-from kvviz.view.report_text import report
 from tests.decode.small import ROWS, tensor_scatter
 from tests.graph.build import MODELS, model, node
 
@@ -28,7 +27,7 @@ def block(text: str, start: str) -> list[str]:
 
 
 def test_a_report_fits_on_a_screen_whatever_the_names_are(trace: kvviz.Trace) -> None:
-    lines = report(trace).split("\n")
+    lines = repr(explain(trace)).split("\n")
     assert 3 < len(lines) <= 50
     assert max(map(len, lines)) <= 160
     assert all(line.isprintable() for line in lines)
@@ -58,7 +57,7 @@ def test_the_data_is_json_and_has_the_trace_s_own_numbers(trace: kvviz.Trace) ->
 
 
 def test_the_first_lines_tell_the_model_and_the_totals(copying: kvviz.Trace) -> None:
-    first, second, third = report(copying).split("\n")[:3]
+    first, second, third = repr(explain(copying)).split("\n")[:3]
     assert f"{len(copying.graph.nodes)} nodes" in first
     assert "opset 18" in first
     assert first.endswith("policy ideal")
@@ -69,7 +68,7 @@ def test_the_first_lines_tell_the_model_and_the_totals(copying: kvviz.Trace) -> 
 
 
 def test_the_runs_of_a_decode_are_listed_with_their_tokens(decoded: kvviz.Trace) -> None:
-    lines = block(report(decoded), "run ")
+    lines = block(repr(explain(decoded)), "run ")
     assert len(lines) == 1 + len(decoded.runs)
     for run, line in zip(decoded.runs, lines[1:]):
         assert f"{run.token} {run.text!r}" in line
@@ -78,7 +77,7 @@ def test_the_runs_of_a_decode_are_listed_with_their_tokens(decoded: kvviz.Trace)
 
 def test_of_many_runs_the_first_and_the_last_ones_are_listed() -> None:
     graph = kvviz.load(MODELS / "o05_dynamo_llama_op23" / "model.onnx")
-    lines = block(report(kvviz.decode(graph, [3, 1], 9)), "run ")
+    lines = block(repr(explain(kvviz.decode(graph, [3, 1], 9))), "run ")
     assert [line.split("  ")[0] for line in lines[1:]] == [
         "prefill",
         "… 6 rows …",
@@ -89,19 +88,19 @@ def test_of_many_runs_the_first_and_the_last_ones_are_listed() -> None:
 def test_where_steps_of_some_runs_were_kept_the_head_says_of_how_many_and_whose_the_bytes_are(
     sparse: kvviz.Trace,
 ) -> None:
-    _, second, third = report(sparse).split("\n")[:3]
+    _, second, third = repr(explain(sparse)).split("\n")[:3]
     kept = [run for run in sparse.runs if run.last > run.first]
     assert len(kept) == 9
     start = f"{len(sparse.steps):,} steps of 9 of 30 runs were kept; all 30 runs: peak {size(sparse.peak_bytes)}, "
     assert second.startswith(start + size(sum(run.bytes_allocated for run in sparse.runs)))
     assert third.endswith(", in the 9 runs whose steps were kept")
-    assert block(report(sparse), "missed")[0].endswith(" kB, in the 9 runs whose steps were kept")
-    copied = " ".join(line.strip() for line in block(report(sparse), "caches"))
+    assert block(repr(explain(sparse)), "missed")[0].endswith(" kB, in the 9 runs whose steps were kept")
+    copied = " ".join(line.strip() for line in block(repr(explain(sparse)), "caches"))
     assert " of past rows were copied in 8 runs of the 9 whose steps were kept; " in copied
 
 
 def test_the_table_of_runs_begins_with_those_that_have_steps(sparse: kvviz.Trace) -> None:
-    lines = block(report(sparse), "run ")
+    lines = block(repr(explain(sparse)), "run ")
     assert [re.split(r"\s{2,}", line)[0] for line in lines[1:]] == [
         "prefill",
         *("decode 3", "decode 6", "decode 9"),
@@ -120,7 +119,7 @@ def test_a_peak_in_a_run_without_steps_is_said_to_be_there(sparse: kvviz.Trace) 
     found = peak(sparse)
     assert found.step is None and sparse.runs[found.run or 0].peak_bytes == found.bytes
     assert sum(found.groups.values()) == found.bytes and set(found.groups) == {"weights", "not recorded"}
-    head, _, third, *_ = block(report(sparse), "peak")
+    head, _, third, *_ = block(repr(explain(sparse)), "peak")
     assert head == f"peak: {size(sparse.peak_bytes)} in decode 29, whose steps were not kept"
     highest = max(sparse.steps, key=lambda step: step.live_bytes)
     told = f"of the steps that were kept: {size(highest.live_bytes)} at step {highest.index:,} of "
@@ -139,7 +138,7 @@ def test_warnings_about_caches_are_told_once_and_those_first_that_make_results_w
     assert [one.kind for one in found] == ["newest row not attended", "past copied"]
     first = next(w for w in cache_warnings(decoded) if w.kind == "newest row not attended")
     assert found[0].sentence == f"{first.sentence} (so with 1 other cache)" and len(found[0].caches) == 2
-    told = " ".join(line.strip() for line in block(report(decoded), "caches"))
+    told = " ".join(line.strip() for line in block(repr(explain(decoded)), "caches"))
     assert first.sentence in told
     assert [one["kind"] for one in kvviz.explain(decoded).to_dict()["cache_findings"]] == [one.kind for one in found]
     assert escape(first.sentence, quote=True) in report_html(explain(decoded))
@@ -153,7 +152,7 @@ def test_what_a_finding_says_with_its_fix_no_warning_says_again(copying: kvviz.T
 def test_the_missed_list_begins_with_the_kind_that_spent_most_and_tells_why(copying: kvviz.Trace) -> None:
     entries, groups = missed(copying), explain(copying).groups
     worst = groups[0]
-    head, line, *why = block(report(copying), "missed")
+    head, line, *why = block(repr(explain(copying)), "missed")
     spent = f"{size(sum(e.bytes for e in entries))} in {len(groups)} kinds of op, {len(entries)} nodes"
     assert head == f"missed in place: {spent}; ops that cannot by kind spent {size(counts(copying).cannot_bytes)}"
     # this op is refused alike in both layers, in all four runs
@@ -166,20 +165,20 @@ def test_the_fix_stands_on_the_line_of_the_node() -> None:
     inputs = {"x": np.ones(8, np.float32)}
     nodes = [node("Relu", "x", "a"), node("Neg", "a", "b", name="first"), node("Abs", "a", "y", name="second")]
     trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["b float 8", "y float 8"])), inputs)
-    lines = block(report(trace), "missed")
+    lines = block(repr(explain(trace)), "missed")
     assert "      32 B  Relu a; fix: donate x" in lines
     # Abs took that memory over, and would have to allocate instead
     assert "      32 B  Neg first; fix: run Abs first (saves nothing at this step)" in lines
 
 
 def test_of_many_kinds_those_with_a_fix_are_told_too(copying: kvviz.Trace) -> None:
-    lines = block(report(copying), "missed")
+    lines = block(repr(explain(copying)), "missed")
     at = next(i for i, line in enumerate(lines) if line.endswith(" more kinds"))
     assert all("; fix: kv_capacity=6" in line for line in lines[at - 2 : at])
 
 
 def test_what_was_held_too_long_and_what_happened_to_caches_is_told(branching: kvviz.Trace) -> None:
-    lines = block(report(branching), "peak")
+    lines = block(repr(explain(branching)), "peak")
     head = next(i for i, line in enumerate(lines) if line.startswith("held too long: "))
     groups, rest = held_groups(branching, explain(branching).held_too_long)
     assert rest is not None and len(groups) > 3
@@ -190,13 +189,13 @@ def test_what_was_held_too_long_and_what_happened_to_caches_is_told(branching: k
     others = sum(group.bytes for group in groups[3:]), sum(group.times for group in groups[3:])
     assert lines[-2].strip() == f"{size(others[0])}  in {others[1]} others"
     assert lines[-1].strip() == str(rest)
-    assert "caches: " in block(report(branching), "caches")[0]
+    assert "caches: " in block(repr(explain(branching)), "caches")[0]
 
 
 def test_the_peak_is_told_with_its_step_and_its_largest_storages(decoded: kvviz.Trace) -> None:
     found = peak(decoded)
     assert found.step is not None
-    head, *lines = block(report(decoded), "peak")
+    head, *lines = block(repr(explain(decoded)), "peak")
     assert head.startswith(f"peak: {size(found.bytes)} at step {found.step:,} of {len(decoded.steps):,} (")
     assert decoded.steps[found.step].node in head
     largest = next(part for part in found.parts if part.origin != "weights")
@@ -205,7 +204,7 @@ def test_the_peak_is_told_with_its_step_and_its_largest_storages(decoded: kvviz.
 
 
 def test_caches_are_told_with_rows_and_with_bytes_of_the_first_and_the_last_run(decoded: kvviz.Trace) -> None:
-    lines = block(report(decoded), "cache ")
+    lines = block(repr(explain(decoded)), "cache ")
     assert len(lines) == 1 + len(decoded.caches)
     for cache, line in zip(decoded.caches, lines[1:]):
         rows = f"{cache.runs[0].valid} … {cache.runs[-1].valid}"
@@ -217,7 +216,7 @@ def test_a_saved_trace_gives_the_same_report(branching: kvviz.Trace, tmp_path: P
     # given
     branching.save(tmp_path / "trace")
     # when
-    told, again = (report(trace).split("\n") for trace in (branching, kvviz.Trace.load(tmp_path / "trace")))
+    told, again = (repr(explain(trace)).split("\n") for trace in (branching, kvviz.Trace.load(tmp_path / "trace")))
     # then: a file has no model in it, so what is told of the model alone is less
     assert told[1:] == again[1:]
 
@@ -225,15 +224,15 @@ def test_a_saved_trace_gives_the_same_report(branching: kvviz.Trace, tmp_path: P
 def test_where_nothing_is_missed_the_report_says_so() -> None:
     graph = kvviz.load(model([node("Relu", "x", "y")], ["x float 4"], ["y float 4"]))
     trace = kvviz.run(graph, {"x": np.ones(4, np.float32)}, donate=["x"])
-    assert "nothing missed" in report(trace)
-    assert "1 in place, 0 views, 0 missed, 0 cannot" in report(trace)
+    assert "nothing missed" in repr(explain(trace))
+    assert "1 in place, 0 views, 0 missed, 0 cannot" in repr(explain(trace))
 
 
 def test_an_interrupted_trace_is_called_so() -> None:
     graph = kvviz.load(model([node("Relu", "x", "y")], ["x float 4"], ["y float 4"]))
     trace = kvviz.run(graph, {"x": np.ones(4, np.float32)})
     trace.interrupted = True
-    assert "stopped from the keyboard" in report(trace)
+    assert "stopped from the keyboard" in repr(explain(trace))
 
 
 def test_names_are_cut_and_reasons_never_are() -> None:
@@ -249,7 +248,7 @@ def test_names_are_cut_and_reasons_never_are() -> None:
     reasons = [blocker.message.partition(": ")[2] for entry in found.missed for blocker in entry.blockers]
     assert len(reasons) >= 3 and all("neither a number nor a name" in reason for reason in reasons)
     # then
-    lines = report(trace).split("\n")
+    lines = repr(explain(trace)).split("\n")
     assert max(map(len, lines)) <= 118
     for told in (" ".join(" ".join(lines).split()), report_html(found)):
         assert told.count("neither a number nor a name") == told.count("plans before it runs") == len(found.missed)
@@ -271,5 +270,5 @@ def test_what_cannot_run_in_place_by_kind_is_told_with_its_bytes() -> None:
     assert (able.missed, able.missed_bytes, able.cannot_bytes) == (1, 128, 0)
     assert (unable.missed, unable.missed_bytes, unable.cannot, unable.cannot_bytes) == (0, 0, 1, 128)
     assert "by what cannot" in str(compared) and "128 B" in str(compared).split("\n")[2]
-    assert "ops that cannot by kind spent 128 B" in report(compared["onnxruntime"])
+    assert "ops that cannot by kind spent 128 B" in repr(explain(compared["onnxruntime"]))
     assert "cannot, which spent 128 B" in report_html(explain(compared["onnxruntime"]))

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import numpy as np
 
 import kvviz
-from kvviz.explain.diagnose import explain
+from kvviz.report.explain import explain
+from kvviz.report.report_html import report_html
 from kvviz.trace.units import size
-from kvviz.view.report_html import report_html
 from tests.graph.build import model, node
 
 

@@ -7,9 +7,8 @@ import re
 import pytest
 
 import kvviz
-from kvviz.view.glossary import FIGURES
-from kvviz.view.report_html import report_html
-from kvviz.view.report_text import report
+from kvviz.report.glossary import FIGURES
+from kvviz.report.report_html import report_html
 
 NAMES = {name for name, _ in FIGURES.values()}
 # Other words that people use for a figure or a thing of the glossary, and what it is called here.
@@ -30,7 +29,7 @@ OTHERS = {
 def texts(trace: kvviz.Trace) -> dict[str, str]:
     found = kvviz.explain(trace)
     html = re.sub(r"<style.*?</style>|<[^>]+>", " ", report_html(found), flags=re.DOTALL)
-    return {"text": report(trace), "html": html, "markdown": trace.to_markdown()}
+    return {"text": repr(kvviz.explain(trace)), "html": html, "markdown": trace.to_markdown()}
 
 
 def test_reports_have_no_second_name_for_what_the_glossary_names(trace: kvviz.Trace) -> None:
@@ -46,7 +45,7 @@ def test_totals_are_told_by_their_names_in_every_form(copying: kvviz.Trace) -> N
 
 
 def test_columns_of_bytes_are_called_as_in_the_page(decoded: kvviz.Trace) -> None:
-    head = next(line for line in report(decoded).split("\n") if line.startswith("run "))
+    head = next(line for line in repr(kvviz.explain(decoded)).split("\n") if line.startswith("run "))
     assert set(head.split()) - {"run", "token", "steps"} == {FIGURES[key][0] for key in FIGURES} & set(head.split())
     assert set(head.split()) & NAMES == {"peak", "allocated", "written", "copied"}
 

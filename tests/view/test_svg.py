@@ -11,9 +11,9 @@ import pytest
 from matplotlib.image import imread
 
 import kvviz
+from kvviz.report.palette import LIGHT, STATES
 from kvviz.trace.recording import Trace
 from kvviz.view import png
-from kvviz.view.palette import LIGHT, STATES
 from kvviz.view.png import still
 from kvviz.view.sketch import OP_PITCH
 from kvviz.view.svg import LARGEST_BLOCK, picture, wrap

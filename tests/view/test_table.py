@@ -10,8 +10,8 @@ import pytest
 
 from kvviz.errors import KvvizError
 from kvviz.explain.sentences import sentence
+from kvviz.report.steps_table import COLUMNS, Table, steps_table
 from kvviz.trace.recording import Trace
-from kvviz.view.steps_table import COLUMNS, Table, steps_table
 
 
 class Cells(HTMLParser):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kvviz
-from kvviz.explain.diagnose import explain
+from kvviz.report.explain import explain
 from kvviz.view.payload import decode
 from kvviz.widget import Debugger
 

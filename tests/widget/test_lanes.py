@@ -10,7 +10,7 @@ import pytest
 from onnx import parser
 
 import kvviz
-from kvviz.explain.comparison.aligning import align
+from kvviz.explain.comparison.difference import align
 from kvviz.view.payload import decode
 from kvviz.view.payload_lanes import unpack_lanes
 from kvviz.widget import Debugger, Pair

@@ -21,7 +21,7 @@ export function signed(n: number | null): string {
   return n === null ? "" : n < 0 ? `−${bytes(-n)}` : `+${bytes(n)}`;
 }
 
-/** What a figure is called, and what it counts: as kvviz/view/glossary.py has it. */
+/** What a figure is called, and what it counts: as kvviz/report/glossary.py has it. */
 export function figure({ codes }: Pick<Payload, "codes">, key: string): { name: string; about: string } {
   const [name, about] = codes.figure?.[key] ?? [key, ""];
   return { name, about };

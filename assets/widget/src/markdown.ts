@@ -1,4 +1,4 @@
-// Markdown from the templates of kvviz/view/markdown_text.py, which travel in the table of codes.
+// Markdown from the templates of kvviz/report/markdown_text.py, which travel in the table of codes.
 // How text and names are kept from becoming markup is told there; a test holds the two against each other.
 
 /** `each`: the fact that has an entry for every repetition, or nothing; then what stands above, and the lines. */

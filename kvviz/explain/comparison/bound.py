@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
-from kvviz.explain.comparison.aligning import places
+from kvviz.explain.comparison.difference import places
 from kvviz.trace import blockers as b
 from kvviz.trace.events import APPEND, NEW, VIEW, Op
 from kvviz.trace.lifetimes import Key, Place
 from kvviz.trace.outcome import copied_in_all
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 from kvviz.trace.value_index import Index, head_and_carried, index_of
 
@@ -40,7 +41,7 @@ class _Span(NamedTuple):
     exact: bool
 
 
-def least_peak(trace: Any) -> int:
+def least_peak(trace: Trace) -> int:
     """Bytes that any rules need at once which run the ops of a trace in its order.
 
     ``trace``: of the policy ``ideal``, or another one that lets views be views.
@@ -56,7 +57,7 @@ def least_peak(trace: Any) -> int:
     return most + sum(storage.capacity for storage in trace.log.storages if storage.origin == "weights")
 
 
-def bound(ideal: Any, other: Any) -> str:
+def bound(ideal: Trace, other: Trace) -> str:
     """What a run under ``ideal`` says of a run under other rules: of what it is a bound, or why it is none."""
     ours, theirs = places(ideal), places(other)
     if sorted(ours) != sorted(theirs):
@@ -83,7 +84,7 @@ def bound(ideal: Any, other: Any) -> str:
     return "; ".join(told)
 
 
-def spared(ideal: Any, other: Any) -> tuple[int, int]:
+def spared(ideal: Trace, other: Trace) -> tuple[int, int]:
     """Bytes that other rules need not copy for what is not theirs: a buffer that happens to be larger than the value in
     it, which takes new rows; and a value in order and by itself, because they copied it before or were given it so.
 

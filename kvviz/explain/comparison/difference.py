@@ -1,17 +1,52 @@
-"""Where two traces part: the first op that one runs at another place, or in another way."""
+"""Steps of two traces that belong together, and the first op that one runs at another place, or in another way."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from kvviz.explain.comparison.aligning import places
+import numpy as np
+
 from kvviz.explain.sentences import sentence
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
+from kvviz.trace.recording import Trace
 from kvviz.trace.run_labels import run_label
 from kvviz.trace.units import short
 
 _SHARED = (IN_PLACE, VIEW, APPEND)
+Place = tuple[int, tuple[str, ...], int]
+
+
+def align(a: Trace, b: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """For each step of one trace the step of the other at which the same op ran.
+
+    Steps belong together if run, frame (with the iteration of a loop) and node index are the same.
+
+    ``a_to_b, b_to_a``: one entry a step; -1 where the other trace has no such step.
+    """
+    ours, theirs = places(a), places(b)
+    return _lookup(ours, theirs), _lookup(theirs, ours)
+
+
+def partner(to: np.ndarray, step: int) -> int:
+    """The step of the other trace to show beside a step: its partner, or that of the nearest earlier step with one.
+
+    ``to``: one side of `align`.
+    ``step``: -1: before the first.
+    """
+    earlier = to[: step + 1]
+    paired = earlier[earlier >= 0]
+    return int(paired[-1]) if len(paired) else -1
+
+
+def places(trace: Trace) -> list[Place]:
+    """Run, frame path and node index of every step."""
+    frames = [(frame.run, frame.path) for frame in trace.frames]
+    return [(*frames[row.frame], row.op.node.index) for row in trace.log]
+
+
+def _lookup(wanted: list[Place], among: list[Place]) -> np.ndarray:
+    step_of = {place: step for step, place in enumerate(among)}
+    return np.fromiter((step_of.get(place, -1) for place in wanted), np.int64, len(wanted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +69,7 @@ class Difference:
     sentence: str
 
 
-def first_difference(a: Any, b: Any, names: tuple[str, str] | None = None) -> Difference | None:
+def first_difference(a: Trace, b: Trace, names: tuple[str, str] | None = None) -> Difference | None:
     """The first op of trace ``a`` that trace ``b`` runs elsewhere or otherwise; None if there is none.
 
     ``names``: what to call them; their policies' names by default.
@@ -58,7 +93,7 @@ def first_difference(a: Any, b: Any, names: tuple[str, str] | None = None) -> Di
     return None
 
 
-def _decided_otherwise(a: Any, b: Any, step: int) -> str:
+def _decided_otherwise(a: Trace, b: Trace, step: int) -> str:
     """What of a decision differs, or an empty string."""
     mine, other = a.log[step], b.log[step]
     if bool(mine.taken) != bool(other.taken):
@@ -80,17 +115,17 @@ def _called(row: Op) -> str:
     return "it is called in place." if row.taken else "it is not called in place."
 
 
-def _difference(kind: str, trace: Any, index: int, other: int, text: str) -> Difference:
+def _difference(kind: str, trace: Trace, index: int, other: int, text: str) -> Difference:
     step = trace.steps[index]
     told = f"{_run_label(trace, step.run)}step {index:,}: {text}"
     return Difference(kind, index, other, step.run, step.frame, step.node, step.op_type, told)
 
 
-def _what(trace: Any, index: int) -> str:
+def _what(trace: Trace, index: int) -> str:
     """Operator, frame and node of a step."""
     step = trace.steps[index]
     return " ".join([step.op_type, " › ".join([*(short(part, 32) for part in step.frame), short(step.node)])])
 
 
-def _run_label(trace: Any, run: int) -> str:
+def _run_label(trace: Trace, run: int) -> str:
     return f"{run_label(trace, run)}, " if len(trace.runs) > 1 else ""

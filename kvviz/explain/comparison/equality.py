@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import short
 
 TOLERANCE = 1e-5
 
 
-def unlike(trace: Any, reference: Any) -> tuple[bool | None, str]:
+def unlike(trace: Trace, reference: Trace) -> tuple[bool | None, str]:
     """Compare the results of a trace with those of another one.
 
     ``equal``: whether all results that both have are the same within `TOLERANCE`, relative or absolute; tokens,
@@ -39,7 +40,7 @@ def unlike(trace: Any, reference: Any) -> tuple[bool | None, str]:
     return equal, text
 
 
-def _results(trace: Any, reference: Any) -> Iterator[tuple[str, Any, Any]]:
+def _results(trace: Trace, reference: Trace) -> Iterator[tuple[str, Any, Any]]:
     """Name and both values of every result: tokens and logits of a decode, results of every run of a stream."""
     if trace.prompt or reference.prompt:
         yield "tokens", [np.array(row) for row in trace.batch_tokens], [np.array(r) for r in reference.batch_tokens]

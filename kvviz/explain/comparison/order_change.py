@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kvviz.errors import ReplayError
-from kvviz.explain.comparison.aligning import align
-from kvviz.explain.hazards import Hazard, hazards
+from kvviz.explain.comparison.difference import align
+from kvviz.explain.hazards import Hazard, find_hazards
 from kvviz.trace.events import VIEW
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import short
 
 _FIGURES = ("smallest", "largest", "mean")
@@ -45,7 +45,7 @@ class OrderChange:
     broken: tuple[Hazard, ...]
 
 
-def order_change(a: Any, b: Any) -> OrderChange | None:
+def order_change(a: Trace, b: Trace) -> OrderChange | None:
     """What trace ``b`` runs in another order than trace ``a``; None where what both ran has one order."""
     partners = align(b, a)[0]
     paired = np.flatnonzero(partners >= 0)
@@ -57,12 +57,12 @@ def order_change(a: Any, b: Any) -> OrderChange | None:
     # Where no op declared what it touches, a schedule keeps to the edges and breaks nothing.
     if not b.log.declared.accesses:
         return OrderChange(moved, ())
-    known = {_key(hazard, range(len(a.log))) for hazard in hazards(a) if hazard.broken}
-    broken = tuple(hazard for hazard in hazards(b) if hazard.broken and _key(hazard, partners) not in known)
+    known = {_key(hazard, range(len(a.log))) for hazard in find_hazards(a) if hazard.broken}
+    broken = tuple(hazard for hazard in find_hazards(b) if hazard.broken and _key(hazard, partners) not in known)
     return OrderChange(moved, broken)
 
 
-def value_change(a: Any, b: Any, broken: Sequence[Hazard] = ()) -> ValueChange | None:
+def value_change(a: Trace, b: Trace, broken: Sequence[Hazard] = ()) -> ValueChange | None:
     """The first step of trace ``b`` of whose outputs other numbers were kept than of its partner's in trace ``a``.
 
     ``broken``: the hazards that the order of ``b`` breaks.
@@ -90,7 +90,7 @@ def value_change(a: Any, b: Any, broken: Sequence[Hazard] = ()) -> ValueChange |
     return None
 
 
-def _bytes(a: Any, b: Any, name: str, other: int, step: int) -> str:
+def _bytes(a: Trace, b: Trace, name: str, other: int, step: int) -> str:
     """Which bytes of a value differ, where both traces can be run again up to there."""
     if a.replayer is None or b.replayer is None:
         return ""
@@ -106,14 +106,14 @@ def _bytes(a: Any, b: Any, name: str, other: int, step: int) -> str:
     return f"; {len(differ):,} of its {len(now):,} bytes differ, between byte {differ[0]:,} and {differ[-1]:,}"
 
 
-def _stored(trace: Any, name: str, step: int) -> np.ndarray:
+def _stored(trace: Trace, name: str, step: int) -> np.ndarray:
     """The bytes of a value right after a step, in its own element type."""
     own = getattr(trace.replayer, "stored", None)
     held = trace.value(name, step).tobytes() if own is None else own(trace, name, step)
     return np.frombuffer(held, np.uint8)
 
 
-def _why(b: Any, step: int, broken: Sequence[Hazard]) -> str:
+def _why(b: Trace, step: int, broken: Sequence[Hazard]) -> str:
     """The broken pair that let a step read other bytes: it ran before a write that it needs, or after one that it must
     not see; or two writes into what it reads have changed places."""
     early = [pair for pair in broken if pair.kind == "RAW" and pair.first == step]
@@ -149,7 +149,7 @@ def _longest_ascent(numbers: Sequence[int]) -> set[int]:
 _Row = tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def _kept(trace: Any) -> dict[tuple[int, int], _Row]:
+def _kept(trace: Trace) -> dict[tuple[int, int], _Row]:
     """Numbers, counts and histogram of all outputs of steps of which something was kept, by step and slot."""
     if trace.value_summaries is None:
         return {}

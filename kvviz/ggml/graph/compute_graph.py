@@ -101,7 +101,7 @@ class ComputeGraph:
 
     def hidden(self, level: str = "exact") -> Sequence[Any]:
         """What nothing but the order of the list keeps in order: `kvviz.hazards` of the graph."""
-        found: Sequence[Any] = late("explain.hazards:hazards")(self.trace, level)
+        found: Sequence[Any] = late("report.hazard_table:hazards")(self.trace, level)
         return found
 
     def _flag(self, tensor: Tensor) -> None:

@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 
 import kvviz
-from kvviz.explain.diagnose import explain
+from kvviz.report.explain import explain
 from kvviz.runtimes.named_schedules import planning_events
 from tests.engine.ort.judge import Verdict, judge
 from tests.engine.ort.oracle import observe

@@ -9,8 +9,8 @@ import pytest
 
 import kvviz
 from kvviz.errors import InputError
-from kvviz.explain.diagnose import explain
 from kvviz.graph.model import Graph
+from kvviz.report.explain import explain
 from tests.graph.build import model, node
 
 X = np.array([1, -2, 3], np.float32)

@@ -1,0 +1,77 @@
+"""What a report says of a trace, as data: what was missed, what the peak was made of, what was held too long.
+
+Invariant: the bytes of the missed list are those of the missed steps, and the parts of the peak sum to it. Nothing is
+tried to make a report: fixes, another order, and the verdict that names them are found when they are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kvviz.caches.cache_warnings import CacheWarning
+from kvviz.explain.cache_findings import CacheFinding
+from kvviz.explain.peak import Peak
+from kvviz.explain.retention import Held
+from kvviz.explain.summary import Counts, Missed
+from kvviz.fixes.combinations import together
+from kvviz.fixes.fix import Fix
+from kvviz.fixes.lower_peak import OtherOrder, lower_peak
+from kvviz.report.missed_groups import MissedGroup
+from kvviz.report.verdict import Verdict, verdict
+from kvviz.trace.recording import Trace
+from kvviz.trace.value_index import index_of
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """The diagnosis of a trace.
+
+    Attributes
+    ----------
+    trace : Trace
+    counts : Counts
+        How many steps ran in which way.
+    missed : tuple of Missed
+        Nodes that could have run in place and did not, the one that spent most bytes first. Their blockers have fixes,
+        which are computed when they are read.
+    peak : Peak
+        The moment with the most live bytes, and what they belong to.
+    held_too_long : tuple of Held
+        Storages that were kept after the last use of everything in them.
+    caches : tuple of CacheFinding
+        Findings about the caches, in sentences. Those that may make results wrong come first.
+    cache_warnings : tuple of CacheWarning
+        What `kvviz.cache_warnings` gives; findings say the same of many caches at once.
+    groups : tuple of MissedGroup
+        The missed nodes, grouped: those that are alike in all layers and tokens are one entry. The group that spent
+        most bytes comes first.
+    """
+
+    trace: Trace = field(compare=False)
+    counts: Counts
+    missed: tuple[Missed, ...]
+    peak: Peak
+    held_too_long: tuple[Held, ...]
+    caches: tuple[CacheFinding, ...]
+    cache_warnings: tuple[CacheWarning, ...]
+    groups: tuple[MissedGroup, ...]
+
+    @cached_property
+    def other_order(self) -> OtherOrder | None:
+        """An order of the main graph whose peak is much lower, with the fix that uses it; None where none is found."""
+        return lower_peak(index_of(self.trace))
+
+    @cached_property
+    def together(self) -> tuple[Fix, ...]:
+        """Fixes of several changes, tried as a whole: the fewest with the least bytes copied, and with the least peak;
+        none where one change does as well. Some seconds where many ops were missed."""
+        units = [group.changes for group in self.groups if (fix := group.fix) is not None and fix.saves > 0]
+        orders = [self.other_order.fix.changes] if self.other_order is not None else []
+        return together(index_of(self.trace), orders + units)
+
+    @cached_property
+    def verdict(self) -> tuple[Verdict, ...]:
+        """The conclusions, in a few sentences, with the one change that removes most of what each is about."""
+        index = index_of(self.trace)
+        return verdict(index, self.peak, self.groups, self.caches, self.cache_warnings, self.other_order)

@@ -1,0 +1,101 @@
+"""The report on a trace with its faces: text, HTML, Markdown, and plain values."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from kvviz.caches.cache_warnings import cache_warnings
+from kvviz.explain.cache_findings import cache_findings
+from kvviz.explain.peak import peak
+from kvviz.explain.retention import held_too_long
+from kvviz.explain.summary import counts, missed
+from kvviz.other_names import not_there, with_other_names
+from kvviz.report.diagnosis import Diagnosis
+from kvviz.report.markdown import to_markdown
+from kvviz.report.missed_groups import missed_groups
+from kvviz.report.report_data import report_data
+from kvviz.report.report_html import report_html
+from kvviz.report.report_text import report_text
+from kvviz.trace.model_or_trace import as_trace
+from kvviz.trace.recording import Trace
+from kvviz.trace.value_index import index_of
+
+
+class Report(Diagnosis):
+    """The diagnosis of a trace, which shows itself as text and as HTML.
+
+    Its attributes are those of `kvviz.report.diagnosis.Diagnosis`.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return not_there(self, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its trace, which is diagnosed anew: fixes are found when they are read."""
+        return explain, (self.trace,)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, ready for JSON."""
+        return report_data(self)
+
+    def to_markdown(self, step: int | None = None) -> str:
+        """A step in Markdown that GitHub renders: what was decided and why, the fix with its code, how to see it again.
+
+        Parameters
+        ----------
+        step : int, optional
+            Its number; counted from the end if negative. By default the whole trace: totals, the ops that were missed,
+            and their fixes.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        IndexError
+            If there is no such step.
+
+        Examples
+        --------
+        >>> print(kvviz.explain(trace).to_markdown(step=2940))                              # doctest: +SKIP
+        """
+        return to_markdown(self, step)
+
+    def __repr__(self) -> str:
+        return report_text(self)
+
+    def _repr_html_(self) -> str:
+        return report_html(self)
+
+
+@with_other_names
+def explain(trace: Trace | str | os.PathLike[str]) -> Report:
+    """Diagnose a trace.
+
+    Parameters
+    ----------
+    trace : Trace or path
+        Any trace, or the path of a saved one. A fix of a trace that was loaded from a file gives a dry run.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> report = kvviz.explain(kvviz.decode(graph, [5, 17, 33], 8))                        # doctest: +SKIP
+    >>> report.missed[0].blockers[0].fix.label                                              # doctest: +SKIP
+    'kv_capacity=10'
+    >>> report.missed[0].blockers[0].fix.apply().bytes_copied < report.trace.bytes_copied   # doctest: +SKIP
+    True
+    """
+    trace = as_trace(trace, "kvviz.explain")
+    index = index_of(trace)
+    warnings = cache_warnings(trace)
+    entries = missed(trace)
+    groups, caches = missed_groups(trace, entries), cache_findings(index, warnings)
+    return Report(trace, counts(trace), entries, peak(trace), held_too_long(index), caches, warnings, groups)

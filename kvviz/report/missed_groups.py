@@ -1,0 +1,192 @@
+"""Missed ops as a reader wants them: what is the same in all layers is one thing, and so are its tokens.
+
+Invariant: every entry of the missed list is in one group, and the bytes of a group are those of its entries.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvviz.explain.sentences import nearest
+from kvviz.explain.summary import Missed
+from kvviz.fixes.changes import Change
+from kvviz.fixes.fix import Fix
+from kvviz.trace.blockers import Blocker, BlockerCode, codes, rules
+from kvviz.trace.recording import Trace
+from kvviz.trace.roles import place_of
+from kvviz.trace.run_labels import decodes
+from kvviz.trace.units import count, size
+from kvviz.trace.value_index import index_of
+
+SMALL = 1000
+"""Bytes below which a kind of missed op is hidden at first: what computes shapes spends so little, however often."""
+_REST = 1 / 10
+
+
+@dataclass(frozen=True, slots=True)
+class MissedGroup:
+    """One kind of missed op: the same role, in one or many layers, refused for the same reasons.
+
+    Attributes
+    ----------
+    role : str
+        Its place inside its layer by name, ``"self_attn/k_cache/Concat"``; in bodies behind the role of their caller.
+    op_type : str
+    reasons : tuple of str
+        Codes of what stood in the way where it spent most.
+    layers : tuple of int
+        Numbers of its layers, ascending; empty for an op that is in no layer.
+    runs : tuple of int
+        Runs in which it was missed, ascending.
+    entries : tuple of Missed
+        Its members, the one that spent most first.
+    times : int
+        Steps at which it was missed.
+    bytes, allocated, copied : int
+        Sums over its entries.
+    """
+
+    role: str
+    op_type: str
+    reasons: tuple[str, ...]
+    layers: tuple[int, ...]
+    runs: tuple[int, ...]
+    entries: tuple[Missed, ...]
+    times: int
+    bytes: int
+    allocated: int
+    copied: int
+
+    @property
+    def worst(self) -> Missed:
+        """The entry that spent most."""
+        return self.entries[0]
+
+    @property
+    def fix(self) -> Fix | None:
+        """The fix of its worst entry, if there is one."""
+        return self.worst.fix
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What its fixes change, in all layers."""
+        fixes = [entry.fix for entry in self.entries]
+        return tuple(dict.fromkeys(change for fix in fixes if fix is not None for change in fix.changes))
+
+    @property
+    def peak_effect(self) -> int | None:
+        """Bytes by which the peak is lower with that fix, of what it was tried on; None without one."""
+        return self.worst.peak_effect
+
+    @property
+    def label(self) -> str:
+        """What to call it: its role, and where it stands alone, its layer; a node in no layer has its own name."""
+        if len(self.entries) == 1 and not self.layers:
+            return " › ".join([*self.worst.frame, self.worst.node])
+        return f"layer {self.layers[0]} › {self.role}" if len(self.layers) == 1 else self.role
+
+    @property
+    def often(self) -> str:
+        """``"× 30 layers × 7 tokens"``; empty for what was missed once."""
+        unit = "token" if decodes(self.worst.trace) else "run"
+        parts = [count(len(self.layers), "layer")] if len(self.layers) > 1 else []
+        parts += [count(len(self.runs), unit)] if len(self.runs) > 1 else []
+        told = max(1, len(self.layers)) * len(self.runs)
+        if self.times % told == 0 and self.times > told:
+            parts.append(count(self.times // told, "iteration"))
+        elif self.times != told:
+            # It was not missed in all layers or runs alike.
+            parts = [count(self.times, "step")]
+        return "".join(f" × {part}" for part in parts)[1:]
+
+    def __str__(self) -> str:
+        often = f" {self.often}" if self.often else ""
+        return f"{self.op_type}{often}: {size(self.bytes)}"
+
+
+def missed_groups(trace: Trace, entries: Sequence[Missed]) -> tuple[MissedGroup, ...]:
+    """The entries of a missed list by role and reasons, the group that spent most first."""
+    found: dict[tuple[str, str, tuple[str, ...]], list[tuple[Missed, int | None]]] = {}
+    for entry in entries:
+        place = place_of(trace, trace.log[entry.step])
+        key = place.role, entry.op_type, reason_codes(trace, entry)
+        found.setdefault(key, []).append((entry, place.layer))
+    groups = [_group(trace, *key, members) for key, members in found.items()]
+    return tuple(sorted(groups, key=lambda group: (-group.bytes, group.worst.step)))
+
+
+def hidden_below(groups: Sequence[MissedGroup]) -> int:
+    """Bytes below which groups are hidden at first: `SMALL`, and 0 where those are more than a tenth of all bytes."""
+    small = sum(group.bytes for group in groups if group.bytes < SMALL)
+    return SMALL if small <= _REST * sum(group.bytes for group in groups) else 0
+
+
+def reason_codes(trace: Trace, entry: Missed) -> tuple[str, ...]:
+    """Codes of what stood in the way of an entry at its worst step, each once, in the order of `BlockerCode`."""
+    masks = trace.log[entry.step].masks
+    if entry.clones or not masks:
+        return tuple(dict.fromkeys(str(blocker.code) for blocker in entry.blockers))
+    told = {code for _, mask in masks for code in codes(mask)}
+    told |= {BlockerCode.POLICY for _, mask in masks if rules(mask)}
+    return tuple(str(code) for code in BlockerCode if code in told)
+
+
+def reason_of(entry: Missed) -> Blocker | None:
+    """The reason to give for an entry: the first that a fix removes, or else one of the nearest input."""
+    fixed = next((blocker for blocker in entry.blockers if blocker.fix is not None), None)
+    return fixed or next(iter(nearest(entry.blockers)), None)
+
+
+def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
+    """Those that have a fix, at most so many: first those whose fix saves memory, all told.
+
+    One op can have the bytes of a value for itself. Where that saves nothing because another op has them now, it saves
+    nothing for any other op either, and the fix is told once.
+    """
+    saving: list[Missed] = []
+    vain: list[Missed] = []
+    told: set[tuple[int, int]] = set()
+    for entry in entries:
+        # To find a fix takes time, so no more are looked for than are wanted.
+        if len(saving) == most:
+            break
+        wanted = _wanted(entry)
+        if wanted and wanted <= told:
+            continue
+        if entry.fix is not None and entry.fix.saves > 0:
+            saving.append(entry)
+        elif entry.fix is not None:
+            vain.append(entry)
+            told |= wanted
+    return [*saving, *vain][:most]
+
+
+def _wanted(entry: Missed) -> set[tuple[int, int]]:
+    """The bytes that an op could have taken over: storages with the number of their contents."""
+    index = index_of(entry.trace)
+    row = index.rows[entry.step]
+    names = (row.op.node.inputs[position] for position, _ in row.masks)
+    places = [place for name in names if (place := index.places.get((row.frame, name))) is not None]
+    return {(place.storage, place.contents) for place in places}
+
+
+def _group(
+    trace: Trace, role: str, op_type: str, reasons: tuple[str, ...], members: Sequence[tuple[Missed, int | None]]
+) -> MissedGroup:
+    # A long log makes its ops when they are asked for; of these steps only the runs are needed.
+    starts = [run.first for run in trace.runs]
+    runs = {bisect_right(starts, step) - 1 for entry, _ in members for step in entry.steps}
+    return MissedGroup(
+        role,
+        op_type,
+        reasons,
+        tuple(sorted({layer for _, layer in members if layer is not None})),
+        tuple(sorted(runs)),
+        tuple(entry for entry, _ in members),
+        sum(len(entry.steps) for entry, _ in members),
+        sum(entry.bytes for entry, _ in members),
+        sum(entry.allocated for entry, _ in members),
+        sum(entry.copied for entry, _ in members),
+    )

@@ -1,0 +1,58 @@
+"""What to call two traces beside each other: what differs between them."""
+
+from __future__ import annotations
+
+from kvviz.runtimes.named_schedules import label
+from kvviz.runtimes.policy_data import schedule_of
+from kvviz.trace.recording import Trace
+
+
+def told_apart(first: Trace, second: Trace) -> tuple[str, str]:
+    """Names of two traces: their changes, policies, orders, titles or options, whatever tells them apart."""
+    for name in (_label, _policy, _order):
+        told = name(first), name(second)
+        if told[0] != told[1]:
+            return told
+    if first.title != second.title:
+        return _titles(first.title, second.title)
+    options = _options(first), _options(second)
+    differing = [key for key in options[0] if options[0][key] != options[1][key]]
+    if not differing:
+        return "the first", "the second"
+    mine, other = (", ".join(side[key] or f"no {key}" for key in differing) for side in options)
+    return mine, other
+
+
+def _label(trace: Trace) -> str:
+    told: str = trace.label
+    return told
+
+
+def _policy(trace: Trace) -> str:
+    told: str = trace.policy.name
+    return told
+
+
+def _order(trace: Trace) -> str:
+    return label(schedule_of(trace.policy))
+
+
+def _titles(first: str, second: str) -> tuple[str, str]:
+    """Two titles without the words before a colon that both begin with."""
+    head, colon, rest = first.partition(": ")
+    if colon and rest and second.startswith(head + colon) and second != head + colon:
+        return _titles(rest, second.removeprefix(head + colon))
+    return first or "no title", second or "no title"
+
+
+def _options(trace: Trace) -> dict[str, str]:
+    """What the caller asked for beside the inputs, by name; empty where it is left to kvviz."""
+    options = trace.options
+    capacity, tokens = options.kv_capacity, options.max_new_tokens
+    return {
+        "kv_capacity": "" if capacity is None else f"kv_capacity={capacity}",
+        "growth": f'growth="{options.growth}"',
+        "cache": f'cache="{options.cache}"',
+        "donation": "donate " + ", ".join(options.donate) if options.donate else "",
+        "tokens": "" if tokens is None else f"{tokens} tokens",
+    }

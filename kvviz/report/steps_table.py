@@ -1,0 +1,185 @@
+"""The steps of a trace as a table: plain rows, text of fixed width, HTML, and a data frame where pandas is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from kvviz.explain.sentences import sentence
+from kvviz.text.needed_package import needed
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Step
+from kvviz.trace.units import buffer, short, size
+
+# Key, heading, whether it is a number, and the most characters that text and HTML show of it.
+COLUMNS = (
+    ("step", "step", True, 8),
+    ("run", "run", True, 5),
+    ("frame", "frame", False, 28),
+    ("op", "op", False, 20),
+    ("node", "node", False, 36),
+    ("outcome", "outcome", False, 9),
+    ("memory", "memory", False, 9),
+    ("buffer", "buffer", False, 12),
+    ("written", "written", True, 12),
+    ("copied", "copied", True, 12),
+    ("allocated", "allocated", True, 12),
+    ("live", "live", True, 12),
+    ("sentence", "what happened", False, 160),
+)
+# Of a recording that tells when its ops ran.
+_TIMES = (("lane", "lane", False, 16), ("start", "start", True, 12), ("end", "end", True, 12))
+# How many there are of something; numbers of steps and runs are names.
+_COUNTS = {"in_place", "missed", "steps"}
+_SHOWN_ROWS = 60
+_SIZES = {
+    "written",
+    "copied",
+    "allocated",
+    "live",
+    "peak",
+    "above_weights",
+    "moved_outside",
+    "missed_bytes",
+    "cannot_bytes",
+    "bytes",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Table:
+    """Rows of a table that shows itself in a notebook and in a terminal.
+
+    ``rows``: plain values by column key, one dict a row.
+    """
+
+    rows: list[dict[str, Any]]
+    columns: tuple[tuple[str, str, bool, int], ...] = COLUMNS
+    title: str = ""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.rows[index]
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def text(self, limit: int = _SHOWN_ROWS) -> str:
+        """The table in columns of fixed width; of a long one the first and last rows."""
+        lines = [[heading for _, heading, _, _ in self.columns]]
+        shown, left_out = _ends(self.rows, limit)
+        lines += [[short(_cell(key, row), most) for key, _, _, most in self.columns] for row in shown]
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        texts = [
+            "  ".join(
+                cell.rjust(width) if number else cell.ljust(width)
+                for cell, width, (_, _, number, _) in zip(line, widths, self.columns)
+            ).rstrip()
+            for line in lines
+        ]
+        if left_out:
+            texts.insert(1 + limit // 2, f"… {left_out:,} rows …")
+        return "\n".join(texts)
+
+    def html(self, limit: int | None = None) -> str:
+        """The table as HTML, with no script and no style of its own but alignment."""
+        shown, left_out = _ends(self.rows, limit) if limit else (self.rows, 0)
+        head = "".join(f'<th scope="col" style="{_HEAD[number]}">{escape(h)}</th>' for _, h, number, _ in self.columns)
+        body = [
+            "<tr>"
+            + "".join(
+                f'<td style="{_align(number, len(text))}">{escape(text)}</td>'
+                for key, _, number, most in self.columns
+                # where styles are taken out, a number still stands before its unit
+                for text in (short(_cell(key, row), most).replace(" ", "\u00a0" if number else " "),)
+            )
+            + "</tr>"
+            for row in shown
+        ]
+        if left_out and limit:
+            body.insert(limit // 2, f'<tr><td colspan="{len(self.columns)}">… {left_out:,} rows …</td></tr>')
+        caption = f"<caption>{escape(short(self.title, 120))}</caption>" if self.title else ""
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+    def _repr_html_(self) -> str:
+        return self.html(_SHOWN_ROWS)
+
+    def to_pandas(self) -> Any:
+        """The rows as a ``pandas.DataFrame``.
+
+        Raises `KvvizError`: if pandas is not installed.
+        """
+        return needed("pandas", "").DataFrame(self.rows, columns=[key for key, *_ in self.columns])
+
+
+def steps_table(trace: Trace, steps: Iterable[int] | None = None) -> Table:
+    """Table of the steps of a trace.
+
+    ``steps``: which ones, by index; all by default.
+    """
+    wanted = range(len(trace.steps)) if steps is None else steps
+    columns = (*COLUMNS[:-1], *_TIMES, COLUMNS[-1]) if trace.log.declared.times else COLUMNS
+    return Table([step_row(trace, trace.steps[i]) for i in wanted], columns, trace.title)
+
+
+def step_row(trace: Trace, step: Step) -> dict[str, Any]:
+    """One step as plain values."""
+    timing = trace.log.declared.times.get(step.index)
+    return {
+        "step": step.index,
+        "run": step.run,
+        "frame": " › ".join(step.frame) or "main",
+        "op": step.op_type,
+        "node": step.node,
+        "outcome": step.outcome,
+        "memory": memory_word(step),
+        "buffer": ", ".join(dict.fromkeys(buffer(o.storage, o.generation) for o in step.outs)),
+        "written": step.written,
+        "copied": step.copied,
+        "allocated": step.allocated,
+        "live": step.live_bytes,
+        **({} if timing is None else timing._asdict()),
+        "sentence": sentence(step, trace),
+    }
+
+
+def memory_word(step: Step) -> str:
+    """One word for what became of the outputs: ``in place``, ``append``, ``view``, ``new`` …"""
+    hows = [o.how for o in step.outs]
+    for how in ("append", "in place"):
+        if how in hows:
+            return how
+    return hows[0] if hows else ""
+
+
+def _cell(key: str, row: dict[str, Any]) -> str:
+    value = row.get(key, "")
+    if isinstance(value, int) and key in _SIZES:
+        return size(value)
+    if isinstance(value, int) and key in _COUNTS:
+        return f"{value:,}"
+    return "" if value is None else str(value)
+
+
+def _ends(rows: Sequence[dict[str, Any]], limit: int) -> tuple[Sequence[dict[str, Any]], int]:
+    if len(rows) <= limit:
+        return rows, 0
+    head = limit // 2
+    return [*rows[:head], *rows[len(rows) - (limit - head) :]], len(rows) - limit
+
+
+# Headings wrap: a table of bytes is as wide as its numbers.
+_HEAD = {True: "text-align:right;vertical-align:bottom", False: "text-align:left;vertical-align:bottom"}
+
+
+def _align(number: bool, length: int) -> str:
+    # a text that is long wraps, but not to a column of single words
+    look = "text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+    return look if number else f"text-align:left;min-width:{min(length, 24) / 2:g}em"

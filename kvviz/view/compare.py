@@ -1,0 +1,315 @@
+"""The same runs under other rules, side by side: what each costs, where they part, and that the results agree.
+
+Invariant: every row of a comparison starts from the same inputs, and the caller's arrays are as before afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from kvviz.decode.public_runs import decode, dry, run
+from kvviz.engine.policy import Policy, Schedule
+from kvviz.engine.session import whole
+from kvviz.errors import InputError
+from kvviz.explain.comparison.bound import bound
+from kvviz.explain.comparison.difference import Difference, align, first_difference, places
+from kvviz.explain.comparison.figures import Row, row_of
+from kvviz.fixes.fix import Fix
+from kvviz.graph.model import Graph
+from kvviz.memory.storage import find_room, reserve, root_of
+from kvviz.other_names import with_other_names
+from kvviz.report.steps_table import Table
+from kvviz.runtimes.named_policies import find_policy
+from kvviz.runtimes.named_schedules import label, named
+from kvviz.runtimes.schedules import least_live
+from kvviz.trace.model_or_trace import as_graph
+from kvviz.trace.recording import Trace
+from kvviz.trace.units import visible
+from kvviz.view.comparison_plot import plot_comparison, used
+from kvviz.view.export import lanes_to_html
+
+Schedules = Sequence[str | Schedule | None] | Mapping[str, Schedule]
+_COLUMNS = (
+    ("name", "", False, 40),
+    ("peak", "peak", True, 12),
+    ("above_weights", "above weights", True, 14),
+    ("allocated", "allocated", True, 12),
+    ("written", "written", True, 12),
+    ("copied", "copied", True, 12),
+    ("moved_outside", "moved outside", True, 14),
+    ("in_place", "in place", True, 8),
+    ("missed", "missed", True, 8),
+    ("missed_bytes", "spent by missed", True, 15),
+    ("cannot_bytes", "by what cannot", True, 15),
+    ("steps", "steps", True, 8),
+    ("results", "results", False, 120),
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison:
+    """Traces of the same inputs under different policies and schedules.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+    traces : dict of str to Trace
+        By row name, in the order of the rows.
+    """
+
+    rows: tuple[Row, ...]
+    traces: dict[str, Trace]
+
+    @classmethod
+    def of(cls, traces: Mapping[str, Trace]) -> Comparison:
+        """Put traces that exist already side by side, by the names of their rows.
+
+        Examples
+        --------
+        >>> kvviz.Comparison.of({"concat": first, "static": second}).table()                # doctest: +SKIP
+        """
+        rows = tuple(row_of(name, trace, next(iter(traces.values()))) for name, trace in traces.items())
+        return cls(rows, dict(traces))
+
+    @property
+    def equal(self) -> bool | None:
+        """Whether all rows have the same results; None for dry runs, which have none."""
+        return None if self.dry else all(row.equal for row in self.rows)
+
+    @property
+    def dry(self) -> bool:
+        """Whether there are dry runs among them."""
+        return any(trace.dry for trace in self.traces.values())
+
+    def first_difference(self, a: str | int = 0, b: str | int = 1) -> Difference | None:
+        """The first op that two rows, given by name or number, run at another step or in another way."""
+        names = self._name(a), self._name(b)
+        return first_difference(self.traces[names[0]], self.traces[names[1]], names)
+
+    def align(self, a: str | int = 0, b: str | int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """For each step of either row, the step of the other row at which the same op ran; -1 if none did."""
+        return align(self[a], self[b])
+
+    def bound(self, row: str | int = 0) -> str:
+        """Of what the policy ``ideal`` is a bound for a row, or why it is none.
+
+        It compares with the row that ran under ``ideal`` in the same order (``schedules`` can ask for one): no rules
+        copy fewer bytes that have the same rows reserved, with what is moved outside of the graph counted, and none has
+        a peak below the bytes that are needed at once.
+        """
+        other = self[row]
+        ideals = [self.traces[each.name] for each in self.rows if each.policy == "ideal"]
+        if not ideals:
+            return "no bound here, because ideal was not run: compare with it, in the same order"
+        order = places(other)
+        return bound(next((ideal for ideal in ideals if places(ideal) == order), ideals[0]), other)
+
+    def to_html(self, path: Any = None) -> str:
+        """Write all rows as lanes of one page, to a file that needs neither a kernel nor a network."""
+        return lanes_to_html(self.traces, path)
+
+    def _name(self, key: str | int) -> str:
+        return self.rows[key].name if isinstance(key, int) else key
+
+    def __getitem__(self, key: str | int) -> Trace:
+        """The trace of a row, by name or number."""
+        return self.traces[self._name(key)]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def table(self) -> Table:
+        """The rows as a table, which prints as text, has a display in notebooks, and has ``rows``."""
+        alike = _alike(self)
+        columns = tuple(c for c in used(_COLUMNS, self.rows) if not alike or c[0] not in ("steps", "results"))
+        rows = [{k: _results(row) if k == "results" else getattr(row, k) for k, *_ in columns} for row in self]
+        return Table(rows, columns, f"Comparison: {alike}" if alike else "Comparison")
+
+    def plot(self, figure: Any = None) -> Any:
+        """Bars of what each row costs, and the live bytes of all over their steps; returns the matplotlib figure."""
+        return plot_comparison(self.rows, list(self.traces.values()), figure)
+
+    def __repr__(self) -> str:
+        alike = _alike(self)
+        return "\n".join([self.table().text(), *([alike] if alike else []), *_partings(self)])
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{escape(line)}</p>" for line in _partings(self))
+        return f"<div>{self.table().html()}{lines}</div>"
+
+
+@with_other_names
+def compare(
+    graph: Graph | str | os.PathLike[str],
+    inputs: Mapping[str, Any] | None = None,
+    policies: str | Policy | Sequence[str | Policy] = ("ideal", "rten", "onnxruntime"),
+    schedules: Schedules | None = None,
+    fixes: Sequence[Fix] | None = None,
+    *,
+    prompt: Any = None,
+    donate: Sequence[str] = (),
+    dry: bool = False,
+    prompt_tokens: int | None = None,
+    **options: Any,
+) -> Comparison:
+    """Run a graph under several policies and schedules, and put what they cost side by side.
+
+    Parameters
+    ----------
+    graph : Graph or path
+    inputs : mapping of str to array_like, optional
+        As in `kvviz.run`, or with a prompt as in `kvviz.decode`. They are not changed: an input that a run may
+        overwrite is copied for each run, with the room that `kvviz.reserve` gave it.
+    policies : sequence of str or Policy
+    schedules : sequence or mapping of str or callable, optional
+        Orders to try under each policy: names (see `kvviz.runtimes.named_schedules`), schedules, or None for the
+        policy's own; that is all by default. ``"least_live"`` plans with the sizes of the first row.
+    fixes : sequence of Fix, optional
+        Each is applied, and its trace is one more row.
+    prompt : str or sequence of int, optional
+        Decode from this prompt; without one the graph is run once.
+    donate : sequence of str
+        Inputs of a single run that it may overwrite.
+    dry : bool
+        Compare dry runs: nothing is computed, and whether results are equal is not known.
+    prompt_tokens : int, optional
+        In dry runs: decode after a prompt of so many tokens.
+    **options
+        Further arguments of `kvviz.run` (``outputs``) or `kvviz.decode` (``max_new_tokens``, ``kv_capacity``,
+        ``tokenizer``, …); of `kvviz.dry` (``dims``, ``counts``, ``chunk``, …) for dry runs without ``prompt``.
+
+    Returns
+    -------
+    Comparison
+        Rows in the order of policies, schedules, fixes. If results differ, ``equal`` is False and the row says where;
+        no error is raised.
+
+    Examples
+    --------
+    >>> kvviz.compare(graph, policies=["ideal", "never"], prompt=[5, 17, 33], max_new_tokens=4)   # doctest: +SKIP
+    """
+    graph = as_graph(graph, "kvviz.compare")
+    if prompt_tokens is not None:
+        if not dry or prompt is not None:
+            raise InputError("prompt_tokens is for dry runs without a prompt; give dry=True, and no prompt")
+        options["prompt_tokens"] = prompt_tokens
+    once = runner(graph, dict(inputs or {}), prompt, donate, options, dry)
+    given = [policies] if isinstance(policies, (str, Policy)) else policies
+    traces: dict[str, Trace] = {}
+    for policy in map(find_policy, given):
+        for name, schedule in _named(schedules):
+            if isinstance(schedule, str):
+                measured = next(iter(traces.values())) if traces else whole(once(policy))
+                schedule = least_live(measured)
+            trace = whole(once(policy if schedule is None else replace(policy, schedule=schedule)))
+            traces[_unused(f"{policy.name} ({name})" if name else policy.name, traces)] = trace
+    for fix in fixes or ():
+        traces[_unused(f"fix: {fix.label}", traces)] = whole(fix.apply())
+    return Comparison.of(traces)
+
+
+def runner(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    prompt: Any,
+    donate: Sequence[str],
+    options: Mapping[str, Any],
+    layouts_only: bool = False,
+) -> Callable[[Policy], Any]:
+    """A function that runs or decodes a graph under a policy, each time from the same inputs.
+
+    ``layouts_only``: dry runs; without a prompt the options are those of `kvviz.dry`.
+
+    Raises `InputError`: if something is donated to a decode, which donates its caches by itself.
+    """
+    donated = (donate,) if isinstance(donate, str) else tuple(donate)
+    if prompt is not None:
+        if donated:
+            raise InputError("donate is for a single run; a decode always donates its caches")
+        # Caches that the caller gave to start from are borrowed in the first run, so nothing of his is overwritten.
+        quiet = {"progress": False, "dry": layouts_only, **options}
+        return lambda policy: decode(graph, prompt, inputs=inputs, policy=policy, **quiet)
+
+    if layouts_only:
+        return lambda policy: dry(graph, inputs, policy=policy, donate=donated, **options)
+
+    def once(policy: Policy) -> Any:
+        fresh = {name: own_copy(value) if name in donated else value for name, value in inputs.items()}
+        return run(graph, fresh, donate=donated, policy=policy, **options)
+
+    return once
+
+
+def own_copy(value: Any) -> Any:
+    """A copy of an array, or of all arrays in a sequence; one that `kvviz.reserve` made keeps its room."""
+    if isinstance(value, (list, tuple)):
+        return [own_copy(element) for element in value]
+    if not isinstance(value, np.ndarray):
+        return value
+    room = find_room(root_of(value), value)
+    return value.copy() if room is None else reserve(value, room.axis, room.rows)
+
+
+def _named(schedules: Schedules | None) -> list[tuple[str, str | Schedule | None]]:
+    """Names of schedules with the schedules; one that has to be measured first stays a name, None is the policy's."""
+    if schedules is None:
+        return [("", None)]
+    if isinstance(schedules, str):
+        schedules = [schedules]
+    if isinstance(schedules, Mapping):
+        return [
+            (name, s if s in (None, "least_live") or not isinstance(s, str) else named(s))
+            for name, s in schedules.items()
+        ]
+    found: list[tuple[str, str | Schedule | None]] = []
+    for given in schedules:
+        if given is None:
+            found.append(("", None))
+        elif isinstance(given, str):
+            found.append((label(named(given)), given if given == "least_live" else named(given)))
+        else:
+            found.append((label(given), given))
+    return found
+
+
+def _unused(name: str, taken: Mapping[str, Any]) -> str:
+    """The name, with a number behind it where a row has it already."""
+    number, found = 1, name
+    while found in taken:
+        number += 1
+        found = f"{name} ({number})"
+    return found
+
+
+def _alike(comparison: Comparison) -> str:
+    """What all rows have in common and no column has to repeat: as many steps, and equal results or none."""
+    rows = list(comparison)
+    steps, results = {row.steps for row in rows}, {_results(row) for row in rows}
+    if len(rows) < 2 or len(steps) > 1 or len(results) > 1 or any(row.equal is False for row in rows):
+        return ""
+    return f"{steps.pop():,} steps each, {'results equal' if comparison.equal else results.pop()}"
+
+
+def _results(row: Row) -> str:
+    """What the table says of a row's results."""
+    if row.equal:
+        return f"equal ({row.difference})" if row.difference else "equal"
+    return row.difference
+
+
+def _partings(comparison: Comparison) -> list[str]:
+    lines = []
+    for row in comparison.rows[1:]:
+        found = comparison.first_difference(0, row.name)
+        told = f"at {found.sentence}" if found else "nowhere: every op ran in the same order and way"
+        lines.append(f"{comparison.rows[0].name} and {row.name} part {visible(told)}")
+    return lines

@@ -1,0 +1,87 @@
+"""What is claimed of a fix that was not tried: what its own step saves, and nothing about the rest of the run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.report.explain import explain
+from kvviz.report.report_html import report_html
+from kvviz.report.report_text import report_text
+from tests.engine.graphs import graph_of, numbers
+from tests.explain.applying import offered, step_like
+from tests.explain.test_fixes import DECODERS, decoded
+from tests.graph.build import file_id
+
+# A sum and a difference of two values: who overwrites x1 leaves x2 to nobody.
+PAIR = """g (float[4096] x) => (float[4096] y, float[4096] z) {
+    x1 = Exp(x) x2 = Neg(x) [sum] y = Add(x1, x2) [difference] z = Sub(x2, x1) }"""
+# Two Concats of one past: with room for the first one, the second has none.
+RIVALS = """g (float[1, N, 512] past, float[1, 1, 512] new, float[1, 2, 512] more)
+    => (float[1, M, 512] p, float[1, L, 512] q) {
+    [one] p = Concat <axis = 1> (past, new) [two] q = Concat <axis = 1> (p, more) }"""
+
+
+def claims(trace: Trace) -> list[str]:
+    """Everything that a report says, in all its forms."""
+    report = explain(trace)
+    told = [report_text(report), report_html(report), json.dumps(report.to_dict()), trace.to_markdown()]
+    return [*told, *(str(one) for one in report.verdict)]
+
+
+@pytest.mark.parametrize(("text", "inputs"), [
+    (PAIR, {"x": numbers(4096)}),
+    (RIVALS, {"past": numbers(1, 4, 512), "new": numbers(1, 1, 512), "more": numbers(1, 2, 512)}),
+], ids=["sum and difference", "two appends"])  # fmt: skip
+def test_nothing_is_said_of_what_other_steps_do_with_the_fix(text: str, inputs: dict[str, Any]) -> None:
+    # given
+    trace = kvviz.run(graph_of(text), inputs)
+    fixes = {fix.changes: fix for _, _, fix in offered(trace)}
+    assert fixes
+    for told in claims(trace):
+        # then: no sum that the change is said to leave
+        assert "→ 0 B" not in told and "peak −" not in told and "peak +" not in told
+    assert all("at this step" in fix.sentence for fix in fixes.values())
+    data = explain(trace).to_dict()
+    for missed in explain(trace).missed:
+        if missed.fix is not None:
+            assert missed.peak_effect == trace.peak_bytes - missed.fix.apply().peak_bytes
+    assert {one["left"] for one in data["verdict"] if one["kind"] != "peak"} == {None}
+
+
+def test_of_a_sum_and_a_difference_the_fix_says_that_the_other_then_needs_as_much() -> None:
+    trace = kvviz.run(graph_of(PAIR), {"x": numbers(4096)}, donate=["x"])
+    step = next(step for step in trace.steps if step.node == "sum")
+    fix = next(fix for at, position, fix in offered(trace) if (at, position) == (step.index, 0))
+    after = fix.apply()
+    assert step.allocated - after.steps[step_like(trace, after, step.index)].allocated == 16384
+    assert after.bytes_allocated == trace.bytes_allocated and fix.saves == 0
+    told = "at this step. In exchange Sub difference spends 16.4 kB more. Together the two save nothing."
+    assert fix.sentence.endswith(f"saves 16.4 kB {told}")
+
+
+def test_a_slice_that_moves_its_rows_in_place_saves_memory_and_no_copy() -> None:
+    text = """g (float[8, 64] x) => (float[4, 64] y, float[8, 64] z)
+        <int64[1] from = {4}, int64[1] to = {8}, int64[1] axis = {0}> {
+        a = Exp(x) [cut] s = Slice(a, from, to, axis) y = Neg(s) z = Neg(a) }"""
+    trace = kvviz.run(graph_of(text), {"x": numbers(8, 64)}, policy="rten")
+    step = next(step for step in trace.steps if step.node == "cut")
+    fixes = [blocker.fix for blocker in step.decision.blockers if blocker.fix is not None]
+    for fix in fixes:
+        after = fix.apply().steps[step_like(trace, fix.apply(), step.index) or 0]
+        assert after.copied == step.copied and step.allocated - after.allocated == step.allocated
+        assert np.array_equal(fix.apply().outputs["y"], trace.outputs["y"])
+
+
+@pytest.mark.parametrize("path", DECODERS[:2], ids=file_id)
+def test_the_verdict_of_a_decode_claims_its_fix_for_the_steps_that_it_helps(path: Any) -> None:
+    trace = decoded(path, 3)
+    for one in explain(trace).verdict:
+        if one.fix is not None and one.kind != "peak":
+            assert one.saves is not None and one.left is None
+            assert f"at {'this step' if one.saves[1] == 1 else f'these {one.saves[1]:,} steps'}" in one.change

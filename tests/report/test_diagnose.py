@@ -1,0 +1,161 @@
+"""The report as a whole: that its numbers add up, what the peak is made of, and what it says about caches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz import Trace
+from kvviz.explain.peak import GROUPS
+from kvviz.explain.summary import spent
+from kvviz.report.explain import explain
+from kvviz.report.report_text import report_text
+from kvviz.trace.reasons import is_missed
+from tests.engine.graphs import graph_of, numbers
+from tests.explain.test_fixes import DECODERS, decoded
+from tests.graph.build import MODELS, file_id, model, node
+from tests.work import at_most
+
+MERGED = MODELS / "storyteller" / "merged_if" / "model.onnx"
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
+@pytest.mark.parametrize("path", DECODERS, ids=file_id)
+def test_the_ranked_bytes_are_those_of_the_missed_steps(path: Path, policy: str) -> None:
+    trace = decoded(path, 3, policy=policy)
+    report = explain(trace)
+    rows = trace.log
+    listed = [step for entry in report.missed for step in entry.steps]
+    assert len(set(listed)) == len(listed) == report.counts.missed
+    assert {step for step, row in enumerate(rows) if is_missed(trace, row)} <= set(listed)
+    total = sum(entry.bytes for entry in report.missed)
+    assert total == sum(spent(rows[step]) for step in listed) == report.counts.missed_bytes
+    assert [entry.bytes for entry in report.missed] == sorted((e.bytes for e in report.missed), reverse=True)
+    assert all(entry.blockers for entry in report.missed)
+    assert sum(part.bytes for part in report.peak.parts) == trace.peak_bytes == sum(report.peak.groups.values())
+    assert set(report.peak.groups) <= set(GROUPS) and "weights" in report.peak.groups
+
+
+def test_a_view_that_had_to_copy_is_missed_too() -> None:
+    text = """g (float[2, 3] x) => (float[6] r) <int64[1] flat = {-1}> {
+        a = Exp(x) t = Transpose(a) r = Reshape(t, flat) }"""
+    (entry,) = explain(kvviz.run(graph_of(text), {"x": numbers(2, 3)}, donate=["x"])).missed
+    assert (entry.op_type, entry.bytes, entry.step) == ("Reshape", 24, 2)
+    assert [str(blocker.code) for blocker in entry.blockers] == ["NOT_CONTIGUOUS"] and entry.fix is None
+
+
+def test_a_cast_to_another_type_is_not_missed() -> None:
+    text = "g (float[2, 3] x) => (double[2, 3] t) { a = Exp(x) t = Cast <to = 11> (a) }"
+    assert explain(kvviz.run(graph_of(text), {"x": numbers(2, 3)}, donate=["x"])).missed == ()
+
+
+def test_all_reasons_of_an_input_share_one_fix() -> None:
+    for entry in explain(decoded(DECODERS[0], 3)).missed:
+        for position in {blocker.position for blocker in entry.blockers}:
+            fixes = {id(b.fix) for b in entry.blockers if b.position == position}
+            assert len(fixes) == 1
+
+
+def test_the_groups_of_the_peak_tell_whose_bytes_they_are() -> None:
+    text = """g (float[64] x, float[2, 3] past_key) => (float[3, 3] present_key, float[1] z)
+        <float[64] w = {0.5}, float[1, 3] row = {1, 2, 3}, int64[1] o = {0}, int64[1] i = {1}, int64[1] n = {64}> {
+        present_key = Concat <axis = 0> (past_key, row)
+        a = Exp(x) s = Slice(a, o, i) b = Neg(x) c = Exp(b) d = Mul(c, b) z = Add(d, s) }"""
+    text = text.replace("float[64] w = {0.5}, ", "").replace("float[1] z", "float[64] z")
+    report = explain(kvviz.run(graph_of(text), {"x": numbers(64), "past_key": numbers(2, 3)}))
+    groups = {part.name: part.group for part in report.peak.parts}
+    assert groups["x"] == "inputs" and groups["present_key"] == "cache" and groups["row"] == "weights"
+    assert groups["past_key"] == "cache" and groups["a"] == "views"
+    assert "activations" in groups.values()
+
+
+def test_a_storage_past_its_last_use_is_told_as_such_at_the_peak() -> None:
+    text = """g (float[8, 3] x) => (float[8, 3] a, float[64, 3] z) <int64[2] to = {8, 3}, int64[2] times = {8, 1}> {
+        a = Exp(x) b = Neg(x) c = Exp(b) z = Tile(c, times) }"""
+    report = explain(kvviz.run(graph_of(text), {"x": numbers(8, 3)}))
+    assert {part.name: part.group for part in report.peak.parts}["a"] == "held too long"
+
+
+def test_a_reserved_block_that_the_first_branch_throws_away_is_told_and_the_fix_keeps_it() -> None:
+    graph = kvviz.load(MERGED)
+    trace = kvviz.decode(graph, [1, 5, 9], 8, kv_capacity=64, progress=False)
+    thrown, copied = explain(trace).caches
+    block = next(bound.storage for bound in trace.log.frames[0].bindings if bound.name == "past_key_values.0.key")
+    assert str(thrown).startswith(
+        f"the reserved buffer B{block} of past_key_values.0.key (64 rows) was thrown away in run 0: "
+        "the branch that ran did not use it"
+    )
+    assert thrown.fix is not None and thrown.fix.label == 'growth="after"'
+    assert thrown.kind == "thrown away" and len(thrown.caches) == len(trace.caches)
+    assert copied.bytes == sum(run.bytes_copied for cache in trace.caches for run in cache.runs)
+    after = thrown.fix.apply()
+    (moved,) = explain(after).caches
+    assert moved.kind == "moved" and moved.bytes == sum(run.bytes_moved_outside for run in after.runs) > 0
+    assert after.tokens == trace.tokens and after.bytes_copied < trace.bytes_copied
+
+
+def test_caches_with_room_leave_nothing_to_say() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    assert explain(kvviz.decode(graph, [1, 5, 9], 5, kv_capacity=64, progress=False)).caches == ()
+    (copied,) = explain(kvviz.decode(graph, [1, 5, 9], 5, progress=False)).caches
+    assert copied.fix is not None and copied.fix.label == "kv_capacity=7"
+    assert explain(copied.fix.apply()).caches == ()
+
+
+@pytest.mark.parametrize("path", DECODERS, ids=file_id)
+def test_a_loaded_trace_is_diagnosed_alike(path: Path, tmp_path: Path) -> None:
+    trace = decoded(path, 3)
+    trace.save(tmp_path / "trace")
+    told, again = explain(trace), explain(Trace.load(tmp_path / "trace"))
+    assert told.missed == again.missed and told.peak == again.peak and told.held_too_long == again.held_too_long
+    fixes, loaded = ([[b.fix and b.fix.label for b in e.blockers] for e in r.missed] for r in (told, again))
+    assert fixes == loaded
+    assert list(map(str, told.caches)) == list(map(str, again.caches)) and repr(told) == repr(again)
+
+
+def wide(length: int) -> Any:
+    """A graph of many ops, each of which reads two of the values before it."""
+    random = np.random.default_rng(0)
+    names, nodes = ["x"], []
+    for i in range(length):
+        first, second = (names[random.integers(max(0, len(names) - 30), len(names))] for _ in "ab")
+        op = ("Add", "Relu", "Neg", "Mul")[random.integers(4)]
+        nodes.append(node(op, f"{first} {second}" if op in ("Add", "Mul") else first, f"v{i}", name=f"n{i}"))
+        names.append(f"v{i}")
+    read = {name for one in nodes for name in one.input}
+    outputs = [f"{name} float 8" for name in names[1:] if name not in read]
+    return kvviz.load(model(nodes, ["x float 8"], outputs))
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
+def test_work_on_a_trace_of_a_thousand_nodes_is_in_proportion_to_them(policy: str) -> None:
+    trace = kvviz.run(wide(1000), {"x": np.ones(8, np.float32)}, policy=policy)
+    with at_most(1_000 * len(trace.steps)):
+        report = explain(trace)
+    # An order is searched for with so much effort at most, however long the graph is.
+    with at_most(20_000_000):
+        assert report.other_order is None
+    with at_most(5_000 * len(trace.steps)):
+        text = report_text(report)
+    assert len(report.missed) > 100 and "fix: " in text
+
+
+@pytest.mark.parametrize(("perm", "copied"), [("0, 1, 2", "112 B"), ("1, 0, 2", "48 B")])
+def test_rows_that_went_through_a_transpose_are_counted_from_a_file_as_before(
+    perm: str, copied: str, tmp_path: Path
+) -> None:
+    # given: a past that is made longer twice, and in between is turned, or stays as it is
+    graph = graph_of(f"""g (float[2, 2, past] x) => (float[2, 2, more] y, float[2, 2, most] z)
+        <float[2, 2, 1] w = {{1, 2, 3, 4}}> {{
+        a = Concat <axis = -1> (x, w) y = Transpose <perm = [{perm}]> (a) z = Concat <axis = 2> (y, w) }}""")
+    # when
+    trace = kvviz.run(graph, {"x": np.zeros((2, 2, 3), np.float32)})
+    trace.save(tmp_path / "trace")
+    # then
+    for told in (trace, Trace.load(tmp_path / "trace")):
+        (found,) = explain(told).caches
+        assert found.kind == "copied" and f"{copied} of past rows were copied" in str(found)

@@ -1,0 +1,92 @@
+"""Missed ops by kind: sums are those of the members, and the grouping is the one that names give away."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.report.missed_groups import SMALL, hidden_below, place_of
+from kvviz.smollm2 import convert
+from kvviz.view.payload import decode, payload
+from tests.graph.build import model, node
+from tests.report.test_verdict import decoded
+from tests.smollm2.tiny import Tiny, write_tiny
+from tests.test_models import DECODERS
+
+POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_missed_node_is_in_one_group_and_the_sums_are_those_of_its_members(name: str, policy: str) -> None:
+    trace = decoded(name, policy)
+    report = kvviz.explain(trace)
+    members = [entry for group in report.groups for entry in group.entries]
+    assert sorted(map(id, members)) == sorted(map(id, report.missed))
+    for group in report.groups:
+        for total in ("bytes", "allocated", "copied"):
+            assert getattr(group, total) == sum(getattr(entry, total) for entry in group.entries)
+        assert group.times == sum(len(entry.steps) for entry in group.entries)
+        assert group.runs == tuple(sorted({trace.steps[s].run for e in group.entries for s in e.steps}))
+        assert group.bytes == max(group.bytes, group.worst.bytes) and group.entries[0] is group.worst
+        # one layer has an op of this role once in each body
+        where = [(place_of(trace, trace.log[e.step]).layer, e.frame) for e in group.entries]
+        assert len(set(where)) == len(where)
+    assert [group.bytes for group in report.groups] == sorted((g.bytes for g in report.groups), reverse=True)
+
+
+@pytest.mark.parametrize("name", ["o01_optimum_llama", "o02_optimum1_merged_gpt2", "storyteller/concat"])
+def test_where_names_count_layers_only_the_groups_are_those_of_the_names(name: str) -> None:
+    # given an exporter whose names are alike in all layers but for the layer's number
+    trace = decoded(name)
+    report = kvviz.explain(trace)
+    naive: dict[tuple[object, ...], int] = defaultdict(int)
+    for entry in report.missed:
+        codes = frozenset(str(blocker.code) for blocker in entry.blockers)
+        naive[entry.frame, re.sub(r"(layers|h)\.\d+", "layer", entry.node), codes] += entry.bytes
+    assert sorted(naive.values()) == sorted(group.bytes for group in report.groups)
+
+
+def test_a_model_of_thirty_layers_is_told_in_at_most_twenty_kinds(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("thirty")
+    convert(folder / "model", "concat", write_tiny(folder / "tiny.gguf", Tiny(layers=30)))
+    trace = kvviz.decode(kvviz.load(folder / "model" / "model.onnx"), [5, 17, 33, 9], 4, progress=False)
+    # when
+    report = kvviz.explain(trace)
+    # then
+    assert len(report.missed) > 300 and len(report.groups) <= 20
+    worst = report.groups[0]
+    assert worst.layers == tuple(range(30)) and str(worst).startswith(f"{worst.op_type} × 30 layers × 4 tokens: ")
+    text = repr(report)
+    assert f"{worst.op_type} {worst.role} × 30 layers × 4 tokens" in text
+    assert all(f"{g.op_type}</b> {g.label}" in report._repr_html_() for g in report.groups[:6])
+    # what computes shapes is folded: not more than a tenth of all bytes
+    small = [group for group in report.groups if group.bytes < SMALL]
+    assert small and sum(group.bytes for group in small) * 10 <= sum(group.bytes for group in report.groups)
+    assert hidden_below(report.groups) == SMALL and f"hidden: {len(small)} kinds below 1,000 B" in text
+
+
+def test_of_small_groups_only_nothing_is_hidden() -> None:
+    # given an op that is missed for 256 bytes
+    nodes = [node("Relu", "x", "h"), node("Neg", "h", "n"), node("Mul", "h n", "y")]
+    graph = kvviz.load(model(nodes, ["x float 64"], ["y float 64"]))
+    report = kvviz.explain(kvviz.run(graph, {"x": np.ones(64, np.float32)}, donate=["x"]))
+    # then
+    assert [group.bytes for group in report.groups] == [256] and hidden_below(report.groups) == 0
+    assert "hidden" not in repr(report) and "Neg n" in repr(report)
+
+
+@pytest.mark.parametrize("name", ["o01_optimum_llama", "o06_mobius_static_llama_op24", "storyteller/merged_if"])
+def test_the_page_gets_the_layers_and_roles_of_the_report(name: str) -> None:
+    trace = decoded(name)
+    header, columns = decode(payload(trace))
+    graphs = header["graphs"]
+    for step, (frame, number) in enumerate(zip(columns["step.frame"], columns["step.node"])):
+        told = graphs[columns["frame.graph"][frame]]
+        place = place_of(trace, trace.log[step])
+        assert told["roles"][told["role"][number]] == place.role
+        assert told["layer"][number] == (-1 if place.layer is None else place.layer)
