@@ -107,12 +107,12 @@ def room(item: Record) -> int | None:
     return rows
 
 
-def beside(graph: Graph, runs: tuple[RtenRun, ...], feeds: Mapping[str, Any]) -> Verification:
+def verify_recording(graph: Graph, runs: tuple[RtenRun, ...], feeds: Mapping[str, Any]) -> Verification:
     """The first run that differs from its prediction, or the first of all; the others are counted in the notes.
 
     ``feeds``: inputs of which values matter; of the others the recording has the shapes.
     """
-    found = [_one(graph, run, feeds) for run in runs]
+    found = [_verified_run(graph, run, feeds) for run in runs]
     shown = next((one for one in found if one.differences), found[0])
     others = [
         f"run {run.run} ({run.mode}): {one.agree:,} of {one.total:,} ops as predicted"
@@ -122,7 +122,7 @@ def beside(graph: Graph, runs: tuple[RtenRun, ...], feeds: Mapping[str, Any]) ->
     return Verification(shown.rows, shown.trace, "rten", VERSION, shown.unknown, (), (*shown.notes, *others))
 
 
-def _one(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Verification:
+def _verified_run(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Verification:
     trace = _predicted(graph, run, feeds)
     steps = {("/".join(("main", *step.frame)), step.node_index): step for step in trace.steps}
     scratch = next((place for place, op in enumerate(run.ops) if has_scratch(op)), len(run.ops))

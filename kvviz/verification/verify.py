@@ -31,7 +31,7 @@ from kvviz.trace.recording import Trace
 from kvviz.verification.matching import matched, unique_name
 from kvviz.verification.optimised_nodes import changes
 from kvviz.verification.profile_answers import ProfileAnswers
-from kvviz.verification.rten_recording import beside, read_recording
+from kvviz.verification.rten_recording import read_recording, verify_recording
 from kvviz.verification.session_record import (
     ARENA,
     NodeRun,
@@ -88,7 +88,7 @@ def verify(
     """
     graph = model if isinstance(model, Graph) else load(model)
     if record is not None and profile is None:
-        return beside(graph, read_recording(record), dict(inputs or {}))
+        return verify_recording(graph, read_recording(record), dict(inputs or {}))
     if profile is not None:
         statistics = None if record is None else read_statistics(record)
         return compared(SessionRecord(graph, read_profile(profile, last=True), statistics), dict(inputs or {}))
@@ -159,7 +159,7 @@ def _rows(
         times[key] += run.microseconds
     steps: dict[Key, list[int]] = defaultdict(list)
     most: dict[Key, list[int]] = {}
-    for place, (op, made) in enumerate(zip(trace.log, _made(trace))):
+    for place, (op, made) in enumerate(zip(trace.log, _new_outputs(trace))):
         key = trace.log.frames[op.frame].program.graph.path, op.op.node.name
         steps[key].append(place)
         # The statistics keep the largest of all times that a node ran.
@@ -188,7 +188,7 @@ def _rows(
     return tuple(rows), tuple(unknown)
 
 
-def _made(trace: Trace) -> list[list[int]]:
+def _new_outputs(trace: Trace) -> list[list[int]]:
     """Bytes of each new output of each step, as onnxruntime counts them: at an If what its branch makes for it.
 
     A value counts once by its name: not at an If that gives it the name under which its branch reads it.
