@@ -11,7 +11,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -60,13 +60,18 @@ class SessionRecord(NamedTuple):
 
 
 def observe(
-    model: str | bytes, feeds: Mapping[str, Any], options: Any = None, folder: str | None = None
+    model: str | bytes,
+    feeds: Mapping[str, Any],
+    options: Any = None,
+    folder: str | None = None,
+    loop: Callable[[Any], None] | None = None,
 ) -> SessionRecord:
     """Run a model once in a session that reports on itself.
 
     ``model``: path, or the bytes of a model file.
     ``folder``: where the external data of such bytes lies.
     ``options``: ``onnxruntime.SessionOptions`` of the caller's own; what reports is added to them.
+    ``loop``: makes all runs of the session, in place of one run with the feeds.
 
     Raises `KvvizError`: without onnxruntime, or where the session refuses the model or its inputs.
     """
@@ -86,7 +91,12 @@ def observe(
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         try:
             session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            session.run(None, {one.name: np.asarray(feeds[one.name]) for one in session.get_inputs()})
+            if loop is not None:
+                loop(session)
+            else:
+                session.run(None, {one.name: np.asarray(feeds[one.name]) for one in session.get_inputs()})
+        except KvvizError:
+            raise
         except KeyError as error:
             raise InputError(f"the session wants the input {error.args[0]!r}: give it in inputs") from None
         except Exception as error:

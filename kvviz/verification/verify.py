@@ -15,10 +15,11 @@ from typing import Any
 
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
+from kvviz.engine.policy import Policy
 from kvviz.errors import KvvizError
 from kvviz.explain.sentences import sentence
 from kvviz.graph.load import load
-from kvviz.graph.model import Graph
+from kvviz.graph.model import Graph, GraphPath
 from kvviz.runtimes.ort.ort_policy import onnxruntime
 from kvviz.runtimes.schedules.picks import Picks
 from kvviz.trace.units import count, short, size
@@ -161,21 +162,18 @@ def verify(
     """
     graph = model if isinstance(model, Graph) else load(model)
     feeds = generated(graph, {}, dict(inputs or {}))
-    record = observe(_opened(graph), feeds, options, graph.folder)
+    record = observe(opened(graph), feeds, options, graph.folder)
     return compared(record, feeds)
 
 
 def compared(record: SessionRecord, feeds: Mapping[str, Any]) -> Verification:
     """A session's record beside the prediction for its graph, in its order."""
     graph, wanted = record.graph, {value.name for value in record.graph.inputs}
-    often = Counter(node.name for _, node in graph.walk())
-    places = {node.name: (part.path, node.index) for part, node in graph.walk() if often[node.name] == 1}
-    picks = dict.fromkeys(places[run.name] for run in record.runs if run.name in places)
-    policy = replace(onnxruntime, schedule=Picks(tuple(picks)))
+    places = _places(graph)
     session = SingleRun(
         graph,
         {name: value for name, value in feeds.items() if name in wanted},
-        policy=policy,
+        policy=observed_order(record),
         dry=ProfileAnswers(graph, record.runs),
     )
     trace = session.run_to_end()
@@ -199,7 +197,20 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any]) -> Verification:
     return Verification(tuple(ops), trace, record.version, tuple(unknown))
 
 
-def _opened(graph: Graph) -> str | bytes:
+def observed_order(record: SessionRecord) -> Policy:
+    """The policy ``onnxruntime``, with the nodes in the order in which a session ran them."""
+    places = _places(record.graph)
+    picks = dict.fromkeys(places[run.name] for run in record.runs if run.name in places)
+    return replace(onnxruntime, schedule=Picks(tuple(picks)))
+
+
+def _places(graph: Graph) -> dict[str, tuple[GraphPath, int]]:
+    """Graph and index of each node whose name no other node has."""
+    often = Counter(node.name for _, node in graph.walk())
+    return {node.name: (part.path, node.index) for part, node in graph.walk() if often[node.name] == 1}
+
+
+def opened(graph: Graph) -> str | bytes:
     """What onnxruntime opens: the model's file, or where nodes have no names of their own, the same with names."""
     proto = graph.proto
     path = os.path.join(graph.folder or "", graph.file.name) if graph.file.name else ""

@@ -33,3 +33,38 @@ def test_only_the_op_that_makes_the_bound_output_is_told() -> None:
     graph = graph_of("agraph (float[2, 3] past) => (float[2, 3] present) { a = Neg (past) present = Add (a, past) }")
     trace = run_graph(graph, {"past": numbers(2, 3)}, donate=["past"], policy=bound)
     assert [step.decision.taken for step in trace.steps] == [(), ("past",)]
+
+
+TURNED = """
+agraph (float[2, 3] past) => (float[2, 3] present)
+{ a = Transpose <perm = [1, 0]> (past) c = Neg (a) present = Transpose <perm = [1, 0]> (c) }
+"""
+GROWS = """
+agraph (float[N, 3] past, float[2, 3] new) => (float[M, 3] present)
+{ present = Concat <axis = 0> (past, new) }
+"""
+
+
+def test_under_a_policy_that_places_outputs_any_op_writes_where_the_caller_wants() -> None:
+    under = bind(kvviz.policies.onnxruntime, {"present": "past"})
+    for text in (TURNED, GRAPH):
+        graph, past = graph_of(text), numbers(2, 3)
+        trace = run_graph(graph, {"past": past.copy()}, donate=["past"], policy=under)
+        (given,) = [bound for bound in trace.frames[0].bindings if bound.name == "past"]
+        (present,) = [out for step in trace.steps for out in step.outs if out.name == "present"]
+        assert (present.storage, present.nbytes) == (given.storage, past.nbytes)
+        np.testing.assert_allclose(trace.outputs["present"], -past)
+    assert trace.bytes_allocated == trace.outputs["before"].nbytes
+
+
+def test_a_present_that_is_longer_than_its_past_does_not_go_there() -> None:
+    under = bind(kvviz.policies.onnxruntime, {"present": "past"})
+    feeds = {"past": numbers(4, 3), "new": numbers(2, 3)}
+    trace = run_graph(graph_of(GROWS), feeds, donate=["past"], policy=under)
+    (step,) = trace.steps
+    assert step.outs[0].how == "new" and step.allocated == 6 * 3 * 4
+
+
+def test_the_name_of_a_bound_policy_is_short() -> None:
+    pairs = {f"present.{layer}": f"past.{layer}" for layer in range(4)}
+    assert bind(kvviz.policies.ideal, pairs).name == "ideal, present.0 in past.0, present.1 in past.1, and 2 more"

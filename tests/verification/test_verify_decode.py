@@ -1,0 +1,182 @@
+"""A decode loop in the real onnxruntime: which present lies in which past, by address, beside the prediction."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import product
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+
+import kvviz
+from kvviz.cli import main
+from kvviz.errors import InputError
+from kvviz.verification import verify_decode as module
+from kvviz.verification.bound_loop import SeenCache
+from kvviz.verification.verify_decode import BINDINGS, VerifiedDecode
+from tests.graph.build import MODELS
+from tests.test_models import DECODERS, reference
+
+COUNT = 4
+STATIC = {"o04_dynamo_static_llama_op18", "o06_mobius_static_llama_op24"}
+STATIC |= {f"storyteller/{form}" for form in ("static_scatter_nd", "tensor_scatter")}
+GROUPED = {"o07_genai_llama_int4", "storyteller/gqa", "storyteller/gqa_int4"}
+SHARED = sorted(STATIC | GROUPED)
+
+
+def verified(name: str, binding: str | None, **how: Any) -> VerifiedDecode:
+    ref = reference(name)
+    given = {}
+    if "encoder.out.last_hidden_state" in ref:
+        given["encoder_hidden_states"] = ref["encoder.out.last_hidden_state"]
+    found = kvviz.verify_decode(
+        MODELS / name / "model.onnx", ref["prompt"].tolist(), COUNT, given, binding=binding, **how
+    )
+    assert list(found.tokens) == ref["tokens"].tolist()[:COUNT]
+    return found
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("binding", ["none", "io"])
+def test_without_a_buffer_of_its_own_no_present_lies_in_a_past(name: str, binding: str) -> None:
+    found = verified(name, binding)
+    assert found.differences == () and found.agree == found.total and not found.wrong
+    assert {one.run for one in found.caches} == set(range(len(found.trace.runs)))
+    assert {one.observed for one in found.caches} == {"new"}
+    # NumPy arrays that onnxruntime returns are memory of its own.
+    assert not any(one.by_python for one in found.caches)
+    for one in found.caches:
+        if name in STATIC:
+            # All of the buffer is copied, but the new rows lie over some of it.
+            assert 0 < one.moved < one.copied
+        elif one.run:
+            # The whole past is found behind another address: that many bytes were copied, and no more.
+            assert one.moved == one.copied > 0
+        else:
+            assert one.moved == 0
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_one_buffer_on_both_sides_holds_past_and_present(name: str) -> None:
+    found = verified(name, "shared")
+    assert found.differences == () and not found.wrong
+    assert {one.observed for one in found.caches} == {one.predicted for one in found.caches} == {"past"}
+    assert not any(one.moved or one.by_python for one in found.caches)
+    # Where rows are turned round before they are written, the buffer saves no copy.
+    turned = "scatter_nd" in name or "o04" in name
+    assert {bool(one.copied) for one in found.caches} == {turned}
+    assert any(("Transpose" in one.why) == turned for one in found.caches)
+
+
+@pytest.mark.parametrize("name", sorted(set(DECODERS) - set(SHARED)))
+def test_a_cache_that_grows_cannot_be_bound_to_itself(name: str) -> None:
+    with pytest.raises(InputError, match=r"no cache of this graph can be bound to itself \(.*(Concat|Attention)"):
+        verified(name, "shared")
+
+
+def test_onnxruntime_refuses_a_past_as_the_buffer_of_a_longer_present() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[P, 2] past, float[N, 2] new) => (float[T, 2] present) { present = Concat <axis = 0> (past, new) }"""
+    session = onnxruntime.InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    binding, array = session.io_binding(), np.ones((3, 2), np.float32)
+    past = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    binding.bind_ortvalue_input("past", past)
+    binding.bind_cpu_input("new", np.ones((1, 2), np.float32))
+    binding.bind_ortvalue_output("present", past)
+    with pytest.raises(RuntimeError, match=r"has shape \{3,2\} but the computed output shape for this run is \{4,2\}"):
+        session.run_with_iobinding(binding)
+
+
+class Loud(onnxruntime.SessionOptions):
+    """Options of a session that goes on warning."""
+
+    log_severity_level = property(lambda self: 2, lambda self, level: None)
+
+
+@pytest.mark.parametrize(("binding", "loops"), [("none", 1), ("shared", 1), ("io", 2)])
+def test_the_bytes_are_those_that_onnxruntime_itself_says_it_copies(
+    binding: str, loops: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # A bound loop is followed by one without binding, whose logits its own are compared with.
+    found = verified("storyteller/tensor_scatter", binding, options=Loud())
+    said = re.findall(r"copying past_cache to present_cache \((\d+) bytes\)", capfd.readouterr().err)
+    whole = {one.copied for one in found.caches}
+    assert whole == ({0} if binding == "shared" else {int(nbytes) for nbytes in said})
+    assert len(said) == loops * len(found.caches)
+
+
+def test_a_prediction_for_another_binding_disagrees() -> None:
+    shared, own = verified("storyteller/gqa", "shared"), verified("storyteller/gqa", "io")
+    for trace, other in ((shared.trace, own), (own.trace, shared)):
+        seen = [SeenCache(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.caches]
+        found = module._compared(trace, seen)
+        assert len(found) == other.total and not any(one.agrees for one in found)
+
+
+def hazardous(order: tuple[str, str]) -> onnx.ModelProto:
+    """A decoder that adds up its past; whether before or after the present is written, nothing in the graph says."""
+    nodes = {
+        "write": "present = TensorScatter <axis = 1> (past, rows, write_indices)",
+        "read": "sums = ReduceSum <keepdims = 1> (past, one)",
+    }
+    first, second = (nodes[name] for name in order)
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 24]>
+    g (int64[1, S] input_ids, int64[1] write_indices, float[1, 8, 6] past)
+      => (float[1, S, 6] logits, float[1, 8, 6] present)
+    <float[6, 6] table, float[6, 6] head, int64[1] one = {{1}}> {{
+        rows = Gather (table, input_ids)
+        {first}
+        {second}
+        all = Add (rows, sums)
+        logits = MatMul (all, head) }}""")
+    numbers = np.random.default_rng(3)
+    for name in ("table", "head"):
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(numbers.standard_normal((6, 6)).astype(np.float32), name)
+        )
+    return model
+
+
+def test_a_result_that_sharing_makes_wrong_is_said_with_its_hazard() -> None:
+    wrong = []
+    for order, way in product((("write", "read"), ("read", "write")), ("DEFAULT", "PRIORITY_BASED")):
+        options = onnxruntime.SessionOptions()
+        options.execution_order = getattr(onnxruntime.ExecutionOrder, way)
+        found = kvviz.verify_decode(kvviz.load(hazardous(order)), [1, 4, 2], COUNT, options=options, binding="shared")
+        assert found.differences == () and {cache.observed for cache in found.caches} == {"past"}
+        broken = any(hazard.broken for hazard in kvviz.hazards(found.trace))
+        assert bool(found.wrong) == broken == ("WRONG RESULT" in str(found))
+        assert not broken or "reads past after TensorScatter" in found.wrong
+        wrong.append(broken)
+    assert sorted(set(wrong)) == [False, True]
+
+
+def test_the_configuration_of_genai_says_how_caches_are_handed_on() -> None:
+    assert json.loads((MODELS / "o07_genai_llama_int4" / "genai_config.json").read_text())["search"][
+        "past_present_share_buffer"
+    ]
+    assert verified("o07_genai_llama_int4", None).binding == "shared"
+    assert verified("o01_optimum_llama", None).binding == "none"
+
+
+def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(MODELS / "storyteller" / "gqa" / "model.onnx")
+    assert main(["verify", path, "--prompt", "5,17,33", "--tokens", "3", "--binding", "shared"]) == 0
+    told = capsys.readouterr().out
+    assert "18 of 18 presents lie where predicted" in told and "in place" in told
+    assert main(["verify", path, "--prompt", "5,17,33", "--binding", "io", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["agree"] == data["total"] == len(data["caches"]) == 24 and data["binding"] == "io"
+    assert main(["verify", path, "--binding", "io"]) == 2
+    assert "--binding needs --prompt" in capsys.readouterr().err
+
+
+def test_what_is_no_binding_is_refused() -> None:
+    with pytest.raises(InputError, match="binding must be one of none, io, shared, not 'both'"):
+        verified("storyteller/gqa", "both")
+    assert set(BINDINGS) == {"none", "io", "shared"}
