@@ -108,10 +108,11 @@ class BoundLoop(DecodeSession):
 
 
 def _moved(past: np.ndarray, present: np.ndarray, axis: int | None) -> int:
-    """Bytes of the rows of a past that a present has in the same places."""
+    """Bytes of the rows of a past, but for empty ones, that a present has in the same places."""
     if axis is None or past.ndim != present.ndim or not past.size:
         return 0
     before, after = np.moveaxis(past, axis, 0), np.moveaxis(present, axis, 0)[: past.shape[axis]]
     if before.shape != after.shape:
         return 0
-    return int((before == after).reshape(len(before), -1).all(1).sum()) * before[0].nbytes
+    rows = (before == after).reshape(len(before), -1).all(1) & before.reshape(len(before), -1).any(1)
+    return int(rows.sum()) * before[0].nbytes

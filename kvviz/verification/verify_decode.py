@@ -20,7 +20,7 @@ from kvviz.explain.hazards import hazards
 from kvviz.explain.sentences import sentence
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.load import load
-from kvviz.graph.model import Graph
+from kvviz.graph.model import Dim, Graph
 from kvviz.text.text_settings import json_file
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, size
@@ -217,7 +217,12 @@ def _bindings(graph: Graph, binding: str) -> tuple[str, dict[str, str] | None]:
         return "growing", None if binding == "none" else {}
     pairs = cache_pairs(graph)
     cache = "shared" if any(map(may_share, pairs)) else "growing"
-    kept = [pair for pair in kept_as(pairs, cache) if pair.protocol == "state" or is_fixed(pair)]
+    shapes = {value.name: value.shape or () for value in (*graph.inputs, *graph.outputs)}
+    kept = [
+        pair
+        for pair in kept_as(pairs, cache)
+        if pair.protocol == "state" or is_fixed(pair) or _as_long(shapes[pair.input], shapes[pair.output], pair.axis)
+    ]
     if not kept:
         kinds = ", ".join(sorted({op for pair in pairs for op in writers(pair)}))
         raise InputError(
@@ -225,6 +230,13 @@ def _bindings(graph: Graph, binding: str) -> tuple[str, dict[str, str] | None]:
             "onnxruntime refuses a buffer of another shape; use binding='io'"
         )
     return cache, {pair.output: pair.input for pair in kept}
+
+
+def _as_long(past: tuple[Dim, ...], present: tuple[Dim, ...], axis: int | None) -> bool:
+    """Whether the model declares one length for a past and its present."""
+    if axis is None or not axis < len(past) == len(present):
+        return False
+    return isinstance(past[axis], int) and past[axis] == present[axis]
 
 
 class _DryLoop(DecodeSession):

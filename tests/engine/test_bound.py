@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+import pytest
 
 import kvviz
 from kvviz.engine.io_binding import bind
+from tests.decode.small import HEADS, ROWS, SIZE, small
 from tests.engine.graphs import graph_of, numbers, run_graph
 
 GRAPH = """
@@ -68,3 +71,19 @@ def test_a_present_that_is_longer_than_its_past_does_not_go_there() -> None:
 def test_the_name_of_a_bound_policy_is_short() -> None:
     pairs = {f"present.{layer}": f"past.{layer}" for layer in range(4)}
     assert bind(kvviz.policies.ideal, pairs).name == "ideal, present.0 in past.0, present.1 in past.1, and 2 more"
+
+
+@pytest.mark.parametrize("obeyed", [False, True])
+def test_a_buffer_that_is_read_again_is_overwritten_only_for_a_binding(obeyed: bool) -> None:
+    one = small("grouped")
+    proto = onnx.ModelProto.FromString(one.proto.SerializeToString())
+    proto.graph.node.append(onnx.helper.make_node("Add", [*next(iter(one.caches.items()))], ["both"], name="late"))
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("both", 1, ["b", HEADS, "rows", SIZE]))
+    feeds = {"input_ids": np.array([[5]]), **one.controls(4, 1)}
+    feeds |= {name: np.zeros((1, HEADS, ROWS, SIZE), np.float32) for name in one.caches}
+    policy = kvviz.policies.onnxruntime
+    policy = bind(policy, {output: name for name, output in one.caches.items()}) if obeyed else policy
+    trace = kvviz.run(kvviz.load(proto), feeds, donate=list(one.caches), policy=policy)
+    (step,) = [step for step in trace.steps if step.op_type == "GroupQueryAttention"]
+    assert [out.how for out in step.outs[1:]] == (["in place"] * 2 if obeyed else ["new"] * 2)
+    assert [hazard.broken for hazard in kvviz.hazards(trace)] == [True] * obeyed

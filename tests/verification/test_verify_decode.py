@@ -19,6 +19,9 @@ from kvviz.errors import InputError
 from kvviz.verification import verify_decode as module
 from kvviz.verification.bound_loop import SeenCache
 from kvviz.verification.verify_decode import BINDINGS, VerifiedDecode
+from tests.decode.oracle import told
+from tests.decode.small import DECODERS as SMALL
+from tests.decode.small import small
 from tests.graph.build import MODELS
 from tests.test_models import DECODERS, reference
 
@@ -43,22 +46,20 @@ def verified(name: str, binding: str | None, **how: Any) -> VerifiedDecode:
 
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("binding", ["none", "io"])
-def test_without_a_buffer_of_its_own_no_present_lies_in_a_past(name: str, binding: str) -> None:
+def test_without_one_buffer_no_present_lies_in_a_past(name: str, binding: str) -> None:
     found = verified(name, binding)
     assert found.differences == () and found.agree == found.total and not found.wrong
     assert {one.run for one in found.caches} == set(range(len(found.trace.runs)))
     assert {one.observed for one in found.caches} == {"new"}
     # NumPy arrays that onnxruntime returns are memory of its own.
     assert not any(one.by_python for one in found.caches)
+    meters = {cache.input: cache.runs for cache in found.trace.caches}
     for one in found.caches:
-        if name in STATIC:
-            # All of the buffer is copied, but the new rows lie over some of it.
-            assert 0 < one.moved < one.copied
-        elif one.run:
-            # The whole past is found behind another address: that many bytes were copied, and no more.
-            assert one.moved == one.copied > 0
-        else:
-            assert one.moved == 0
+        after, before = meters[one.cache][one.run], meters[one.cache][one.run - 1]
+        row = (after.bytes_written - after.bytes_copied) // after.rows_written
+        # All tokens of the past are found at another address.
+        assert one.moved == (before.valid * row if one.run else 0)
+        assert (one.moved == one.copied) == (name not in STATIC) or not one.run
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -77,6 +78,61 @@ def test_one_buffer_on_both_sides_holds_past_and_present(name: str) -> None:
 def test_a_cache_that_grows_cannot_be_bound_to_itself(name: str) -> None:
     with pytest.raises(InputError, match=r"no cache of this graph can be bound to itself \(.*(Concat|Attention)"):
         verified(name, "shared")
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("binding", BINDINGS)
+def test_every_way_to_keep_a_cache_is_predicted(name: str, binding: str) -> None:
+    one, prompt, count = small(name), [3, 7, 11], 12
+    rows = one.options.get("kv_capacity")
+    if binding == "shared" and name in ("concat", "merged", "attention", "multi_head", "window"):
+        with pytest.raises(InputError, match="no cache of this graph can be bound to itself"):
+            kvviz.verify_decode(kvviz.load(one.proto), prompt, count, binding=binding)
+        return
+    found = kvviz.verify_decode(kvviz.load(one.proto), prompt, count, binding=binding, kv_capacity=rows)
+    assert found.differences == () and not found.wrong and found.total == count * len(one.caches)
+    assert {cache.observed for cache in found.caches} == {"past" if binding == "shared" else "new"}
+    assert list(found.tokens) == told(one, prompt, count)[0]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_grouped_attention_leaves_rows_of_one_buffer_as_they_are(shared: bool) -> None:
+    """Rows that hold no token: in a buffer of its own, the present has zeros there."""
+    session = onnxruntime.InferenceSession(str(MODELS / "storyteller" / "gqa" / "model.onnx"))
+    binding = session.io_binding()
+    for name, array in (("input_ids", np.array([[1, 2, 3]])), ("attention_mask", np.ones((1, 3), np.int64))):
+        binding.bind_cpu_input(name, array)
+    pasts = {one.name: np.full((1, 2, 32, 16), 7, np.float32) for one in session.get_inputs() if "past" in one.name}
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in pasts.items()}
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    for output in session.get_outputs():
+        past = output.name.replace("present", "past_key_values")
+        if shared and past in values:
+            binding.bind_ortvalue_output(output.name, values[past])
+        else:
+            binding.bind_output(output.name)
+    session.run_with_iobinding(binding)
+    present = binding.get_outputs()[1].numpy()
+    assert present.shape == (1, 2, 32, 16) and (present[:, :, :3] != 7).all()
+    assert (present[:, :, 3:] == (7 if shared else 0)).all()
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_decode_with_one_buffer_is_predicted_without_a_session(dry: bool) -> None:
+    ref = reference("storyteller/gqa")
+    trace = kvviz.decode(
+        MODELS / "storyteller" / "gqa" / "model.onnx",
+        ref["prompt"].tolist(),
+        COUNT,
+        policy="onnxruntime",
+        cache="shared",
+        dry=dry,
+        progress=False,
+    )
+    assert dry or trace.tokens == ref["tokens"].tolist()[:COUNT]
+    for cache in trace.caches:
+        assert len({run.storage for run in cache.runs}) == 1 and not any(run.bytes_copied for run in cache.runs)
 
 
 def test_onnxruntime_refuses_a_past_as_the_buffer_of_a_longer_present() -> None:
@@ -167,8 +223,8 @@ def test_the_configuration_of_genai_says_how_caches_are_handed_on() -> None:
 def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     path = str(MODELS / "storyteller" / "gqa" / "model.onnx")
     assert main(["verify", path, "--prompt", "5,17,33", "--tokens", "3", "--binding", "shared"]) == 0
-    told = capsys.readouterr().out
-    assert "18 of 18 presents lie where predicted" in told and "in place" in told
+    report = capsys.readouterr().out
+    assert "18 of 18 presents lie where predicted" in report and "in place" in report
     assert main(["verify", path, "--prompt", "5,17,33", "--binding", "io", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["agree"] == data["total"] == len(data["caches"]) == 24 and data["binding"] == "io"
