@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.placement import Home
-from kvviz.engine.plan import PlannedNode
+from kvviz.engine.plan import ABSENT, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.trace.events import IN_PLACE, POOL
 
@@ -41,7 +41,7 @@ class Bound:
             return self.rule(frame, planned, args)
         if self.homes is not None and frame.notes is None:
             # When the output is made, the input may be dead.
-            given = ((output, frame.stores[frame.plan.slots[name]]) for output, name in self.pairs)
+            given = ((output, frame.stores[frame.plan.slots.get(name, ABSENT)]) for output, name in self.pairs)
             frame.notes = {output: storage.id for output, storage in given if storage is not None}
         bound = self._bound(frame, planned)
         position = bound.get(0, -1)
@@ -112,12 +112,12 @@ def bind(policy: Policy, pairs: Mapping[str, str]) -> Policy:
     >>> policy = bind(kvviz.policies.ideal, {"present": "past"})
     >>> kvviz.run(graph, inputs, donate=["past"], policy=policy)            # doctest: +SKIP
     """
-    told = [f"{output} in {given}" for output, given in pairs.items()]
-    more = [f"and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
+    names = [f"{output} in {given}" for output, given in pairs.items()]
+    more = [f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
     bound = Bound(policy.in_place, policy.homes, tuple(pairs.items()))
     return replace(
         policy,
-        name=", ".join((policy.name, *told[:_SHOWN], *more)),
+        name=", ".join((policy.name, *names[:_SHOWN], *more)),
         in_place=bound,
         homes=policy.homes and bound.place,
         variants=None,

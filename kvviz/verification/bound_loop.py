@@ -6,7 +6,7 @@ Tokens, masks, positions and first caches are those of kvviz's own token loop; o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,22 +18,9 @@ from kvviz.trace.records import Run
 PAST, NEW = "past", "new"
 Arrays = dict[str, np.ndarray]
 Addresses = dict[str, int]
-
-
-class SeenCache(NamedTuple):
-    """One cache in one run of onnxruntime.
-
-    ``lies``: where its present is, by address: `PAST` in its own past, `NEW` in memory that no past has, else the
-      input whose past it is in.
-    ``moved``: bytes of rows of the past that were found in a present at another address; no fewer were copied.
-    ``by_python``: bytes that the call copied to give the present as a NumPy array.
-    """
-
-    run: int
-    cache: str
-    lies: str
-    moved: int
-    by_python: int
+Seen = tuple[int, str, str, int, int]
+"""Of one cache in one run: run, input, where its present lies, bytes moved, and bytes copied to a NumPy array, as in
+`kvviz.verification.verify_decode.VerifiedCache`."""
 
 
 class BoundLoop(DecodeSession):
@@ -54,7 +41,7 @@ class BoundLoop(DecodeSession):
     ) -> None:
         super().__init__(graph, prompt, options, inputs, record=False)
         self.bound = bound
-        self.seen: list[SeenCache] = []
+        self.seen: list[Seen] = []
         self.own = [pair for pair in self.pairs if pair.protocol != "cross"]
         self.values: dict[str, Any] = {}  # presents of the run before, to be bound again
         self.buffers = self.caches.copy()  # an OrtValue does not keep the array that it was made from
@@ -76,7 +63,7 @@ class BoundLoop(DecodeSession):
                 moved = 0 if lies == pair.input else _moved(past, present, pair.axis)
                 copied = present.nbytes * present.flags.owndata
                 lies = PAST if lies == pair.input else lies
-                self.seen.append(SeenCache(self.trace.runs[-1].index, pair.input, lies, moved, copied))
+                self.seen.append((self.trace.runs[-1].index, pair.input, lies, moved, copied))
             self.ended(outputs)
 
     def _by_arrays(self, session: Any, feeds: Arrays) -> tuple[Arrays, Addresses, Addresses]:

@@ -24,7 +24,7 @@ from kvviz.graph.model import Dim, Graph
 from kvviz.text.text_settings import json_file
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, size
-from kvviz.verification.bound_loop import NEW, PAST, BoundLoop, SeenCache
+from kvviz.verification.bound_loop import NEW, PAST, BoundLoop, Seen
 from kvviz.verification.profile_answers import ProfileAnswers
 from kvviz.verification.session_record import observe
 from kvviz.verification.verify import observed_order, opened
@@ -131,8 +131,7 @@ class VerifiedDecode:
             groups.setdefault((one.run, one.observed), []).append(one)
         for (run, lies), group in groups.items():
             sums = [sum(getattr(one, name) for one in group) for name in ("moved", "by_python", "copied")]
-            told = " ".join(f"{size(nbytes):>10}" for nbytes in sums)
-            lines.append(f"{run:>4} {len(group):>9,} {lies:>6} {told}")
+            lines.append(f"{run:>4} {len(group):>9,} {lies:>6} " + " ".join(f"{size(nbytes):>10}" for nbytes in sums))
         lines.append("moved: rows of the past found at another address; predicted: what the run copies for them")
         examples = {one.why.split()[0]: f"{one.cache}: {one.why}" for one in self.caches}
         return "\n".join([*lines, *examples.values()])
@@ -190,8 +189,13 @@ def verify_decode(
     rows = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
     feeds = generated(graph, {}, dict(inputs or {}), decoding=len(rows))
     chosen = DecodeOptions(max_new_tokens, kv_capacity, cache=cache)
-    loop = BoundLoop(graph, rows, chosen, feeds, bound)
-    plain = None if bound is None else BoundLoop(graph, rows, replace(chosen, cache="growing"), feeds, None)
+
+    def fed() -> dict[str, Any]:
+        # Caches that the caller gives to start from are overwritten.
+        return {name: np.array(value) for name, value in feeds.items()}
+
+    loop = BoundLoop(graph, rows, chosen, fed(), bound)
+    plain = None if bound is None else BoundLoop(graph, rows, replace(chosen, cache="growing"), fed(), None)
 
     def decode(session: Any) -> None:
         for one in (loop, plain):
@@ -200,8 +204,8 @@ def verify_decode(
 
     record = observe(opened(graph), {}, options, graph.folder, decode)
     policy, answers = observed_order(record), ProfileAnswers(record.graph, record.runs)
-    dry = _DryLoop(record.graph, rows, chosen, feeds, bind(policy, bound) if bound else policy, dry=answers)
-    dry.bound = set((bound or {}).values())
+    dry = _DryLoop(record.graph, rows, chosen, fed(), bind(policy, bound) if bound else policy, dry=answers)
+    dry.bound = tuple((bound or {}).values())
     trace = dry.run_to_end()
     trace.title, trace.recipe = f"{graph.name}, as onnxruntime decodes", None
     wrong = "" if plain is None else _wrong(loop.trace, plain.trace, trace)
@@ -240,21 +244,25 @@ def _as_long(past: tuple[Dim, ...], present: tuple[Dim, ...], axis: int | None) 
 
 
 class _DryLoop(DecodeSession):
-    """A decode whose caller gives no cache away but those in ``bound``."""
+    """A decode whose caller gives no input away but those in ``bound``."""
 
-    bound: set[str]
+    bound: tuple[str, ...]
 
     def begin(self, feeds: Mapping[str, Any], donate: Sequence[str], carried: Any = None) -> None:
-        super().begin(feeds, [name for name in donate if name in self.bound], carried)
+        super().begin(feeds, self.bound, carried)
 
 
-def _compared(trace: Trace, seen: Sequence[SeenCache]) -> list[VerifiedCache]:
+def _compared(trace: Trace, seen: Sequence[Seen]) -> list[VerifiedCache]:
     """Each cache in each run, as it was seen and as a dry decode has it."""
     caches = {cache.input: cache for cache in trace.caches}
     pasts = {frame.run: {one.storage: one.name for one in frame.bindings} for frame in trace.frames if not frame.path}
     steps = {(step.run, name): step for step in trace.steps if not step.frame for name in step.outputs}
     found = []
     for run, name, observed, moved, by_python in seen:
+        if name not in caches:
+            why = "the graph that the session runs does not show that it is a cache"
+            found.append(VerifiedCache(run, name, observed, "unknown", moved, by_python, 0, why, False))
+            continue
         after = caches[name].runs[run]
         lies = pasts[run].get(after.storage, NEW)
         lies = PAST if lies == name else lies
@@ -270,8 +278,8 @@ def _wrong(bound: Trace, plain: Trace, predicted: Trace) -> str:
     if bound.tokens == plain.tokens and off <= _ROUNDING * max(float(np.abs(one).max()) for one in plain.logits):
         return ""
     why = dict.fromkeys(hazard.sentence for hazard in hazards(predicted) if hazard.broken)
-    told = f"tokens {bound.tokens}, without binding {plain.tokens}; logits differ by up to {off:.3g}"
-    return "; ".join((told, *list(why)[:_LINES]))
+    tokens = f"tokens {bound.tokens}, without binding {plain.tokens}"
+    return "; ".join((tokens, f"logits differ by up to {off:.3g}", *list(why)[:_LINES]))
 
 
 def _usual(graph: Graph) -> str:

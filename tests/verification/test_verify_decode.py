@@ -17,11 +17,10 @@ import kvviz
 from kvviz.cli import main
 from kvviz.errors import InputError
 from kvviz.verification import verify_decode as module
-from kvviz.verification.bound_loop import SeenCache
 from kvviz.verification.verify_decode import BINDINGS, VerifiedDecode
 from tests.decode.oracle import told
 from tests.decode.small import DECODERS as SMALL
-from tests.decode.small import small
+from tests.decode.small import HEADS, ROWS, SIZE, small
 from tests.graph.build import MODELS
 from tests.test_models import DECODERS, reference
 
@@ -169,9 +168,34 @@ def test_the_bytes_are_those_that_onnxruntime_itself_says_it_copies(
 def test_a_prediction_for_another_binding_disagrees() -> None:
     shared, own = verified("storyteller/gqa", "shared"), verified("storyteller/gqa", "io")
     for trace, other in ((shared.trace, own), (own.trace, shared)):
-        seen = [SeenCache(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.caches]
+        seen = [(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.caches]
         found = module._compared(trace, seen)
         assert len(found) == other.total and not any(one.agrees for one in found)
+
+
+def test_a_cache_that_the_session_graph_does_not_show_is_a_difference() -> None:
+    found = verified("storyteller/gqa", "io")
+    (one,) = module._compared(found.trace, [(0, "past.of.nothing", "new", 0, 0)])
+    assert (one.predicted, one.agrees) == ("unknown", False) and "does not show" in one.why
+
+
+def test_caches_to_start_from_stay_as_they_are() -> None:
+    one = small("tensor_scatter")
+    numbers = np.random.default_rng(2)
+    given = {name: numbers.standard_normal((1, HEADS, ROWS, SIZE)).astype(np.float32) for name in one.caches}
+    before = {name: array.copy() for name, array in given.items()}
+    found = kvviz.verify_decode(kvviz.load(one.proto), [3, 7], COUNT, given, binding="shared")
+    assert found.differences == () and not found.wrong and {cache.observed for cache in found.caches} == {"past"}
+    assert all(given[name].tobytes() == array.tobytes() for name, array in before.items())
+
+
+def test_a_batch_is_verified_as_a_whole() -> None:
+    prompts = [[5, 17, 33], [7, 9]]
+    path = MODELS / "storyteller" / "gqa" / "model.onnx"
+    for binding in BINDINGS:
+        found = kvviz.verify_decode(path, prompts, COUNT, binding=binding)
+        assert found.differences == () and not found.wrong
+        assert list(found.tokens) == kvviz.decode(path, prompts, COUNT, progress=False).tokens
 
 
 def hazardous(order: tuple[str, str]) -> onnx.ModelProto:
