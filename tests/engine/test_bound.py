@@ -87,3 +87,14 @@ def test_a_buffer_that_is_read_again_is_overwritten_only_for_a_binding(obeyed: b
     (step,) = [step for step in trace.steps if step.op_type == "GroupQueryAttention"]
     assert [out.how for out in step.outs[1:]] == (["in place"] * 2 if obeyed else ["new"] * 2)
     assert [hazard.broken for hazard in kvviz.hazards(trace)] == [True] * obeyed
+
+
+def test_grouped_attention_without_presents_has_nothing_to_share() -> None:
+    one = small("grouped")
+    proto = onnx.ModelProto.FromString(one.proto.SerializeToString())
+    (attention,) = [node for node in proto.graph.node if node.op_type == "GroupQueryAttention"]
+    del attention.output[1:], proto.graph.output[1:]
+    feeds = {"input_ids": np.array([[5]]), **one.controls(4, 1)}
+    feeds |= {name: np.zeros((1, HEADS, ROWS, SIZE), np.float32) for name in one.caches}
+    trace = kvviz.run(kvviz.load(proto), feeds, donate=list(one.caches), policy="onnxruntime")
+    assert not any(step.decision.taken for step in trace.steps if step.op_type == "GroupQueryAttention")

@@ -16,7 +16,7 @@ from typing import Any
 
 from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, overwrite_mask
 from kvviz.engine.frame import Frame
-from kvviz.engine.plan import PlannedNode
+from kvviz.engine.plan import ABSENT, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.memory.array_layout import Arguments, is_array
 from kvviz.runtimes.ort import refusal
@@ -60,9 +60,12 @@ def in_place(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
 
 def _one_buffer(frame: Frame, planned: PlannedNode, args: Arguments) -> tuple[Any, ...]:
     """The presents of an op that are outputs of the graph, where each is bound to the buffer of its past; else none."""
-    for past, present in by_address(planned.node):
-        slot = planned.inputs[past] if past < len(planned.inputs) else 0
-        storage, buffer = frame.stores[slot], planned.notes.buffers[present]
+    pairs, buffers = by_address(planned.node), planned.notes.buffers
+    if not pairs or len(buffers) <= pairs[-1][1]:
+        return ()
+    for past, present in pairs:
+        slot = planned.inputs[past] if past < len(planned.inputs) else ABSENT
+        storage, buffer = frame.stores[slot], buffers[present]
         if storage is None or storage.origin != "donated" or buffer is None or buffer.kind != ALLOCATE_OUTPUT:
             return ()
         if frame.uses[slot] != 1 or storage.holders != 1 or not storage.owned:
@@ -70,7 +73,7 @@ def _one_buffer(frame: Frame, planned: PlannedNode, args: Arguments) -> tuple[An
     if any(grow.rows(args, planned.attributes) for grow in planned.grows):
         # It is longer than its past.
         return ()
-    return tuple(args[past] for past, _ in by_address(planned.node))
+    return tuple(args[past] for past, _ in pairs)
 
 
 def _masks(frame: Frame, planned: PlannedNode, notes: Notes) -> tuple[tuple[int, int], ...]:
