@@ -268,6 +268,8 @@ def _compared(trace: Trace, seen: Sequence[Seen]) -> list[VerifiedCache]:
         lies = PAST if lies == name else lies
         agrees = observed == lies and moved <= after.bytes_copied
         why = sentence(steps[run, caches[name].output], trace)
+        if lies == PAST and after.bytes_copied:
+            why += " That is the caller's buffer, but binding it saves no copy."
         found.append(VerifiedCache(run, name, observed, lies, moved, by_python, after.bytes_copied, why, agrees))
     return found
 
