@@ -1,136 +1,54 @@
-"""Predicted beside observed: what the policy ``onnxruntime`` says of a session's allocations, and what they were.
+"""Predicted beside observed: what a policy says of a runtime's allocations, and what they were.
 
-The session's own graph is run without numbers, in the order in which the session ran it. What the session's profile
-says of shapes stands for kernels that are not known here.
+The graph that ran is run again without numbers, in the order in which it ran. What the runtime recorded of shapes
+stands for kernels that are not known here.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
-from kvviz.errors import KvvizError
+from kvviz.engine.recorded_answers import Key
+from kvviz.errors import InputError, KvvizError
 from kvviz.explain.sentences import sentence
 from kvviz.graph.load import load
-from kvviz.graph.model import Graph
-from kvviz.runtimes.ort.ort_policy import onnxruntime
+from kvviz.graph.model import Graph, Node
+from kvviz.memory.ghosts import ghost
+from kvviz.runtimes.ort.known_types import know_blocks, known
+from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
 from kvviz.runtimes.schedules.picks import Picks
-from kvviz.trace.units import count, short, size
+from kvviz.trace.events import NEW
+from kvviz.trace.recording import Trace
+from kvviz.verification.changes import changes
+from kvviz.verification.matching import matched, unique_name
 from kvviz.verification.profile_answers import ProfileAnswers
-from kvviz.verification.session_record import ARENA, SessionRecord, observe
+from kvviz.verification.session_record import (
+    ARENA,
+    NodeRun,
+    SessionRecord,
+    observe,
+    read_profile,
+    read_statistics,
+)
+from kvviz.verification.verified import Verification, VerifiedOp
 
-_LINES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedOp:
-    """One node of a session.
-
-    Attributes
-    ----------
-    node, op_type : str
-    step : int
-        Its step in ``Verification.trace``.
-    predicted : int
-        Bytes that it allocates by the rules of the policy ``onnxruntime``.
-    observed : int
-        Bytes that it allocated; the arena rounds each output up to 256 B.
-    microseconds : float
-        Time inside its kernel.
-    why : str
-        What it does to memory by the policy, and why.
-    agrees : bool
-        Whether both are the same, but for the arena's rounding.
-    """
-
-    node: str
-    op_type: str
-    step: int
-    predicted: int
-    observed: int
-    microseconds: float
-    why: str
-    agrees: bool
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What a session did beside what was predicted; ``str()`` of it is a report.
-
-    Attributes
-    ----------
-    ops : tuple of VerifiedOp
-        Those that differ first, then those that took most time.
-    trace : Trace
-        The prediction: a dry run of the session's own graph, in its order.
-    version : str
-        Of onnxruntime.
-    unknown : tuple of str
-        Nodes of bodies, and those of which the session reported no allocations; they are in no count.
-    """
-
-    ops: tuple[VerifiedOp, ...]
-    trace: Any = field(repr=False, compare=False)
-    version: str
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def total(self) -> int:
-        """Nodes that were compared."""
-        return len(self.ops)
-
-    @property
-    def agree(self) -> int:
-        """Nodes that allocated as predicted."""
-        return sum(op.agrees for op in self.ops)
-
-    @property
-    def differences(self) -> tuple[VerifiedOp, ...]:
-        """Nodes that did not."""
-        return tuple(op for op in self.ops if not op.agrees)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        names = VerifiedOp.__slots__
-        return {
-            "onnxruntime": self.version,
-            "agree": self.agree,
-            "total": self.total,
-            "unknown": list(self.unknown),
-            "ops": [{name: getattr(op, name) for name in names} for op in self.ops],
-        }
-
-    def __str__(self) -> str:
-        observed = sum(op.observed for op in self.ops)
-        time = sum(op.microseconds for op in self.ops)
-        lines = [
-            f"{self.trace.graph.name}: {self.agree:,} of {count(self.total, 'node')} allocated as predicted, "
-            f"by onnxruntime {self.version} on this machine",
-            f"{size(observed)} allocated in {time / 1000:.1f} ms of kernels; "
-            f"{sum(not op.observed for op in self.ops):,} nodes allocated nothing",
-        ]
-        lines += [f"  differs: {_line(op)}" for op in self.differences[:_LINES]]
-        lines += [f"  and {len(self.differences) - _LINES:,} more"] if len(self.differences) > _LINES else []
-        lines += [f"{'µs':>10} {'observed':>10} {'predicted':>10}"]
-        lines += [
-            f"{op.microseconds:>10,.0f} {size(op.observed):>10} {size(op.predicted):>10}  {_line(op)}"
-            for op in self.ops[len(self.differences) :][:_LINES]
-        ]
-        if self.unknown:
-            lines.append(f"not compared: {count(len(self.unknown), 'node')} of bodies, or without a report")
-        return "\n".join(lines)
-
-    __repr__ = __str__
+Path = str | os.PathLike[str]
 
 
 def verify(
-    model: Graph | str | os.PathLike[str], inputs: Mapping[str, Any] | None = None, options: Any = None
+    model: Graph | Path,
+    inputs: Mapping[str, Any] | None = None,
+    options: Any = None,
+    profile: Path | None = None,
+    record: Path | None = None,
 ) -> Verification:
     """Run a model in the onnxruntime that is installed, and compare what it allocates with what the policy says.
 
@@ -143,6 +61,12 @@ def verify(
     options : onnxruntime.SessionOptions, optional
         Of the session; by default those of a session without options, with all optimisations. What makes the session
         report on itself is added to them.
+    profile : path, optional
+        A profile (``SessionOptions.enable_profiling``) of a run elsewhere; nothing is run here then. ``model`` is the
+        graph that ran: the optimised one, or the model itself where optimisation was off.
+    record : path, optional
+        With ``profile``, the statistics of the same run (``session.collect_node_memory_stats_to_file``), without which
+        nothing is counted. Alone, a recording of rten (``.jsonl``, ``.jsonl.gz``).
 
     Returns
     -------
@@ -151,7 +75,7 @@ def verify(
     Raises
     ------
     KvvizError
-        Without onnxruntime, or if it refuses the model.
+        Without onnxruntime, if it refuses the model, or if a record is of another model.
 
     Examples
     --------
@@ -160,61 +84,184 @@ def verify(
     (1342, 1342)
     """
     graph = model if isinstance(model, Graph) else load(model)
+    if profile is not None:
+        statistics = None if record is None else read_statistics(record)
+        return compared(SessionRecord(graph, read_profile(profile), statistics), dict(inputs or {}))
     feeds = generated(graph, {}, dict(inputs or {}))
-    record = observe(_opened(graph), feeds, options, graph.folder)
-    return compared(record, feeds)
+    return compared(observe(_opened(graph), feeds, options, graph.folder), feeds, graph)
 
 
-def compared(record: SessionRecord, feeds: Mapping[str, Any]) -> Verification:
-    """A session's record beside the prediction for its graph, in its order."""
-    graph, wanted = record.graph, {value.name for value in record.graph.inputs}
-    often = Counter(node.name for _, node in graph.walk())
-    places = {node.name: (part.path, node.index) for part, node in graph.walk() if often[node.name] == 1}
-    picks = dict.fromkeys(places[run.name] for run in record.runs if run.name in places)
-    policy = replace(onnxruntime, schedule=Picks(tuple(picks)))
+def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | None = None) -> Verification:
+    """A session's record beside the prediction for its graph, in its order.
+
+    ``feeds``: inputs of the run; of those that are missing the record has the shapes.
+    ``model``: what the session was made of, for what its optimiser changed.
+    """
+    graph = record.graph
+    if blocks := [run.outputs[0] for run in record.runs if run.op_type == "ReorderInput"]:
+        know_blocks(graph, 16 if all(block is None or block[0][1] % 16 == 0 for block in blocks) else 8)
+    pairs = list(matched(graph, record.runs))
+    runs = [(key, run) for key, run in pairs if key is not None]
+    if record.allocated is None and len(runs) < len(pairs):
+        missing = next(run.name for key, run in pairs if key is None)
+        raise InputError(
+            f"the profile is of another graph than {graph.name!r}, which has no node {missing!r}: pass the "
+            "optimised model that the session wrote (SessionOptions.optimized_model_filepath)"
+        )
+    trace = _predicted(graph, runs, feeds)
+    rows, unknown = _rows(record, runs, trace)
+    what = changes(model, graph, trace) if model is not None else ()
+    return Verification(rows, trace, "onnxruntime", record.version, unknown, what, _notes(record))
+
+
+def _predicted(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> Trace:
+    """A dry run of the graph in the order in which its nodes ran."""
+    index = {(part.path, node.name): node.index for part, node in graph.walk()}
+    picks = dict.fromkeys((path, index[path, name]) for path, name in (key for key, _ in runs))
+    known_inputs = {**_recorded_inputs(graph, runs), **feeds}
     session = SingleRun(
         graph,
-        {name: value for name, value in feeds.items() if name in wanted},
-        policy=policy,
-        dry=ProfileAnswers(graph, record.runs),
+        {value.name: known_inputs[value.name] for value in graph.inputs if value.name in known_inputs},
+        policy=replace(onnxruntime, schedule=Picks(tuple(picks))),
+        dry=ProfileAnswers(graph, runs),
     )
     trace = session.run_to_end()
     trace.title = f"{graph.name}, as onnxruntime runs it"
-    times = {run.name: run.microseconds for run in record.runs}
-    ops, unknown = [], []
+    return trace
+
+
+def _recorded_inputs(graph: Graph, runs: Sequence[tuple[Key, NodeRun]]) -> dict[str, Any]:
+    """Inputs of the graph without contents, of the shapes that their readers had."""
+    nodes = {node.name: node for node in graph.nodes}
+    found: dict[str, Any] = {}
+    for (path, name), run in runs:
+        if not path:
+            for value, layout in zip(filter(None, nodes[name].inputs), run.inputs):
+                if layout is not None and value not in found:
+                    found[value] = ghost(*layout)
+    return found
+
+
+def _rows(
+    record: SessionRecord, runs: Sequence[tuple[Key, NodeRun]], trace: Trace
+) -> tuple[tuple[VerifiedOp, ...], tuple[str, ...]]:
+    """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of."""
+    graphs = {part.path: part for part, _ in record.graph.walk()}
+    times: dict[Key, float] = defaultdict(float)
+    for key, run in runs:
+        times[key] += run.microseconds
+    first: dict[Key, int] = {}
+    most: dict[Key, int] = {}
+    for step, bytes_here in enumerate(_allocations(trace)):
+        row = trace.log[step]
+        key = trace.log.frames[row.frame].program.graph.path, row.op.node.name
+        first.setdefault(key, step)
+        # The statistics keep the largest of all times that a node ran.
+        most[key] = max(most.get(key, 0), bytes_here)
+    rows, unknown = [], []
+    for key, step in first.items():
+        node = trace.log[step].op.node
+        observed = None
+        if record.allocated is not None:
+            observed = record.allocated.get(unique_name(graphs[key[0]], node))
+            if observed is None:
+                unknown.append(node.name)
+                continue
+        slack = (ARENA - 1) * len(trace.log[step].outs)
+        agrees = observed is None or (bool(most[key]) == bool(observed) and most[key] <= observed <= most[key] + slack)
+        rows.append(
+            VerifiedOp(
+                node.name,
+                node.qualified_op,
+                trace.log.frames[trace.log[step].frame].label,
+                step,
+                most[key],
+                observed,
+                times[key],
+                sentence(replace(trace.steps[step], foreign=False), trace),
+                agrees,
+                "" if agrees else _cause(graphs[key[0]], node, most[key], observed or 0),
+            )
+        )
+    rows.sort(key=lambda row: (row.agrees, -row.microseconds))
+    return tuple(rows), tuple(unknown)
+
+
+def _allocations(trace: Trace) -> list[int]:
+    """Bytes that each step allocates, as onnxruntime counts them: an If and a Scan own what their bodies give."""
+    found = [row.allocated for row in trace.log]
+    handed: dict[tuple[int, str], int] = defaultdict(int)
     for step, row in enumerate(trace.log):
-        node = row.op.node
+        frame = trace.log.frames[row.frame]
         if row.op.control:
-            continue
-        # What the outputs of a body take the session does not report, so bodies are not compared.
-        inside = trace.frames[row.frame].parent is not None
-        if inside or node.name not in record.allocated or node.name not in places:
-            unknown.append(node.name)
-            continue
-        observed, most = record.allocated[node.name], row.allocated + (ARENA - 1) * len(row.outs)
-        agrees = bool(row.allocated) == bool(observed) and row.allocated <= observed <= most
-        told, time = sentence(trace.steps[step], trace), times.get(node.name, 0.0)
-        ops.append(VerifiedOp(node.name, node.qualified_op, step, row.allocated, observed, time, told, agrees))
-    ops.sort(key=lambda op: (op.agrees, -op.microseconds))
-    return Verification(tuple(ops), trace, record.version, tuple(unknown))
+            found[step] += handed.pop((row.frame, row.op.node.name), 0)
+        if frame.caller is not None and frame.caller.control in ("If", "Scan") and frame.parent is not None:
+            wanted = {value.name for value in frame.program.graph.outputs}
+            given = sum(
+                trace.log.storages[out.storage].capacity
+                for name, out in zip(row.op.node.outputs, row.outs)
+                if out is not None and out.how == NEW and name in wanted
+            )
+            found[step] -= given
+            handed[frame.parent, frame.caller.node.name] += given
+    return found
+
+
+def _cause(graph: Graph, node: Node, predicted: int, observed: int) -> str:
+    """What is known of why a node differs."""
+    types = known(graph).types
+    for name in (*node.outputs, *node.inputs):
+        value = types.get(name)
+        if name and name not in graph.weights and (value is None or value.shape is None or None in value.shape):
+            return (
+                f"the size of {name!r} is not known before the run by the rules here; onnxruntime may infer it, and "
+                "then dead buffers of that size serve several values"
+            )
+    if predicted and observed:
+        return "both allocate, but not the same size: the session has it in another type or shape"
+    if predicted:
+        return "the session gave it a buffer of another value, in place or a dead one of its size"
+    return "the session did not take over the buffer that the plan gives it"
+
+
+def _notes(record: SessionRecord) -> tuple[str, ...]:
+    found = []
+    if not record.version:
+        found.append(f"the profile does not say which onnxruntime wrote it; the rules are those of {VERSION}")
+    elif record.version.split(".")[:2] != VERSION.split(".")[:2]:
+        found.append(
+            f"the rules were measured on onnxruntime {VERSION}; what differs may be new or old in this version"
+        )
+    if record.allocated is None:
+        found.append("no allocations were recorded, so nothing is compared: give the statistics of the run as record")
+    return tuple(found)
 
 
 def _opened(graph: Graph) -> str | bytes:
     """What onnxruntime opens: the model's file, or where nodes have no names of their own, the same with names."""
     proto = graph.proto
     path = os.path.join(graph.folder or "", graph.file.name) if graph.file.name else ""
-    named = proto is not None and len({node.name for node in proto.graph.node} - {""}) == len(proto.graph.node)
-    if (named or proto is None) and os.path.isfile(path):
+    names = [] if proto is None else [node.name for node in _nodes(proto.graph)]
+    named = len({*names} - {""}) == len(names)
+    if named and os.path.isfile(path):
         return path
     if proto is None:
         raise KvvizError("the model has no file that onnxruntime could open: pass its path")
     if not named:
         proto = deepcopy(proto)
-        for at, node in enumerate(proto.graph.node):
-            node.name = f"{node.op_type}_{at}"
+        taken: set[str] = set()
+        for node in _nodes(proto.graph):
+            base = node.name or next(filter(None, node.output), node.op_type)
+            node.name = next(name for n in count() if (name := f"{base}_{n}" if n else base) not in taken)
+            taken.add(node.name)
     data: bytes = proto.SerializeToString()
     return data
 
 
-def _line(op: VerifiedOp) -> str:
-    return f"{op.op_type} {short(op.node, 48)}: {op.why}"
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a GraphProto and of its bodies."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)

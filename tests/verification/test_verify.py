@@ -74,9 +74,9 @@ def test_a_scatter_copies_zeros_that_are_a_weight(model: onnx.ModelProto, level:
         given["x"] = np.zeros((4096, 64), np.float32)
     found = kvviz.verify(kvviz.load(model), given, options(level))
     assert found.differences == ()
-    (scatter,) = [op for op in found.ops if op.op_type == "ScatterElements"]
+    (scatter,) = [op for op in found.rows if op.op == "ScatterElements"]
     assert (scatter.observed, scatter.predicted) == ((SIZE, SIZE) if copies else (0, 0))
-    assert scatter.microseconds > 0 and ("copied" in scatter.why) == copies
+    assert scatter.microseconds > 0 and ("copied" in scatter.reason) == copies
 
 
 def test_fused_and_blocked_convolutions_need_no_kernel_here() -> None:
@@ -92,7 +92,7 @@ def test_fused_and_blocked_convolutions_need_no_kernel_here() -> None:
         model.graph.input.remove(value)
     found = kvviz.verify(kvviz.load(model), {"x": np.ones((1, 16, 32, 32), np.float32)})
     assert found.differences == () and found.total >= 3
-    assert any(op.op_type.startswith("com.microsoft") for op in found.ops)
+    assert any(op.op.startswith("com.microsoft") for op in found.rows)
 
 
 def test_the_command_prints_what_differs_and_the_slowest_ops(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,8 @@ _OVERWRITING = (
 )
 MAY_INPLACE: dict[tuple[str, str], Pairs] = {("", op): _FIRST for op in _OVERWRITING.split()}
 MAY_INPLACE["com.microsoft", "Trilu"] = _FIRST
+# What is added to the product may become it.
+MAY_INPLACE["com.microsoft", "FusedConv"] = MAY_INPLACE["com.microsoft.nchwc", "Conv"] = ((3, 0),)
 # Two kernels are registered for these; the one for doubles does not say that it may run in place.
 _NOT_FOR_DOUBLES = {("", "Softmax"), ("", "LogSoftmax")}
 
