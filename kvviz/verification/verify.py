@@ -188,22 +188,29 @@ def _rows(
 
 
 def _allocations(trace: Trace) -> list[int]:
-    """Bytes that each step allocates, as onnxruntime counts them: an If and a Scan own what their bodies give."""
+    """Bytes that each step allocates, as onnxruntime counts them: at an If or Scan what its bodies make for it.
+
+    A value counts once by its name: not at an If that gives it the name under which its branch reads it.
+    """
     found = [row.allocated for row in trace.log]
     handed: dict[tuple[int, str], int] = defaultdict(int)
     for step, row in enumerate(trace.log):
+        if row.op.control == "If":
+            found[step] = handed.pop((row.frame, row.op.node.name), 0)
+        elif row.op.control:
+            # What a loop holds between its iterations is no output.
+            found[step] = sum(out.nbytes for out in trace.steps[step].outs if out.how in ("new", "passed"))
         frame = trace.log.frames[row.frame]
-        if row.op.control:
-            found[step] += handed.pop((row.frame, row.op.node.name), 0)
-        if frame.caller is not None and frame.caller.control in ("If", "Scan") and frame.parent is not None:
-            wanted = {value.name for value in frame.program.graph.outputs}
-            given = sum(
-                trace.log.storages[out.storage].capacity
-                for name, out in zip(row.op.node.outputs, row.outs)
-                if out is not None and out.how == NEW and name in wanted
-            )
-            found[step] -= given
-            handed[frame.parent, frame.caller.node.name] += given
+        if frame.caller is None or frame.parent is None or frame.caller.control not in ("If", "Scan"):
+            continue
+        body, outer = frame.program.graph, frame.caller.node.outputs
+        wanted = {value.name for value in body.outputs}
+        for name, out in zip(row.op.node.outputs, row.outs):
+            if out is not None and out.how == NEW and name in wanted:
+                given = trace.log.storages[out.storage].capacity
+                found[step] -= given
+                if not (name in outer and name in body.consumers):
+                    handed[frame.parent, frame.caller.node.name] += given
     return found
 
 
