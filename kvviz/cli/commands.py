@@ -111,9 +111,10 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def verify_command(options: argparse.Namespace) -> int:
-    found = kvviz.verify(loaded(options), arrays_of(options.inputs))
+    given = arrays_of(options.inputs)
+    found = kvviz.verify(loaded(options), given, profile=options.profile, record=options.record)
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
-    return 0
+    return 1 if found.differences else 0
 
 
 def lab_command(options: argparse.Namespace) -> int:

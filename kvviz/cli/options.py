@@ -87,6 +87,12 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_model(beside.add_argument)
     beside.add_argument("--inputs", metavar="FILE", help=_INPUTS)
+    beside.add_argument("--profile", metavar="FILE", help="compare with this profile of onnxruntime, and run nothing")
+    beside.add_argument(
+        "--record",
+        metavar="FILE",
+        help="onnxruntime's memory statistics beside --profile, or alone a recording of rten",
+    )
     beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
     beside.set_defaults(run=verify_command)
     for command in (told, page, asked, side):

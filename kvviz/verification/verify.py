@@ -30,6 +30,8 @@ from kvviz.trace.recording import Trace
 from kvviz.verification.changes import changes
 from kvviz.verification.matching import matched, unique_name
 from kvviz.verification.profile_answers import ProfileAnswers
+from kvviz.verification.rten_beside import beside
+from kvviz.verification.rten_recording import read_recording
 from kvviz.verification.session_record import (
     ARENA,
     NodeRun,
@@ -84,6 +86,8 @@ def verify(
     (1342, 1342)
     """
     graph = model if isinstance(model, Graph) else load(model)
+    if record is not None and profile is None:
+        return beside(graph, read_recording(record), dict(inputs or {}))
     if profile is not None:
         statistics = None if record is None else read_statistics(record)
         return compared(SessionRecord(graph, read_profile(profile), statistics), dict(inputs or {}))

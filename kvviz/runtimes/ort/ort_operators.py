@@ -24,6 +24,7 @@ ALIAS: dict[tuple[str, str], Pairs] = {
     ("", "Reshape"): _FIRST,
     ("", "Squeeze"): _FIRST,
     ("", "Unsqueeze"): _FIRST,
+    ("com.microsoft", "ExpandDims"): _FIRST,
 }
 _OVERWRITING = (
     "BitCast Cast Celu Clip Elu HardSigmoid LeakyRelu LogSoftmax Relu Scatter ScatterElements Selu Shrink Sigmoid"
