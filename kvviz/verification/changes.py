@@ -15,6 +15,7 @@ from kvviz.trace.recording import Trace
 
 KEPT, FUSED, FOLDED, REMOVED, INSERTED = "kept", "fused", "folded", "removed", "inserted"
 _BLOCKED = "com.microsoft.nchwc"
+_ORIGIN = {"Upsample": "Resize"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,55 +103,47 @@ def _kept_by_weights(trace: Trace) -> Iterator[tuple[str, tuple[int, str]]]:
 def _pairs(model: Graph, written: Graph) -> dict[int, list[Node]]:
     """Index of each node of the optimised graph to those of the model that it stands for."""
     ours = {node.name: node for node in model.nodes}
-    same = {*model.producers, *(value.name for value in model.inputs), *model.weights}
-    twins = {node.index: twin for node in written.nodes if (twin := _twin(node, model, ours)) is not None}
-    claimed = {twin.index for twin in twins.values()}
-    stands_for: dict[str, str] = {}
+    same = {*model.producers, *(value.name for value in model.inputs)}
+    roots = {node.index: _root(node, model, ours) for node in written.nodes}
+    new = {node.index: {name for name in node.inputs if name} - same - {*written.weights} for node in written.nodes}
+    stands_for: dict[str, str] = {}  # values under new names to those of the model
+    stops = {*written.producers, *written.weights}
+    for node in written.nodes:
+        if root := roots[node.index]:
+            stops.update(root.outputs)
+            stands_for.update((name, old) for name, old in zip(node.inputs, root.inputs) if name in new[node.index])
+    stops.update(stands_for.values())
     found: dict[int, list[Node]] = {}
     for node in reversed(written.nodes):
-        ends = [stands_for.get(name, name if name in same else "") for name in node.outputs]
-        twin = twins.get(node.index)
-        if twin is not None:
-            ends += twin.outputs
-        moves = node.domain == _BLOCKED and node.op_type.startswith("Reorder")
-        mine = [] if moves else _between(model, written, [end for end in ends if end], twin, claimed)
-        found[node.index] = sorted(mine, key=lambda one: one.index)
-        # What is read here under a new name is a value of the model: where its nodes begin, or what is only moved.
-        inside = {name for one in mine for name in one.outputs}
-        begins = (
-            list(twin.inputs)
-            if twin is not None
-            else [n for o in found[node.index] for n in o.inputs if n not in inside]
-        )
-        new = [name for name in node.inputs if name and name not in same and name not in written.weights]
-        if moves:
-            begins = ends
-        elif twin is None:
-            begins = [name for name in dict.fromkeys(begins) if name not in written.weights and name not in node.inputs]
-        else:
-            begins = [old for name, old in zip(node.inputs, twin.inputs) if name in new]
-        for name, old in zip(new, begins):
+        root = roots[node.index]
+        own = () if root is None else root.outputs
+        ends = [name if name in same else stands_for.get(name, "") for name in node.outputs]
+        mine: dict[int, Node] = {}
+        pending = [] if _only_moves(node) else [*ends, *own]
+        while pending:
+            one = model.producers.get(pending.pop())
+            if one is not None and one.index not in mine:
+                mine[one.index] = one
+                pending += [name for name in one.inputs if one is not root and (name not in stops or name in own)]
+        found[node.index] = [mine[index] for index in sorted(mine)]
+        # What it reads under a new name is what its nodes read first, or what it only moves.
+        made = {name for one in mine.values() for name in one.outputs} | {*node.inputs, *written.weights}
+        read = dict.fromkeys(name for one in found[node.index] for name in one.inputs if name not in made)
+        for name, old in zip(sorted(new[node.index]), read if mine else ends):
             stands_for.setdefault(name, old)
     return found
 
 
-def _twin(node: Node, model: Graph, ours: Mapping[str, Node]) -> Node | None:
-    """The node of the model that goes by the same name and operator; a blocked node is named after its first output."""
-    if node.domain == _BLOCKED:
-        return model.producers.get(node.name.removesuffix("_nchwc"))
-    found = ours.get(node.name)
-    return found if found is not None and found.op_type == node.op_type else None
+def _root(node: Node, model: Graph, ours: Mapping[str, Node]) -> Node | None:
+    """The node of the model that goes by the same name and operator; a blocked node is named after its output."""
+    if node.domain != _BLOCKED:
+        twin = ours.get(node.name)
+        return twin if twin is not None and twin.op_type == node.op_type else None
+    one = model.producers.get(node.name.removesuffix("_nchwc"))
+    while one is not None and one.op_type != _ORIGIN.get(node.op_type, node.op_type):
+        one = model.producers.get(one.inputs[0])
+    return one
 
 
-def _between(model: Graph, written: Graph, ends: Sequence[str], twin: Node | None, claimed: set[int]) -> list[Node]:
-    """Nodes of the model upwards from some values, up to values that the optimised graph has, too."""
-    found: dict[int, Node] = {}
-    pending = list(ends)
-    while pending:
-        node = model.producers.get(pending.pop())
-        if node is None or node.index in found or (node.index in claimed and node is not twin):
-            continue
-        found[node.index] = node
-        if node is not twin:
-            pending += [name for name in node.inputs if name not in written.producers and name not in written.weights]
-    return list(found.values())
+def _only_moves(node: Node) -> bool:
+    return node.domain == _BLOCKED and node.op_type.startswith("Reorder")

@@ -150,71 +150,73 @@ def _rows(
     record: SessionRecord, runs: Sequence[tuple[Key, NodeRun]], trace: Trace
 ) -> tuple[tuple[VerifiedOp, ...], tuple[str, ...]]:
     """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of."""
-    graphs = {part.path: part for part, _ in record.graph.walk()}
+    graphs = {part.path: part for part, _ in ((record.graph, None), *record.graph.walk())}
     times: dict[Key, float] = defaultdict(float)
     for key, run in runs:
         times[key] += run.microseconds
     first: dict[Key, int] = {}
-    most: dict[Key, int] = {}
-    for step, bytes_here in enumerate(_allocations(trace)):
-        row = trace.log[step]
-        key = trace.log.frames[row.frame].program.graph.path, row.op.node.name
+    most: dict[Key, list[int]] = {}
+    for step, made in enumerate(_made(trace)):
+        frame = trace.log.frames[trace.log[step].frame]
+        key = frame.program.graph.path, trace.log[step].op.node.name
         first.setdefault(key, step)
         # The statistics keep the largest of all times that a node ran.
-        most[key] = max(most.get(key, 0), bytes_here)
+        most[key] = max(most.get(key, []), made, key=sum)
     rows, unknown = [], []
     for key, step in first.items():
-        node = trace.log[step].op.node
-        observed = None
-        if record.allocated is not None:
-            observed = record.allocated.get(unique_name(graphs[key[0]], node))
-            if observed is None:
-                unknown.append(node.name)
-                continue
-        slack = (ARENA - 1) * len(trace.log[step].outs)
-        agrees = observed is None or (bool(most[key]) == bool(observed) and most[key] <= observed <= most[key] + slack)
+        node, graph = trace.log[step].op.node, graphs[key[0]]
+        observed = None if record.allocated is None else record.allocated.get(unique_name(graph, node))
+        if observed is None and record.allocated is not None:
+            unknown.append(node.name)
+            continue
+        agrees = observed is None or observed == sum(-(-size // ARENA) * ARENA for size in most[key])
         rows.append(
             VerifiedOp(
                 node.name,
                 node.qualified_op,
                 trace.log.frames[trace.log[step].frame].label,
                 step,
-                most[key],
+                sum(most[key]),
                 observed,
                 times[key],
                 sentence(replace(trace.steps[step], foreign=False), trace),
                 agrees,
-                "" if agrees else _cause(graphs[key[0]], node, most[key], observed or 0),
+                "" if agrees else _cause(graph, node, sum(most[key]), observed or 0),
             )
         )
     rows.sort(key=lambda row: (row.agrees, -row.microseconds))
     return tuple(rows), tuple(unknown)
 
 
-def _allocations(trace: Trace) -> list[int]:
-    """Bytes that each step allocates, as onnxruntime counts them: at an If or Scan what its bodies make for it.
+def _made(trace: Trace) -> list[list[int]]:
+    """Bytes of each new output of each step, as onnxruntime counts them: at an If or Scan what its bodies make for it.
 
     A value counts once by its name: not at an If that gives it the name under which its branch reads it.
     """
-    found = [row.allocated for row in trace.log]
-    handed: dict[tuple[int, str], int] = defaultdict(int)
+    found: list[list[int]] = []
+    handed: dict[tuple[int, str], list[int]] = defaultdict(list)
     for step, row in enumerate(trace.log):
-        if row.op.control == "If":
-            found[step] = handed.pop((row.frame, row.op.node.name), 0)
-        elif row.op.control:
-            # What a loop holds between its iterations is no output.
-            found[step] = sum(out.nbytes for out in trace.steps[step].outs if out.how in ("new", "passed"))
+        name = row.op.node.name
         frame = trace.log.frames[row.frame]
-        if frame.caller is None or frame.parent is None or frame.caller.control not in ("If", "Scan"):
+        body, caller = frame.program.graph, frame.caller
+        inside = caller if caller is not None and caller.control in ("If", "Scan") else None
+        wanted = {value.name for value in body.outputs} if inside is not None else ()
+        if row.op.control == "If":
+            found.append(handed.pop((row.frame, name), []))
             continue
-        body, outer = frame.program.graph, frame.caller.node.outputs
-        wanted = {value.name for value in body.outputs}
-        for name, out in zip(row.op.node.outputs, row.outs):
-            if out is not None and out.how == NEW and name in wanted:
-                given = trace.log.storages[out.storage].capacity
-                found[step] -= given
-                if not (name in outer and name in body.consumers):
-                    handed[frame.parent, frame.caller.node.name] += given
+        if row.op.control:
+            # What a loop holds between its iterations is no output.
+            found.append([out.nbytes for out in trace.steps[step].outs if out.how in ("new", "passed")])
+            continue
+        found.append([])
+        for value, out in zip(row.op.node.outputs, row.outs):
+            if out is None or out.how != NEW:
+                continue
+            size = trace.log.storages[out.storage].capacity
+            if value not in wanted or inside is None or frame.parent is None:
+                found[-1].append(size)
+            elif not (value in inside.node.outputs and value in body.consumers):
+                handed[frame.parent, inside.node.name].append(size)
     return found
 
 

@@ -214,6 +214,8 @@ def microsoft() -> Iterator[Case]:
     row = some(1, 4, 4)
     yield case("SkipLayerNormalization", row, row + 1, C, C, domain=MS, since=21)
     yield case("SkipSimplifiedLayerNormalization", row, row + 1, C, domain=MS, since=21)
+    for op, more in (("SkipLayerNormalization", (C, C)), ("SkipSimplifiedLayerNormalization", (C,))):
+        yield case(op, row, row + 1, *more, outputs=4, domain=MS, since=21)
     yield case("QuantizeLinear", F, F1, np.int8(0), domain=MS, since=21)
     yield case("DequantizeLinear", U, F1, np.uint8(0), domain=MS, since=21)
     yield case("DynamicQuantizeMatMul", F, U, np.array([1], np.float32), domain=MS, since=21)
