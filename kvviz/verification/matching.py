@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kvviz.engine.recorded_answers import Key
 from kvviz.graph.from_onnx import node_proto
@@ -14,14 +14,18 @@ _MULTIPLIERS = (0x239B961B, 0xAB0E9789, 0x38B34AE5, 0xA1E38B93)
 _ROUNDS = ((15, 19, 0x561CCD1B), (16, 17, 0x0BCAA747), (17, 15, 0x96CD1C35), (18, 13, 0x32AC3B17))
 
 
-def unique_name(graph: Graph, node: Node) -> str:
+def unique_name(graph: Graph, node: Node, removed: Mapping[str, str]) -> str:
     """A node as the memory statistics name it: its name or operator, and a hash of the names of its values.
+
+    ``removed``: values of nodes that the session took out, to what is read instead.
 
     The hash is MurmurHash3 (x86, 128 bits) of one name after the other, seeded with what came before.
     Source: ``IResourceAccountant::MakeUniqueNodeName`` of onnxruntime 1.31.
     """
     state = [0, 0, 0, 0]
     for name in (*node.inputs, *node.outputs):
+        while name in removed:
+            name = removed[name]
         state = _murmur(name.encode(), state[0])
     return f"{_own_name(graph, node) or node.op_type}_{state[0] | state[1] << 32}"
 
@@ -29,8 +33,9 @@ def unique_name(graph: Graph, node: Node) -> str:
 def matched(graph: Graph, runs: Sequence[NodeRun]) -> Iterator[tuple[Key | None, NodeRun]]:
     """Each run with its node: path of the node's graph and its name; None where it is not clear which one it was.
 
-    A node without a name, as those of an inlined function, is found by what was ready to run: among those of its
-    operator that have all inputs, it is the one that is needed first.
+    Of nodes of one name in several bodies, it is the one whose body also ran others. A node without a name goes by its
+    operator and its number in the file, constants left out; those of inlined functions have other numbers, and there it
+    is the one that is ready to run and is needed first.
     """
     named: dict[str, list[tuple[Graph, Node]]] = {}
     nameless: list[Node] = []
@@ -39,24 +44,27 @@ def matched(graph: Graph, runs: Sequence[NodeRun]) -> Iterator[tuple[Key | None,
             named.setdefault(name, []).append((part, node))
         elif part is graph:
             nameless.append(node)
+    numbered = {f"{node.op_type}_{at}": node for at, node in enumerate(sorted(graph.nodes, key=lambda one: one.index))}
+    if {run.name for run in runs} <= {*numbered, *named}:
+        for name, node in numbered.items():
+            named.setdefault(name, [(graph, node)])
+        nameless = []
+    entered = {named[run.name][0][0] for run in runs if len(named.get(run.name, ())) == 1}
     # When the nodes with names run, and before when those without one are needed.
-    due: dict[int, int] = {}
-    for at, run in enumerate(runs):
-        for part, node in named.get(run.name, ()):
-            if part is graph:
-                due.setdefault(node.index, at)
+    due = {node.index: at for at, run in enumerate(runs) for part, node in named.get(run.name, ()) if part is graph}
     for node in reversed(nameless):
         readers = {reader.index for name in node.outputs for reader in graph.consumers.get(name, ())}
         due[node.index] = min((due[index] for index in readers if index in due), default=len(runs))
     ran: set[int] = set()
     for run in runs:
         found = [(part, node) for part, node in named.get(run.name, ()) if node.op_type == run.op_type]
-        if not found and nameless:
-            ready = (node for node in nameless if node.op_type == run.op_type and _is_ready(graph, node, ran))
-            first = min(ready, key=lambda node: due[node.index], default=None)
-            if first is not None:
-                nameless.remove(first)
-                found = [(graph, first)]
+        if len(found) > 1:
+            found = [(part, node) for part, node in found if part in entered]
+        ready = () if found else (n for n in nameless if n.op_type == run.op_type and _is_ready(graph, n, ran))
+        first = min(ready, key=lambda node: due[node.index], default=None)
+        if first is not None:
+            nameless.remove(first)
+            found = [(graph, first)]
         ran.update(node.index for part, node in found if part is graph)
         yield ((found[0][0].path, found[0][1].name) if len(found) == 1 else None), run
 

@@ -106,7 +106,7 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
         know_blocks(graph, 16 if all(block is None or block[0][1] % 16 == 0 for block in blocks) else 8)
     pairs = list(matched(graph, record.runs))
     runs = [(key, run) for key, run in pairs if key is not None]
-    if record.allocated is None and len(runs) < len(pairs):
+    if not record.version and len(runs) < len(pairs):
         missing = next(run.name for key, run in pairs if key is None)
         raise InputError(
             f"the profile is of another graph than {graph.name!r}, which has no node {missing!r}: pass the "
@@ -122,10 +122,9 @@ def _predicted(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping
     """A dry run of the graph in the order in which its nodes ran."""
     index = {(part.path, node.name): node.index for part, node in graph.walk()}
     picks = dict.fromkeys((path, index[path, name]) for path, name in (key for key, _ in runs))
-    known_inputs = {**_recorded_inputs(graph, runs), **feeds}
     session = SingleRun(
         graph,
-        {value.name: known_inputs[value.name] for value in graph.inputs if value.name in known_inputs},
+        _recorded_inputs(graph, runs, feeds),
         policy=replace(onnxruntime, schedule=Picks(tuple(picks))),
         dry=ProfileAnswers(graph, runs),
     )
@@ -134,16 +133,18 @@ def _predicted(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping
     return trace
 
 
-def _recorded_inputs(graph: Graph, runs: Sequence[tuple[Key, NodeRun]]) -> dict[str, Any]:
-    """Inputs of the graph without contents, of the shapes that their readers had."""
-    nodes = {node.name: node for node in graph.nodes}
-    found: dict[str, Any] = {}
-    for (path, name), run in runs:
-        if not path:
-            for value, layout in zip(filter(None, nodes[name].inputs), run.inputs):
-                if layout is not None and value not in found:
-                    found[value] = ghost(*layout)
-    return found
+def _recorded_inputs(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs given, others without contents in the shapes that their readers had, and the rest made to fit."""
+    nodes = {(part.path, node.name): node for part, node in graph.walk()}
+    wanted = {value.name for value in graph.inputs}
+    found = {name: value for name, value in feeds.items() if name in wanted}
+    for key, run in runs:
+        names = [name for name in nodes[key].inputs if name]
+        # A weight that was packed is missing in the profile.
+        for name, layout in zip(names, run.inputs if len(names) == len(run.inputs) else ()):
+            if layout is not None and name in wanted and name not in found:
+                found[name] = ghost(*layout)
+    return found if wanted == {*found} else generated(graph, {}, found)
 
 
 def _rows(
@@ -162,10 +163,15 @@ def _rows(
         first.setdefault(key, step)
         # The statistics keep the largest of all times that a node ran.
         most[key] = max(most.get(key, []), made, key=sum)
+    # Casts that change nothing are taken out of the session, whatever its level.
+    removed = {key: trace.log[step].op.node for key, step in first.items() if key not in times}
+    values = {node.outputs[0]: node.inputs[0] for node in removed.values() if node.op_type == "Cast"}
     rows, unknown = [], []
     for key, step in first.items():
         node, graph = trace.log[step].op.node, graphs[key[0]]
-        observed = None if record.allocated is None else record.allocated.get(unique_name(graph, node))
+        if node.outputs[0] in values:
+            continue
+        observed = None if record.allocated is None else record.allocated.get(unique_name(graph, node, values))
         if observed is None and record.allocated is not None:
             unknown.append(node.name)
             continue
