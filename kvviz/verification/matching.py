@@ -82,20 +82,18 @@ def _own_name(graph: Graph, node: Node) -> str:
 
 def _murmur(data: bytes, seed: int) -> list[int]:
     h = [seed] * 4
-    whole = len(data) - len(data) % 16
-    for start in range(0, whole, 16):
-        for i, (_, second, more) in enumerate(_ROUNDS):
-            h[i] ^= _scrambled(data[start + 4 * i : start + 4 * i + 4], i)
-            h[i] = (_turned(h[i], second) + h[(i + 1) % 4]) * 5 + more & _MASK
-    for i in range(4):
-        h[i] ^= _scrambled(data[whole + 4 * i : whole + 4 * i + 4], i)
+    for start in range(0, len(data), 16):
+        for i, (first, second, more) in enumerate(_ROUNDS):
+            k = int.from_bytes(data[start + 4 * i : start + 4 * i + 4], "little") * _MULTIPLIERS[i] & _MASK
+            h[i] ^= _turned(k, first) * _MULTIPLIERS[(i + 1) % 4] & _MASK
+            if start + 16 <= len(data):
+                h[i] = (_turned(h[i], second) + h[(i + 1) % 4]) * 5 + more & _MASK
     h = _mixed([part ^ len(data) for part in h])
-    return _mixed([_finished(part) for part in h])
-
-
-def _scrambled(data: bytes, i: int) -> int:
-    k = int.from_bytes(data, "little") * _MULTIPLIERS[i] & _MASK
-    return _turned(k, _ROUNDS[i][0]) * _MULTIPLIERS[(i + 1) % 4] & _MASK
+    for i, part in enumerate(h):
+        part = (part ^ part >> 16) * 0x85EBCA6B & _MASK
+        part = (part ^ part >> 13) * 0xC2B2AE35 & _MASK
+        h[i] = part ^ part >> 16
+    return _mixed(h)
 
 
 def _turned(x: int, bits: int) -> int:
@@ -105,9 +103,3 @@ def _turned(x: int, bits: int) -> int:
 def _mixed(h: Sequence[int]) -> list[int]:
     total = sum(h) & _MASK
     return [total, *(part + total & _MASK for part in h[1:])]
-
-
-def _finished(h: int) -> int:
-    h = (h ^ h >> 16) * 0x85EBCA6B & _MASK
-    h = (h ^ h >> 13) * 0xC2B2AE35 & _MASK
-    return h ^ h >> 16

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, short, size
-from kvviz.verification.changes import Change, in_words
+from kvviz.verification.optimised_nodes import Change, in_words
 
 _LINES = 12
 
@@ -24,8 +24,8 @@ class VerifiedOp:
         Its name and operator.
     frame : str
         The body that it is in, such as ``"loop[body:0]"``; empty for the main graph.
-    step : int
-        Its first step in ``Verification.trace``.
+    step, steps : int, tuple of int
+        The first and all of its steps in ``Verification.trace``.
     predicted : int
         Bytes that it allocates by the rules of the policy.
     observed : int or None
@@ -44,6 +44,7 @@ class VerifiedOp:
     op: str
     frame: str
     step: int
+    steps: tuple[int, ...]
     predicted: int
     observed: int | None
     microseconds: float

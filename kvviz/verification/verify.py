@@ -27,11 +27,10 @@ from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
 from kvviz.runtimes.schedules.picks import Picks
 from kvviz.trace.events import NEW
 from kvviz.trace.recording import Trace
-from kvviz.verification.changes import changes
 from kvviz.verification.matching import matched, unique_name
+from kvviz.verification.optimised_nodes import changes
 from kvviz.verification.profile_answers import ProfileAnswers
-from kvviz.verification.rten_beside import beside
-from kvviz.verification.rten_recording import read_recording
+from kvviz.verification.rten_recording import beside, read_recording
 from kvviz.verification.session_record import (
     ARENA,
     NodeRun,
@@ -155,74 +154,64 @@ def _rows(
     times: dict[Key, float] = defaultdict(float)
     for key, run in runs:
         times[key] += run.microseconds
-    first: dict[Key, int] = {}
+    steps: dict[Key, list[int]] = defaultdict(list)
     most: dict[Key, list[int]] = {}
-    for step, made in enumerate(_made(trace)):
-        frame = trace.log.frames[trace.log[step].frame]
-        key = frame.program.graph.path, trace.log[step].op.node.name
-        first.setdefault(key, step)
+    for place, (op, made) in enumerate(zip(trace.log, _made(trace))):
+        key = trace.log.frames[op.frame].program.graph.path, op.op.node.name
+        steps[key].append(place)
         # The statistics keep the largest of all times that a node ran.
         most[key] = max(most.get(key, []), made, key=sum)
     # Casts that change nothing are taken out of the session, whatever its level.
-    removed = {key: trace.log[step].op.node for key, step in first.items() if key not in times}
-    values = {node.outputs[0]: node.inputs[0] for node in removed.values() if node.op_type == "Cast"}
+    casts = (trace.log[at[0]].op.node for key, at in steps.items() if key not in times)
+    removed = {node.outputs[0]: node.inputs[0] for node in casts if node.op_type == "Cast"}
     rows, unknown = [], []
-    for key, step in first.items():
-        node, graph = trace.log[step].op.node, graphs[key[0]]
-        if node.outputs[0] in values:
+    for key, at in steps.items():
+        graph, step, predicted = graphs[key[0]], trace.steps[at[0]], sum(most[key])
+        node = step.graph_node
+        if node.outputs[0] in removed:
             continue
-        observed = None if record.allocated is None else record.allocated.get(unique_name(graph, node, values))
+        observed = None if record.allocated is None else record.allocated.get(unique_name(graph, node, removed))
         if observed is None and record.allocated is not None:
             unknown.append(node.name)
             continue
         agrees = observed is None or observed == sum(-(-size // ARENA) * ARENA for size in most[key])
-        rows.append(
-            VerifiedOp(
-                node.name,
-                node.qualified_op,
-                trace.log.frames[trace.log[step].frame].label,
-                step,
-                sum(most[key]),
-                observed,
-                times[key],
-                sentence(replace(trace.steps[step], foreign=False), trace),
-                agrees,
-                "" if agrees else _cause(graph, node, sum(most[key]), observed or 0),
-            )
-        )
+        frame, why = "/".join(step.frame), sentence(replace(step, foreign=False), trace)
+        cause = "" if agrees else _cause(graph, node, predicted, observed or 0)
+        who = node.name, node.qualified_op, frame, at[0], tuple(at)
+        rows.append(VerifiedOp(*who, predicted, observed, times[key], why, agrees, cause))
     rows.sort(key=lambda row: (row.agrees, -row.microseconds))
     return tuple(rows), tuple(unknown)
 
 
 def _made(trace: Trace) -> list[list[int]]:
-    """Bytes of each new output of each step, as onnxruntime counts them: at an If or Scan what its bodies make for it.
+    """Bytes of each new output of each step, as onnxruntime counts them: at an If what its branch makes for it.
 
     A value counts once by its name: not at an If that gives it the name under which its branch reads it.
     """
     found: list[list[int]] = []
-    handed: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for step, row in enumerate(trace.log):
-        name = row.op.node.name
-        frame = trace.log.frames[row.frame]
-        body, caller = frame.program.graph, frame.caller
-        inside = caller if caller is not None and caller.control in ("If", "Scan") else None
-        wanted = {value.name for value in body.outputs} if inside is not None else ()
+    handed: dict[tuple[int, str], list[tuple[str, int]]] = defaultdict(list)
+    for place, row in enumerate(trace.log):
+        node, frame = row.op.node, trace.log.frames[row.frame]
         if row.op.control == "If":
-            found.append(handed.pop((row.frame, name), []))
-            continue
-        if row.op.control:
+            made = handed.pop((row.frame, node.name), [])
+        elif row.op.control:
             # What a loop holds between its iterations is no output.
-            found.append([out.nbytes for out in trace.steps[step].outs if out.how in ("new", "passed")])
-            continue
-        found.append([])
-        for value, out in zip(row.op.node.outputs, row.outs):
-            if out is None or out.how != NEW:
-                continue
-            size = trace.log.storages[out.storage].capacity
-            if value not in wanted or inside is None or frame.parent is None:
-                found[-1].append(size)
-            elif not (value in inside.node.outputs and value in body.consumers):
-                handed[frame.parent, inside.node.name].append(size)
+            made = [(out.name, out.nbytes) for out in trace.steps[place].outs if out.how in ("new", "passed")]
+        else:
+            made = [
+                (name, trace.log.storages[out.storage].capacity)
+                for name, out in zip(node.outputs, row.outs)
+                if out is not None and out.how == NEW
+            ]
+        body, caller, outer = frame.program.graph, frame.caller, {}
+        if caller is not None and frame.parent is not None and caller.control in ("If", "Scan"):
+            outer = dict(zip((value.name for value in body.outputs), caller.node.outputs))
+            handed[frame.parent, caller.node.name] += [
+                (outer[name], size)
+                for name, size in made
+                if name in outer and not (name in caller.node.outputs and name in body.consumers)
+            ]
+        found.append([size for name, size in made if name not in outer])
     return found
 
 

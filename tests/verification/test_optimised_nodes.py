@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import kvviz
-from kvviz.verification.changes import FUSED, INSERTED, KEPT
+from kvviz.verification.optimised_nodes import FUSED, INSERTED, KEPT
 from kvviz.verification.verified import Verification
 from tests.graph.build import MODELS
 from tests.verification.test_verify import convolutions
