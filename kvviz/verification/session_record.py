@@ -10,11 +10,12 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
 
 from kvviz.errors import InputError, KvvizError, LoadError
 from kvviz.graph.load import load
@@ -95,7 +96,28 @@ def observe(
         except Exception as error:
             raise KvvizError(f"onnxruntime {ort.__version__} refuses: {str(error).splitlines()[0]}") from None
         runs = read_profile(session.end_profiling())
-        return SessionRecord(load(written), runs, read_statistics(statistics), ort.__version__)
+        return SessionRecord(_loaded(written), runs, read_statistics(statistics), ort.__version__)
+
+
+def parts(graph: Any) -> Iterator[Any]:
+    """A GraphProto and its bodies."""
+    yield graph
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        if attribute.HasField("g"):
+            yield from parts(attribute.g)
+
+
+def _loaded(path: str) -> Graph:
+    """The graph that a session wrote. It writes some weights of bodies twice, and some constants as weights, too."""
+    proto = onnx.load(path, load_external_data=False)
+    for part in parts(proto.graph):
+        made = {name for node in part.node for name in node.output}
+        once = {weight.name: weight for weight in part.initializer if weight.name not in made}
+        if len(once) < len(part.initializer):
+            del part.initializer[:]
+            part.initializer.extend(once.values())
+    onnx.save(proto, path)
+    return load(path)
 
 
 def read_profile(path: str | os.PathLike[str]) -> tuple[NodeRun, ...]:
