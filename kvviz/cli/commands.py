@@ -117,12 +117,13 @@ def verify_command(options: argparse.Namespace) -> int:
     found: Any
     if options.prompt is None:
         refuse(options, ("tokens", "binding", "kv_capacity"), "needs --prompt")
-        found = kvviz.verify(graph, inputs)
+        found = kvviz.verify(graph, inputs, profile=options.profile, record=options.record)
     else:
+        refuse(options, ("profile", "record"), "is for a single run; leave out --prompt")
         how = {"binding": options.binding, "kv_capacity": options.kv_capacity}
         found = kvviz.verify_decode(graph, options.prompt, options.tokens or 4, inputs, **how)
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
-    return 0
+    return 1 if found.differences else 0
 
 
 def lab_command(options: argparse.Namespace) -> int:

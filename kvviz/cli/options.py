@@ -94,6 +94,12 @@ def parser() -> argparse.ArgumentParser:
         "--binding", choices=BINDINGS, help="how the loop hands caches on: NumPy, IO binding, one buffer"
     )
     beside.add_argument("--kv-capacity", type=_positive, metavar="N", help="rows of caches whose length is open")
+    beside.add_argument("--profile", metavar="FILE", help="compare with this profile of onnxruntime, and run nothing")
+    beside.add_argument(
+        "--record",
+        metavar="FILE",
+        help="onnxruntime's memory statistics beside --profile, or alone a recording of rten",
+    )
     beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
     beside.set_defaults(run=verify_command)
     for command in (told, page, asked, side):

@@ -191,7 +191,9 @@ def _part(dim: Any, count: int) -> Any:
 
 
 def _as_onnx(op_type: str, node: Node, types: Types, constant: Constant) -> list[Any]:
-    """An operator of ONNX with an activation behind it."""
+    """An operator that infers as one of ONNX does: with an activation behind it, or in the blocked layout."""
+    if not types or types[0] is None:
+        return [None]
     schema = onnx.defs.get_schema(op_type, 13)
     known = {name: value for name, value in node.attributes.items() if name in schema.attributes}
     names = [f"i{at}" if types[at] is not None else "" for at in range(min(len(types), len(schema.inputs)))]
@@ -203,7 +205,47 @@ def _as_onnx(op_type: str, node: Node, types: Types, constant: Constant) -> list
     return [found.get("y")]
 
 
+def reorder_input(node: Node, types: Types, constant: Constant, block: int = 0) -> list[Any]:
+    """Channels are filled up to whole blocks.
+
+    ``block``: channels of one, 8 or 16 by the machine; 0 where that is not known, and then only what both agree on is.
+    """
+    dims = _dims(types, 0)
+    if dims is not None and len(dims) > 1:
+        last = bool(node.attributes.get("channels_last"))
+        channels = dims.pop(-1 if last else 1)
+        filled = -(-channels.dim_value // (block or 16)) * (block or 16)
+        clear = channels.HasField("dim_value") and (block or filled == channels.dim_value)
+        dims.insert(1, _Dim(dim_value=filled) if clear else _Dim())
+    return [_typed(_elem(types, 0), dims)]
+
+
+def _reorder_output(node: Node, types: Types, constant: Constant) -> list[Any]:
+    dims = _dims(types, 0)
+    if dims is not None and len(dims) > 1:
+        channels = _Dim(dim_value=int(node.attributes["channels"]))
+        dims = (
+            [dims[0], *dims[2:], channels] if node.attributes.get("channels_last") else [dims[0], channels, *dims[2:]]
+        )
+    return [_typed(_elem(types, 0), dims)]
+
+
+def _upsample(node: Node, types: Types, constant: Constant) -> list[Any]:
+    dims, scales = _dims(types, 0), node.attributes.get("scales")
+    scaled = (
+        None if dims is None or scales is None else [_times(d, _Dim(dim_value=int(n))) for d, n in zip(dims, scales)]
+    )
+    return [_typed(_elem(types, 0), scaled)]
+
+
 RULES: dict[tuple[str, str], Callable[..., list[Any]]] = {
+    **{
+        ("com.microsoft.nchwc", op): partial(_as_onnx, op)
+        for op in ("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
+    },
+    ("com.microsoft.nchwc", "ReorderInput"): reorder_input,
+    ("com.microsoft.nchwc", "ReorderOutput"): _reorder_output,
+    ("com.microsoft.nchwc", "Upsample"): _upsample,
     ("", "LayerNormalization"): _layer_norm_17,
     ("", "SimplifiedLayerNormalization"): _layer_norm,
     ("com.microsoft", "Attention"): _attention,

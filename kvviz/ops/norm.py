@@ -79,14 +79,15 @@ def rms_norm(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1, n_outputs=1, out=
 
 @op("SkipSimplifiedLayerNormalization", domain=MICROSOFT, overwrites=(0, 1), fits=spreads)
 def skip_rms_norm(x, skip, gamma, bias=None, *, epsilon=1e-12, n_outputs=1, out=None):
-    """RMS norm of ``x + skip + bias``; output 3 is that sum, which feeds the next residual."""
+    """RMS norm of ``x + skip + bias``; output 3 is that sum, which feeds the next residual, and output 1, a mean
+    that is not taken, holds zeros (onnxruntime 1.31)."""
     if x.dtype.char not in "fd":
         return _in_float32(skip_rms_norm, (x, skip, gamma, bias), epsilon, n_outputs, out)
     total, target = _residual(x, skip, bias, n_outputs, out)
     root = deviation(total, -1, epsilon)
     y = np.divide(total, root, target)
     np.multiply(y, gamma, y)
-    return y if n_outputs == 1 else (y, None, np.reciprocal(root), total)[:n_outputs]
+    return y if n_outputs == 1 else (y, np.zeros_like(root), np.reciprocal(root), total)[:n_outputs]
 
 
 @op("LayerNormalization", since=17, overwrites=(0,), fits=keeps)

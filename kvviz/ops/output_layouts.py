@@ -37,8 +37,6 @@ _KEPT: WeakKeyDictionary[Graph, dict[tuple, dict[tuple, list[Layout | None]]]] =
 _MOST_KEPT = 64  # of one kind of node; a long decode has new lengths at every run
 _SMALL = 1024  # elements of a value that inference may look at
 _BOOL = np.dtype(bool)
-# Outputs that onnxruntime's schema has and neither its kernel nor ours makes.
-_NEVER_MADE = {("com.microsoft", "SkipSimplifiedLayerNormalization"): 1}
 _COMPARISONS = {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"}
 
 
@@ -164,7 +162,7 @@ class _Inferred:
     def __init__(self, graph: Graph, node: Node, count: int | None, elsewhere: Sequence[int]) -> None:
         self.node = node
         self.count = count
-        self.absent = {*elsewhere, _NEVER_MADE.get((node.domain, node.op_type), -1)}
+        self.absent = {*elsewhere}
         self.extra = RULES.get((node.domain, node.op_type))
         # Of a loaded trace the file is not there, and the node has what can be written as text.
         told = graph_proto(graph) is not None

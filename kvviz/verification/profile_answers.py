@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from math import prod
 
-from kvviz.engine.recorded_answers import Answer, Answers
+from kvviz.engine.recorded_answers import Answer, Answers, Key
 from kvviz.graph.model import Graph
 from kvviz.verification.session_record import NodeRun
 
 
 class ProfileAnswers(Answers):
-    """The answers of one run.
+    """The answers of one run, which branch it took, and how often its loops went round.
 
     ``runs``: of nodes of the graph, in the order of running.
     """
 
-    def __init__(self, graph: Graph, runs: Iterable[NodeRun]) -> None:
+    def __init__(self, graph: Graph, runs: Sequence[tuple[Key, NodeRun]]) -> None:
+        nodes = {(part.path, node.name): node for part, node in graph.walk()}
+        often = Counter(key for key, _ in runs)
         super().__init__(graph, {})
-        nodes: dict[str, list] = {}
-        for part, node in graph.walk():
-            nodes.setdefault(node.name, []).append((part, node))
-        for run in runs:
-            found = nodes.get(run.name, ())
-            if len(found) != 1:
-                # The profile does not say in which of several graphs a node of that name ran.
-                continue
-            part, node = found[0]
+        for (path, name), node in nodes.items():
+            inside = {
+                attribute: max((often[body.path, inner.name] for inner in body.nodes), default=0)
+                for attribute, body in node.subgraphs.items()
+            }
+            if node.op_type == "If" and sum(map(bool, inside.values())) == 1:
+                self[path, name] = int(bool(inside["then_branch"]))
+            elif node.op_type == "Loop" and often[path, name] and not inside["body"] % often[path, name]:
+                self[path, name] = inside["body"] // often[path, name]
+        for key, run in runs:
             given = iter(run.outputs)
-            layouts = tuple(next(given, None) if name else None for name in node.outputs)
+            layouts = tuple(next(given, None) if name else None for name in nodes[key].outputs)
             written = sum(prod(shape) * dtype.itemsize for shape, dtype in filter(None, layouts))
-            self.calls.setdefault((part.path, node.name), []).append(Answer(layouts, (written, 0), ()))
+            self.calls.setdefault(key, []).append(Answer(layouts, (written, 0), ()))

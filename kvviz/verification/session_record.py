@@ -10,12 +10,12 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
 
 from kvviz.errors import InputError, KvvizError, LoadError
 from kvviz.graph.load import load
@@ -27,6 +27,7 @@ ARENA = 256
 """Bytes to a multiple of which onnxruntime's arena rounds what it is asked for."""
 _KERNEL = "_kernel_time"
 _STATISTICS = "session.collect_node_memory_stats_to_file"
+_COLUMN = "total_dynamic_sizes"
 # Names of element types in a profile, where NumPy has another one.
 _TYPES = {"float": "float32", "double": "float64", "string": "object"}
 
@@ -34,12 +35,14 @@ _TYPES = {"float": "float32", "double": "float64", "string": "object"}
 class NodeRun(NamedTuple):
     """One execution of a node.
 
-    ``outputs``: shape and type of each; None for one of a type that NumPy does not have.
+    ``name``: the node's, or for a node without one its operator and its index in the session.
+    ``inputs, outputs``: shape and type of each that is not absent; None for a type that NumPy does not have.
     ``microseconds``: inside the kernel.
     """
 
     name: str
     op_type: str
+    inputs: tuple[Layout | None, ...]
     outputs: tuple[Layout | None, ...]
     microseconds: float
 
@@ -47,16 +50,17 @@ class NodeRun(NamedTuple):
 class SessionRecord(NamedTuple):
     """What a session did in one run.
 
-    ``graph``: as the session wrote it.
+    ``graph``: as the session ran it.
     ``runs``: of its nodes, in the order of running.
-    ``allocated``: bytes by node, rounded up to 256 B for each output.
-    ``version``: of onnxruntime.
+    ``allocated``: bytes by `kvviz.verification.matching.unique_name` of a node, rounded up to 256 B for each output;
+    None where that was not recorded.
+    ``version``: of onnxruntime; empty where it is not known.
     """
 
     graph: Graph
     runs: tuple[NodeRun, ...]
-    allocated: Mapping[str, int]
-    version: str
+    allocated: Mapping[str, int] | None
+    version: str = ""
 
 
 def observe(
@@ -101,47 +105,81 @@ def observe(
             raise InputError(f"the session wants the input {error.args[0]!r}: give it in inputs") from None
         except Exception as error:
             raise KvvizError(f"onnxruntime {ort.__version__} refuses: {str(error).splitlines()[0]}") from None
-        with open(session.end_profiling(), encoding="utf-8") as file:
-            runs = read_profile(json.load(file))
-        allocated = _read_statistics(statistics)
-        graph = load(written)
-    return SessionRecord(graph, runs, allocated, ort.__version__)
+        runs = read_profile(session.end_profiling(), loop is not None)
+        return SessionRecord(_loaded(written), runs, read_statistics(statistics), ort.__version__)
 
 
-def read_profile(events: Sequence[Mapping[str, Any]]) -> tuple[NodeRun, ...]:
-    """The nodes that a profile has, in the order of running.
+def parts(graph: Any) -> Iterator[Any]:
+    """A GraphProto and its bodies."""
+    yield graph
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        if attribute.HasField("g"):
+            yield from parts(attribute.g)
 
-    Raises `LoadError`: if it has none.
+
+def _loaded(path: str) -> Graph:
+    """The graph that a session wrote. It writes some weights of bodies twice, and some constants as weights, too."""
+    proto = onnx.load(path, load_external_data=False)
+    for part in parts(proto.graph):
+        made = {name for node in part.node for name in node.output}
+        once = {weight.name: weight for weight in part.initializer if weight.name not in made}
+        if len(once) < len(part.initializer):
+            del part.initializer[:]
+            part.initializer.extend(once.values())
+    onnx.save(proto, path)
+    return load(path)
+
+
+def read_profile(path: str | os.PathLike[str], every: bool = False) -> tuple[NodeRun, ...]:
+    """The nodes that a profile has, in the order of running; of several runs those of ``every`` one, or of the last.
+
+    Raises `LoadError`: if it is no profile, or has no node.
     """
-    runs = tuple(
-        NodeRun(
-            event["name"].removesuffix(_KERNEL),
-            str(event["args"].get("op_name", "")),
-            tuple(map(_layout, event["args"].get("output_type_shape", ()))),
-            float(event.get("dur", 0)),
+    try:
+        with open(path, encoding="utf-8") as file:
+            events = json.load(file)
+        ends = [at for at, event in enumerate(events) if event.get("name") == "model_run"]
+        # A run is reported when it ends, after its nodes.
+        last = events[ends[-2] + 1 : ends[-1]] if len(ends) > 1 and not every else events
+        runs = tuple(
+            NodeRun(
+                event["name"].removesuffix(_KERNEL),
+                str(event["args"].get("op_name", "")),
+                tuple(map(_layout, event["args"].get("input_type_shape", ()))),
+                tuple(map(_layout, event["args"].get("output_type_shape", ()))),
+                float(event.get("dur", 0)),
+            )
+            for event in last
+            if event.get("cat") == "Node" and str(event.get("name", "")).endswith(_KERNEL)
         )
-        for event in events
-        if event.get("cat") == "Node" and str(event.get("name", "")).endswith(_KERNEL)
-    )
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        raise LoadError(f"{path} is no profile of onnxruntime: {error}") from None
     if not runs:
         raise LoadError("the profile has no node: it was written by a session that ran nothing, or by something else")
     return runs
 
 
-def _layout(told: Mapping[str, Sequence[int]]) -> Layout | None:
-    for name, shape in told.items():
+def read_statistics(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Bytes that each node allocated, by its unique name.
+
+    Raises `LoadError`: if the file has no such column.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            head, *rows = csv.reader(file)
+        place = head.index(_COLUMN)
+        return {row[0]: int(row[place]) for row in rows if row}
+    except (OSError, ValueError, IndexError) as error:
+        raise LoadError(f"{path} has no statistics as {_STATISTICS} writes them: {error}") from None
+
+
+def _layout(entry: Mapping[str, Iterable[int]]) -> Layout | None:
+    for name, shape in entry.items():
         try:
             return tuple(int(n) for n in shape), np.dtype(_TYPES.get(name, name))
         except TypeError:
             return None
     return None
-
-
-def _read_statistics(path: str) -> dict[str, int]:
-    with open(path, encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
-    # A node's name is followed by a hash.
-    return {re.sub(r"_\d+$", "", row[0]): int(row[3]) for row in rows}
 
 
 def _onnxruntime() -> Any:

@@ -1,137 +1,57 @@
-"""Predicted beside observed: what the policy ``onnxruntime`` says of a session's allocations, and what they were.
+"""Predicted beside observed: what a policy says of a runtime's allocations, and what they were.
 
-The session's own graph is run without numbers, in the order in which the session ran it. What the session's profile
-says of shapes stands for kernels that are not known here.
+The graph that ran is run again without numbers, in the order in which it ran. What the runtime recorded of shapes
+stands for kernels that are not known here.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.engine.policy import Policy
-from kvviz.errors import KvvizError
+from kvviz.engine.recorded_answers import Key
+from kvviz.errors import InputError, KvvizError
 from kvviz.explain.sentences import sentence
 from kvviz.graph.load import load
-from kvviz.graph.model import Graph, GraphPath
-from kvviz.runtimes.ort.ort_policy import onnxruntime
+from kvviz.graph.model import Graph, Node
+from kvviz.memory.ghosts import ghost
+from kvviz.runtimes.ort.known_types import know_blocks, known
+from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
 from kvviz.runtimes.schedules.picks import Picks
-from kvviz.trace.units import count, short, size
+from kvviz.trace.events import NEW
+from kvviz.trace.recording import Trace
+from kvviz.verification.matching import matched, unique_name
+from kvviz.verification.optimised_nodes import changes
 from kvviz.verification.profile_answers import ProfileAnswers
-from kvviz.verification.session_record import ARENA, SessionRecord, observe
+from kvviz.verification.rten_recording import beside, read_recording
+from kvviz.verification.session_record import (
+    ARENA,
+    NodeRun,
+    SessionRecord,
+    observe,
+    parts,
+    read_profile,
+    read_statistics,
+)
+from kvviz.verification.verified import Verification, VerifiedOp
 
-_LINES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedOp:
-    """One node of a session.
-
-    Attributes
-    ----------
-    node, op_type : str
-    step : int
-        Its step in ``Verification.trace``.
-    predicted : int
-        Bytes that it allocates by the rules of the policy ``onnxruntime``.
-    observed : int
-        Bytes that it allocated; the arena rounds each output up to 256 B.
-    microseconds : float
-        Time inside its kernel.
-    why : str
-        What it does to memory by the policy, and why.
-    agrees : bool
-        Whether both are the same, but for the arena's rounding.
-    """
-
-    node: str
-    op_type: str
-    step: int
-    predicted: int
-    observed: int
-    microseconds: float
-    why: str
-    agrees: bool
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What a session did beside what was predicted; ``str()`` of it is a report.
-
-    Attributes
-    ----------
-    ops : tuple of VerifiedOp
-        Those that differ first, then those that took most time.
-    trace : Trace
-        The prediction: a dry run of the session's own graph, in its order.
-    version : str
-        Of onnxruntime.
-    unknown : tuple of str
-        Nodes of bodies, and those of which the session reported no allocations; they are in no count.
-    """
-
-    ops: tuple[VerifiedOp, ...]
-    trace: Any = field(repr=False, compare=False)
-    version: str
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def total(self) -> int:
-        """Nodes that were compared."""
-        return len(self.ops)
-
-    @property
-    def agree(self) -> int:
-        """Nodes that allocated as predicted."""
-        return sum(op.agrees for op in self.ops)
-
-    @property
-    def differences(self) -> tuple[VerifiedOp, ...]:
-        """Nodes that did not."""
-        return tuple(op for op in self.ops if not op.agrees)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        names = VerifiedOp.__slots__
-        return {
-            "onnxruntime": self.version,
-            "agree": self.agree,
-            "total": self.total,
-            "unknown": list(self.unknown),
-            "ops": [{name: getattr(op, name) for name in names} for op in self.ops],
-        }
-
-    def __str__(self) -> str:
-        observed = sum(op.observed for op in self.ops)
-        time = sum(op.microseconds for op in self.ops)
-        lines = [
-            f"{self.trace.graph.name}: {self.agree:,} of {count(self.total, 'node')} allocated as predicted, "
-            f"by onnxruntime {self.version} on this machine",
-            f"{size(observed)} allocated in {time / 1000:.1f} ms of kernels; "
-            f"{sum(not op.observed for op in self.ops):,} nodes allocated nothing",
-        ]
-        lines += [f"  differs: {_line(op)}" for op in self.differences[:_LINES]]
-        lines += [f"  and {len(self.differences) - _LINES:,} more"] if len(self.differences) > _LINES else []
-        lines += [f"{'µs':>10} {'observed':>10} {'predicted':>10}"]
-        lines += [
-            f"{op.microseconds:>10,.0f} {size(op.observed):>10} {size(op.predicted):>10}  {_line(op)}"
-            for op in self.ops[len(self.differences) :][:_LINES]
-        ]
-        if self.unknown:
-            lines.append(f"not compared: {count(len(self.unknown), 'node')} of bodies, or without a report")
-        return "\n".join(lines)
-
-    __repr__ = __str__
+Path = str | os.PathLike[str]
 
 
 def verify(
-    model: Graph | str | os.PathLike[str], inputs: Mapping[str, Any] | None = None, options: Any = None
+    model: Graph | Path,
+    inputs: Mapping[str, Any] | None = None,
+    options: Any = None,
+    profile: Path | None = None,
+    record: Path | None = None,
 ) -> Verification:
     """Run a model in the onnxruntime that is installed, and compare what it allocates with what the policy says.
 
@@ -144,6 +64,12 @@ def verify(
     options : onnxruntime.SessionOptions, optional
         Of the session; by default those of a session without options, with all optimisations. What makes the session
         report on itself is added to them.
+    profile : path, optional
+        A profile (``SessionOptions.enable_profiling``) of a run elsewhere; nothing is run here then. ``model`` is the
+        graph that ran: the optimised one, or the model itself where optimisation was off.
+    record : path, optional
+        With ``profile``, the statistics of the same run (``session.collect_node_memory_stats_to_file``), without which
+        nothing is counted. Alone, a recording of rten (``.jsonl``, ``.jsonl.gz``).
 
     Returns
     -------
@@ -152,7 +78,7 @@ def verify(
     Raises
     ------
     KvvizError
-        Without onnxruntime, or if it refuses the model.
+        Without onnxruntime, if it refuses the model, or if a record is of another model.
 
     Examples
     --------
@@ -161,71 +87,188 @@ def verify(
     (1342, 1342)
     """
     graph = model if isinstance(model, Graph) else load(model)
+    if record is not None and profile is None:
+        return beside(graph, read_recording(record), dict(inputs or {}))
+    if profile is not None:
+        statistics = None if record is None else read_statistics(record)
+        return compared(SessionRecord(graph, read_profile(profile), statistics), dict(inputs or {}))
     feeds = generated(graph, {}, dict(inputs or {}))
-    record = observe(opened(graph), feeds, options, graph.folder)
-    return compared(record, feeds)
+    return compared(observe(opened(graph), feeds, options, graph.folder), feeds, graph)
 
 
-def compared(record: SessionRecord, feeds: Mapping[str, Any]) -> Verification:
-    """A session's record beside the prediction for its graph, in its order."""
-    graph, wanted = record.graph, {value.name for value in record.graph.inputs}
-    places = _places(graph)
+def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | None = None) -> Verification:
+    """A session's record beside the prediction for its graph, in its order.
+
+    ``feeds``: inputs of the run; of those that are missing the record has the shapes.
+    ``model``: what the session was made of, for what its optimiser changed.
+    """
+    graph = record.graph
+    if blocks := [run.outputs[0] for run in record.runs if run.op_type == "ReorderInput"]:
+        know_blocks(graph, 16 if all(block is None or block[0][1] % 16 == 0 for block in blocks) else 8)
+    pairs = list(matched(graph, record.runs))
+    runs = [(key, run) for key, run in pairs if key is not None]
+    if not record.version and len(runs) < len(pairs):
+        missing = next(run.name for key, run in pairs if key is None)
+        raise InputError(
+            f"the profile is of another graph than {graph.name!r}, which has no node {missing!r}: pass the "
+            "optimised model that the session wrote (SessionOptions.optimized_model_filepath)"
+        )
+    trace = _predicted(graph, runs, feeds)
+    rows, unknown = _rows(record, runs, trace)
+    what = changes(model, graph, trace) if model is not None else ()
+    return Verification(rows, trace, "onnxruntime", record.version, unknown, what, _notes(record))
+
+
+def _predicted(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> Trace:
+    """A dry run of the graph in the order in which its nodes ran."""
     session = SingleRun(
         graph,
-        {name: value for name, value in feeds.items() if name in wanted},
-        policy=observed_order(record),
-        dry=ProfileAnswers(graph, record.runs),
+        _recorded_inputs(graph, runs, feeds),
+        policy=observed_order(graph, runs),
+        dry=ProfileAnswers(graph, runs),
     )
     trace = session.run_to_end()
     trace.title = f"{graph.name}, as onnxruntime runs it"
-    times = {run.name: run.microseconds for run in record.runs}
-    ops, unknown = [], []
-    for step, row in enumerate(trace.log):
-        node = row.op.node
-        if row.op.control:
-            continue
-        # What the outputs of a body take the session does not report, so bodies are not compared.
-        inside = trace.frames[row.frame].parent is not None
-        if inside or node.name not in record.allocated or node.name not in places:
-            unknown.append(node.name)
-            continue
-        observed, most = record.allocated[node.name], row.allocated + (ARENA - 1) * len(row.outs)
-        agrees = bool(row.allocated) == bool(observed) and row.allocated <= observed <= most
-        told, time = sentence(trace.steps[step], trace), times.get(node.name, 0.0)
-        ops.append(VerifiedOp(node.name, node.qualified_op, step, row.allocated, observed, time, told, agrees))
-    ops.sort(key=lambda op: (op.agrees, -op.microseconds))
-    return Verification(tuple(ops), trace, record.version, tuple(unknown))
+    return trace
 
 
-def observed_order(record: SessionRecord) -> Policy:
+def observed_order(graph: Graph, runs: Sequence[tuple[Key, NodeRun]]) -> Policy:
     """The policy ``onnxruntime``, with the nodes in the order in which a session ran them."""
-    places = _places(record.graph)
-    picks = dict.fromkeys(places[run.name] for run in record.runs if run.name in places)
+    index = {(part.path, node.name): node.index for part, node in graph.walk()}
+    picks = dict.fromkeys((path, index[path, name]) for path, name in (key for key, _ in runs))
     return replace(onnxruntime, schedule=Picks(tuple(picks)))
 
 
-def _places(graph: Graph) -> dict[str, tuple[GraphPath, int]]:
-    """Graph and index of each node whose name no other node has."""
-    often = Counter(node.name for _, node in graph.walk())
-    return {node.name: (part.path, node.index) for part, node in graph.walk() if often[node.name] == 1}
+def _recorded_inputs(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs given, others without contents in the shapes that their readers had, and the rest made to fit."""
+    nodes = {(part.path, node.name): node for part, node in graph.walk()}
+    wanted = {value.name for value in graph.inputs}
+    found = {name: value for name, value in feeds.items() if name in wanted}
+    for key, run in runs:
+        names = [name for name in nodes[key].inputs if name]
+        # A weight that was packed is missing in the profile.
+        for name, layout in zip(names, run.inputs if len(names) == len(run.inputs) else ()):
+            if layout is not None and name in wanted and name not in found:
+                found[name] = ghost(*layout)
+    return found if wanted == {*found} else generated(graph, {}, found)
+
+
+def _rows(
+    record: SessionRecord, runs: Sequence[tuple[Key, NodeRun]], trace: Trace
+) -> tuple[tuple[VerifiedOp, ...], tuple[str, ...]]:
+    """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of."""
+    graphs = {part.path: part for part, _ in ((record.graph, None), *record.graph.walk())}
+    times: dict[Key, float] = defaultdict(float)
+    for key, run in runs:
+        times[key] += run.microseconds
+    steps: dict[Key, list[int]] = defaultdict(list)
+    most: dict[Key, list[int]] = {}
+    for place, (op, made) in enumerate(zip(trace.log, _made(trace))):
+        key = trace.log.frames[op.frame].program.graph.path, op.op.node.name
+        steps[key].append(place)
+        # The statistics keep the largest of all times that a node ran.
+        most[key] = max(most.get(key, []), made, key=sum)
+    # Casts that change nothing are taken out of the session, whatever its level.
+    casts = (trace.log[at[0]].op.node for key, at in steps.items() if key not in times)
+    removed = {node.outputs[0]: node.inputs[0] for node in casts if node.op_type == "Cast"}
+    rows, unknown = [], []
+    for key, at in steps.items():
+        graph, step, predicted = graphs[key[0]], trace.steps[at[0]], sum(most[key])
+        node = step.graph_node
+        if node.outputs[0] in removed:
+            continue
+        observed = None if record.allocated is None else record.allocated.get(unique_name(graph, node, removed))
+        if observed is None and record.allocated is not None:
+            unknown.append(node.name)
+            continue
+        agrees = observed is None or observed == sum(-(-size // ARENA) * ARENA for size in most[key])
+        frame, why = "/".join(step.frame), sentence(replace(step, foreign=False), trace)
+        cause = "" if agrees else _cause(graph, node, predicted, observed or 0)
+        who = node.name, node.qualified_op, frame, at[0], tuple(at)
+        rows.append(VerifiedOp(*who, predicted, observed, times[key], why, agrees, cause))
+    rows.sort(key=lambda row: (row.agrees, -row.microseconds))
+    return tuple(rows), tuple(unknown)
+
+
+def _made(trace: Trace) -> list[list[int]]:
+    """Bytes of each new output of each step, as onnxruntime counts them: at an If what its branch makes for it.
+
+    A value counts once by its name: not at an If that gives it the name under which its branch reads it.
+    """
+    found: list[list[int]] = []
+    handed: dict[tuple[int, str], list[tuple[str, int]]] = defaultdict(list)
+    for place, row in enumerate(trace.log):
+        node, frame = row.op.node, trace.log.frames[row.frame]
+        if row.op.control == "If":
+            made = handed.pop((row.frame, node.name), [])
+        elif row.op.control:
+            # What a loop holds between its iterations is no output.
+            made = [(out.name, out.nbytes) for out in trace.steps[place].outs if out.how in ("new", "passed")]
+        else:
+            made = [
+                (name, trace.log.storages[out.storage].capacity)
+                for name, out in zip(node.outputs, row.outs)
+                if out is not None and out.how == NEW
+            ]
+        body, caller, outer = frame.program.graph, frame.caller, {}
+        if caller is not None and frame.parent is not None and caller.control in ("If", "Scan"):
+            outer = dict(zip((value.name for value in body.outputs), caller.node.outputs))
+            handed[frame.parent, caller.node.name] += [
+                (outer[name], size)
+                for name, size in made
+                if name in outer and not (name in caller.node.outputs and name in body.consumers)
+            ]
+        found.append([size for name, size in made if name not in outer])
+    return found
+
+
+def _cause(graph: Graph, node: Node, predicted: int, observed: int) -> str:
+    """What is known of why a node differs."""
+    types = known(graph).types
+    for name in (*node.outputs, *node.inputs):
+        value = types.get(name)
+        if name and name not in graph.weights and (value is None or value.shape is None or None in value.shape):
+            return (
+                f"the size of {name!r} is not known before the run by the rules here; onnxruntime may infer it, and "
+                "then dead buffers of that size serve several values"
+            )
+    if predicted and observed:
+        return "both allocate, but not the same size: the session has it in another type or shape"
+    if predicted:
+        return "the session gave it a buffer of another value, in place or a dead one of its size"
+    return "the session did not take over the buffer that the plan gives it"
+
+
+def _notes(record: SessionRecord) -> tuple[str, ...]:
+    found, minor = [], ".".join(VERSION.split(".")[:2])
+    if not record.version:
+        found.append(f"the profile does not say which onnxruntime wrote it; the rules are those of {VERSION}")
+    elif not record.version.startswith(f"{minor}."):
+        # On 1.23.2, 1.26.0 and 1.29.0 they held for 15,593 of 15,629 nodes of 25 models.
+        found.append(
+            f"the rules are those of onnxruntime {VERSION}; from 1.23 on they hold for all but "
+            "SkipSimplifiedLayerNormalization, which made no mean and no deviation before 1.31"
+        )
+    if record.allocated is None:
+        found.append("no allocations were recorded, so nothing is compared: give the statistics of the run as record")
+    return tuple(found)
 
 
 def opened(graph: Graph) -> str | bytes:
     """What onnxruntime opens: the model's file, or where nodes have no names of their own, the same with names."""
     proto = graph.proto
     path = os.path.join(graph.folder or "", graph.file.name) if graph.file.name else ""
-    named = proto is not None and len({node.name for node in proto.graph.node} - {""}) == len(proto.graph.node)
-    if (named or proto is None) and os.path.isfile(path):
+    names = [] if proto is None else [node.name for part in parts(proto.graph) for node in part.node]
+    named = len({*names} - {""}) == len(names)
+    if named and os.path.isfile(path):
         return path
     if proto is None:
         raise KvvizError("the model has no file that onnxruntime could open: pass its path")
     if not named:
-        proto = deepcopy(proto)
-        for at, node in enumerate(proto.graph.node):
-            node.name = f"{node.op_type}_{at}"
+        proto, taken = deepcopy(proto), set[str]()
+        for node in (node for part in parts(proto.graph) for node in part.node):
+            base = node.name or next(filter(None, node.output), node.op_type)
+            node.name = next(name for n in count() if (name := f"{base}_{n}" if n else base) not in taken)
+            taken.add(node.name)
     data: bytes = proto.SerializeToString()
     return data
-
-
-def _line(op: VerifiedOp) -> str:
-    return f"{op.op_type} {short(op.node, 48)}: {op.why}"

@@ -25,6 +25,7 @@ from kvviz.text.text_settings import json_file
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, size
 from kvviz.verification.bound_loop import NEW, PAST, BoundLoop, Seen
+from kvviz.verification.matching import matched
 from kvviz.verification.profile_answers import ProfileAnswers
 from kvviz.verification.session_record import observe
 from kvviz.verification.verify import observed_order, opened
@@ -203,7 +204,8 @@ def verify_decode(
                 one.decode_in(session)
 
     record = observe(opened(graph), {}, options, graph.folder, decode)
-    policy, answers = observed_order(record), ProfileAnswers(record.graph, record.runs)
+    runs = [(key, run) for key, run in matched(record.graph, record.runs) if key is not None]
+    policy, answers = observed_order(record.graph, runs), ProfileAnswers(record.graph, runs)
     dry = _DryLoop(record.graph, rows, chosen, fed(), bind(policy, bound) if bound else policy, dry=answers)
     dry.bound = tuple((bound or {}).values())
     trace = dry.run_to_end()

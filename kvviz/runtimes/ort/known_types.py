@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
@@ -45,6 +46,13 @@ def known(graph: Graph) -> Known:
         _keep(graph, "", {}, infer(graph, RULES))
         found = _KNOWN[graph]
     return found
+
+
+def know_blocks(graph: Graph, size: int) -> None:
+    """Let the blocks of the channel-blocked layout be of so many channels: what a graph was written for has a size."""
+    reorder = partial(contrib_shapes.reorder_input, block=size)
+    rules = replace(RULES, extra={**RULES.extra, ("com.microsoft.nchwc", "ReorderInput"): reorder})
+    _keep(graph, "", {}, infer(graph, rules))
 
 
 def adopt(graph: Graph, original: Graph, copies: Mapping[str, str] = MappingProxyType({})) -> None:

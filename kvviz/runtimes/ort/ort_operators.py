@@ -24,6 +24,7 @@ ALIAS: dict[tuple[str, str], Pairs] = {
     ("", "Reshape"): _FIRST,
     ("", "Squeeze"): _FIRST,
     ("", "Unsqueeze"): _FIRST,
+    ("com.microsoft", "ExpandDims"): _FIRST,
 }
 _OVERWRITING = (
     "BitCast Cast Celu Clip Elu HardSigmoid LeakyRelu LogSoftmax Relu Scatter ScatterElements Selu Shrink Sigmoid"
@@ -31,6 +32,8 @@ _OVERWRITING = (
 )
 MAY_INPLACE: dict[tuple[str, str], Pairs] = {("", op): _FIRST for op in _OVERWRITING.split()}
 MAY_INPLACE["com.microsoft", "Trilu"] = _FIRST
+# What is added to the product may become it.
+MAY_INPLACE["com.microsoft", "FusedConv"] = MAY_INPLACE["com.microsoft.nchwc", "Conv"] = ((3, 0),)
 # Two kernels are registered for these; the one for doubles does not say that it may run in place.
 _NOT_FOR_DOUBLES = {("", "Softmax"), ("", "LogSoftmax")}
 # Kernels that find out when they run whether a past and a present are one buffer, and then only write the new rows.

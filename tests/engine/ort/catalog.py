@@ -214,6 +214,8 @@ def microsoft() -> Iterator[Case]:
     row = some(1, 4, 4)
     yield case("SkipLayerNormalization", row, row + 1, C, C, domain=MS, since=21)
     yield case("SkipSimplifiedLayerNormalization", row, row + 1, C, domain=MS, since=21)
+    for op, more in (("SkipLayerNormalization", (C, C)), ("SkipSimplifiedLayerNormalization", (C,))):
+        yield case(op, row, row + 1, *more, outputs=4, domain=MS, since=21)
     yield case("QuantizeLinear", F, F1, np.int8(0), domain=MS, since=21)
     yield case("DequantizeLinear", U, F1, np.uint8(0), domain=MS, since=21)
     yield case("DynamicQuantizeMatMul", F, U, np.array([1], np.float32), domain=MS, since=21)
@@ -268,4 +270,76 @@ def microsoft() -> Iterator[Case]:
     yield case("CausalConvWithState", columns, some(4, 1, 3), None, some(1, 4, 2), outputs=2, domain=MS, since=21)
 
 
-CASES = [*elementwise(), *moving(), *computing(), *sampling(), *microsoft()]
+def fused() -> Iterator[Case]:
+    """What onnxruntime's optimiser makes of several ops, and its ops of quantized models."""
+    ms: dict[str, Any] = {"domain": MS, "since": 21}
+    one = some(4, 4, 1, 1)
+    yield case("FusedConv", IMAGE, one, C, activation="Relu", **ms)
+    yield case("FusedConv", IMAGE, one, C, IMAGE + 1, activation="Relu", **ms)
+    yield case("FusedGemm", F, G, F, activation="Relu", **ms)
+    words = np.array([[0, 1, 2, 3]], np.int32)
+    embeddings = (words, words, some(4, 8), some(4, 8), some(4, 8), some(8), some(8), words)
+    yield case("EmbedLayerNormalization", *embeddings, outputs=2, **ms)
+    yield case("EmbedLayerNormalization", *embeddings, outputs=3, **ms)
+    u0 = np.uint8(0)
+    for op in ("QLinearAdd", "QLinearMul"):
+        yield case(op, U, F1, u0, U, F1, u0, F1, u0, **ms)
+    yield case("QLinearSigmoid", U, F1, u0, F1, u0, fixed=(1, 2, 3, 4), **ms)
+    yield case("QLinearLeakyRelu", U, F1, u0, F1, u0, fixed=(1, 2, 3, 4), **ms)
+    yield case("QLinearSoftmax", U, F1, u0, F1, u0, fixed=(1, 2, 3, 4), axis=-1, opset=13, **ms)
+    yield case("QLinearConcat", F1, u0, U, F1, u0, fixed=(0, 1, 3, 4), axis=0, **ms)
+    yield case("QLinearWhere", B, U, F1, u0, U, F1, u0, F1, u0, fixed=(2, 3, 5, 6, 7, 8), **ms)
+    image = U.reshape(1, 1, 4, 4)
+    yield case("QLinearAveragePool", image, F1, u0, F1, u0, kernel_shape=[1, 1], **ms)
+    yield case("QLinearGlobalAveragePool", image[:, :, :1, :1], F1, u0, F1, u0, **ms)
+    yield case("QLinearConv", image, F1, u0, np.ones((1, 1, 1, 1), np.uint8), F1, u0, F1, u0, **ms)
+    yield case("QGemm", U, F1, u0, U, F1, u0, fixed=(3, 4, 5), **ms)
+    yield case("QGemm", U, F1, u0, U, F1, u0, None, F1, u0, fixed=(3, 4, 5), **ms)
+    wide = some(1, 4, 8)
+    quantized = (wide.astype(np.uint8), np.ones((8, 24), np.uint8), some(24), F1, F1, None, u0, u0)
+    yield case("QAttention", *quantized, num_heads=2, fixed=(1,), **ms)
+    yield case("NhwcMaxPool", U.reshape(1, 4, 4, 1), kernel_shape=[1, 1], **ms)
+    yield case("GatherND", F, ints(3, 2, 1, 0).reshape(4, 1), **ms)
+    yield case("GridSample", IMAGE, some(1, 4, 4, 2), **ms)
+    yield case("Inverse", F + np.eye(4, dtype=np.float32), **ms)
+    yield case("Unique", some(4), outputs=3, **ms)
+    yield case("Pad", F, ints(0, 0, 0, 0), **ms)
+    yield case("ExpandDims", F, np.array(0, np.int32), **ms)
+    yield case("Range", np.float32(0), np.float32(4), F1, **ms)
+    yield case("MatMulInteger16", some(4, 4, dtype=np.int16), some(4, 4, dtype=np.int16), **ms)
+    yield case("ConvTransposeWithDynamicPads", IMAGE, one, ints(0, 0, 0, 0), **ms)
+    yield case("MaxpoolWithMask", IMAGE, np.ones((1, 4, 4, 4), np.int32), kernel_shape=[1, 1], **ms)
+    yield case("ScaledSiLU", F, **ms)
+    yield case("GatedAdd", F, F, F[:, :1], **ms)
+    yield case("GatedRMSNorm", F, C, F, **ms)
+    yield case("BranchwiseRMSNorm", some(1, 4, 4), C, **ms)
+    yield case("CDist", F, F, metric="euclidean", **ms)
+    yield case("MurmurHash3", some(4, dtype=np.int32), **ms)
+    yield case("UnfoldTensor", F, dim=-1, size=1, step=1, **ms)
+    row, past, length = some(1, 1, 8), some(1, 2, 8, 4), np.array([3], np.int32)
+    shared: dict[str, Any] = {"num_heads": 2, "outputs": 3, "past_present_share_buffer": 1}
+    absent = (None, None, None)
+    yield case(
+        "DecoderMaskedMultiHeadAttention", row, row, row, None, None, past, past, length, *absent, **shared, **ms
+    )
+
+
+def blocked() -> Iterator[Case]:
+    """The channel-blocked layout of convolutions; 16 channels are whole blocks on every machine."""
+    chunk: dict[str, Any] = {"domain": "com.microsoft.nchwc", "since": 21}
+    x, weight, bias = some(1, 16, 4, 4), some(16, 16, 1, 1), some(16)
+    yield case("Conv", x, weight, bias, **chunk)
+    yield case("Conv", x, weight, bias, activation="Relu", **chunk)
+    yield case("Conv", x, weight, bias, x + 1, **chunk)
+    yield case("Conv", x, weight, None, x + 1, activation="Relu", **chunk)
+    for op in ("MaxPool", "AveragePool"):
+        yield case(op, x, kernel_shape=[1, 1], **chunk)
+    for op in ("GlobalMaxPool", "GlobalAveragePool"):
+        yield case(op, x[:, :, :1, :1], **chunk)
+    yield case("ReorderInput", x, **chunk)
+    yield case("ReorderInput", x.transpose(0, 2, 3, 1), channels_last=1, **chunk)
+    yield case("ReorderOutput", x, channels=16, **chunk)
+    yield case("Upsample", x, scales=[1, 1, 1, 1], **chunk)
+
+
+CASES = [*elementwise(), *moving(), *computing(), *sampling(), *microsoft(), *fused(), *blocked()]

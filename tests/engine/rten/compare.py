@@ -13,8 +13,9 @@ from kvviz.engine.plan import KEEP, PIN
 from kvviz.engine.planning import plan_for
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.records import Placed, Step, TraceFrame
+from kvviz.verification.rten_recording import Record, has_scratch
 from tests.engine.rten.fact import Fact
-from tests.engine.rten.records import Record, Recording
+from tests.engine.rten.records import Recording
 
 SUBGRAPHS = ("If", "Loop")
 
@@ -52,7 +53,7 @@ def facts(trace: Trace, recording: Recording, feeds: Mapping[str, np.ndarray]) -
         elif record["t"] == "op":
             step = steps.pop((path, record["node_index"]), None)
             if step is not None:
-                scratch = scratch or _has_scratch(record)
+                scratch = scratch or has_scratch(record)
                 yield Fact("sequence", path, record["step"], *_who(record), "", position, step.index)
                 position += 1
                 yield from _op(trace, step, record, scratch)
@@ -108,12 +109,6 @@ def _uses(trace: Trace, frame: TraceFrame | None, counts: Record) -> Iterator[Fa
         uses = plan.uses[plan.slots[name]] if name in plan.slots else KEEP
         if uses < KEEP >> 1:
             yield Fact("uses", counts["path"], 0, "", "", name, count, uses % PIN)
-
-
-def _has_scratch(op: Record) -> bool:
-    """Whether a kernel asked the pool for more than its outputs: from there on the pool depends on the kernels."""
-    asked = sum(event[0] == "a" for event in op["pool"])
-    return op["op"] not in SUBGRAPHS and asked != sum(bool(out) and out["how"].startswith("pool") for out in op["out"])
 
 
 def _op(trace: Trace, step: Step, op: Record, scratch: bool) -> Iterator[Fact]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import onnx
 import pytest
 
+from kvviz.errors import LoadError
+from kvviz.verification.rten_recording import read_recording
 from tests.engine.rten.check import assert_like_rten
-from tests.engine.rten.records import MODELS, Recording, models, recordings
+from tests.engine.rten.records import DATA, MODELS, UNLOADED, Recording, models, recordings
 
 RUNS = [recording for name in models() for recording in recordings(name)]
 
@@ -27,7 +29,10 @@ def test_the_recorded_ops_are_the_nodes_of_the_model(name: str) -> None:
 
 
 def test_a_model_that_rten_cannot_load_has_no_runs() -> None:
-    assert [name for name in models() if not recordings(name)] == ["o06_mobius_static_llama_op24"]
+    assert {name for name in models() if not recordings(name)} == UNLOADED
+    for name in UNLOADED:
+        with pytest.raises(LoadError, match="has no run of rten"):
+            read_recording(DATA / f"{name}.jsonl.gz")
 
 
 def _nodes(graph: onnx.GraphProto, path: str) -> dict[tuple[str, int], onnx.NodeProto]:

@@ -1,0 +1,105 @@
+"""Which node a profile and the memory statistics speak of: the one names nodes, the other adds a hash to the name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from kvviz.engine.recorded_answers import Key
+from kvviz.graph.from_onnx import node_proto
+from kvviz.graph.model import Graph, Node
+from kvviz.verification.session_record import NodeRun
+
+_MASK = 0xFFFFFFFF
+_MULTIPLIERS = (0x239B961B, 0xAB0E9789, 0x38B34AE5, 0xA1E38B93)
+_ROUNDS = ((15, 19, 0x561CCD1B), (16, 17, 0x0BCAA747), (17, 15, 0x96CD1C35), (18, 13, 0x32AC3B17))
+
+
+def unique_name(graph: Graph, node: Node, removed: Mapping[str, str]) -> str:
+    """A node as the memory statistics name it: its name or operator, and a hash of the names of its values.
+
+    ``removed``: values of nodes that the session took out, to what is read instead.
+
+    The hash is MurmurHash3 (x86, 128 bits) of one name after the other, seeded with what came before.
+    Source: ``IResourceAccountant::MakeUniqueNodeName`` of onnxruntime 1.31.
+    """
+    state = [0, 0, 0, 0]
+    for name in (*node.inputs, *node.outputs):
+        while name in removed:
+            name = removed[name]
+        state = _murmur(name.encode(), state[0])
+    return f"{_own_name(graph, node) or node.op_type}_{state[0] | state[1] << 32}"
+
+
+def matched(graph: Graph, runs: Sequence[NodeRun]) -> Iterator[tuple[Key | None, NodeRun]]:
+    """Each run with its node: path of the node's graph and its name; None where it is not clear which one it was.
+
+    Of nodes of one name in several bodies, it is the one whose body also ran others. A node without a name goes by its
+    operator and its number in the file, constants left out; those of inlined functions have other numbers, and there it
+    is the one that is ready to run and is needed first.
+    """
+    named: dict[str, list[tuple[Graph, Node]]] = {}
+    nameless: list[Node] = []
+    for part, node in graph.walk():
+        if name := _own_name(part, node):
+            named.setdefault(name, []).append((part, node))
+        elif part is graph:
+            nameless.append(node)
+    numbered = {f"{node.op_type}_{at}": node for at, node in enumerate(sorted(graph.nodes, key=lambda one: one.index))}
+    if {run.name for run in runs} <= {*numbered, *named}:
+        for name, node in numbered.items():
+            named.setdefault(name, [(graph, node)])
+        nameless = []
+    entered = {named[run.name][0][0] for run in runs if len(named.get(run.name, ())) == 1}
+    # When the nodes with names run, and before when those without one are needed.
+    due = {node.index: at for at, run in enumerate(runs) for part, node in named.get(run.name, ()) if part is graph}
+    for node in reversed(nameless):
+        readers = {reader.index for name in node.outputs for reader in graph.consumers.get(name, ())}
+        due[node.index] = min((due[index] for index in readers if index in due), default=len(runs))
+    ran: set[int] = set()
+    for run in runs:
+        found = [(part, node) for part, node in named.get(run.name, ()) if node.op_type == run.op_type]
+        if len(found) > 1:
+            found = [(part, node) for part, node in found if part in entered]
+        ready = () if found else (n for n in nameless if n.op_type == run.op_type and _is_ready(graph, n, ran))
+        first = min(ready, key=lambda node: due[node.index], default=None)
+        if first is not None:
+            nameless.remove(first)
+            found = [(graph, first)]
+        ran.update(node.index for part, node in found if part is graph)
+        yield ((found[0][0].path, found[0][1].name) if len(found) == 1 else None), run
+
+
+def _is_ready(graph: Graph, node: Node, ran: set[int]) -> bool:
+    makers = (graph.producers.get(name) for name in (*node.inputs, *node.captures))
+    return all(maker is None or maker.index in ran for maker in makers)
+
+
+def _own_name(graph: Graph, node: Node) -> str:
+    """The node's name in the model file; empty where it has none."""
+    name: str = node_proto(graph, node).name
+    return name
+
+
+def _murmur(data: bytes, seed: int) -> list[int]:
+    h = [seed] * 4
+    for start in range(0, len(data), 16):
+        for i, (first, second, more) in enumerate(_ROUNDS):
+            k = int.from_bytes(data[start + 4 * i : start + 4 * i + 4], "little") * _MULTIPLIERS[i] & _MASK
+            h[i] ^= _turned(k, first) * _MULTIPLIERS[(i + 1) % 4] & _MASK
+            if start + 16 <= len(data):
+                h[i] = (_turned(h[i], second) + h[(i + 1) % 4]) * 5 + more & _MASK
+    h = _mixed([part ^ len(data) for part in h])
+    for i, part in enumerate(h):
+        part = (part ^ part >> 16) * 0x85EBCA6B & _MASK
+        part = (part ^ part >> 13) * 0xC2B2AE35 & _MASK
+        h[i] = part ^ part >> 16
+    return _mixed(h)
+
+
+def _turned(x: int, bits: int) -> int:
+    return (x << bits | x >> 32 - bits) & _MASK
+
+
+def _mixed(h: Sequence[int]) -> list[int]:
+    total = sum(h) & _MASK
+    return [total, *(part + total & _MASK for part in h[1:])]

@@ -1,0 +1,149 @@
+"""What an optimiser made of a model: which nodes it kept, fused, folded and removed, and which it inserted.
+
+Nodes are recognised by their names, and by the values that they make. Between two values that both graphs have, a node
+that makes the second one stands for all nodes of the model that lay there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kvviz.graph.model import Graph, Node
+from kvviz.trace.recording import Trace
+
+KEPT, FUSED, FOLDED, REMOVED, INSERTED = "kept", "fused", "folded", "removed", "inserted"
+_BLOCKED = "com.microsoft.nchwc"
+_ORIGIN = {"Upsample": "Resize"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One node of the optimised graph with those of the model that it stands for, or one that is gone.
+
+    ``kind``: ``"kept"``, ``"fused"`` (also: replaced), ``"folded"`` into a weight, ``"removed"`` or ``"inserted"``.
+    ``nodes``: names in the model, in its order; none for what was inserted.
+    ``ops``: their operators.
+    ``into``: the node of the optimised graph, or the weight; empty where nothing is left.
+    ``into_op``: its operator; empty for a weight.
+    ``step``: of a folded value, the step that may not write over it; -1 where there is none.
+    ``words``: one sentence.
+    """
+
+    kind: str
+    nodes: tuple[str, ...]
+    ops: tuple[str, ...]
+    into: str
+    into_op: str = ""
+    step: int = -1
+    words: str = ""
+
+
+def changes(model: Graph, written: Graph, trace: Trace | None = None) -> tuple[Change, ...]:
+    """What became of the nodes of a model's main graph; ``trace`` is a run of the optimised graph."""
+    pairs = _pairs(model, written)
+    gone = {node.index for nodes in pairs.values() for node in nodes}
+    found = [_of_written(node, pairs[node.index]) for node in written.nodes]
+    blocked = {} if trace is None else dict(_kept_by_weights(trace))
+    lost: dict[str, Change] = {}
+    # Backwards: what only folded nodes read was folded with them.
+    for node in reversed(model.nodes):
+        if node.index not in gone:
+            lost[node.name] = _of_gone(model, written, node, lost, blocked)
+    return (*found, *(lost[node.name] for node in model.nodes if node.name in lost))
+
+
+def in_words(found: Sequence[Change]) -> list[str]:
+    """Changes of one form together: ``"30 × Sigmoid, Mul → QuickGelu"``, what a weight prevents first."""
+    sentences = [change.words for change in found if change.step >= 0]
+    forms = Counter(
+        (change.kind, change.ops, change.into_op) for change in found if change.kind != KEPT and change.step < 0
+    )
+    lines = []
+    for (kind, ops, into), times in forms.most_common():
+        left = ", ".join(f"{n} {op}" if n > 1 else op for op, n in Counter(ops).items())
+        right = {FOLDED: "a weight", REMOVED: "nothing"}.get(kind, into)
+        lines.append(f"{times:,} × {left} → {right}" if ops else f"{times:,} × {right} inserted")
+    return sentences + lines
+
+
+def _of_written(node: Node, nodes: Sequence[Node]) -> Change:
+    names, ops = tuple(one.name for one in nodes), tuple(one.qualified_op for one in nodes)
+    op = node.qualified_op
+    if ops == (op,):
+        return Change(KEPT, names, ops, node.name, op)
+    words = f"{', '.join(ops)} became {op} {node.name!r}" if nodes else f"{op} {node.name!r} was inserted"
+    return Change(FUSED if nodes else INSERTED, names, ops, node.name, op, words=words)
+
+
+def _of_gone(
+    model: Graph, written: Graph, node: Node, lost: Mapping[str, Change], blocked: Mapping[str, tuple[int, str]]
+) -> Change:
+    weight = next((name for name in node.outputs if name in written.weights), "")
+    readers = [lost.get(reader.name) for name in node.outputs for reader in model.consumers.get(name, ())]
+    if not weight and not (readers and all(one is not None and one.kind == FOLDED for one in readers)):
+        words = f"{node.qualified_op} {node.name!r} was removed"
+        return Change(REMOVED, (node.name,), (node.qualified_op,), "", words=words)
+    into = weight or next(one.into for one in readers if one is not None)
+    step, op = blocked.get(weight, (-1, ""))
+    words = f"constant folding made {into!r} a weight"
+    if op:
+        words += f", and {op} may not write over a weight (step {step})"
+    return Change(FOLDED, (node.name,), (node.qualified_op,), into, step=step, words=words)
+
+
+def _kept_by_weights(trace: Trace) -> Iterator[tuple[str, tuple[int, str]]]:
+    for step in reversed(trace.steps):
+        for blocker in step.decision.blockers:
+            if str(blocker.code) == "CONSTANT":
+                yield blocker.input, (step.index, step.op_type)
+
+
+def _pairs(model: Graph, written: Graph) -> dict[int, list[Node]]:
+    """Index of each node of the optimised graph to those of the model that it stands for."""
+    ours = {node.name: node for node in model.nodes}
+    same = {*model.producers, *(value.name for value in model.inputs)}
+    roots = {node.index: _root(node, model, ours) for node in written.nodes}
+    new = {node.index: {name for name in node.inputs if name} - same - {*written.weights} for node in written.nodes}
+    stands_for: dict[str, str] = {}  # values under new names to those of the model
+    stops = {*written.producers, *written.weights}
+    for node in written.nodes:
+        if root := roots[node.index]:
+            stops.update(root.outputs)
+            stands_for.update((name, old) for name, old in zip(node.inputs, root.inputs) if name in new[node.index])
+    stops.update(stands_for.values())
+    found: dict[int, list[Node]] = {}
+    for node in reversed(written.nodes):
+        root = roots[node.index]
+        own = () if root is None else root.outputs
+        ends = [name if name in same else stands_for.get(name, "") for name in node.outputs]
+        mine: dict[int, Node] = {}
+        pending = [] if _only_moves(node) else [*ends, *own]
+        while pending:
+            one = model.producers.get(pending.pop())
+            if one is not None and one.index not in mine:
+                mine[one.index] = one
+                pending += [name for name in one.inputs if one is not root and (name not in stops or name in own)]
+        found[node.index] = [mine[index] for index in sorted(mine)]
+        # What it reads under a new name is what its nodes read first, or what it only moves.
+        made = {name for one in mine.values() for name in one.outputs} | {*node.inputs, *written.weights}
+        read = dict.fromkeys(name for one in found[node.index] for name in one.inputs if name not in made)
+        for name, old in zip(sorted(new[node.index]), read if mine else ends):
+            stands_for.setdefault(name, old)
+    return found
+
+
+def _root(node: Node, model: Graph, ours: Mapping[str, Node]) -> Node | None:
+    """The node of the model that goes by the same name and operator; a blocked node is named after its output."""
+    if node.domain != _BLOCKED:
+        twin = ours.get(node.name)
+        return twin if twin is not None and twin.op_type == node.op_type else None
+    one = model.producers.get(node.name.removesuffix("_nchwc"))
+    while one is not None and one.op_type != _ORIGIN.get(node.op_type, node.op_type):
+        one = model.producers.get(one.inputs[0])
+    return one
+
+
+def _only_moves(node: Node) -> bool:
+    return node.domain == _BLOCKED and node.op_type.startswith("Reorder")

@@ -1,0 +1,227 @@
+"""A recording of rten, and the policy ``rten`` beside it: order, dispatch and memory of every op.
+
+A recording is written by a changed executor of rten, one JSON object a line; `tests/data/rten` describes it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kvviz.decode.single_run import SingleRun
+from kvviz.engine.recorded_answers import Key
+from kvviz.errors import InputError, LoadError
+from kvviz.explain.sentences import sentence
+from kvviz.graph.model import Graph, GraphPath
+from kvviz.memory.ghosts import ghost, with_room
+from kvviz.runtimes.ort.known_types import known
+from kvviz.runtimes.rten.rten_policy import VERSION, rten
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Step
+from kvviz.verification.profile_answers import ProfileAnswers
+from kvviz.verification.session_record import NodeRun
+from kvviz.verification.verified import Verification, VerifiedOp
+
+Record = dict[str, Any]
+
+_ELEMENT = 4  # rten holds everything in elements of four bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RtenRun:
+    """One run of a graph by rten.
+
+    Attributes
+    ----------
+    run : int
+        Its number.
+    mode : str
+        Who owns the inputs.
+    outputs : tuple of str
+        The requested ones, in order.
+    records : tuple of dict
+    """
+
+    run: int
+    mode: str
+    outputs: tuple[str, ...]
+    records: tuple[Record, ...]
+
+    @property
+    def ops(self) -> list[Record]:
+        """The records of ops, in the order in which they were completed."""
+        return self.of("op")
+
+    def of(self, kind: str) -> list[Record]:
+        """The records of one kind."""
+        return [record for record in self.records if record["t"] == kind]
+
+    @property
+    def inputs(self) -> list[Record]:
+        """What the caller gave."""
+        given: list[Record] = self.of("graph")[0]["inputs"]
+        return given
+
+
+def read_recording(path: str | os.PathLike[str]) -> tuple[RtenRun, ...]:
+    """The runs of a recording, which may be compressed with gzip.
+
+    Raises `LoadError`: if the file is no recording of rten, or has no run.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode().splitlines()
+        records = [record for line in lines if line and "run" in (record := json.loads(line))]
+        runs = [
+            (run, mode, tuple(mine))
+            for (run, mode), mine in groupby(records, key=lambda record: (record["run"], record["mode"]))
+        ]
+        found = tuple(RtenRun(run, mode, tuple(mine[0]["outputs"]), mine) for run, mode, mine in runs)
+    except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
+        raise LoadError(f"{os.fsdecode(path)} is no recording of rten: {error}") from None
+    if not found:
+        raise LoadError(f"{os.fsdecode(path)} has no run of rten")
+    return found
+
+
+def has_scratch(op: Record) -> bool:
+    """Whether a kernel asked the pool for more than its outputs: from there on the pool depends on the kernels."""
+    asked = sum(event[0] == "a" for event in op["pool"])
+    return bool(op["dispatch"] != "subgraph") and asked != sum(
+        bool(out) and out["how"].startswith("pool") for out in op["out"]
+    )
+
+
+def room(item: Record) -> int | None:
+    """Rows that an input given away has room for along axis 2; None where it is tight or lent."""
+    size = prod(item["shape"])
+    if not item["owned"] or not size or item["cap"] <= size:
+        return None
+    rows: int = item["cap"] * item["shape"][2] // size
+    return rows
+
+
+def beside(graph: Graph, runs: tuple[RtenRun, ...], feeds: Mapping[str, Any]) -> Verification:
+    """The first run that differs from its prediction, or the first of all; the others are counted in the notes.
+
+    ``feeds``: inputs of which values matter; of the others the recording has the shapes.
+    """
+    found = [_one(graph, run, feeds) for run in runs]
+    shown = next((one for one in found if one.differences), found[0])
+    others = [
+        f"run {run.run} ({run.mode}): {one.agree:,} of {one.total:,} ops as predicted"
+        for run, one in zip(runs, found)
+        if one is not shown
+    ]
+    return Verification(shown.rows, shown.trace, "rten", VERSION, shown.unknown, (), (*shown.notes, *others))
+
+
+def _one(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Verification:
+    trace = _predicted(graph, run, feeds)
+    steps = {("/".join(("main", *step.frame)), step.node_index): step for step in trace.steps}
+    rows, scratch = [], -1
+    for place, op in enumerate(run.ops):
+        step = steps.pop((op["path"], op["node_index"]), None)
+        if scratch < 0 and has_scratch(op):
+            scratch = place
+        if step is not None:
+            rows.append(_row(trace, step, op, place, scratch < 0))
+    notes = [f"run {run.run} ({run.mode})"]
+    if scratch >= 0:
+        notes.append(f"from op {scratch} on its kernels took scratch from the pool, too: what it holds is not compared")
+    unknown = tuple(step.node for step in steps.values())
+    rows.sort(key=lambda row: row.agrees)
+    return Verification(tuple(rows), trace, "rten", VERSION, unknown, (), tuple(notes))
+
+
+def _predicted(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Trace:
+    """A dry run of the recorded shapes under the policy ``rten``, with the recorded owners."""
+    types = {part.path: known(part).types for part, _ in ((graph, None), *graph.walk())}
+    paths = _paths(graph)
+    nodes = {(part.path, node.index): node for part, node in graph.walk()}
+    recorded: list[tuple[Key, NodeRun]] = []
+    for op in run.ops:
+        path = paths.get(re.sub(r":\d+]", "]", op["path"]))
+        node = None if path is None else nodes.get((path, op["node_index"]))
+        if path is None or node is None or not {out["n"] for out in op["out"] if out} <= {*node.outputs}:
+            raise InputError(f"the recording is of another model than {graph.name!r}, which has no node {op['name']!r}")
+        outs = tuple((tuple(o["shape"]), _dtype(types[path], o)) for o in op["out"] if o)
+        recorded.append(((path, node.name), NodeRun(node.name, node.op_type, (), outs, 0.0)))
+    inputs = {}
+    for item in run.inputs:
+        array = feeds.get(item["n"], ghost(item["shape"], _dtype(types[()], item)))
+        rows = room(item)
+        inputs[item["n"]] = array if rows is None else with_room(array, 2, rows)
+    donate = [item["n"] for item in run.inputs if item["owned"]]
+    session = SingleRun(graph, inputs, run.outputs, donate, rten, dry=ProfileAnswers(graph, recorded))
+    return session.run_to_end()
+
+
+def _row(trace: Trace, step: Step, op: Record, place: int, pool: bool) -> VerifiedOp:
+    """``pool``: whether it can be known what lies in rten's pool."""
+    placed = {out.name: out for out in step.outs}
+    predicted = observed = 0
+    causes = [f"rten completed it as op {place}, and the policy as op {step.index}"] * (place != step.index)
+    control = op["dispatch"] == "subgraph"
+    dispatch = "run" if control else op["dispatch"]
+    if dispatch != step.decision.dispatch:
+        causes.append(f"rten dispatched it as {dispatch}, and the policy as {step.decision.dispatch}")
+    for out in op["out"]:
+        mine = placed.get(out["n"]) if out else None
+        if mine is None or out["buf"] is None or control:
+            continue
+        shared, taken = out["same_buffer_as"], (step.decision.shares or {}).get(out["n"])
+        if shared != taken:
+            causes.append(f"{out['n']!r} lies in the buffer of {shared or 'nobody'}, and here of {taken or 'nobody'}")
+            continue
+        theirs, ours = out["how"] not in ("same", "pool_hit"), mine.how == "new"
+        observed += out["cap"] * _ELEMENT * theirs
+        if ours:
+            # Where the policy counts bytes of the model's own types, elements are as many.
+            wide = max(np.dtype(mine.dtype).itemsize, _ELEMENT)
+            predicted += max(trace.storages[mine.storage].capacity // wide, prod(mine.shape or ())) * _ELEMENT
+        if pool and theirs != ours and out["how"] != "same":
+            causes.append(f"{out['n']!r} is {'new' if theirs else 'from the pool'} in rten")
+    told, label = sentence(step, trace), "/".join(step.frame)
+    return VerifiedOp(
+        step.node,
+        step.op_type,
+        label,
+        step.index,
+        (step.index,),
+        predicted,
+        observed,
+        0.0,
+        told,
+        not causes,
+        "; ".join(causes),
+    )
+
+
+def _dtype(types: Mapping[str, Any], item: Record) -> np.dtype:
+    value = types.get(item["n"])
+    if value is not None and value.dtype is not None:
+        return value.dtype
+    return np.dtype(np.int64 if item.get("dtype") == "tensor(i32)" else np.float32)
+
+
+def _paths(graph: Graph) -> dict[str, GraphPath]:
+    """Path of every graph as rten writes it, without iterations, to the path here."""
+    return dict(_paths_in(graph, "main"))
+
+
+def _paths_in(graph: Graph, path: str) -> Iterator[tuple[str, GraphPath]]:
+    yield path, graph.path
+    for node in graph.nodes:
+        for attribute, body in node.subgraphs.items():
+            yield from _paths_in(body, f"{path}/{node.name}[{attribute}]")

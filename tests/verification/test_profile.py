@@ -1,0 +1,104 @@
+"""From what a session of elsewhere left behind: its profile, and the statistics of its memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import kvviz
+from kvviz.errors import InputError, LoadError
+from tests.explain.test_fixes import file_id
+from tests.graph.build import MODELS
+
+FILES = sorted(MODELS.rglob("*.onnx"))
+CONCAT = MODELS / "storyteller" / "concat" / "model.onnx"
+
+
+class Left(NamedTuple):
+    """Files of one session."""
+
+    model: Path
+    profile: Path
+    record: Path
+
+
+def session(path: Path, folder: Path, optimised: bool = True, runs: int = 1) -> Left:
+    """Run a model as its user would, with everything switched on that reports."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    options.add_session_config_entry("session.collect_node_memory_stats_to_file", str(folder / "memory.csv"))
+    model = path
+    if optimised:
+        model = folder / "optimised.onnx"
+        options.optimized_model_filepath = str(model)
+    else:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    made = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feeds = kvviz.inputs(path)
+    for _ in range(runs):
+        made.run(None, {one.name: np.asarray(feeds[one.name]) for one in made.get_inputs()})
+    return Left(model, Path(made.end_profiling()), folder / "memory.csv")
+
+
+def facts(found: Any) -> list[tuple[str, int, int]]:
+    """A row for each op; names are made unique where kvviz runs the model."""
+    return sorted((row.op, row.predicted, row.observed) for row in found.rows)
+
+
+@pytest.mark.parametrize("path", FILES, ids=file_id)
+def test_the_record_of_a_session_gives_what_the_session_gives(path: Path, tmp_path: Path) -> None:
+    left = session(path, tmp_path)
+    found = kvviz.verify(left.model, profile=left.profile, record=left.record)
+    assert found.differences == () and found.agree == found.total > 20
+    assert facts(found) == facts(kvviz.verify(path))
+
+
+def test_without_statistics_the_order_and_the_times_are_known_and_nothing_is_counted(tmp_path: Path) -> None:
+    left = session(CONCAT, tmp_path, runs=2)
+    found = kvviz.verify(left.model, profile=left.profile)
+    assert (found.agree, found.total, found.differences) == (0, 0, ())
+    assert sum(row.microseconds > 0 for row in found.rows) > 100 and len(found.rows) == len(found.trace.graph.nodes)
+    assert "nothing is compared" in str(found) and "does not say which onnxruntime" in str(found)
+
+
+def test_a_profile_of_another_graph_is_refused(tmp_path: Path) -> None:
+    left = session(CONCAT, tmp_path)
+    with pytest.raises(InputError, match="pass the optimised model that the session wrote"):
+        kvviz.verify(CONCAT, profile=left.profile, record=left.record)
+
+
+def test_nodes_without_names_are_found_by_their_numbers(tmp_path: Path) -> None:
+    model = onnx.load(CONCAT)
+    for node in model.graph.node:
+        node.name = ""
+    path = tmp_path / "nameless.onnx"
+    onnx.save(model, path)
+    left = session(path, tmp_path, optimised=False)
+    found = kvviz.verify(path, profile=left.profile, record=left.record)
+    assert found.differences == () and found.unknown == ()
+    casts = len(kvviz.load(path).nodes) - found.total
+    assert found.total > 400 and casts == 15  # which change nothing, and which onnxruntime takes out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("[]", "the profile has no node"), ("{", "no profile"), ("[1]", "no profile")]
+)
+def test_what_is_no_profile_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    file.write_text(text)
+    with pytest.raises(LoadError, match=message):
+        kvviz.verify(CONCAT, profile=file)
+
+
+def test_what_has_no_statistics_is_refused(tmp_path: Path) -> None:
+    left = session(CONCAT, tmp_path)
+    left.record.write_text("#name,sizes\n")
+    with pytest.raises(LoadError, match="has no statistics"):
+        kvviz.verify(left.model, profile=left.profile, record=left.record)
