@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -64,13 +64,18 @@ class SessionRecord(NamedTuple):
 
 
 def observe(
-    model: str | bytes, feeds: Mapping[str, Any], options: Any = None, folder: str | None = None
+    model: str | bytes,
+    feeds: Mapping[str, Any],
+    options: Any = None,
+    folder: str | None = None,
+    loop: Callable[[Any], None] | None = None,
 ) -> SessionRecord:
     """Run a model once in a session that reports on itself.
 
     ``model``: path, or the bytes of a model file.
     ``folder``: where the external data of such bytes lies.
     ``options``: ``onnxruntime.SessionOptions`` of the caller's own; what reports is added to them.
+    ``loop``: makes all runs of the session, in place of one run with the feeds.
 
     Raises `KvvizError`: without onnxruntime, or where the session refuses the model or its inputs.
     """
@@ -90,7 +95,12 @@ def observe(
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         try:
             session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            session.run(None, {one.name: np.asarray(feeds[one.name]) for one in session.get_inputs()})
+            if loop is not None:
+                loop(session)
+            else:
+                session.run(None, {one.name: np.asarray(feeds[one.name]) for one in session.get_inputs()})
+        except KvvizError:
+            raise
         except KeyError as error:
             raise InputError(f"the session wants the input {error.args[0]!r}: give it in inputs") from None
         except Exception as error:
@@ -120,8 +130,8 @@ def _loaded(path: str) -> Graph:
     return load(path)
 
 
-def read_profile(path: str | os.PathLike[str]) -> tuple[NodeRun, ...]:
-    """The nodes that a profile has, in the order of running; of several runs those of the last.
+def read_profile(path: str | os.PathLike[str], last: bool = False) -> tuple[NodeRun, ...]:
+    """The nodes that a profile has, in the order of running; ``last``: those of the last run alone.
 
     Raises `LoadError`: if it is no profile, or has no node.
     """
@@ -129,8 +139,9 @@ def read_profile(path: str | os.PathLike[str]) -> tuple[NodeRun, ...]:
         with open(path, encoding="utf-8") as file:
             events = json.load(file)
         ends = [at for at, event in enumerate(events) if event.get("name") == "model_run"]
-        # A run is reported when it ends, after its nodes.
-        last = events[ends[-2] + 1 : ends[-1]] if len(ends) > 1 else events
+        if last and len(ends) > 1:
+            # A run is reported when it ends, after its nodes.
+            events = events[ends[-2] + 1 : ends[-1]]
         runs = tuple(
             NodeRun(
                 event["name"].removesuffix(_KERNEL),
@@ -139,7 +150,7 @@ def read_profile(path: str | os.PathLike[str]) -> tuple[NodeRun, ...]:
                 tuple(map(_layout, event["args"].get("output_type_shape", ()))),
                 float(event.get("dur", 0)),
             )
-            for event in last
+            for event in events
             if event.get("cat") == "Node" and str(event.get("name", "")).endswith(_KERNEL)
         )
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
+from kvviz.engine.policy import Policy
 from kvviz.engine.recorded_answers import Key
 from kvviz.errors import InputError, KvvizError
 from kvviz.explain.sentences import sentence
@@ -90,9 +91,9 @@ def verify(
         return beside(graph, read_recording(record), dict(inputs or {}))
     if profile is not None:
         statistics = None if record is None else read_statistics(record)
-        return compared(SessionRecord(graph, read_profile(profile), statistics), dict(inputs or {}))
+        return compared(SessionRecord(graph, read_profile(profile, last=True), statistics), dict(inputs or {}))
     feeds = generated(graph, {}, dict(inputs or {}))
-    return compared(observe(_opened(graph), feeds, options, graph.folder), feeds, graph)
+    return compared(observe(opened(graph), feeds, options, graph.folder), feeds, graph)
 
 
 def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | None = None) -> Verification:
@@ -120,17 +121,17 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
 
 def _predicted(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> Trace:
     """A dry run of the graph in the order in which its nodes ran."""
-    index = {(part.path, node.name): node.index for part, node in graph.walk()}
-    picks = dict.fromkeys((path, index[path, name]) for path, name in (key for key, _ in runs))
-    session = SingleRun(
-        graph,
-        _recorded_inputs(graph, runs, feeds),
-        policy=replace(onnxruntime, schedule=Picks(tuple(picks))),
-        dry=ProfileAnswers(graph, runs),
-    )
-    trace = session.run_to_end()
+    inputs, policy = _recorded_inputs(graph, runs, feeds), observed_order(graph, runs)
+    trace = SingleRun(graph, inputs, policy=policy, dry=ProfileAnswers(graph, runs)).run_to_end()
     trace.title = f"{graph.name}, as onnxruntime runs it"
     return trace
+
+
+def observed_order(graph: Graph, runs: Sequence[tuple[Key, NodeRun]]) -> Policy:
+    """The policy ``onnxruntime``, with the nodes in the order in which a session ran them."""
+    index = {(part.path, node.name): node.index for part, node in graph.walk()}
+    picks = dict.fromkeys((path, index[path, name]) for path, name in (key for key, _ in runs))
+    return replace(onnxruntime, schedule=Picks(tuple(picks)))
 
 
 def _recorded_inputs(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,7 +249,7 @@ def _notes(record: SessionRecord) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _opened(graph: Graph) -> str | bytes:
+def opened(graph: Graph) -> str | bytes:
     """What onnxruntime opens: the model's file, or where nodes have no names of their own, the same with names."""
     proto = graph.proto
     path = os.path.join(graph.folder or "", graph.file.name) if graph.file.name else ""
