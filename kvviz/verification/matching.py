@@ -64,7 +64,8 @@ def matched(graph: Graph, runs: Sequence[NodeRun]) -> Iterator[tuple[Key | None,
         first = min(ready, key=lambda node: due[node.index], default=None)
         if first is not None:
             nameless.remove(first)
-            found = [(graph, first)]
+            # In later runs of the session it has the same number.
+            found = named[run.name] = [(graph, first)]
         ran.update(node.index for part, node in found if part is graph)
         yield ((found[0][0].path, found[0][1].name) if len(found) == 1 else None), run
 

@@ -105,7 +105,7 @@ def observe(
             raise InputError(f"the session wants the input {error.args[0]!r}: give it in inputs") from None
         except Exception as error:
             raise KvvizError(f"onnxruntime {ort.__version__} refuses: {str(error).splitlines()[0]}") from None
-        runs = read_profile(session.end_profiling(), loop is not None)
+        runs = read_profile(session.end_profiling())
         return SessionRecord(_loaded(written), runs, read_statistics(statistics), ort.__version__)
 
 
@@ -130,8 +130,8 @@ def _loaded(path: str) -> Graph:
     return load(path)
 
 
-def read_profile(path: str | os.PathLike[str], every: bool = False) -> tuple[NodeRun, ...]:
-    """The nodes that a profile has, in the order of running; of several runs those of ``every`` one, or of the last.
+def read_profile(path: str | os.PathLike[str], last: bool = False) -> tuple[NodeRun, ...]:
+    """The nodes that a profile has, in the order of running; ``last``: those of the last run alone.
 
     Raises `LoadError`: if it is no profile, or has no node.
     """
@@ -139,8 +139,9 @@ def read_profile(path: str | os.PathLike[str], every: bool = False) -> tuple[Nod
         with open(path, encoding="utf-8") as file:
             events = json.load(file)
         ends = [at for at, event in enumerate(events) if event.get("name") == "model_run"]
-        # A run is reported when it ends, after its nodes.
-        last = events[ends[-2] + 1 : ends[-1]] if len(ends) > 1 and not every else events
+        if last and len(ends) > 1:
+            # A run is reported when it ends, after its nodes.
+            events = events[ends[-2] + 1 : ends[-1]]
         runs = tuple(
             NodeRun(
                 event["name"].removesuffix(_KERNEL),
@@ -149,7 +150,7 @@ def read_profile(path: str | os.PathLike[str], every: bool = False) -> tuple[Nod
                 tuple(map(_layout, event["args"].get("output_type_shape", ()))),
                 float(event.get("dur", 0)),
             )
-            for event in last
+            for event in events
             if event.get("cat") == "Node" and str(event.get("name", "")).endswith(_KERNEL)
         )
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:

@@ -91,7 +91,7 @@ def verify(
         return beside(graph, read_recording(record), dict(inputs or {}))
     if profile is not None:
         statistics = None if record is None else read_statistics(record)
-        return compared(SessionRecord(graph, read_profile(profile), statistics), dict(inputs or {}))
+        return compared(SessionRecord(graph, read_profile(profile, last=True), statistics), dict(inputs or {}))
     feeds = generated(graph, {}, dict(inputs or {}))
     return compared(observe(opened(graph), feeds, options, graph.folder), feeds, graph)
 
@@ -121,13 +121,8 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
 
 def _predicted(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> Trace:
     """A dry run of the graph in the order in which its nodes ran."""
-    session = SingleRun(
-        graph,
-        _recorded_inputs(graph, runs, feeds),
-        policy=observed_order(graph, runs),
-        dry=ProfileAnswers(graph, runs),
-    )
-    trace = session.run_to_end()
+    inputs, policy = _recorded_inputs(graph, runs, feeds), observed_order(graph, runs)
+    trace = SingleRun(graph, inputs, policy=policy, dry=ProfileAnswers(graph, runs)).run_to_end()
     trace.title = f"{graph.name}, as onnxruntime runs it"
     return trace
 

@@ -12,6 +12,8 @@ import pytest
 
 import kvviz
 from kvviz.errors import InputError, LoadError
+from kvviz.verification.session_record import observe
+from kvviz.verification.verify import compared
 from tests.explain.test_fixes import file_id
 from tests.graph.build import MODELS
 
@@ -102,3 +104,11 @@ def test_what_has_no_statistics_is_refused(tmp_path: Path) -> None:
     left.record.write_text("#name,sizes\n")
     with pytest.raises(LoadError, match="has no statistics"):
         kvviz.verify(left.model, profile=left.profile, record=left.record)
+
+
+def test_what_is_known_of_another_version_is_one_sentence() -> None:
+    graph = kvviz.load(CONCAT)
+    record = observe(str(CONCAT), kvviz.inputs(graph), folder=graph.folder)
+    assert compared(record, kvviz.inputs(graph)).notes == ()
+    (note,) = compared(record._replace(version="1.26.0"), kvviz.inputs(graph)).notes
+    assert "the rules are those of onnxruntime 1.31" in note and "made no mean" in note

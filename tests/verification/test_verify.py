@@ -75,17 +75,27 @@ g (float[N, 64] x, float limit) => (float[N, 64] z) {
     y = If (q) <then_branch = t () => (float[N, 64] a) { e = Exp (x)  a = Relu (e) },
                 else_branch = o () => (float[N, 64] b) { b = Neg (x) }>
     z = Neg (y) }"""
+# The inner branch makes what the outer one hands on.
+NESTED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 64] x, bool p, bool q) => (float[N, 64] z) {
+    y = If (p) <
+        then_branch = t () => (float[N, 64] a) {
+            a = If (q) <then_branch = u () => (float[N, 64] c) { c = Exp (x) },
+                        else_branch = v () => (float[N, 64] d) { d = Neg (x) }> },
+        else_branch = o () => (float[N, 64] b) { b = Neg (x) }>
+    z = Neg (y) }"""
 
 
 @pytest.mark.parametrize(
     ("text", "feeds", "inside"),
     [
+        (NESTED, {"x": np.ones((64, 64), np.float32), "p": np.array(True), "q": np.array(False)}, 2),
         (LOOP, {"x": np.full((4, 64), 16, np.float32), "limit": np.float32(1.9), "go": np.array(True)}, 4),
         (SCAN, {"s": np.ones(64, np.float32), "x": np.ones((8, 64), np.float32)}, 2),
         (BRANCH, {"x": np.ones((64, 64), np.float32), "limit": np.float32(9)}, 2),
         (BRANCH, {"x": np.ones((64, 64), np.float32), "limit": np.float32(0)}, 1),
     ],
-    ids=["loop", "scan", "then", "else"],
+    ids=["nested", "loop", "scan", "then", "else"],
 )
 def test_what_data_decides_in_bodies_is_taken_from_the_session(text: str, feeds: dict[str, Any], inside: int) -> None:
     found = kvviz.verify(kvviz.load(onnx.parser.parse_model(text)), feeds)
