@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kvviz.report.hazard_table import hazards
     from kvviz.trace.recording import Trace
     from kvviz.verification.verify import verify
+    from kvviz.verification.verify_decode import verify_decode
     from kvviz.view import plots as plot
     from kvviz.view.compare import Comparison, compare
     from kvviz.widget import Debugger, Pair, debug, plan
@@ -65,6 +66,7 @@ __all__ = [
     "shapes",
     "stream",
     "verify",
+    "verify_decode",
 ]
 
 # Everything is imported when it is used first: the shell answers at once, and drawing and Jupyter wait for their turn.
@@ -99,6 +101,7 @@ _LATER = {
     "smollm2": "kvviz.smollm2",
     "stream": "kvviz.decode.chunk_stream:stream",
     "verify": "kvviz.verification.verify:verify",
+    "verify_decode": "kvviz.verification.verify_decode:verify_decode",
 }
 _HIDDEN = {"load_ipython_extension"}
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import kvviz
 from kvviz.atomic_write import check_writable, replacing
@@ -20,6 +21,7 @@ from kvviz.cli.model_runs import (
     arguments_of,
     arrays_of,
     loaded,
+    refuse,
     title_of,
     trace_of,
 )
@@ -110,8 +112,15 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def verify_command(options: argparse.Namespace) -> int:
-    given = arrays_of(options.inputs)
-    found = kvviz.verify(loaded(options), given, profile=options.profile, record=options.record)
+    graph, inputs = loaded(options), arrays_of(options.inputs)
+    found: Any
+    if options.prompt is None:
+        refuse(options, ("tokens", "binding", "kv_capacity"), "needs --prompt")
+        found = kvviz.verify(graph, inputs, profile=options.profile, record=options.record)
+    else:
+        refuse(options, ("profile", "record"), "is for a single run; leave out --prompt")
+        how = {"binding": options.binding, "kv_capacity": options.kv_capacity}
+        found = kvviz.verify_decode(graph, options.prompt, options.tokens or 4, inputs, **how)
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
     return 1 if found.differences else 0
 

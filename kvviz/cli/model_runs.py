@@ -50,10 +50,10 @@ _FOR_RUNNING = (
 def trace_of(options: argparse.Namespace) -> Any:
     """The trace that a command is about: read from a file, of our own or of ggml's, or made by running the model."""
     if holds_trace(options.model):
-        _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a saved trace, so nothing runs")
+        refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a saved trace, so nothing runs")
         trace = kvviz.Trace.load(options.model)
     elif options.model.endswith(ENDINGS):
-        _refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a recording, so nothing runs")
+        refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a recording, so nothing runs")
         trace = kvviz.ggml.load(options.model).trace
     else:
         graph = loaded(options)
@@ -98,17 +98,17 @@ def arguments_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, A
     """The inputs, and the other arguments, of a dry run, a decode or a single run."""
     if options.dry:
         return dry_arguments(graph, options)
-    _refuse(options, ("prompt_tokens",), "counts the tokens of a dry run; give --dry too, or the tokens with --prompt")
+    refuse(options, ("prompt_tokens",), "counts the tokens of a dry run; give --dry too, or the tokens with --prompt")
     return decode_arguments(graph, options) if decodes(graph, options) else run_arguments(graph, options)
 
 
 def dry_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs, and the other arguments, of a run or a decode from layouts alone."""
-    _refuse(options, ("prompt", "text", "chat", "words"), "has no use in a dry run; give --prompt-tokens N")
+    refuse(options, ("prompt", "text", "chat", "words"), "has no use in a dry run; give --prompt-tokens N")
     if options.prompt_tokens is None:
-        _refuse(options, ("tokens", "kv_capacity"), "needs --prompt-tokens")
+        refuse(options, ("tokens", "kv_capacity"), "needs --prompt-tokens")
     else:
-        _refuse(options, _FOR_ONE_RUN, _OWN_CACHES)
+        refuse(options, _FOR_ONE_RUN, _OWN_CACHES)
     caches = [pair.input for pair in cache_pairs(graph) if pair.protocol != "cross"] if options.donate_caches else []
     options.chosen = {}
     return arrays_of(options.inputs), {
@@ -123,13 +123,13 @@ def dry_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
 
 def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs, and the other arguments, of a decode."""
-    _refuse(options, _FOR_ONE_RUN, _OWN_CACHES)
+    refuse(options, _FOR_ONE_RUN, _OWN_CACHES)
     if sum(given is not None for given in (options.prompt, options.text, options.chat)) != 1:
         raise InputError("give exactly one of --prompt (token numbers), --text and --chat")
     if options.words is not None and options.text is None:
         raise InputError("--words is the vocabulary for --text; give --text too")
     if all(pair.axis is None or pair.protocol == "cross" for pair in cache_pairs(graph)):
-        _refuse(options, ("kv_capacity",), f"reserves rows in caches, and {options.model} has none")
+        refuse(options, ("kv_capacity",), f"reserves rows in caches, and {options.model} has none")
     kind = model_kind(graph)
     if not kind.decodes:
         prompt = next(name for name in ("prompt", "text", "chat") if getattr(options, name) is not None)
@@ -161,12 +161,12 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
 
 def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs, and the other arguments, of a single run."""
-    _refuse(options, _FOR_DECODE, "needs --prompt, --text or --chat")
+    refuse(options, _FOR_DECODE, "needs --prompt, --text or --chat")
     inputs = _inputs(graph, options)
     donate = list(options.donate or ())
     pairs = cache_pairs(graph)
     if not any(pair.protocol == "growing" and pair.axis is not None for pair in pairs):
-        _refuse(options, ("kv_capacity",), f"reserves rows in growing caches, and {options.model} has none")
+        refuse(options, ("kv_capacity",), f"reserves rows in growing caches, and {options.model} has none")
     for pair in pairs:
         if pair.protocol == "cross" or pair.input not in inputs:
             continue
@@ -242,7 +242,7 @@ def _words(path: str) -> list[str]:
     return found
 
 
-def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
+def refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in (None, False)]
     if given:
         raise InputError(f"{', '.join(given)} {why}")

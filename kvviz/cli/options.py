@@ -23,6 +23,7 @@ from kvviz.query.grammar import manual
 from kvviz.runtimes.named_schedules import NAMES
 from kvviz.smollm2.command import add_arguments as add_smollm2
 from kvviz.smollm2.command import run as run_smollm2
+from kvviz.verification.verify_decode import BINDINGS
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,6 +87,12 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_model(beside.add_argument)
     beside.add_argument("--inputs", metavar="FILE", help=_INPUTS)
+    beside.add_argument("--prompt", type=_prompt, metavar="5,17,33", help="decode, and compare where the caches lie")
+    beside.add_argument("--tokens", type=_positive, metavar="N", help="tokens to decode (default: 4)")
+    beside.add_argument(
+        "--binding", choices=BINDINGS, help="how the loop hands caches on: NumPy, IO binding, one buffer"
+    )
+    beside.add_argument("--kv-capacity", type=_positive, metavar="N", help="rows of caches whose length is open")
     beside.add_argument("--profile", metavar="FILE", help="compare with this profile of onnxruntime, and run nothing")
     beside.add_argument(
         "--record",

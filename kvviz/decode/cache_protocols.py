@@ -29,7 +29,7 @@ def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
         raise InputError(f"cache must be 'growing', 'shared' or 'window', not {cache!r}")
     if cache != "shared":
         return pairs
-    shared = tuple(replace(pair, protocol="shared") if _may_share(pair) else pair for pair in pairs)
+    shared = tuple(replace(pair, protocol="shared") if may_share(pair) else pair for pair in pairs)
     if shared == pairs:
         kinds = ", ".join(sorted({op for pair in pairs for op in writers(pair)}))
         why = f"its caches are written by {kinds}" if kinds else "it has none"
@@ -113,7 +113,8 @@ def fixed_rows(graph: Graph, pair: CachePair, capacity: int | None, rows: int) -
     raise InputError(f"the model leaves the length of cache {pair.input!r} open; pass kv_capacity=")
 
 
-def _may_share(pair: CachePair) -> bool:
+def may_share(pair: CachePair) -> bool:
+    """Whether past and present of a cache that grows can be one buffer instead."""
     return pair.protocol == "growing" and set(writers(pair)) == {_GROUPED}
 
 

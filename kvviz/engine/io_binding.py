@@ -1,37 +1,101 @@
 """Binding: the caller gives one buffer as an input and takes an output in it, whether that is safe or not.
 
 This is what IO binding of ONNX Runtime and buffer donation of accelerator runtimes allow: the op that makes the output
-is told to write into the input, without a look at who else still reads it.
+is made to write into the input, without a look at who else still reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvviz.engine.frame import Frame
-from kvviz.engine.plan import PlannedNode
+from kvviz.engine.placement import Home
+from kvviz.engine.plan import ABSENT, PlannedNode
 from kvviz.engine.policy import Policy
+from kvviz.trace.events import IN_PLACE, POOL
+
+if TYPE_CHECKING:
+    from kvviz.engine.execution import Execution
+
+_SHOWN = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A dispatch rule that obeys bindings first, and else asks another rule."""
+    """A dispatch rule that obeys bindings first, and else asks another rule.
+
+    ``rule, homes``: those of the policy. Where it says in which storages outputs live, a bound output of any op goes
+      into its input's, else only that of an op that can write into it.
+    ``pairs``: output and input.
+    """
 
     rule: Callable[..., Any]
+    homes: Callable[..., Any] | None
     pairs: tuple[tuple[str, str], ...]
 
     def __call__(self, frame: Frame, planned: PlannedNode, args: list) -> Any:
         """Decide one dispatch."""
-        if frame.parent is None:
-            for output, given in self.pairs:
-                if planned.node.outputs[:1] == (output,):
-                    storage = frame.stores[frame.plan.slots[given]] if given in frame.plan.slots else None
-                    for position, slot in planned.candidates:
-                        if storage is not None and frame.stores[slot] is storage:
-                            return (position,), (), {"out": args[position]}
+        if frame.parent is not None:
+            return self.rule(frame, planned, args)
+        if self.homes is not None and frame.notes is None:
+            # When the output is made, the input may be dead.
+            given = ((output, frame.stores[frame.plan.slots.get(name, ABSENT)]) for output, name in self.pairs)
+            frame.notes = {output: storage.id for output, storage in given if storage is not None}
+        bound = self._bound(frame, planned)
+        position = bound.get(0, -1)
+        if any(position == candidate for candidate, _ in planned.candidates):
+            return (position,), (), {"out": args[position]}
+        presents = tuple(
+            args[grow.input]
+            if bound.get(grow.output) == grow.input and not grow.rows(args, planned.attributes)
+            else None
+            for grow in planned.grows
+        )
+        if any(present is not None for present in presents):
+            return tuple(sorted(bound.values())), (), {"grown": presents}
         return self.rule(frame, planned, args)
+
+    def place(
+        self,
+        execution: Execution,
+        frame: Frame,
+        planned: PlannedNode,
+        args: Sequence[Any],
+        outs: Sequence[Any],
+        taken: tuple[int, ...],
+    ) -> list[Home]:
+        """Where each output of an op lives, under a policy that says so."""
+        assert self.homes is not None
+        bound = self._bound(frame, planned) if frame.parent is None else {}
+        found: list[Home] = self.homes(execution, frame, planned, args, outs, () if bound else taken)
+        for output, _ in self.pairs if frame.parent is None else ():
+            if output not in planned.node.outputs:
+                continue
+            j = planned.node.outputs.index(output)
+            number = (frame.notes or {}).get(output)
+            storage = None if number is None else execution.ledger.storages[number]
+            if storage is None or storage.capacity != outs[j].nbytes:
+                # ONNX Runtime refuses a buffer of another size.
+                continue
+            if j in bound:
+                found[j] = Home(IN_PLACE, bound[j])
+            elif not storage.holders and storage.owned:
+                found[j] = Home(POOL, -1, storage)
+        return found
+
+    def _bound(self, frame: Frame, planned: PlannedNode) -> dict[int, int]:
+        """Positions of the bound outputs that an op makes, each with that of its input, if the op reads it."""
+        found: dict[int, int] = {}
+        for output, given in self.pairs:
+            if output in planned.node.outputs and given in frame.plan.slots:
+                storage = frame.stores[frame.plan.slots[given]]
+                read = (i for i, slot in enumerate(planned.inputs) if slot and frame.stores[slot] is storage)
+                position = next(read, None) if storage is not None else None
+                if position is not None:
+                    found[planned.node.outputs.index(output)] = position
+        return found
 
 
 def bind(policy: Policy, pairs: Mapping[str, str]) -> Policy:
@@ -48,7 +112,13 @@ def bind(policy: Policy, pairs: Mapping[str, str]) -> Policy:
     >>> policy = bind(kvviz.policies.ideal, {"present": "past"})
     >>> kvviz.run(graph, inputs, donate=["past"], policy=policy)            # doctest: +SKIP
     """
-    bound = ", ".join(f"{output} in {given}" for output, given in pairs.items())
+    names = [f"{output} in {given}" for output, given in pairs.items()]
+    more = [f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+    bound = Bound(policy.in_place, policy.homes, tuple(pairs.items()))
     return replace(
-        policy, name=f"{policy.name}, {bound}", in_place=Bound(policy.in_place, tuple(pairs.items())), variants=None
+        policy,
+        name=", ".join((policy.name, *names[:_SHOWN], *more)),
+        in_place=bound,
+        homes=policy.homes and bound.place,
+        variants=None,
     )

@@ -36,6 +36,13 @@ MAY_INPLACE["com.microsoft", "Trilu"] = _FIRST
 MAY_INPLACE["com.microsoft", "FusedConv"] = MAY_INPLACE["com.microsoft.nchwc", "Conv"] = ((3, 0),)
 # Two kernels are registered for these; the one for doubles does not say that it may run in place.
 _NOT_FOR_DOUBLES = {("", "Softmax"), ("", "LogSoftmax")}
+# Kernels that find out when they run whether a past and a present are one buffer, and then only write the new rows.
+BY_ADDRESS: dict[tuple[str, str], Pairs] = {("com.microsoft", "GroupQueryAttention"): ((3, 1), (4, 2))}
+
+
+def by_address(node: Node) -> Pairs:
+    """Pairs (past, present) whose buffers the kernel compares."""
+    return BY_ADDRESS.get((node.domain, node.op_type), ())
 
 
 def alias(node: Node) -> Pairs:

@@ -16,10 +16,12 @@ from typing import Any
 
 from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, overwrite_mask
 from kvviz.engine.frame import Frame
-from kvviz.engine.plan import PlannedNode
+from kvviz.engine.plan import ABSENT, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.memory.array_layout import Arguments, is_array
 from kvviz.runtimes.ort import refusal
+from kvviz.runtimes.ort.allocation_plan import ALLOCATE_OUTPUT
+from kvviz.runtimes.ort.ort_operators import by_address
 from kvviz.runtimes.ort.ort_order import schedule, schedule_without_reuse
 from kvviz.runtimes.ort.planned_buffers import homes, remember
 from kvviz.runtimes.ort.planned_nodes import Notes, take_notes
@@ -44,6 +46,8 @@ def in_place(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
     remember(frame, planned)
     position = notes.take
     if position < 0:
+        if presents := _one_buffer(frame, planned, args):
+            return tuple(grow.input for grow in planned.grows), (), {"grown": presents}
         position = notes.bound
         if position < 0 or frame.stores[planned.inputs[position]].origin != "donated":
             return (), _masks(frame, planned, notes), NOTHING
@@ -52,6 +56,24 @@ def in_place(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
     if frame.uses[slot] != 1 or storage.holders != 1 or not storage.owned:
         return (), ((position, overwrite_mask(frame, planned, args, position, slot)),), NOTHING
     return (position,), (), _keywords(planned, args, position)
+
+
+def _one_buffer(frame: Frame, planned: PlannedNode, args: Arguments) -> tuple[Any, ...]:
+    """The presents of an op that are outputs of the graph, where each is bound to the buffer of its past; else none."""
+    pairs, buffers = by_address(planned.node), planned.notes.buffers
+    if not pairs or len(buffers) <= pairs[-1][1]:
+        return ()
+    for past, present in pairs:
+        slot = planned.inputs[past] if past < len(planned.inputs) else ABSENT
+        storage, buffer = frame.stores[slot], buffers[present]
+        if storage is None or storage.origin != "donated" or buffer is None or buffer.kind != ALLOCATE_OUTPUT:
+            return ()
+        if frame.uses[slot] != 1 or storage.holders != 1 or not storage.owned:
+            return ()
+    if any(grow.rows(args, planned.attributes) for grow in planned.grows):
+        # It is longer than its past.
+        return ()
+    return tuple(args[past] for past, _ in pairs)
 
 
 def _masks(frame: Frame, planned: PlannedNode, notes: Notes) -> tuple[tuple[int, int], ...]:

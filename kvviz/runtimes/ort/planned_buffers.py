@@ -12,6 +12,7 @@ from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
 from kvviz.memory.storage import Storage
 from kvviz.runtimes.ort.allocation_plan import ALIAS, ALLOCATE_OUTPUT, FREELIST, MAY_INPLACE, Buffer
 from kvviz.runtimes.ort.known_types import known
+from kvviz.runtimes.ort.ort_operators import by_address
 from kvviz.runtimes.ort.planned_nodes import Notes
 from kvviz.trace.events import IN_PLACE, POOL, VIEW
 
@@ -58,7 +59,9 @@ def _home(
     if buffer.rule == ALIAS:
         return Home(VIEW, buffer.position)
     if taken and (buffer.rule == MAY_INPLACE or buffer.kind == ALLOCATE_OUTPUT):
-        return Home(IN_PLACE, taken[0])
+        places = {present: past for past, present in by_address(planned.node)} or {0: taken[0]}
+        position = places.get(planned.node.outputs.index(buffer.value))
+        return FRESH if position is None else Home(IN_PLACE, position)
     if buffer.rule == FREELIST:
         return _dead(execution, frame, planned, buffer, out)
     caller = frame.caller

@@ -1,0 +1,294 @@
+"""A decode loop in onnxruntime beside its prediction: which present lies in which past, and what is copied for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kvviz.decode.cache_protocols import is_fixed, kept_as, may_share, writers
+from kvviz.decode.decode_options import DecodeOptions
+from kvviz.decode.prompt import as_batch, tokenizer_for
+from kvviz.decode.synthetic_inputs import generated
+from kvviz.decode.token_loop import DecodeSession
+from kvviz.engine.io_binding import bind
+from kvviz.errors import InputError
+from kvviz.explain.sentences import sentence
+from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.graph.load import load
+from kvviz.graph.model import Dim, Graph
+from kvviz.report.hazard_table import hazards
+from kvviz.text.text_settings import json_file
+from kvviz.trace.recording import Trace
+from kvviz.trace.units import count, size
+from kvviz.verification.bound_loop import NEW, PAST, BoundLoop, Seen
+from kvviz.verification.matching import matched
+from kvviz.verification.profile_answers import ProfileAnswers
+from kvviz.verification.session_record import observe
+from kvviz.verification.verify import observed_order, opened
+
+BINDINGS = ("none", "io", "shared")
+# Logits that differ by more than this part of the largest one are those of another computation.
+_ROUNDING = 1e-3
+_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedCache:
+    """One cache in one run.
+
+    Attributes
+    ----------
+    run : int
+    cache : str
+        Its input.
+    observed, predicted : str
+        Where its present lies: ``"past"`` in the memory of its own past, ``"new"`` in memory that no past has, else the
+        input in whose memory it lies.
+    moved, by_python : int
+        Observed bytes: rows of the past that are in a present at another address, which the run copied at least; and
+        what the call copied to give the present as a NumPy array.
+    copied : int
+        Bytes that the run copies on the way from the past to the present, as predicted.
+    why : str
+        What the op that makes the present does to memory by the policy, and why.
+    agrees : bool
+        It lies where predicted, and no more was moved than is copied by the prediction.
+    """
+
+    run: int
+    cache: str
+    observed: str
+    predicted: str
+    moved: int
+    by_python: int
+    copied: int
+    why: str
+    agrees: bool
+
+
+@dataclass(frozen=True)
+class VerifiedDecode:
+    """A decode loop in onnxruntime beside its prediction; ``str()`` of it is a report.
+
+    Attributes
+    ----------
+    caches : tuple of VerifiedCache
+        Those that differ first, then by run.
+    binding : str
+    tokens : tuple of int
+        What onnxruntime generated after the first prompt.
+    wrong : str
+        Empty if the logits are those of the same loop without binding; else how they differ, and the hazards.
+    trace : Trace
+        The prediction: a dry decode of the session's own graph, in its order.
+    version : str
+        Of onnxruntime.
+    """
+
+    caches: tuple[VerifiedCache, ...]
+    binding: str
+    tokens: tuple[int, ...]
+    wrong: str
+    trace: Any = field(repr=False, compare=False)
+    version: str
+
+    @property
+    def total(self) -> int:
+        """Presents that were compared."""
+        return len(self.caches)
+
+    @property
+    def agree(self) -> int:
+        """Presents that lie where predicted."""
+        return sum(one.agrees for one in self.caches)
+
+    @property
+    def differences(self) -> tuple[VerifiedCache, ...]:
+        """Presents that do not."""
+        return tuple(one for one in self.caches if not one.agrees)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        said = {name: getattr(self, name) for name in ("binding", "agree", "total", "tokens", "wrong")}
+        return {"onnxruntime": self.version, **said, "caches": [asdict(one) for one in self.caches]}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.trace.graph.name}: {self.agree:,} of {count(self.total, 'present')} lie where predicted, "
+            f"by onnxruntime {self.version} on this machine, binding {self.binding!r}"
+        ]
+        lines += [f"WRONG RESULT: {self.wrong}"] if self.wrong else []
+        lines += [
+            f"  differs: run {one.run}, {one.cache}: {one.observed}, predicted {one.predicted}: {one.why}"
+            for one in self.differences[:_LINES]
+        ]
+        lines.append(f"{'run':>4} {'presents':>9} {'in':>6} {'moved':>10} {'by Python':>10} {'predicted':>10}")
+        groups: dict[tuple[int, str], list[VerifiedCache]] = {}
+        for one in sorted(self.caches, key=lambda one: one.run):
+            groups.setdefault((one.run, one.observed), []).append(one)
+        for (run, lies), group in groups.items():
+            sums = [sum(getattr(one, name) for one in group) for name in ("moved", "by_python", "copied")]
+            lines.append(f"{run:>4} {len(group):>9,} {lies:>6} " + " ".join(f"{size(nbytes):>10}" for nbytes in sums))
+        lines.append("moved: rows of the past found at another address; predicted: what the run copies for them")
+        examples = {one.why.split()[0]: f"{one.cache}: {one.why}" for one in self.caches}
+        return "\n".join([*lines, *examples.values()])
+
+    __repr__ = __str__
+
+
+def verify_decode(
+    model: Graph | str | os.PathLike[str],
+    prompt: Any,
+    max_new_tokens: int = 4,
+    inputs: Mapping[str, Any] | None = None,
+    options: Any = None,
+    *,
+    binding: str | None = None,
+    kv_capacity: int | None = None,
+) -> VerifiedDecode:
+    """Decode in the onnxruntime that is installed, and compare where its caches lie with what the policy says.
+
+    Parameters
+    ----------
+    model : path or Graph
+        A decoder that onnxruntime can run here.
+    prompt, max_new_tokens, inputs, kv_capacity
+        As in `kvviz.decode`.
+    options : onnxruntime.SessionOptions, optional
+        As in `kvviz.verify`.
+    binding : str, optional
+        How the loop hands caches on. ``"none"``: ``session.run`` with NumPy arrays. ``"io"``: IO binding; presents that
+        onnxruntime allocated are bound as pasts. ``"shared"``: IO binding; each cache of a fixed size, and each of
+        GroupQueryAttention, is one buffer, bound as past and as present. By default what onnxruntime-genai does if its
+        configuration lies beside the model (``past_present_share_buffer``), else ``"none"``.
+
+    Returns
+    -------
+    VerifiedDecode
+
+    Raises
+    ------
+    KvvizError
+        Without onnxruntime, or if it refuses the model.
+    InputError
+        No cache can be bound to itself.
+
+    Examples
+    --------
+    >>> found = kvviz.verify_decode("model.onnx", [5, 17, 33], binding="shared")             # doctest: +SKIP
+    >>> found.agree, found.total, {one.observed for one in found.caches}                    # doctest: +SKIP
+    (24, 24, {'past'})
+    """
+    graph = model if isinstance(model, Graph) else load(model)
+    binding = _usual(graph) if binding is None else binding
+    cache, bound = _bindings(graph, binding)
+    tokens, mask = as_batch(prompt, tokenizer_for(graph, prompt, None, None)[0])
+    rows = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
+    feeds = generated(graph, {}, dict(inputs or {}), decoding=len(rows))
+    chosen = DecodeOptions(max_new_tokens, kv_capacity, cache=cache)
+
+    def fed() -> dict[str, Any]:
+        # Caches that the caller gives to start from are overwritten.
+        return {name: np.array(value) for name, value in feeds.items()}
+
+    loop = BoundLoop(graph, rows, chosen, fed(), bound)
+    plain = None if bound is None else BoundLoop(graph, rows, replace(chosen, cache="growing"), fed(), None)
+
+    def decode(session: Any) -> None:
+        for one in (loop, plain):
+            if one is not None:
+                one.decode_in(session)
+
+    record = observe(opened(graph), {}, options, graph.folder, decode)
+    runs = [(key, run) for key, run in matched(record.graph, record.runs) if key is not None]
+    policy, answers = observed_order(record.graph, runs), ProfileAnswers(record.graph, runs)
+    dry = _DryLoop(record.graph, rows, chosen, fed(), bind(policy, bound) if bound else policy, dry=answers)
+    dry.bound = tuple((bound or {}).values())
+    trace = dry.run_to_end()
+    trace.title, trace.recipe = f"{graph.name}, as onnxruntime decodes", None
+    wrong = "" if plain is None else _wrong(loop.trace, plain.trace, trace)
+    caches = tuple(sorted(_compared(trace, loop.seen), key=lambda one: (one.agrees, one.run)))
+    return VerifiedDecode(caches, binding, tuple(loop.trace.tokens), wrong, trace, record.version)
+
+
+def _bindings(graph: Graph, binding: str) -> tuple[str, dict[str, str] | None]:
+    """How the caches of a loop are kept, and which outputs are bound to which inputs; None without IO binding."""
+    if binding not in BINDINGS:
+        raise InputError(f"binding must be one of {', '.join(BINDINGS)}, not {binding!r}")
+    if binding != "shared":
+        return "growing", None if binding == "none" else {}
+    pairs = cache_pairs(graph)
+    cache = "shared" if any(map(may_share, pairs)) else "growing"
+    shapes = {value.name: value.shape or () for value in (*graph.inputs, *graph.outputs)}
+    kept = [
+        pair
+        for pair in kept_as(pairs, cache)
+        if pair.protocol == "state" or is_fixed(pair) or _as_long(shapes[pair.input], shapes[pair.output], pair.axis)
+    ]
+    if not kept:
+        kinds = ", ".join(sorted({op for pair in pairs for op in writers(pair)}))
+        raise InputError(
+            f"no cache of this graph can be bound to itself ({kinds}): a present is longer than its past, and "
+            "onnxruntime refuses a buffer of another shape; use binding='io'"
+        )
+    return cache, {pair.output: pair.input for pair in kept}
+
+
+def _as_long(past: tuple[Dim, ...], present: tuple[Dim, ...], axis: int | None) -> bool:
+    """Whether the model declares one length for a past and its present."""
+    if axis is None or not axis < len(past) == len(present):
+        return False
+    return isinstance(past[axis], int) and past[axis] == present[axis]
+
+
+class _DryLoop(DecodeSession):
+    """A decode whose caller gives no input away but those in ``bound``."""
+
+    bound: tuple[str, ...]
+
+    def begin(self, feeds: Mapping[str, Any], donate: Sequence[str], carried: Any = None) -> None:
+        super().begin(feeds, self.bound, carried)
+
+
+def _compared(trace: Trace, seen: Sequence[Seen]) -> list[VerifiedCache]:
+    """Each cache in each run, as it was seen and as a dry decode has it."""
+    caches = {cache.input: cache for cache in trace.caches}
+    pasts = {frame.run: {one.storage: one.name for one in frame.bindings} for frame in trace.frames if not frame.path}
+    steps = {(step.run, name): step for step in trace.steps if not step.frame for name in step.outputs}
+    found = []
+    for run, name, observed, moved, by_python in seen:
+        if name not in caches:
+            why = "the graph that the session runs does not show that it is a cache"
+            found.append(VerifiedCache(run, name, observed, "unknown", moved, by_python, 0, why, False))
+            continue
+        after = caches[name].runs[run]
+        lies = pasts[run].get(after.storage, NEW)
+        lies = PAST if lies == name else lies
+        agrees = observed == lies and moved <= after.bytes_copied
+        why = sentence(steps[run, caches[name].output], trace)
+        if lies == PAST and after.bytes_copied:
+            why += " That is the caller's buffer, but binding it saves no copy."
+        found.append(VerifiedCache(run, name, observed, lies, moved, by_python, after.bytes_copied, why, agrees))
+    return found
+
+
+def _wrong(bound: Trace, plain: Trace, predicted: Trace) -> str:
+    """How the logits of a bound loop differ from those of one without binding; empty if they do not."""
+    off = max(float(np.abs(one - other).max()) for one, other in zip(bound.logits, plain.logits))
+    if bound.tokens == plain.tokens and off <= _ROUNDING * max(float(np.abs(one).max()) for one in plain.logits):
+        return ""
+    why = dict.fromkeys(hazard.sentence for hazard in hazards(predicted) if hazard.broken)
+    tokens = f"tokens {bound.tokens}, without binding {plain.tokens}"
+    return "; ".join((tokens, f"logits differ by up to {off:.3g}", *list(why)[:_LINES]))
+
+
+def _usual(graph: Graph) -> str:
+    """How onnxruntime-genai (0.16) hands on the caches of a model that its configuration lies beside."""
+    said: Any = json_file((graph.folder or os.curdir,), "genai_config.json")
+    search, kind = said.get("search") or {}, (said.get("model") or {}).get("type")
+    shares = search.get("past_present_share_buffer") and (search.get("num_beams", 1) == 1 or kind == "whisper")
+    return "none" if not said else "shared" if shares else "io"

@@ -1,0 +1,262 @@
+"""A decode loop in the real onnxruntime: which present lies in which past, by address, beside the prediction."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import product
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+
+import kvviz
+from kvviz.cli import main
+from kvviz.errors import InputError
+from kvviz.verification import verify_decode as module
+from kvviz.verification.verify_decode import BINDINGS, VerifiedDecode
+from tests.decode.oracle import told
+from tests.decode.small import DECODERS as SMALL
+from tests.decode.small import HEADS, ROWS, SIZE, small
+from tests.graph.build import MODELS
+from tests.test_models import DECODERS, reference
+
+COUNT = 4
+STATIC = {"o04_dynamo_static_llama_op18", "o06_mobius_static_llama_op24"}
+STATIC |= {f"storyteller/{form}" for form in ("static_scatter_nd", "tensor_scatter")}
+GROUPED = {"o07_genai_llama_int4", "storyteller/gqa", "storyteller/gqa_int4"}
+SHARED = sorted(STATIC | GROUPED)
+
+
+def verified(name: str, binding: str | None, **how: Any) -> VerifiedDecode:
+    ref = reference(name)
+    given = {}
+    if "encoder.out.last_hidden_state" in ref:
+        given["encoder_hidden_states"] = ref["encoder.out.last_hidden_state"]
+    found = kvviz.verify_decode(
+        MODELS / name / "model.onnx", ref["prompt"].tolist(), COUNT, given, binding=binding, **how
+    )
+    assert list(found.tokens) == ref["tokens"].tolist()[:COUNT]
+    return found
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("binding", ["none", "io"])
+def test_without_one_buffer_no_present_lies_in_a_past(name: str, binding: str) -> None:
+    found = verified(name, binding)
+    assert found.differences == () and found.agree == found.total and not found.wrong
+    assert {one.run for one in found.caches} == set(range(len(found.trace.runs)))
+    assert {one.observed for one in found.caches} == {"new"}
+    # NumPy arrays that onnxruntime returns are memory of its own.
+    assert not any(one.by_python for one in found.caches)
+    meters = {cache.input: cache.runs for cache in found.trace.caches}
+    for one in found.caches:
+        after, before = meters[one.cache][one.run], meters[one.cache][one.run - 1]
+        row = (after.bytes_written - after.bytes_copied) // after.rows_written
+        # All tokens of the past are found at another address.
+        assert one.moved == (before.valid * row if one.run else 0)
+        assert (one.moved == one.copied) == (name not in STATIC) or not one.run
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_one_buffer_on_both_sides_holds_past_and_present(name: str) -> None:
+    found = verified(name, "shared")
+    assert found.differences == () and not found.wrong
+    assert {one.observed for one in found.caches} == {one.predicted for one in found.caches} == {"past"}
+    assert not any(one.moved or one.by_python for one in found.caches)
+    # Where rows are turned round before they are written, the buffer saves no copy.
+    turned = "scatter_nd" in name or "o04" in name
+    assert {bool(one.copied) for one in found.caches} == {turned}
+    assert {"Transpose" in one.why and "binding it saves no copy" in one.why for one in found.caches} == {turned}
+
+
+@pytest.mark.parametrize("name", sorted(set(DECODERS) - set(SHARED)))
+def test_a_cache_that_grows_cannot_be_bound_to_itself(name: str) -> None:
+    with pytest.raises(InputError, match=r"no cache of this graph can be bound to itself \(.*(Concat|Attention)"):
+        verified(name, "shared")
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("binding", BINDINGS)
+def test_every_way_to_keep_a_cache_is_predicted(name: str, binding: str) -> None:
+    one, prompt, count = small(name), [3, 7, 11], 12
+    rows = one.options.get("kv_capacity")
+    if binding == "shared" and name in ("concat", "merged", "attention", "multi_head", "window"):
+        with pytest.raises(InputError, match="no cache of this graph can be bound to itself"):
+            kvviz.verify_decode(kvviz.load(one.proto), prompt, count, binding=binding)
+        return
+    found = kvviz.verify_decode(kvviz.load(one.proto), prompt, count, binding=binding, kv_capacity=rows)
+    assert found.differences == () and not found.wrong and found.total == count * len(one.caches)
+    assert {cache.observed for cache in found.caches} == {"past" if binding == "shared" else "new"}
+    assert list(found.tokens) == told(one, prompt, count)[0]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_grouped_attention_leaves_rows_of_one_buffer_as_they_are(shared: bool) -> None:
+    """Rows that hold no token: in a buffer of its own, the present has zeros there."""
+    session = onnxruntime.InferenceSession(str(MODELS / "storyteller" / "gqa" / "model.onnx"))
+    binding = session.io_binding()
+    for name, array in (("input_ids", np.array([[1, 2, 3]])), ("attention_mask", np.ones((1, 3), np.int64))):
+        binding.bind_cpu_input(name, array)
+    pasts = {one.name: np.full((1, 2, 32, 16), 7, np.float32) for one in session.get_inputs() if "past" in one.name}
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in pasts.items()}
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    for output in session.get_outputs():
+        past = output.name.replace("present", "past_key_values")
+        if shared and past in values:
+            binding.bind_ortvalue_output(output.name, values[past])
+        else:
+            binding.bind_output(output.name)
+    session.run_with_iobinding(binding)
+    present = binding.get_outputs()[1].numpy()
+    assert present.shape == (1, 2, 32, 16) and (present[:, :, :3] != 7).all()
+    assert (present[:, :, 3:] == (7 if shared else 0)).all()
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_decode_with_one_buffer_is_predicted_without_a_session(dry: bool) -> None:
+    ref = reference("storyteller/gqa")
+    trace = kvviz.decode(
+        MODELS / "storyteller" / "gqa" / "model.onnx",
+        ref["prompt"].tolist(),
+        COUNT,
+        policy="onnxruntime",
+        cache="shared",
+        dry=dry,
+        progress=False,
+    )
+    assert dry or trace.tokens == ref["tokens"].tolist()[:COUNT]
+    for cache in trace.caches:
+        assert len({run.storage for run in cache.runs}) == 1 and not any(run.bytes_copied for run in cache.runs)
+
+
+def test_onnxruntime_refuses_a_past_as_the_buffer_of_a_longer_present() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[P, 2] past, float[N, 2] new) => (float[T, 2] present) { present = Concat <axis = 0> (past, new) }"""
+    session = onnxruntime.InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    binding, array = session.io_binding(), np.ones((3, 2), np.float32)
+    past = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    binding.bind_ortvalue_input("past", past)
+    binding.bind_cpu_input("new", np.ones((1, 2), np.float32))
+    binding.bind_ortvalue_output("present", past)
+    with pytest.raises(RuntimeError, match=r"has shape \{3,2\} but the computed output shape for this run is \{4,2\}"):
+        session.run_with_iobinding(binding)
+
+
+class Loud(onnxruntime.SessionOptions):
+    """Options of a session that goes on warning."""
+
+    log_severity_level = property(lambda self: 2, lambda self, level: None)
+
+
+@pytest.mark.parametrize(("binding", "loops"), [("none", 1), ("shared", 1), ("io", 2)])
+def test_the_bytes_are_those_that_onnxruntime_itself_says_it_copies(
+    binding: str, loops: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # A bound loop is followed by one without binding, whose logits its own are compared with.
+    found = verified("storyteller/tensor_scatter", binding, options=Loud())
+    said = re.findall(r"copying past_cache to present_cache \((\d+) bytes\)", capfd.readouterr().err)
+    whole = {one.copied for one in found.caches}
+    assert whole == ({0} if binding == "shared" else {int(nbytes) for nbytes in said})
+    assert len(said) == loops * len(found.caches)
+
+
+def test_a_prediction_for_another_binding_disagrees() -> None:
+    shared, own = verified("storyteller/gqa", "shared"), verified("storyteller/gqa", "io")
+    for trace, other in ((shared.trace, own), (own.trace, shared)):
+        seen = [(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.caches]
+        found = module._compared(trace, seen)
+        assert len(found) == other.total and not any(one.agrees for one in found)
+
+
+def test_a_cache_that_the_session_graph_does_not_show_is_a_difference() -> None:
+    found = verified("storyteller/gqa", "io")
+    (one,) = module._compared(found.trace, [(0, "past.of.nothing", "new", 0, 0)])
+    assert (one.predicted, one.agrees) == ("unknown", False) and "does not show" in one.why
+
+
+def test_caches_to_start_from_stay_as_they_are() -> None:
+    one = small("tensor_scatter")
+    numbers = np.random.default_rng(2)
+    given = {name: numbers.standard_normal((1, HEADS, ROWS, SIZE)).astype(np.float32) for name in one.caches}
+    before = {name: array.copy() for name, array in given.items()}
+    found = kvviz.verify_decode(kvviz.load(one.proto), [3, 7], COUNT, given, binding="shared")
+    assert found.differences == () and not found.wrong and {cache.observed for cache in found.caches} == {"past"}
+    assert all(given[name].tobytes() == array.tobytes() for name, array in before.items())
+
+
+def test_a_batch_is_verified_as_a_whole() -> None:
+    prompts = [[5, 17, 33], [7, 9]]
+    path = MODELS / "storyteller" / "gqa" / "model.onnx"
+    for binding in BINDINGS:
+        found = kvviz.verify_decode(path, prompts, COUNT, binding=binding)
+        assert found.differences == () and not found.wrong
+        assert list(found.tokens) == kvviz.decode(path, prompts, COUNT, progress=False).tokens
+
+
+def hazardous(order: tuple[str, str]) -> onnx.ModelProto:
+    """A decoder that adds up its past; whether before or after the present is written, nothing in the graph says."""
+    nodes = {
+        "write": "present = TensorScatter <axis = 1> (past, rows, write_indices)",
+        "read": "sums = ReduceSum <keepdims = 1> (past, one)",
+    }
+    first, second = (nodes[name] for name in order)
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 24]>
+    g (int64[1, S] input_ids, int64[1] write_indices, float[1, 8, 6] past)
+      => (float[1, S, 6] logits, float[1, 8, 6] present)
+    <float[6, 6] table, float[6, 6] head, int64[1] one = {{1}}> {{
+        rows = Gather (table, input_ids)
+        {first}
+        {second}
+        all = Add (rows, sums)
+        logits = MatMul (all, head) }}""")
+    numbers = np.random.default_rng(3)
+    for name in ("table", "head"):
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(numbers.standard_normal((6, 6)).astype(np.float32), name)
+        )
+    return model
+
+
+def test_a_result_that_sharing_makes_wrong_is_said_with_its_hazard() -> None:
+    wrong = []
+    for order, way in product((("write", "read"), ("read", "write")), ("DEFAULT", "PRIORITY_BASED")):
+        options = onnxruntime.SessionOptions()
+        options.execution_order = getattr(onnxruntime.ExecutionOrder, way)
+        found = kvviz.verify_decode(kvviz.load(hazardous(order)), [1, 4, 2], COUNT, options=options, binding="shared")
+        assert found.differences == () and {cache.observed for cache in found.caches} == {"past"}
+        broken = any(hazard.broken for hazard in kvviz.hazards(found.trace))
+        assert bool(found.wrong) == broken == ("WRONG RESULT" in str(found))
+        assert not broken or "reads past after TensorScatter" in found.wrong
+        wrong.append(broken)
+    assert sorted(set(wrong)) == [False, True]
+
+
+def test_the_configuration_of_genai_says_how_caches_are_handed_on() -> None:
+    assert json.loads((MODELS / "o07_genai_llama_int4" / "genai_config.json").read_text())["search"][
+        "past_present_share_buffer"
+    ]
+    assert verified("o07_genai_llama_int4", None).binding == "shared"
+    assert verified("o01_optimum_llama", None).binding == "none"
+
+
+def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(MODELS / "storyteller" / "gqa" / "model.onnx")
+    assert main(["verify", path, "--prompt", "5,17,33", "--tokens", "3", "--binding", "shared"]) == 0
+    report = capsys.readouterr().out
+    assert "18 of 18 presents lie where predicted" in report and "in place" in report
+    assert main(["verify", path, "--prompt", "5,17,33", "--binding", "io", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["agree"] == data["total"] == len(data["caches"]) == 24 and data["binding"] == "io"
+    assert main(["verify", path, "--binding", "io"]) == 2
+    assert "--binding needs --prompt" in capsys.readouterr().err
+
+
+def test_what_is_no_binding_is_refused() -> None:
+    with pytest.raises(InputError, match="binding must be one of none, io, shared, not 'both'"):
+        verified("storyteller/gqa", "both")
+    assert set(BINDINGS) == {"none", "io", "shared"}
