@@ -98,7 +98,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   side.append(choices);
   const frontier = new FrontierPane(choices, store, (node) => commands.choose(node), signal);
   const map = shell.pane("map", "Memory map");
-  const memmap = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
+  const spacetime = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
   const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, () => workspace.show("Memory"));
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
@@ -172,7 +172,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, memmap, missed, layers, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, spacetime, missed, layers, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 

@@ -1,7 +1,7 @@
 // Panes that are not there at opening, as one module: they share most of what they need.
 import layers from "./layers.js";
 import type { MakePane } from "./lazypane.js";
-import buffers from "./memory.js";
+import buffers from "./bufferlist.js";
 import missed from "./missedpane.js";
 import { TotalsPane } from "./totals.js";
 

@@ -3,7 +3,7 @@ import { kinds, lines, small } from "../src/kinds.js";
 import { cost, missed } from "../src/missed.js";
 import { alike, isOdd, layersOf, matrix, OUTSIDE, shown } from "../src/rolematrix.js";
 import type { Payload, Report } from "../src/wire.js";
-import { families, memory } from "../src/memmap.js";
+import { families, memory } from "../src/bufferbars.js";
 import { Store } from "../src/store.js";
 import { branches, llama } from "./mock.js";
 import { trace } from "./traces.js";

@@ -4,7 +4,7 @@ import { byRuns, position, span, under } from "../src/axis.js";
 import { Commands, type Message } from "../src/commands.js";
 import { curve, scaleOf } from "../src/curve.js";
 import { buildIndex } from "../src/index.js";
-import { memory } from "../src/memmap.js";
+import { memory } from "../src/bufferbars.js";
 import { missed } from "../src/missed.js";
 import { nodeStates, placeOf } from "../src/replay.js";
 import { highest } from "../src/runline.js";

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { placed, position, under } from "../src/axis.js";
 import { curve, keepApart, scaleOf } from "../src/curve.js";
 import { bytes, shortValue, signed, visible } from "../src/format.js";
-import { memory, scale, title } from "../src/memmap.js";
+import { memory, scale, title } from "../src/bufferbars.js";
 import { alive } from "../src/replay.js";
 import { find as search } from "../src/query.js";
 import { read } from "../src/queryread.js";

@@ -1,4 +1,4 @@
-// What the memory map shows at a cursor: one bar per storage, sorted by who owns it; pure, so that tests need no page.
+// What the list of buffers shows at a cursor: one bar per storage, sorted by who owns it; pure, so that tests need no page.
 import { bytes, opName, shortName, shortValue, valueName } from "./format.js";
 import { alive, bornAt, capacity, generation, lastOut, rowsBefore, stack, valuesIn, type Trace } from "./replay.js";
 import { numberOf } from "./steps.js";

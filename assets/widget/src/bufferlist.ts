@@ -1,8 +1,8 @@
-// The memory map: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
+// The list of buffers at the cursor: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
 import { el, hit, mark, on, onHit, place, say, set } from "./dom.js";
 import { bytes, count, figure } from "./format.js";
 import type { Context } from "./lazypane.js";
-import { families, memory, scale, title, type Bar, type Family, type Memory } from "./memmap.js";
+import { families, memory, scale, title, type Bar, type Family, type Memory } from "./bufferbars.js";
 import type { Change, Store, View } from "./store.js";
 
 interface Row { bar: Bar | null; root: HTMLElement; id: HTMLElement; fill: HTMLElement; label: HTMLElement; note: HTMLElement; size: HTMLElement; shown: string }
