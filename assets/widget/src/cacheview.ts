@@ -1,15 +1,12 @@
 // The cache view: one cache at a time. Rows after the present run, rows over all runs, meters, and what is wrong.
-import { cellAt, counts, meter, most, moves, newest, noteAt, ownerCounts, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
-import { atStep, progress, storesOf } from "./cachestep.js";
+import { atStep, cellAt, counts, meter, most, moves, newest, noteAt, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
 import { CacheSide } from "./cacheside.js";
 import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
 import { count, plural, visible } from "./format.js";
 import { HeatMap, type Place } from "./heat.js";
-import { box, Inks, lookOf, sized } from "./looks.js";
+import { axisOf, box, Inks, lookOf, ownerBox, sized, type Axis } from "./looks.js";
 import { Occupancy } from "./occupancy.js";
-import { ownerBox } from "./ownerdraw.js";
-import { axisOf, type Axis } from "./rowaxis.js";
-import { numberOf } from "./steps.js";
+import { numberOf } from "./replay.js";
 import { DRY, type Ask } from "./commands.js";
 import type { Change, Store } from "./store.js";
 import { weightsOf } from "./valuedata.js";
@@ -23,7 +20,7 @@ const OCCUPANCY = [56, 420]; // px of the runs, at least and at most: they get w
 const SETTLE = 120; // ms before attention is asked for
 const BELOW = 26; // px for the axis under the runs, and the pane's own edge
 
-export class View implements CacheView {
+class View implements CacheView {
   #d: CacheData;
   #list = el("div.kv-cache-list", { role: "listbox", "aria-label": "Caches" });
   #choice = el("select", { "aria-label": "Cache", "data-kv": "cache-choice" });
@@ -390,4 +387,8 @@ function byHead(weights: number[][], heads: number): number[][] {
     const mine = weights.slice(head * share, (head + 1) * share);
     return Array.from({ length: mine[0]?.length ?? 0 }, (_, row) => mine.reduce((sum, one) => sum + (one[row] ?? 0), 0) / mine.length);
   });
+}
+
+export default function make(...given: ConstructorParameters<typeof View>): CacheView {
+  return new View(...given);
 }

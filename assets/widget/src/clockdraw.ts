@@ -1,6 +1,5 @@
 // Paints lanes and bars on a canvas: bands of runs, ops, lives of storages, arrows of what moved from one space to another.
-import { heldAt, type Bar, type Clock, type Held, type Move } from "./clockdata.js";
-import { place, ROW, xAt, type Box, type ClockView } from "./clockview.js";
+import { heldAt, place, ROW, xAt, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
 import { bytes, plural } from "./format.js";
 import type { Palette } from "./mapcolours.js";
 

@@ -1,17 +1,16 @@
 // Lanes by the producer's clock: queues above, spaces of memory under them, and the cursor's line through all.
-import { clock, type Bar, type Clock } from "./clockdata.js";
+import { barAt, beside, clock, clockView, place, timeAt, xAt, zoomTime, type Bar, type Clock, type ClockView } from "./clockdata.js";
 import { paintBase, paintOver } from "./clockdraw.js";
-import { BanksCard } from "./clockbanks.js";
-import { barAt, beside, clockView, place, timeAt, xAt, zoomTime, type ClockView } from "./clockview.js";
-import { MarksCard } from "./clockmarks.js";
+import { BanksCard, MarksCard } from "./clockmarks.js";
 import { button, el, mark, on, onResize } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
+import type { MakePane } from "./lazypane.js";
 import { Palette } from "./mapcolours.js";
 import { ticks } from "./mapview.js";
-import { numberOf } from "./steps.js";
+import { numberOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 
-export class ClockPane implements View {
+class ClockPane implements View {
   readonly slow = false;
   #base = el("canvas", { "aria-hidden": "true" });
   #over = el("canvas.kv-clock-over", { "aria-hidden": "true" });
@@ -257,3 +256,5 @@ function brushOf(canvas: HTMLCanvasElement, width: number, height: number): Canv
 function time(at: number): string {
   return `t = ${Number(at.toPrecision(6)).toLocaleString("en-US")}`;
 }
+
+export default ((host, { store }, signal) => new ClockPane(host, store, signal)) satisfies MakePane;

@@ -1,8 +1,7 @@
 // What buttons and keys do: a move on recorded steps when there is one, else a question to the kernel at the live edge.
 import * as debug from "./debug.js";
-import { atEdge, runAt, stepsOf } from "./replay.js";
+import { atEdge, bare, bareRuns, numberOf, runAt, stepsOf } from "./replay.js";
 import { describe, type Selection } from "./select.js";
-import { bare, bareRuns, numberOf } from "./steps.js";
 import type { Store } from "./store.js";
 
 export interface Message { do: string; [key: string]: unknown }

@@ -1,7 +1,6 @@
 // Where the shown graph is: the frames around it, the block of the cursor, and for a loop which iteration.
 import { el, on, onHit } from "./dom.js";
-import { stack, stepsOf, type Trace } from "./replay.js";
-import { numberOf } from "./steps.js";
+import { numberOf, stack, stepsOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
 /** Frames of the same body under the same op, by iteration. */

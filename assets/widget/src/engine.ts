@@ -1,7 +1,7 @@
 // What the page knows of queries before their code is loaded: the table they are read by, and where the code is found once it is there.
 import type { Modules } from "./modules.js";
-import type { QueryTable } from "./querytable.js";
 import type { Trace } from "./replay.js";
+import type { QueryTable } from "./wire.js";
 
 /** `[low, high]` of a number, `[storage, generation]` of a buffer (-1: any). */
 export type Value = string | [number, number];

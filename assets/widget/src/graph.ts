@@ -1,18 +1,15 @@
 // The graph pane: the level of the shown frame's graph on a canvas; the block under the cursor opens itself.
-import { blockFacts } from "./blockfacts.js";
+import { arrange, blockFacts, cardsOf, type Card, type Level, type Row } from "./level.js";
 import { Crumbs } from "./crumbs.js";
 import { button, el, mark, on, say } from "./dom.js";
 import { plural } from "./format.js";
-import { hitNodes } from "./graphhits.js";
-import { GraphList } from "./graphlist.js";
+import { GraphList, hitNodes } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
 import { redAt, redEdges, type RedEdge } from "./graphred.js";
-import { arrange, cardsOf, type Card, type Level, type Row } from "./level.js";
-import { sketchOf, type Scene, type Sketch } from "./sketchview.js";
+import { sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Target } from "./stage.js";
-import { numberOf } from "./steps.js";
+import { numberOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
-import { step as walk, type Place } from "./walk.js";
 
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
 

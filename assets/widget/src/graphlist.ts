@@ -1,11 +1,9 @@
 // What the canvas of the graph shows, as elements that nobody sees: for screen readers, for tests, and to walk on with keys.
 import { el, mark, place } from "./dom.js";
-import type { Row } from "./level.js";
-import { hitNodes } from "./graphhits.js";
+import type { Rect, Row } from "./level.js";
 import { badgeOf } from "./pair.js";
 import { ended, letter, type Scene } from "./sketchview.js";
 import type { Store } from "./store.js";
-import type { Rect } from "./viewport.js";
 
 interface Item { head: HTMLElement; nodes: HTMLElement[]; states: string[] }
 let ids = 0;
@@ -88,4 +86,16 @@ export class GraphList {
     if (!found) return null;
     return node < 0 ? found.item.head : found.item.nodes.find((n) => n.dataset.node === String(node)) ?? null;
   }
+}
+
+const NONE: ReadonlySet<number> = new Set();
+let known: { hits: Int32Array; graph: number; nodes: ReadonlySet<number> } | null = null;
+
+export function hitNodes({ hits, t: { p } }: Pick<Store, "hits" | "t">, graph: number): ReadonlySet<number> {
+  if (!hits?.length) return NONE;
+  if (known?.hits === hits && known.graph === graph) return known.nodes;
+  const nodes = new Set<number>();
+  for (const step of hits) if (p.frame.graph[p.step.frame[step]] === graph) nodes.add(p.step.node[step]);
+  known = { hits, graph, nodes };
+  return nodes;
 }

@@ -1,15 +1,13 @@
 // Paints a level on a canvas. A state is a fill, a border and a letter, never a colour alone; text is at least 11 px or is
 // left out. Only what the port shows is painted.
 import { badgeOf } from "./pair.js";
-import type { BlockFacts } from "./blockfacts.js";
+import { HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
 import { paintRed, type RedEdge } from "./graphred.js";
-import { HEAD, headAt, headSpan, type Card, type Level, type Row } from "./level.js";
 import type { Ruler } from "./ruler.js";
 import { placeOf, rowsBefore, type State } from "./replay.js";
 import { cacheOf, ended, letter, lineLook, sketchOf, type LineLook, type Scene, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
-import type { Port, Rect } from "./viewport.js";
 
 /** Fill, line, its width and dashes, ink of the letter. */
 type Look = [fill: string, line: string, width: number, dash: number[], ink: string];

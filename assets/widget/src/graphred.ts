@@ -1,8 +1,7 @@
 // Hidden pairs over the graph: dashed red lines between ops, or between the heads of what they are folded into.
 import { drawn, lines, lineText } from "./hiddenpairs.js";
-import { HEAD, type Level, type Row } from "./level.js";
+import { HEAD, type Level, type Port, type Rect, type Row } from "./level.js";
 import type { Store } from "./store.js";
-import type { Port, Rect } from "./viewport.js";
 
 /** From one place of the level to another; `within`: both ends are in one head. */
 export interface RedEdge { from: Rect; to: Rect; within: boolean; text: string; state: string; strong: boolean; pairs: number[] }

@@ -1,15 +1,37 @@
 // The module of the hazards: a list of the pairs that only the order of the steps keeps right, and the card of one.
-import { copy } from "./clipboard.js";
+import { copy, toPng } from "./picture.js";
 import type { Ask } from "./commands.js";
 import { button, el, mark, on, onHit, svg } from "./dom.js";
 import { bytes, count, opName, plural, shortName } from "./format.js";
 import { orderedGroups, pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
 import { stepLink } from "./inspectparts.js";
 import type { Context } from "./lazypane.js";
-import { picture, pictureText } from "./pairpicture.js";
-import { toPng } from "./picture.js";
-import { numberOf } from "./steps.js";
+import { numberOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
+import type { Payload } from "./wire.js";
+
+function shapes(p: Payload, pair: number): SVGElement[] {
+  const state = pairState(p, pair);
+  return p.hazards!.picture.shapes.filter(([, , , when]) => !when || when === state).map(([tag, attributes, field]) => {
+    const content = field.startsWith("=") ? field.slice(1) : field && pairText(p, pair, field);
+    return tag === "path" && field ? svg("path", { ...attributes, d: content }) : svg(tag, attributes, ...(content ? [content] : []));
+  });
+}
+
+/** As part of the page, which has its colours, and above it headline and sentence. */
+export function picture(p: Payload, pair: number): SVGElement {
+  const { size: [w, h], head } = p.hazards!.picture;
+  return svg("svg", { viewBox: `0 ${head} ${w} ${h - head}`, class: "kv-pair-picture", role: "img", "aria-label": pairText(p, pair, "headline") }, ...shapes(p, pair));
+}
+
+/** As a document; `theme`: the one ground that it is for, else it follows the reader's. */
+export function pictureText(p: Payload, pair: number, theme?: "light" | "dark"): string {
+  const { size: [width, height], styles: [light, dark], font } = p.hazards!.picture;
+  const style = theme ? (theme === "dark" ? dark : light) : `${light}@media (prefers-color-scheme:dark){${dark}}`;
+  const out = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "font-family": font, role: "img" },
+    svg("title", {}, pairText(p, pair, "headline")), svg("style", {}, style), ...shapes(p, pair));
+  return new XMLSerializer().serializeToString(out);
+}
 
 const MOST = 200; // members of an open group that are listed
 

@@ -2,9 +2,8 @@
 import { keysOf, type Action } from "./actions.js";
 import { el } from "./dom.js";
 import { letter } from "./sketchview.js";
-import type { QueryTable } from "./querytable.js";
 import type { State } from "./replay.js";
-import type { Codes } from "./wire.js";
+import type { Codes, QueryTable } from "./wire.js";
 
 const CACHE = "a cache: dark valid rows, bright written in this run, pale reserved";
 /** More on owners than the payload says. */

@@ -1,8 +1,7 @@
 // What the inspector's pages are made of: names, buffers and steps that can be clicked, and lines of facts.
 import { el } from "./dom.js";
 import { buffer, bytes, count, opName, shortName, shortValue, valueName } from "./format.js";
-import { capacity, type Trace } from "./replay.js";
-import { numberOf } from "./steps.js";
+import { capacity, numberOf, type Trace } from "./replay.js";
 
 export function bufferChip(t: Trace, cursor: number, storage: number, gen: number): HTMLElement {
   const { p } = t;

@@ -6,10 +6,9 @@ import { fixBox } from "./fixbox.js";
 import { bytes, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
 import { bufferChip, facts, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
-import { outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
-import { numberOf } from "./steps.js";
+import { numberOf, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
-import { named } from "./subject.js";
+import { named } from "./select.js";
 import { smallAt, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
 import type { Missed, Payload } from "./wire.js";
 

@@ -166,3 +166,133 @@ export function notches({ p, x }: Trace, l: Lives, k: number): number[] {
   }
   return found;
 }
+
+export const ORDERS = ["lifetime", "bytes", "birth"] as const;
+/** What comes first lies lowest. */
+export type Order = (typeof ORDERS)[number];
+
+const CHUNKS = 512; // of time: a life is looked for in those that it goes through
+const MOST = 3000; // at once: beyond that what comes stands on top of all, gaps are not looked for
+
+/** Steps from birth to death, as the inspector counts them. */
+export function age(l: Lives, k: number): number {
+  return l.to[k] - l.freed[k] - l.from[k];
+}
+
+export function inOrder(l: Lives, order: Order, among: ArrayLike<number>): Int32Array {
+  const by = {
+    lifetime: (a: number, b: number) => age(l, b) - age(l, a) || l.bytes[b] - l.bytes[a] || a - b,
+    bytes: (a: number, b: number) => l.bytes[b] - l.bytes[a] || age(l, b) - age(l, a) || a - b,
+    birth: (a: number, b: number) => l.from[a] - l.from[b] || a - b,
+  };
+  return Int32Array.from(among).sort(by[order]);
+}
+
+/** First fit: every life at the lowest address that is free from its birth to its death. `base` takes the addresses; the height is told. */
+export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64Array): number {
+  const chunk = Math.max(1, Math.ceil(steps / CHUNKS));
+  const within: number[][] = Array.from({ length: Math.ceil(steps / chunk) + 1 }, () => []); // by address
+  const seen = new Int32Array(l.n).fill(-1);
+  let top = 0;
+  for (const k of sorted) {
+    const from = l.from[k];
+    const to = l.to[k];
+    const first = Math.floor(from / chunk);
+    const last = Math.floor((to - 1) / chunk);
+    let others = within[first];
+    if (last > first) {
+      others = [];
+      for (let c = first; c <= last; c++) {
+        for (const o of within[c]) {
+          if (seen[o] === k || l.from[o] >= to || l.to[o] <= from) continue;
+          seen[o] = k;
+          others.push(o);
+        }
+      }
+      if (others.length <= MOST) others.sort((a, b) => base[a] - base[b]);
+    }
+    let at = 0;
+    if (others.length > MOST) {
+      for (const o of others) at = Math.max(at, base[o] + l.bytes[o]);
+    } else {
+      for (const o of others) {
+        if (l.from[o] >= to || l.to[o] <= from) continue;
+        if (base[o] - at >= l.bytes[k]) break;
+        at = Math.max(at, base[o] + l.bytes[o]);
+      }
+    }
+    base[k] = at;
+    for (let c = first; c <= last; c++) within[c].splice(placeFor(within[c], base, at), 0, k);
+    top = Math.max(top, at + l.bytes[k]);
+  }
+  return top;
+}
+
+/** How many of a list stand no higher. */
+function placeFor(list: number[], base: Float64Array, at: number): number {
+  let from = 0;
+  let to = list.length;
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if (base[list[middle]] <= at) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
+
+export type Sort = Order | "address";
+/** `top`: bytes from foot to head. `addressed`: stands where the arena has it. */
+export interface Band { space: string; arena: string; top: number; count: number; addressed: boolean }
+/** By life: its band, and its foot there in bytes. */
+export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array; order: Int32Array }
+
+const laid = new WeakMap<Trace, Map<Sort, Layout>>();
+
+/** Whether any storage tells its address. */
+export function addressed({ p }: Trace): boolean {
+  return p.storage.address.some((a) => a >= 0);
+}
+
+export function layout(t: Trace, sort: Sort): Layout {
+  let known = laid.get(t);
+  if (!known) laid.set(t, (known = new Map()));
+  let found = known.get(sort);
+  if (!found) known.set(sort, (found = lay(t, sort)));
+  return found;
+}
+
+function lay(t: Trace, sort: Sort): Layout {
+  const { p } = t;
+  const l = lives(t);
+  const { space, arena, address } = p.storage;
+  const bands: Band[] = [];
+  const members: number[][] = [];
+  const known = new Map<string, number>();
+  const band = new Uint16Array(l.n);
+  const base = new Float64Array(l.n);
+  for (let k = 0; k < l.n; k++) {
+    const s = l.storage[k];
+    const names = space.length ? [p.strings[space[s]], p.strings[arena[s]]] : ["", ""];
+    // what tells no address cannot stand between those that do
+    const fixed = sort === "address" && address.length > 0 && address[s] >= 0;
+    const key = `${names.join("\0")}\0${fixed}`;
+    let b = known.get(key);
+    if (b === undefined) {
+      known.set(key, (b = bands.length));
+      bands.push({ space: names[0], arena: names[1], top: 0, count: 0, addressed: fixed });
+      members.push([]);
+    }
+    band[k] = b;
+    members[b].push(k);
+    if (fixed) base[k] = address[s];
+  }
+  const order = inOrder(l, sort === "address" ? "lifetime" : sort, Array.from({ length: l.n }, (_, k) => k));
+  const sorted: number[][] = bands.map(() => []);
+  for (const k of order) sorted[band[k]].push(k);
+  bands.forEach((b, i) => {
+    b.count = members[i].length;
+    if (!b.addressed) b.top = stack(l, Int32Array.from(sorted[i]), p.steps, base);
+    else for (const k of members[i]) b.top = Math.max(b.top, base[k] + l.bytes[k]);
+  });
+  return { l, bands, band, base, order };
+}

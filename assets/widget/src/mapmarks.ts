@@ -1,11 +1,10 @@
 // What stands on the larger rectangles of the memory map: names, a notch where the contents are overwritten with an arrow to
 // what took the block over, a stripe for a view of a part, an outline where a block is held past its last use.
-import { shortValue } from "./format.js";
-import type { Layout } from "./mapbands.js";
+import { buffer, bytes, count, opName, plural, shortName, shortValue } from "./format.js";
 import type { Palette } from "./mapcolours.js";
-import { heldFrom, notches } from "./mapdata.js";
+import { age, heldFrom, notches, peakIn, type Layout } from "./mapdata.js";
 import { rectOf, xOf, type Rect, type Sheet } from "./mapview.js";
-import type { Trace } from "./replay.js";
+import { generation, numberOf, type Trace } from "./replay.js";
 
 const FONT = 11;
 const MOST = 4000; // rectangles with marks; more are not told apart anyway
@@ -156,4 +155,34 @@ function views(context: Context2D, ink: string, t: Trace, s: Sheet, { l }: Layou
     if (left < s.width) context.fillRect(left, Math.max(r.y, foot - high), Math.min(s.width, r.x + r.w) - left, Math.min(2, high));
   }
   context.globalAlpha = 1;
+}
+
+/** Lines on a life: buffer, bytes, what, whose; born, used, freed. `cursor`: what generation it has. */
+export function lines(t: Trace, layout: Layout, k: number, cursor: number): string[] {
+  const { p, x } = t;
+  const { l, bands, band, base } = layout;
+  const s = l.storage[k];
+  const at = Math.max(l.from[k], Math.min(cursor, l.to[k] - 1));
+  const step = (place: number) => `step ${count(numberOf(t, place))}`;
+  const o = l.maker[k];
+  const f = o < 0 ? -1 : p.step.frame[x.outStep[o]];
+  const g = f < 0 ? null : p.graphs[p.frame.graph[f]];
+  const node = o < 0 ? -1 : p.step.node[x.outStep[o]];
+  const born = g ? `made in ${step(l.from[k])} by ${opName(g.nodes[node][1])} ${shortName(g, node)}`.trim() : l.given[k] ? "there before the first step" : `there from ${step(l.from[k])}`;
+  const used = l.used[k] < 0 ? "used by no step" : `last used in ${step(l.used[k])}`;
+  const freed = l.freed[k] ? `freed by ${step(l.to[k] - 1)}` : p.live ? "alive" : "not freed in this recording";
+  const { addressed, arena } = bands[band[k]];
+  return [
+    `${buffer(p, s, generation(t, s, at))} · ${bytes(l.bytes[k])} · ${nameOf(t, layout, k)}`,
+    `${p.codes.owner[p.storage.origin[s]]}${l.cache[k] >= 0 ? `, holds ${p.caches[l.cache[k]].name}` : ""}${addressed ? `, ${arena} from address ${count(base[k])}` : ""}`,
+    born,
+    `${used}; ${freed}`,
+    `lives ${plural(age(l, k), "step")}${heldFrom(t, l, k) >= 0 ? "; held past its last use" : ""}`,
+  ];
+}
+
+/** The peak within a window, as places of steps. */
+export function peakText(t: Trace, from: number, to: number): { text: string; step: number } {
+  const { step, bytes: most } = peakIn(t, Math.floor(from), Math.ceil(to));
+  return { text: step < 0 ? "no steps" : bytes(most), step };
 }

@@ -1,21 +1,21 @@
 // The memory map: every storage a rectangle from birth to death. The base picture is drawn once for a range of steps, wider
 // than what is seen, and moved while panning; what is alive at the cursor and what is chosen lie on a second one above it.
 import { el, mark, on, onResize } from "./dom.js";
-import { addressed, layout, type Layout, type Sort } from "./mapbands.js";
+import type { MakePane } from "./lazypane.js";
+import { addressed, layout, type Layout, type Sort } from "./mapdata.js";
 import { classes, Palette, type Class, type Colour } from "./mapcolours.js";
 import { Gestures } from "./mapgestures.js";
-import { MapHead } from "./maphead.js";
-import { MapList } from "./maplist.js";
+import { MapHead, MapList, Scales } from "./maphead.js";
 import { Picture, type Ink } from "./mappicture.js";
-import { Scales } from "./mapscales.js";
-import { lines } from "./maptell.js";
+import { lines } from "./mapmarks.js";
 import { clamped, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
+import { copyButton } from "./sharing.js";
 import type { Change, Store, View } from "./store.js";
 
 const REST = 140; // ms after which a moved picture is drawn anew
 const AHEAD = 0.5; // of the width, drawn beyond both edges when not all is seen
 
-export class MapPane implements View {
+class MapPane implements View {
   readonly slow = false;
   #head: MapHead;
   #list: MapList;
@@ -344,3 +344,11 @@ export class MapPane implements View {
     this.#list.show(this.#layout, this.#sort && this.#sort !== "address" ? this.#sort : "lifetime", within, window ? " of the window" : this.#whole ? "" : " in view");
   }
 }
+
+export default ((host, { store, share }, signal) => {
+  const pane = new MapPane(host, store, signal);
+  const copy = copyButton(host, "memory map", share, signal);
+  copy.tabIndex = -1; // arrows of the group come to it
+  host.querySelector(".kv-map-tools")!.append(copy);
+  return pane;
+}) satisfies MakePane;

@@ -1,5 +1,5 @@
 // From steps and bytes to pixels and back: the part of the recording that the memory map shows, and what lies under a point.
-import type { Layout } from "./mapbands.js";
+import type { Layout } from "./mapdata.js";
 
 /** Steps, `to` not included; parts of steps are allowed. */
 export interface Range { from: number; to: number }

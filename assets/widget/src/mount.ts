@@ -1,9 +1,7 @@
 // What all entries of anywidget share: the root element, the traits of a mode unpacked, and what is drawn from them.
 // The same modules serve the stand-alone page (kvviz/view/export.py), whose model is a stub without `send`.
 import { el } from "./dom.js";
-import { keepFocus } from "./focus.js";
-import { shareKeys } from "./hostkeys.js";
-import { roving } from "./roving.js";
+import { keepFocus, roving, shareKeys } from "./keys.js";
 import { makeRoot } from "./shell.js";
 import { listen, type Model } from "./sync.js";
 import { follow, type Theme } from "./theme.js";

@@ -2,9 +2,7 @@
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { el, on } from "./dom.js";
 import { bytes } from "./format.js";
-import { above, box, Inks, sized } from "./looks.js";
-import { drawOwners } from "./ownerdraw.js";
-import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
+import { above, box, drawAxis, drawOwners, Inks, LEFT, rowAt, sized, xOf, type Axis } from "./looks.js";
 
 const NAMES = 15; // px under the lines
 const LINE = 12; // px of a line at most

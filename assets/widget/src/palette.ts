@@ -2,7 +2,9 @@
 import { keysOf, type Action } from "./actions.js";
 import { el, mark, on, onHit, say } from "./dom.js";
 import { count, plural, visible } from "./format.js";
+import { help } from "./help.js";
 import type { Hits } from "./hits.js";
+import { BreakpointMenu } from "./menu.js";
 import type { Store } from "./store.js";
 
 export interface Entry { title: string; key: string; run(): void }
@@ -118,3 +120,7 @@ export class Palette {
     input.focus({ preventScroll: true });
   }
 }
+
+const made = { BreakpointMenu, Palette, help };
+export default made;
+export type PaletteModule = typeof made;

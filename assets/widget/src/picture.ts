@@ -76,3 +76,21 @@ export async function toPng(text: string): Promise<Blob> {
   canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((done, fail) => canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("this browser could not create the picture")))));
 }
+
+export function save(blob: Blob, name: string): void {
+  const href = URL.createObjectURL(blob);
+  const link = el("a", { href, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}
+
+/** What was done, in words; `name`: of the file that it becomes without permission. */
+export async function copy(blob: Blob | Promise<Blob>, type: "text/plain" | "image/png", name: string): Promise<string> {
+  try {
+    await navigator.clipboard.write([new ClipboardItem({ [type]: blob })]);
+    return "copied";
+  } catch {
+    save(await blob, name);
+    return `this page may not write to the clipboard: saved as ${name}`;
+  }
+}

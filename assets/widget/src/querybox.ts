@@ -2,8 +2,8 @@
 import { el, mark, on, say } from "./dom.js";
 import { count, plural } from "./format.js";
 import type { Hits } from "./hits.js";
-import { ours } from "./hostkeys.js";
-import { notHere } from "./steps.js";
+import { ours } from "./keys.js";
+import { notHere } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 
 const PAUSE = 120; // ms without a key before it is asked

@@ -1,7 +1,34 @@
 // A long table of which only the rows in view are in the page. Rows have one height, so no row needs to be measured.
-import { el, mark, onResize, place, table } from "./dom.js";
-import { SortHeads, type Sorted } from "./sortheads.js";
+import { el, hit, mark, onResize, place, table } from "./dom.js";
 import type { Store } from "./store.js";
+
+export interface Sorted { head: string; down: boolean }
+
+/** What a click on a heading makes of the present order. */
+export function clicked(now: Sorted | null, head: string, number: boolean): Sorted | null {
+  if (now?.head !== head) return { head, down: number };
+  return now.down === number ? { head, down: !number } : null;
+}
+
+export class SortHeads {
+  #heads: HTMLElement[];
+  #now: Sorted | null = null;
+
+  /** `head`: one of those that sort; `changed` is told the new order. */
+  constructor(table: HTMLElement, sorts: (head: string) => boolean, changed: (now: Sorted | null) => void, signal: AbortSignal) {
+    this.#heads = [...table.querySelectorAll<HTMLElement>("th")].filter((th) => sorts(th.dataset.column!));
+    for (const th of this.#heads) th.replaceChildren(el("button", { "data-kv": "sort", "data-id": th.dataset.column!, title: `Sort by ${th.dataset.column}` }, th.dataset.column!));
+    table.addEventListener("click", (event) => {
+      const button = hit(event, "sort");
+      if (button) changed(clicked(this.#now, button.dataset.id!, button.parentElement!.classList.contains("kv-num")));
+    }, { signal });
+  }
+
+  show(now: Sorted | null): void {
+    this.#now = now;
+    for (const th of this.#heads) mark(th, "aria-sort", now && now.head === th.dataset.column ? (now.down ? "descending" : "ascending") : null);
+  }
+}
 
 const ROW = 22; // px; the style sheet says the same
 

@@ -1,16 +1,132 @@
 // The share menu: Markdown of the step and of the selection, a picture of a pane, a link, the recording as one file.
-import { copy, save } from "./clipboard.js";
+import { copy, save, toPng, toSvg } from "./picture.js";
 import { el, on, say } from "./dom.js";
-import { filled, type Facts } from "./markdown.js";
-import { toPng, toSvg } from "./picture.js";
+import { buffer, bytes, count } from "./format.js";
 import { Popover } from "./popover.js";
-import { runAt, stepsOf } from "./replay.js";
+import { findStep, numberOf, runAt, stepsOf, type Trace } from "./replay.js";
 import { describe, type Selection } from "./select.js";
-import { cacheFacts, stepFacts, storageFacts } from "./sharefacts.js";
 import type { ShareContext, Shared } from "./sharing.js";
-import { findStep } from "./steps.js";
 import type { Store } from "./store.js";
-import { tableText } from "./tabletext.js";
+import type { Report, Template } from "./wire.js";
+
+/** Under everything: model, version, policy, and the lines that show it again, `step` of the recording. */
+export function about({ p }: Trace, step: number | null): Facts {
+  const { again = [], ...rest } = p.share ?? {};
+  const last = again.length - 1;
+  return { ...rest, again: again.map((text, i) => (i < last ? text : text.replace(", step={step}", step === null ? "" : `, step=${step}`))).join("\n") };
+}
+
+/** Bytes alive once a step is over. */
+export function heldAfter({ p }: Trace, step: number): number {
+  let held = p.step.live[step];
+  for (let i = p.step.free[step]; i < p.step.free[step + 1]; i++) held -= p.storage.capacity[p.free.storage[i]];
+  return held;
+}
+
+/** Runs and frames around a step, outermost first. */
+function place({ p }: Trace, step: number): string {
+  const path: string[] = [];
+  for (let f = p.step.frame[step]; p.frame.parent[f] >= 0; f = p.frame.parent[f]) path.unshift(p.strings[p.frame.label[f]]);
+  const f = p.step.frame[step];
+  const scope = p.graphs[p.frame.graph[f]].nodes[p.step.node[step]][2];
+  return [p.runs[p.frame.run[f]]?.label ?? "", ...path, scope].filter(Boolean).join(" · ");
+}
+
+export function stepFacts(t: Trace, step: number, report: Report | null): Facts {
+  const { p } = t;
+  const g = p.graphs[p.frame.graph[p.step.frame[step]]];
+  const [name, op, , inputs] = g.nodes[p.step.node[step]];
+  const number = numberOf(t, step);
+  const entry = report?.missed.find((m) => m.steps.includes(step));
+  const of = !entry || entry.step === number ? "" : `For step ${count(entry.step)}, where this op spent most: `;
+  const blockers: Facts[] = [];
+  for (let b = p.step.block[step]; b < p.step.block[step + 1]; b++) {
+    blockers.push({ code: p.strings[p.block.code[b]], input: g.values[inputs[p.block.input[b]]] ?? "", message: p.strings[p.block.message[b]] });
+  }
+  if (!blockers.length && entry) blockers.push(...entry.reasons.map((r) => ({ code: r.code, input: r.value, message: r.message })));
+  return {
+    ...about(t, number),
+    step: count(number), op, node: name, where: place(t, step), blockers,
+    sentence: p.strings[p.step.sentence[step]],
+    decision: p.strings[p.step.end[step]],
+    rule: p.strings[p.step.rule[step]],
+    allocated: bytes(p.step.alloc[step]), copied: bytes(p.step.copied[step]), written: bytes(p.step.written[step]),
+    live: bytes(p.step.live[step]), held: bytes(heldAfter(t, step)),
+    repeated: entry?.repeated ?? "",
+    fixes: (entry?.fixes ?? []).map(({ label, sentence, code }) => ({ label, of, sentence, code })),
+  };
+}
+
+export function storageFacts(t: Trace, id: number, report: Report | null, step: number | null): Facts {
+  const { p } = t;
+  const { storage: s } = p;
+  const at = (i: number, before: string, never: string) => (i < 0 ? before : i >= p.steps ? never : `step ${count(numberOf(t, i))}`);
+  const held = report?.held.find((h) => h.storage === id);
+  return {
+    ...about(t, step),
+    buffer: buffer(p, id), size: bytes(s.capacity[id]), name: p.strings[s.name[id]] ?? "", owner: p.codes.owner[s.origin[id]] ?? "",
+    made: at(s.born[id], "before the first step", ""), freed: s.freed[id] < 0 ? "not in this recording" : at(s.freed[id], "", "not in this recording"),
+    reason: held?.reason ?? "",
+  };
+}
+
+export function cacheFacts(t: Trace, id: number, run: number, step: number | null): Facts {
+  const c = t.p.caches[id];
+  const told = (column: number[], write: (n: number) => string) => (column[run] === undefined ? "" : write(column[run]));
+  return {
+    ...about(t, step), name: c.name, protocol: c.protocol, where: t.p.runs[run]?.label ?? "",
+    valid: told(c.valid, count), capacity: told(c.capacity, count), copied: told(c.copied, bytes), written: told(c.written, bytes),
+  };
+}
+
+const cell = (text: string) => text.replace(/\s+/g, " ").trim().replace(/[\\|]/g, "\\$&").replace(/</g, "&lt;");
+
+/** The first table of a pane that is in sight; null where there is none. */
+export function tableText(pane: HTMLElement): string | null {
+  const table = [...pane.querySelectorAll("table")].find((one) => one.offsetHeight > 0);
+  const rows = [...(table?.rows ?? [])].filter((row) => !row.classList.contains("kv-gap") && row.offsetHeight > 0)
+    .map((row) => [...row.cells].filter((one) => one.offsetWidth > 0).map((one) => cell(one.innerText)));
+  if (rows.length < 2) return null;
+  const width = Math.max(...rows.map((row) => row.length));
+  const lines = rows.map((row) => `| ${[...row, ...Array<string>(width - row.length).fill("")].join(" | ")} |`);
+  return [lines[0], `|${" --- |".repeat(width)}`, ...lines.slice(1), ""].join("\n");
+}
+
+export interface Facts { [name: string]: string | Facts[] }
+
+const PLACE = /\{(\w+)(?:\|(\w+))?\}/g;
+const SIGNS = /[\\`*[\]<>|~&$]|(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu;
+const CALLS = /@(?=[\p{L}\p{N}_])|#(?=\p{Nd})/gu;
+const UNSEEN = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
+
+const seen = (raw: string) => raw.replace(UNSEEN, "·");
+const plain = (raw: string) => seen(raw).replace(SIGNS, "\\$&").replace(CALLS, "$&<!-- -->");
+
+export function code(raw: string): string {
+  if (!raw) return "";
+  const shown = seen(raw);
+  const fence = "`".repeat(Math.max(0, ...(shown.match(/`+/g) ?? []).map((run) => run.length)) + 1);
+  const room = /^[` ]|[` ]$/.test(shown) ? " " : "";
+  return `${fence}${room}${shown}${room}${fence}`.replaceAll("|", "\\|");
+}
+
+function line(template: string, facts: Facts): string {
+  return template.replace(PLACE, (_, name: string, way?: string) => {
+    const raw = String(facts[name] ?? "");
+    return way === "code" ? code(raw) : way === "raw" ? raw : plain(raw);
+  });
+}
+
+export function filled(template: Template[], facts: Facts): string {
+  const blocks: string[] = [];
+  for (const [each, head, lines] of template) {
+    const told = each
+      ? ((facts[each] ?? []) as Facts[]).flatMap((entry) => lines.map((l) => line(l, entry)))
+      : lines.filter((l) => [...l.matchAll(PLACE)].every(([, name]) => facts[name])).map((l) => line(l, facts));
+    if (told.length) blocks.push(head.length || !each ? [...head, ...told].join("\n") : told.join("\n\n"));
+  }
+  return `${blocks.join("\n\n")}\n`;
+}
 
 type Told = { title: string; kind: "step" | "storage" | "cache"; facts: Facts };
 const text = (value: string) => new Blob([value], { type: "text/plain" });

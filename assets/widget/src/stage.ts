@@ -1,11 +1,10 @@
 // The canvas of the graph pane: pan, zoom, minimap, what the pointer hits. What is drawn comes from its owner.
 import { button, el, mark, on, onResize, say, set } from "./dom.js";
 import { Painter, paintMini, stripOf, type Painted } from "./graphpaint.js";
-import { HEAD, headAt, rowAt, type Level, type Row } from "./level.js";
+import { anchorAt, clampPort, clampZoom, fit, fromMini, HEAD, headAt, keep, mini, rowAt, show, windowOf, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
 import { Ruler } from "./ruler.js";
 import { boxOf, hitIn, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
-import { anchorAt, clampPort, clampZoom, fit, fromMini, keep, mini, show, windowOf, ZOOMS, type Anchor, type Port, type Rect } from "./viewport.js";
 
 export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | { kind: "pair"; pairs: number[]; text: string } | null;
 export interface Owner {

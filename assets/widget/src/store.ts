@@ -1,11 +1,10 @@
 // The state that all panes share: the trace, the cursor, the selection, the breakpoints, a note for the status line.
 // Panes read it and are told once a frame what changed; whoever changes it says whether a person or the model did.
-import { buildIndex } from "./index.js";
-import { reveal, type Reveal } from "./dom.js";
 import { clamp, inRun, type Breakpoint } from "./debug.js";
-import { frameAt, frontier, frontierFrame, nodeStates, runAt, stepsOf, type State, type StateWords, type Trace } from "./replay.js";
+import { reveal, type Reveal } from "./dom.js";
+import { buildIndex } from "./index.js";
 import type { Scale, Versus } from "./pair.js";
-import { bare, findStep, numberOf } from "./steps.js";
+import { bare, findStep, frameAt, frontier, frontierFrame, nodeStates, numberOf, runAt, stepsOf, type State, type StateWords, type Trace } from "./replay.js";
 import { light, same, type Lit, type Selection } from "./select.js";
 import type { ValueData } from "./valuedata.js";
 import type { Choice, Payload, Report } from "./wire.js";
@@ -300,5 +299,64 @@ export class Store {
 
   #soon(): void {
     if (!this.#updating) this.later(() => this.#settle());
+  }
+}
+
+export interface Place { number: number; selection: Selection | null }
+const MOST = 200;
+const ONE_MOVE = 350; // ms: positions of one drag, or a jump and the selection that comes with it
+
+export class History implements View {
+  #places: Place[];
+  #at = 0;
+  #last = -ONE_MOVE;
+  #moving = false;
+  jumped = false; // whether the last change was a jump, which can be undone
+
+  constructor(private store: Store, private clock = () => performance.now()) {
+    this.#places = [this.#now()];
+  }
+
+  #now(): Place { return { number: this.store.number, selection: this.store.selection }; }
+  get from(): Place | null { return this.#places[this.#at - 1] ?? null; }
+  get next(): Place | null { return this.#places[this.#at + 1] ?? null; }
+
+  back(): boolean { return this.#go(this.#at - 1); }
+  forward(): boolean { return this.#go(this.#at + 1); }
+
+  #go(at: number): boolean {
+    const place = this.#places[at];
+    if (!place) return false;
+    this.#at = at;
+    const { number, selection } = this.#now();
+    this.#moving = number !== place.number || !same(selection, place.selection);
+    this.store.go(place.number);
+    this.store.select(place.selection);
+    return true;
+  }
+
+  update(change: Change): void {
+    if (change.payload || !(change.cursor || change.selection)) return;
+    const here = this.#places[this.#at];
+    const now = this.#now();
+    const moved = Math.abs(now.number - here.number);
+    const chosen = now.selection !== null && !same(now.selection, here.selection);
+    this.jumped = false;
+    if (this.#moving) {
+      this.#moving = moved > 0 || !same(now.selection, here.selection); // the place may be reached in two changes
+      return;
+    }
+    const time = this.clock();
+    const go = moved > 1 || chosen;
+    // steps one by one move the place that one is at; so do the positions of one drag
+    if (!go || time - this.#last < ONE_MOVE) this.#places[this.#at] = now;
+    else {
+      this.#places.splice(this.#at + 1);
+      this.#places.push(now);
+      if (this.#places.length > MOST) this.#places.shift();
+      this.#at = this.#places.length - 1;
+    }
+    if (go) this.#last = time;
+    this.jumped = moved > 1;
   }
 }

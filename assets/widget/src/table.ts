@@ -4,11 +4,10 @@ import { el, NUMBER, on, onHit, say, td } from "./dom.js";
 import { letter } from "./sketchview.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import type { Hits } from "./hits.js";
-import { outcome, type State } from "./replay.js";
-import { Rows } from "./rows.js";
+import type { MakePane } from "./lazypane.js";
+import { bareRuns, findStep, numberOf, outcome, type State } from "./replay.js";
+import { Rows, SortHeads, type Sorted } from "./rows.js";
 import { touched } from "./select.js";
-import { SortHeads, type Sorted } from "./sortheads.js";
-import { bareRuns, findStep, numberOf } from "./steps.js";
 import type { Change, Store, View } from "./store.js";
 
 const WORDS: Partial<Record<State, string>> = { in_place: "in place", elsewhere: "called in place", missed: "not in place", view: "view", foreign: "foreign", done: "new buffer" };
@@ -36,7 +35,7 @@ function litKey({ selection, now }: Store): string {
   return selection ? `${selection.kind} ${selection.id} ${selection.graph} ${selection.step} ${[...now.lit.storages]}` : "";
 }
 
-export class StepTable implements View {
+class StepTable implements View {
   readonly slow = true;
   #found = el("span.kv-hint");
   #rows: Rows;
@@ -145,3 +144,5 @@ export class StepTable implements View {
       number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step], "written"), number(p.step.live[step], "live"));
   }
 }
+
+export default ((host, { store, hits }, signal) => new StepTable(host, store, hits, signal)) satisfies MakePane;

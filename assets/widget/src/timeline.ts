@@ -1,16 +1,72 @@
 // Live bytes over all steps, the overview of the memory map: one axis from the weights up, the peak, the runs, the window
 // of the map, steps that a query found. The cursor is dragged on it. Of a long recording it tells runs; see runline.ts.
 // The curve is drawn once per size and look; the cursor is an element of its own, so that dragging repaints nothing.
-import { byRuns, position, span, under, type Plot } from "./axis.js";
-import { curve, keepApart, scaleOf, type Curve } from "./curve.js";
-import { button, el, mark, on, onResize, say } from "./dom.js";
+import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";
+import { button, el, hit, mark, on, onResize, say } from "./dom.js";
 import { bytes, count, figure } from "./format.js";
-import { drawHits } from "./hitmarks.js";
-import { drawRuns, highest, MARK } from "./runline.js";
-import { liveAt } from "./replay.js";
-import { numberOf } from "./steps.js";
+import { bare, liveAt, numberOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
-import { WindowBox } from "./windowbox.js";
+import type { Payload } from "./wire.js";
+
+export const MARK = 5; // px below the line: of these a mark takes all but the first and last
+const ROOM = 6; // px of a run from which on the steps in it can be told apart
+
+/** The run with the largest peak, -1 if there are none. */
+export function highest(p: Payload): number {
+  let top = -1;
+  p.runs.forEach((r, run) => { if (top < 0 || r.peak > p.runs[top].peak) top = run; });
+  return top;
+}
+
+export function drawRuns(store: Store, { context, width, bottom, y, colour }: Plot): void {
+  const { p } = store.t;
+  const slot = width / span(store);
+  const line = () => {
+    context.beginPath();
+    p.runs.forEach((r, run) => {
+      context.lineTo(run * slot, y(r.peak));
+      context.lineTo((run + 1) * slot, y(r.peak));
+    });
+  };
+  line();
+  context.lineTo(p.runs.length * slot, bottom);
+  context.lineTo(0, bottom);
+  context.globalAlpha = 0.12;
+  context.fillStyle = colour("--kv-accent");
+  context.fill();
+  context.globalAlpha = 1;
+  p.runs.forEach((r, run) => {
+    if (bare(p, run)) return;
+    context.fillStyle = context.strokeStyle = colour("--kv-accent");
+    context.fillRect(run * slot, bottom + 1, Math.max(2, slot), MARK - 2);
+    if (slot < ROOM) return;
+    context.beginPath();
+    for (let s = r.first; s < r.last; s++) context.lineTo((run + (s - r.first) / (r.last - r.first)) * slot, y(p.step.live[s]));
+    context.lineWidth = 0.8;
+    context.stroke();
+  });
+  line();
+  context.lineWidth = 1.3;
+  context.strokeStyle = colour("--kv-accent");
+  context.stroke();
+}
+
+const HEIGHT = 7; // px, above the axis
+
+/** Left edges of the ticks in whole pixels, each once. */
+export function ticks(store: Store, width: number): number[] {
+  const { hits, t: { x } } = store;
+  const many = byRuns(store);
+  const whole = span(store);
+  const found = new Set<number>();
+  for (const step of hits ?? []) found.add(Math.min(width - 2, Math.floor((((many ? x.run[step] : step) + 0.5) / whole) * width)));
+  return [...found];
+}
+
+export function drawHits(store: Store, { context, width, bottom, colour }: Plot): void {
+  context.fillStyle = colour("--kv-ink");
+  for (const x of ticks(store, width)) context.fillRect(x, bottom - HEIGHT, 2, HEIGHT);
+}
 
 const AXIS = 18; // px below the plot, for the names of the runs and the marks of those with steps
 
@@ -175,5 +231,41 @@ export class Timeline implements View {
       context.fillStyle = colour("--kv-soft");
       if (keep[i] && p.runs.length > 1) context.fillText(short(r.label), labels[i].x, bottom + MARK);
     });
+  }
+}
+
+export class WindowBox {
+  readonly root = el("div.kv-window", { "data-kv": "window" }, ...["from", "move", "to"].map((part) => el("i", { "data-kv": "window-part", "data-part": part })));
+
+  constructor(private store: Store, plot: HTMLElement, signal: AbortSignal) {
+    on(this.root, "pointerdown", (event) => {
+      const part = hit(event, "window-part")?.dataset.part;
+      const was = store.window;
+      if (event.button !== 0 || !part || !was) return;
+      event.stopPropagation(); // else the cursor is dragged
+      const { left, width } = plot.getBoundingClientRect();
+      const step = (x: number) => under(store, (x - left) / Math.max(1, width)).step;
+      const start = step(event.clientX);
+      this.root.setPointerCapture(event.pointerId);
+      const move = (e: PointerEvent) => {
+        const at = step(e.clientX);
+        if (at < 0 || start < 0) return;
+        const { steps } = store.t.p;
+        const [from, to] = was;
+        const by = Math.max(-from, Math.min(at - start, steps - to));
+        store.setWindow(part === "move" ? [from + by, to + by] : part === "from" ? [Math.min(at, to - 1), to] : [from, Math.max(at + 1, from + 1)]);
+      };
+      this.root.addEventListener("pointermove", move, { signal });
+      this.root.addEventListener("lostpointercapture", () => this.root.removeEventListener("pointermove", move), { once: true, signal });
+    }, signal);
+  }
+
+  show(): void {
+    const { window } = this.store;
+    this.root.hidden = !window;
+    if (!window) return;
+    const [from, to] = [placed(this.store, window[0]), placed(this.store, window[1] - 1e-6)];
+    this.root.style.left = `${100 * from}%`;
+    this.root.style.width = `${100 * (to - from)}%`;
   }
 }

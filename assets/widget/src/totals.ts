@@ -4,7 +4,7 @@ import { NEEDS_KERNEL, type Ask, type Commands } from "./commands.js";
 import { button, el, NUMBER, onHit, td } from "./dom.js";
 import { bytes, count, plural, signed, visible } from "./format.js";
 import { Rows } from "./rows.js";
-import { bare } from "./steps.js";
+import { bare } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 import type { Run } from "./wire.js";
 

@@ -4,7 +4,7 @@ import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import type { Breakpoint } from "./debug.js";
 import { modules, type Modules } from "./modules.js";
 import { entry, type Shown } from "./mount.js";
-import { piece } from "./lanebytes.js";
+import { patch, piece, read, unpack, type Payload } from "./wire.js";
 import type { LaneSource } from "./pair.js";
 import type { Address } from "./address.js";
 import type { Selection } from "./select.js";
@@ -12,7 +12,6 @@ import { Store } from "./store.js";
 import type { Surroundings } from "./sharing.js";
 import { unpackValues } from "./valuedata.js";
 import { line, listen, Writer, type Model } from "./sync.js";
-import { patch, read, unpack, type Payload } from "./wire.js";
 
 /** The payload with what changed in it since. */
 function newest(payload: ArrayBuffer | null, ...changes: (ArrayBuffer | null)[]): Payload | null {

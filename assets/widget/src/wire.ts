@@ -1,7 +1,5 @@
 // Decodes a payload: gzip( uint32 header length | header JSON | columns ), see kvviz/view/payload.py.
 // Everything after this file reads typed arrays; no object is made per step.
-import type { Template } from "./markdown.js";
-import type { QueryTable } from "./querytable.js";
 
 /** name, op type with its domain if it has one, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
 export type Node = [string, string, string, number[], number[], number[]];
@@ -120,6 +118,8 @@ export interface Hazards {
   groups: string[]; total: number; counts: [exact: number, range: number, root: number]; says: string;
   ordered?: { groups: string[]; total: number; runs: number; of: number }; // of so many of the runs that are told
 }
+/** A part of a Markdown text. `each`: the fact that has an entry for every repetition, or nothing; then what stands above, and the lines. */
+export type Template = [each: string, head: string[], lines: string[]];
 /** What the numbers in columns stand for: Python's own tables. The page acts upon some names, and shows all others as they are. */
 export interface Codes {
   flag: string[]; // by bit
@@ -129,6 +129,16 @@ export interface Codes {
   breakpoint: string[]; decision: string[]; outcome: string[]; // of several that hold of a step, its outcome is the first
   figure?: Record<string, [name: string, about: string]>; // what figures are called
   markdown?: Record<string, Template[]>;
+}
+/** The table of the query language; see kvviz/query/grammar.py. */
+export interface Field { name: string; kind: string; about: string; aliases: string[]; sorts: boolean; choices: string[] }
+export interface QueryTable {
+  longest: number; deepest: number;
+  fields: Field[];
+  kinds: { name: string; about: string; signs: string[] }[];
+  words: Record<string, string>; // for decisions
+  units: Record<string, number>;
+  examples: string[];
 }
 export interface Header {
   format: number;
@@ -299,4 +309,19 @@ export function patch(old: ArrayBuffer, change: ArrayBuffer): ArrayBuffer {
 export async function decode(bytes: DataView | Uint8Array | null | undefined): Promise<Payload | null> {
   const raw = await read(bytes);
   return raw && unpack(raw);
+}
+
+const pieces = new WeakMap<object, Map<string, Uint8Array>>();
+/** One of them by its name; null where it is not there. */
+export function piece(packed: DataView | null | undefined, name: string): Uint8Array | null {
+  if (!packed?.byteLength) return null;
+  let all = pieces.get(packed);
+  if (!all) {
+    const bytes = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
+    const size = packed.getUint32(0, true);
+    const table = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))) as Record<string, [number, number]>;
+    all = new Map(Object.entries(table).map(([key, [at, length]]) => [key, bytes.subarray(4 + size + at, 4 + size + at + length)]));
+    pieces.set(packed, all);
+  }
+  return all.get(name) ?? null;
 }

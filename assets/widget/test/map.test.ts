@@ -2,11 +2,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { buildIndex } from "../src/index.js";
-import { addressed, layout, type Sort } from "../src/mapbands.js";
-import { bytesAt, lives, notches, peakIn, type Lives } from "../src/mapdata.js";
-import { inOrder, stack } from "../src/mapstack.js";
-import type { Trace } from "../src/replay.js";
-import { numberOf } from "../src/steps.js";
+import { addressed, bytesAt, inOrder, layout, lives, notches, peakIn, stack, type Lives, type Sort } from "../src/mapdata.js";
+import { numberOf, type Trace } from "../src/replay.js";
 import { read, unpack } from "../src/wire.js";
 import { llama } from "./mock.js";
 import { stepOf, trace } from "./traces.js";

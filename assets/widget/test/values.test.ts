@@ -1,12 +1,11 @@
 // Values of a recording: from bytes to entries, which output and which binding they belong to, and what is said of them.
 import { expect, test } from "vitest";
-import { arcsOf, wordRow } from "../src/arcs.js";
+import { arcsOf, wordRow } from "../src/heat.js";
 import { buildIndex } from "../src/index.js";
 import { placeOf, type Trace } from "../src/replay.js";
-import { numeral, smallSummary } from "../src/valuecard.js";
+import { before, entryOf, entryOfOut, numeral, smallSummary } from "../src/valuecard.js";
 import { unpackValues, weightsOf, type ValueData } from "../src/valuedata.js";
-import { cellText, pictureText } from "../src/valuefull.js";
-import { before, entryOf, entryOfOut } from "../src/valuelink.js";
+import { cellText, pictureText } from "../src/values.js";
 import { FORMAT, unpack } from "../src/wire.js";
 import { llama } from "./mock.js";
 
