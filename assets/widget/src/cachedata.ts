@@ -1,5 +1,6 @@
 // What the rows of the caches hold after every run, as kvviz/view/payload_cache_rows.py tells it: spans of equal rows.
 import { upper } from "./arrays.js";
+import type { Pattern } from "./canvas.js";
 import { bytes, count, plural } from "./format.js";
 import { open, type Floats, type Ints } from "./wire.js";
 
@@ -16,7 +17,7 @@ interface Stores { at: Ints; step: Ints; start: Ints; stop: Ints }
 /** Whose rows are, in the order of cells; `table`: sequences, and a word on what is wrong between the rows and what is said of them. */
 export interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
 /** `mark`: how it is drawn over the hue, so that nothing rests on that. */
-export interface OwnerState { name: string; about: string; mark: "" | "hatch" | "back" | "cross" | "dots"; dashed: boolean }
+export interface OwnerState { name: string; about: string; mark: Pattern; dashed: boolean }
 interface Header { owners?: Pick<Owners, "table" | "hues" | "states">; notes?: string[]; format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
 export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {

@@ -1,10 +1,11 @@
 // The cache view: one cache at a time. Rows after the present run, rows over all runs, meters, and what is wrong.
 import { atStep, cellAt, counts, meter, most, moves, newest, noteAt, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
 import { CacheSide } from "./cacheside.js";
+import { Inks, sized } from "./canvas.js";
 import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
 import { count, plural, visible } from "./format.js";
 import { HeatMap, type Place } from "./heat.js";
-import { axisOf, box, Inks, lookOf, ownerBox, sized, type Axis } from "./looks.js";
+import { axisOf, box, lookOf, ownerBox, type Axis } from "./looks.js";
 import { Occupancy } from "./occupancy.js";
 import { numberOf } from "./replay.js";
 import { DRY, type Ask } from "./commands.js";
@@ -317,8 +318,8 @@ class View implements CacheView {
         this.#legend.append(item);
       }
       const swatch = item.firstElementChild as HTMLCanvasElement;
-      if (swatch.dataset.look !== this.#inks!.colour("--kv-ink")) {
-        swatch.dataset.look = this.#inks!.colour("--kv-ink");
+      if (swatch.dataset.look !== this.#inks!.colour("ink")) {
+        swatch.dataset.look = this.#inks!.colour("ink");
         swatch.style.width = "24px";
         const context = sized(swatch, 24, 12, this.#inks!.ratio);
         if (context) box(context, this.#inks!, state, 0, 0, 24, 12);

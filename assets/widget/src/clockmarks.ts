@@ -1,8 +1,8 @@
 // What happened to tensors beside the ops, as the producer marked it: warnings, and the story of the one that is chosen.
+import { Inks, sized } from "./canvas.js";
 import { clock, type Clock } from "./clockdata.js";
 import { el, mark, on, onHit, say } from "./dom.js";
 import { buffer, bytes, count, plural } from "./format.js";
-import { Palette } from "./mapcolours.js";
 import { lives } from "./mapdata.js";
 import type { Trace } from "./replay.js";
 import type { Store } from "./store.js";
@@ -151,19 +151,16 @@ export class BanksCard {
 function paint(canvas: HTMLCanvasElement, arena: Arena, top: number, store: Store): void {
   const width = canvas.clientWidth;
   if (!width) return;
-  const ratio = globalThis.devicePixelRatio || 1;
-  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(14 * ratio)];
-  const brush = canvas.getContext("2d");
+  const brush = sized(canvas, width, 14);
   if (!brush) return;
-  const palette = new Palette(canvas);
-  brush.setTransform(ratio, 0, 0, ratio, 0, 0);
-  brush.fillStyle = palette.token("--kv-ground");
+  const inks = new Inks(canvas);
+  brush.fillStyle = inks.colour("ground");
   brush.fillRect(0, 0, width, 14);
   const { selection, now } = store;
   for (const block of arena.blocks) {
     const x = (block.address / top) * width;
     const lit = (selection?.kind === "storage" && selection.id === block.storage) || now.lit.storages.has(block.storage);
-    brush.fillStyle = lit ? palette.token("--kv-accent") : palette.mixed("--kv-view", 0.4);
+    brush.fillStyle = lit ? inks.colour("accent") : inks.mixed("view", 0.4);
     brush.fillRect(x, 0, Math.max(1, (block.bytes / top) * width - (block.bytes * width > 3 * top ? 0.7 : 0)), 14);
   }
 }

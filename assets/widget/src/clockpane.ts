@@ -1,11 +1,11 @@
 // Lanes by the producer's clock: queues above, spaces of memory under them, and the cursor's line through all.
+import { Inks, sized } from "./canvas.js";
 import { barAt, beside, clock, clockView, place, timeAt, xAt, zoomTime, type Bar, type Clock, type ClockView } from "./clockdata.js";
 import { paintBase, paintOver } from "./clockdraw.js";
 import { BanksCard, MarksCard } from "./clockmarks.js";
 import { button, el, mark, on, onResize } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import type { MakePane } from "./lazypane.js";
-import { Palette } from "./mapcolours.js";
 import { ticks } from "./mapview.js";
 import { numberOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
@@ -14,7 +14,7 @@ class ClockPane implements View {
   readonly slow = false;
   #base = el("canvas", { "aria-hidden": "true" });
   #over = el("canvas.kv-clock-over", { "aria-hidden": "true" });
-  #palette: Palette | null = null;
+  #inks: Inks | null = null;
   #kept = ""; // what the base was drawn for
   #line = el("i.kv-map-cursor");
   #tip = el("div.kv-map-tip", { role: "status" });
@@ -176,7 +176,7 @@ class ClockPane implements View {
       this.#chosen = null;
     }
     if (change.payload || change.look) {
-      this.#palette = null;
+      this.#inks = null;
       this.#kept = "";
     }
     if (change.payload || change.cursor || change.selection || change.look) {
@@ -199,21 +199,21 @@ class ClockPane implements View {
     if (!c || width < 40) return;
     const [from, to] = this.#range ?? [c.from, c.to];
     const v = (this.#at = clockView(c, width, from, to));
-    const palette = (this.#palette ??= new Palette(this.#view));
+    const inks = (this.#inks ??= new Inks(this.#view));
     const key = `${from} ${to} ${width} ${v.height} ${globalThis.devicePixelRatio}`;
     if (key !== this.#kept) {
       this.#kept = key;
-      const base = brushOf(this.#base, width, v.height);
-      if (base) mark(this.#view, "data-drawn", paintBase(base, palette, c, v));
+      const base = sized(this.#base, width, v.height);
+      if (base) mark(this.#view, "data-drawn", paintBase(base, inks, c, v));
       this.#beside(c, v);
     }
-    const over = brushOf(this.#over, width, v.height);
+    const over = sized(this.#over, width, v.height);
     const { selection, now } = this.store;
     const lit = new Set(now.lit.storages);
     if (selection?.kind === "storage") lit.add(selection.id);
     const there = selection?.kind === "storage" ? c.bar.get(selection.id) : undefined;
     const chosen = there ? c.lanes[there[0]].bars[there[1]] : this.#chosen?.bar.kind === "op" && selection?.kind === "node" ? this.#chosen.bar : null;
-    if (over) paintOver(over, palette, c, v, lit, chosen, this.#now());
+    if (over) paintOver(over, inks, c, v, lit, chosen, this.#now());
     const x = xAt(v, this.#now());
     this.#line.hidden = x < -1 || x > width + 1;
     this.#line.style.transform = `translateX(${x.toFixed(1)}px)`;
@@ -240,16 +240,6 @@ class ClockPane implements View {
     }
     this.#axis.replaceChildren(...parts);
   }
-}
-
-/** A canvas of that size, in px of the page. */
-function brushOf(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
-  const ratio = globalThis.devicePixelRatio || 1;
-  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
-  if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height, canvas.style.height] = [w, h, `${height}px`];
-  const brush = canvas.getContext("2d");
-  brush?.setTransform(ratio, 0, 0, ratio, 0, 0);
-  return brush;
 }
 
 /** Seconds are what the log's clock counts in; small ones in µs. */

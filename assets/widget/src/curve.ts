@@ -1,4 +1,5 @@
 // Numbers of the timeline, apart from the canvas: the curve per pixel column, its scale, and labels that keep apart.
+import type { Inks } from "./canvas.js";
 import type { Scale } from "./pair.js";
 import { bareRuns, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
@@ -7,7 +8,7 @@ import type { Store } from "./store.js";
 export interface Plot {
   context: CanvasRenderingContext2D; width: number; bottom: number;
   y(bytes: number): number;
-  colour(name: string): string;
+  inks: Inks;
 }
 
 /** Whether runs share the axis equally. */

@@ -90,6 +90,29 @@ export function onHit(node: HTMLElement, kv: string, call: (found: HTMLElement) 
   }, signal);
 }
 
+/** The event is used: it goes no further, and the browser does nothing with it. */
+export function stop(event: Event): void {
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+/** Keys without Ctrl, Cmd or Alt. `act` says false where it has no use for one, which then goes on its way. */
+export function onKey(node: HTMLElement, act: (key: string, event: KeyboardEvent) => boolean | void, signal: AbortSignal): void {
+  on(node, "keydown", (event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.altKey && act(event.key, event) !== false) stop(event);
+  }, signal);
+}
+
+/** A press, and while it is held every move; `moving` tells them apart. */
+export function onDrag(node: HTMLElement, call: (event: PointerEvent, moving: boolean) => void, signal: AbortSignal): void {
+  on(node, "pointerdown", (event) => {
+    if (event.button !== 0) return;
+    node.setPointerCapture(event.pointerId);
+    call(event, false);
+  }, signal);
+  on(node, "pointermove", (event) => { if (node.hasPointerCapture(event.pointerId)) call(event, true); }, signal);
+}
+
 export function onResize(node: HTMLElement, call: () => void, signal: AbortSignal): void {
   const watch = new ResizeObserver(call);
   watch.observe(node);

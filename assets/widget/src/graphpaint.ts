@@ -1,10 +1,10 @@
 // Paints a level on a canvas. A state is a fill, a border and a letter, never a colour alone; text is at least 11 px or is
 // left out. Only what the port shows is painted.
+import type { Inks, Ruler } from "./canvas.js";
 import { badgeOf } from "./pair.js";
 import { HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
 import { paintRed, type RedEdge } from "./graphred.js";
-import type { Ruler } from "./ruler.js";
 import { placeOf, rowsBefore, type State } from "./replay.js";
 import { cacheOf, ended, letter, lineLook, sketchOf, type LineLook, type Scene, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
@@ -62,17 +62,13 @@ export function stripOf(row: Row, cells: number, port: Port): { x: number; cell:
 export interface Painted { hits: ReadonlySet<number>; level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts; red: RedEdge[] }
 
 export class Painter {
-  #colours = new Map<string, string>();
-  #family: string; // kept, like the colours: to ask the style would force a layout
-  constructor(private context: CanvasRenderingContext2D, private store: Store, private style: CSSStyleDeclaration, private ruler: Ruler) {
-    this.#family = style.fontFamily;
+  #family: string;
+  constructor(private context: CanvasRenderingContext2D, private store: Store, private inks: Inks) {
+    this.#family = inks.family;
   }
 
-  colour(name: string): string {
-    let value = this.#colours.get(name);
-    if (value === undefined) this.#colours.set(name, (value = this.style.getPropertyValue(`--kv-${name}`).trim() || "#888"));
-    return value;
-  }
+  colour(name: string): string { return this.inks.colour(name); }
+  get ruler(): Ruler { return this.inks.ruler; }
 
   paint(v: Painted): void {
     const { context, store: { t: { p } } } = this;

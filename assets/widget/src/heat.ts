@@ -1,8 +1,9 @@
 // Heads × rows of one cache after one run: the state of every row, and over it what attention weighed.
 // Drawn span by span, so that 4,096 rows cost no more than ten; what is narrower than a pixel is widened, never lost.
 import { cellsOf, type CacheData } from "./cachedata.js";
+import { Inks, sized } from "./canvas.js";
 import { el, on } from "./dom.js";
-import { above, box, drawAxis, drawOwners, Inks, LEFT, lookOf, outline, rowAt, sized, xOf, type Axis } from "./looks.js";
+import { above, box, drawAxis, drawOwners, LEFT, lookOf, outline, rowAt, xOf, type Axis } from "./looks.js";
 
 const MOST = 48; // arcs
 const SHARE = 0.02; // of the largest weight: what is less has no arc
@@ -30,7 +31,7 @@ export function drawWords(context: CanvasRenderingContext2D, inks: Inks, axis: A
     // the word that asks is always there; its neighbours give way where there is no room
     if (!word || (row !== now && (i % every || Math.abs(row - now) < every))) return;
     context.font = `${row === now ? "bold " : ""}11px ${inks.family}`;
-    context.fillStyle = inks.colour(row === now ? "--kv-accent" : "--kv-ink");
+    context.fillStyle = inks.colour(row === now ? "accent" : "ink");
     context.save();
     context.translate(xOf(axis, row) + half, bottom - 4);
     if (slanted) context.rotate(-SLANT);
@@ -55,7 +56,7 @@ export function drawArcs(context: CanvasRenderingContext2D, inks: Inks, axis: Ax
   const most = Math.max(1e-9, ...weights);
   const from = xOf(axis, now) + half;
   const wide = Math.max(1, from - LEFT, axis.width + LEFT - from);
-  context.strokeStyle = inks.colour("--kv-accent");
+  context.strokeStyle = inks.colour("accent");
   context.lineCap = "round";
   for (const { row, weight } of arcsOf(weights, now, axis)) {
     const to = xOf(axis, row) + half;
@@ -69,7 +70,7 @@ export function drawArcs(context: CanvasRenderingContext2D, inks: Inks, axis: Ax
     context.stroke();
   }
   context.globalAlpha = 1;
-  context.fillStyle = inks.colour("--kv-accent");
+  context.fillStyle = inks.colour("accent");
   context.beginPath();
   context.arc(from, bottom, 3, 0, 7);
   context.fill();
@@ -140,7 +141,7 @@ export class HeatMap {
       if (d.fresh[c]) {
         if (one < 6) outline(context, inks, lookOf("written"), x, this.#top, wide, high);
         // a mark above, for rows of which a long cache shows little
-        context.fillStyle = inks.colour("--kv-accent");
+        context.fillStyle = inks.colour("accent");
         context.beginPath();
         context.moveTo(x + wide / 2, this.#top - 1);
         context.lineTo(x + wide / 2 - 4, this.#top - 7);
@@ -164,20 +165,20 @@ export class HeatMap {
     drawWords(context, inks, axis, words, named, this.#top - 6, now);
     if (weights) this.#weights(context, inks, picture, weights);
     if (at) {
-      context.strokeStyle = inks.colour("--kv-ink");
+      context.strokeStyle = inks.colour("ink");
       context.lineWidth = 2;
       const wide = Math.max(one, 4);
       context.strokeRect(xOf(axis, at.row) + one / 2 - wide / 2, this.#top + at.head * this.#pitch, wide, this.#pitch);
     }
-    drawAxis(context, axis, this.#top + high + 3, inks.colour("--kv-soft"), inks.family);
+    drawAxis(context, axis, this.#top + high + 3, inks.colour("soft"), inks.family);
   }
 
   /** Names of the heads, and lines between them. */
   #heads(context: CanvasRenderingContext2D, inks: Inks, { heads, axis }: Picture, high: number): void {
-    context.fillStyle = inks.colour("--kv-pane");
+    context.fillStyle = inks.colour("pane");
     for (let head = 1; head < heads; head++) context.fillRect(LEFT, this.#top + head * this.#pitch - 0.5, axis.width, 1);
     context.font = `11px ${inks.family}`;
-    context.fillStyle = inks.colour("--kv-soft");
+    context.fillStyle = inks.colour("soft");
     context.textBaseline = "middle";
     context.textAlign = "right";
     const every = Math.ceil(12 / this.#pitch);
@@ -185,7 +186,7 @@ export class HeatMap {
       const text = heads === 1 ? "rows" : head === 0 ? "head 0" : String(head);
       context.fillText(text, LEFT - 5, this.#top + (head + 0.5) * this.#pitch);
     }
-    context.strokeStyle = inks.colour("--kv-line");
+    context.strokeStyle = inks.colour("line");
     context.lineWidth = 1;
     context.strokeRect(LEFT - 0.5, this.#top - 0.5, axis.width + 1, high + 1);
   }
@@ -203,7 +204,7 @@ export class HeatMap {
     };
     const mean = weights[0]?.map((_, row) => weights.reduce((sum, one) => sum + (one[row] ?? 0), 0) / weights.length) ?? [];
     const most = Math.max(1e-9, ...mean);
-    context.fillStyle = inks.colour("--kv-line");
+    context.fillStyle = inks.colour("line");
     for (let column = 0; column < columns; column++) {
       const h = (largest(mean, column) / most) * (STRIP - 10);
       if (h > 0) context.fillRect(xOf(axis, span(column)[0]) + 0.5, STRIP - 4 - h, wide, Math.max(h, 0.5));
@@ -212,11 +213,11 @@ export class HeatMap {
     context.font = `11px ${inks.family}`;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    context.fillStyle = inks.colour("--kv-soft");
+    context.fillStyle = inks.colour("soft");
     context.fillText(most.toFixed(2), LEFT - 5, 10);
     context.fillText("weight", LEFT - 5, STRIP - 10);
     if (this.#pitch < 9) return;
-    context.fillStyle = inks.colour("--kv-ink");
+    context.fillStyle = inks.colour("ink");
     for (let head = 0; head < Math.min(heads, weights.length); head++) {
       const top = Math.max(1e-9, ...weights[head]);
       for (let column = 0; column < columns; column++) {

@@ -1,11 +1,11 @@
 // Layers side by side: a row for every role, a cell for every layer, coloured by the reason and as deep as its bytes; or the
 // same roles token by token in one layer. What differs from its row has a frame.
+import { Inks, sized } from "./canvas.js";
 import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
 import { fixBox } from "./fixbox.js";
 import { bytes, count, opName, plural, shortName } from "./format.js";
 import { alike, isOdd, kinds, layersOf, matrix, missed, OUTSIDE, shown, small, type Cell, type Matrix, type RoleRow } from "./missed.js";
 import type { Context } from "./lazypane.js";
-import { Inks, sized } from "./looks.js";
 import { numberOf } from "./replay.js";
 import type { Change, View } from "./store.js";
 
@@ -46,19 +46,19 @@ export function drawCells(canvas: HTMLCanvasElement, host: HTMLElement, { rows, 
     const key = colour === "decision" ? decision(cell) : cell.codes[0] ?? "";
     const plain = colour === "reason" && !cell.missed;
     if (plain) {
-      context.strokeStyle = inks.colour("--kv-edge");
+      context.strokeStyle = inks.colour("edge");
       context.lineWidth = 1;
       context.strokeRect(left + w / 2 - 2, top + h / 2 - 2, 4, 4);
     } else {
       context.globalAlpha = colour === "decision" ? 0.75 : 0.35 + 0.65 * Math.sqrt(cell.bytes / most);
-      context.fillStyle = inks.colour(`--kv-${hueOf(key)}`);
+      context.fillStyle = inks.colour(hueOf(key));
       context.fillRect(left, top, w, h);
       context.globalAlpha = 1;
     }
-    if (isOdd(row, x)) outline(context, inks.colour("--kv-ink"), 1.5, [2, 2], left, top, w, h);
-    if (here(cell, x)) outline(context, inks.colour("--kv-accent"), 2, [], left, top, w, h);
+    if (isOdd(row, x)) outline(context, inks.colour("ink"), 1.5, [2, 2], left, top, w, h);
+    if (here(cell, x)) outline(context, inks.colour("accent"), 2, [], left, top, w, h);
   }));
-  if (rows[at.row]) outline(context, inks.colour("--kv-ink"), 2, [], at.column * size + 1, at.row * ROW + 1, size - 2, ROW - 2);
+  if (rows[at.row]) outline(context, inks.colour("ink"), 2, [], at.column * size + 1, at.row * ROW + 1, size - 2, ROW - 2);
 }
 
 function outline(context: CanvasRenderingContext2D, ink: string, line: number, dash: number[], x: number, y: number, w: number, h: number): void {

@@ -10,11 +10,11 @@ export type Colour = (typeof COLOURS)[number];
 export interface Class { name: string; hue: string; share: number }
 export interface Classes { of: Uint8Array; all: Class[] }
 
-const HUES = ["--kv-view", "--kv-accent", "--kv-inplace-ink", "--kv-missed-ink", "--kv-foreign"];
-const REST = "--kv-soft";
+const HUES = ["view", "accent", "inplace-ink", "missed-ink", "foreign"];
+const REST = "soft";
 const PALE = 0.4;
 /** Whose a storage is, by the name of its origin; those of the caller are like one another. */
-const OWNER: Record<string, string> = { run: "--kv-accent", pool: "--kv-foreign" };
+const OWNER: Record<string, string> = { run: "accent", pool: "foreign" };
 
 const plain = (name: string, hue: string): Class => ({ name, hue, share: PALE });
 
@@ -57,29 +57,15 @@ export function classes(t: Trace, l: Lives, colour: Colour): Classes {
   }
   const most = Math.log2(Math.max(2, ...l.bytes.length ? [l.bytes.reduce((a, b) => Math.max(a, b), 0)] : []));
   const levels = 5;
-  const all = Array.from({ length: levels }, (_, i) => ({ name: `≤ ${bytes(2 ** (most * ((i + 1) / levels)))}`, hue: "--kv-accent", share: 0.12 + 0.12 * i }));
+  const all = Array.from({ length: levels }, (_, i) => ({ name: `≤ ${bytes(2 ** (most * ((i + 1) / levels)))}`, hue: "accent", share: 0.12 + 0.12 * i }));
   return { of: Uint8Array.from(l.bytes, (b) => Math.min(levels - 1, Math.floor((Math.log2(Math.max(1, b)) / most) * levels))), all };
 }
 
-/** Colours of one look of the page. */
-export class Palette {
-  #style: CSSStyleDeclaration;
-  #brush = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  readonly family: string;
-  constructor(host: HTMLElement) {
-    this.#style = getComputedStyle(host);
-    this.family = this.#style.fontFamily || "sans-serif";
-  }
-
-  token(name: string): string { return this.#style.getPropertyValue(name).trim() || "#888"; }
-  mixed(name: string, share: number): string { return `color-mix(in srgb, ${this.token(name)} ${Math.round(100 * share)}%, ${this.token("--kv-pane")})`; }
-
-  /** Four bytes of a pixel. */
-  pixel(colour: string): number {
-    const brush = this.#brush;
-    if (!brush) return 0xff888888;
-    brush.fillStyle = colour;
-    brush.fillRect(0, 0, 1, 1);
-    return new Uint32Array(brush.getImageData(0, 0, 1, 1).data.buffer)[0];
-  }
+const brush = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+/** Four bytes of a pixel. */
+export function pixel(colour: string): number {
+  if (!brush) return 0xff888888;
+  brush.fillStyle = colour;
+  brush.fillRect(0, 0, 1, 1);
+  return new Uint32Array(brush.getImageData(0, 0, 1, 1).data.buffer)[0];
 }

@@ -1,9 +1,10 @@
 // The memory map: every storage a rectangle from birth to death. The base picture is drawn once for a range of steps, wider
 // than what is seen, and moved while panning; what is alive at the cursor and what is chosen lie on a second one above it.
+import { Inks } from "./canvas.js";
 import { el, mark, on, onResize } from "./dom.js";
 import type { MakePane } from "./lazypane.js";
 import { addressed, layout, type Layout, type Sort } from "./mapdata.js";
-import { classes, Palette, type Class, type Colour } from "./mapcolours.js";
+import { classes, pixel, type Class, type Colour } from "./mapcolours.js";
 import { Gestures } from "./mapgestures.js";
 import { MapHead, MapList, Scales } from "./maphead.js";
 import { Picture, type Ink } from "./mappicture.js";
@@ -217,8 +218,8 @@ class MapPane implements View {
 
   /** What the colours depend on. */
   #tokens(): string {
-    const palette = new Palette(this.host);
-    return ["--kv-pane", "--kv-ink", "--kv-accent", "--kv-view"].map((name) => palette.token(name)).join();
+    const inks = new Inks(this.host);
+    return ["pane", "ink", "accent", "view"].map((name) => inks.colour(name)).join();
   }
 
   /** A window that was moved out of sight takes the map along. */
@@ -234,15 +235,15 @@ class MapPane implements View {
 
   #renew(): void {
     const { t } = this.store;
-    const palette = new Palette(this.host);
+    const inks = new Inks(this.host);
     this.#look = this.#tokens();
     const sort = this.#sort ?? (addressed(t) ? "address" : "lifetime");
     this.#layout = layout(t, sort);
     const found = classes(t, this.#layout.l, this.#colour);
-    const pixels = (of: (c: Class) => string) => Uint32Array.from(found.all, (c) => palette.pixel(of(c)));
-    const pale = (c: Class) => palette.mixed(c.hue, c.share);
-    const full = (c: Class) => palette.token(c.hue);
-    this.#ink = { palette, classes: found, pale: pixels(pale), full: pixels(full) };
+    const pixels = (of: (c: Class) => string) => Uint32Array.from(found.all, (c) => pixel(of(c)));
+    const pale = (c: Class) => inks.mixed(c.hue, c.share);
+    const full = (c: Class) => inks.colour(c.hue);
+    this.#ink = { inks, classes: found, pale: pixels(pale), full: pixels(full) };
     this.#head.show(this.#layout, sort, found.all, this.#colour === "size" ? pale : full);
     this.#sheet = null;
     this.#soon();

@@ -1,7 +1,8 @@
 // The two pictures of the memory map: the base, which holds still while the cursor moves, and what is alive and chosen.
+import type { Inks } from "./canvas.js";
 import { el, mark, set } from "./dom.js";
 import { pairText, sharedParts } from "./hiddenpairs.js";
-import type { Classes, Palette } from "./mapcolours.js";
+import type { Classes } from "./mapcolours.js";
 import type { Layout } from "./mapdata.js";
 import { large, marks, texts, write, type Text } from "./mapmarks.js";
 import { rectOf, xOf, yOf, type Sheet } from "./mapview.js";
@@ -89,7 +90,7 @@ export function spans({ p, x }: Trace, { l }: Layout, k: number): [number, numbe
 }
 
 /** How things are drawn; `pale` and `full`: pixels by class. */
-export interface Ink { palette: Palette; classes: Classes; pale: Uint32Array; full: Uint32Array }
+export interface Ink { inks: Inks; classes: Classes; pale: Uint32Array; full: Uint32Array }
 
 export class Picture {
   readonly #base = new Raster(el("canvas", { "aria-hidden": "true" }));
@@ -112,7 +113,7 @@ export class Picture {
   }
 
   /** `seen`: px of it that are in sight. Returns how many lives it has. */
-  base(s: Sheet, layout: Layout, { palette, classes, pale }: Ink, seen: [number, number]): number {
+  base(s: Sheet, layout: Layout, { inks, classes, pale }: Ink, seen: [number, number]): number {
     const { t } = this.store;
     let drawn = 0;
     const context = this.#begin(this.#base, s, (ratio) => {
@@ -120,12 +121,12 @@ export class Picture {
     });
     if (!context) return 0;
     this.#large = large(s, layout);
-    marks(context, palette, t, s, layout, this.#large);
-    this.#labels = texts(context, palette.family, t, s, layout, this.#large, seen);
-    write(context, palette.family, palette.token("--kv-ink"), this.#labels);
+    marks(context, inks, t, s, layout, this.#large);
+    this.#labels = texts(inks.ruler, t, s, layout, this.#large, seen);
+    write(context, inks.family, inks.colour("ink"), this.#labels);
     // lines of the runs and at the foot of every band, behind everything
     context.globalCompositeOperation = "destination-over";
-    context.fillStyle = palette.token("--kv-line");
+    context.fillStyle = inks.colour("line");
     for (const run of t.p.runs) {
       const x = Math.round(xOf(s, run.first));
       if (run.first > 0 && x > 0 && x < s.width && t.p.runs.length * 3 < s.width) context.fillRect(x, 0, 1, s.height);
@@ -135,7 +136,7 @@ export class Picture {
     return drawn;
   }
 
-  over(s: Sheet, layout: Layout, { palette, classes, full }: Ink): void {
+  over(s: Sheet, layout: Layout, { inks, classes, full }: Ink): void {
     const { store } = this;
     const { l } = layout;
     const now = store.bare >= 0 ? -1 : Math.max(0, store.cursor);
@@ -144,8 +145,8 @@ export class Picture {
     const context = this.#begin(this.#over, s, (ratio) => void fill(this.#over, store.t, s, layout, ratio, (k) => full[classes.of[k]], there));
     if (!context) return;
     const alive = new Set(there);
-    marks(context, palette, store.t, s, layout, this.#large.filter((k) => alive.has(k)));
-    write(context, palette.family, palette.token("--kv-on-accent"), this.#labels.filter((text) => alive.has(text.k)));
+    marks(context, inks, store.t, s, layout, this.#large.filter((k) => alive.has(k)));
+    write(context, inks.family, inks.colour("on-accent"), this.#labels.filter((text) => alive.has(text.k)));
     const { lit } = store.now;
     const chosen = store.selection?.kind === "storage" ? store.selection.id : -1;
     for (let k = 0; k < l.n; k++) {
@@ -155,18 +156,18 @@ export class Picture {
       if (r.x > s.width || r.x + r.w < 0) continue;
       const x = Math.max(-3, r.x) - 0.5;
       const wide = Math.min(s.width + 3, r.x + r.w) - x + 0.5;
-      context.strokeStyle = palette.token("--kv-pane");
+      context.strokeStyle = inks.colour("pane");
       context.lineWidth = 4;
       if (strong) context.strokeRect(x, r.y - 0.5, wide, r.h + 1);
-      context.strokeStyle = palette.token(strong ? "--kv-ink" : "--kv-accent");
+      context.strokeStyle = inks.colour(strong ? "ink" : "accent");
       context.lineWidth = strong ? 2.2 : 1.4;
       context.strokeRect(x, r.y - 0.5, wide, r.h + 1);
     }
-    this.#pair(context, s, layout, palette);
+    this.#pair(context, s, layout, inks);
   }
 
   /** The shared bytes of the pair that is looked at, from its earlier step to its later one. */
-  #pair(context: CanvasRenderingContext2D, s: Sheet, layout: Layout, palette: Palette): void {
+  #pair(context: CanvasRenderingContext2D, s: Sheet, layout: Layout, inks: Inks): void {
     const { t: { p }, pair } = this.store;
     const canvas = this.#over.canvas;
     mark(canvas, "data-shared", null);
@@ -180,7 +181,7 @@ export class Picture {
     const [left, right] = [xOf(s, first), Math.min(r.x + r.w, xOf(s, second + 1))];
     const parts = sharedParts(p, pair);
     mark(canvas, "data-shared", `${parts.length} of B${storage}, ${pairText(p, pair, "label")}`);
-    const [red, pane] = [palette.token("--kv-hidden"), palette.token("--kv-pane")];
+    const [red, pane] = [inks.colour("hidden"), inks.colour("pane")];
     const wide = Math.max(2, right - left);
     // on a light rim: what lies below may be dark
     const frame = (ink: string, width: number, dash: number[]) => {

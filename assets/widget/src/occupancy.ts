@@ -1,8 +1,9 @@
 // Runs × rows of one cache, a line for every run: how it grows, where its window is, and when it begins again.
 import { cellsOf, type CacheData } from "./cachedata.js";
+import { Inks, sized } from "./canvas.js";
 import { el, on } from "./dom.js";
 import { bytes } from "./format.js";
-import { above, box, drawAxis, drawOwners, Inks, LEFT, rowAt, sized, xOf, type Axis } from "./looks.js";
+import { above, box, drawAxis, drawOwners, LEFT, rowAt, xOf, type Axis } from "./looks.js";
 
 const NAMES = 15; // px under the lines
 const LINE = 12; // px of a line at most
@@ -51,7 +52,7 @@ export class Occupancy {
     if (!context) return;
     context.drawImage(this.#lines, 0, 0, LEFT + axis.width + 2, high + NAMES);
     const y = (run + 0.5) * this.#pitch;
-    context.strokeStyle = context.fillStyle = inks.colour("--kv-ink");
+    context.strokeStyle = context.fillStyle = inks.colour("ink");
     context.lineWidth = 1.5;
     context.strokeRect(LEFT, y - Math.max(this.#pitch, 3) / 2, axis.width, Math.max(this.#pitch, 3));
     context.beginPath();
@@ -79,11 +80,11 @@ export class Occupancy {
       }
     }
     if (d.owners) for (let r = 0; r < n; r++) drawOwners(context, inks, d, stream, r, axis, r * this.#pitch, Math.max(this.#pitch - gap, 0.7));
-    context.strokeStyle = inks.colour("--kv-line");
+    context.strokeStyle = inks.colour("line");
     context.lineWidth = 1;
     context.strokeRect(LEFT - 0.5, -0.5, axis.width + 1, high + 1);
     this.#names(context, inks, n);
-    drawAxis(context, axis, high + 3, inks.colour("--kv-soft"), inks.family);
+    drawAxis(context, axis, high + 3, inks.colour("soft"), inks.family);
   }
 
   /** What a move cost, at the run of the move and over the rows that were moved: a mark, and the bytes unless they would lie on those above. */
@@ -95,15 +96,15 @@ export class Occupancy {
     const said: string[] = [];
     for (const { run, bytes: amount } of moved) {
       const y = (run + 0.5) * this.#pitch;
-      context.fillStyle = inks.colour("--kv-missed");
+      context.fillStyle = inks.colour("missed");
       context.fillRect(LEFT, y - Math.max(this.#pitch - 1, 1) / 2, 4, Math.max(this.#pitch - 1, 1));
       if (y < free) continue;
       const text = `moved here: ${bytes(amount)}`;
       const at = Math.max(TALL / 2, y);
       const wide = context.measureText(text).width;
-      context.fillStyle = inks.colour("--kv-pane");
+      context.fillStyle = inks.colour("pane");
       context.fillRect(LEFT + 4, at - TALL / 2, wide + 8, TALL);
-      context.fillStyle = inks.colour("--kv-missed-ink");
+      context.fillStyle = inks.colour("missed-ink");
       context.fillText(text, LEFT + 8, at);
       free = at + TALL;
       said.push(`${run}: ${text}`);
@@ -117,7 +118,7 @@ export class Occupancy {
     context.font = `10.5px ${inks.family}`;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    context.fillStyle = inks.colour("--kv-soft");
+    context.fillStyle = inks.colour("soft");
     for (let run = 0; run < n; run += step) {
       const y = Math.max(6, (run + 0.5) * this.#pitch);
       context.fillText(run === 0 ? "run 0" : String(run), LEFT - 10, y);

@@ -1,8 +1,8 @@
 // The canvas of the graph pane: pan, zoom, minimap, what the pointer hits. What is drawn comes from its owner.
-import { button, el, mark, on, onResize, say, set } from "./dom.js";
+import { Inks, sized } from "./canvas.js";
+import { button, el, mark, on, onDrag, onResize, say, set } from "./dom.js";
 import { Painter, paintMini, stripOf, type Painted } from "./graphpaint.js";
 import { anchorAt, clampPort, clampZoom, fit, fromMini, HEAD, headAt, keep, mini, rowAt, show, windowOf, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
-import { Ruler } from "./ruler.js";
 import { boxOf, hitIn, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
 
@@ -31,7 +31,6 @@ export class Stage {
   port: Port = { x: 0, y: 0, w: 1, h: 1 };
   readonly canvas = el("canvas", { "aria-hidden": "true", "data-kv": "graph-canvas" });
   readonly tools: HTMLElement[];
-  readonly ruler: Ruler;
   #wide = true; // kept: to ask the element would force a layout
   #mini = el("canvas.kv-minimap", { "aria-hidden": "true", "data-kv": "minimap", title: "Drag to move the part that is shown" });
   #said: HTMLButtonElement;
@@ -42,7 +41,6 @@ export class Stage {
   #moved = false;
 
   constructor(readonly root: HTMLElement, private store: Store, private owner: Owner, signal: AbortSignal) {
-    this.ruler = new Ruler(getComputedStyle(root).fontFamily || "sans-serif");
     root.append(this.canvas, this.#mini);
     this.#said = button("100 %", "True size (0)", "zoom", () => this.zoomTo(1), signal, "0");
     this.tools = [
@@ -56,12 +54,7 @@ export class Stage {
       const box = this.#mini.getBoundingClientRect();
       this.#go(fromMini(this.#map(), this.port, event.clientX - box.left, event.clientY - box.top));
     };
-    on(this.#mini, "pointerdown", (event) => {
-      if (event.button !== 0) return;
-      this.#mini.setPointerCapture(event.pointerId);
-      jump(event);
-    }, signal);
-    on(this.#mini, "pointermove", (event) => { if (this.#mini.hasPointerCapture(event.pointerId)) jump(event); }, signal);
+    onDrag(this.#mini, jump, signal);
     on(this.canvas, "click", (event) => { if (!this.#moved) owner.click(this.#at(event)); }, signal);
     on(this.canvas, "dblclick", (event) => owner.open(this.#at(event)), signal);
     on(this.canvas, "pointermove", (event) => {
@@ -217,7 +210,7 @@ export class Stage {
     const context = this.canvas.getContext("2d", { alpha: false });
     const small = this.#mini.getContext("2d");
     if (!context || !small) return;
-    this.#painter ??= new Painter(context, this.store, getComputedStyle(this.root), this.ruler);
+    this.#painter ??= new Painter(context, this.store, new Inks(this.root));
     const painted: Painted = { ...this.owner.paint(level), level, port, zoom };
     this.#painter.paint(painted);
     const whole = level.h <= port.h && level.w <= port.w;
@@ -228,10 +221,7 @@ export class Stage {
   }
 
   #size(canvas: HTMLCanvasElement, w: number, h: number, ratio: number): void {
-    canvas.width = Math.round(w * ratio);
-    canvas.height = Math.round(h * ratio);
+    sized(canvas, w, h, ratio, { alpha: canvas !== this.canvas });
     set(canvas, "width", `${w}px`);
-    set(canvas, "height", `${h}px`);
-    canvas.getContext("2d", canvas === this.canvas ? { alpha: false } : undefined)?.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 }

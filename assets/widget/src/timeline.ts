@@ -1,6 +1,7 @@
 // Live bytes over all steps, the overview of the memory map: one axis from the weights up, the peak, the runs, the window
 // of the map, steps that a query found. The cursor is dragged on it. Of a long recording it tells runs; see runline.ts.
 // The curve is drawn once per size and look; the cursor is an element of its own, so that dragging repaints nothing.
+import { Inks, sized } from "./canvas.js";
 import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";
 import { button, el, hit, mark, on, onResize, say } from "./dom.js";
 import { bytes, count, figure } from "./format.js";
@@ -18,7 +19,7 @@ export function highest(p: Payload): number {
   return top;
 }
 
-export function drawRuns(store: Store, { context, width, bottom, y, colour }: Plot): void {
+export function drawRuns(store: Store, { context, width, bottom, y, inks }: Plot): void {
   const { p } = store.t;
   const slot = width / span(store);
   const line = () => {
@@ -32,12 +33,12 @@ export function drawRuns(store: Store, { context, width, bottom, y, colour }: Pl
   context.lineTo(p.runs.length * slot, bottom);
   context.lineTo(0, bottom);
   context.globalAlpha = 0.12;
-  context.fillStyle = colour("--kv-accent");
+  context.fillStyle = inks.colour("accent");
   context.fill();
   context.globalAlpha = 1;
   p.runs.forEach((r, run) => {
     if (bare(p, run)) return;
-    context.fillStyle = context.strokeStyle = colour("--kv-accent");
+    context.fillStyle = context.strokeStyle = inks.colour("accent");
     context.fillRect(run * slot, bottom + 1, Math.max(2, slot), MARK - 2);
     if (slot < ROOM) return;
     context.beginPath();
@@ -47,7 +48,7 @@ export function drawRuns(store: Store, { context, width, bottom, y, colour }: Pl
   });
   line();
   context.lineWidth = 1.3;
-  context.strokeStyle = colour("--kv-accent");
+  context.strokeStyle = inks.colour("accent");
   context.stroke();
 }
 
@@ -63,8 +64,8 @@ export function ticks(store: Store, width: number): number[] {
   return [...found];
 }
 
-export function drawHits(store: Store, { context, width, bottom, colour }: Plot): void {
-  context.fillStyle = colour("--kv-ink");
+export function drawHits(store: Store, { context, width, bottom, inks }: Plot): void {
+  context.fillStyle = inks.colour("ink");
   for (const x of ticks(store, width)) context.fillRect(x, bottom - HEIGHT, 2, HEIGHT);
 }
 
@@ -163,20 +164,15 @@ export class Timeline implements View {
     say(this.#top, bytes(scale.top));
     say(this.#foot, scale.from ? bytes(scale.from) : "0");
     this.#foot.title = scale.from ? `The axis starts where the weights end: ${bytes(x.weights)}` : "";
-    const context = this.#canvas.getContext("2d");
-    if (!context || width < 10 || height < 10) return;
-    const ratio = globalThis.devicePixelRatio || 1;
-    this.#canvas.width = width * ratio;
-    this.#canvas.height = height * ratio;
-    context.scale(ratio, ratio);
-    const style = getComputedStyle(this.#plot);
+    const context = width < 10 || height < 10 ? null : sized(this.#canvas, width, height);
+    if (!context) return;
+    const inks = new Inks(this.#plot);
     const bottom = height - AXIS;
     const plot: Plot = {
-      context, width, bottom,
+      context, width, bottom, inks,
       y: (v) => bottom - ((v - scale.from) / (scale.top - scale.from)) * (bottom - 8),
-      colour: (name) => style.getPropertyValue(name).trim() || "#888",
     };
-    this.#runs(plot, style.fontFamily);
+    this.#runs(plot);
     if (many) drawRuns(this.store, plot);
     else if (p.steps) this.#steps(plot, curve(t, width, scale));
     else return;
@@ -190,17 +186,17 @@ export class Timeline implements View {
     context.lineTo(px - 5, py - 7);
     context.lineTo(px + 5, py - 7);
     context.closePath();
-    context.fillStyle = plot.colour("--kv-missed");
+    context.fillStyle = inks.colour("missed");
     context.fill();
   }
 
-  #steps({ context, bottom, y, colour }: Plot, c: Curve): void {
+  #steps({ context, bottom, y, inks }: Plot, c: Curve): void {
     context.beginPath();
     context.moveTo(0, bottom);
     for (let i = 0; i < c.used; i++) context.lineTo(i + 0.5, y(c.high[i]));
     context.lineTo(c.used, bottom);
     context.globalAlpha = 0.15;
-    context.fillStyle = colour("--kv-accent");
+    context.fillStyle = inks.colour("accent");
     context.fill();
     context.globalAlpha = 1;
     context.beginPath();
@@ -210,25 +206,25 @@ export class Timeline implements View {
     }
     context.lineWidth = 1.3;
     context.lineJoin = "round";
-    context.strokeStyle = colour("--kv-accent");
+    context.strokeStyle = inks.colour("accent");
     context.stroke();
   }
 
-  #runs({ context, width, bottom, colour }: Plot, family: string): void {
+  #runs({ context, width, bottom, inks }: Plot): void {
     const { p } = this.store.t;
-    context.fillStyle = colour("--kv-line");
+    context.fillStyle = inks.colour("line");
     context.fillRect(0, bottom, width, 1);
-    context.font = `11px ${family}`;
+    context.font = `11px ${inks.family}`;
     context.textBaseline = "top";
     const short = (label: string) => label.replace(/^decode /, "");
     const many = byRuns(this.store);
     const labels = p.runs.map((r, i) => ({ x: ((many ? i : r.first) / span(this.store)) * width + 3, width: context.measureText(short(r.label)).width }));
     const keep = keepApart(labels, 10, width);
     p.runs.forEach((r, i) => {
-      context.fillStyle = colour("--kv-line");
+      context.fillStyle = inks.colour("line");
       // many runs: only some separators, else they become a grey area
       if (i > 0 && (keep[i] || width / p.runs.length > 24)) context.fillRect(Math.round(labels[i].x - 3), 0, 1, bottom + (keep[i] ? 6 : 0));
-      context.fillStyle = colour("--kv-soft");
+      context.fillStyle = inks.colour("soft");
       if (keep[i] && p.runs.length > 1) context.fillText(short(r.label), labels[i].x, bottom + MARK);
     });
   }

@@ -1,11 +1,11 @@
 // Values that exist in the shown frame at the cursor, and what is known of one of them: what the recording keeps, and,
 // where a kernel runs, its first numbers.
+import { Inks, sized } from "./canvas.js";
 import { DRY, NEEDS_KERNEL } from "./commands.js";
 import { button, el, mark, NUMBER, on, onHit, say, table, td } from "./dom.js";
 import { buffer, bytes, count, opName, shape, shortValue } from "./format.js";
 import { ours } from "./keys.js";
 import type { Answered, Context, MakePane } from "./lazypane.js";
-import { sized } from "./looks.js";
 import { bornAt, generation, numberOf, placeOf, type Place } from "./replay.js";
 import type { Change } from "./store.js";
 import { bars, before, entryOf, numeral, oddities, smallOf, tinyHistogram } from "./valuecard.js";
@@ -31,28 +31,28 @@ export function cellText(p: Picture, codes: ValueCodes, at: number): string {
 }
 
 /** A colour for every shade: from the colour of what is below zero, by the ground at zero, to that of what is above. */
-function inkOf(p: Picture, codes: ValueCodes, colour: (name: string) => string): (shade: number) => string {
+function inkOf(p: Picture, codes: ValueCodes, inks: Inks): (shade: number) => string {
   const far = Math.max(Math.abs(p.low), Math.abs(p.high), 1e-300);
   const signed = p.low < 0 && p.high > 0;
   return (shade) => {
-    if (shade === codes.nan) return colour("--kv-view");
-    if (shade === codes.above || shade === codes.below) return colour("--kv-edge");
+    if (shade === codes.nan) return inks.colour("view");
+    if (shade === codes.above || shade === codes.below) return inks.colour("edge");
     const v = p.low + (shade / codes.shades) * (p.high - p.low);
     const share = signed ? Math.abs(v) / far : p.high > p.low ? shade / codes.shades : 0.5;
-    const full = signed && v < 0 ? "--kv-missed" : "--kv-accent";
-    return `color-mix(in srgb, ${colour(full)} ${Math.round(8 + 92 * share)}%, ${colour("--kv-pane")})`;
+    const full = signed && v < 0 ? "missed" : "accent";
+    return inks.mixed(full, 0.08 + 0.92 * share);
   };
 }
 
 export function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes): void {
   const one = Math.max(3, Math.min(CELL, Math.floor(LARGE / Math.max(p.rows, p.columns))));
-  const style = getComputedStyle(canvas);
-  const context = sized(canvas, p.columns * one, p.rows * one, globalThis.devicePixelRatio || 1);
+  const inks = new Inks(canvas);
+  const context = sized(canvas, p.columns * one, p.rows * one);
   canvas.style.width = `${p.columns * one}px`;
   canvas.style.height = "auto"; // narrower where there is no room
   if (!context) return;
   const known = new Map<number, string>();
-  const ink = inkOf(p, codes, (name) => style.getPropertyValue(name).trim() || "#888");
+  const ink = inkOf(p, codes, inks);
   p.cells.forEach((shade, at) => {
     if (shade === codes.empty) return;
     if (!known.has(shade)) known.set(shade, ink(shade));
@@ -61,7 +61,7 @@ export function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueC
     context.fillRect(x, y, one, one);
     if (shade < codes.below) return;
     // a stroke, so that it is not told by colour alone
-    context.strokeStyle = style.getPropertyValue("--kv-pane").trim();
+    context.strokeStyle = inks.colour("pane");
     context.beginPath();
     context.moveTo(x + 1, y + one - 1);
     context.lineTo(x + one - 1, y + 1);
