@@ -30,7 +30,7 @@ export function upper(sorted: ArrayLike<number>, x: number, from = 0, to = sorte
 }
 
 /** The entry of a map, made and kept where it is missing. */
-export function entry<K, V>(map: { get(key: K): V | undefined; set(key: K, value: V): unknown }, key: K, make: () => V): V {
+export function ensure<K, V>(map: { get(key: K): V | undefined; set(key: K, value: V): unknown }, key: K, make: () => V): V {
   let found = map.get(key);
   if (found === undefined) map.set(key, (found = make()));
   return found;
@@ -39,5 +39,5 @@ export function entry<K, V>(map: { get(key: K): V | undefined; set(key: K, value
 /** A function whose answers are kept as long as what they are about. */
 export function kept<K extends object, V>(make: (of: K) => V): (of: K) => V {
   const known = new WeakMap<K, V>();
-  return (of) => entry(known, of, () => make(of));
+  return (of) => ensure(known, of, () => make(of));
 }

@@ -1,5 +1,5 @@
 // The entry of the module "ask": a question whose answer the kernel grades; see kvviz/lessons/question.py.
-import { button, el, mark, on, svg, uid } from "./dom.js";
+import { button, el, mark, on, onKey, svg, uid } from "./dom.js";
 import { shareKeys } from "./keys.js";
 import { spoken } from "./spoken.js";
 import { ANSWER_DELAY, listen, type Model } from "./sync.js";
@@ -85,12 +85,10 @@ export function drawing({ labels, top, marks }: Curve, edited: () => void, signa
   }, signal);
   on(node, "pointermove", (event) => { if (from && event.buttons) move(event); }, signal);
   on(node, "pointerup", () => { from = null; }, signal);
-  on(node, "keydown", (event) => {
-    const by = { ArrowUp: 0.02, ArrowDown: -0.02, PageUp: 0.1, PageDown: -0.1 }[event.key];
-    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: labels.length - 1 }[event.key];
-    if (by === undefined && to === undefined) return;
-    event.preventDefault();
-    event.stopPropagation();
+  onKey(node, (key) => {
+    const by = { ArrowUp: 0.02, ArrowDown: -0.02, PageUp: 0.1, PageDown: -0.1 }[key];
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: labels.length - 1 }[key];
+    if (by === undefined && to === undefined) return false;
     if (to !== undefined) {
       const next = Math.min(labels.length - 1, Math.max(0, to));
       // the next one begins where this one stands

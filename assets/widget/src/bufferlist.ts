@@ -1,4 +1,5 @@
 // The list of buffers at the cursor: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
+import { ensure, kept } from "./arrays.js";
 import { el, hit, mark, on, onHit, place, say, set } from "./dom.js";
 import { bytes, count, figure, opName, shortName, shortValue, valueName } from "./format.js";
 import type { Context } from "./lazypane.js";
@@ -35,22 +36,18 @@ export const MOST = 200;
 const ORDER: Record<string, number> = { donated: 0, caller: 1, weights: 3 };
 const RUN = 2;
 
-const scales = new WeakMap<Trace, Map<number, number>>();
+const scales = kept((_: Trace) => new Map<number, number>());
 /** Largest storage (weights aside) that a run touches: the length of a full bar, so that bars keep still within a run. */
 export function scale(t: Trace, run: number): number {
   const { p, x } = t;
-  let known = scales.get(t);
-  if (!known) scales.set(t, (known = new Map()));
-  let most = known.get(run);
-  if (most === undefined) {
-    most = 1;
-    const see = (s: number) => { if (p.storage.origin[s] !== p.from.weights) most = Math.max(most!, p.storage.capacity[s]); };
+  return ensure(scales(t), run, () => {
+    let most = 1;
+    const see = (s: number) => { if (p.storage.origin[s] !== p.from.weights) most = Math.max(most, p.storage.capacity[s]); };
     const { first = 0, last = p.steps } = p.runs[run] ?? {};
     for (let o = p.step.out[first]; o < p.step.out[Math.min(last, p.steps)]; o++) see(p.out.storage[o]);
     for (let b = 0; b < p.bind.value.length; b++) if (p.frame.run[x.bindFrame[b]] === run) see(p.bind.storage[b]);
-    known.set(run, most);
-  }
-  return most;
+    return most;
+  });
 }
 
 interface CacheRow { cache: number; before: number; valid: number; capacity: number; again: boolean }
@@ -95,7 +92,7 @@ const MANY = 4; // layers from which on caches of one role are one row
 export function families({ p }: Trace, bars: Bar[], open: Set<string>, keep: Set<number>): (Bar | Family)[] {
   const of = new Map<string, Bar[]>();
   const roleOf = (b: Bar) => (b.cache < 0 || b.state === "freed" || p.caches[b.cache].layer < 0 ? "" : p.caches[b.cache].role);
-  for (const bar of bars) if (roleOf(bar)) of.set(roleOf(bar), [...(of.get(roleOf(bar)) ?? []), bar]);
+  for (const bar of bars) if (roleOf(bar)) ensure(of, roleOf(bar), () => []).push(bar);
   const told = new Set<string>();
   return bars.flatMap((bar): (Bar | Family)[] => {
     const role = roleOf(bar);
@@ -260,8 +257,7 @@ class MemoryPane implements View {
         nodes.push(this.#family(bar));
         continue;
       }
-      let row = this.#rows.get(bar.id);
-      if (!row) this.#rows.set(bar.id, (row = this.#row()));
+      const row = ensure(this.#rows, bar.id, () => this.#row());
       this.#show(row, bar, full, now.lit.storages.has(bar.id));
       if (bar.use === "written" && bar.state !== "freed") active = row.root;
       nodes.push(row.root);
@@ -287,11 +283,11 @@ class MemoryPane implements View {
 
   /** Caches of one role: how many layers, rows and bytes. */
   #family({ role, members, bytes: sum, open }: Family): HTMLElement {
-    let row = this.#families.get(role);
-    if (!row) {
-      this.#families.set(role, (row = el("button", { class: "kv-fold", "data-kv": "cache-family", "data-id": role })));
-      el("div", { role: "listitem" }, row);
-    }
+    const row = ensure(this.#families, role, () => {
+      const made = el("button", { class: "kv-fold", "data-kv": "cache-family", "data-id": role });
+      el("div", { role: "listitem" }, made);
+      return made;
+    });
     const notes = new Set(members.map((b) => b.note));
     mark(row, "aria-expanded", String(open));
     say(row, `${open ? "▾" : "▸"} ${role} × ${count(members.length)} layers${notes.size === 1 && members[0].note ? `, ${members[0].note} rows each` : ""}, ${bytes(sum)}`);

@@ -1,5 +1,5 @@
 // What every canvas of the page needs: its size in pixels of the screen, the page's colours and patterns, and text that fits.
-import { entry, first } from "./arrays.js";
+import { ensure, first } from "./arrays.js";
 
 /** A sign over a fill, so that nothing rests on colour. */
 export type Pattern = "" | "hatch" | "back" | "cross" | "dots";
@@ -22,7 +22,7 @@ export class Ruler {
   constructor(private family: string) {}
 
   width(text: string, font: string): number {
-    return entry(this.#known, font + text, () => {
+    return ensure(this.#known, font + text, () => {
       if (!this.#context) return text.length * 6.5;
       this.#context.font = `${font} ${this.family}`;
       return this.#context.measureText(text).width;
@@ -33,7 +33,7 @@ export class Ruler {
   fit(text: string, font: string, room: number): string {
     if (this.width(text, font) <= room) return text;
     if (this.#fitted.size > 5000) this.#fitted.clear();
-    return entry(this.#fitted, `${font}${Math.round(room)} ${text}`, () => {
+    return ensure(this.#fitted, `${font}${Math.round(room)} ${text}`, () => {
       const longest = first(1, text.length, (n) => this.width(`${text.slice(0, n)}…`, font) > room) - 1;
       return longest < 2 ? "" : `${text.slice(0, longest)}…`;
     });
@@ -57,14 +57,14 @@ export class Inks {
   }
 
   colour(name: string): string {
-    return entry(this.#known, name, () => this.#style.getPropertyValue(`--kv-${name}`).trim() || "#888");
+    return ensure(this.#known, name, () => this.#style.getPropertyValue(`--kv-${name}`).trim() || "#888");
   }
 
   mixed(name: string, share: number): string { return `color-mix(in srgb, ${this.colour(name)} ${Math.round(100 * share)}%, ${this.colour("pane")})`; }
 
   /** A tile of 6 px with a sign. */
   pattern(sign: Pattern, ink: string): CanvasPattern | null {
-    return entry(this.#patterns, `${sign} ${ink}`, () => {
+    return ensure(this.#patterns, `${sign} ${ink}`, () => {
       const tile = document.createElement("canvas");
       const size = (tile.width = tile.height = Math.round(6 * this.ratio));
       const context = tile.getContext("2d")!;

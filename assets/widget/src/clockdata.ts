@@ -1,5 +1,5 @@
 // What happened on which lane, and where every storage lay, by the producer's clock: bars in rows, and arrows between spaces.
-import { upper } from "./arrays.js";
+import { ensure, first, kept, upper } from "./arrays.js";
 import { bytes, count, opName } from "./format.js";
 import { lives } from "./mapdata.js";
 import type { Trace } from "./replay.js";
@@ -22,15 +22,11 @@ export interface Clock {
 
 /** Rows that a lane or a space has at most: what is smaller is summed up. */
 const ROWS = { lane: 4, space: 12, host: 3 };
-const made = new WeakMap<Trace, Clock>();
+const made = kept((t: Trace) => gather(t, false));
 
 /** Null for a recording whose time is the step number. `open`: each weight of a program is a bar of its own. */
 export function clock(t: Trace, open = false): Clock | null {
-  if (!t.p.time?.step.length) return null;
-  let found = open ? undefined : made.get(t);
-  if (!found) found = gather(t, open);
-  if (!open) made.set(t, found);
-  return found;
+  return !t.p.time.step.length ? null : open ? gather(t, true) : made(t);
 }
 
 /** Times of steps; one without a time of its own happens when the one before it is over. */
@@ -66,15 +62,7 @@ function stack(bars: Bar[], most: number, weight: (bar: Bar) => number): { rows:
   return { rows: Math.max(1, rows.length), left };
 }
 
-function after(row: Bar[], time: number): number {
-  let [low, high] = [0, row.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (row[middle].start < time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
+const after = (row: Bar[], time: number) => first(0, row.length, (i) => row[i].start >= time);
 
 function gather(t: Trace, open: boolean): Clock {
   const { p } = t;
@@ -90,7 +78,7 @@ function gather(t: Trace, open: boolean): Clock {
     const source = reads.find((r) => target !== undefined && space(r) !== space(target));
     if (target !== undefined && source !== undefined && p.step.copied[step] > 0) found.moves.push({ step, at: end[step], from: source, to: target, bytes: p.step.copied[step] });
   }
-  const refused = p.refused ?? { step: [], storage: [], why: [] };
+  const { refused } = p;
   for (let k = 0; k < refused.step.length; k++) {
     const step = Math.min(refused.step[k], p.steps - 1);
     found.refused.push({ storage: refused.storage[k], at: step < 0 ? from : end[step], why: p.strings[refused.why[k]] });
@@ -104,8 +92,7 @@ function queues({ p, x }: Trace, start: Float64Array, end: Float64Array, laneOf:
   const bands = new Map<string, Bar & { ops: number }>();
   for (let step = 0; step < p.steps; step++) {
     if (laneOf[step] < 0) continue;
-    let lane = lanes.get(laneOf[step]);
-    if (!lane) lanes.set(laneOf[step], (lane = { name: p.strings[laneOf[step]] || "ops", kind: "lane", bars: [], rows: 1, rest: 0, bytes: 0, held: null }));
+    const lane = ensure(lanes, laneOf[step], (): Lane => ({ name: p.strings[laneOf[step]] || "ops", kind: "lane", bars: [], rows: 1, rest: 0, bytes: 0, held: null }));
     const node = p.graphs[p.frame.graph[p.step.frame[step]]].nodes[p.step.node[step]];
     const run = x.run[step];
     // an op with a program in it is called as its run is
@@ -148,9 +135,7 @@ function spaces(t: Trace, start: Float64Array, end: Float64Array, last: number, 
       kind: weights.has(s) ? "weights" : "life", id: k, start: start[Math.min(l.from[k], p.steps - 1)], end: stays ? last : end[Math.min(l.to[k], p.steps) - 1],
       row: 0, text: `${p.strings[p.storage.name[s]]} ${bytes(l.bytes[k])}`, storage: s, open: stays && !weights.has(s),
     };
-    const bars = all.get(name);
-    if (bars) bars.push(bar);
-    else all.set(name, [bar]);
+    ensure(all, name, () => []).push(bar);
   }
   return [...all].map(([name, bars]) => {
     const held = heldOf(t, name, bars, (bar) => l.bytes[bar.id]);

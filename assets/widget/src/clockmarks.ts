@@ -1,4 +1,5 @@
 // What happened to tensors beside the ops, as the producer marked it: warnings, and the story of the one that is chosen.
+import { kept } from "./arrays.js";
 import { Inks, sized } from "./canvas.js";
 import { clock, type Clock } from "./clockdata.js";
 import { el, mark, on, onHit, say } from "./dom.js";
@@ -11,20 +12,11 @@ import type { Store } from "./store.js";
 export interface Mark { step: number; time: number; kind: string; code: string; value: string; storage: number; bytes: number; text: string; line: string }
 
 const WARNING = "warning ";
-const made = new WeakMap<Trace, Mark[]>();
-
-export function marks(t: Trace): Mark[] {
-  let found = made.get(t);
-  if (found) return found;
-  const { mark: m, strings } = t.p;
-  found = Array.from(m?.step ?? [], (step, k) => {
-    const kind = strings[m.kind[k]];
-    const code = kind.startsWith(WARNING) ? kind.slice(WARNING.length) : "";
-    return { step, time: m.time[k], kind, code, value: strings[m.value[k]], storage: m.storage[k], bytes: m.bytes[k], text: strings[m.text[k]], line: strings[m.line[k]] };
-  });
-  made.set(t, found);
-  return found;
-}
+export const marks = kept(({ p: { mark: m, strings } }: Trace): Mark[] => Array.from(m.step, (step, k) => {
+  const kind = strings[m.kind[k]];
+  const code = kind.startsWith(WARNING) ? kind.slice(WARNING.length) : "";
+  return { step, time: m.time[k], kind, code, value: strings[m.value[k]], storage: m.storage[k], bytes: m.bytes[k], text: strings[m.text[k]], line: strings[m.line[k]] };
+}));
 
 /** `USE_AFTER_FREE` as `Use after free`. */
 export function words(code: string): string {

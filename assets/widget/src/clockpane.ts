@@ -3,7 +3,7 @@ import { Inks, sized } from "./canvas.js";
 import { barAt, beside, clock, clockView, place, timeAt, xAt, zoomTime, type Bar, type Clock, type ClockView } from "./clockdata.js";
 import { paintBase, paintOver } from "./clockdraw.js";
 import { BanksCard, MarksCard } from "./clockmarks.js";
-import { button, el, mark, on, onResize } from "./dom.js";
+import { button, el, mark, on, onKey, onResize } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import type { MakePane } from "./lazypane.js";
 import { ticks } from "./mapview.js";
@@ -83,9 +83,7 @@ class ClockPane implements View {
       event.preventDefault();
       this.#zoom(event.deltaY < 0 ? 1.4 : 1 / 1.4, timeAt(this.#at, point(event)[0]));
     }, signal);
-    on(view, "keydown", (event) => {
-      const { key } = event;
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
+    onKey(view, (key) => {
       if (key === "+" || key === "=") this.#zoom(2);
       else if (key === "-") this.#zoom(0.5);
       else if (key === "0") this.#show(null);
@@ -95,9 +93,7 @@ class ClockPane implements View {
         const next = this.#chosen ? beside(this.#clock, this.#at, this.#chosen.lane, this.#chosen.bar, key) : first < 0 ? null : { lane: first, bar: this.#clock.lanes[first].bars[0] };
         if (next) this.#choose(next, false);
         this.#tell(this.#chosen);
-      } else return;
-      event.preventDefault();
-      event.stopPropagation();
+      } else return false;
     }, signal);
   }
 

@@ -1,4 +1,5 @@
 // Two lanes compared: the figures of both, and the ops that differ, the most bytes first.
+import { ensure } from "./arrays.js";
 import { button, el, hit, NUMBER, on, table, td } from "./dom.js";
 import { bytes, count, opName, plural, shortName } from "./format.js";
 import type { Comparison, LaneState } from "./lanestate.js";
@@ -166,8 +167,8 @@ export function breaks(order: OrderInfo): Map<number, string[]> {
   const found = new Map<number, string[]>();
   for (const [kind, first, second] of order.broken) {
     for (const step of [first, second]) {
-      const kinds = found.get(step) ?? [];
-      if (!kinds.includes(kind)) found.set(step, [...kinds, kind]);
+      const kinds = ensure(found, step, () => []);
+      if (!kinds.includes(kind)) kinds.push(kind);
     }
   }
   return found;

@@ -1,7 +1,7 @@
 // The graph pane: the level of the shown frame's graph on a canvas; the block under the cursor opens itself.
 import { arrange, blockFacts, cardsOf, type Card, type Level, type Row } from "./level.js";
 import { Crumbs } from "./crumbs.js";
-import { button, el, mark, on, say } from "./dom.js";
+import { button, el, mark, on, onKey, say } from "./dom.js";
 import { plural } from "./format.js";
 import { GraphList, hitNodes } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
@@ -65,7 +65,7 @@ export class GraphPane implements View {
     tools.append(this.#follow,
       button("Unfold", "Unfold all blocks, layers side by side", "unfold", () => this.#all(true), signal),
       button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal), ...this.#stage.tools);
-    on(this.#root, "keydown", (event) => this.#key(event), signal);
+    onKey(this.#root, (key) => this.#key(key), signal);
     on(this.#root, "pointerdown", () => { this.#walking = false; }, signal);
     on(this.#root, "focus", () => { this.#walking = this.#root.matches(":focus-visible"); }, signal);
     on(this.#root, "blur", () => this.#at(null), signal);
@@ -332,9 +332,7 @@ export class GraphPane implements View {
     this.#relay();
   }
 
-  #key(event: KeyboardEvent): void {
-    const { key } = event;
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+  #key(key: string): boolean | void {
     const zooms: Record<string, () => void> = { "+": () => this.#stage.zoomTo(this.#stage.zoom * 1.25), "-": () => this.#stage.zoomTo(this.#stage.zoom / 1.25), 0: () => this.#stage.zoomTo(1) };
     const at = this.#focus;
     // after a click, left and right stay the next and the last step
@@ -351,9 +349,7 @@ export class GraphPane implements View {
     } else if (key === "Enter" && at) {
       if (at.node >= 0) this.#run(at.node);
       else this.#toggle(this.#stage.level.rows.find((r) => r.block === at.block && r.card === at.card)!);
-    } else return;
-    event.preventDefault();
-    event.stopPropagation();
+    } else return false;
   }
 
   /** Where walking starts: at what is selected, else at the cursor. */

@@ -1,4 +1,5 @@
 // What the canvas of the graph shows, as elements that nobody sees: for screen readers, for tests, and to walk on with keys.
+import { ensure, kept } from "./arrays.js";
 import { el, mark, place } from "./dom.js";
 import type { Rect, Row } from "./level.js";
 import { badgeOf } from "./pair.js";
@@ -22,8 +23,7 @@ export class GraphList {
   show(graph: number, rows: Row[], title: (row: Row) => string): void {
     this.#shown = rows.map((row) => {
       const key = row.block < 0 ? `${graph} card ${row.card}` : `${graph}:${row.block}`;
-      let item = this.#known.get(key);
-      if (!item) this.#known.set(key, (item = { head: this.#option(row.block < 0 ? "card" : "block", { "data-id": row.block < 0 ? row.card : row.block }), nodes: [], states: [] }));
+      const item = ensure(this.#known, key, () => ({ head: this.#option(row.block < 0 ? "card" : "block", { "data-id": row.block < 0 ? row.card : row.block }), nodes: [], states: [] }));
       mark(item.head, "aria-label", title(row));
       if (row.open && row.block >= 0 && !item.nodes.length) {
         item.nodes = this.store.t.p.graphs[graph].blocks[row.block].nodes.map((n) => this.#option("graph-node", { "data-node": n, "data-graph": graph }));
@@ -88,14 +88,10 @@ export class GraphList {
   }
 }
 
-const NONE: ReadonlySet<number> = new Set();
-let known: { hits: Int32Array; graph: number; nodes: ReadonlySet<number> } | null = null;
+const found = kept((_: Int32Array) => new Map<number, ReadonlySet<number>>());
 
+/** Ops of a graph that the query finds, in whatever run and iteration. */
 export function hitNodes({ hits, t: { p } }: Pick<Store, "hits" | "t">, graph: number): ReadonlySet<number> {
-  if (!hits?.length) return NONE;
-  if (known?.hits === hits && known.graph === graph) return known.nodes;
-  const nodes = new Set<number>();
-  for (const step of hits) if (p.frame.graph[p.step.frame[step]] === graph) nodes.add(p.step.node[step]);
-  known = { hits, graph, nodes };
-  return nodes;
+  if (!hits) return new Set();
+  return ensure(found(hits), graph, () => new Set(Array.from(hits).filter((step) => p.frame.graph[p.step.frame[step]] === graph).map((step) => p.step.node[step])));
 }

@@ -1,7 +1,7 @@
 // The module of the hazards: a list of the pairs that only the order of the steps keeps right, and the card of one.
 import { copy, toPng } from "./picture.js";
 import type { Ask } from "./commands.js";
-import { button, el, mark, on, onHit, svg } from "./dom.js";
+import { button, el, mark, onHit, onKey, svg } from "./dom.js";
 import { bytes, count, opName, plural, shortName } from "./format.js";
 import { orderedGroups, pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
 import { stepLink } from "./inspectparts.js";
@@ -75,7 +75,12 @@ class HazardsPane implements View {
     onHit(this.#list, "pair", (node) => this.#choose(Number(node.dataset.id)), signal);
     onHit(this.#list, "pair-group", (node) => this.#toggle(Number(node.dataset.id)), signal);
     onHit(this.#card, "step-link", (node) => store.go(Number(node.dataset.step)), signal);
-    on(this.#list, "keydown", (event) => this.#key(event), signal);
+    onKey(this.#list, (key, event) => {
+      const by = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
+      if (!by) return false;
+      const rows = [...this.#list.querySelectorAll<HTMLElement>("button")];
+      rows[rows.indexOf(event.target as HTMLElement) + by]?.focus();
+    }, signal);
   }
 
   /** Look at a pair that the graph keeps in order. */
@@ -104,15 +109,6 @@ class HazardsPane implements View {
     if (pairs.length > 1 && !this.#open.delete(group)) this.#open.add(group);
     if (this.#open.has(group) || pairs.length === 1) this.#choose(pairs[0]);
     this.#fill();
-  }
-
-  #key(event: KeyboardEvent): void {
-    const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (!by) return;
-    const rows = [...this.#list.querySelectorAll<HTMLElement>("button")];
-    rows[rows.indexOf(event.target as HTMLElement) + by]?.focus();
-    event.preventDefault();
-    event.stopPropagation();
   }
 
   update(change: Change): void {

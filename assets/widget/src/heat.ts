@@ -2,7 +2,7 @@
 // Drawn span by span, so that 4,096 rows cost no more than ten; what is narrower than a pixel is widened, never lost.
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { Inks, sized } from "./canvas.js";
-import { el, on } from "./dom.js";
+import { el, on, onKey } from "./dom.js";
 import { above, box, drawAxis, drawOwners, LEFT, lookOf, outline, rowAt, xOf, type Axis } from "./looks.js";
 
 const MOST = 48; // arcs
@@ -99,12 +99,10 @@ export class HeatMap {
     on(this.#canvas, "pointerdown", (event) => point(this.#under(event), true), signal);
     on(this.root, "focus", () => focus(true), signal);
     on(this.root, "blur", () => focus(false), signal);
-    on(this.root, "keydown", (event) => {
+    onKey(this.root, (key) => {
       const page = 16;
-      const by = ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-page, 0], PageDown: [page, 0], Home: [-Infinity, 0], End: [Infinity, 0] } as Record<string, [number, number]>)[event.key];
-      if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      event.stopPropagation();
+      const by = ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-page, 0], PageDown: [page, 0], Home: [-Infinity, 0], End: [Infinity, 0] } as Record<string, [number, number]>)[key];
+      if (!by) return false;
       move(...by);
     }, signal);
   }

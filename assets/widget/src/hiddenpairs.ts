@@ -1,4 +1,5 @@
 // Hidden pairs: what they are called, which belong to a step, and which lines the graph draws. Pure.
+import { ensure, kept } from "./arrays.js";
 import type { Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
 
@@ -20,9 +21,7 @@ export function pairGroups(p: Payload): PairGroup[] {
   const found = new Map<number, PairGroup>();
   for (let k = 0; k < p.pair.first.length; k++) {
     const group = p.pair.group[k];
-    let one = found.get(group);
-    if (!one) found.set(group, (one = { group, title: p.hazards?.groups[group] ?? "", state: pairState(p, k), pairs: [] }));
-    one.pairs.push(k);
+    ensure(found, group, () => ({ group, title: p.hazards?.groups[group] ?? "", state: pairState(p, k), pairs: [] })).pairs.push(k);
   }
   return [...found.values()];
 }
@@ -45,19 +44,16 @@ export function sharedParts(p: Payload, pair: number): [number, number][] {
   return [...pairText(p, pair, "path3").matchAll(/M([\d.]+) 0h([\d.]+)v/g)].map(([, x, wide]) => [Number(x) / bar, (Number(x) + Number(wide)) / bar]);
 }
 
-const byStep = new WeakMap<Payload, Map<number, number[]>>();
-/** Pairs that a step takes part in; what shares no byte is none. */
-export function pairsOf(p: Payload, step: number): number[] {
-  let known = byStep.get(p);
-  if (!known) {
-    byStep.set(p, (known = new Map()));
-    for (let k = 0; k < p.pair.first.length; k++) {
-      if (pairState(p, k) === "false") continue;
-      for (const at of [p.pair.first[k], p.pair.second[k]]) known.set(at, [...(known.get(at) ?? []), k]);
-    }
+const byStep = kept((p: Payload) => {
+  const found = new Map<number, number[]>();
+  for (let k = 0; k < p.pair.first.length; k++) {
+    if (pairState(p, k) !== "false") for (const at of [p.pair.first[k], p.pair.second[k]]) ensure(found, at, () => []).push(k);
   }
-  return known.get(step) ?? [];
-}
+  return found;
+});
+
+/** Pairs that a step takes part in; what shares no byte is none. */
+export function pairsOf(p: Payload, step: number): number[] { return byStep(p).get(step) ?? []; }
 
 /** A line between two places of the graph, and how many pairs it stands for. */
 export interface RedLine { from: number; to: number; pairs: number[]; state: string; strong: boolean }
@@ -85,10 +81,9 @@ export function lines({ p }: Trace, pairs: number[], chosen: number, place: (nod
     const [from, to] = [place(p.step.node[p.pair.first[k]]), place(p.step.node[p.pair.second[k]])];
     const state = pairState(p, k);
     const key = `${from} ${to} ${state} ${p.strings[p.pair.kind[k]]}`;
-    const one = found.get(key) ?? { from, to, pairs: [], state, strong: false };
+    const one = ensure(found, key, () => ({ from, to, pairs: [], state, strong: false }));
     one.pairs.push(k);
     one.strong ||= k === chosen;
-    found.set(key, one);
   }
   return [...found.values()];
 }

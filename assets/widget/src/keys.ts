@@ -1,5 +1,5 @@
 // The keyboard. It listens on the root only, and a key that was used goes no further: the notebook has keys of its own.
-import { on } from "./dom.js";
+import { on, stop } from "./dom.js";
 
 const SUPPRESS = "data-lm-suppress-shortcuts";
 const EDITS = /^([acvxyz]|Arrow\w+|Home|End|Backspace|Delete|Insert)$/i;
@@ -86,11 +86,6 @@ export function keys(root: HTMLElement, { moves, enter, pause }: Keys, signal: A
     stop(event);
     move();
   }, signal);
-}
-
-function stop(event: KeyboardEvent): void {
-  event.preventDefault();
-  event.stopPropagation();
 }
 
 export function keepFocus(root: HTMLElement, signal: AbortSignal): void {
@@ -192,8 +187,7 @@ export function roving(root: HTMLElement, signal: AbortSignal): void {
     const page = { PageUp: -1, PageDown: 1 }[event.key];
     if (page && item.matches(".kv-splitter")) {
       const all = splitters();
-      event.preventDefault();
-      event.stopPropagation();
+      stop(event);
       return all[(all.indexOf(item) + page + all.length) % all.length].focus();
     }
     if (pressed || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !item.matches(ITEMS)) return;
@@ -202,8 +196,7 @@ export function roving(root: HTMLElement, signal: AbortSignal): void {
     const by = event.key === ahead ? 1 : event.key === back ? -1 : 0;
     if (!part || !by) return;
     const there = [...part.querySelectorAll<HTMLElement>(ITEMS)].filter((n) => partOf(n) === part && n.offsetParent !== null && !(n as HTMLButtonElement).disabled);
-    event.preventDefault();
-    event.stopPropagation();
+    stop(event);
     there[there.indexOf(item) + by]?.focus();
   }, { capture: true, signal });
 }

@@ -1,4 +1,5 @@
 // What the panes of lanes share: the recordings that were opened, the one that is shown, the two that are compared.
+import { ensure } from "./arrays.js";
 import { scaleOf } from "./curve.js";
 import { count } from "./format.js";
 import { buildIndex } from "./index.js";
@@ -155,7 +156,5 @@ const states = new WeakMap<object, LaneState>();
 export function stateOf(context: Context): LaneState {
   const { lanes } = context;
   if (!lanes) throw new Error("this page has no lanes");
-  let state = states.get(lanes);
-  if (!state) states.set(lanes, (state = new LaneState(context, lanes)));
-  return state;
+  return ensure(states, lanes, () => new LaneState(context, lanes));
 }

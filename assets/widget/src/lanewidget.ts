@@ -1,4 +1,5 @@
 // What belongs to lanes, as one module: the strip under the words, the comparison of two, the menu that makes them.
+import { ensure } from "./arrays.js";
 import { CompareList, OrderView } from "./comparelist.js";
 import { el, hit, on } from "./dom.js";
 import { bytes, count, opName, shortName } from "./format.js";
@@ -22,12 +23,11 @@ const module: LaneModule = {
     return { update: (change) => { list.update(change); orders.update(change); } };
   },
   menu: (app, context, button, signal) => {
-    let menu = menus.get(app);
-    if (!menu) {
-      menus.set(app, (menu = new ForkMenu(app, context, stateOf(context), signal)));
+    ensure(menus, app, () => {
+      const menu = new ForkMenu(app, context, stateOf(context), signal);
       context.store.add(menu);
-    }
-    menu.toggle(button);
+      return menu;
+    }).toggle(button);
   },
 };
 export default module;

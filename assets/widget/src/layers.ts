@@ -1,7 +1,7 @@
 // Layers side by side: a row for every role, a cell for every layer, coloured by the reason and as deep as its bytes; or the
 // same roles token by token in one layer. What differs from its row has a frame.
 import { Inks, sized } from "./canvas.js";
-import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
+import { button, el, mark, on, onHit, onKey, onResize, say } from "./dom.js";
 import { fixBox } from "./fixbox.js";
 import { bytes, count, opName, plural, shortName } from "./format.js";
 import { alike, isOdd, kinds, layersOf, matrix, missed, OUTSIDE, shown, small, type Cell, type Matrix, type RoleRow } from "./missed.js";
@@ -115,7 +115,7 @@ class LayersPane implements View {
       el("div.kv-layers", {}, el("div.kv-roleside", {}, this.#none, this.#scroll, this.#legend), this.#detail));
     on(this.#canvas, "click", (event) => this.#pick(event), signal);
     on(this.#canvas, "dblclick", (event) => this.#pick(event, true), signal);
-    on(this.#cells, "keydown", (event) => this.#key(event), signal);
+    onKey(this.#cells, (key) => this.#key(key), signal);
     on(this.#canvas, "pointermove", (event) => {
       const found = this.#under(event);
       this.#canvas.title = found ? this.#describe(found.row, found.column) : "";
@@ -234,18 +234,16 @@ class LayersPane implements View {
     this.#tell();
   }
 
-  #key(event: KeyboardEvent): void {
-    if (event.ctrlKey || event.altKey || event.metaKey || !this.#matrix || !this.#rows.length) return;
+  #key(key: string): boolean | void {
+    if (!this.#matrix || !this.#rows.length) return false;
     const { row, column } = this.#at;
     const last = { row: this.#rows.length - 1, column: this.#matrix.columns.length - 1 };
     const to = {
       ArrowDown: [row + 1, column], ArrowUp: [row - 1, column], ArrowRight: [row, column + 1], ArrowLeft: [row, column - 1],
       Home: [row, 0], End: [row, last.column], PageUp: [0, column], PageDown: [last.row, column], Enter: [row, column],
-    }[event.key];
-    if (!to) return;
-    event.preventDefault();
-    event.stopPropagation();
-    this.#choose(Math.max(0, Math.min(last.row, to[0])), Math.max(0, Math.min(last.column, to[1])), event.key === "Enter");
+    }[key];
+    if (!to) return false;
+    this.#choose(Math.max(0, Math.min(last.row, to[0])), Math.max(0, Math.min(last.column, to[1])), key === "Enter");
     const name = this.#names.children[this.#at.row];
     if (name) this.context.store.reveal(this.#scroll, name);
   }

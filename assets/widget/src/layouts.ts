@@ -1,5 +1,5 @@
 // Layouts: which panes get the room. Sizes that a person gave them are kept by layout; see layout.css for the usual ones.
-import { el, mark, on, set } from "./dom.js";
+import { el, mark, on, onDrag, onKey, set } from "./dom.js";
 
 export const LAYOUTS = ["Debug", "Memory", "Cache", "Layers", "Compare", "Lanes"] as const;
 export type Layout = (typeof LAYOUTS)[number];
@@ -92,25 +92,20 @@ export class Splitter {
   constructor(private app: HTMLElement, private pane: HTMLElement, private split: Split, private kept: Kept, private layout: () => string, signal: AbortSignal) {
     const { vertical, label } = split;
     this.bar = el("div.kv-splitter", { role: "separator", tabindex: 0, "data-kv": "splitter", "data-id": split.name, "data-vertical": vertical ? 1 : null, "aria-orientation": vertical ? "vertical" : "horizontal", "aria-label": label, title: `${label}: drag, or use the arrow keys; double click for the usual size; Page Up and Page Down go to the other bars` });
-    on(this.bar, "pointerdown", (event) => {
-      if (event.button !== 0) return;
+    let [from, size] = [0, 0];
+    onDrag(this.bar, (event, moving) => {
+      const at = vertical ? event.clientX : event.clientY;
+      if (moving) return this.#set(size + this.split.sign * (at - from));
       event.preventDefault();
-      this.bar.setPointerCapture(event.pointerId);
-      const from = vertical ? event.clientX : event.clientY;
-      const size = this.#size();
-      const move = (e: PointerEvent) => this.#set(size + this.split.sign * ((vertical ? e.clientX : e.clientY) - from));
-      this.bar.addEventListener("pointermove", move, { signal });
-      this.bar.addEventListener("lostpointercapture", () => this.bar.removeEventListener("pointermove", move), { once: true, signal });
+      [from, size] = [at, this.#size()];
     }, signal);
     on(this.bar, "dblclick", () => {
       kept.put(this.#key, undefined);
       this.apply();
     }, signal);
-    on(this.bar, "keydown", (event) => {
-      const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[event.key];
-      if (!by || /Left|Right/.test(event.key) !== vertical) return;
-      event.preventDefault();
-      event.stopPropagation();
+    onKey(this.bar, (key) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[key];
+      if (!by || /Left|Right/.test(key) !== vertical) return false;
       this.#set(this.#size() + this.split.sign * by * STEP);
     }, signal);
     this.apply();

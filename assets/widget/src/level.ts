@@ -1,5 +1,6 @@
 // A graph as a column of at most ten cards: blocks, layers that repeat as one card, and, where there are no modules, blocks
 // that follow each other. Where the cards lie depends on the zoom, as heads keep their size; both are pure.
+import { ensure, kept } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { cost } from "./missed.js";
 import type { Trace } from "./replay.js";
@@ -16,9 +17,7 @@ export function cardsOf(g: Graph): Card[] {
   const numbers = new Map<string, Set<number>>();
   for (const { stack } of g.blocks) {
     if (!stack) continue;
-    const known = numbers.get(stack[0]);
-    if (known) known.add(stack[1]);
-    else numbers.set(stack[0], new Set([stack[1]]));
+    ensure(numbers, stack[0], () => new Set()).add(stack[1]);
   }
   // the largest stacks, where there are so many that each as a card would be too much
   const stacks = new Set([...numbers].filter(([, n]) => n.size > 1).sort((a, b) => b[1].size - a[1].size).slice(0, MOST_STACKS).map(([name]) => name));
@@ -134,14 +133,10 @@ export function rowAt({ rows }: Level, x: number, y: number): Row | null {
 /** What heads say of their rows. */
 export interface BlockFacts { block(row: Row): { about: string; missed: string }; card(row: Row): string }
 interface Misses { times: Int32Array; bytes: Float64Array }
-const known = new WeakMap<object, Misses[]>();
-
 /** By graph and node, over all steps that are here. */
-function missesOf(t: Trace): Misses[] {
-  let found = known.get(t.x);
-  if (found) return found;
+const missesOf = kept((t: Trace): Misses[] => {
   const { p } = t;
-  known.set(t.x, (found = p.graphs.map((g) => ({ times: new Int32Array(g.nodes.length), bytes: new Float64Array(g.nodes.length) }))));
+  const found = p.graphs.map((g) => ({ times: new Int32Array(g.nodes.length), bytes: new Float64Array(g.nodes.length) }));
   for (let i = 0; i < p.step.node.length; i++) {
     if (!(p.step.flags[i] & p.flag.missed)) continue;
     const m = found[p.frame.graph[p.step.frame[i]]];
@@ -149,7 +144,7 @@ function missesOf(t: Trace): Misses[] {
     m.bytes[p.step.node[i]] += cost(t, i);
   }
   return found;
-}
+});
 
 /** `alike`: blocks with the same drawing among the layers of a stack, this one with them. */
 export function blockFacts(t: Trace, graph: number, block: number, alike: number[], stack: string): { about: string; missed: string } {

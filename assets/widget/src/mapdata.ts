@@ -1,7 +1,7 @@
 // The lives of storages as columns, for the memory map: from birth to death, how many bytes, last used when, by whom.
 // Weights are left out: they live from end to end, and are told as one number. Steps are places among those that are here.
-import { upper } from "./arrays.js";
-import { placeOf, type Trace } from "./replay.js";
+import { ensure, first, kept, upper } from "./arrays.js";
+import { capacity, placeOf, type Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
 
 /** One entry a life, in order of birth; a storage that a pool hands out again has several. */
@@ -20,13 +20,7 @@ export interface Lives {
   at: (storage: number, step: number) => number; // the life of a storage at a step, -1 = none
 }
 
-const made = new WeakMap<Trace, Lives>();
-
-export function lives(t: Trace): Lives {
-  let found = made.get(t);
-  if (!found) made.set(t, (found = gather(t)));
-  return found;
-}
+export const lives = kept(gather);
 
 function gather(t: Trace): Lives {
   const { p, x } = t;
@@ -52,7 +46,7 @@ function gather(t: Trace): Lives {
     to: Int32Array.from(ends),
     given: Uint8Array.from(kept, (i) => (born[i] < 0 ? 1 : 0)),
     freed: Uint8Array.from(kept, (i) => (freed[i] < p.steps ? 1 : 0)),
-    bytes: Float64Array.from(kept, (i, k) => bytesAt(t, storage[i], ends[k] - 1)),
+    bytes: Float64Array.from(kept, (i, k) => capacity(t, storage[i], ends[k] - 1)),
     used: new Int32Array(n).fill(-1),
     asked: new Uint8Array(n),
     cache: new Int32Array(n).fill(-1),
@@ -80,13 +74,6 @@ function freedBy(p: Payload, s: number, step: number): boolean {
   if (step < 0 || step >= p.steps) return false;
   for (let k = p.step.free[step]; k < p.step.free[step + 1]; k++) if (p.free.storage[k] === s) return true;
   return false;
-}
-
-/** Bytes of a storage while a step ran. */
-export function bytesAt({ p, x }: Trace, s: number, step: number): number {
-  let bytes = p.storage.capacity[s];
-  for (let i = x.grown.start[s]; i < x.grown.start[s + 1]; i++) if (p.grow.step[x.grown.ids[i]] > step) bytes -= p.grow.bytes[x.grown.ids[i]];
-  return bytes;
 }
 
 /** What an op reads and writes uses a storage; what a body reads of the frames around it, its own steps do. */
@@ -197,12 +184,12 @@ export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64
   for (const k of sorted) {
     const from = l.from[k];
     const to = l.to[k];
-    const first = Math.floor(from / chunk);
-    const last = Math.floor((to - 1) / chunk);
-    let others = within[first];
-    if (last > first) {
+    const early = Math.floor(from / chunk);
+    const late = Math.floor((to - 1) / chunk);
+    let others = within[early];
+    if (late > early) {
       others = [];
-      for (let c = first; c <= last; c++) {
+      for (let c = early; c <= late; c++) {
         for (const o of within[c]) {
           if (seen[o] === k || l.from[o] >= to || l.to[o] <= from) continue;
           seen[o] = k;
@@ -222,22 +209,10 @@ export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64
       }
     }
     base[k] = at;
-    for (let c = first; c <= last; c++) within[c].splice(placeFor(within[c], base, at), 0, k);
+    for (let c = early; c <= late; c++) within[c].splice(first(0, within[c].length, (i) => base[within[c][i]] > at), 0, k);
     top = Math.max(top, at + l.bytes[k]);
   }
   return top;
-}
-
-/** How many of a list stand no higher. */
-function placeFor(list: number[], base: Float64Array, at: number): number {
-  let from = 0;
-  let to = list.length;
-  while (from < to) {
-    const middle = (from + to) >> 1;
-    if (base[list[middle]] <= at) from = middle + 1;
-    else to = middle;
-  }
-  return from;
 }
 
 export type Sort = Order | "address";
@@ -246,20 +221,14 @@ export interface Band { space: string; arena: string; top: number; count: number
 /** By life: its band, and its foot there in bytes. */
 export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array; order: Int32Array }
 
-const laid = new WeakMap<Trace, Map<Sort, Layout>>();
+const laid = kept((_: Trace) => new Map<Sort, Layout>());
 
 /** Whether any storage tells its address. */
 export function addressed({ p }: Trace): boolean {
   return p.storage.address.some((a) => a >= 0);
 }
 
-export function layout(t: Trace, sort: Sort): Layout {
-  let known = laid.get(t);
-  if (!known) laid.set(t, (known = new Map()));
-  let found = known.get(sort);
-  if (!found) known.set(sort, (found = lay(t, sort)));
-  return found;
-}
+export function layout(t: Trace, sort: Sort): Layout { return ensure(laid(t), sort, () => lay(t, sort)); }
 
 function lay(t: Trace, sort: Sort): Layout {
   const { p } = t;
@@ -276,12 +245,10 @@ function lay(t: Trace, sort: Sort): Layout {
     // what tells no address cannot stand between those that do
     const fixed = sort === "address" && address.length > 0 && address[s] >= 0;
     const key = `${names.join("\0")}\0${fixed}`;
-    let b = known.get(key);
-    if (b === undefined) {
-      known.set(key, (b = bands.length));
-      bands.push({ space: names[0], arena: names[1], top: 0, count: 0, addressed: fixed });
+    const b = ensure(known, key, () => {
       members.push([]);
-    }
+      return bands.push({ space: names[0], arena: names[1], top: 0, count: 0, addressed: fixed }) - 1;
+    });
     band[k] = b;
     members[b].push(k);
     if (fixed) base[k] = address[s];

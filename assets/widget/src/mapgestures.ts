@@ -1,6 +1,6 @@
 // Pointer, wheel and keys on the memory map. A drag brushes a window, with Shift or the middle button it moves the map; the
 // wheel zooms with Ctrl only (steps) or Alt (bytes), so that the notebook scrolls as ever.
-import { on } from "./dom.js";
+import { on, onDrag, onKey, stop } from "./dom.js";
 import { clamped, type Range } from "./mapview.js";
 import type { Store } from "./store.js";
 
@@ -28,8 +28,8 @@ export interface Mapped {
 
 export class Gestures {
   constructor(view: HTMLElement, steps: HTMLElement, store: Store, map: Mapped, signal: AbortSignal) {
-    const place = (event: MouseEvent, node = view): [number, number] => {
-      const box = node.getBoundingClientRect();
+    const place = (event: MouseEvent): [number, number] => {
+      const box = view.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
     };
     let drag: { x: number; y: number; range: Range; pan: boolean; moved: boolean } | null = null;
@@ -78,12 +78,9 @@ export class Gestures {
         if (to - from >= store.t.p.steps) return;
         map.pan(((event.deltaX || event.deltaY) / Math.max(1, map.width)) * (to - from));
       } else return; // the page's own
-      event.preventDefault();
-      event.stopPropagation();
+      stop(event);
     }, { signal, passive: false });
-    on(view, "keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const { key } = event;
+    onKey(view, (key, event) => {
       if (/^Arrow/.test(key)) {
         const { from, to } = map.range;
         if (!event.shiftKey) map.walk(key);
@@ -92,15 +89,8 @@ export class Gestures {
       } else if (key === "Enter" && map.chosen() >= 0) map.choose(map.chosen(), true);
       else if (key === "Escape" && store.window) store.setWindow(null);
       else if (KEYS[key]) KEYS[key](map);
-      else return;
-      event.preventDefault();
-      event.stopPropagation();
+      else return false;
     }, signal);
-    const seek = (event: PointerEvent, moving: boolean) => store.seek(Math.floor(map.stepAt(place(event, view)[0])), "person", moving);
-    on(steps, "pointerdown", (event) => {
-      steps.setPointerCapture(event.pointerId);
-      seek(event, false);
-    }, signal);
-    on(steps, "pointermove", (event) => { if (steps.hasPointerCapture(event.pointerId)) seek(event, true); }, signal);
+    onDrag(steps, (event, moving) => store.seek(Math.floor(map.stepAt(place(event)[0])), "person", moving), signal);
   }
 }

@@ -1,5 +1,5 @@
 // The line over the memory map: what is shown, its colours, the peak of the window, sorting, colouring and zoom.
-import { button, el, hit, mark, on, say, set } from "./dom.js";
+import { button, el, hit, mark, on, onKey, say, set } from "./dom.js";
 import { bytes, count, plural, visible } from "./format.js";
 import { COLOURS, type Class, type Colour } from "./mapcolours.js";
 import { addressed, age, inOrder, ORDERS, type Layout, type Order, type Sort } from "./mapdata.js";
@@ -88,11 +88,9 @@ function roving(group: HTMLElement, signal: AbortSignal): void {
   const stop = (node: Element) => { for (const one of all()) one.tabIndex = one === node ? 0 : -1; };
   stop(group.children[0]);
   on(group, "focusin", (event) => stop(event.target as Element), signal);
-  on(group, "keydown", (event) => {
-    const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
-    if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    event.stopPropagation();
+  onKey(group, (key, event) => {
+    const by = key === "ArrowRight" ? 1 : key === "ArrowLeft" ? -1 : 0;
+    if (!by) return false;
     const list = all();
     list[(list.indexOf(event.target as HTMLElement) + by + list.length) % list.length].focus();
   }, signal);
@@ -188,14 +186,12 @@ export class MapList {
     on(list, "dblclick", (event) => { if (row(event) >= 0) choose(row(event), true); }, signal);
     on(list, "pointerover", (event) => point(row(event)), signal);
     on(list, "pointerleave", () => point(-1), signal);
-    on(list, "keydown", (event) => {
-      const by = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity, Enter: 0 }[event.key];
-      if (by === undefined || event.ctrlKey || event.metaKey || event.altKey || !this.#rows.length) return;
-      event.preventDefault();
-      event.stopPropagation();
+    onKey(list, (key) => {
+      const by = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity, Enter: 0 }[key];
+      if (by === undefined || !this.#rows.length) return false;
       const now = this.#rows.findIndex((k) => this.#chosen(k));
       const next = Math.max(0, Math.min(this.#rows.length - 1, now < 0 ? 0 : now + by));
-      choose(this.#rows[next], event.key === "Enter");
+      choose(this.#rows[next], key === "Enter");
       store.reveal(list, this.#body.children[next]);
     }, signal);
   }

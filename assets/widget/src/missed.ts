@@ -1,5 +1,6 @@
 // Ops that could have run in place and did not, grouped by node over all runs, worst first: as diagnosed by the kernel
 // where there is a report, else as the columns tell them (without fixes).
+import { ensure } from "./arrays.js";
 import { numberOf, type Trace } from "./replay.js";
 import type { Missed, Report } from "./wire.js";
 
@@ -43,8 +44,7 @@ export function matrix(t: Trace, by: "layer" | "run", layer = OUTSIDE): Matrix {
       if (bytes) others.set(key, (others.get(key) ?? 0) + bytes);
       continue;
     }
-    let row = rows.get(key);
-    if (!row) rows.set(key, (row = { role: roleOf(t, graph, node), op, cells: columns.map(() => null), bytes: 0, missed: 0, usual: "" }));
+    const row = ensure(rows, key, () => ({ role: roleOf(t, graph, node), op, cells: columns.map(() => null), bytes: 0, missed: 0, usual: "" }));
     const cell = (row.cells[column] ??= { graph, node, steps: 0, missed: 0, inPlace: 0, elsewhere: 0, views: 0, bytes: 0, worst: i, codes: [], runs: new Set() });
     cell.steps++;
     if (flags & p.flag.inPlace) cell.inPlace++;
@@ -70,8 +70,7 @@ export function matrix(t: Trace, by: "layer" | "run", layer = OUTSIDE): Matrix {
 export function codesOf({ p }: Trace, step: number): string[] {
   const inputs = new Map<number, string[]>();
   for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
-    const codes = inputs.get(p.block.input[k]) ?? [];
-    inputs.set(p.block.input[k], [...codes, p.strings[p.block.code[k]]]);
+    ensure(inputs, p.block.input[k], () => []).push(p.strings[p.block.code[k]]);
   }
   const unfit = (codes: string[]) => Number(codes.some((c) => c === "SHAPE_DIFFERS" || c === "DTYPE_DIFFERS"));
   const near = [...inputs.values()].sort((a, b) => unfit(a) - unfit(b) || a.length - b.length);
@@ -129,17 +128,16 @@ export function missed(t: Trace, report?: Report | null): Missed[] {
     const graph = p.frame.graph[p.step.frame[i]];
     const id = key({ graph, node: p.step.node[i] });
     if (known.has(id)) continue;
-    let entry = groups.get(id);
-    if (!entry) groups.set(id, (entry = { graph, node: p.step.node[i], frame: "", step: i, steps: [], times: 0, bytes: 0, reasons: [], fixes: [], worst: -1 }));
+    const group = ensure(groups, id, () => ({ graph, node: p.step.node[i], frame: "", step: i, steps: [], times: 0, bytes: 0, reasons: [], fixes: [], worst: -1 }));
     const bytes = cost(t, i);
-    entry.steps.push(i);
-    entry.bytes += bytes;
-    if (bytes > entry.worst) [entry.worst, entry.step] = [bytes, i];
+    group.steps.push(i);
+    group.bytes += bytes;
+    if (bytes > group.worst) [group.worst, group.step] = [bytes, i];
   }
-  for (const entry of groups.values()) {
-    entry.reasons = reasons(t, entry.step);
-    entry.step = numberOf(t, entry.step);
-    entry.times = entry.steps.length;
+  for (const group of groups.values()) {
+    group.reasons = reasons(t, group.step);
+    group.step = numberOf(t, group.step);
+    group.times = group.steps.length;
   }
   return [...told, ...[...groups.values()].sort((a, b) => b.bytes - a.bytes || a.steps[0] - b.steps[0])];
 }
@@ -167,17 +165,16 @@ export interface Line { kind: Kind; entry: Missed; depth: 0 | 1 | 2; step: numbe
 export function kinds(t: Trace, entries: Missed[]): Kind[] {
   const { p, x } = t;
   const found = new Map<string, Kind & { in: Set<number> }>();
-  for (const entry of entries) {
-    const role = roleOf(t, entry.graph, entry.node);
-    const codes = [...new Set(entry.reasons.map((r) => r.code))].sort().join(" ");
-    const key = [role, p.graphs[entry.graph].nodes[entry.node][1], codes].join("\n");
-    let kind = found.get(key);
-    if (!kind) found.set(key, (kind = { key, role, layers: [], runs: 0, times: 0, bytes: 0, entries: [], in: new Set() }));
-    kind.entries.push(entry);
-    kind.times += entry.times;
-    kind.bytes += entry.bytes;
-    for (const step of entry.steps) kind.in.add(x.run[step]);
-    const layer = p.graphs[entry.graph].layer[entry.node] ?? -1;
+  for (const one of entries) {
+    const role = roleOf(t, one.graph, one.node);
+    const codes = [...new Set(one.reasons.map((r) => r.code))].sort().join(" ");
+    const key = [role, p.graphs[one.graph].nodes[one.node][1], codes].join("\n");
+    const kind = ensure(found, key, () => ({ key, role, layers: [], runs: 0, times: 0, bytes: 0, entries: [], in: new Set<number>() }));
+    kind.entries.push(one);
+    kind.times += one.times;
+    kind.bytes += one.bytes;
+    for (const step of one.steps) kind.in.add(x.run[step]);
+    const layer = p.graphs[one.graph].layer[one.node] ?? -1;
     if (layer >= 0 && !kind.layers.includes(layer)) kind.layers.push(layer);
   }
   for (const kind of found.values()) {

@@ -1,6 +1,6 @@
 // The diagnosis: kinds of ops that could have run in place and did not, worst first; why, what would change it, and what
 // else was held at the peak. A kind opens to its layers, a layer to its tokens.
-import { button, el, mark, NUMBER, on, onHit, onResize, say, td } from "./dom.js";
+import { button, el, mark, NUMBER, onHit, onKey, onResize, say, td } from "./dom.js";
 import { fixBox } from "./fixbox.js";
 import { bytes, count, opName, plural, shortName, shortValue } from "./format.js";
 import { kinds, lines, missed, small, type Kind, type Line } from "./missed.js";
@@ -73,7 +73,7 @@ class MissedPane implements View {
     onHit(this.#rows.root, "missed-row", (row) => this.#choose(Number(row.dataset.id), true), signal);
     onHit(this.#rows.root, "missed-row", (row) => store.go(this.#list[Number(row.dataset.id)].step), signal, "dblclick");
     onHit(this.#rows.root, "missed-open", (mark) => this.#toggle(Number(mark.dataset.id)), signal);
-    on(this.#rows.root, "keydown", (event) => this.#key(event), signal);
+    onKey(this.#rows.root, (key) => this.#key(key), signal);
     onHit(this.#rest, "held-row", (row) => store.select({ kind: "storage", id: Number(row.dataset.id), step: Number(row.dataset.step) }), signal);
     onHit(this.#rest, "held-row", (row) => store.go(Number(row.dataset.step)), signal, "dblclick");
     onResize(host, () => { if (host.clientWidth) this.#want(); }, signal);
@@ -125,17 +125,14 @@ class MissedPane implements View {
     this.#light(false);
   }
 
-  #key(event: KeyboardEvent): void {
+  #key(key: string): boolean | void {
     const line = this.#list[this.#chosen];
-    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!line || event.ctrlKey || event.altKey || event.metaKey) return;
+    const move = { ArrowDown: 1, ArrowUp: -1 }[key];
+    if (!line) return false;
     if (move) this.#choose(Math.max(0, Math.min(this.#list.length - 1, this.#chosen + move)), true);
-    else if (event.key === "ArrowRight" && line.open === false) this.#toggle(this.#chosen);
-    else if (event.key === "ArrowLeft" && line.open) this.#toggle(this.#chosen);
-    else if (event.key === "Enter") this.context.store.go(line.step);
-    else if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
-    event.preventDefault();
-    event.stopPropagation();
+    else if (key === "Enter") this.context.store.go(line.step);
+    else if (key !== "ArrowRight" && key !== "ArrowLeft") return false;
+    else if (line.open === (key === "ArrowLeft")) this.#toggle(this.#chosen);
   }
 
   #row(i: number): HTMLElement {

@@ -1,5 +1,6 @@
 // Parts of the page that are loaded when they are first looked at. Their texts come with the page, packed, so that a saved
 // notebook and a file have them too: nothing is fetched.
+import { ensure } from "./arrays.js";
 import { read } from "./wire.js";
 
 export interface Modules { load<T>(name: string): Promise<T> }
@@ -24,8 +25,7 @@ export function modules(packed: () => DataView | Uint8Array | null | undefined):
   };
   return {
     load<T>(name: string): Promise<T> {
-      if (!loaded.has(name)) loaded.set(name, begin(name));
-      return loaded.get(name) as Promise<T>;
+      return ensure(loaded, name, () => begin(name)) as Promise<T>;
     },
   };
 }

@@ -1,7 +1,7 @@
 // Runs × rows of one cache, a line for every run: how it grows, where its window is, and when it begins again.
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { Inks, sized } from "./canvas.js";
-import { el, on } from "./dom.js";
+import { el, on, onDrag } from "./dom.js";
 import { bytes } from "./format.js";
 import { above, box, drawAxis, drawOwners, LEFT, rowAt, xOf, type Axis } from "./looks.js";
 
@@ -25,13 +25,8 @@ export class Occupancy {
   constructor(go: (run: number, drag: boolean) => void, point: (run: number, row: number) => void, signal: AbortSignal) {
     this.root = el("div.kv-occupancy", { "aria-hidden": "true" }, this.#canvas);
     const run = (event: PointerEvent) => Math.max(0, Math.min(Math.floor(event.offsetY / this.#pitch), (this.#shown?.d.runs.length ?? 1) - 1));
-    on(this.#canvas, "pointerdown", (event) => {
-      if (event.button !== 0) return;
-      this.#canvas.setPointerCapture(event.pointerId);
-      go(run(event), false);
-    }, signal);
+    onDrag(this.#canvas, (event, moving) => go(run(event), moving), signal);
     on(this.#canvas, "pointermove", (event) => {
-      if (this.#canvas.hasPointerCapture(event.pointerId)) go(run(event), true);
       if (this.#shown) point(run(event), rowAt(this.#shown.axis, event.offsetX));
     }, signal);
     on(this.#canvas, "pointerleave", () => point(-1, -1), signal);

@@ -1,4 +1,5 @@
 // Two recordings of the same thing: which step of one is which of the other, and where they were decided differently.
+import { ensure } from "./arrays.js";
 import type { Trace } from "./replay.js";
 import type { Ints, Payload } from "./wire.js";
 
@@ -83,8 +84,7 @@ export function groups(a: Trace, b: Trace, to: Ints, runs: number | null = null)
   const name = ({ p }: Trace, s: number) => p.graphs[p.frame.graph[p.step.frame[s]]].nodes[p.step.node[s]][1];
   const add = (op: string, how: [string, string], gap: Gap) => {
     const key = [op, ...how].join("\n");
-    let group = found.get(key);
-    if (!group) found.set(key, (group = { op, decided: how, gaps: [], copied: 0, allocated: 0 }));
+    const group = ensure(found, key, () => ({ op, decided: how, gaps: [], copied: 0, allocated: 0 }));
     group.gaps.push(gap);
     group.copied += gap.copied;
     group.allocated += gap.allocated;

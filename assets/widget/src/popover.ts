@@ -1,6 +1,6 @@
 // What opens over the panes: beside what opened it, never on it. Its button, Escape and a press elsewhere close it, and the
 // focus goes back to where it came from.
-import { el, mark, on } from "./dom.js";
+import { el, mark, onKey } from "./dom.js";
 
 const GAP = 4; // px to what opened it, and to the edges
 const STATUS = 34; // px of the line at the bottom, which stays to be read
@@ -39,12 +39,7 @@ export class Popover {
     this.root.hidden = false;
     this.#place();
     focus.focus({ preventScroll: true });
-    on(this.root, "keydown", (event) => {
-      if (event.key !== "Escape") return;
-      event.preventDefault();
-      event.stopPropagation();
-      this.close();
-    }, signal);
+    onKey(this.root, (key) => key === "Escape" && this.close(), signal);
     const elsewhere = (event: Event) => {
       const path = event.composedPath();
       if (!path.includes(this.root) && !(this.#toggle && path.includes(this.#toggle))) this.close(false);

@@ -1,6 +1,6 @@
 // What is true at a cursor: where we are, what has run, what could run, which storages exist and what lies in them.
 // Pure functions of (payload, index, cursor). The cursor is the number of the step that just ran, -1 before the first.
-import { upper } from "./arrays.js";
+import { ensure, first, kept, upper } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { KEY, type Index } from "./index.js";
 import type { ValueData } from "./valuedata.js";
@@ -68,19 +68,23 @@ export function stack({ p }: Trace, f: number): number[] {
   return frames;
 }
 
-const nodeSteps = new WeakMap<Index, Map<number, Int32Array>>();
+/** Tables by frame, of which a few are in use at a time. */
+const ofFrames = () => kept((_: Index) => new Map<number, Int32Array>());
+function tableOf(tables: (x: Index) => Map<number, Int32Array>, { x }: Trace, f: number, make: () => Int32Array): Int32Array {
+  const known = tables(x);
+  if (known.size > 32 && !known.has(f)) known.clear();
+  return ensure(known, f, make);
+}
+
+const nodeSteps = ofFrames();
 /** By node of the frame's graph: the step that ran it in this frame (maybe after the cursor), -1 = not recorded. */
-export function stepsOf({ p, x }: Trace, f: number): Int32Array {
-  let known = nodeSteps.get(x);
-  if (!known) nodeSteps.set(x, (known = new Map()));
-  let steps = known.get(f);
-  if (!steps) {
-    if (known.size > 32) known.clear(); // a few frames are in use at a time
-    steps = new Int32Array(p.graphs[p.frame.graph[f]].nodes.length).fill(-1);
+export function stepsOf(t: Trace, f: number): Int32Array {
+  const { p, x } = t;
+  return tableOf(nodeSteps, t, f, () => {
+    const steps = new Int32Array(p.graphs[p.frame.graph[f]].nodes.length).fill(-1);
     for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) steps[p.step.node[x.steps.ids[i]]] = x.steps.ids[i];
-    known.set(f, steps);
-  }
-  return steps;
+    return steps;
+  });
 }
 
 /** Runnable nodes of frame `f` in plan order: not run at the cursor, and everything they read exists. */
@@ -134,23 +138,19 @@ export function nodeStates(t: Trace, f: number, cursor: number): State[] {
   return states;
 }
 
-const places = new WeakMap<Index, Map<number, Int32Array>>();
+const places = ofFrames();
 /** By value of the frame's graph: out entry + 1, or -(bind entry + 1), or 0. A value is written once in a frame. */
-function placesOf({ p, x }: Trace, f: number): Int32Array {
-  let known = places.get(x);
-  if (!known) places.set(x, (known = new Map()));
-  let at = known.get(f);
-  if (!at) {
-    if (known.size > 32) known.clear();
-    at = new Int32Array(p.graphs[p.frame.graph[f]].values.length);
+function placesOf(t: Trace, f: number): Int32Array {
+  const { p, x } = t;
+  return tableOf(places, t, f, () => {
+    const at = new Int32Array(p.graphs[p.frame.graph[f]].values.length);
     for (let b = p.frame.bind[f]; b < p.frame.bind[f + 1]; b++) if (p.bind.value[b] >= 0) at[p.bind.value[b]] = -(b + 1);
     for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) {
       const step = x.steps.ids[i];
       for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) if (p.out.value[o] >= 0) at[p.out.value[o]] = o + 1;
     }
-    known.set(f, at);
-  }
-  return at;
+    return at;
+  });
 }
 
 /** Where a value of frame `f` lies once the cursor has passed its maker; null = not there (yet). */
@@ -191,14 +191,7 @@ export function liveAt(t: Trace, cursor: number): number {
 
 /** Position in `x.outs.ids` behind the last entry of storage `s` that the cursor has passed. */
 function outsUntil({ x }: Trace, s: number, cursor: number): number {
-  let from = x.outs.start[s];
-  let to = x.outs.start[s + 1];
-  while (from < to) {
-    const middle = (from + to) >> 1;
-    if (x.outStep[x.outs.ids[middle]] <= cursor) from = middle + 1;
-    else to = middle;
-  }
-  return from;
+  return first(x.outs.start[s], x.outs.start[s + 1], (i) => x.outStep[x.outs.ids[i]] > cursor);
 }
 
 /** The last out entry on a storage at the cursor, -1 if none. */
@@ -283,10 +276,5 @@ export function notHere(p: Payload): string {
   return `${whose}. Totals say of them: ${bytes(gone.reduce((n, r) => n + r.copied, 0))} copied, ${bytes(gone.reduce((n, r) => n + r.allocated, 0))} allocated.`;
 }
 
-const known = new WeakMap<Payload, number>();
 /** How many runs are bare. */
-export function bareRuns(p: Payload): number {
-  let n = known.get(p);
-  if (n === undefined) known.set(p, (n = p.runs.filter((_, run) => bare(p, run)).length));
-  return n;
-}
+export const bareRuns = kept((p: Payload): number => p.runs.filter((_, run) => bare(p, run)).length);

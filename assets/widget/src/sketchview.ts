@@ -1,4 +1,5 @@
 // A block's drawing with what its boxes, lines and ends stand for in a graph; where a point hits it; how its lines look.
+import { ensure } from "./arrays.js";
 import { outcome, type State, type StateWords } from "./replay.js";
 import type { Lit } from "./select.js";
 import { distance, type Row } from "./level.js";
@@ -27,12 +28,7 @@ export type Hit = { kind: "node"; node: number } | { kind: "value"; value: numbe
 export interface Sketch { nodes: number[]; boxes: Drawing["boxes"]; pills: number[]; lines: Line[]; ends: End[] }
 
 const known = new WeakMap<Block, Sketch>();
-
-export function sketchOf(p: Payload, g: Graph, block: Block): Sketch {
-  let made = known.get(block);
-  if (!made) known.set(block, (made = make(p, g, block, p.drawings[block.drawing])));
-  return made;
-}
+export function sketchOf(p: Payload, g: Graph, block: Block): Sketch { return ensure(known, block, () => make(p, g, block, p.drawings[block.drawing])); }
 
 function make(p: Payload, g: Graph, { nodes }: Block, { boxes, edges, stubs, pills = [] }: Drawing): Sketch {
   const first = pills.length;

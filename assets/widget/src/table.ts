@@ -1,6 +1,6 @@
 // The table of steps: every step in words, or those that the query finds, in its order. Only the rows in view are drawn. It is
 // the accessible form of the page, and a module of its own.
-import { el, NUMBER, on, onHit, say, td } from "./dom.js";
+import { el, NUMBER, onHit, onKey, say, td } from "./dom.js";
 import { letter } from "./sketchview.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import type { Hits } from "./hits.js";
@@ -49,7 +49,7 @@ class StepTable implements View {
     onHit(this.#rows.root, "table-row", (row) => this.#select(Number(row.dataset.step)), signal);
     onHit(this.#rows.root, "step-link", (link) => store.seek(Number(link.dataset.step)), signal);
     onHit(this.#rows.root, "table-row", (row) => store.seek(Number(row.dataset.step)), signal, "dblclick");
-    on(this.#rows.root, "keydown", (event) => this.#key(event), signal);
+    onKey(this.#rows.root, (key, event) => this.#key(key, event), signal);
   }
 
   get #count(): number { return this.store.found?.length ?? this.store.t.p.steps; }
@@ -71,11 +71,9 @@ class StepTable implements View {
   }
 
   /** Arrows select the row below or above, Enter goes to its step. */
-  #key(event: KeyboardEvent): void {
-    const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (event.target !== this.#rows.root || (!by && event.key !== "Enter") || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    event.stopPropagation();
+  #key(key: string, event: KeyboardEvent): boolean | void {
+    const by = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
+    if (event.target !== this.#rows.root || (!by && key !== "Enter")) return false;
     if (!by) return this.store.seek(this.#chosen);
     const at = Math.max(0, Math.min(this.#at(this.#chosen) + by, this.#count - 1));
     if (!this.#count) return;

@@ -3,7 +3,7 @@
 // The curve is drawn once per size and look; the cursor is an element of its own, so that dragging repaints nothing.
 import { Inks, sized } from "./canvas.js";
 import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";
-import { button, el, hit, mark, on, onResize, say } from "./dom.js";
+import { button, el, hit, mark, on, onDrag, onResize, say } from "./dom.js";
 import { bytes, count, figure } from "./format.js";
 import { bare, liveAt, numberOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
@@ -93,20 +93,11 @@ export class Timeline implements View {
     this.#plot.append(this.#window.root, this.#cursor, this.#range);
     const open = button("Memory map ▴", "Show what these bytes are: every buffer from birth to death", "open-map", map, signal);
     host.append(el("div.kv-legend", {}, this.#live, this.#peak, open), el("div.kv-overview", {}, el("div.kv-yaxis", { "aria-hidden": "true" }, this.#top, this.#foot), this.#plot));
-    const drag = (event: PointerEvent) => {
+    onDrag(this.#plot, (event, moving) => {
       const box = this.#plot.getBoundingClientRect();
       const { run, step } = under(store, (event.clientX - box.left) / Math.max(1, box.width));
-      const moving = event.type === "pointermove";
       if (step >= 0) store.seek(step, "person", moving);
       else store.toRun(run, "person", moving);
-    };
-    on(this.#plot, "pointerdown", (event) => {
-      if (event.button !== 0) return;
-      this.#plot.setPointerCapture(event.pointerId);
-      drag(event);
-    }, signal);
-    on(this.#plot, "pointermove", (event) => {
-      if (this.#plot.hasPointerCapture(event.pointerId)) drag(event);
     }, signal);
     on(this.#range, "input", () => store.seek(this.#range.valueAsNumber, "person", true), signal);
     onResize(this.#plot, () => {
@@ -234,25 +225,15 @@ export class WindowBox {
   readonly root = el("div.kv-window", { "data-kv": "window" }, ...["from", "move", "to"].map((part) => el("i", { "data-kv": "window-part", "data-part": part })));
 
   constructor(private store: Store, plot: HTMLElement, signal: AbortSignal) {
-    on(this.root, "pointerdown", (event) => {
-      const part = hit(event, "window-part")?.dataset.part;
-      const was = store.window;
-      if (event.button !== 0 || !part || !was) return;
+    let [part, start, from, to]: [string | undefined, number, number, number] = [undefined, -1, 0, 0];
+    onDrag(this.root, (event, moving) => {
       event.stopPropagation(); // else the cursor is dragged
       const { left, width } = plot.getBoundingClientRect();
-      const step = (x: number) => under(store, (x - left) / Math.max(1, width)).step;
-      const start = step(event.clientX);
-      this.root.setPointerCapture(event.pointerId);
-      const move = (e: PointerEvent) => {
-        const at = step(e.clientX);
-        if (at < 0 || start < 0) return;
-        const { steps } = store.t.p;
-        const [from, to] = was;
-        const by = Math.max(-from, Math.min(at - start, steps - to));
-        store.setWindow(part === "move" ? [from + by, to + by] : part === "from" ? [Math.min(at, to - 1), to] : [from, Math.max(at + 1, from + 1)]);
-      };
-      this.root.addEventListener("pointermove", move, { signal });
-      this.root.addEventListener("lostpointercapture", () => this.root.removeEventListener("pointermove", move), { once: true, signal });
+      const at = under(store, (event.clientX - left) / Math.max(1, width)).step;
+      if (!moving) return void ([part, start, from, to] = [hit(event, "window-part")?.dataset.part, at, ...store.window!]);
+      if (!part || at < 0 || start < 0) return;
+      const by = Math.max(-from, Math.min(at - start, store.t.p.steps - to));
+      store.setWindow(part === "move" ? [from + by, to + by] : part === "from" ? [Math.min(at, to - 1), to] : [from, Math.max(at + 1, from + 1)]);
     }, signal);
   }
 

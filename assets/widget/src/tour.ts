@@ -1,5 +1,5 @@
 // The entry of the module "tour": captions one after another, which move the cursor and light a part of the page.
-import { button, el, mark, on } from "./dom.js";
+import { button, el, mark, onKey } from "./dom.js";
 import { spoken } from "./spoken.js";
 import type { Store } from "./store.js";
 import type { TourStop } from "./wire.js";
@@ -73,12 +73,9 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
     draw();
     if (inside) app.parentElement?.focus({ preventScroll: true });
   };
-  on(card, "keydown", (event) => {
-    const move = { ArrowRight: () => go(1), ArrowLeft: () => go(-1), Escape: close }[event.key];
-    if (!move || event.ctrlKey || event.altKey || event.metaKey) return;
-    event.preventDefault();
-    event.stopPropagation();
-    move();
+  onKey(card, (key) => {
+    const move = { ArrowRight: () => go(1), ArrowLeft: () => go(-1), Escape: close }[key];
+    return move ? move() : false;
   }, signal);
   draw();
   // the page opens as the first stop will find it

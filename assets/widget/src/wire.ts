@@ -1,5 +1,6 @@
 // Decodes a payload: gzip( uint32 header length | header JSON | columns ), see kvviz/view/payload.py.
 // Everything after this file reads typed arrays; no object is made per step.
+import { ensure, kept } from "./arrays.js";
 
 /** name, op type with its domain if it has one, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
 export type Node = [string, string, string, number[], number[], number[]];
@@ -284,9 +285,7 @@ const opened = new WeakMap<object, Promise<ArrayBuffer>>();
 /** Trait bytes (a DataView in Jupyter, an array in an export) unpacked, once; null for empty bytes. */
 export async function read(bytes: DataView | Uint8Array | null | undefined): Promise<ArrayBuffer | null> {
   if (!bytes?.byteLength) return null;
-  let raw = opened.get(bytes);
-  if (!raw) opened.set(bytes, (raw = gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength))));
-  return raw;
+  return ensure(opened, bytes, () => gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)));
 }
 
 /** Unpacked bytes of a later payload, from an earlier one and what changed since; see kvviz/view/payload_delta.py. */
@@ -311,17 +310,14 @@ export async function decode(bytes: DataView | Uint8Array | null | undefined): P
   return raw && unpack(raw);
 }
 
-const pieces = new WeakMap<object, Map<string, Uint8Array>>();
+/** Payloads of other lanes, which come as one piece of bytes; see kvviz/view/payload_lanes.py. */
+const pieces = kept((packed: DataView): Map<string, Uint8Array> => {
+  const bytes = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
+  const start = 4 + packed.getUint32(0, true);
+  const table = JSON.parse(new TextDecoder().decode(bytes.subarray(4, start))) as Record<string, [number, number]>;
+  return new Map(Object.entries(table).map(([key, [at, length]]) => [key, bytes.subarray(start + at, start + at + length)]));
+});
 /** One of them by its name; null where it is not there. */
 export function piece(packed: DataView | null | undefined, name: string): Uint8Array | null {
-  if (!packed?.byteLength) return null;
-  let all = pieces.get(packed);
-  if (!all) {
-    const bytes = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
-    const size = packed.getUint32(0, true);
-    const table = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))) as Record<string, [number, number]>;
-    all = new Map(Object.entries(table).map(([key, [at, length]]) => [key, bytes.subarray(4 + size + at, 4 + size + at + length)]));
-    pieces.set(packed, all);
-  }
-  return all.get(name) ?? null;
+  return packed?.byteLength ? pieces(packed).get(name) ?? null : null;
 }
