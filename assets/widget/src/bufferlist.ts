@@ -3,7 +3,7 @@ import { ensure, kept } from "./arrays.js";
 import { el, hit, mark, on, onHit, place, say, set } from "./dom.js";
 import { bytes, count, figure, opName, shortName, shortValue, valueName } from "./format.js";
 import type { Context } from "./lazypane.js";
-import { alive, bornAt, capacity, generation, lastOut, numberOf, rowsBefore, stack, valuesIn, type Trace } from "./replay.js";
+import { alive, bornAt, capacity, generation, lastOut, numberOf, opAt, rowsBefore, stack, valuesIn, type Trace } from "./replay.js";
 import { touched } from "./select.js";
 import type { Change, Now, Store, View } from "./store.js";
 
@@ -162,8 +162,8 @@ export function title(t: Trace, b: Bar, cursor: number): string {
   const { p, x } = t;
   const out = lastOut(t, b.id, cursor);
   const step = out < 0 ? -1 : x.outStep[out];
-  const g = step < 0 ? null : p.graphs[p.frame.graph[p.step.frame[step]]];
-  const maker = g ? `\nwritten last in step ${numberOf(t, step)} by ${opName(g.nodes[p.step.node[step]][1])} ${shortName(g, p.step.node[step])}` : "";
+  const by = step < 0 ? null : opAt(t, step);
+  const maker = by ? `\nwritten last in step ${numberOf(t, step)} by ${opName(by.op[1])} ${shortName(by.g, by.node)}` : "";
   const owner = p.codes.owner[p.storage.origin[b.id]];
   const rows = b.valid ? ` rows valid of those reserved${b.again ? "; the older ones were copied in this run" : ""}` : "";
   return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}\n${b.label} ${b.note}${rows}${maker}`;

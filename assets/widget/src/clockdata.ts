@@ -2,7 +2,7 @@
 import { ensure, first, kept, upper } from "./arrays.js";
 import { bytes, count, opName } from "./format.js";
 import { lives } from "./mapdata.js";
-import type { Trace } from "./replay.js";
+import { opAt, type Trace } from "./replay.js";
 import { touched } from "./select.js";
 
 /** `kind`: an op, a run that holds ops, the life of a storage, or the weights that programs bring. `id`: step, run or life. `open`: it does not end in the recording. */
@@ -93,10 +93,9 @@ function queues({ p, x }: Trace, start: Float64Array, end: Float64Array, laneOf:
   for (let step = 0; step < p.steps; step++) {
     if (laneOf[step] < 0) continue;
     const lane = ensure(lanes, laneOf[step], (): Lane => ({ name: p.strings[laneOf[step]] || "ops", kind: "lane", bars: [], rows: 1, rest: 0, bytes: 0, held: null }));
-    const node = p.graphs[p.frame.graph[p.step.frame[step]]].nodes[p.step.node[step]];
     const run = x.run[step];
     // an op with a program in it is called as its run is
-    const text = p.step.flags[step] & p.flag.control && p.runs.length > 1 ? p.runs[run].label : opName(node[1]);
+    const text = p.step.flags[step] & p.flag.control && p.runs.length > 1 ? p.runs[run].label : opName(opAt({ p }, step).op[1]);
     lane.bars.push({ kind: "op", id: step, start: start[step], end: end[step], row: 0, text, storage: -1, open: false });
     const key = `${laneOf[step]}:${run}`;
     const band = bands.get(key);

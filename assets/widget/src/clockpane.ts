@@ -8,6 +8,7 @@ import { buffer, bytes, count } from "./format.js";
 import type { MakePane } from "./lazypane.js";
 import { ticks } from "./mapview.js";
 import { numberOf } from "./replay.js";
+import { executed } from "./select.js";
 import type { Change, Store, View } from "./store.js";
 
 class ClockPane implements View {
@@ -123,9 +124,7 @@ class ClockPane implements View {
       if (go) store.seek(this.#stepAt(what.bar.start));
     } else if (what.bar.kind === "run") store.seek(Math.max(0, store.t.p.runs[what.bar.id].last - 1));
     else {
-      const { p } = store.t;
-      const frame = p.step.frame[what.bar.id];
-      store.select({ kind: "node", id: p.step.node[what.bar.id], graph: p.frame.graph[frame], step: numberOf(store.t, what.bar.id) });
+      store.select(executed(store.t, what.bar.id));
       if (go) store.seek(what.bar.id);
     }
     this.#soon();

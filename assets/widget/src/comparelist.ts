@@ -5,7 +5,7 @@ import { bytes, count, opName, plural, shortName } from "./format.js";
 import type { Comparison, LaneState } from "./lanestate.js";
 import type { Context } from "./lazypane.js";
 import { most, partner, type Gap, type Group, type OrderInfo, type Totals } from "./pair.js";
-import { bareRuns, findStep, numberOf, type Trace } from "./replay.js";
+import { bareRuns, findStep, numberOf, opAt, type Trace } from "./replay.js";
 import type { Change, View } from "./store.js";
 
 const FIGURES: [keyof Totals, string, (n: number) => string][] = [
@@ -144,9 +144,9 @@ export class CompareList implements View {
 
   #name(c: Comparison, gap: Gap): string {
     const [{ p }, step] = gap.a >= 0 ? [c.a, gap.a] : [c.b, gap.b];
-    const graph = p.graphs[p.frame.graph[p.step.frame[step]]];
-    const block = graph.blocks.find((b) => b.nodes.includes(p.step.node[step]));
-    return [shortName(graph, p.step.node[step]), block?.title].filter(Boolean).join(" · ");
+    const { g, node } = opAt({ p }, step);
+    const block = g.blocks.find((b) => b.nodes.includes(node));
+    return [shortName(g, node), block?.title].filter(Boolean).join(" · ");
   }
 }
 
@@ -254,14 +254,12 @@ export class OrderView implements View {
   }
 
   #op(c: Comparison, t: Trace, step: number, a: number, b: number, here: boolean, moved: boolean, broken: string[] | undefined, other: number): HTMLElement {
-    const { p } = t;
-    const graph = p.graphs[p.frame.graph[p.step.frame[step]]];
-    const node = p.step.node[step];
+    const { g, node, op } = opAt(t, step);
     const by = other - step;
     const number = numberOf(t === c.a ? c.b : c.a, other);
     const where = other < 0 ? "not run there" : !moved || !by ? "" : t === c.a ? `→ ${count(number)}` : `was ${count(number)}`;
-    return el("button", { "data-kv": "order-op", "data-a": a, "data-b": b, "data-step": step, "aria-current": here ? "step" : null, "data-moved": moved && by ? 1 : null, "data-broken": broken ? broken.join() : null, title: graph.nodes[node][0] },
-      el("span.kv-num", {}, count(numberOf(t, step))), el("b", {}, opName(graph.nodes[node][1])), el("span.kv-soft", {}, shortName(graph, node)),
+    return el("button", { "data-kv": "order-op", "data-a": a, "data-b": b, "data-step": step, "aria-current": here ? "step" : null, "data-moved": moved && by ? 1 : null, "data-broken": broken ? broken.join() : null, title: op[0] },
+      el("span.kv-num", {}, count(numberOf(t, step))), el("b", {}, opName(op[1])), el("span.kv-soft", {}, shortName(g, node)),
       el("span.kv-where", { title: where && other >= 0 ? `${plural(Math.abs(by), "place")} ${by > 0 ? "later" : "earlier"} in the other order` : null }, where),
       broken ? el("span.kv-broken", {}, `✕ ${broken.join(" ")}`) : "");
   }

@@ -6,7 +6,8 @@ import { bytes, count, opName, plural, shortName } from "./format.js";
 import { orderedGroups, pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
 import { stepLink } from "./inspectparts.js";
 import type { Context } from "./lazypane.js";
-import { numberOf } from "./replay.js";
+import { numberOf, opAt } from "./replay.js";
+import { executed } from "./select.js";
 import type { Change, Store, View } from "./store.js";
 import type { Payload } from "./wire.js";
 
@@ -86,10 +87,9 @@ class HazardsPane implements View {
   /** Look at a pair that the graph keeps in order. */
   #follow(pair: number): void {
     const { store } = this;
-    const { p } = store.t;
-    const step = p.ordered.second[pair];
+    const step = store.t.p.ordered.second[pair];
     store.seek(step);
-    store.select({ kind: "node", id: p.step.node[step], graph: p.frame.graph[p.step.frame[step]], step: numberOf(store.t, step) });
+    store.select(executed(store.t, step));
     this.#path = pair;
     this.#shown = -2;
     this.#draw();
@@ -173,10 +173,12 @@ class HazardsPane implements View {
   #pathCard(pair: number): HTMLElement[] {
     const { t } = this.store;
     const { p } = t;
-    const graph = p.graphs[p.frame.graph[p.step.frame[p.ordered.second[pair]]]];
-    const node = (step: number) => `${opName(graph.nodes[p.step.node[step]][1])} ${shortName(graph, p.step.node[step])}`;
+    const name = (step: number) => {
+      const { g, node, op } = opAt(t, step);
+      return `${opName(op[1])} ${shortName(g, node)}`;
+    };
     const view = (side: "first" | "second", of: "view1" | "view2") => el("p", {}, stepLink(t, p.ordered[side][pair]), ` ${p.strings[p.ordered[of][pair]]}`);
-    const path = pathOf(p, pair).map((step, i) => el("li", {}, i ? "→ " : "", stepLink(t, step), ` ${node(step)}`));
+    const path = pathOf(p, pair).map((step, i) => el("li", {}, i ? "→ " : "", stepLink(t, step), ` ${name(step)}`));
     return [
       el("div.kv-pair-head", { "data-state": "ordered" }, el("h4", {}, "A path of the graph keeps these two in order"),
         el("p", { "data-kv": "pair-sentence" }, `${p.strings[p.ordered.kind[pair]]}, ${bytes(p.ordered.bytes[pair])} of ${p.strings[p.ordered.root[pair]]}`)),

@@ -5,7 +5,7 @@ import { buffer, bytes, count, plural, shape, shortValue, valueName } from "./fo
 import { bufferChip, facts, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { infoOf, nodeBody, occurrenceOf, stepBody, stepTitle } from "./inspectstep.js";
 import { bare, capacity, generation, numberOf, placeOf, stack, stepsOf, valuesIn, type Trace } from "./replay.js";
-import { ofCursor, ofSelection, sameSubject, type Subject } from "./select.js";
+import { ofCursor, ofSelection, type Subject } from "./select.js";
 import { copyButton, type ShareContext } from "./sharing.js";
 import type { Change, History, Store, View } from "./store.js";
 import type { Reports } from "./verdict.js";
@@ -87,7 +87,7 @@ export class Inspector implements View {
     say(this.#where, page.where);
     this.#where.title = page.where;
     this.#show(this.#body, page, false);
-    if (!sameSubject(subject, this.#shown)) {
+    if (JSON.stringify(subject) !== JSON.stringify(this.#shown)) {
       this.#shown = subject;
       store.scroll(() => (this.#body.parentElement!.scrollTop = 0));
     }

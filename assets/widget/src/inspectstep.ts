@@ -6,7 +6,7 @@ import { fixBox } from "./fixbox.js";
 import { bytes, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
 import { bufferChip, facts, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
-import { numberOf, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
+import { numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";
 import { smallAt, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
@@ -16,10 +16,9 @@ import type { Missed, Payload } from "./wire.js";
 const SEEN = new Set(["new", "in place"]);
 
 /** What stands over the inspector. */
-export function stepTitle({ p }: Trace, step: number): { op: string; name: string; full: string } {
-  const g = p.graphs[p.frame.graph[p.step.frame[step]]];
-  const node = p.step.node[step];
-  return { op: opName(g.nodes[node][1]), name: shortName(g, node), full: g.nodes[node][0] };
+export function stepTitle(t: Trace, step: number): { op: string; name: string; full: string } {
+  const { g, node, op: [full, op] } = opAt(t, step);
+  return { op: opName(op), name: shortName(g, node), full };
 }
 
 function headline(p: Payload, step: number): string {
@@ -30,9 +29,7 @@ function headline(p: Payload, step: number): string {
 export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSignal): Node[] {
   const { t } = store;
   const { p } = t;
-  const frame = p.step.frame[step];
-  const graph = p.frame.graph[frame];
-  const inputs = p.graphs[graph].nodes[p.step.node[step]][3];
+  const { frame, graph, node, op: [, , , inputs] } = opAt(t, step);
   const note = p.strings[p.step.note[step]];
   const rule = p.strings[p.step.rule[step]];
   const sums = [["alloc", "allocated"], ["written", "written"], ["copied", "copied"]] as const;
@@ -43,7 +40,7 @@ export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSign
     el("dl.kv-facts", {}, ...sums.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", { title: figure(p, text).about }, figure(p, text).name), el("dd", {}, bytes(p.step[column][step]))))),
     ...(note ? [el("p.kv-rule", { "data-kv": "plan-note" }, el("b", {}, "Plan "), note)] : []),
     ...(rule ? [el("p.kv-rule", {}, el("b", {}, "Rule "), rule)] : []),
-    facts(["attributes", attributes(t, graph, p.step.node[step])], ["attention", weighed(t, graph, p.step.node[step])], ["in", frames(t, frame)]),
+    facts(["attributes", attributes(t, graph, node)], ["attention", weighed(t, graph, node)], ["in", frames(t, frame)]),
   ];
 }
 

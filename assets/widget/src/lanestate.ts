@@ -3,6 +3,7 @@ import { ensure } from "./arrays.js";
 import { scaleOf } from "./curve.js";
 import { count } from "./format.js";
 import { buildIndex } from "./index.js";
+import { executed } from "./select.js";
 import { patch, piece, read, unpack, type Ints, type Payload } from "./wire.js";
 import type { Context } from "./lazypane.js";
 import { align, common, decided, groups, partner, unlike, type Group, type LaneInfo, type LaneSource } from "./pair.js";
@@ -141,9 +142,8 @@ export class LaneState {
     const step = steps[to];
     if (this.shown !== c.infos[to].id) await this.show(c.infos[to].id, numberOf(t, step));
     else store.go(numberOf(t, step));
-    const { p } = store.t;
     const place = findStep(store.t, numberOf(t, step)).step;
-    if (place >= 0) store.select({ kind: "node", id: p.step.node[place], graph: p.frame.graph[p.step.frame[place]], step: numberOf(store.t, place) });
+    if (place >= 0) store.select(executed(store.t, place));
   }
 }
 

@@ -2,7 +2,7 @@
 // alive at the cursor has the full colour, all else a pale one.
 import { bytes, opName, shortValue } from "./format.js";
 import type { Lives } from "./mapdata.js";
-import type { Trace } from "./replay.js";
+import { opAt, type Trace } from "./replay.js";
 
 export const COLOURS = ["owner", "cache", "op", "size"] as const;
 export type Colour = (typeof COLOURS)[number];
@@ -47,7 +47,7 @@ export function classes(t: Trace, l: Lives, colour: Colour): Classes {
   if (colour === "op") {
     const op = (k: number) => {
       const step = l.maker[k] < 0 ? -1 : x.outStep[l.maker[k]];
-      return step < 0 ? "given" : opName(p.graphs[p.frame.graph[p.step.frame[step]]].nodes[p.step.node[step]][1]);
+      return step < 0 ? "given" : opName(opAt(t, step).op[1]);
     };
     const sum = new Map<string, number>();
     for (let k = 0; k < l.n; k++) if (l.maker[k] >= 0) sum.set(op(k), (sum.get(op(k)) ?? 0) + l.bytes[k]);

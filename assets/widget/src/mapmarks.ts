@@ -4,7 +4,7 @@ import type { Inks, Ruler } from "./canvas.js";
 import { buffer, bytes, count, opName, plural, shortName, shortValue } from "./format.js";
 import { age, heldFrom, notches, peakIn, type Layout } from "./mapdata.js";
 import { rectOf, xOf, type Rect, type Sheet } from "./mapview.js";
-import { generation, numberOf, type Trace } from "./replay.js";
+import { generation, numberOf, opAt, type Trace } from "./replay.js";
 
 const FONT = "11px";
 const MOST = 4000; // rectangles with marks; more are not told apart anyway
@@ -145,11 +145,8 @@ export function lines(t: Trace, layout: Layout, k: number, cursor: number): stri
   const s = l.storage[k];
   const at = Math.max(l.from[k], Math.min(cursor, l.to[k] - 1));
   const step = (place: number) => `step ${count(numberOf(t, place))}`;
-  const o = l.maker[k];
-  const f = o < 0 ? -1 : p.step.frame[x.outStep[o]];
-  const g = f < 0 ? null : p.graphs[p.frame.graph[f]];
-  const node = o < 0 ? -1 : p.step.node[x.outStep[o]];
-  const born = g ? `made in ${step(l.from[k])} by ${opName(g.nodes[node][1])} ${shortName(g, node)}`.trim() : l.given[k] ? "there before the first step" : `there from ${step(l.from[k])}`;
+  const maker = l.maker[k] < 0 ? null : opAt(t, x.outStep[l.maker[k]]);
+  const born = maker ? `made in ${step(l.from[k])} by ${opName(maker.op[1])} ${shortName(maker.g, maker.node)}`.trim() : l.given[k] ? "there before the first step" : `there from ${step(l.from[k])}`;
   const used = l.used[k] < 0 ? "used by no step" : `last used in ${step(l.used[k])}`;
   const freed = l.freed[k] ? `freed by ${step(l.to[k] - 1)}` : p.live ? "alive" : "not freed in this recording";
   const { addressed, arena } = bands[band[k]];

@@ -1,7 +1,7 @@
 // Ops that could have run in place and did not, grouped by node over all runs, worst first: as diagnosed by the kernel
 // where there is a report, else as the columns tell them (without fixes).
 import { ensure } from "./arrays.js";
-import { numberOf, type Trace } from "./replay.js";
+import { numberOf, opAt, type Trace } from "./replay.js";
 import type { Missed, Report } from "./wire.js";
 
 /** All steps of one node, or of one node in one run. `bytes` were spent by the missed ones; `worst` is the place of the one that counts. */
@@ -32,10 +32,8 @@ export function matrix(t: Trace, by: "layer" | "run", layer = OUTSIDE): Matrix {
   const rows = new Map<string, RoleRow>();
   const others = new Map<string, number>();
   for (let i = 0; i < p.steps; i++) {
-    const graph = p.frame.graph[p.step.frame[i]];
-    const node = p.step.node[i];
-    const own = p.graphs[graph].layer[node] ?? OUTSIDE;
-    const op = p.graphs[graph].nodes[node][1];
+    const { graph, g, node, op: [, op] } = opAt(t, i);
+    const own = g.layer[node] ?? OUTSIDE;
     const key = `${roleOf(t, graph, node)}\n${op}`;
     const flags = p.step.flags[i];
     const bytes = flags & p.flag.missed ? cost(t, i) : 0;
@@ -125,10 +123,10 @@ export function missed(t: Trace, report?: Report | null): Missed[] {
   const groups = new Map<number, Missed & { worst: number }>();
   for (let i = 0; i < p.steps; i++) {
     if (!(p.step.flags[i] & p.flag.missed)) continue;
-    const graph = p.frame.graph[p.step.frame[i]];
-    const id = key({ graph, node: p.step.node[i] });
+    const { graph, node } = opAt(t, i);
+    const id = key({ graph, node });
     if (known.has(id)) continue;
-    const group = ensure(groups, id, () => ({ graph, node: p.step.node[i], frame: "", step: i, steps: [], times: 0, bytes: 0, reasons: [], fixes: [], worst: -1 }));
+    const group = ensure(groups, id, () => ({ graph, node, frame: "", step: i, steps: [], times: 0, bytes: 0, reasons: [], fixes: [], worst: -1 }));
     const bytes = cost(t, i);
     group.steps.push(i);
     group.bytes += bytes;
@@ -143,9 +141,7 @@ export function missed(t: Trace, report?: Report | null): Missed[] {
 }
 
 function reasons({ p }: Trace, step: number): Missed["reasons"] {
-  const frame = p.step.frame[step];
-  const g = p.graphs[p.frame.graph[frame]];
-  const inputs = g.nodes[p.step.node[step]][3];
+  const { g, op: [, , , inputs] } = opAt({ p }, step);
   return Array.from(p.block.code.subarray(p.step.block[step], p.step.block[step + 1]), (code, i) => {
     const k = p.step.block[step] + i;
     return { code: p.strings[code], value: g.values[inputs[p.block.input[k]]] ?? "", culprit: p.strings[p.block.culprit[k]], message: p.strings[p.block.message[k]], fix: -1 };

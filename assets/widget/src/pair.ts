@@ -1,6 +1,6 @@
 // Two recordings of the same thing: which step of one is which of the other, and where they were decided differently.
 import { ensure } from "./arrays.js";
-import type { Trace } from "./replay.js";
+import { opAt, type Trace } from "./replay.js";
 import type { Ints, Payload } from "./wire.js";
 
 export interface Totals { peak: number; copied: number; allocated: number; in_place: number; missed: number; steps: number }
@@ -81,7 +81,7 @@ export interface Group { op: string; decided: [string, string]; gaps: Gap[]; cop
 export function groups(a: Trace, b: Trace, to: Ints, runs: number | null = null): Group[] {
   const found = new Map<string, Group>();
   const end = (t: Trace) => t.p.runs[runs ?? -1]?.first ?? t.p.steps;
-  const name = ({ p }: Trace, s: number) => p.graphs[p.frame.graph[p.step.frame[s]]].nodes[p.step.node[s]][1];
+  const name = (t: Trace, s: number) => opAt(t, s).op[1];
   const add = (op: string, how: [string, string], gap: Gap) => {
     const key = [op, ...how].join("\n");
     const group = ensure(found, key, () => ({ op, decided: how, gaps: [], copied: 0, allocated: 0 }));

@@ -4,7 +4,7 @@ import { decided } from "./debug.js";
 import type { Engine, Part, Query, Value } from "./engine.js";
 import { opName, shape } from "./format.js";
 import { pairsOf, pairState } from "./hiddenpairs.js";
-import { findStep, freedBytes, numberOf, outcome, placeOf, stack, type Trace } from "./replay.js";
+import { findStep, freedBytes, numberOf, opAt, outcome, placeOf, stack, type Trace } from "./replay.js";
 import type { Graph, QueryTable } from "./wire.js";
 
 /** A number or null; texts; or [storage, generation] of buffers. */
@@ -41,10 +41,9 @@ export const OF_NODE: Record<string, (t: Trace, graph: number, node: number) => 
 // -- of steps
 
 function reads(t: Trace, step: number): [number, number][] {
-  const { p } = t;
-  const f = p.step.frame[step];
-  return p.graphs[p.frame.graph[f]].nodes[p.step.node[step]][3].flatMap((v) => {
-    const place = placeOf(t, f, v, step - 1);
+  const { frame, op } = opAt(t, step);
+  return op[3].flatMap((v) => {
+    const place = placeOf(t, frame, v, step - 1);
     return place ? [[place.storage, place.gen] as [number, number]] : [];
   });
 }
@@ -133,9 +132,8 @@ export const OF_STEP: Record<string, (t: Trace, step: number) => Told> = {
 };
 
 export function valueOf(t: Trace, field: string, step: number): Told {
-  const { p } = t;
-  const graph = p.frame.graph[p.step.frame[step]];
-  return OF_NODE[field] ? OF_NODE[field](t, graph, p.step.node[step]) : OF_STEP[field](t, step);
+  const { graph, node } = opAt(t, step);
+  return OF_NODE[field] ? OF_NODE[field](t, graph, node) : OF_STEP[field](t, step);
 }
 
 type Test = (step: number) => boolean;
@@ -148,8 +146,7 @@ function ofNodes(t: Trace, test: (graph: number, node: number) => boolean): Test
   const { p } = t;
   const known = p.graphs.map((g) => new Int8Array(g.nodes.length).fill(-1));
   return (step) => {
-    const graph = p.frame.graph[p.step.frame[step]];
-    const node = p.step.node[step];
+    const { graph, node } = opAt(t, step);
     if (known[graph][node] < 0) known[graph][node] = Number(test(graph, node));
     return known[graph][node] === 1;
   };

@@ -4,7 +4,7 @@ import { ensure, first, kept, upper } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { KEY, type Index } from "./index.js";
 import type { ValueData } from "./valuedata.js";
-import type { Choice, Payload } from "./wire.js";
+import type { Choice, Graph, Node, Payload } from "./wire.js";
 
 /** `values`: what the recording keeps of its values, where it does. */
 export interface Trace { p: Payload; x: Index; values?: ValueData | null }
@@ -59,6 +59,14 @@ export function frontierFrame(t: Trace, cursor: number): number {
     if (p.frame.parent[f] === next && p.frame.node[f] === p.step.node[cursor + 1]) return f;
   }
   return next;
+}
+
+/** What a step ran: the op `node` of `graph`, by its number and as a whole, in a frame. */
+export function opAt({ p }: Pick<Trace, "p">, step: number): { frame: number; graph: number; g: Graph; node: number; op: Node } {
+  const frame = p.step.frame[step];
+  const graph = p.frame.graph[frame];
+  const node = p.step.node[step];
+  return { frame, graph, g: p.graphs[graph], node, op: p.graphs[graph].nodes[node] };
 }
 
 /** Frames from main down to `f`. */

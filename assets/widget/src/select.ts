@@ -1,5 +1,5 @@
 // One selection for all panes: what else lights up when a node, a buffer, a value or a cache is chosen.
-import { findStep, numberOf, placeOf, runAt, stack, stepsOf, type Trace } from "./replay.js";
+import { findStep, numberOf, opAt, placeOf, runAt, stack, stepsOf, type Trace } from "./replay.js";
 
 /** `step`: number of the execution of a node that is meant; without it, the one in the frame that is shown. */
 export interface Selection { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number }
@@ -16,9 +16,8 @@ export function same(a: Selection | null, b: Selection | null): boolean {
 /** Storages that a step read or wrote. */
 export function touched(t: Trace, step: number): { reads: number[]; writes: number[] } {
   const { p } = t;
-  const f = p.step.frame[step];
-  const inputs = p.graphs[p.frame.graph[f]].nodes[p.step.node[step]][3];
-  const reads = inputs.map((v) => placeOf(t, f, v, step - 1)?.storage ?? -1).filter((s) => s >= 0);
+  const { frame, op: [, , , inputs] } = opAt(t, step);
+  const reads = inputs.map((v) => placeOf(t, frame, v, step - 1)?.storage ?? -1).filter((s) => s >= 0);
   const writes = Array.from(p.out.storage.subarray(p.step.out[step], p.step.out[step + 1]));
   return { reads, writes };
 }
@@ -114,16 +113,10 @@ export function ofSelection(t: Trace, s: Selection, now: { frame: number; graph:
   return { kind: "node", graph, id: s.id };
 }
 
-/** The selection that a subject is, so that a pinned one can be chosen again. */
-export function selectionOf(t: Trace, s: Subject): Selection | null {
-  if (s.kind === "start") return null;
-  if (s.kind !== "step") return { kind: s.kind, id: s.id, ...("graph" in s ? { graph: s.graph } : {}) };
-  const { p } = t;
-  return { kind: "node", id: p.step.node[s.step], graph: p.frame.graph[p.step.frame[s.step]], step: numberOf(t, s.step) };
-}
-
-export function sameSubject(a: Subject, b: Subject): boolean {
-  return JSON.stringify(a) === JSON.stringify(b);
+/** The execution of an op by a step, as a selection. */
+export function executed(t: Trace, step: number): Selection {
+  const { node, graph } = opAt(t, step);
+  return { kind: "node", id: node, graph, step: numberOf(t, step) };
 }
 
 /** What a name in a message stands for: a value or a node of the graph. */

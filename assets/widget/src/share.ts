@@ -3,7 +3,7 @@ import { copy, save, toPng, toSvg } from "./picture.js";
 import { el, on, say } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import { Popover } from "./popover.js";
-import { findStep, numberOf, runAt, stepsOf, type Trace } from "./replay.js";
+import { findStep, numberOf, opAt, runAt, stepsOf, type Trace } from "./replay.js";
 import { describe, type Selection } from "./select.js";
 import type { ShareContext, Shared } from "./sharing.js";
 import type { Store } from "./store.js";
@@ -27,15 +27,13 @@ export function heldAfter({ p }: Trace, step: number): number {
 function place({ p }: Trace, step: number): string {
   const path: string[] = [];
   for (let f = p.step.frame[step]; p.frame.parent[f] >= 0; f = p.frame.parent[f]) path.unshift(p.strings[p.frame.label[f]]);
-  const f = p.step.frame[step];
-  const scope = p.graphs[p.frame.graph[f]].nodes[p.step.node[step]][2];
-  return [p.runs[p.frame.run[f]]?.label ?? "", ...path, scope].filter(Boolean).join(" · ");
+  const { frame, op: [, , scope] } = opAt({ p }, step);
+  return [p.runs[p.frame.run[frame]]?.label ?? "", ...path, scope].filter(Boolean).join(" · ");
 }
 
 export function stepFacts(t: Trace, step: number, report: Report | null): Facts {
   const { p } = t;
-  const g = p.graphs[p.frame.graph[p.step.frame[step]]];
-  const [name, op, , inputs] = g.nodes[p.step.node[step]];
+  const { g, op: [name, op, , inputs] } = opAt(t, step);
   const number = numberOf(t, step);
   const entry = report?.missed.find((m) => m.steps.includes(step));
   const of = !entry || entry.step === number ? "" : `For step ${count(entry.step)}, where this op spent most: `;

@@ -5,7 +5,7 @@ import { reveal, type Reveal } from "./dom.js";
 import { buildIndex } from "./index.js";
 import type { Scale, Versus } from "./pair.js";
 import { bare, findStep, frameAt, frontier, frontierFrame, nodeStates, numberOf, runAt, stepsOf, type State, type StateWords, type Trace } from "./replay.js";
-import { light, same, type Lit, type Selection } from "./select.js";
+import { executed, light, same, type Lit, type Selection } from "./select.js";
 import type { ValueData } from "./valuedata.js";
 import type { Choice, Payload, Report } from "./wire.js";
 
@@ -183,11 +183,9 @@ export class Store {
 
   /** Look at a hidden pair, and choose its later op. */
   choosePair(pair: number): void {
-    const { p } = this.t;
-    const step = p.pair.second[pair];
+    const step = this.t.p.pair.second[pair];
     if (step === undefined) return this.select(null);
-    const graph = p.frame.graph[p.step.frame[step]];
-    this.select({ kind: "node", id: p.step.node[step], graph, step: numberOf(this.t, step) });
+    this.select(executed(this.t, step));
     this.pair = pair;
     this.#changed({ selection: true });
   }

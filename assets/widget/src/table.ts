@@ -5,9 +5,9 @@ import { letter } from "./sketchview.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import type { Hits } from "./hits.js";
 import type { MakePane } from "./lazypane.js";
-import { bareRuns, findStep, numberOf, outcome, type State } from "./replay.js";
+import { bareRuns, findStep, numberOf, opAt, outcome, type State } from "./replay.js";
 import { Rows, SortHeads, type Sorted } from "./rows.js";
-import { touched } from "./select.js";
+import { executed, touched } from "./select.js";
 import type { Change, Store, View } from "./store.js";
 
 const WORDS: Partial<Record<State, string>> = { in_place: "in place", elsewhere: "called in place", missed: "not in place", view: "view", foreign: "foreign", done: "new buffer" };
@@ -66,8 +66,7 @@ class StepTable implements View {
   }
 
   #select(step: number): void {
-    const { p } = this.store.t;
-    this.store.select({ kind: "node", id: p.step.node[step], graph: p.frame.graph[p.step.frame[step]], step: numberOf(this.store.t, step) });
+    this.store.select(executed(this.store.t, step));
   }
 
   /** Arrows select the row below or above, Enter goes to its step. */
@@ -117,10 +116,7 @@ class StepTable implements View {
     const { t, now, selection } = this.store;
     const { p, x } = t;
     const step = this.#step(at);
-    const frame = p.step.frame[step];
-    const graph = p.frame.graph[frame];
-    const g = p.graphs[graph];
-    const node = p.step.node[step];
+    const { frame, graph, g, node } = opAt(t, step);
     const kind = outcome(p, p.step.flags[step]);
     const first = p.step.out[step];
     const info = p.step.out[step + 1] > first ? p.strings[p.out.info[first]] : "";

@@ -5,7 +5,7 @@ import { Inks, sized } from "./canvas.js";
 import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";
 import { button, el, hit, mark, on, onDrag, onResize, say } from "./dom.js";
 import { bytes, count, figure } from "./format.js";
-import { bare, liveAt, numberOf } from "./replay.js";
+import { bare, liveAt, numberOf, opAt } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 import type { Payload } from "./wire.js";
 
@@ -134,7 +134,7 @@ export class Timeline implements View {
     mark(this.#plot, "data-step", cursor);
     this.#range.max = String(p.steps - 1);
     this.#range.value = String(cursor);
-    const node = cursor < 0 ? "before the first step" : p.graphs[p.frame.graph[p.step.frame[cursor]]].nodes[p.step.node[cursor]][0];
+    const node = cursor < 0 ? "before the first step" : opAt(t, cursor).op[0];
     this.#range.setAttribute("aria-valuetext", bare < 0 ? `step ${numberOf(t, cursor)} of ${p.total}, ${node}` : `${p.runs[bare].label}, totals only`);
     this.#live.hidden = bare >= 0;
     say(this.#live.lastElementChild!, bytes(liveAt(t, cursor)));

@@ -2,7 +2,7 @@
 import { upper } from "./arrays.js";
 import { svg } from "./dom.js";
 import { count } from "./format.js";
-import { placeOf, type Place, type Trace } from "./replay.js";
+import { opAt, placeOf, type Place, type Trace } from "./replay.js";
 import type { ValueData } from "./valuedata.js";
 
 interface Links { of: ValueData; out: Int32Array; bind: Int32Array }
@@ -26,7 +26,7 @@ function links(t: Trace, v: ValueData): Links {
     const { first, last, from } = p.runs[Math.max(0, upper(begun, at) - 1)];
     const step = first + at - from;
     if (step >= last) return; // its run is not here
-    const value = p.graphs[p.frame.graph[p.step.frame[step]]].nodes[p.step.node[step]][4][v.slot[entry]];
+    const value = opAt(t, step).op[4][v.slot[entry]];
     for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) if (p.out.value[o] === value) made.out[o] = entry;
   });
   known.set(t, made);
@@ -62,8 +62,7 @@ export function entryOf(t: Trace, place: Place): number {
 export function before(t: Trace, out: number): { value: number; place: Place } | null {
   const { p, x } = t;
   const step = x.outStep[out];
-  const frame = p.step.frame[step];
-  const inputs = p.graphs[p.frame.graph[frame]].nodes[p.step.node[step]][3];
+  const { frame, op: [, , , inputs] } = opAt(t, step);
   for (let i = 0; i < inputs.length; i++) {
     if (!(p.step.taken[step] & (1 << i))) continue;
     const place = placeOf(t, frame, inputs[i], step - 1);

@@ -88,29 +88,29 @@ export interface Live { frame: number; frontier: Choice[] }
 
 export type Ints = Int32Array;
 export type Floats = Float64Array;
-/** The columns, grouped by the part of their name before the dot. */
-export interface Columns {
-  frame: { graph: Ints; parent: Ints; node: Ints; iteration: Ints; run: Ints; label: Ints; bind: Ints };
-  bind: { value: Ints; storage: Ints; gen: Ints; how: Ints; offset: Floats; bytes: Floats; info: Ints };
-  storage: { capacity: Floats; origin: Ints; name: Ints; born: Ints; freed: Ints; space: Ints; arena: Ints; address: Floats; taken: Floats }; // capacity: at the end
-  grow: { storage: Ints; step: Ints; bytes: Floats };
-  step: {
-    frame: Ints; node: Ints; flags: Ints; taken: Ints; live: Floats; alloc: Floats; copied: Floats; written: Floats;
-    sentence: Ints; rule: Ints; note: Ints; end: Ints; out: Ints; // end: how it ended, in words
-    block: Ints; free: Ints;
-  };
-  out: { value: Ints; storage: Ints; gen: Ints; how: Ints; offset: Floats; bytes: Floats; info: Ints };
-  block: { code: Ints; input: Ints; culprit: Ints; message: Ints; bytes: Floats };
-  free: { storage: Ints };
-  time: { step: Ints; lane: Ints; start: Floats; end: Floats }; // by step, ascending
-  refused: { step: Ints; storage: Ints; why: Ints }; // frees that were asked for and not done
-  arena: { space: Ints; name: Ints; bytes: Floats; banks: Ints }; // those of which it is known how large they are
-  mark: { step: Ints; time: Floats; kind: Ints; value: Ints; storage: Ints; bytes: Floats; text: Ints; line: Ints }; // step: after which it happened
-  pair: { first: Ints; second: Ints; storage: Ints; state: Ints; group: Ints; kind: Ints; root: Ints; sentence: Ints; exact: Floats; range: Floats; whole: Floats };
-  pairtext: { of: Ints }; // of each pair all texts and paths of its picture, in that order
-  ordered: { first: Ints; second: Ints; storage: Ints; group: Ints; kind: Ints; root: Ints; bytes: Floats; view1: Ints; view2: Ints; path: Ints }; // pairs that the graph keeps in order
-  path: { step: Ints }; // of each of them the steps by which it does
-}
+/** Names of the columns by group, `*` behind those that are no integers; see kvviz/view/payload_steps.py. */
+const COLUMNS = {
+  frame: "graph parent node iteration run label bind",
+  bind: "value storage gen how offset* bytes* info",
+  storage: "capacity* origin name born freed space arena address* taken*", // capacity: at the end
+  grow: "storage step bytes*",
+  step: "frame node flags taken live* alloc* copied* written* sentence rule note end out block free", // end: how it ended, in words
+  out: "value storage gen how offset* bytes* info",
+  block: "code input culprit message bytes*",
+  free: "storage",
+  time: "step lane start* end*", // by step, ascending
+  refused: "step storage why", // frees that were asked for and not done
+  arena: "space name bytes* banks", // those of which it is known how large they are
+  mark: "step time* kind value storage bytes* text line", // step: after which it happened
+  pair: "first second storage state group kind root sentence exact* range* whole*",
+  pairtext: "of", // of each pair all texts and paths of its picture, in that order
+  ordered: "first second storage group kind root bytes* view1 view2 path", // pairs that the graph keeps in order
+  path: "step", // of each of them the steps by which it does
+} as const;
+type Column<S extends string> = S extends `${infer N}*` ? Record<N, Floats> : Record<S, Ints>;
+type Named<S extends string> = S extends `${infer A} ${infer B}` ? Column<A> & Named<B> : Column<S>;
+export type Columns = { [G in keyof typeof COLUMNS]: Named<(typeof COLUMNS)[G]> };
+
 /** Tag, attributes, the text or path that goes into it (behind `=` a fixed one), and the state in which it is drawn. */
 export type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
 /** See kvviz/view/payload_hazards.py; `counts`: how many pairs a look at exact bytes, ranges and roots comes to; `says`: that in words, with what is not known. */
@@ -171,26 +171,6 @@ export interface Payload extends Header, Columns {
 }
 
 export const FORMAT = 4;
-
-/** Names of the columns by group; see kvviz/view/payload_steps.py. */
-const GROUPS: Record<keyof Columns, string> = {
-  frame: "graph parent node iteration run label bind",
-  bind: "value storage gen how offset bytes info",
-  storage: "capacity origin name born freed space arena address taken",
-  grow: "storage step bytes",
-  step: "frame node flags taken live alloc copied written sentence rule note end out block free",
-  out: "value storage gen how offset bytes info",
-  block: "code input culprit message bytes",
-  free: "storage",
-  time: "step lane start end",
-  refused: "step storage why",
-  arena: "space name bytes banks",
-  mark: "step time kind value storage bytes text line",
-  pair: "first second storage state group kind root sentence exact range whole",
-  pairtext: "of",
-  ordered: "first second storage group kind root bytes view1 view2 path",
-  path: "step",
-};
 
 /** Told only where some storage lies elsewhere than in plain host memory, time is not the step number, or steps are in order by the schedule alone; empty otherwise. */
 const OPTIONAL = /^(storage\.(space|arena|address|taken)|(time|refused|arena|mark|pair|pairtext|ordered|path)\..*)$/;
@@ -261,9 +241,9 @@ function code(table: string[], name: string): number {
 export function unpack(raw: ArrayBuffer, lax = false): Payload {
   const { header, column } = open<Header>(raw);
   const columns: Record<string, Record<string, Ints | Floats>> = {};
-  for (const [group, names] of Object.entries(GROUPS)) {
+  for (const [group, names] of Object.entries(COLUMNS)) {
     columns[group] = {};
-    for (const name of names.split(" ")) columns[group][name] = column(`${group}.${name}`, lax || OPTIONAL.test(`${group}.${name}`));
+    for (const name of names.replaceAll("*", "").split(" ")) columns[group][name] = column(`${group}.${name}`, lax || OPTIONAL.test(`${group}.${name}`));
   }
   const typed = columns as unknown as Columns;
   if (header.columns["text.of"]) header.strings = texts(header.strings, column("text.of") as Ints, column("number.added") as Ints);
