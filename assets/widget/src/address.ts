@@ -85,6 +85,4 @@ export class Address implements View {
   }
 }
 
-export default function make(...given: ConstructorParameters<typeof Address>): Address {
-  return new Address(...given);
-}
+export default (...given: ConstructorParameters<typeof Address>) => new Address(...given);

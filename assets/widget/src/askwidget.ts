@@ -1,9 +1,8 @@
 // The entry of the module "ask": a question whose answer the kernel grades; see kvviz/lessons/question.py.
 import { button, el, mark, on, onKey, svg, uid } from "./dom.js";
 import { shareKeys } from "./keys.js";
-import { spoken } from "./spoken.js";
-import { ANSWER_DELAY, listen, type Model } from "./sync.js";
-import { follow, type Theme } from "./theme.js";
+import { spoken } from "./tour.js";
+import { ANSWER_DELAY, follow, listen, type Model, type Theme } from "./mount.js";
 
 /** `top`: of the scale; `marks`: values of the scale with their words. */
 export interface Curve { labels: string[]; top: number; marks: [number, string][] }

@@ -2,8 +2,8 @@
 import { ensure, kept } from "./arrays.js";
 import { el, hit, mark, on, onHit, place, say, set } from "./dom.js";
 import { bytes, count, figure, opName, shortName, shortValue, valueName } from "./format.js";
-import type { Context } from "./lazypane.js";
-import { alive, bornAt, capacity, generation, lastOut, numberOf, opAt, rowsBefore, stack, valuesIn, type Trace } from "./replay.js";
+import type { MakePane } from "./lazypane.js";
+import { alive, bornAt, capacity, generation, lastOut, numberOf, opAt, rowsBefore, runAt, stack, valuesIn, type Trace } from "./replay.js";
 import { touched } from "./select.js";
 import type { Change, Now, Store, View } from "./store.js";
 
@@ -31,6 +31,7 @@ export interface Memory {
   held: Record<"weights" | "caller" | "caches" | "run", number>;
 }
 
+const WEIGHTS = -1; // stands for the storages of all weights
 export const MOST = 200;
 /** Bars from top to bottom; those of other origins stand where those of the run do. */
 const ORDER: Record<string, number> = { donated: 0, caller: 1, weights: 3 };
@@ -157,9 +158,15 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
   return { bars, small, more, held };
 }
 
+/** The bar of all weights; none where there are no weights. */
+function weightsBar({ x }: Trace): Bar[] {
+  return x.weights ? [{ id: WEIGHTS, gen: 0, capacity: x.weights, origin: "weights", cache: -1, state: "", use: "", label: "all weights", note: "", parts: [], valid: null, again: false }] : [];
+}
+
 /** All there is to tell of a bar; asked for only when somebody points at it. */
 export function title(t: Trace, b: Bar, cursor: number): string {
   const { p, x } = t;
+  if (b.id === WEIGHTS) return `weights, ${bytes(b.capacity)}${b.capacity > scale(t, runAt(t, cursor)) ? "; the bar is cut off" : ""}`;
   const out = lastOut(t, b.id, cursor);
   const step = out < 0 ? -1 : x.outStep[out];
   const by = step < 0 ? null : opAt(t, step);
@@ -173,7 +180,8 @@ interface Row { bar: Bar | null; root: HTMLElement; id: HTMLElement; fill: HTMLE
 const SIGN = { "": "", in_place: "", missed: "⚠\uFE0E", new: "+", freed: "" };
 const PARTS: [keyof Memory["held"], string][] = [["weights", "weights"], ["caches", "caches"], ["caller", "caller"], ["run", "run"]];
 
-const idOf = (b: Bar) => (b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
+const idOf = (b: Bar) => (b.id === WEIGHTS ? "W" : b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
+const keyOf = (b: Bar) => (b.id === WEIGHTS ? "W" : String(b.id));
 
 class MemoryPane implements View {
   readonly slow = true;
@@ -181,11 +189,10 @@ class MemoryPane implements View {
   #stack = el("div.kv-stack", { "aria-hidden": "true" });
   #legend = el("div.kv-legend");
   #list = el("div.kv-mem", { role: "list", tabindex: 0, "aria-label": "Buffers" });
-  #weights = this.#row();
   #small = el("button", { class: "kv-fold", "data-kv": "memory-fold" });
   #smallItem = el("div", { role: "listitem" }, this.#small);
   #more = el("p.kv-none", { role: "listitem" });
-  #rows = new Map<number, Row>();
+  #rows = new Map<string, Row>(); // by what their bars are called, without generations
   #unfold = false;
   #open = new Set<string>(); // roles of caches whose layers are told one by one
   #families = new Map<string, HTMLElement>();
@@ -206,14 +213,14 @@ class MemoryPane implements View {
     }, signal);
     on(this.#list, "pointerover", (event) => {
       const row = hit(event, "storage-bar");
-      const bar = row && this.#rows.get(Number(row.dataset.id))?.bar;
+      const bar = row && this.#rows.get(row.dataset.id!)?.bar;
       if (bar) row.title = title(store.t, bar, store.cursor);
     }, signal);
     on(this.#list, "click", (event) => {
       const row = hit(event, "storage-bar");
       const { selection } = store;
-      if (!row || row === this.#weights.root) return;
-      const id = Number(row.dataset.id);
+      const id = Number(row?.dataset.id);
+      if (!row || Number.isNaN(id)) return; // of the weights there is one bar for many storages
       store.select(selection?.kind === "storage" && selection.id === id ? null : { kind: "storage", id });
     }, signal);
   }
@@ -248,20 +255,19 @@ class MemoryPane implements View {
       say(this.#legend.children[i].lastElementChild!, bytes(m.held[key]));
       (this.#legend.children[i] as HTMLElement).hidden = m.held[key] === 0;
     });
-    this.#weightsRow(t.x.weights, full);
-    const nodes: HTMLElement[] = t.x.weights ? [this.#weights.root] : [];
+    const nodes: HTMLElement[] = [];
     let active: HTMLElement | null = null;
-    const seen = new Set<number>();
-    for (const bar of families(t, m.bars, this.#open, now.lit.storages)) {
+    const seen = new Set<string>();
+    for (const bar of [...weightsBar(t), ...families(t, m.bars, this.#open, now.lit.storages)]) {
       if ("members" in bar) {
         nodes.push(this.#family(bar));
         continue;
       }
-      const row = ensure(this.#rows, bar.id, () => this.#row());
+      const row = ensure(this.#rows, keyOf(bar), () => this.#row());
       this.#show(row, bar, full, now.lit.storages.has(bar.id));
       if (bar.use === "written" && bar.state !== "freed") active = row.root;
       nodes.push(row.root);
-      seen.add(bar.id);
+      seen.add(keyOf(bar));
     }
     for (const id of this.#rows.keys()) if (!seen.has(id)) this.#rows.delete(id);
     if (m.small.count || this.#unfold) {
@@ -294,26 +300,13 @@ class MemoryPane implements View {
     return row.parentElement!;
   }
 
-  #weightsRow(weights: number, full: number): void {
-    const row = this.#weights;
-    mark(row.root, "data-id", "W");
-    mark(row.root, "data-origin", "weights");
-    say(row.id, "W");
-    say(row.label, "all weights");
-    say(row.size, bytes(weights));
-    row.fill.style.width = `${Math.min(100, (weights / full) * 100)}%`;
-    // a bar that would not fit says so instead of shrinking all others
-    mark(row.fill, "data-cut", weights > full ? "1" : null);
-    row.root.title = `weights, ${bytes(weights)}${weights > full ? "; the bar is cut off" : ""}`;
-  }
-
   #show(row: Row, b: Bar, full: number, lit: boolean): void {
     const key = JSON.stringify([b, full, lit]);
     if (key === row.shown) return;
     row.shown = key;
     row.bar = b;
     const { root, fill } = row;
-    mark(root, "data-id", b.id);
+    mark(root, "data-id", keyOf(b));
     mark(root, "data-origin", b.cache >= 0 ? "cache" : b.origin);
     mark(root, "data-state", b.state || null);
     mark(root, "data-use", b.use || null);
@@ -323,6 +316,7 @@ class MemoryPane implements View {
     say(row.note, `${SIGN[b.state]} ${b.note}`.trim());
     say(row.size, bytes(b.capacity));
     mark(fill, "data-cut", b.capacity > full ? "1" : null);
+    // a bar that would not fit says so instead of shrinking all others
     fill.style.width = b.capacity > full ? "100%" : `max(3px, ${((b.capacity / full) * 100).toFixed(2)}%)`;
     const inner: HTMLElement[] = [];
     const part = (kind: string, from: number, length: number) => {
@@ -339,6 +333,4 @@ class MemoryPane implements View {
   }
 }
 
-export default function make(host: HTMLElement, { store }: Context, signal: AbortSignal): View {
-  return new MemoryPane(host, store, signal);
-}
+export default ((host, { store }, signal) => new MemoryPane(host, store, signal)) satisfies MakePane;

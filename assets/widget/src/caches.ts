@@ -2,7 +2,7 @@
 // of its own, loaded when this pane is first looked at; until then, and where it cannot be had, meters are all there is.
 import type { CacheView, Weights } from "./cacheview.js";
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
-import { ANSWER_DELAY } from "./sync.js";
+import { ANSWER_DELAY } from "./mount.js";
 import { el, mark, NUMBER, onHit, onResize, say, set, table, td } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import type { Modules } from "./modules.js";

@@ -2,11 +2,10 @@
 import { atStep, cellAt, counts, meter, most, moves, newest, noteAt, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
 import { CacheSide } from "./cacheside.js";
 import { Inks, sized } from "./canvas.js";
-import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
+import { button, el, mark, on, onHit, onResize, say, toggle } from "./dom.js";
 import { count, plural, visible } from "./format.js";
-import { HeatMap, type Place } from "./heat.js";
+import { HeatMap, Occupancy, type Place } from "./heat.js";
 import { axisOf, box, lookOf, ownerBox, type Axis } from "./looks.js";
-import { Occupancy } from "./occupancy.js";
 import { numberOf } from "./replay.js";
 import { DRY, type Ask } from "./commands.js";
 import type { Change, Store } from "./store.js";
@@ -66,26 +65,21 @@ class View implements CacheView {
       this.#past = row < 0 ? null : [run, row];
       this.#tell();
     }, signal);
-    const toggle = (text: string, title: string, kv: string) => {
-      const b: HTMLButtonElement = button(text, title, kv, () => {
-        mark(b, "aria-pressed", String(b.ariaPressed !== "true"));
-        this.#turned ||= b === this.#weigh;
-        this.#toggled();
-      }, signal);
-      mark(b, "aria-pressed", "false");
-      return b;
-    };
     this.#stored = button("", "Go to the op that writes the row of this run", "cache-step", () => {
       const { step } = progress(this.#d, this.#chosen, this.#run, this.#step);
       if (step >= 0) kit.go(step);
     }, signal);
     this.#stored.className = "kv-link";
-    this.#close = toggle("Close-up", "Show 64 rows around the newest, or around the focus", "close-up");
-    this.#weigh = toggle("Attention", "Show the attention weights of a query of this run, if the model computes them as a value", "attention");
-    this.#large = toggle("Large", "Show the caches in the space of graph and buffers", "cache-large");
-    on(this.#query, "change", () => this.#toggled(), signal);
+    const toggled = () => this.#toggled();
+    this.#close = toggle("Close-up", "Show 64 rows around the newest, or around the focus", "close-up", toggled, signal);
+    this.#weigh = toggle("Attention", "Show the attention weights of a query of this run, if the model computes them as a value", "attention", () => {
+      this.#turned = true;
+      this.#toggled();
+    }, signal);
+    this.#large = toggle("Large", "Show the caches in the space of graph and buffers", "cache-large", toggled, signal);
+    on(this.#query, "change", toggled, signal);
     on(this.#choice, "change", () => kit.select({ kind: "cache", id: Number(this.#choice.value) }), signal);
-    on(this.#entry, "change", () => this.#toggled(), signal);
+    on(this.#entry, "change", toggled, signal);
     onHit(this.#list, "cache-row", (row) => kit.select({ kind: "cache", id: Number(row.dataset.id) }), signal);
     const head = el("header.kv-tools", {}, this.#choice, this.#title, this.#about, this.#stored, el("span.kv-group", {}, this.#entry, this.#query, this.#weigh, this.#close, this.#large));
     this.#middle.append(head, this.#heat.root, this.#tip, this.#legend, this.#occupancy.root, this.#none);
@@ -390,6 +384,4 @@ function byHead(weights: number[][], heads: number): number[][] {
   });
 }
 
-export default function make(...given: ConstructorParameters<typeof View>): CacheView {
-  return new View(...given);
-}
+export default (...given: ConstructorParameters<typeof View>): CacheView => new View(...given);

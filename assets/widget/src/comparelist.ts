@@ -1,7 +1,7 @@
 // Two lanes compared: the figures of both, and the ops that differ, the most bytes first.
 import { ensure } from "./arrays.js";
 import { button, el, hit, NUMBER, on, table, td } from "./dom.js";
-import { bytes, count, opName, plural, shortName } from "./format.js";
+import { bytes, count, opName, plural, shortName, signed } from "./format.js";
 import type { Comparison, LaneState } from "./lanestate.js";
 import type { Context } from "./lazypane.js";
 import { most, partner, type Gap, type Group, type OrderInfo, type Totals } from "./pair.js";
@@ -18,12 +18,11 @@ const digits = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 });
 export function change(before: number, after: number, write: (n: number) => string): string {
   const by = after - before;
   if (!by) return "no change";
-  const sign = by > 0 ? "+" : "−";
-  const share = before ? (100 * Math.abs(by)) / before : 0;
-  return `${sign}${write(Math.abs(by))}${share < 0.1 ? "" : ` (${sign}${digits.format(share)} %)`}`;
+  const share = before ? (100 * by) / before : 0;
+  return signed(by, write) + (Math.abs(share) < 0.1 ? "" : ` (${signed(share, digits.format)} %)`);
 }
 
-function delta(n: number): string { return n ? `${n > 0 ? "+" : "−"}${bytes(Math.abs(n))}` : "0"; }
+const delta = (n: number) => (n ? signed(n) : "0");
 
 export class CompareList implements View {
   #head = el("header.kv-versus");

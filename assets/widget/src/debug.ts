@@ -1,6 +1,6 @@
 // The debugger's moves on recorded steps. Each takes a cursor and gives a cursor; null = there is no such step recorded.
 // A control node (If, Loop, function) is logged after its body, so "over" a body is a walk to the next step that is no deeper.
-import { loaded } from "./engine.js";
+import { loaded } from "./modules.js";
 import { opName } from "./format.js";
 import { frameAt, runAt, type Trace } from "./replay.js";
 

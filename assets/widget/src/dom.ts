@@ -72,6 +72,16 @@ export function button(text: string, title: string, kv: string, click: () => voi
   return node;
 }
 
+/** A button that stays pressed until the next click. */
+export function toggle(text: string, title: string, kv: string, changed: (on: boolean) => void, signal: AbortSignal): HTMLButtonElement {
+  const node: HTMLButtonElement = button(text, title, kv, () => {
+    mark(node, "aria-pressed", String(node.ariaPressed !== "true"));
+    changed(node.ariaPressed === "true");
+  }, signal);
+  mark(node, "aria-pressed", "false");
+  return node;
+}
+
 /** Nearest ancestor with this data-kv hook, from an event. */
 export function hit(event: Event, kv: string): HTMLElement | null {
   return (event.target as Element | null)?.closest<HTMLElement>(`[data-kv="${kv}"]`) ?? null;

@@ -17,8 +17,9 @@ export function bytes(n: number): string {
   return "";
 }
 
-export function signed(n: number | null): string {
-  return n === null ? "" : n < 0 ? `−${bytes(-n)}` : `+${bytes(n)}`;
+/** With its sign, also of what is more; `write`: bytes as a rule. */
+export function signed(n: number | null, write = bytes): string {
+  return n === null ? "" : n < 0 ? `−${write(-n)}` : `+${write(n)}`;
 }
 
 /** What a figure is called, and what it counts: as kvviz/view/glossary.py has it. */

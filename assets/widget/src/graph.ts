@@ -5,7 +5,7 @@ import { button, el, mark, on, onKey, say } from "./dom.js";
 import { plural } from "./format.js";
 import { GraphList, hitNodes } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
-import { redAt, redEdges, type RedEdge } from "./graphred.js";
+import { redAt, redEdges, type RedEdge } from "./hiddenpairs.js";
 import { sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Target } from "./stage.js";
 import { numberOf } from "./replay.js";

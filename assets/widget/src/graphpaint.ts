@@ -4,7 +4,7 @@ import type { Inks, Ruler } from "./canvas.js";
 import { badgeOf } from "./pair.js";
 import { HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
-import { paintRed, type RedEdge } from "./graphred.js";
+import { paintRed, type RedEdge } from "./hiddenpairs.js";
 import { placeOf, rowsBefore, type State } from "./replay.js";
 import { cacheOf, ended, letter, lineLook, sketchOf, type LineLook, type Scene, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";

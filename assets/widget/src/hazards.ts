@@ -1,11 +1,11 @@
 // The module of the hazards: a list of the pairs that only the order of the steps keeps right, and the card of one.
 import { copy, toPng } from "./picture.js";
 import type { Ask } from "./commands.js";
-import { button, el, mark, onHit, onKey, svg } from "./dom.js";
+import { button, el, mark, onHit, onKey, svg, toggle } from "./dom.js";
 import { bytes, count, opName, plural, shortName } from "./format.js";
 import { orderedGroups, pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
 import { stepLink } from "./inspectparts.js";
-import type { Context } from "./lazypane.js";
+import type { MakePane } from "./lazypane.js";
 import { numberOf, opAt } from "./replay.js";
 import { executed } from "./select.js";
 import type { Change, Store, View } from "./store.js";
@@ -41,34 +41,34 @@ class HazardsPane implements View {
   #list = el("div.kv-pairs", { role: "group", "aria-label": "Hidden pairs", "data-kv": "pairs" });
   #card = el("section.kv-pair", { "aria-label": "The chosen pair", "data-kv": "pair-card" });
   #groups: PairGroup[] = [];
-  #open = new Set<number>();
+  #open = new Set<string>(); // unfolded groups, by their hook and number
   #shown = -2;
   #chosen = -1; // stays here when another op is chosen
   #copies: HTMLElement;
   #look: HTMLElement;
   #also: HTMLButtonElement; // whether pairs that the graph keeps in order are listed
   #path = -1; // the chosen one of them
-  #spread = new Set<number>(); // their open groups
 
   constructor(host: HTMLElement, private store: Store, ask: Ask, signal: AbortSignal) {
     host.append(el("div.kv-hazards", {}, this.#list, this.#card));
     const said = (done: Promise<string>) => void done.then((text) => store.tell(`Picture ${text}`), (error) => store.tell(String(error)));
     this.#copies = el("span.kv-pair-copy", {},
-      button("Copy SVG", "The picture as SVG, for light and dark grounds", "pair-svg", () => said(this.#copySvg()), signal),
-      button("Copy PNG", "The picture as PNG", "pair-png", () => said(this.#copyPng()), signal));
+      button("Copy SVG", "The picture as SVG, for light and dark grounds", "pair-svg", () => said(copy(new Blob([pictureText(store.t.p, this.#chosen)], { type: "text/plain" }), "text/plain", "hidden-pair.svg")), signal),
+      button("Copy PNG", "The picture as PNG", "pair-png", () => {
+        const dark = this.#card.closest(".kvviz")?.getAttribute("data-theme") === "dark";
+        said(copy(toPng(pictureText(store.t.p, this.#chosen, dark ? "dark" : "light")), "image/png", "hidden-pair.png"));
+      }, signal));
     this.#look = button("Look for hidden dependencies", "Compare what the steps read and write with the order that the graph guarantees", "pair-look", () => {
       if (ask({ do: "hazards" })) store.tell("asked the kernel to look for hidden dependencies …");
     }, signal);
-    this.#also = button("Ordered too", "List also the pairs that a path of the graph keeps in order", "pairs-ordered", () => {
-      mark(this.#also, "aria-pressed", String(this.#also.ariaPressed !== "true"));
-      if (this.#also.ariaPressed !== "true") this.#path = -1;
+    this.#also = toggle("Ordered too", "List also the pairs that a path of the graph keeps in order", "pairs-ordered", (on) => {
+      if (!on) this.#path = -1;
       this.#fill();
       this.#draw();
     }, signal);
-    mark(this.#also, "aria-pressed", "false");
     onHit(this.#list, "ordered-group", (node) => {
       const group = Number(node.dataset.id);
-      if (!this.#spread.delete(group)) this.#spread.add(group);
+      this.#unfold("ordered-group", group);
       this.#fill();
       this.#list.querySelector<HTMLElement>(`[data-kv="ordered-group"][data-id="${group}"]`)?.focus();
     }, signal);
@@ -106,9 +106,14 @@ class HazardsPane implements View {
 
   #toggle(group: number): void {
     const { pairs } = this.#groups.find((one) => one.group === group)!;
-    if (pairs.length > 1 && !this.#open.delete(group)) this.#open.add(group);
-    if (this.#open.has(group) || pairs.length === 1) this.#choose(pairs[0]);
+    if (pairs.length === 1 || this.#unfold("pair-group", group)) this.#choose(pairs[0]);
     this.#fill();
+  }
+
+  /** Unfold a group or fold it; whether it is open now. */
+  #unfold(kv: string, group: number): boolean {
+    const key = `${kv} ${group}`;
+    return !this.#open.delete(key) && !!this.#open.add(key);
   }
 
   update(change: Change): void {
@@ -138,7 +143,8 @@ class HazardsPane implements View {
       return this.#mark();
     }
     const told = `${h.says}${h.total > p.pair.first.length ? `; the first ${count(p.pair.first.length)} are listed` : ""}`;
-    this.#list.replaceChildren(el("p.kv-soft", { "data-kv": "pair-counts" }, told), ...this.#groups.flatMap((group) => this.#group(group)), ...ordered);
+    this.#list.replaceChildren(el("p.kv-soft", { "data-kv": "pair-counts" }, told), ...this.#groups.flatMap((group) => this.#group("pair-group", group, (pair) =>
+      this.#row("pair", pair, pairState(p, pair), el("b", {}, `${pairText(p, pair, "op1")} → ${pairText(p, pair, "op2")}`), p.pair.exact[pair]))), ...ordered);
     this.#mark();
   }
 
@@ -152,21 +158,10 @@ class HazardsPane implements View {
     const more = told.total > p.ordered.first.length ? `, the first ${count(p.ordered.first.length)} are listed` : "";
     const head = el("div.kv-pair-also", {}, this.#also, el("span.kv-soft", { "data-kv": "ordered-count" }, `${plural(told.total, "pair")}${some} that a path of the graph keeps in order${more}`));
     if (!on) return [head];
-    return [head, ...orderedGroups(p).flatMap(({ group, title, pairs }) => {
-      const open = this.#spread.has(group);
-      const row = el("button.kv-pair-group", { "data-kv": "ordered-group", "data-id": group, "data-state": "ordered", "aria-expanded": String(open) }, title);
-      const rest = pairs.length > MOST ? [el("p.kv-soft", {}, `and ${count(pairs.length - MOST)} more`)] : [];
-      return open ? [row, ...pairs.slice(0, MOST).map((pair) => this.#orderedRow(pair)), ...rest] : [row];
-    })];
-  }
-
-  #orderedRow(pair: number): HTMLElement {
-    const { t } = this.store;
-    const { p } = t;
-    const { first, second, root, bytes: shared } = p.ordered;
-    const between = pathOf(p, pair).length - 2;
-    return el("button.kv-pair-row", { "data-kv": "ordered", "data-id": pair, "data-state": "ordered", "data-ordered": pair },
-      el("span.kv-num", {}, `${count(numberOf(t, first[pair]))} → ${count(numberOf(t, second[pair]))}`), el("span", {}, between > 0 ? `by way of ${plural(between, "op")}` : "an edge joins them"), el("span", {}, p.strings[root[pair]]), el("span.kv-num", {}, bytes(shared[pair])));
+    return [head, ...orderedGroups(p).flatMap((group) => this.#group("ordered-group", group, (pair) => {
+      const between = pathOf(p, pair).length - 2;
+      return this.#row("ordered", pair, "ordered", el("span", {}, between > 0 ? `by way of ${plural(between, "op")}` : "an edge joins them"), p.ordered.bytes[pair]);
+    }))];
   }
 
   /** The card of a pair that is ordered: both views, and the path. */
@@ -186,20 +181,20 @@ class HazardsPane implements View {
       el("h4", {}, "The path"), el("ol.kv-pair-path", { "data-kv": "pair-path", "aria-label": "The path that orders them" }, ...path)];
   }
 
-  #group({ group, title, state, pairs }: PairGroup): HTMLElement[] {
-    const open = this.#open.has(group);
-    const head = el("button.kv-pair-group", { "data-kv": "pair-group", "data-id": group, "data-state": state, "aria-expanded": pairs.length > 1 ? String(open) : null, "data-pair": pairs.length === 1 ? pairs[0] : null }, title);
-    if (!open) return [head];
-    return [head, ...pairs.slice(0, MOST).map((pair) => this.#row(pair)), ...(pairs.length > MOST ? [el("p.kv-soft", {}, `and ${count(pairs.length - MOST)} more`)] : [])];
+  /** A group, and its pairs if it is open; a hidden pair that is alone in its group needs no unfolding. */
+  #group(kv: "pair-group" | "ordered-group", { group, title, state, pairs }: PairGroup, row: (pair: number) => HTMLElement): HTMLElement[] {
+    const open = this.#open.has(`${kv} ${group}`);
+    const alone = kv === "pair-group" && pairs.length === 1;
+    const head = el("button.kv-pair-group", { "data-kv": kv, "data-id": group, "data-state": state, "aria-expanded": alone ? null : String(open), "data-pair": alone ? pairs[0] : null }, title);
+    const rest = pairs.length > MOST ? [el("p.kv-soft", {}, `and ${count(pairs.length - MOST)} more`)] : [];
+    return open ? [head, ...pairs.slice(0, MOST).map(row), ...rest] : [head];
   }
 
-  #row(pair: number): HTMLElement {
+  #row(kv: "pair" | "ordered", pair: number, state: string, what: Node, shared: number): HTMLElement {
     const { t } = this.store;
-    const { p } = t;
-    const text = (name: string) => pairText(p, pair, name);
-    const steps = `${count(numberOf(t, p.pair.first[pair]))} → ${count(numberOf(t, p.pair.second[pair]))}`;
-    return el("button.kv-pair-row", { "data-kv": "pair", "data-id": pair, "data-pair": pair, "data-state": pairState(p, pair) },
-      el("span.kv-num", {}, steps), el("b", {}, `${text("op1")} → ${text("op2")}`), el("span", {}, p.strings[p.pair.root[pair]]), el("span.kv-num", {}, bytes(p.pair.exact[pair])));
+    const { first, second, root } = t.p[kv];
+    return el("button.kv-pair-row", { "data-kv": kv, "data-id": pair, [`data-${kv}`]: pair, "data-state": state },
+      el("span.kv-num", {}, `${count(numberOf(t, first[pair]))} → ${count(numberOf(t, second[pair]))}`), what, el("span", {}, t.p.strings[root[pair]]), el("span.kv-num", {}, bytes(shared)));
   }
 
   #mark(): void {
@@ -238,17 +233,6 @@ class HazardsPane implements View {
     const says = ([["whole root", "says_root"], ["first to last byte", "says_range"], ["exact bytes", "says_exact"]] as const).map(([name, field]) => el("li", { "data-kv": "pair-says" }, el("span.kv-soft", {}, `${name}: `), text(field)));
     return el("div.kv-pair-bars", { "data-kv": "pair-bars" }, el("ul.kv-pair-says", {}, ...says), ...rows, el("p.kv-soft", {}, text("root")));
   }
-
-  #copySvg(): Promise<string> {
-    return copy(new Blob([pictureText(this.store.t.p, this.#chosen)], { type: "text/plain" }), "text/plain", "hidden-pair.svg");
-  }
-
-  #copyPng(): Promise<string> {
-    const dark = this.#card.closest(".kvviz")?.getAttribute("data-theme") === "dark";
-    return copy(toPng(pictureText(this.store.t.p, this.#chosen, dark ? "dark" : "light")), "image/png", "hidden-pair.png");
-  }
 }
 
-export default function make(host: HTMLElement, context: Context, signal: AbortSignal): View {
-  return new HazardsPane(host, context.store, context.ask, signal);
-}
+export default ((host, { store, ask }, signal) => new HazardsPane(host, store, ask, signal)) satisfies MakePane;

@@ -2,10 +2,9 @@
 import type { Ask } from "./commands.js";
 import { el, td } from "./dom.js";
 import { letter } from "./sketchview.js";
-import { fixBox } from "./fixbox.js";
+import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { bytes, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
-import { bufferChip, facts, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";

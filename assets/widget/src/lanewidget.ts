@@ -2,7 +2,7 @@
 import { ensure } from "./arrays.js";
 import { CompareList, OrderView } from "./comparelist.js";
 import { el, hit, on } from "./dom.js";
-import { bytes, count, opName, shortName } from "./format.js";
+import { bytes, count, opName, shortName, signed } from "./format.js";
 import { ours } from "./keys.js";
 import { stateOf, type LaneState } from "./lanestate.js";
 import type { Context, MakePane } from "./lazypane.js";
@@ -31,12 +31,6 @@ const module: LaneModule = {
   },
 };
 export default module;
-
-/** `−4,096 B copied`; empty where nothing changed. */
-export function change(before: number, after: number, what: string): string {
-  const by = after - before;
-  return by ? `${by > 0 ? "+" : "−"}${bytes(Math.abs(by))} ${what}` : "";
-}
 
 export class LaneStrip implements View {
   #rows = el("div.kv-lanerows", { role: "list" });
@@ -90,7 +84,7 @@ export class LaneStrip implements View {
       el("span.kv-soft.kv-from", { title: lane.holds || null, "data-kv": "lane-from" }, from, lane.step && lane.throughout ? "; its change holds for the whole run" : "", lane.live ? ", goes on" : ""));
     if (!lane.figures || lane.of === null) return row;
     const [a, b] = lane.figures;
-    const told = (["copied", "peak", "allocated"] as const).map((what) => [what, change(a[what], b[what], what)]).filter(([, text]) => text);
+    const told = (["copied", "peak", "allocated"] as const).filter((what) => a[what] !== b[what]).map((what) => [what, `${signed(b[what] - a[what])} ${what}`]);
     const figures = el("span.kv-deltas", { "data-kv": "lane-figures", title: lane.note || "Of all runs" }, ...(told.length ? told : [["", "the same bytes"]]).map(([what, text]) => el("span", { "data-what": what, "data-by": text[0] === "+" ? "more" : text[0] === "−" ? "less" : null }, text)));
     const first = lane.first ? el("button", { class: "kv-link", "data-kv": "lane-first", title: lane.first.sentence }, `first difference at step ${count(lane.first.step)}`) : el("span.kv-soft", {}, "decided alike");
     const broken = lane.order?.total ? el("span.kv-broken", { "data-kv": "lane-broken", title: lane.order.broken[0][5] }, `✕ ${count(lane.order.total)} broken`) : "";

@@ -2,10 +2,10 @@
 // same roles token by token in one layer. What differs from its row has a frame.
 import { Inks, sized } from "./canvas.js";
 import { button, el, mark, on, onHit, onKey, onResize, say } from "./dom.js";
-import { fixBox } from "./fixbox.js";
+import { fixBox } from "./inspectparts.js";
 import { bytes, count, opName, plural, shortName } from "./format.js";
 import { alike, isOdd, kinds, layersOf, matrix, missed, OUTSIDE, shown, small, type Cell, type Matrix, type RoleRow } from "./missed.js";
-import type { Context } from "./lazypane.js";
+import type { Context, MakePane } from "./lazypane.js";
 import { numberOf } from "./replay.js";
 import type { Change, View } from "./store.js";
 
@@ -168,7 +168,7 @@ class LayersPane implements View {
     const rest = m.by === "layer" ? "outside of layers" : "elsewhere";
     const outside = m.outside.bytes ? `; ${rest}: ${plural(m.outside.kinds, "kind")}, ${bytes(m.outside.bytes)}` : "";
     const keys = this.#colour === "reason" ? [...new Set(this.#rows.flatMap((row) => row.cells.flatMap((cell) => cell?.codes[0] ?? [])))] : ["in place", "called in place", "view", "missed", "new memory"];
-    this.#legend.replaceChildren(...keys.map((key) => el("span", {}, el("i", { "data-hue": hueOf(key) }), key)), el("span", {}, el("i", { "data-hue": "none" }), "ran otherwise"), el("span", {}, el("i", { "data-odd": 1 }), "differs from its row"), el("span", {}, `depth: bytes${outside}`), this.#few);
+    this.#legend.replaceChildren(...keys.map((key) => el("span", {}, el("i", { "data-hue": hueOf(key), style: `--kv-hue: var(--kv-${hueOf(key)})` }), key)), el("span", {}, el("i", { "data-hue": "none" }), "ran otherwise"), el("span", {}, el("i", { "data-odd": 1 }), "differs from its row"), el("span", {}, `depth: bytes${outside}`), this.#few);
     this.#at = { row: Math.max(0, Math.min(this.#at.row, this.#rows.length - 1)), column: Math.max(0, Math.min(this.#at.column, m.columns.length - 1)) };
     this.#follow();
     this.#paint();
@@ -303,6 +303,4 @@ function ran(cell: Cell): string {
   return parts.filter(Boolean).join(", ");
 }
 
-export default function make(host: HTMLElement, context: Context, signal: AbortSignal): View {
-  return new LayersPane(host, context, signal);
-}
+export default ((host, context, signal) => new LayersPane(host, context, signal)) satisfies MakePane;

@@ -5,11 +5,10 @@ import { el, mark, on, onResize } from "./dom.js";
 import type { MakePane } from "./lazypane.js";
 import { addressed, layout, type Layout, type Sort } from "./mapdata.js";
 import { classes, pixel, type Class, type Colour } from "./mapcolours.js";
-import { Gestures } from "./mapgestures.js";
+import { clamped, Gestures, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
 import { MapHead, MapList, Scales } from "./maphead.js";
 import { Picture, type Ink } from "./mappicture.js";
 import { lines } from "./mapmarks.js";
-import { clamped, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
 import { copyButton } from "./sharing.js";
 import type { Change, Store, View } from "./store.js";
 

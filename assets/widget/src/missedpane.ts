@@ -1,10 +1,10 @@
 // The diagnosis: kinds of ops that could have run in place and did not, worst first; why, what would change it, and what
 // else was held at the peak. A kind opens to its layers, a layer to its tokens.
-import { button, el, mark, NUMBER, onHit, onKey, onResize, say, td } from "./dom.js";
-import { fixBox } from "./fixbox.js";
+import { button, el, mark, NUMBER, onHit, onKey, onResize, say, td, toggle } from "./dom.js";
+import { fixBox } from "./inspectparts.js";
 import { bytes, count, opName, plural, shortName, shortValue } from "./format.js";
 import { kinds, lines, missed, small, type Kind, type Line } from "./missed.js";
-import type { Context } from "./lazypane.js";
+import type { Context, MakePane } from "./lazypane.js";
 import { Rows } from "./rows.js";
 import type { Change, View } from "./store.js";
 import type { Graph, Missed, Reason } from "./wire.js";
@@ -55,17 +55,12 @@ class MissedPane implements View {
 
   constructor(host: HTMLElement, private context: Context, private signal: AbortSignal) {
     const { store } = context;
-    const toggle = (text: string, title: string, kv: string): HTMLButtonElement => {
-      const made: HTMLButtonElement = button(text, title, kv, () => {
-        made.ariaPressed = String(made.ariaPressed !== "true");
-        this.#chosen = 0;
-        this.#fill();
-      }, signal);
-      made.ariaPressed = "false";
-      return made;
+    const anew = () => {
+      this.#chosen = 0;
+      this.#fill();
     };
-    this.#only = toggle("", "List only ops with a known fix", "only-fixes");
-    this.#few = toggle("", "List kinds that spent few bytes too, such as ops that compute shapes", "all-kinds");
+    this.#only = toggle("", "List only ops with a known fix", "only-fixes", anew, signal);
+    this.#few = toggle("", "List kinds that spent few bytes too, such as ops that compute shapes", "all-kinds", anew, signal);
     this.#rows = new Rows("Missed in-place ops", "kv-missed", HEADS, store, (row) => this.#row(row), signal);
     mark(this.#rows.root.querySelector("table")!, "role", "treegrid"); // its rows unfold
     this.#rows.sortable((head, row) => sortKey(head, this.#list[row].kind, store.t.p.graphs));
@@ -239,6 +234,4 @@ function sortKey(head: string, kind: Kind, graphs: Graph[]): number | string | n
 const fixOf = (kind: Kind) => kind.entries[0].fixes[0];
 const vain = (kind: Kind) => Number((fixOf(kind)?.saves ?? 0) <= 0);
 
-export default function make(host: HTMLElement, context: Context, signal: AbortSignal): View {
-  return new MissedPane(host, context, signal);
-}
+export default ((host, context, signal) => new MissedPane(host, context, signal)) satisfies MakePane;

@@ -3,16 +3,15 @@ import { el, mark, NUMBER, on, onHit, say, set, td } from "./dom.js";
 import { count, opName, plural, shortName, shortValue } from "./format.js";
 import { FrontierPane } from "./frontier.js";
 import { GraphPane } from "./graph.js";
-import { panel } from "./help.js";
+import { panel } from "./actions.js";
 import { keys } from "./keys.js";
-import { entry } from "./mount.js";
+import { entry, listen, Writer, type Model } from "./mount.js";
 import { closePopover } from "./popover.js";
 import type { State, StateWords } from "./replay.js";
 import { Rows } from "./rows.js";
 import { light } from "./select.js";
 import { Shell } from "./shell.js";
 import { Store, type Change, type Now } from "./store.js";
-import { listen, Writer, type Model } from "./sync.js";
 import { Bar, tool } from "./toolbar.js";
 import { open, unpack, type Header, type Ints, type Payload } from "./wire.js";
 

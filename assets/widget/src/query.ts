@@ -1,7 +1,7 @@
 // A query as a test of steps, and the steps that it finds in its order; see kvviz/query.
 import { read } from "./queryread.js";
 import { decided } from "./debug.js";
-import type { Engine, Part, Query, Value } from "./engine.js";
+import type { Engine, Part, Query, Value } from "./modules.js";
 import { opName, shape } from "./format.js";
 import { pairsOf, pairState } from "./hiddenpairs.js";
 import { findStep, freedBytes, numberOf, opAt, outcome, placeOf, stack, type Trace } from "./replay.js";

@@ -1,5 +1,5 @@
 // Reads a query by the table in the payload's header, word for word as kvviz/query reads it: the same parts, the same errors.
-import type { Part, Query, Value } from "./engine.js";
+import type { Part, Query, Value } from "./modules.js";
 import type { Field, QueryTable } from "./wire.js";
 
 interface Given { text: string; quoted: boolean }

@@ -1,8 +1,22 @@
 // The entry of the module "tour": captions one after another, which move the cursor and light a part of the page.
 import { button, el, mark, onKey } from "./dom.js";
-import { spoken } from "./spoken.js";
 import type { Store } from "./store.js";
 import type { TourStop } from "./wire.js";
+
+const MARKS = /`([^`]+)`|(?<![\w*])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![\w*])|(?<![\w*])\*([^*\s](?:[^*]*[^*\s])?)\*(?![\w*])/g;
+
+export function spoken(text: string): (Node | string)[] {
+  const made: (Node | string)[] = [];
+  let at = 0;
+  for (const found of text.matchAll(MARKS)) {
+    made.push(text.slice(at, found.index));
+    const [whole, code, strong, soft] = found;
+    made.push(code ? el("code", {}, code) : strong ? el("b", {}, strong) : el("em", {}, soft));
+    at = found.index + whole.length;
+  }
+  made.push(text.slice(at));
+  return made.filter((part) => part !== "");
+}
 
 export interface Guide { go(by: 1 | -1): void; close(): void }
 /** `after`: behind which the captions stand; `open`: a list; `layout`: of the page. */

@@ -300,9 +300,6 @@ class ValuesPane implements Answered {
   }
 }
 
-function number(v: unknown): string {
-  if (typeof v !== "number") return v === null ? "nan" : String(v);
-  return Number.isInteger(v) && Math.abs(v) < 1e6 ? String(v) : v.toPrecision(3);
-}
+const number = (v: unknown) => (typeof v === "number" ? numeral(v) : v === null ? "nan" : String(v));
 
 export default ((host, context, signal) => new ValuesPane(host, context, signal)) satisfies MakePane;

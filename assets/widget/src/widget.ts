@@ -3,7 +3,7 @@ import { build, type Answer, type App } from "./app.js";
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import type { Breakpoint } from "./debug.js";
 import { modules, type Modules } from "./modules.js";
-import { entry, type Shown } from "./mount.js";
+import { entry, line, listen, Writer, type Model, type Shown } from "./mount.js";
 import { patch, piece, read, unpack, type Payload } from "./wire.js";
 import type { LaneSource } from "./pair.js";
 import type { Address } from "./address.js";
@@ -11,7 +11,6 @@ import type { Selection } from "./select.js";
 import { Store } from "./store.js";
 import type { Surroundings } from "./sharing.js";
 import { unpackValues } from "./valuedata.js";
-import { line, listen, Writer, type Model } from "./sync.js";
 
 /** The payload with what changed in it since. */
 function newest(payload: ArrayBuffer | null, ...changes: (ArrayBuffer | null)[]): Payload | null {

@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { actions, keysOf, movesOf, type Places } from "../src/actions.js";
 import type { Commands } from "../src/commands.js";
 import { predicate, run } from "../src/debug.js";
-import { use } from "../src/engine.js";
+import { use } from "../src/modules.js";
 import { Hits } from "../src/hits.js";
 import { ticks } from "../src/timeline.js";
 import { entries, fit } from "../src/palette.js";
