@@ -51,9 +51,7 @@ const KEYS: Record<string, string> = { Space: " " };
 const SHOWN: Record<string, string> = { ArrowRight: "→", ArrowLeft: "←", " ": "Space", Escape: "Esc", "Ctrl+k": "Ctrl-K" };
 
 /** A key as it is written for people. */
-export function shown(key: string): string {
-  return SHOWN[key] ?? key;
-}
+export function shown(key: string): string { return SHOWN[key] ?? key; }
 
 /** Keys of an action for people; those for debuggers' habits are left out. */
 export function keysOf({ keys }: Action): string {

@@ -119,24 +119,16 @@ const SILENT = "No answer yet: the kernel is busy, or this cell has to be run ag
 /** `check`: have the answer graded; `edited`: what was said of an answer is not said of another one. */
 interface Calls { check(): void; edited(): void }
 
-function number(model: Model, calls: Calls, signal: AbortSignal): Field {
+/** A line of text: a number, or an op out of those that are offered. */
+function written(model: Model, { check, edited }: Calls, kind: string, signal: AbortSignal): Field {
   const unit = model.get("unit") as string;
-  const input = el("input", { type: "text", "data-kv": "ask-field", "aria-label": `Answer${unit ? ` in ${unit}` : ""}`, placeholder: "a number, or 2 * 3 * 4", autocomplete: "off" });
-  entered(input, calls, signal);
-  return { node: el("span", {}, input, unit ? ` ${unit}` : ""), value: () => input.value.trim() || null, lacks: () => "Write a number first." };
-}
-
-function op(model: Model, calls: Calls, signal: AbortSignal): Field {
   const id = uid("ops");
-  const input = el("input", { type: "text", list: id, "data-kv": "ask-field", "aria-label": "Answer: an op, by its name or kind", placeholder: "name or kind of an op", autocomplete: "off" });
-  entered(input, calls, signal);
-  const names = el("datalist", { id }, ...(model.get("choices") as string[]).map((value) => el("option", { value })));
-  return { node: el("span", {}, input, names), value: () => input.value.trim() || null, lacks: () => "Name an op first." };
-}
-
-function entered(input: HTMLInputElement, { check, edited }: Calls, signal: AbortSignal): void {
+  const [label, placeholder, lacks] = kind === "op" ? ["Answer: an op, by its name or kind", "name or kind of an op", "Name an op first."] : [`Answer${unit ? ` in ${unit}` : ""}`, "a number, or 2 * 3 * 4", "Write a number first."];
+  const input = el("input", { type: "text", list: kind === "op" ? id : null, "data-kv": "ask-field", "aria-label": label, placeholder, autocomplete: "off" });
   on(input, "keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) check(); }, signal);
   on(input, "input", edited, signal);
+  const after = kind === "op" ? el("datalist", { id }, ...(model.get("choices") as string[]).map((value) => el("option", { value }))) : unit ? ` ${unit}` : "";
+  return { node: el("span", {}, input, after), value: () => input.value.trim() || null, lacks: () => lacks };
 }
 
 function choice(model: Model, { edited }: Calls, signal: AbortSignal): Field {
@@ -200,8 +192,7 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
     }
   };
   const calls = { check, edited };
-  const field: Field = kind === "choice" ? choice(model, calls, signal) : kind === "op" ? op(model, calls, signal)
-    : kind === "curve" ? curve(model, calls, signal) : kind === "own" ? own() : number(model, calls, signal);
+  const field: Field = kind === "choice" ? choice(model, calls, signal) : kind === "curve" ? curve(model, calls, signal) : kind === "own" ? own() : written(model, calls, kind, signal);
   const say = ({ right, text }: Verdict) => {
     clearTimeout(waiting);
     waiting = undefined;

@@ -195,9 +195,7 @@ export function clockView(c: Clock, width: number, from: number, to: number): Cl
   return { boxes, width, height: top, from, to: to > from ? to : from + 1 };
 }
 
-export function xAt(v: ClockView, time: number): number {
-  return ((time - v.from) / (v.to - v.from)) * v.width;
-}
+export function xAt(v: ClockView, time: number): number { return ((time - v.from) / (v.to - v.from)) * v.width; }
 
 export function timeAt(v: ClockView, x: number): number {
   return v.from + (x / Math.max(1, v.width)) * (v.to - v.from);

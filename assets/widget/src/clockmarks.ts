@@ -84,9 +84,7 @@ export class MarksCard {
 }
 
 /** `loop.py:21 device.submit(…)` without the folders. */
-function short(line: string): string {
-  return line.replace(/^.*[/\\](?=[^/\\]+:\d)/, "");
-}
+function short(line: string): string { return line.replace(/^.*[/\\](?=[^/\\]+:\d)/, ""); }
 
 /** `bytes`: what it takes, which is more than the tensor has where its pages are dealt out to banks. */
 export interface Block { address: number; bytes: number; storage: number }

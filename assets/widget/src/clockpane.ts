@@ -378,8 +378,6 @@ class ClockPane implements View {
 }
 
 /** Seconds are what the log's clock counts in; small ones in µs. */
-function time(at: number): string {
-  return `t = ${Number(at.toPrecision(6)).toLocaleString("en-US")}`;
-}
+function time(at: number): string { return `t = ${Number(at.toPrecision(6)).toLocaleString("en-US")}`; }
 
 export default ((host, { store }, signal) => new ClockPane(host, store, signal)) satisfies MakePane;

@@ -39,8 +39,7 @@ export class Crumbs {
 
   /** `block`: title of the one that the cursor is in. */
   show(block: string): void {
-    const { t, now } = this.store;
-    const { p } = t;
+    const { t, p, now } = this.store;
     const key = `${now.frame}:${p.frames}:${p.steps}:${block}`;
     if (key === this.#shown) return;
     this.#shown = key;

@@ -1,5 +1,6 @@
 // Numbers of the timeline, apart from the canvas: the curve per pixel column, its scale, and labels that keep apart.
 import type { Inks } from "./canvas.js";
+import { round } from "./format.js";
 import type { Scale } from "./pair.js";
 import { bareRuns, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
@@ -12,9 +13,7 @@ export interface Plot {
 }
 
 /** Whether runs share the axis equally. */
-export function byRuns(store: Store): boolean {
-  return store.scale?.byRuns ?? bareRuns(store.t.p) > 0;
-}
+export function byRuns(store: Store): boolean { return store.scale?.byRuns ?? bareRuns(store.t.p) > 0; }
 
 /** Steps, or runs, from end to end. */
 export function span(store: Store): number {
@@ -91,7 +90,7 @@ export function curve(t: Trace, width: number, scale: Scale = scaleOf(t)): Curve
 
 /** Which labels can be drawn without touching each other or the right end: every 1st, 2nd, 5th, 10th … as far as needed. */
 export function keepApart(labels: { x: number; width: number }[], gap: number, room: number): boolean[] {
-  for (let stride = 1; ; stride = nextStride(stride)) {
+  for (let stride = 1; ; stride = round(stride + 1)) {
     let end = -Infinity;
     let fits = true;
     const keep = labels.map((l, i) => {
@@ -106,9 +105,4 @@ export function keepApart(labels: { x: number; width: number }[], gap: number, r
     });
     if (fits || stride > labels.length) return keep;
   }
-}
-
-function nextStride(stride: number): number {
-  const lead = Number(String(stride)[0]);
-  return lead === 2 ? (stride * 5) / 2 : stride * 2;
 }

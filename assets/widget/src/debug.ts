@@ -8,18 +8,14 @@ export type Kind = string;
 /** `error`: what the kernel cannot make of it. */
 export interface Breakpoint { kind: Kind; value: string | number; enabled: boolean; error?: string }
 
-function depthAt(t: Trace, cursor: number): number {
-  return cursor < 0 ? 0 : t.x.depth[t.p.step.frame[cursor]];
-}
+function depthAt(t: Trace, cursor: number): number { return cursor < 0 ? 0 : t.x.depth[t.p.step.frame[cursor]]; }
 
 function scan(t: Trace, from: number, by: 1 | -1, hit: (step: number) => boolean): number | null {
   for (let i = from; i >= 0 && i < t.p.steps; i += by) if (hit(i)) return i;
   return null;
 }
 
-export function into({ p }: Trace, cursor: number): number | null {
-  return cursor + 1 < p.steps ? cursor + 1 : null;
-}
+export function into({ p }: Trace, cursor: number): number | null { return cursor + 1 < p.steps ? cursor + 1 : null; }
 
 export function over(t: Trace, cursor: number): number | null {
   const depth = depthAt(t, cursor);

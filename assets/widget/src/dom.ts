@@ -46,9 +46,7 @@ export function table(label: string, className: string, heads: string[], body: H
 }
 
 /** An id that no other widget of the page has. */
-export function uid(name: string): string {
-  return `kv-${name}-${Math.random().toString(36).slice(2)}`;
-}
+export function uid(name: string): string { return `kv-${name}-${Math.random().toString(36).slice(2)}`; }
 
 /** Touch the page only when the text differs: a text change costs a layout, a comparison does not. */
 export function say(node: Element, text: string): void {

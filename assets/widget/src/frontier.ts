@@ -32,8 +32,7 @@ export class FrontierPane implements View {
 
   #fill(): void {
     const { store } = this;
-    const { p } = store.t;
-    const { now } = store;
+    const { p, now } = store;
     const edge = atEdge(store.t, store.cursor);
     const graph = p.frame.graph[now.next] ?? 0;
     const g = p.graphs[graph];
@@ -75,8 +74,7 @@ export class FrontierPane implements View {
   }
 
   #place(): string {
-    const { p } = this.store.t;
-    const { now } = this.store;
+    const { p, now } = this.store;
     const run = p.frame.run[now.next];
     if (run !== p.frame.run[now.frame]) return `${p.runs[run]?.label ?? "the next run"} begins`;
     return `in ${p.strings[p.frame.label[now.next]] || "main"}`;
@@ -118,8 +116,7 @@ export class ReadyLine implements View {
   }
 
   #draw(): void {
-    const { now, t, cursor } = this.store;
-    const { p } = t;
+    const { now, t, p, cursor } = this.store;
     const edge = atEdge(t, cursor);
     const all = [...now.choices].sort((a, b) => (a.step < 0 ? Infinity : a.step) - (b.step < 0 ? Infinity : b.step));
     const graph = p.frame.graph[now.next] ?? 0;

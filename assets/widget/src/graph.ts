@@ -119,9 +119,7 @@ export class GraphPane implements View {
     return [-1, -1];
   }
 
-  #open(block: number): boolean {
-    return this.#deck.open.get(block) ?? (this.store.follow && block === this.#here);
-  }
+  #open(block: number): boolean { return this.#deck.open.get(block) ?? (this.store.follow && block === this.#here); }
 
   #member(card: number): number | "all" | null {
     const chosen = this.#deck.shown.get(card);
@@ -236,7 +234,7 @@ export class GraphPane implements View {
   }
 
   #sketch(row: Row): Sketch {
-    const { p } = this.store.t;
+    const { p } = this.store;
     return sketchOf(p, p.graphs[this.#graph], p.graphs[this.#graph].blocks[row.block]);
   }
 
@@ -272,7 +270,7 @@ export class GraphPane implements View {
   }
 
   #title(target: Target): string {
-    const { p } = this.store.t;
+    const { p } = this.store;
     const g = p.graphs[this.#graph];
     if (target?.kind === "value") return g.values[target.value];
     if (target?.kind === "pair") return [target.text, p.strings[p.pair.sentence[target.pairs[0]]]].join("\n");

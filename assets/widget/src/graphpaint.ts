@@ -218,7 +218,7 @@ export class Painter {
   #lines(s: Sketch, v: Painted, ox: number, oy: number, seen: { x0: number; y0: number; x1: number; y1: number }): void {
     const { context } = this;
     const { zoom, scene } = v;
-    const { p } = this.store.t;
+    const { p } = this.store;
     const g = p.graphs[v.graph];
     const paths = new Map<LineLook, Path2D>();
     const radius = 14 * zoom;
@@ -265,8 +265,7 @@ export class Painter {
 
   #pill(value: number, [x, y, w, h]: [number, number, number, number], v: Painted): void {
     const { context } = this;
-    const { t, now, cursor } = this.store;
-    const { p } = t;
+    const { t, p, now, cursor } = this.store;
     this.#box(x, y, w, h, Math.min(5, h / 5));
     context.setLineDash([]);
     context.fillStyle = this.colour("view-pale");
@@ -288,7 +287,7 @@ export class Painter {
 
   #node(node: number, rect: [number, number, number, number], v: Painted): void {
     const { context } = this;
-    const { p } = this.store.t;
+    const { p } = this.store;
     const { scene } = v;
     const [x, y, w, h] = rect;
     const state = scene.states[node] ?? "waiting";

@@ -134,7 +134,7 @@ class HazardsPane implements View {
   }
 
   #fill(): void {
-    const { p } = this.store.t;
+    const { p } = this.store;
     const h = p.hazards;
     if (!h) return this.#list.replaceChildren(el("p.kv-soft", {}, "Steps that only the schedule keeps in order were not looked for in this recording."), this.#look);
     const ordered = this.#ordered();
@@ -150,7 +150,7 @@ class HazardsPane implements View {
 
   /** What the graph keeps in order: a switch, and behind it the pairs, folded. */
   #ordered(): HTMLElement[] {
-    const { p } = this.store.t;
+    const { p } = this.store;
     const told = p.hazards?.ordered;
     if (!told?.total) return [];
     const on = this.#also.ariaPressed === "true";
@@ -166,8 +166,7 @@ class HazardsPane implements View {
 
   /** The card of a pair that is ordered: both views, and the path. */
   #pathCard(pair: number): HTMLElement[] {
-    const { t } = this.store;
-    const { p } = t;
+    const { t, p } = this.store;
     const name = (step: number) => {
       const { g, node, op } = opAt(t, step);
       return `${opName(op[1])} ${shortName(g, node)}`;
@@ -204,8 +203,7 @@ class HazardsPane implements View {
 
   #draw(): void {
     this.#mark();
-    const { t } = this.store;
-    const { p } = t;
+    const { t, p } = this.store;
     if (this.#path >= 0) {
       this.#card.hidden = false;
       return this.#card.replaceChildren(...this.#pathCard(this.#path));
@@ -225,7 +223,7 @@ class HazardsPane implements View {
 
   /** What each side touches of its root and what both share, and what each precision says: seen without scrolling. */
   #bars(pair: number): HTMLElement {
-    const { p } = this.store.t;
+    const { p } = this.store;
     const text = (name: string) => pairText(p, pair, name);
     const rows = ([["view1", "span1", "path1", "p-one"], ["view2", "span2", "path2", "p-two"], ["shared", "span3", "path3", "p-red"]] as const).map(([view, span, path, look]) =>
       el("div.kv-pair-bar", { "data-kv": "pair-bar" }, el("span", { title: `${text(view)}, ${text(span)}` }, text(view)), el("span.kv-soft", {}, text(span)),

@@ -3,7 +3,7 @@
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { Inks, sized } from "./canvas.js";
 import { el, on, onDrag, onKey } from "./dom.js";
-import { bytes } from "./format.js";
+import { bytes, round } from "./format.js";
 import { above, box, drawAxis, drawOwners, LEFT, lookOf, outline, rowAt, xOf, type Axis } from "./looks.js";
 
 const MOST = 48; // arcs
@@ -329,8 +329,7 @@ export class Occupancy {
   }
 
   #names(context: CanvasRenderingContext2D, inks: Inks, n: number): void {
-    let step = 1;
-    for (let i = 0; step * this.#pitch < 13; i++) step *= [2, 2.5, 2][i % 3];
+    const step = Math.max(1, round(13 / this.#pitch));
     context.font = `10.5px ${inks.family}`;
     context.textAlign = "right";
     context.textBaseline = "middle";

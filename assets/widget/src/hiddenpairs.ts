@@ -122,9 +122,7 @@ export function redEdges(store: Store, graph: number, level: Level, rowOf: (bloc
 }
 
 /** In a head a line begins behind the title. */
-function anchor(row: Row): Rect {
-  return { x: row.x + row.w * 0.28, y: row.y + 2, w: 8, h: HEAD - 4 };
-}
+function anchor(row: Row): Rect { return { x: row.x + row.w * 0.28, y: row.y + 2, w: 8, h: HEAD - 4 }; }
 
 /** Bezier points of a line: from the sides that face each other, or around the right where one is over the other. */
 export function bow({ from, to, within }: Pick<RedEdge, "from" | "to" | "within">): [number, number][] {

@@ -123,7 +123,7 @@ export class QueryBox implements View {
     const empty = !this.input.value;
     this.input.value = "";
     void this.#ask();
-    if (empty) this.root.closest<HTMLElement>(".kv-root, .kvviz")?.focus({ preventScroll: true });
+    if (empty) this.root.closest<HTMLElement>(".kvviz")?.focus({ preventScroll: true });
   }
 
   update(change: Change): void {

@@ -74,7 +74,7 @@ export class Inspector implements View {
   }
 
   #missed(s: Subject): boolean {
-    const { p } = this.store.t;
+    const { p } = this.store;
     return s.kind === "step" && !p.live && (p.step.flags[s.step] & p.flag.missed) !== 0;
   }
 
@@ -104,13 +104,12 @@ export class Inspector implements View {
   #show(box: HTMLElement, { title, where, body }: Page, pinned: boolean): void {
     const focused = box.contains(document.activeElement);
     box.replaceChildren(el("p.kv-big", { title: title.full }, title.op, el("span.kv-name", {}, title.name), pinned ? el("span.kv-hint", {}, ` pinned · ${where}`) : ""), ...body);
-    if (focused) this.#back.closest<HTMLElement>(".kv-root, .kvviz")?.focus({ preventScroll: true }); // what had it is gone
+    if (focused) this.#back.closest<HTMLElement>(".kvviz")?.focus({ preventScroll: true }); // what had it is gone
   }
 
   #page(s: Subject): Page {
     const { store } = this;
-    const { t } = store;
-    const { p, x } = t;
+    const { t, p, x } = store;
     switch (s.kind) {
       case "start": return {
         title: { op: "Before the first step", name: "", full: "" }, where: "",
@@ -121,8 +120,8 @@ export class Inspector implements View {
         const g = p.graphs[s.graph];
         return { title: { op: g.nodes[s.id][1], name: "", full: g.nodes[s.id][0] }, where: g.nodes[s.id][0], body: nodeBody(store, s.graph, s.id) };
       }
-      case "storage": return { title: storageTitle(t, s.id, generation(t, s.id, store.cursor)), where: `at step ${count(numberOf(t, store.cursor))}`, body: storageBody(store, s.id) };
-      case "value": return { title: valueTitle(t, s.graph, s.id), where: p.graphs[s.graph].values[s.id], body: valueBody(store, s.graph, s.id, s.frame) };
+      case "storage": return { title: { op: buffer(p, s.id, generation(t, s.id, store.cursor)), name: shortValue(p.strings[p.storage.name[s.id]]), full: p.strings[p.storage.name[s.id]] }, where: `at step ${count(numberOf(t, store.cursor))}`, body: storageBody(store, s.id) };
+      case "value": return { title: { op: valueName(p.graphs[s.graph], s.id) || shortValue(p.graphs[s.graph].values[s.id]), name: "", full: p.graphs[s.graph].values[s.id] }, where: p.graphs[s.graph].values[s.id], body: valueBody(store, s.graph, s.id, s.frame) };
       case "cache": return { title: { op: p.caches[s.id].name, name: "cache", full: p.caches[s.id].input }, where: plural(p.caches.length, "cache"), body: cacheBody(store, s.id) };
     }
   }
@@ -154,14 +153,8 @@ function lastUse({ p, x }: Trace, s: number): number {
   return last;
 }
 
-export function storageTitle({ p }: Trace, s: number, gen: number): { op: string; name: string; full: string } {
-  const name = p.strings[p.storage.name[s]];
-  return { op: buffer(p, s, gen), name: shortValue(name), full: name };
-}
-
 export function storageBody(store: Store, s: number): Node[] {
-  const { t, cursor, now } = store;
-  const { p } = t;
+  const { t, p, cursor, now } = store;
   if (p.storage.origin[s] === p.from.weights) return [facts(["bytes", [bytes(capacity(t, s, cursor))]], ["owner", ["the model: a weight, never overwritten"]])];
   const { born, freed } = lifeOf(t, s, cursor);
   const last = lastUse(t, s);
@@ -203,14 +196,8 @@ function contents(t: Trace, s: number, cursor: number): HTMLElement {
   return el("table.kv-contents", {}, el("caption", {}, caption), ...rows);
 }
 
-export function valueTitle({ p }: Trace, graph: number, id: number): { op: string; name: string; full: string } {
-  const g = p.graphs[graph];
-  return { op: valueName(g, id) || shortValue(g.values[id]), name: "", full: g.values[id] };
-}
-
 export function valueBody(store: Store, graph: number, id: number, frame: number): Node[] {
-  const { t } = store;
-  const { p, x } = t;
+  const { t, p, x } = store;
   const { producer, readers, output } = x.graphs[graph];
   const place = frame < 0 ? null : placeOf(t, frame, id, p.steps);
   const steps = frame < 0 ? null : stepsOf(t, frame);
@@ -229,8 +216,7 @@ export function valueBody(store: Store, graph: number, id: number, frame: number
 }
 
 export function cacheBody(store: Store, id: number): Node[] {
-  const { t, now } = store;
-  const { p } = t;
+  const { t, p, now } = store;
   const c = p.caches[id];
   const told = c.capacity[now.run] || bare(p, now.run) ? now.run : now.run - 1;
   const storage = c.storage[told] ?? -1;

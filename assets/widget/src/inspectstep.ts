@@ -9,7 +9,7 @@ import { numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from 
 import type { Store } from "./store.js";
 import { named } from "./select.js";
 import { smallAt, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
-import type { Missed, Payload } from "./wire.js";
+import type { Payload } from "./wire.js";
 
 /** How an output lies, where its buffer and the badge say so already. */
 const SEEN = new Set(["new", "in place"]);
@@ -26,8 +26,7 @@ function headline(p: Payload, step: number): string {
 }
 
 export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSignal): Node[] {
-  const { t } = store;
-  const { p } = t;
+  const { t, p } = store;
   const { frame, graph, node, op: [, , , inputs] } = opAt(t, step);
   const note = p.strings[p.step.note[step]];
   const rule = p.strings[p.step.rule[step]];
@@ -53,7 +52,7 @@ function weighed({ p }: Trace, graph: number, node: number): (Node | string)[] {
 
 /** The decision, its reasons, how often the same was missed, and the change that removes it. */
 function why(store: Store, ask: Ask, step: number, graph: number, inputs: number[], signal: AbortSignal): HTMLElement {
-  const { p } = store.t;
+  const { p } = store;
   const flags = p.step.flags[step];
   const kind = outcome(p, flags);
   const missed = store.report?.missed.find((m) => m.steps.includes(step));
@@ -65,7 +64,8 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
   box.append(codes.length ? "" : el("p.kv-sentence", {}, p.strings[p.step.sentence[step]]), reasons(store.t, step, graph, inputs));
   if (missed) {
     if (missed.times > 1) box.append(el("p.kv-soft.kv-often", {}, `This op: ${count(missed.times)} times, ${bytes(missed.bytes)} in all.`));
-    fixesOf(missed).forEach(([fix, blocker]) => box.append(fixBox(fix, { step: missed.step, blocker }, store, ask, signal, true, missed.step === numberOf(store.t, step) ? -1 : missed.step)));
+    // the kernel knows a change by the reason that it removes
+    missed.fixes.forEach((fix, i) => box.append(fixBox(fix, { step: missed.step, blocker: missed.reasons.findIndex((r) => r.fix === i) }, store, ask, signal, true, missed.step === numberOf(store.t, step) ? -1 : missed.step)));
   }
   return box;
 }
@@ -82,11 +82,6 @@ function hidden(t: Trace, step: number): HTMLElement[] {
   });
   if (!told.length) return [];
   return [el("div.kv-hidden", { "data-kv": "hidden" }, ...told, ...(all.length > MOST_HIDDEN ? [el("p.kv-soft", {}, `and ${count(all.length - MOST_HIDDEN)} more`)] : []))];
-}
-
-/** Each change once, with the reason by which the kernel knows it. */
-function fixesOf(m: Missed): [Missed["fixes"][number], number][] {
-  return m.fixes.map((fix, i) => [fix, m.reasons.findIndex((r) => r.fix === i)]);
 }
 
 function reasons(t: Trace, step: number, graph: number, inputs: number[]): HTMLElement {
@@ -154,8 +149,7 @@ function frames(t: Trace, frame: number): (Node | string)[] {
 
 /** A node that has not run in the frame that is shown: what it waits for, and where else it ran. */
 export function nodeBody(store: Store, graph: number, id: number): Node[] {
-  const { t, now } = store;
-  const { p, x } = t;
+  const { t, p, x, now } = store;
   const steps = graph === now.graph ? now.steps : null;
   const ran = (n: number) => steps !== null && steps[n] >= 0 && steps[n] <= store.cursor;
   const open = x.graphs[graph].waits[id].filter((n) => !ran(n));

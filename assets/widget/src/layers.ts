@@ -24,9 +24,7 @@ const HUES: Record<string, string> = {
   "in place": "inplace", "called in place": "elsewhere", view: "view", missed: "missed", "new memory": "soft", "": "none",
 };
 
-export function hueOf(name: string): string {
-  return HUES[name] ?? "edge";
-}
+export function hueOf(name: string): string { return HUES[name] ?? "edge"; }
 
 function decision(cell: Cell): string {
   if (cell.elsewhere && cell.elsewhere >= cell.missed) return "called in place";

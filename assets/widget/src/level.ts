@@ -174,9 +174,7 @@ export interface Anchor { row: Row; x: number; y: number; zoom: number; at: [num
 export const ZOOMS = { least: CARDS_ONLY, most: 3, step: 1.25 };
 const EDGE = 12;
 
-export function clampZoom(zoom: number): number {
-  return Math.max(ZOOMS.least, Math.min(ZOOMS.most, zoom));
-}
+export function clampZoom(zoom: number): number { return Math.max(ZOOMS.least, Math.min(ZOOMS.most, zoom)); }
 
 /** A level that is smaller than the port stands in the middle, and at the top. */
 export function clampPort(port: Port, level: { w: number; h: number }): Port {

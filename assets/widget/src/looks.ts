@@ -1,6 +1,7 @@
 // How the states of rows are drawn: each has its own fill, its own pattern and its own border, so none rests on colour.
 import { ownedOf, type CacheData } from "./cachedata.js";
 import type { Inks, Pattern } from "./canvas.js";
+import { round } from "./format.js";
 
 export interface Look { about: string; fill: string; mark: Pattern; ink: string; dash: number[]; line: number }
 
@@ -22,9 +23,7 @@ export function lookOf(state: string): Look {
 }
 
 /** Which of two states is drawn first, as for `sort`; what is not known here before all others. */
-export function above(a: string, b: string): number {
-  return NAMES.indexOf(a) - NAMES.indexOf(b);
-}
+export function above(a: string, b: string): number { return NAMES.indexOf(a) - NAMES.indexOf(b); }
 
 /** A box with fill and pattern of a state; `border` where there is room for one. */
 export function box(context: CanvasRenderingContext2D, inks: Inks, state: string, x: number, y: number, w: number, h: number, border = true): void {
@@ -74,8 +73,7 @@ export function rowAt(a: Axis, x: number): number {
 /** Rows to be named, so far apart that their numbers do not touch. */
 export function ticks(a: Axis): number[] {
   const wide = 10 + 7 * String(a.first + a.rows).length;
-  let step = 1;
-  for (let i = 0; (step * a.width) / a.rows < wide; i++) step *= [2, 2.5, 2][i % 3];
+  const step = Math.max(1, round((wide * a.rows) / a.width));
   const found = [];
   for (let row = Math.ceil(a.first / step) * step; row < a.first + a.rows; row += step) found.push(row);
   return found;

@@ -162,9 +162,7 @@ const CHUNKS = 512; // of time: a life is looked for in those that it goes throu
 const MOST = 3000; // at once: beyond that what comes stands on top of all, gaps are not looked for
 
 /** Steps from birth to death, as the inspector counts them. */
-export function age(l: Lives, k: number): number {
-  return l.to[k] - l.freed[k] - l.from[k];
-}
+export function age(l: Lives, k: number): number { return l.to[k] - l.freed[k] - l.from[k]; }
 
 export function inOrder(l: Lives, order: Order, among: ArrayLike<number>): Int32Array {
   const by = {
@@ -224,9 +222,7 @@ export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Floa
 const laid = kept((_: Trace) => new Map<Sort, Layout>());
 
 /** Whether any storage tells its address. */
-export function addressed({ p }: Trace): boolean {
-  return p.storage.address.some((a) => a >= 0);
-}
+export function addressed({ p }: Trace): boolean { return p.storage.address.some((a) => a >= 0); }
 
 export function layout(t: Trace, sort: Sort): Layout { return ensure(laid(t), sort, () => lay(t, sort)); }
 

@@ -2,8 +2,8 @@
 import { button, el, hit, mark, on, onKey, say, set } from "./dom.js";
 import { bytes, count, plural, visible } from "./format.js";
 import { COLOURS, type Class, type Colour } from "./mapcolours.js";
-import { addressed, age, inOrder, ORDERS, type Layout, type Order, type Sort } from "./mapdata.js";
-import { nameOf, peakText } from "./mapmarks.js";
+import { addressed, age, inOrder, ORDERS, peakIn, type Layout, type Order, type Sort } from "./mapdata.js";
+import { nameOf } from "./mapmarks.js";
 import { ticks, yOf, type Range, type Sheet } from "./mapview.js";
 import { numberOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
@@ -75,10 +75,10 @@ export class MapHead {
     this.#window.hidden = !window;
     mark(this.root, "data-window", window ? 1 : null);
     if (!window) return;
-    const { text, step } = peakText(t, ...window);
-    this.#step = step;
+    const peak = peakIn(t, Math.floor(window[0]), Math.ceil(window[1]));
+    this.#step = peak.step;
     say(this.#range, `steps ${count(numberOf(t, Math.floor(window[0])))}–${count(numberOf(t, Math.min(t.p.steps, Math.ceil(window[1])) - 1))}: peak `);
-    say(this.#peak, `${text} at step ${count(numberOf(t, step))}`);
+    say(this.#peak, peak.step < 0 ? "no steps" : `${bytes(peak.bytes)} at step ${count(numberOf(t, peak.step))}`);
   }
 }
 

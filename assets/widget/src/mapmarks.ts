@@ -2,7 +2,7 @@
 // what took the block over, a stripe for a view of a part, an outline where a block is held past its last use.
 import type { Inks, Ruler } from "./canvas.js";
 import { buffer, bytes, count, opName, plural, shortName, shortValue } from "./format.js";
-import { age, heldFrom, notches, peakIn, type Layout } from "./mapdata.js";
+import { age, heldFrom, notches, type Layout } from "./mapdata.js";
 import { rectOf, xOf, type Rect, type Sheet } from "./mapview.js";
 import { generation, numberOf, opAt, type Trace } from "./replay.js";
 
@@ -157,10 +157,4 @@ export function lines(t: Trace, layout: Layout, k: number, cursor: number): stri
     `${used}; ${freed}`,
     `lives ${plural(age(l, k), "step")}${heldFrom(t, l, k) >= 0 ? "; held past its last use" : ""}`,
   ];
-}
-
-/** The peak within a window, as places of steps. */
-export function peakText(t: Trace, from: number, to: number): { text: string; step: number } {
-  const { step, bytes: most } = peakIn(t, Math.floor(from), Math.ceil(to));
-  return { text: step < 0 ? "no steps" : bytes(most), step };
 }

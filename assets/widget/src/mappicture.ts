@@ -14,9 +14,7 @@ export class Raster {
   #image: ImageData | null = null;
   #pixels = new Uint32Array();
   #context: CanvasRenderingContext2D | null;
-  constructor(readonly canvas: HTMLCanvasElement) {
-    this.#context = canvas.getContext("2d");
-  }
+  constructor(readonly canvas: HTMLCanvasElement) { this.#context = canvas.getContext("2d"); }
 
   /** Clear it; its size is in px of the page. */
   begin(width: number, height: number, ratio: number): CanvasRenderingContext2D | null {

@@ -1,5 +1,6 @@
 // From steps and bytes to pixels and back: the part of the recording that the memory map shows, and what lies under a point.
 import { on, onDrag, onKey, stop } from "./dom.js";
+import { round } from "./format.js";
 import type { Layout } from "./mapdata.js";
 import type { Store } from "./store.js";
 
@@ -122,9 +123,7 @@ export function neighbour(s: Sheet, layout: Layout, k: number, key: string, step
 
 /** Round numbers from 0 to `most`, at most so many. */
 export function ticks(most: number, count: number): number[] {
-  const raw = most / Math.max(1, count);
-  const power = 10 ** Math.floor(Math.log10(raw || 1));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= raw) ?? raw;
+  const step = round(most / Math.max(1, count));
   return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
 }
 

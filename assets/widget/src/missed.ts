@@ -106,13 +106,9 @@ export function shown(m: Matrix, below: number, all: boolean): { rows: RoleRow[]
 }
 
 /** Bytes that one missed step spent: new capacity, or what it moved where its capacity came from the pool. */
-export function cost({ p }: Trace, step: number): number {
-  return Math.max(p.step.alloc[step], p.step.copied[step]);
-}
+export function cost({ p }: Trace, step: number): number { return Math.max(p.step.alloc[step], p.step.copied[step]); }
 
-function key(m: { graph: number; node: number }): number {
-  return m.graph * 2 ** 24 + m.node;
-}
+function key(m: { graph: number; node: number }): number { return m.graph * 2 ** 24 + m.node; }
 
 export function missed(t: Trace, report?: Report | null): Missed[] {
   const first = report?.missed ?? [];
@@ -146,11 +142,6 @@ function reasons({ p }: Trace, step: number): Missed["reasons"] {
     const k = p.step.block[step] + i;
     return { code: p.strings[code], value: g.values[inputs[p.block.input[k]]] ?? "", culprit: p.strings[p.block.culprit[k]], message: p.strings[p.block.message[k]], fix: -1 };
   });
-}
-
-/** The next occurrence after the cursor, going round; null where none is here. */
-export function occurrence(m: Missed, cursor: number): number | null {
-  return m.steps.find((s) => s > cursor) ?? m.steps[0] ?? null;
 }
 
 /** `runs`: how many. */

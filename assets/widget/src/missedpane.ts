@@ -75,9 +75,7 @@ class MissedPane implements View {
   }
 
   /** Whoever looks at the list of a run that goes on gets its diagnosis, once. */
-  #want(): void {
-    this.context.reports.want();
-  }
+  #want(): void { this.context.reports.want(); }
 
   update(change: Change): void {
     if (change.payload || change.report) this.#fill();

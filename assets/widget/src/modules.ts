@@ -48,13 +48,9 @@ export interface Engine {
 
 let engine: Engine | null = null;
 
-export function loaded(): Engine | null {
-  return engine;
-}
+export function loaded(): Engine | null { return engine; }
 
-export function use(found: Engine): Engine {
-  return (engine = found);
-}
+export function use(found: Engine): Engine { return (engine = found); }
 
 export async function load(modules: Modules): Promise<Engine> {
   return engine ?? use(await modules.load<Engine>("query"));

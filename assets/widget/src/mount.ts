@@ -3,7 +3,6 @@
 import { NEEDS_KERNEL, type Ask, type Message } from "./commands.js";
 import { el } from "./dom.js";
 import { keepFocus, roving, shareKeys } from "./keys.js";
-import { makeRoot } from "./shell.js";
 import { read } from "./wire.js";
 
 /** What is on the page; `change` takes newer bytes if it can, else it is made anew. */
@@ -42,7 +41,7 @@ function dress(model: Model, signal: AbortSignal): void {
 function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): () => void {
   const life = new AbortController();
   const { signal } = life;
-  const root = makeRoot();
+  const root = el("div.kvviz", { role: "group", "aria-label": "kvviz debugger", tabindex: -1 });
   // while the page is here, the saved picture of it is not needed; see kvviz/widget/still_image.py
   const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
   host.append(hidden, root);

@@ -61,7 +61,7 @@ export class Popover {
     if (toggle) mark(toggle, "aria-expanded", "false");
     const inside = this.root.contains((this.root.getRootNode() as Document | ShadowRoot).activeElement);
     this.root.hidden = true;
-    const home = toggle?.isConnected && toggle.offsetParent ? toggle : this.host.closest<HTMLElement>(".kv-root, .kvviz");
+    const home = toggle?.isConnected && toggle.offsetParent ? toggle : this.host.closest<HTMLElement>(".kvviz");
     if (back || inside) home?.focus({ preventScroll: true });
     this.closed();
   }

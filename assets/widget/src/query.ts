@@ -271,9 +271,7 @@ function testOf(t: Trace, part: Part | null): Test {
   }
 }
 
-export function test(t: Trace, query: Query): Test {
-  return testOf(t, query.part);
-}
+export function test(t: Trace, query: Query): Test { return testOf(t, query.part); }
 
 // -- order
 

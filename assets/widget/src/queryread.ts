@@ -311,6 +311,4 @@ class Reader {
   }
 }
 
-export function read(table: QueryTable, text: string): Query {
-  return new Reader(table, text).whole();
-}
+export function read(table: QueryTable, text: string): Query { return new Reader(table, text).whole(); }

@@ -28,21 +28,14 @@ export function runAt({ p, x }: Trace, cursor: number): number {
   return x.run[Math.max(0, Math.min(cursor, p.steps - 1))];
 }
 
-function root({ p }: Trace, f: number): number {
-  while (p.frame.parent[f] >= 0) f = p.frame.parent[f];
-  return f;
-}
-
 /** At the last recorded step of something that can still go on. */
-export function atEdge({ p }: Trace, cursor: number): boolean {
-  return p.live !== null && cursor >= p.steps - 1;
-}
+export function atEdge({ p }: Trace, cursor: number): boolean { return p.live !== null && cursor >= p.steps - 1; }
 
 /** The frame to show: the one of the step that just ran, so that this step is always on screen; see `frontierFrame`. */
 export function frameAt(t: Trace, cursor: number): number {
   const { p } = t;
   if (cursor >= 0) return p.step.frame[Math.min(cursor, p.steps - 1)];
-  return atEdge(t, cursor) ? p.live!.frame : p.steps ? root(t, p.step.frame[0]) : 0;
+  return atEdge(t, cursor) ? p.live!.frame : p.steps ? stack(t, p.step.frame[0])[0] : 0;
 }
 
 /**

@@ -3,7 +3,7 @@ import { copy, save, toPng, toSvg } from "./picture.js";
 import { el, on, say } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import { Popover } from "./popover.js";
-import { findStep, numberOf, opAt, runAt, stepsOf, type Trace } from "./replay.js";
+import { findStep, freedBytes, numberOf, opAt, runAt, stepsOf, type Trace } from "./replay.js";
 import { describe, type Selection } from "./select.js";
 import type { ShareContext, Shared } from "./sharing.js";
 import type { Store } from "./store.js";
@@ -14,13 +14,6 @@ export function about({ p }: Trace, step: number | null): Facts {
   const { again = [], ...rest } = p.share ?? {};
   const last = again.length - 1;
   return { ...rest, again: again.map((text, i) => (i < last ? text : text.replace(", step={step}", step === null ? "" : `, step=${step}`))).join("\n") };
-}
-
-/** Bytes alive once a step is over. */
-export function heldAfter({ p }: Trace, step: number): number {
-  let held = p.step.live[step];
-  for (let i = p.step.free[step]; i < p.step.free[step + 1]; i++) held -= p.storage.capacity[p.free.storage[i]];
-  return held;
 }
 
 /** Runs and frames around a step, outermost first. */
@@ -49,7 +42,7 @@ export function stepFacts(t: Trace, step: number, report: Report | null): Facts 
     decision: p.strings[p.step.end[step]],
     rule: p.strings[p.step.rule[step]],
     allocated: bytes(p.step.alloc[step]), copied: bytes(p.step.copied[step]), written: bytes(p.step.written[step]),
-    live: bytes(p.step.live[step]), held: bytes(heldAfter(t, step)),
+    live: bytes(p.step.live[step]), held: bytes(p.step.live[step] - freedBytes(t, step)),
     repeated: entry?.repeated ?? "",
     fixes: (entry?.fixes ?? []).map(({ label, sentence, code }) => ({ label, of, sentence, code })),
   };
@@ -154,11 +147,10 @@ function panes(app: HTMLElement): [string, HTMLElement][] {
 }
 
 export default function openShare(anchor: HTMLElement, what: Shared, { store, around, want }: ShareContext): void {
-  const root = anchor.closest<HTMLElement>(".kv-root, .kvviz")!;
-  const app = root.querySelector<HTMLElement>(":scope > .kv-app")!;
+  const colours = anchor.closest<HTMLElement>(".kvviz")!;
+  const app = colours.querySelector<HTMLElement>(":scope > .kv-app")!;
   const old = app.querySelector<HTMLElement>('[data-kv="share-menu"] > .kv-close');
   if (old) return old.click();
-  const colours = anchor.closest<HTMLElement>(".kvviz")!;
   const life = new AbortController();
   const { signal } = life;
   const said = el("p.kv-soft", { role: "status", "data-kv": "share-said" });

@@ -2,11 +2,6 @@
 import { el, mark, on, onHit, say, uid } from "./dom.js";
 import { Popover } from "./popover.js";
 
-/** `inner`: one of two inside a root of their own, which has the colours. */
-export function makeRoot(inner = false): HTMLElement {
-  return el("div", { class: inner ? "kv-root" : "kvviz", role: "group", "aria-label": "kvviz debugger", tabindex: -1 });
-}
-
 export class Shell {
   readonly app = el("div.kv-app");
   readonly #sentence = el("span.kv-say", { "data-kv": "sentence", "aria-live": "polite" });
@@ -27,9 +22,7 @@ export class Shell {
   }
 
   /** The line at the bottom; call it when all panes are there. */
-  addStatus(): void {
-    this.app.append(el("div.kv-status", {}, this.#sentence, this.#undo, this.#note));
-  }
+  addStatus(): void { this.app.append(el("div.kv-status", {}, this.#sentence, this.#undo, this.#note)); }
 
   sentence(text: string): void {
     say(this.#sentence, text);

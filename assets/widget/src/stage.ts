@@ -193,9 +193,7 @@ export class Stage {
     this.soon();
   }
 
-  soon(): void {
-    this.#frame ||= requestAnimationFrame(() => this.draw());
-  }
+  soon(): void { this.#frame ||= requestAnimationFrame(() => this.draw()); }
 
   draw(): void {
     cancelAnimationFrame(this.#frame);

@@ -222,10 +222,10 @@ export class Store {
     this.relook();
   }
 
-  relook(): void {
-    this.#changed({ look: true });
-  }
+  relook(): void { this.#changed({ look: true }); }
 
+  get p(): Payload { return this.t.p; }
+  get x(): Trace["x"] { return this.t.x; }
   get run(): number { return this.bare < 0 ? runAt(this.t, this.cursor) : this.bare; }
 
   /** The step that was shown last. */
@@ -311,9 +311,7 @@ export class History implements View {
   #moving = false;
   jumped = false; // whether the last change was a jump, which can be undone
 
-  constructor(private store: Store, private clock = () => performance.now()) {
-    this.#places = [this.#now()];
-  }
+  constructor(private store: Store, private clock = () => performance.now()) { this.#places = [this.#now()]; }
 
   #now(): Place { return { number: this.store.number, selection: this.store.selection }; }
   get from(): Place | null { return this.#places[this.#at - 1] ?? null; }

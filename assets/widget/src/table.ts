@@ -65,9 +65,7 @@ class StepTable implements View {
     return step < 0 ? cursor : step;
   }
 
-  #select(step: number): void {
-    this.store.select(executed(this.store.t, step));
-  }
+  #select(step: number): void { this.store.select(executed(this.store.t, step)); }
 
   /** Arrows select the row below or above, Enter goes to its step. */
   #key(key: string, event: KeyboardEvent): boolean | void {
@@ -113,8 +111,7 @@ class StepTable implements View {
   }
 
   #row(at: number): HTMLElement {
-    const { t, now, selection } = this.store;
-    const { p, x } = t;
+    const { t, p, x, now, selection } = this.store;
     const step = this.#step(at);
     const { frame, graph, g, node } = opAt(t, step);
     const kind = outcome(p, p.step.flags[step]);

@@ -20,7 +20,7 @@ export function highest(p: Payload): number {
 }
 
 export function drawRuns(store: Store, { context, width, bottom, y, inks }: Plot): void {
-  const { p } = store.t;
+  const { p } = store;
   const slot = width / span(store);
   const line = () => {
     context.beginPath();
@@ -127,8 +127,7 @@ export class Timeline implements View {
   }
 
   #move(): void {
-    const { cursor, bare, t } = this.store;
-    const { p } = t;
+    const { cursor, bare, t, p } = this.store;
     // a transform moves the line without a new layout
     this.#cursor.style.transform = `translateX(${(position(this.store) * this.#width).toFixed(1)}px)`;
     mark(this.#plot, "data-step", cursor);
@@ -142,8 +141,7 @@ export class Timeline implements View {
 
   #draw(): void {
     this.#window.show();
-    const { t } = this.store;
-    const { p, x } = t;
+    const { t, p, x } = this.store;
     const [width, height] = [this.#width, this.#height];
     const many = byRuns(this.store);
     const scale = this.store.scale ?? scaleOf(t);
@@ -202,7 +200,7 @@ export class Timeline implements View {
   }
 
   #runs({ context, width, bottom, inks }: Plot): void {
-    const { p } = this.store.t;
+    const { p } = this.store;
     context.fillStyle = inks.colour("line");
     context.fillRect(0, bottom, width, 1);
     context.font = `11px ${inks.family}`;

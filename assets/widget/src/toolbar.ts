@@ -41,9 +41,7 @@ export class Bar implements View {
   }
 
   /** One more control at the right. */
-  add(control: HTMLElement): void {
-    this.#policy.after(control);
-  }
+  add(control: HTMLElement): void { this.#policy.after(control); }
 
   focusGoto(): void {
     this.#goto.focus();

@@ -45,9 +45,7 @@ function handed({ p, x }: Trace, bind: number): number {
 }
 
 /** The entry of an output; -1 = its numbers are not recorded. */
-export function entryOfOut(t: Trace, out: number): number {
-  return t.values ? links(t, t.values).out[out] ?? -1 : -1;
-}
+export function entryOfOut(t: Trace, out: number): number { return t.values ? links(t, t.values).out[out] ?? -1 : -1; }
 
 export function entryOf(t: Trace, place: Place): number {
   if (!t.values) return -1;

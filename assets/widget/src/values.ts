@@ -168,8 +168,7 @@ class ValuesPane implements Answered {
   }
 
   #fill(): void {
-    const { t, now, cursor } = this.context.store;
-    const { p, x } = t;
+    const { t, p, x, now, cursor } = this.context.store;
     const g = p.graphs[now.graph];
     const rows: HTMLElement[] = [];
     let hidden = 0;
@@ -211,8 +210,7 @@ class ValuesPane implements Answered {
 
   /** The selected value, else what the cursor's step made. */
   #subject(): Shown | null {
-    const { t, now, cursor, selection } = this.context.store;
-    const { p } = t;
+    const { t, p, now, cursor, selection } = this.context.store;
     if (selection?.kind === "value" && (selection.graph ?? 0) === now.graph) {
       const place = placeOf(t, now.frame, selection.id, cursor);
       return place && { value: selection.id, place };
@@ -246,8 +244,7 @@ class ValuesPane implements Answered {
   }
 
   #one(v: ValueData, place: Place, title: (Node | string)[]): { root: HTMLElement; draw(): void } {
-    const { t } = this.context.store;
-    const { p } = t;
+    const { t, p } = this.context.store;
     const info = p.strings[place.from === "bind" ? p.bind.info[place.entry] : p.out.info[place.entry]];
     const entry = entryOf(t, place);
     const all = [...title, el("span.kv-hint", {}, ` ${info}`)];

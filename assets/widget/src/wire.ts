@@ -285,11 +285,6 @@ export function patch(old: ArrayBuffer, change: ArrayBuffer): ArrayBuffer {
   return made.buffer;
 }
 
-export async function decode(bytes: DataView | Uint8Array | null | undefined): Promise<Payload | null> {
-  const raw = await read(bytes);
-  return raw && unpack(raw);
-}
-
 /** Payloads of other lanes, which come as one piece of bytes; see kvviz/view/payload_lanes.py. */
 const pieces = kept((packed: DataView): Map<string, Uint8Array> => {
   const bytes = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
