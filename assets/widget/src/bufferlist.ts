@@ -176,12 +176,10 @@ export function title(t: Trace, b: Bar, cursor: number): string {
   return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}\n${b.label} ${b.note}${rows}${maker}`;
 }
 
-interface Row { bar: Bar | null; root: HTMLElement; id: HTMLElement; fill: HTMLElement; label: HTMLElement; note: HTMLElement; size: HTMLElement; shown: string }
 const SIGN = { "": "", in_place: "", missed: "⚠\uFE0E", new: "+", freed: "" };
 const PARTS: [keyof Memory["held"], string][] = [["weights", "weights"], ["caches", "caches"], ["caller", "caller"], ["run", "run"]];
 
 const idOf = (b: Bar) => (b.id === WEIGHTS ? "W" : b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
-const keyOf = (b: Bar) => (b.id === WEIGHTS ? "W" : String(b.id));
 
 class MemoryPane implements View {
   readonly slow = true;
@@ -192,7 +190,7 @@ class MemoryPane implements View {
   #small = el("button", { class: "kv-fold", "data-kv": "memory-fold" });
   #smallItem = el("div", { role: "listitem" }, this.#small);
   #more = el("p.kv-none", { role: "listitem" });
-  #rows = new Map<string, Row>(); // by what their bars are called, without generations
+  #rows = new Map<string, { bar: Bar; root: HTMLElement }>(); // those that show the same as before stay
   #unfold = false;
   #open = new Set<string>(); // roles of caches whose layers are told one by one
   #families = new Map<string, HTMLElement>();
@@ -213,7 +211,7 @@ class MemoryPane implements View {
     }, signal);
     on(this.#list, "pointerover", (event) => {
       const row = hit(event, "storage-bar");
-      const bar = row && this.#rows.get(row.dataset.id!)?.bar;
+      const bar = row && [...this.#rows.values()].find(({ root }) => root === row)?.bar;
       if (bar) row.title = title(store.t, bar, store.cursor);
     }, signal);
     on(this.#list, "click", (event) => {
@@ -223,17 +221,6 @@ class MemoryPane implements View {
       if (!row || Number.isNaN(id)) return; // of the weights there is one bar for many storages
       store.select(selection?.kind === "storage" && selection.id === id ? null : { kind: "storage", id });
     }, signal);
-  }
-
-  /** Buffer, bar, what lies in it, bytes. */
-  #row(): Row {
-    const id = el("span.kv-id");
-    const fill = el("i.kv-fill");
-    const label = el("span.kv-label");
-    const note = el("span.kv-note");
-    const size = el("span.kv-num");
-    const root = el("div.kv-mem-row", { role: "listitem", "data-kv": "storage-bar" }, id, el("span.kv-track", {}, fill), el("span.kv-text", {}, label, note), size);
-    return { bar: null, root, id, fill, label, note, size, shown: "" };
   }
 
   update(change: Change): void {
@@ -257,19 +244,20 @@ class MemoryPane implements View {
     });
     const nodes: HTMLElement[] = [];
     let active: HTMLElement | null = null;
-    const seen = new Set<string>();
+    const stay = new Map<string, { bar: Bar; root: HTMLElement }>();
     for (const bar of [...weightsBar(t), ...families(t, m.bars, this.#open, now.lit.storages)]) {
       if ("members" in bar) {
         nodes.push(this.#family(bar));
         continue;
       }
-      const row = ensure(this.#rows, keyOf(bar), () => this.#row());
-      this.#show(row, bar, full, now.lit.storages.has(bar.id));
+      const lit = now.lit.storages.has(bar.id);
+      const key = JSON.stringify([bar, full, lit]);
+      const row = this.#rows.get(key) ?? { bar, root: barRow(bar, full, lit) };
       if (bar.use === "written" && bar.state !== "freed") active = row.root;
       nodes.push(row.root);
-      seen.add(keyOf(bar));
+      stay.set(key, row);
     }
-    for (const id of this.#rows.keys()) if (!seen.has(id)) this.#rows.delete(id);
+    this.#rows = stay;
     if (m.small.count || this.#unfold) {
       say(this.#small, this.#unfold ? "▾ fold small buffers" : `▸ ${count(m.small.count)} small buffers, ${bytes(m.small.bytes)}`);
       nodes.push(this.#smallItem);
@@ -299,38 +287,17 @@ class MemoryPane implements View {
     say(row, `${open ? "▾" : "▸"} ${role} × ${count(members.length)} layers${notes.size === 1 && members[0].note ? `, ${members[0].note} rows each` : ""}, ${bytes(sum)}`);
     return row.parentElement!;
   }
+}
 
-  #show(row: Row, b: Bar, full: number, lit: boolean): void {
-    const key = JSON.stringify([b, full, lit]);
-    if (key === row.shown) return;
-    row.shown = key;
-    row.bar = b;
-    const { root, fill } = row;
-    mark(root, "data-id", keyOf(b));
-    mark(root, "data-origin", b.cache >= 0 ? "cache" : b.origin);
-    mark(root, "data-state", b.state || null);
-    mark(root, "data-use", b.use || null);
-    mark(root, "data-lit", lit ? "1" : null);
-    say(row.id, idOf(b));
-    say(row.label, b.label);
-    say(row.note, `${SIGN[b.state]} ${b.note}`.trim());
-    say(row.size, bytes(b.capacity));
-    mark(fill, "data-cut", b.capacity > full ? "1" : null);
-    // a bar that would not fit says so instead of shrinking all others
-    fill.style.width = b.capacity > full ? "100%" : `max(3px, ${((b.capacity / full) * 100).toFixed(2)}%)`;
-    const inner: HTMLElement[] = [];
-    const part = (kind: string, from: number, length: number) => {
-      const i = el("i", { "data-part": kind });
-      i.style.left = `${from * 100}%`;
-      i.style.width = `${length * 100}%`;
-      inner.push(i);
-    };
-    if (b.valid) {
-      part(b.again ? "again" : "valid", 0, b.valid[0]);
-      part("fresh", b.valid[0], b.valid[1] - b.valid[0]);
-    } else for (const [from, length] of b.parts.slice(0, 8)) part("view", from, length);
-    fill.replaceChildren(...inner);
-  }
+/** Buffer, bar, what lies in it, bytes. */
+function barRow(b: Bar, full: number, lit: boolean): HTMLElement {
+  const part = (kind: string, from: number, length: number) => el("i", { "data-part": kind, style: `left: ${from * 100}%; width: ${length * 100}%` });
+  const inner = b.valid ? [part(b.again ? "again" : "valid", 0, b.valid[0]), part("fresh", b.valid[0], b.valid[1] - b.valid[0])] : b.parts.slice(0, 8).map(([from, length]) => part("view", from, length));
+  const cut = b.capacity > full; // such a bar says so instead of shrinking all others
+  const fill = el("i.kv-fill", { "data-cut": cut ? 1 : null, style: `width: ${cut ? "100%" : `max(3px, ${((b.capacity / full) * 100).toFixed(2)}%)`}` }, ...inner);
+  const text = el("span.kv-text", {}, el("span.kv-label", {}, b.label), el("span.kv-note", {}, `${SIGN[b.state]} ${b.note}`.trim()));
+  return el("div.kv-mem-row", { role: "listitem", "data-kv": "storage-bar", "data-id": b.id === WEIGHTS ? "W" : b.id, "data-origin": b.cache >= 0 ? "cache" : b.origin, "data-state": b.state || null, "data-use": b.use || null, "data-lit": lit ? 1 : null },
+    el("span.kv-id", {}, idOf(b)), el("span.kv-track", {}, fill), text, el("span.kv-num", {}, bytes(b.capacity)));
 }
 
 export default ((host, { store }, signal) => new MemoryPane(host, store, signal)) satisfies MakePane;

@@ -283,44 +283,24 @@ class View implements CacheView {
     return Math.max(OCCUPANCY[0], Math.min(OCCUPANCY[1], Math.floor(this.#middle.clientHeight - above) - BELOW));
   }
 
-  /** Sequences by their hues, and what is wrong with rows by its marks. */
-  #ownerLegend(): void {
-    const d = this.#d;
-    const { sequences, states } = ownerCounts(d, this.#stream, this.#run);
-    const all = [...new Set(d.owners!.table.flatMap(([own]) => own))].sort((a, b) => a - b);
-    const wrong = d.owners!.states.filter(({ name }) => d.owners!.table.some(([, state]) => state === name));
-    const item = (kv: string, id: string | number, text: string, about: string, rows: number, own: number[], state: string) => {
-      const swatch = el("canvas");
-      swatch.style.width = "24px";
-      const context = sized(swatch, 24, 12, this.#inks!.ratio);
-      if (context) ownerBox(context, this.#inks!, d, own, state, 0, 0, 24, 12);
+  /** States of rows; where sequences own them, sequences by their hues and what is wrong with rows by its marks. */
+  #legends(each: number[]): void {
+    const { owners, states } = this.#present;
+    const inks = this.#inks!;
+    const item = (kv: string, id: string | number, text: string, about: string, rows: number, paint: (context: CanvasRenderingContext2D) => void) => {
+      const swatch = el("canvas", { style: "width: 24px" });
+      const context = sized(swatch, 24, 12, inks.ratio);
+      if (context) paint(context);
       return el("li", { "data-kv": kv, "data-id": id, title: about, "data-zero": rows ? null : 1 }, swatch, el("span", {}, text), el("b", {}, count(rows)));
     };
+    if (!owners) return this.#legend.replaceChildren(...states.map((state, i) => item("cache-state", state, state, lookOf(state).about, each[i], (context) => box(context, inks, state, 0, 0, 24, 12))));
+    const rows = ownerCounts(this.#d, this.#stream, this.#run);
+    const all = [...new Set(owners.table.flatMap(([own]) => own))].sort((a, b) => a - b);
+    const wrong = owners.states.filter(({ name }) => owners.table.some(([, state]) => state === name));
+    const owned = (own: number[], state: string) => (context: CanvasRenderingContext2D) => ownerBox(context, inks, this.#d, own, state, 0, 0, 24, 12);
     this.#legend.replaceChildren(
-      ...all.map((one) => item("cache-sequence", one, `sequence ${one}`, `rows that hold tokens of sequence ${one}; rows of several have a band for each`, sequences.get(one) ?? 0, [one], "")),
-      ...wrong.map(({ name, about }) => item("cache-cell", name, name, about, states.get(name) ?? 0, [], name)));
-  }
-
-  #legends(each: number[]): void {
-    if (this.#d.owners) return this.#ownerLegend();
-    const d = this.#present;
-    if (this.#legend.childElementCount !== d.states.length || !this.#inks) this.#legend.replaceChildren();
-    for (const [i, state] of d.states.entries()) {
-      let item = this.#legend.children[i];
-      if (!item) {
-        item = el("li", { "data-kv": "cache-state", "data-id": state, title: lookOf(state).about }, el("canvas"), el("span", {}, state), el("b"));
-        this.#legend.append(item);
-      }
-      const swatch = item.firstElementChild as HTMLCanvasElement;
-      if (swatch.dataset.look !== this.#inks!.colour("ink")) {
-        swatch.dataset.look = this.#inks!.colour("ink");
-        swatch.style.width = "24px";
-        const context = sized(swatch, 24, 12, this.#inks!.ratio);
-        if (context) box(context, this.#inks!, state, 0, 0, 24, 12);
-      }
-      say(item.lastElementChild!, count(each[i]));
-      mark(item, "data-zero", each[i] ? null : 1);
-    }
+      ...all.map((one) => item("cache-sequence", one, `sequence ${one}`, `rows that hold tokens of sequence ${one}; rows of several have a band for each`, rows.sequences.get(one) ?? 0, owned([one], ""))),
+      ...wrong.map(({ name, about }) => item("cache-cell", name, name, about, rows.states.get(name) ?? 0, owned([], name))));
   }
 
   /** One line on the cell that is pointed at, or has the focus. */

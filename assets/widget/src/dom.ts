@@ -5,7 +5,8 @@ export type Attributes = Record<string, string | number | boolean | null | undef
 function fill(node: Element, attributes: Attributes, children: (Node | string)[]): void {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    node.setAttribute(name, value === true ? "" : String(value));
+    if (name === "style") (node as HTMLElement).style.cssText = String(value); // an attribute is what strict pages refuse
+    else node.setAttribute(name, value === true ? "" : String(value));
   }
   node.append(...children);
 }

@@ -8,7 +8,7 @@ import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
 import { numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";
-import { smallAt, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
+import { entryOf, entryOfOut, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
 import type { Payload } from "./wire.js";
 
 /** How an output lies, where its buffer and the badge say so already. */
@@ -114,12 +114,12 @@ function places(t: Trace, step: number, frame: number, graph: number, inputs: nu
     if (value < 0) return;
     const place = placeOf(t, frame, value, step - 1);
     const taken = (p.step.taken[step] >> slot) & 1;
-    row("in", taken ? letter(p.codes, kind) : "in", taken ? `its buffer was handed over: ${p.strings[p.step.end[step]]}` : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && values ? smallAt(t, place) : null);
+    row("in", taken ? letter(p.codes, kind) : "in", taken ? `its buffer was handed over: ${p.strings[p.step.end[step]]}` : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && smallSummary(t, entryOf(t, place)));
   });
   for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
     if (p.out.value[o] < 0) continue;
     const how = p.codes.how[p.out.how[o]];
-    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how, values ? smallSummary(t, o) : null);
+    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how, smallSummary(t, entryOfOut(t, o)));
   }
   return table;
 }

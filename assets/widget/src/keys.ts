@@ -118,15 +118,14 @@ export function keepFocus(root: HTMLElement, signal: AbortSignal): void {
 
 /** Parts, and the arrows that lead through them; what stands in a row leaves up and down to what it is. */
 const PARTS: [selector: string, back: string, ahead: string][] = [
-  [".kv-bar, .kv-verdict, .kv-story", "ArrowLeft", "ArrowRight"],
+  [".kv-bar, .kv-verdict, .kv-story, .kv-map-tools[role=toolbar]", "ArrowLeft", "ArrowRight"],
   [".kv-graph, .kv-side, .kv-map, .kv-panel, .kv-status", "ArrowUp", "ArrowDown"],
 ];
 const PART = PARTS.map(([selector]) => selector).join();
-const ITEMS = "button:not([role=tab], .kv-word), .kv-bar :is(select, input)";
+const ITEMS = "button:not([role=tab], .kv-word), :is(.kv-bar, .kv-map-tools) :is(select, input)";
 const LATER = 200; // ms: nothing of this is needed for a drawing
 
 function partOf(item: Element): HTMLElement | null {
-  if (item.closest(".kv-map-tools[role=toolbar]")) return null; // it moves within itself
   const part = item.closest<HTMLElement>(`.kv-pop, ${PART}`);
   return part?.classList.contains("kv-pop") ? null : part;
 }

@@ -43,7 +43,6 @@ export class MapHead {
     into.ariaLabel = "Zoom in";
     const tools = el("span.kv-map-tools", { role: "toolbar", "aria-label": "How the map is drawn" }, this.#sort, this.#colour, out, into, all);
     this.root = el("div.kv-map-head", {}, el("h3", {}, "Memory map"), this.#count, this.#legend, this.#window, tools);
-    roving(tools, signal);
   }
 
   /** `most`: bytes to the top of what is shown. */
@@ -80,20 +79,6 @@ export class MapHead {
     say(this.#range, `steps ${count(numberOf(t, Math.floor(window[0])))}–${count(numberOf(t, Math.min(t.p.steps, Math.ceil(window[1])) - 1))}: peak `);
     say(this.#peak, peak.step < 0 ? "no steps" : `${bytes(peak.bytes)} at step ${count(numberOf(t, peak.step))}`);
   }
-}
-
-/** One tab stop for a group: the arrow keys move within it. */
-function roving(group: HTMLElement, signal: AbortSignal): void {
-  const all = () => Array.from(group.children as HTMLCollectionOf<HTMLElement>);
-  const stop = (node: Element) => { for (const one of all()) one.tabIndex = one === node ? 0 : -1; };
-  stop(group.children[0]);
-  on(group, "focusin", (event) => stop(event.target as Element), signal);
-  onKey(group, (key, event) => {
-    const by = key === "ArrowRight" ? 1 : key === "ArrowLeft" ? -1 : 0;
-    if (!by) return false;
-    const list = all();
-    list[(list.indexOf(event.target as HTMLElement) + by + list.length) % list.length].focus();
-  }, signal);
 }
 
 export class Scales {

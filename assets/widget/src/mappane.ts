@@ -347,8 +347,6 @@ class MapPane implements View {
 
 export default ((host, { store, share }, signal) => {
   const pane = new MapPane(host, store, signal);
-  const copy = copyButton(host, "memory map", share, signal);
-  copy.tabIndex = -1; // arrows of the group come to it
-  host.querySelector(".kv-map-tools")!.append(copy);
+  host.querySelector(".kv-map-tools")!.append(copyButton(host, "memory map", share, signal));
   return pane;
 }) satisfies MakePane;

@@ -119,12 +119,12 @@ export function filled(template: Template[], facts: Facts): string {
   return `${blocks.join("\n\n")}\n`;
 }
 
-type Told = { title: string; kind: "step" | "storage" | "cache"; facts: Facts };
+type Told = { title: string; kind: "step" | "storage" | "cache"; facts(): Facts }; // read when they are asked for: the diagnosis may have come since
 const text = (value: string) => new Blob([value], { type: "text/plain" });
 
 function ofStep(store: Store, step: number): Told {
-  const facts = stepFacts(store.t, step, store.report);
-  return { title: `Step ${String(facts.step)}`, kind: "step", facts };
+  const number = numberOf(store.t, step);
+  return { title: `Step ${count(number)}`, kind: "step", facts: () => stepFacts(store.t, Math.max(0, findStep(store.t, number).step), store.report) };
 }
 
 /** The selection as something to tell; null where nothing is known of it here. */
@@ -135,8 +135,8 @@ function ofSelection(store: Store, s: Selection | null): Told | null {
     const mine = s.step === undefined ? ((s.graph ?? store.now.graph) === store.now.graph ? stepsOf(t, store.now.frame)[s.id] : -1) : findStep(t, s.step).step;
     return mine >= 0 && mine !== cursor ? ofStep(store, mine) : null;
   }
-  if (s?.kind === "storage") return { title: describe(t, s), kind: "storage", facts: storageFacts(t, s.id, store.report, at) };
-  if (s?.kind === "cache") return { title: describe(t, s), kind: "cache", facts: cacheFacts(t, s.id, runAt(t, cursor), at) };
+  if (s?.kind === "storage") return { title: describe(t, s), kind: "storage", facts: () => storageFacts(t, s.id, store.report, at) };
+  if (s?.kind === "cache") return { title: describe(t, s), kind: "cache", facts: () => cacheFacts(t, s.id, runAt(t, cursor), at) };
   return null;
 }
 
@@ -172,14 +172,9 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
     const templates = p.codes.markdown;
     if (!templates) return [];
     const file = `${name}-${told.title.replace(/\W+/g, "-").toLowerCase()}.md`;
-    // read when it is asked for: the diagnosis may have come since
-    const write = () => filled(templates[told.kind], told.kind === "step" ? (ofStepAgain(told) ?? told.facts) : told.facts);
+    const write = () => filled(templates[told.kind], told.facts());
     return part(`${told.title}, as Markdown`, act("Copy", `${kv}-copy`, () => copy(text(write()), "text/plain", file)),
       act("Save", `${kv}-save`, () => saved(text(write()), file)));
-  };
-  const ofStepAgain = (told: Told): Facts | null => {
-    const { step } = findStep(store.t, Number(String(told.facts.step).replaceAll(",", "")));
-    return step < 0 ? null : stepFacts(store.t, step, store.report);
   };
   const saved = (blob: Blob, file: string) => {
     save(blob, file);

@@ -90,17 +90,8 @@ export function smallOf(v: ValueData, entry: number): Small {
   return { text: [range, oddities(v, entry)].filter(Boolean).join(" · ") || "no numbers", histogram: Array.from(v.histogram.get(entry) ?? []) };
 }
 
-/** Of an output by its place in the payload; null where it is not recorded. */
-export function smallSummary(t: Trace, out: number): Small | null {
-  const entry = entryOfOut(t, out);
-  return t.values && entry >= 0 ? smallOf(t.values, entry) : null;
-}
-
-/** The same of what lies at a place. */
-export function smallAt(t: Trace, place: Place): Small | null {
-  const entry = entryOf(t, place);
-  return t.values && entry >= 0 ? smallOf(t.values, entry) : null;
-}
+/** Of an entry of the recorded values; null where it is not recorded. */
+export function smallSummary({ values }: Trace, entry: number): Small | null { return values && entry >= 0 ? smallOf(values, entry) : null; }
 
 /** Bars of a histogram; a bin that holds anything shows at least a line. */
 export function bars(histogram: ArrayLike<number>, width: number, height: number): SVGElement {
