@@ -50,7 +50,6 @@ export function actions(commands: Commands, places: Places): Action[] {
 const KEYS: Record<string, string> = { Space: " " };
 const SHOWN: Record<string, string> = { ArrowRight: "→", ArrowLeft: "←", " ": "Space", Escape: "Esc", "Ctrl+k": "Ctrl-K" };
 
-/** A key as it is written for people. */
 export function shown(key: string): string { return SHOWN[key] ?? key; }
 
 /** Keys of an action for people; those for debuggers' habits are left out. */
@@ -71,7 +70,7 @@ const NOTES = [
   "The graph shows the frame of the op that just ran. Recorded steps need no kernel; past the end the kernel runs more.",
 ];
 
-/** The fields of queries, as the payload tells them. */
+/** The fields of queries, from the payload. */
 function language({ fields, kinds, examples }: QueryTable): Node[] {
   const about = new Map(kinds.map((kind) => [kind.name, `${kind.about} (${kind.signs.join(" ")})`]));
   return [

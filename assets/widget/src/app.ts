@@ -29,7 +29,7 @@ import type { Report } from "./wire.js";
 
 export class Story implements View {
   readonly root: HTMLElement;
-  #words = el("div.kv-words", { role: "group", "aria-label": "Words told so far" });
+  #words = el("div.kv-words", { role: "group", "aria-label": "Words so far" });
   #slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Decode step", "data-kv": "decode-slider" });
   #text = el("output.kv-run");
   #run = -2;
@@ -77,7 +77,6 @@ export class Story implements View {
   }
 }
 
-/** `hear`: an answer of the kernel. */
 export interface App { hear(answer: Answer): void; destroy(): void }
 export interface Answer { id?: number | string; error?: string; report?: Report; from?: number }
 

@@ -22,7 +22,7 @@ export interface Bar {
   again: boolean; // the rows of before were copied here in this run
 }
 export interface Fold { count: number; bytes: number }
-/** Caches of one role in many layers, told as one row where `open` does not have it; `bar` is one of them. */
+/** Caches of one role in many layers, shown as one row where `open` does not have it; `bar` is one of them. */
 export interface Family { role: string; members: Bar[]; bytes: number; open: boolean }
 export interface Memory {
   bars: Bar[];
@@ -56,7 +56,7 @@ interface CacheRow { cache: number; before: number; valid: number; capacity: num
 function cachesNow(t: Trace, main: number, run: number, cursor: number): Map<number, CacheRow> {
   const { p, x } = t;
   const rows = new Map<number, CacheRow>();
-  const given = new Map<string, number>(); // the run before may not tell where it left its caches: this run knows what it got
+  const given = new Map<string, number>(); // where the run before left its caches may not be recorded; what this run was given is
   for (let b = p.frame.bind[main]; b < p.frame.bind[main + 1]; b++) given.set(p.graphs[p.frame.graph[main]].values[p.bind.value[b]], p.bind.storage[b]);
   p.caches.forEach((c, cache) => {
     const s = c.storage[run];
@@ -94,13 +94,13 @@ export function families({ p }: Trace, bars: Bar[], open: Set<string>, keep: Set
   const of = new Map<string, Bar[]>();
   const roleOf = (b: Bar) => (b.cache < 0 || b.state === "freed" || p.caches[b.cache].layer < 0 ? "" : p.caches[b.cache].role);
   for (const bar of bars) if (roleOf(bar)) ensure(of, roleOf(bar), () => []).push(bar);
-  const told = new Set<string>();
+  const seen = new Set<string>();
   return bars.flatMap((bar): (Bar | Family)[] => {
     const role = roleOf(bar);
     const members = of.get(role) ?? [];
     if (members.length < MANY) return [bar];
-    const family = told.has(role) ? [] : [{ role, members, bytes: members.reduce((n, b) => n + b.capacity, 0), open: open.has(role) }];
-    told.add(role);
+    const family = seen.has(role) ? [] : [{ role, members, bytes: members.reduce((n, b) => n + b.capacity, 0), open: open.has(role) }];
+    seen.add(role);
     return open.has(role) || bar.use || keep.has(bar.id) ? [...family, bar] : family;
   });
 }
@@ -163,7 +163,7 @@ function weightsBar({ x }: Trace): Bar[] {
   return x.weights ? [{ id: WEIGHTS, gen: 0, capacity: x.weights, origin: "weights", cache: -1, state: "", use: "", label: "all weights", note: "", parts: [], valid: null, again: false }] : [];
 }
 
-/** All there is to tell of a bar; asked for only when somebody points at it. */
+/** All that is known of a bar; worked out when somebody points at it. */
 export function title(t: Trace, b: Bar, cursor: number): string {
   const { p, x } = t;
   if (b.id === WEIGHTS) return `weights, ${bytes(b.capacity)}${b.capacity > scale(t, runAt(t, cursor)) ? "; the bar is cut off" : ""}`;
@@ -192,7 +192,7 @@ class MemoryPane implements View {
   #more = el("p.kv-none", { role: "listitem" });
   #rows = new Map<string, { bar: Bar; root: HTMLElement }>(); // those that show the same as before stay
   #unfold = false;
-  #open = new Set<string>(); // roles of caches whose layers are told one by one
+  #open = new Set<string>(); // roles of caches whose layers are listed one by one
   #families = new Map<string, HTMLElement>();
 
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {

@@ -1,4 +1,4 @@
-// What the rows of the caches hold after every run, as kvviz/view/payload_cache_rows.py tells it: spans of equal rows.
+// What the rows of the caches hold after every run, as kvviz/view/payload_cache_rows.py encodes it: spans of equal rows.
 import { upper } from "./arrays.js";
 import type { Pattern } from "./canvas.js";
 import { bytes, count, plural } from "./format.js";
@@ -78,11 +78,11 @@ export function tokenAt(d: CacheData, stream: number, run: number, row: number):
 
 /** What the producer says of a row after a run; "" where it says nothing. */
 export function noteAt(d: CacheData, stream: number, run: number, row: number): string {
-  const told = d.notes;
-  if (!told) return "";
-  const [from, to] = cellsOf({ at: told.at, runs: d.runs }, stream, run);
-  const note = upper(told.start, row, from, to) - 1;
-  return note >= from && row < told.stop[note] ? told.table[told.text[note]] : "";
+  const notes = d.notes;
+  if (!notes) return "";
+  const [from, to] = cellsOf({ at: notes.at, runs: d.runs }, stream, run);
+  const note = upper(notes.start, row, from, to) - 1;
+  return note >= from && row < notes.stop[note] ? notes.table[notes.text[note]] : "";
 }
 
 /** Spans of rows with owners after a run: from the first to (not including) the second. */
@@ -103,7 +103,6 @@ export function ownerCounts(d: CacheData, stream: number, run: number): { sequen
   return found;
 }
 
-/** Rows of each state after a run. */
 export function counts(d: CacheData, stream: number, run: number): number[] {
   const found = d.states.map(() => 0);
   const [from, to] = cellsOf(d, stream, run);
@@ -123,10 +122,10 @@ export function cost(d: CacheData, cache: number, run: number, protocol: string)
   if (!label) return "";
   const [rows, copied, moved, unit] = [of("rows_written"), of("bytes_copied"), of("bytes_moved_outside"), d.caches[cache]?.unit ?? 0];
   if (protocol === "state") return `${label} wrote ${bytes(of("bytes_written"))}${copied ? ` and copied ${bytes(copied)} of them` : ""}: a state is written anew by every run.`;
-  const told = unit > 0 && copied % unit === 0 ? `${plural(copied / unit, "row")} (${bytes(copied)})` : bytes(copied);
+  const amount = unit > 0 && copied % unit === 0 ? `${plural(copied / unit, "row")} (${bytes(copied)})` : bytes(copied);
   const [before, had] = run > 0 ? [of("valid", run - 1), of("capacity", run - 1)] : d.caches[cache]?.given ?? [0, 0];
   const found = before ? `${count(before)} of ${plural(had, "row")} were valid before` : "no row was valid before";
-  return `${label} wrote ${rows ? plural(rows, "row") : "no row"} and copied ${copied ? told : "none"}: ${found}.${moved ? ` After it the caller moved ${bytes(moved)} to make room.` : ""}`;
+  return `${label} wrote ${rows ? plural(rows, "row") : "no row"} and copied ${copied ? amount : "none"}: ${found}.${moved ? ` After it the caller moved ${bytes(moved)} to make room.` : ""}`;
 }
 
 /** The runs in which rows of the past were moved: by the graph on the cache's way through it, and by the caller behind the run. */
@@ -154,7 +153,6 @@ export function newest(d: CacheData, stream: number, run: number): number {
 
 /** The look of rows that wait and hold nothing yet. */
 export const PENDING = "pending";
-/** Rows that are stored with one step. */
 export interface StoredRows { step: number; start: number; stop: number }
 /** `done`, `todo`: rows stored, and rows that wait; `now`: this step stores some; `step`: that of the last row, or of the next while some wait; -1 = nothing is known. */
 export interface Progress { done: number; todo: number; now: boolean; step: number }

@@ -9,7 +9,7 @@ import type { Modules } from "./modules.js";
 import { rowsBefore } from "./replay.js";
 import { ALL, type Change, type Store, type View } from "./store.js";
 
-/** Where the data of single rows come from; `changed` is told when there are newer ones. */
+/** Where the data of single rows come from; `changed` is called when there are newer ones. */
 export interface CacheSource { data(): Promise<ArrayBuffer | null>; changed(call: () => void): void }
 const NO_CACHE = "This model keeps no cache.";
 type Make = (host: HTMLElement, store: Store, ask: Ask, raw: ArrayBuffer, signal: AbortSignal) => CacheView;

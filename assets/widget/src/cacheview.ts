@@ -113,13 +113,12 @@ class View implements CacheView {
 
   // -- what is chosen ---------------------------------------------------------------------------------------------
 
-  /** The last run that has told its caches: one that still goes on has not. */
+  /** The last run whose caches are known: those of a run that still goes on are not. */
   get #run(): number { return Math.max(0, Math.min(this.kit.now.run, this.#d.runs.length - 1)); }
 
   /** The number of the step after which caches are shown: of a run without steps its end. */
   get #step(): number { return this.kit.bare >= 0 || this.kit.now.run > this.#run ? Infinity : numberOf(this.kit.t, this.kit.cursor); }
 
-  /** The data as they are after that step. */
   get #present(): CacheData {
     const waits = storesOf(this.#d, this.#chosen, this.#run).filter((one) => one.step > this.#step).length;
     const key = `${this.#chosen} ${this.#stream} ${this.#run} ${waits}`;
@@ -136,7 +135,7 @@ class View implements CacheView {
   get #asked(): string { return `${this.#chosen}:${this.#run}:${this.#query.hidden ? -1 : this.#query.value || -1}`; }
 
   /** What the shown query weighed: from the recording, or as the kernel answered; in words where it could not. */
-  get #told(): Weights["attention"] | string | undefined {
+  get #weighed(): Weights["attention"] | string | undefined {
     const last = this.#query.hidden || Number(this.#query.value || -1) === -1;
     const heads = last ? weightsOf(this.kit.t.values, this.#chosen, this.#run) : null;
     return heads ? { heads } : this.#weights.get(this.#asked);
@@ -161,7 +160,6 @@ class View implements CacheView {
     });
   }
 
-  /** The cell that is told of. */
   get #place(): Place | null { return this.#hover ?? (this.#focused ? this.#at : null); }
 
   #toggled(): void {
@@ -211,13 +209,13 @@ class View implements CacheView {
     this.#entry.hidden = entries < 2;
     this.#choice.value = String(this.#chosen);
     say(this.#title, c?.name ?? "");
-    const told = progress(this.#d, this.#chosen, this.#run, this.#step);
+    const stored = progress(this.#d, this.#chosen, this.#run, this.#step);
     const label = this.#d.runs[this.#run] ?? "";
-    const when = told.todo ? `in ${label}: ${plural(told.todo, "row")} not written yet, next by`
-      : told.step < 0 ? `after ${label}` : `in ${label}: written by ${told.now ? "this step" : ""}`;
+    const when = stored.todo ? `in ${label}: ${plural(stored.todo, "row")} not written yet, next by`
+      : stored.step < 0 ? `after ${label}` : `in ${label}: written by ${stored.now ? "this step" : ""}`;
     say(this.#about, c ? `${c.protocol} · ${when}` : "");
-    this.#stored.hidden = told.step < 0 || (told.now && !told.todo);
-    say(this.#stored, `step ${count(told.step)}`);
+    this.#stored.hidden = stored.step < 0 || (stored.now && !stored.todo);
+    say(this.#stored, `step ${count(stored.step)}`);
     this.#about.title = c ? `${c.input} → ${c.output}${c.axis === null ? "" : `, rows on axis ${c.axis}`}` : "";
     this.#rows();
     this.#side.show(this.#d, this.#chosen, this.#run, c?.protocol ?? "");
@@ -231,13 +229,13 @@ class View implements CacheView {
     const run = this.#run;
     const step = this.#step;
     for (const [i, row] of [...this.#list.children].entries()) {
-      const told = progress(d, i, run, step);
+      const stored = progress(d, i, run, step);
       // while none of its rows is stored a cache is as the run before left it
-      const at = told.todo && !told.done ? run - 1 : run;
-      const [capacity, valid, written] = at < 0 ? [0, 0, 0] : [meter(d, "capacity", i, at), Math.max(0, meter(d, "valid", i, at) - (told.done ? told.todo : 0)), at < run ? 0 : told.todo ? told.done : meter(d, "rows_written", i, run)];
-      mark(row, "data-stored", told.step < 0 ? null : told.todo ? (told.done ? "part" : "no") : "yes");
-      mark(row, "data-now", told.now ? 1 : null);
-      row.setAttribute("title", `${this.kit.t.p.caches[i].input} → ${this.kit.t.p.caches[i].output}${told.step < 0 ? "" : told.todo ? `: ${plural(told.todo, "row")} to come, step ${count(told.step)} writes next` : `: ${plural(told.done, "row")} of this run written, by step ${count(told.step)}`}`);
+      const at = stored.todo && !stored.done ? run - 1 : run;
+      const [capacity, valid, written] = at < 0 ? [0, 0, 0] : [meter(d, "capacity", i, at), Math.max(0, meter(d, "valid", i, at) - (stored.done ? stored.todo : 0)), at < run ? 0 : stored.todo ? stored.done : meter(d, "rows_written", i, run)];
+      mark(row, "data-stored", stored.step < 0 ? null : stored.todo ? (stored.done ? "part" : "no") : "yes");
+      mark(row, "data-now", stored.now ? 1 : null);
+      row.setAttribute("title", `${this.kit.t.p.caches[i].input} → ${this.kit.t.p.caches[i].output}${stored.step < 0 ? "" : stored.todo ? `: ${plural(stored.todo, "row")} to come, step ${count(stored.step)} writes next` : `: ${plural(stored.done, "row")} of this run written, by step ${count(stored.step)}`}`);
       mark(row, "aria-selected", String(i === this.#chosen));
       mark(row, "data-warned", d.warnings.some((w) => w.cache === i) ? 1 : null);
       say(row.lastElementChild!, `${count(valid)} / ${count(capacity)}`);
@@ -252,17 +250,17 @@ class View implements CacheView {
     const width = Math.floor(this.#middle.clientWidth) - 24;
     if (width < 60) return; // its tab is hidden
     const rows = most(d, this.#chosen);
-    const told = rows > 0 && this.#stream >= 0 && this.kit.t.p.caches[this.#chosen]?.axis !== null;
-    for (const part of [this.#heat.root, this.#occupancy.root, this.#legend, this.#tip]) part.hidden = !told;
-    for (const tool of [this.#close, this.#weigh]) tool.hidden = !told;
-    this.#none.hidden = told;
-    if (!told) return say(this.#none, this.kit.t.p.caches.length ? "A state has no rows: every run overwrites all of it. Its meters are beside it." : "This model keeps no cache.");
+    const there = rows > 0 && this.#stream >= 0 && this.kit.t.p.caches[this.#chosen]?.axis !== null;
+    for (const part of [this.#heat.root, this.#occupancy.root, this.#legend, this.#tip]) part.hidden = !there;
+    for (const tool of [this.#close, this.#weigh]) tool.hidden = !there;
+    this.#none.hidden = there;
+    if (!there) return say(this.#none, this.kit.t.p.caches.length ? "A state has no rows: every run overwrites all of it. Its meters are beside it." : "This model keeps no cache.");
     const run = this.#run;
     const stream = this.#stream;
     this.#inks ??= new Inks(this.host);
     const near = this.#close.ariaPressed === "true";
     const axis = axisOf(rows, width, near ? this.#at?.row ?? newest(d, stream, run) : null);
-    const attention = this.#weigh.ariaPressed === "true" ? this.#told : undefined;
+    const attention = this.#weigh.ariaPressed === "true" ? this.#weighed : undefined;
     const heads = d.caches[this.#chosen].heads;
     const weights = typeof attention === "object" ? byHead(attention.heads, heads) : null;
     this.#heat.draw({ d, stream, run, heads, axis, weights, at: this.#place, words: this.#words(axis), now: weights ? this.#asks : -1 }, this.#inks);
@@ -315,9 +313,9 @@ class View implements CacheView {
     const state = d.states[d.state[cell]];
     const token = tokenAt(d, this.#stream, run, row);
     const said = token && Number(this.#entry.value || 0) === 0 ? this.kit.t.p.story[token.position] : undefined;
-    const attention = this.#weigh.ariaPressed === "true" && place ? this.#told : undefined;
+    const attention = this.#weigh.ariaPressed === "true" && place ? this.#weighed : undefined;
     const weight = typeof attention === "object" ? byHead(attention.heads, d.caches[this.#chosen].heads)[place!.head]?.[row] ?? 0 : undefined;
-    // Who wrote a row is a guess from the order of its tokens, which holds for a cache of one text; a producer that tells knows.
+    // Who wrote a row is a guess from the order of its tokens, which holds for a cache of one text; a producer that notes it knows.
     const note = noteAt(d, this.#stream, run, row);
     const writer = note ? visible(note) : token && !d.fresh[cell] ? `written in ${d.runs[token.run] ?? `run ${token.run}`}` : "";
     say(this.#tip, [
@@ -330,10 +328,10 @@ class View implements CacheView {
   }
 
   #hint(): string {
-    const told = this.#weigh.ariaPressed === "true" ? this.#told : undefined;
-    if (typeof told === "string") return told;
+    const weighed = this.#weigh.ariaPressed === "true" ? this.#weighed : undefined;
+    if (typeof weighed === "string") return weighed;
     if (this.#weigh.ariaPressed === "true" && this.kit.t.p.policy.dry) return `Weights were ${DRY}.`;
-    if (told) return `Arcs and bars: the attention weights of ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`}; above, the mean of ${plural(told.heads.length, "head")}.`;
+    if (weighed) return `Arcs and bars: the attention weights of ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`}; above, the mean of ${plural(weighed.heads.length, "head")}.`;
     if (this.#weigh.ariaPressed === "true") return this.ask.able() ? "asking the kernel for the weights …" : "Weights are not in the recording; computing them needs a running kernel.";
     return "Point at a row, or move over rows with the arrow keys.";
   }
@@ -341,13 +339,13 @@ class View implements CacheView {
   /** Ask for the weights of this run's query, once the cursor rests. */
   #want(): void {
     const on = this.#weigh.ariaPressed === "true";
-    const told = this.#told;
+    const weighed = this.#weighed;
     const queries = meter(this.#d, "rows_written", this.#chosen, this.#run);
     this.#query.hidden = !on || queries < 2;
     this.#query.max = String(queries - 1);
     this.#query.min = String(-queries);
     clearTimeout(this.#timer);
-    if (!on || told !== undefined || !this.ask.able() || this.kit.t.p.policy.dry) return;
+    if (!on || weighed !== undefined || !this.ask.able() || this.kit.t.p.policy.dry) return;
     const asked = this.#asked;
     const [cache, run, query] = asked.split(":").map(Number);
     this.#timer = setTimeout(() => this.ask({ do: "attention", id: `attention:${asked}`, cache, run, query }), SETTLE);

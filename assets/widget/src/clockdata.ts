@@ -150,7 +150,6 @@ function spaces(t: Trace, start: Float64Array, end: Float64Array, last: number, 
   });
 }
 
-/** Bytes that are held at a time. */
 export function heldAt(held: Held, time: number): number {
   const k = upper(held.at, time) - 1;
   return k < 0 ? 0 : held.bytes[k];

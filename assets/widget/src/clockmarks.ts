@@ -25,7 +25,7 @@ export function words(code: string): string {
 }
 
 /** Warnings in their order, and what was marked of a storage. */
-export function told(all: Mark[], storage: number): { warnings: Mark[]; story: Mark[] } {
+export function sorted(all: Mark[], storage: number): { warnings: Mark[]; story: Mark[] } {
   return { warnings: all.filter((one) => one.code), story: storage < 0 ? [] : all.filter((one) => one.storage === storage) };
 }
 
@@ -54,7 +54,7 @@ export class MarksCard {
     const key = `${all.length} ${storage} ${cursor}`;
     if (this.root.hidden || key === this.#shown) return;
     this.#shown = key;
-    const { warnings, story } = told(all, storage);
+    const { warnings, story } = sorted(all, storage);
     const parts: HTMLElement[] = [];
     if (storage >= 0) {
       const name = t.p.strings[t.p.storage.name[storage]];

@@ -290,14 +290,14 @@ class ClockPane implements View {
     if (!what || !c || !v) return;
     const { bar } = what;
     const { p } = this.store.t;
-    const told = [el("b", {}, bar.kind === "life" ? `${buffer(p, bar.storage)} · ${bar.text}` : bar.text)];
-    const line = (text: string) => told.push(el("span", {}, text));
+    const lines = [el("b", {}, bar.kind === "life" ? `${buffer(p, bar.storage)} · ${bar.text}` : bar.text)];
+    const line = (text: string) => lines.push(el("span", {}, text));
     line(`${c.lanes[what.lane].name} · from ${time(bar.start)} to ${bar.open ? "the end: not freed" : time(bar.end)}`);
     if (bar.kind === "weights") line("they came with the programs; a click shows each of them");
     if (bar.kind === "op") line(`step ${count(numberOf(this.store.t, bar.id))} of ${p.runs[this.store.t.x.run[bar.id]].label}`);
     for (const refused of c.refused) if (bar.kind === "life" && refused.storage === bar.storage) line(`free refused at ${time(refused.at)}: ${refused.why}`);
     for (const move of c.moves) if (bar.kind === "life" && (move.to === bar.storage || move.from === bar.storage)) line(`${bytes(move.bytes)} ${move.to === bar.storage ? "came from" : "went to"} ${buffer(p, move.to === bar.storage ? move.from : move.to)} at ${time(move.at)}`);
-    this.#tip.replaceChildren(...told.slice(0, 8));
+    this.#tip.replaceChildren(...lines.slice(0, 8));
     const r = place(v, what.lane, bar);
     const left = Math.max(0, Math.min(v.width - this.#tip.offsetWidth, r.x)) + this.#view.offsetLeft;
     const y = r.y - this.#view.scrollTop;
@@ -355,7 +355,6 @@ class ClockPane implements View {
     this.#line.style.height = `${v.height}px`;
   }
 
-  /** The names of the lanes, and the axis. */
   #beside(c: Clock, v: ClockView): void {
     this.#names.replaceChildren(...c.lanes.map((lane, i) => {
       const name = el("b", { title: lane.rest ? `${lane.rest} more in ${bytes(lane.bytes)}` : null }, lane.name);

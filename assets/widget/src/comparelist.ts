@@ -67,9 +67,9 @@ export class CompareList implements View {
     }
     this.#head.replaceChildren(...this.#title(c));
     const body = el("tbody");
-    const told = c.groups.filter((g) => most(g) > 0 || g.gaps.some((gap) => most(gap) > 0));
-    const rest = c.groups.filter((g) => !told.includes(g));
-    for (const group of told) body.append(...this.#group(c, group));
+    const costly = c.groups.filter((g) => most(g) > 0 || g.gaps.some((gap) => most(gap) > 0));
+    const rest = c.groups.filter((g) => !costly.includes(g));
+    for (const group of costly) body.append(...this.#group(c, group));
     if (rest.length) {
       const n = rest.reduce((sum, g) => sum + g.gaps.length, 0);
       body.append(el("tr.kv-rest", {}, td(`Decided differently, with the same bytes: ${plural(n, "op")}`, "kv-soft", { colspan: 6 })));
@@ -197,16 +197,16 @@ export class OrderView implements View {
   #draw(): void {
     const c = this.state.comparison;
     const info = c?.infos[1];
-    const told = c && info?.of === c.infos[0].id ? info : null;
-    this.#root.hidden = !c || !told || (!told.order && !told.value);
+    const direct = c && info?.of === c.infos[0].id ? info : null;
+    this.#root.hidden = !c || !direct || (!direct.order && !direct.value);
     if (this.#root.hidden) return void (this.#drawn = "");
     const at = this.#at(c!);
     const key = `${c!.infos.map(({ id }) => id)} ${at} ${this.state.shown}`;
     if (key === this.#drawn) return;
     this.#drawn = key;
-    const { order, value } = told!;
+    const { order, value } = direct!;
     const said: Node[] = order ? this.#broken(c!, order) : [];
-    if (value) said.push(this.#link("order-value", findStep(c!.a, value.other).step, findStep(c!.b, value.step).step, `${this.state.letter(told!.id)} ${value.sentence}${value.why ? `, because ${value.why}` : ""}`));
+    if (value) said.push(this.#link("order-value", findStep(c!.a, value.other).step, findStep(c!.b, value.step).step, `${this.state.letter(direct!.id)} ${value.sentence}${value.why ? `, because ${value.why}` : ""}`));
     const parts = [el("div.kv-said", {}, ...said)];
     if (order) {
       const kinds = breaks(order);
@@ -223,8 +223,8 @@ export class OrderView implements View {
   }
 
   #broken(c: Comparison, order: OrderInfo): Node[] {
-    const told = `${plural(order.moved.length, "op")} moved past others; ${order.claim}`;
-    const head = order.total ? `${told}this breaks ${plural(order.total, "pair")} that no edge joins` : `${told}no hidden pair is broken`;
+    const moves = `${plural(order.moved.length, "op")} moved past others; ${order.claim}`;
+    const head = order.total ? `${moves}this breaks ${plural(order.total, "pair")} that no edge joins` : `${moves}no hidden pair is broken`;
     const list = order.broken.slice(0, BROKEN).map(([kind, , second, size, root, sentence]) => {
       const step = findStep(c.b, second).step;
       return el("li", {}, this.#link("order-broken", c.back[step] ?? -1, step, `✕ ${kind}, ${bytes(size)} of ${root}: ${sentence}`));

@@ -64,7 +64,7 @@ export function set(node: HTMLElement, property: string, value: string): void {
   if (node.style.getPropertyValue(property) !== value) node.style.setProperty(property, value);
 }
 
-/** The button of a pane or the toolbar: `kv` is the hook of browser tests, `keys` what aria-keyshortcuts tells. */
+/** The button of a pane or the toolbar: `kv` is the hook of browser tests, `keys` goes into aria-keyshortcuts. */
 export function button(text: string, title: string, kv: string, click: () => void, signal: AbortSignal, keys?: string): HTMLButtonElement {
   const node = el("button", { title, "data-kv": kv, "aria-keyshortcuts": keys }, text);
   on(node, "click", click, signal);
@@ -86,7 +86,6 @@ export function hit(event: Event, kv: string): HTMLElement | null {
   return (event.target as Element | null)?.closest<HTMLElement>(`[data-kv="${kv}"]`) ?? null;
 }
 
-/** Listen until the signal ends. */
 export function on<K extends keyof HTMLElementEventMap>(node: HTMLElement, event: K, call: (event: HTMLElementEventMap[K]) => void, signal: AbortSignal): void {
   node.addEventListener(event, call, { signal });
 }

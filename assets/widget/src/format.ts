@@ -42,10 +42,10 @@ export function shape(info: string): string {
 /** The op type without its domain, and short where exporters are long. */
 export function opName(op: string): string { return op.replace(/^.*\./, ""); }
 
-/** What tells a node from others of its block, beside its op type; see kvviz/graph/short_names.py. */
+/** What distinguishes a node from others of its block, beside its op type; see kvviz/graph/short_names.py. */
 export function shortName(g: Graph, node: number): string { return g.names[node] ?? ""; }
 
-/** What tells a value from others that are listed with it. */
+/** What distinguishes a value from others that are listed with it. */
 export function valueName(g: Graph, value: number): string { return g.called[value] ?? ""; }
 
 /** The last two parts of a value's name when it is a path with slashes or dots. */

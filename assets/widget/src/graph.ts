@@ -226,7 +226,7 @@ export class GraphPane implements View {
 
   zoom(): void { this.#root.parentElement!.querySelector<HTMLElement>('[data-kv="fit"]')!.click(); }
 
-  // -- what is told ------------------------------------------------------------------------------------------------
+  // -- what is shown -----------------------------------------------------------------------------------------------
 
   #nodes(row: Row): number[] {
     const { blocks } = this.store.t.p.graphs[this.#graph];

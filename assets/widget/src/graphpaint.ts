@@ -58,7 +58,6 @@ export function stripOf(row: Row, cells: number, port: Port): { x: number; cell:
   return { x: to - 10 - cell * cells, cell };
 }
 
-/** `hits`: ops that the query finds. */
 export interface Painted { hits: ReadonlySet<number>; level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts; red: RedEdge[] }
 
 export class Painter {
@@ -299,10 +298,10 @@ export class Painter {
     context.fillStyle = this.colour(look[0]);
     context.fill();
     // what just ran shows both: that it ran, and how it was decided
-    const told = end === "missed" || end === "in_place" || end === "elsewhere" ? LOOKS[end] : look;
+    const border = end === "missed" || end === "in_place" || end === "elsewhere" ? LOOKS[end] : look;
     context.setLineDash(lit ? [] : look[3]);
-    context.strokeStyle = this.colour(lit ? (state === "running" ? "ink" : "accent") : told[1]);
-    context.lineWidth = (lit ? 3 : told === look ? look[2] : 3) * Math.max(0.6, Math.min(1, h / 30));
+    context.strokeStyle = this.colour(lit ? (state === "running" ? "ink" : "accent") : border[1]);
+    context.lineWidth = (lit ? 3 : border === look ? look[2] : 3) * Math.max(0.6, Math.min(1, h / 30));
     context.stroke();
     if (v.hits.has(node)) {
       // as the ticks of the timeline: ink, beside the box so that what its border says stays
@@ -342,7 +341,7 @@ export class Painter {
     const line = two ? y + h / 2 - 3 * zoom : y + h / 2 + 4;
     const below = line + 14.5 * Math.max(1, zoom);
     if (second && two) this.#say(second, x + w - pad, below, big, markInk, "right");
-    // the name of an op is worth more than its mark: fill and border tell the state too
+    // the name of an op is worth more than its mark: fill and border show the state too
     const marked = mark && (two || this.ruler.width(text, big) <= w - 2 * pad - 13 || this.ruler.width(text, big) > w - 2 * pad);
     if (marked) this.#say(mark, x + w - pad, line, big, markInk, "right");
     const room = w - 2 * pad - (marked ? 13 : 0);

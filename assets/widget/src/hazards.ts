@@ -142,8 +142,8 @@ class HazardsPane implements View {
       this.#list.replaceChildren(el("p.kv-none", {}, "Nothing is hidden: the graph itself keeps all steps in order."), ...ordered);
       return this.#mark();
     }
-    const told = `${h.says}${h.total > p.pair.first.length ? `; the first ${count(p.pair.first.length)} are listed` : ""}`;
-    this.#list.replaceChildren(el("p.kv-soft", { "data-kv": "pair-counts" }, told), ...this.#groups.flatMap((group) => this.#group("pair-group", group, (pair) =>
+    const said = `${h.says}${h.total > p.pair.first.length ? `; the first ${count(p.pair.first.length)} are listed` : ""}`;
+    this.#list.replaceChildren(el("p.kv-soft", { "data-kv": "pair-counts" }, said), ...this.#groups.flatMap((group) => this.#group("pair-group", group, (pair) =>
       this.#row("pair", pair, pairState(p, pair), el("b", {}, `${pairText(p, pair, "op1")} → ${pairText(p, pair, "op2")}`), p.pair.exact[pair]))), ...ordered);
     this.#mark();
   }
@@ -151,12 +151,12 @@ class HazardsPane implements View {
   /** What the graph keeps in order: a switch, and behind it the pairs, folded. */
   #ordered(): HTMLElement[] {
     const { p } = this.store;
-    const told = p.hazards?.ordered;
-    if (!told?.total) return [];
+    const known = p.hazards?.ordered;
+    if (!known?.total) return [];
     const on = this.#also.ariaPressed === "true";
-    const some = told.runs < told.of ? ` of the first ${plural(told.runs, "run")}` : "";
-    const more = told.total > p.ordered.first.length ? `, the first ${count(p.ordered.first.length)} are listed` : "";
-    const head = el("div.kv-pair-also", {}, this.#also, el("span.kv-soft", { "data-kv": "ordered-count" }, `${plural(told.total, "pair")}${some} that a path of the graph keeps in order${more}`));
+    const some = known.runs < known.of ? ` of the first ${plural(known.runs, "run")}` : "";
+    const more = known.total > p.ordered.first.length ? `, the first ${count(p.ordered.first.length)} are listed` : "";
+    const head = el("div.kv-pair-also", {}, this.#also, el("span.kv-soft", { "data-kv": "ordered-count" }, `${plural(known.total, "pair")}${some} that a path of the graph keeps in order${more}`));
     if (!on) return [head];
     return [head, ...orderedGroups(p).flatMap((group) => this.#group("ordered-group", group, (pair) => {
       const between = pathOf(p, pair).length - 2;

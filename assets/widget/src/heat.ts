@@ -50,7 +50,6 @@ export function arcsOf(weights: number[], now: number, axis: Axis): Arc[] {
   return seen.filter(({ weight }) => weight > 0 && weight >= most * SHARE).sort((a, b) => a.weight - b.weight).slice(-MOST);
 }
 
-/** Arcs in the strip from `top` to `bottom`. */
 export function drawArcs(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, weights: number[], now: number, top: number, bottom: number): void {
   if (now < axis.first || now >= axis.first + axis.rows) return;
   const half = axis.width / axis.rows / 2;
@@ -152,7 +151,7 @@ export class HeatMap {
     this.#heads(context, inks, picture, high);
     if (one >= 6) {
       for (const c of cells) {
-        // of rows that have owners only that is told here
+        // rows that have owners show nothing else here
         if (d.owners && !d.fresh[c]) continue;
         // what this run wrote has a thick border even where attention does not see it
         const look = lookOf(d.fresh[c] ? "written" : d.states[d.state[c]]);
@@ -172,7 +171,6 @@ export class HeatMap {
     drawAxis(context, axis, this.#top + high + 3, inks.colour("soft"), inks.family);
   }
 
-  /** Names of the heads, and lines between them. */
   #heads(context: CanvasRenderingContext2D, inks: Inks, { heads, axis }: Picture, high: number): void {
     context.fillStyle = inks.colour("pane");
     for (let head = 1; head < heads; head++) context.fillRect(LEFT, this.#top + head * this.#pitch - 0.5, axis.width, 1);

@@ -17,7 +17,7 @@ export function pairState(p: Payload, pair: number): string {
   return p.hazards?.picture.states[p.pair.state[pair]] ?? "";
 }
 
-/** Alike pairs of layers and runs, in the order of the header's titles; those that are not told here are left out. */
+/** Alike pairs of layers and runs, in the order of the header's titles; those that were not sent are left out. */
 export interface PairGroup { group: number; title: string; state: string; pairs: number[] }
 export function pairGroups(p: Payload): PairGroup[] {
   const found = new Map<number, PairGroup>();

@@ -1,4 +1,4 @@
-// What is asked for: reads the query, finds its steps, tells the store, and goes from one to the next.
+// What is asked for: reads the query, finds its steps, hands them to the store, and goes from one to the next.
 import { upper } from "./arrays.js";
 import { el, mark, on, say } from "./dom.js";
 import { load, loaded, type Modules } from "./modules.js";
@@ -12,7 +12,7 @@ export class Hits implements View {
 
   constructor(private store: Store, private modules: Modules) {}
 
-  /** Ask, and tell the store what was found; an empty text asks for nothing. */
+  /** Ask, and give the store what was found; an empty text asks for nothing. */
   async ask(text: string): Promise<void> {
     const { store } = this;
     const mine = ++this.#turn;

@@ -218,13 +218,13 @@ export function valueBody(store: Store, graph: number, id: number, frame: number
 export function cacheBody(store: Store, id: number): Node[] {
   const { t, p, now } = store;
   const c = p.caches[id];
-  const told = c.capacity[now.run] || bare(p, now.run) ? now.run : now.run - 1;
-  const storage = c.storage[told] ?? -1;
+  const last = c.capacity[now.run] || bare(p, now.run) ? now.run : now.run - 1;
+  const storage = c.storage[last] ?? -1;
   const sum = (column: number[]) => column.reduce((a, b) => a + b, 0);
   return [facts(
     ["kept by", [c.protocol]],
     ["value", [`${c.input} → ${c.output}, axis ${c.axis}`]],
-    ["rows", [`${count(c.valid[told] ?? 0)} valid of ${count(c.capacity[told] ?? 0)} reserved`]],
+    ["rows", [`${count(c.valid[last] ?? 0)} valid of ${count(c.capacity[last] ?? 0)} reserved`]],
     ["this run", [`${bytes(c.written[now.run] ?? 0)} written, ${bytes(c.copied[now.run] ?? 0)} copied`]],
     ["all runs", [`${bytes(sum(c.written))} written, ${bytes(sum(c.copied))} copied`]],
     ["lies in", storage < 0 ? [] : [bufferChip(t, store.cursor, storage, 0)]],

@@ -75,13 +75,13 @@ const MOST_HIDDEN = 3;
 function hidden(t: Trace, step: number): HTMLElement[] {
   const { p } = t;
   const all = pairsOf(p, step);
-  const told = all.slice(0, MOST_HIDDEN).map((k) => {
+  const shown = all.slice(0, MOST_HIDDEN).map((k) => {
     const late = p.pair.second[k] === step;
     const other = late ? p.pair.first[k] : p.pair.second[k];
     return el("p", { "data-state": pairState(p, k) }, `${pairText(p, k, "headline")}: ${late ? "after" : "before"} `, stepLink(t, other), ` ${pairText(p, k, late ? "op1" : "op2")}, ${pairText(p, k, "label")} of ${p.strings[p.pair.root[k]]}.`);
   });
-  if (!told.length) return [];
-  return [el("div.kv-hidden", { "data-kv": "hidden" }, ...told, ...(all.length > MOST_HIDDEN ? [el("p.kv-soft", {}, `and ${count(all.length - MOST_HIDDEN)} more`)] : []))];
+  if (!shown.length) return [];
+  return [el("div.kv-hidden", { "data-kv": "hidden" }, ...shown, ...(all.length > MOST_HIDDEN ? [el("p.kv-soft", {}, `and ${count(all.length - MOST_HIDDEN)} more`)] : []))];
 }
 
 function reasons(t: Trace, step: number, graph: number, inputs: number[]): HTMLElement {

@@ -52,7 +52,7 @@ export function shareKeys(root: HTMLElement, signal: AbortSignal): void {
 export interface Keys {
   moves: Record<string, () => void>;
   enter?(): boolean; // whether there was something to do
-  pause(): void; // told before any other move than Space
+  pause(): void; // called before any other move than Space
 }
 
 export function keys(root: HTMLElement, { moves, enter, pause }: Keys, signal: AbortSignal): void {

@@ -84,8 +84,8 @@ export class LaneStrip implements View {
       el("span.kv-soft.kv-from", { title: lane.holds || null, "data-kv": "lane-from" }, from, lane.step && lane.throughout ? "; its change holds for the whole run" : "", lane.live ? ", goes on" : ""));
     if (!lane.figures || lane.of === null) return row;
     const [a, b] = lane.figures;
-    const told = (["copied", "peak", "allocated"] as const).filter((what) => a[what] !== b[what]).map((what) => [what, `${signed(b[what] - a[what])} ${what}`]);
-    const figures = el("span.kv-deltas", { "data-kv": "lane-figures", title: lane.note || "Of all runs" }, ...(told.length ? told : [["", "the same bytes"]]).map(([what, text]) => el("span", { "data-what": what, "data-by": text[0] === "+" ? "more" : text[0] === "−" ? "less" : null }, text)));
+    const changes = (["copied", "peak", "allocated"] as const).filter((what) => a[what] !== b[what]).map((what) => [what, `${signed(b[what] - a[what])} ${what}`]);
+    const figures = el("span.kv-deltas", { "data-kv": "lane-figures", title: lane.note || "Of all runs" }, ...(changes.length ? changes : [["", "the same bytes"]]).map(([what, text]) => el("span", { "data-what": what, "data-by": text[0] === "+" ? "more" : text[0] === "−" ? "less" : null }, text)));
     const first = lane.first ? el("button", { class: "kv-link", "data-kv": "lane-first", title: lane.first.sentence }, `first difference at step ${count(lane.first.step)}`) : el("span.kv-soft", {}, "decided alike");
     const broken = lane.order?.total ? el("span.kv-broken", { "data-kv": "lane-broken", title: lane.order.broken[0][5] }, `✕ ${count(lane.order.total)} broken`) : "";
     const compared = state.comparison?.infos[1].id === lane.id;

@@ -3,7 +3,6 @@ import { el, mark, on, onDrag, onKey, set } from "./dom.js";
 
 export const LAYOUTS = ["Debug", "Memory", "Cache", "Layers", "Compare", "Lanes"] as const;
 export type Layout = (typeof LAYOUTS)[number];
-/** The list that a layout opens. */
 const LISTS: Record<Layout, string> = { Debug: "layers", Memory: "buffers", Cache: "caches", Layers: "layers", Compare: "compare", Lanes: "clock" };
 
 export interface Panes { app: HTMLElement; main: HTMLElement; side: HTMLElement; map: HTMLElement; lists: HTMLElement; panels: HTMLElement }
@@ -38,7 +37,6 @@ export class Workspace {
     this.openList(LISTS[layout]);
   }
 
-  /** Whether a layout has something to show. */
   offer(layout: Layout, there: boolean): void {
     this.choice.querySelector<HTMLOptionElement>(`option[value="${layout}"]`)!.hidden = !there;
     if (!there && this.#layout === layout) this.show("Debug");

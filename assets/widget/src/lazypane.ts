@@ -8,7 +8,6 @@ import type { LaneSource } from "./pair.js";
 import type { ShareContext } from "./sharing.js";
 import { ALL, type Change, type Store, type View } from "./store.js";
 
-/** What a module's pane is given. */
 export interface Context {
   store: Store; commands: Commands; ask: Ask; modules: Modules; hits: Hits; reports: Reports; share: ShareContext;
   lanes?: LaneSource | null; openList?: (id: string) => void;

@@ -160,7 +160,7 @@ export function blockFacts(t: Trace, graph: number, block: number, alike: number
   const total = each.reduce((sum, n) => sum + times[n], 0);
   const sum = bytes(each.reduce((b, n) => b + spent[n], 0));
   const often = times[each[0]];
-  // a product is only told where it is one
+  // a product is written only where it is one
   if (each.some((n) => times[n] !== often)) return { about, missed: `${count(kinds)} missed, ${count(total)} times = ${sum}` };
   const words = often > t.p.runs.length ? "times" : t.p.runs.some((r) => r.token !== null) ? "tokens" : "runs";
   return { about, missed: [`${count(kinds)} missed`, ...(often > 1 ? [`${count(often)} ${words}`] : [])].join(" × ") + ` = ${sum}` };
@@ -236,7 +236,6 @@ export function fromMini(m: Mini, port: Port, x: number, y: number): Port {
   return { ...port, x: x / m.kx - port.w / 2, y: y / m.ky - port.h / 2 };
 }
 
-/** Distance from a point to a poly-line. */
 export function distance(points: number[], x: number, y: number): number {
   let best = Infinity;
   for (let i = 0; i + 3 < points.length; i += 2) {

@@ -1,5 +1,5 @@
 // The lives of storages as columns, for the memory map: from birth to death, how many bytes, last used when, by whom.
-// Weights are left out: they live from end to end, and are told as one number. Steps are places among those that are here.
+// Weights are left out: they live from end to end, and are shown as one number. Steps are places among those that are here.
 import { ensure, first, kept, upper } from "./arrays.js";
 import { capacity, placeOf, type Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
@@ -173,7 +173,7 @@ export function inOrder(l: Lives, order: Order, among: ArrayLike<number>): Int32
   return Int32Array.from(among).sort(by[order]);
 }
 
-/** First fit: every life at the lowest address that is free from its birth to its death. `base` takes the addresses; the height is told. */
+/** First fit: every life at the lowest address that is free from its birth to its death. `base` takes the addresses; returns the height. */
 export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64Array): number {
   const chunk = Math.max(1, Math.ceil(steps / CHUNKS));
   const within: number[][] = Array.from({ length: Math.ceil(steps / chunk) + 1 }, () => []); // by address
@@ -221,7 +221,6 @@ export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Floa
 
 const laid = kept((_: Trace) => new Map<Sort, Layout>());
 
-/** Whether any storage tells its address. */
 export function addressed({ p }: Trace): boolean { return p.storage.address.some((a) => a >= 0); }
 
 export function layout(t: Trace, sort: Sort): Layout { return ensure(laid(t), sort, () => lay(t, sort)); }
@@ -238,7 +237,7 @@ function lay(t: Trace, sort: Sort): Layout {
   for (let k = 0; k < l.n; k++) {
     const s = l.storage[k];
     const names = space.length ? [p.strings[space[s]], p.strings[arena[s]]] : ["", ""];
-    // what tells no address cannot stand between those that do
+    // what has no address cannot stand between those that have one
     const fixed = sort === "address" && address.length > 0 && address[s] >= 0;
     const key = `${names.join("\0")}\0${fixed}`;
     const b = ensure(known, key, () => {

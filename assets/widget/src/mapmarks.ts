@@ -7,7 +7,7 @@ import { rectOf, xOf, type Rect, type Sheet } from "./mapview.js";
 import { generation, numberOf, opAt, type Trace } from "./replay.js";
 
 const FONT = "11px";
-const MOST = 4000; // rectangles with marks; more are not told apart anyway
+const MOST = 4000; // rectangles with marks; more cannot be told apart anyway
 export interface Text { k: number; text: string; x: number; y: number }
 export type Context2D = CanvasRenderingContext2D;
 
@@ -80,7 +80,7 @@ export function marks(context: Context2D, inks: Inks, t: Trace, s: Sheet, layout
   for (const k of of) {
     const r = rectOf(s, layout, k);
     views(context, ink, t, s, layout, k, r);
-    // notches that would run into each other are a pattern that tells nothing
+    // notches that would run into each other are a pattern without meaning
     let last = -Infinity;
     context.fillStyle = pane;
     for (const step of notches(t, l, k)) {

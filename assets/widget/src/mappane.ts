@@ -201,7 +201,7 @@ class MapPane implements View {
       this.#list.forget();
     }
     if (change.look) this.#follow();
-    // a window that moves is told as a look, and draws nothing anew
+    // a window that moves comes as a look, and draws nothing anew
     if (change.payload || (change.look && this.#look !== this.#tokens())) return this.#renew();
     if (change.look) {
       this.#move();

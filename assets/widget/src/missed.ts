@@ -1,5 +1,5 @@
 // Ops that could have run in place and did not, grouped by node over all runs, worst first: as diagnosed by the kernel
-// where there is a report, else as the columns tell them (without fixes).
+// where there is a report, else from the columns (without fixes).
 import { ensure } from "./arrays.js";
 import { numberOf, opAt, type Trace } from "./replay.js";
 import type { Missed, Report } from "./wire.js";
@@ -13,7 +13,6 @@ export interface Matrix { by: "layer" | "run"; layer: number; columns: number[];
 
 export const OUTSIDE = -1; // the layer of what is in none
 
-/** Layers of a recording, ascending. */
 export function layersOf({ p }: Trace): number[] {
   const seen = new Set<number>();
   for (const g of p.graphs) for (const layer of g.layer) if (layer >= 0) seen.add(layer);
@@ -113,9 +112,9 @@ function key(m: { graph: number; node: number }): number { return m.graph * 2 **
 export function missed(t: Trace, report?: Report | null): Missed[] {
   const first = report?.missed ?? [];
   if (report && first.length >= report.total) return first;
-  const told = [...first, ...(report?.worst ?? [])];
+  const sent = [...first, ...(report?.worst ?? [])];
   const { p } = t;
-  const known = new Set(told.map(key));
+  const known = new Set(sent.map(key));
   const groups = new Map<number, Missed & { worst: number }>();
   for (let i = 0; i < p.steps; i++) {
     if (!(p.step.flags[i] & p.flag.missed)) continue;
@@ -133,7 +132,7 @@ export function missed(t: Trace, report?: Report | null): Missed[] {
     group.step = numberOf(t, group.step);
     group.times = group.steps.length;
   }
-  return [...told, ...[...groups.values()].sort((a, b) => b.bytes - a.bytes || a.steps[0] - b.steps[0])];
+  return [...sent, ...[...groups.values()].sort((a, b) => b.bytes - a.bytes || a.steps[0] - b.steps[0])];
 }
 
 function reasons({ p }: Trace, step: number): Missed["reasons"] {
@@ -144,7 +143,6 @@ function reasons({ p }: Trace, step: number): Missed["reasons"] {
   });
 }
 
-/** `runs`: how many. */
 export interface Kind { key: string; role: string; layers: number[]; runs: number; times: number; bytes: number; entries: Missed[] }
 /** A line of the list: a kind, one of its nodes, or one step of that; `open`: what is below it is shown, null = nothing is. */
 export interface Line { kind: Kind; entry: Missed; depth: 0 | 1 | 2; step: number; open: boolean | null; key: string; bytes: number }

@@ -176,8 +176,8 @@ class MissedPane implements View {
       const at = mine.find((r) => r.fix >= 0);
       if (at) parts.push(fixBox(entry.fixes[at.fix], { step: entry.step, blocker: entry.reasons.indexOf(at) }, store, ask, this.signal));
     }
-    const told = store.report && [...store.report.missed, ...(store.report.worst ?? [])].includes(entry);
-    if (told && !entry.fixes.length) parts.push(el("p.kv-soft", {}, "No single change removes all reasons of one input."));
+    const diagnosed = store.report && [...store.report.missed, ...(store.report.worst ?? [])].includes(entry);
+    if (diagnosed && !entry.fixes.length) parts.push(el("p.kv-soft", {}, "No single change removes all reasons of one input."));
     this.#detail.replaceChildren(...parts);
   }
 

@@ -140,7 +140,7 @@ function darkBehind(root: HTMLElement, prefersDark: boolean): boolean {
   return 3 * r + 6 * g + b < 1280;
 }
 
-/** Sets data-theme on `root`, and data-host where the host's own colours may be used; tells when it changed. */
+/** Sets data-theme on `root`, and data-host where the host's own colours may be used; calls `changed` when it changed. */
 export function follow(root: HTMLElement, wanted: () => Theme, changed: () => void, signal: AbortSignal): () => void {
   const prefers = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
   const { body, documentElement } = document;
@@ -189,7 +189,7 @@ export function listen(model: Model, event: string, call: (...args: any[]) => vo
   signal.addEventListener("abort", () => model.off(event, call));
 }
 
-/** Writes traits; `values` tells the present value of each. */
+/** Writes traits; `values`: the present value of each. */
 export class Writer {
   #dirty = new Set<string>();
   #timer: ReturnType<typeof setTimeout> | undefined;

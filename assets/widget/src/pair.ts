@@ -44,10 +44,10 @@ export function align(a: Payload, b: Payload): Ints {
   return to;
 }
 
-function keys(p: Payload, tell: (key: string, step: number) => void): void {
+function keys(p: Payload, each: (key: string, step: number) => void): void {
   const paths: string[] = [];
   for (let f = 0; f < p.frames; f++) paths[f] = p.frame.parent[f] < 0 ? String(p.frame.run[f]) : `${paths[p.frame.parent[f]]}/${p.strings[p.frame.label[f]]}`;
-  for (let s = 0; s < p.steps; s++) tell(`${paths[p.step.frame[s]]} ${p.step.node[s]}`, s);
+  for (let s = 0; s < p.steps; s++) each(`${paths[p.step.frame[s]]} ${p.step.node[s]}`, s);
 }
 
 /** The step of the other side to show: the partner, or that of the nearest earlier step that has one (`exact` is false). */

@@ -8,12 +8,12 @@ const NO_XML = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g;
 /** Rules that are about the widget, from wherever the host put its sheet. */
 function sheet(root: HTMLElement): string {
   const home = root.getRootNode() as Document | ShadowRoot;
-  const told: string[] = [];
+  const texts: string[] = [];
   for (const list of new Set([...home.styleSheets, ...document.styleSheets])) {
     // as it was written: what the browser gives back leaves out `font` where a variable is in it
     const own = list.ownerNode instanceof HTMLStyleElement ? list.ownerNode.textContent ?? "" : "";
     if (own) {
-      if (own.includes(".kvviz")) told.push(own);
+      if (own.includes(".kvviz")) texts.push(own);
       continue;
     }
     let rules: CSSRuleList;
@@ -22,9 +22,9 @@ function sheet(root: HTMLElement): string {
     } catch {
       continue; // of another origin
     }
-    for (const rule of rules) if (rule.cssText.includes(".kvviz")) told.push(rule.cssText);
+    for (const rule of rules) if (rule.cssText.includes(".kvviz")) texts.push(rule.cssText);
   }
-  return told.join("\n");
+  return texts.join("\n");
 }
 
 /** Canvases, positions of scroll bars and what was typed are no part of a clone. */

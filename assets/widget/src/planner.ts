@@ -19,7 +19,7 @@ const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth
 
 export interface Plan {
   p: Payload;
-  /** By event; `change` and `ready` are offsets into the lists below, `full` tells that a change starts from nothing. */
+  /** By event; `change` and `ready` are offsets into the lists below, `full`: a change starts from nothing. */
   e: Record<(typeof COLUMNS)[number], Ints>;
   change: Ints; // nodes that join the frontier, or -1 - node for one that leaves it
   ready: Ints; // nodes that can run because of this pick

@@ -17,7 +17,7 @@ export class Popover {
   #ends: AbortController | null = null;
   #toggle: HTMLElement | null = null;
 
-  /** `root`: what opens, hidden until then; `closed` is told afterwards. */
+  /** `root`: what opens, hidden until then; `closed` is called afterwards. */
   constructor(private host: HTMLElement, readonly root: HTMLElement, private closed: () => void = () => {}) {
     const shut = el("button.kv-close", { "data-kv": "close", "aria-label": "Close", title: "Close (Esc)" }, "✕");
     shut.onclick = () => this.close();
@@ -52,7 +52,6 @@ export class Popover {
     else this.show(toggle, focus);
   }
 
-  /** `back`: give the focus back. */
   close(back = true): void {
     if (!this.open) return;
     this.#ends!.abort();

@@ -8,7 +8,7 @@ import { findStep, freedBytes, numberOf, opAt, outcome, placeOf, stack, type Tra
 import type { Graph, QueryTable } from "./wire.js";
 
 /** A number or null; texts; or [storage, generation] of buffers. */
-export type Told = number | null | string[] | [number, number][];
+export type Fact = number | null | string[] | [number, number][];
 
 // -- of nodes
 
@@ -28,7 +28,7 @@ export function texts(t: Trace, graph: number, node: number): string {
   return `${op} ${name} ${scope} ${block(t, graph, node)?.title ?? ""} ${role(t, graph, node)} ${values}`.toLowerCase();
 }
 
-export const OF_NODE: Record<string, (t: Trace, graph: number, node: number) => Told> = {
+export const OF_NODE: Record<string, (t: Trace, graph: number, node: number) => Fact> = {
   op: (t, graph, node) => [opName(t.p.graphs[graph].nodes[node][1]), t.p.graphs[graph].nodes[node][1]],
   name: (t, graph, node) => [t.p.graphs[graph].nodes[node][0]],
   scope: (t, graph, node) => [t.p.graphs[graph].nodes[node][2]],
@@ -48,8 +48,8 @@ function reads(t: Trace, step: number): [number, number][] {
   });
 }
 
-function outs<T>({ p }: Trace, step: number, told: (out: number) => T): T[] {
-  return Array.from({ length: p.step.out[step + 1] - p.step.out[step] }, (_, i) => told(p.step.out[step] + i));
+function outs<T>({ p }: Trace, step: number, of: (out: number) => T): T[] {
+  return Array.from({ length: p.step.out[step + 1] - p.step.out[step] }, (_, i) => of(p.step.out[step] + i));
 }
 
 const writes = (t: Trace, step: number): [number, number][] => outs(t, step, (o) => [t.p.out.storage[o], t.p.out.gen[o]]);
@@ -102,7 +102,7 @@ function hazards({ p }: Trace, step: number): string[] {
 const ENDS: Record<string, string> = { done: "new" };
 const info = (t: Trace, o: number) => t.p.strings[t.p.out.info[o]];
 
-export const OF_STEP: Record<string, (t: Trace, step: number) => Told> = {
+export const OF_STEP: Record<string, (t: Trace, step: number) => Fact> = {
   step: numberOf,
   run: (t, step) => t.x.run[step],
   word: (t, step) => [wordOf(t, t.x.run[step])].filter(Boolean),
@@ -131,7 +131,7 @@ export const OF_STEP: Record<string, (t: Trace, step: number) => Told> = {
   dtype: (t, step) => outs(t, step, (o) => info(t, o).replace(/ ?\[.*$/s, "")),
 };
 
-export function valueOf(t: Trace, field: string, step: number): Told {
+export function valueOf(t: Trace, field: string, step: number): Fact {
   const { graph, node } = opAt(t, step);
   return OF_NODE[field] ? OF_NODE[field](t, graph, node) : OF_STEP[field](t, step);
 }
@@ -215,7 +215,7 @@ function matcher(table: QueryTable, field: string, sign: string, value: string):
 const LARGER: Record<string, (a: number, b: number) => boolean> = { ">": (a, b) => a > b, ">=": (a, b) => a >= b, "<": (a, b) => a < b, "<=": (a, b) => a <= b };
 
 /** A test of what a step says of a field. */
-function told(table: QueryTable, field: string, sign: string, values: Value[]): (told: Told) => boolean {
+function holds(table: QueryTable, field: string, sign: string, values: Value[]): (found: Fact) => boolean {
   const kind = kindOf(table, field);
   if (kind === "buffer") {
     return (found) => (found as Range[]).some(([storage, gen]) => (values as Range[]).some(([s, g]) => s === storage && (g < 0 || g === gen)));
@@ -242,11 +242,11 @@ function compared(t: Trace, part: Extract<Part, { is: "compare" }>): Test {
   const { query: table, runs } = t.p;
   if (field === "run") {
     const labels = values.filter((value) => typeof value === "string").map((value) => value.toLowerCase());
-    const numbers = told(table, field, sign, values.filter((value) => typeof value !== "string"));
+    const numbers = holds(table, field, sign, values.filter((value) => typeof value !== "string"));
     const found = runs.map((_, run) => numbers(run) || called(t, run).some((name) => labels.includes(name)));
     return (step) => found[t.x.run[step]];
   }
-  const test = told(table, field, sign, values);
+  const test = holds(table, field, sign, values);
   if (OF_NODE[field]) return ofNodes(t, (graph, node) => test(OF_NODE[field](t, graph, node)));
   return (step) => test(OF_STEP[field](t, step));
 }
@@ -289,7 +289,7 @@ function order(a: Chunk[], b: Chunk[]): number {
 }
 
 /** By what a step is put in order; null: it says nothing. */
-function key(found: Told): Chunk[] | null {
+function key(found: Fact): Chunk[] | null {
   if (found === null) return null;
   if (typeof found === "number") return [found];
   const [first] = found;

@@ -243,7 +243,6 @@ export function valuesIn(t: Trace, s: number, cursor: number, frames: number[]):
   return held;
 }
 
-/** The number of a step. */
 export function numberOf({ p, x }: Trace, step: number): number {
   const run = step < 0 ? undefined : p.runs[x.run[step]];
   return run ? run.from + step - run.first : step;
@@ -277,5 +276,4 @@ export function notHere(p: Payload): string {
   return `${whose}. Totals say of them: ${bytes(gone.reduce((n, r) => n + r.copied, 0))} copied, ${bytes(gone.reduce((n, r) => n + r.allocated, 0))} allocated.`;
 }
 
-/** How many runs are bare. */
 export const bareRuns = kept((p: Payload): number => p.runs.filter((_, run) => bare(p, run)).length);

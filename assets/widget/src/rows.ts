@@ -14,7 +14,7 @@ export class SortHeads {
   #heads: HTMLElement[];
   #now: Sorted | null = null;
 
-  /** `head`: one of those that sort; `changed` is told the new order. */
+  /** `head`: one of those that sort; `changed` gets the new order. */
   constructor(table: HTMLElement, sorts: (head: string) => boolean, changed: (now: Sorted | null) => void, signal: AbortSignal) {
     this.#heads = [...table.querySelectorAll<HTMLElement>("th")].filter((th) => sorts(th.dataset.column!));
     for (const th of this.#heads) th.replaceChildren(el("button", { "data-kv": "sort", "data-id": th.dataset.column!, title: `Sort by ${th.dataset.column}` }, th.dataset.column!));

@@ -13,7 +13,6 @@ export function same(a: Selection | null, b: Selection | null): boolean {
   return a === b || (!!a && !!b && a.kind === b.kind && a.id === b.id && (a.graph ?? -1) === (b.graph ?? -1) && a.step === b.step);
 }
 
-/** Storages that a step read or wrote. */
 export function touched(t: Trace, step: number): { reads: number[]; writes: number[] } {
   const { p } = t;
   const { frame, op: [, , , inputs] } = opAt(t, step);
@@ -71,7 +70,6 @@ export function light(t: Trace, s: Selection | null, frame: number, cursor: numb
   return lit;
 }
 
-/** In words, for menus and the status line. */
 export function describe({ p }: Trace, s: Selection): string {
   switch (s.kind) {
     case "node": return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0] ?? "node";

@@ -63,10 +63,10 @@ export function storageFacts(t: Trace, id: number, report: Report | null, step: 
 
 export function cacheFacts(t: Trace, id: number, run: number, step: number | null): Facts {
   const c = t.p.caches[id];
-  const told = (column: number[], write: (n: number) => string) => (column[run] === undefined ? "" : write(column[run]));
+  const figure = (column: number[], write: (n: number) => string) => (column[run] === undefined ? "" : write(column[run]));
   return {
     ...about(t, step), name: c.name, protocol: c.protocol, where: t.p.runs[run]?.label ?? "",
-    valid: told(c.valid, count), capacity: told(c.capacity, count), copied: told(c.copied, bytes), written: told(c.written, bytes),
+    valid: figure(c.valid, count), capacity: figure(c.capacity, count), copied: figure(c.copied, bytes), written: figure(c.written, bytes),
   };
 }
 
@@ -111,24 +111,24 @@ function line(template: string, facts: Facts): string {
 export function filled(template: Template[], facts: Facts): string {
   const blocks: string[] = [];
   for (const [each, head, lines] of template) {
-    const told = each
+    const written = each
       ? ((facts[each] ?? []) as Facts[]).flatMap((entry) => lines.map((l) => line(l, entry)))
       : lines.filter((l) => [...l.matchAll(PLACE)].every(([, name]) => facts[name])).map((l) => line(l, facts));
-    if (told.length) blocks.push(head.length || !each ? [...head, ...told].join("\n") : told.join("\n\n"));
+    if (written.length) blocks.push(head.length || !each ? [...head, ...written].join("\n") : written.join("\n\n"));
   }
   return `${blocks.join("\n\n")}\n`;
 }
 
-type Told = { title: string; kind: "step" | "storage" | "cache"; facts(): Facts }; // read when they are asked for: the diagnosis may have come since
+type Subject = { title: string; kind: "step" | "storage" | "cache"; facts(): Facts }; // read when they are asked for: the diagnosis may have come since
 const text = (value: string) => new Blob([value], { type: "text/plain" });
 
-function ofStep(store: Store, step: number): Told {
+function ofStep(store: Store, step: number): Subject {
   const number = numberOf(store.t, step);
   return { title: `Step ${count(number)}`, kind: "step", facts: () => stepFacts(store.t, Math.max(0, findStep(store.t, number).step), store.report) };
 }
 
-/** The selection as something to tell; null where nothing is known of it here. */
-function ofSelection(store: Store, s: Selection | null): Told | null {
+/** The selection as something to share; null where nothing is known of it here. */
+function ofSelection(store: Store, s: Selection | null): Subject | null {
   const { t, cursor } = store;
   const at = cursor < 0 ? null : store.number;
   if (s?.kind === "node") {
@@ -168,12 +168,12 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
   };
   const part = (title: string, ...buttons: Node[]) => [el("h4", {}, title), el("div.kv-rowline", {}, ...buttons)];
 
-  const markdown = (told: Told, kv: string): Node[] => {
+  const markdown = (subject: Subject, kv: string): Node[] => {
     const templates = p.codes.markdown;
     if (!templates) return [];
-    const file = `${name}-${told.title.replace(/\W+/g, "-").toLowerCase()}.md`;
-    const write = () => filled(templates[told.kind], told.facts());
-    return part(`${told.title}, as Markdown`, act("Copy", `${kv}-copy`, () => copy(text(write()), "text/plain", file)),
+    const file = `${name}-${subject.title.replace(/\W+/g, "-").toLowerCase()}.md`;
+    const write = () => filled(templates[subject.kind], subject.facts());
+    return part(`${subject.title}, as Markdown`, act("Copy", `${kv}-copy`, () => copy(text(write()), "text/plain", file)),
       act("Save", `${kv}-save`, () => saved(text(write()), file)));
   };
   const saved = (blob: Blob, file: string) => {

@@ -29,7 +29,7 @@ export async function openShare(anchor: HTMLElement, what: Shared, context: Shar
   }
 }
 
-/** The button in the header of a pane: a picture of it, and what it tells as Markdown. */
+/** The button in the header of a pane: a picture of it, and its content as Markdown. */
 export function copyButton(pane: HTMLElement, name: string, context: ShareContext, signal: AbortSignal): HTMLButtonElement {
   const node = shareButton("Copy ▾", { pane, name }, context, signal);
   node.setAttribute("data-id", name);

@@ -8,13 +8,13 @@ import type { Block, Codes, Drawing, Graph, Payload } from "./wire.js";
 /** Letters of the states that only a planner has. */
 const PLANNED: Record<string, string> = { path: "↓", listed: "✓" };
 
-/** Letter of a state, so that no state is told by colour alone. U+FE0E asks for the plain form of a sign. */
+/** Letter of a state, so that no state is shown by colour alone. U+FE0E asks for the plain form of a sign. */
 export function letter({ state: states }: Codes, state: State): string {
   const found = PLANNED[state] ?? states.find(([name]) => name === state)?.[1] ?? "";
   return found.replace(/[▶⚠✓]/, "$&\uFE0E");
 }
 
-/** What the drawings of a graph show; `steps` tells which step ran each node in the shown frame. */
+/** What the drawings of a graph show; `steps`: which step ran each node in the shown frame. */
 export interface Scene {
   states: State[]; steps: Int32Array; cursor: number; lit: Lit;
   captions?: string[]; // second lines of the boxes, in place of shapes
@@ -62,7 +62,6 @@ export function cacheOf(p: Payload, name: string | undefined): number {
   return p.caches.findIndex((c) => c.input === name || c.output === name);
 }
 
-/** Box of a node in its block. */
 export function boxOf(s: Sketch, node: number): Drawing["boxes"][number] | undefined {
   const at = s.nodes.indexOf(node);
   return at < 0 ? undefined : s.boxes[at + s.pills.length];

@@ -177,7 +177,6 @@ export class Stage {
     return true;
   }
 
-  /** Move just enough to show this. */
   reveal(rect: Rect): void { this.#go(show(this.port, rect, rect.y > HEAD ? HEAD : 0)); }
 
   /** In px of the level: the box of a node, or the head of its row. */

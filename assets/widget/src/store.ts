@@ -1,5 +1,5 @@
 // The state that all panes share: the trace, the cursor, the selection, the breakpoints, a note for the status line.
-// Panes read it and are told once a frame what changed; whoever changes it says whether a person or the model did.
+// Panes read it and hear once a frame what changed; whoever changes it says whether a person or the model did.
 import { clamp, inRun, type Breakpoint } from "./debug.js";
 import { reveal, type Reveal } from "./dom.js";
 import { buildIndex } from "./index.js";
@@ -38,7 +38,6 @@ function merge(into: Change, what: Partial<Change>): void {
   for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;
 }
 
-/** Of the debugger; a planner derives its own. */
 function present({ t, cursor, run, selection }: Store): Now {
   const frame = frameAt(t, cursor);
   const known = frame < t.p.frames;
@@ -81,7 +80,7 @@ export class Store {
   #views: View[] = [];
   #wishes: Reveal[] = [];
   #scrolls: (() => void)[] = [];
-  #slow: Change | null = null; // what the slow panes have not been told yet
+  #slow: Change | null = null; // what the slow panes have not heard yet
   #slowTimer: ReturnType<typeof setTimeout> | undefined;
   #slowAt = -LAG[1];
   #lag = LAG[0];
@@ -206,7 +205,7 @@ export class Store {
     this.#changed({ hits: true });
   }
 
-  /** What was found, for panes that are about to be told. */
+  /** What was found, for panes that are about to be updated. */
   hold(query: string, found: Int32Array | null, wrong: string): void {
     [this.query, this.found, this.wrong] = [query, found, wrong];
     this.hits = found?.slice().sort() ?? null;
@@ -228,7 +227,6 @@ export class Store {
   get x(): Trace["x"] { return this.t.x; }
   get run(): number { return this.bare < 0 ? runAt(this.t, this.cursor) : this.bare; }
 
-  /** The step that was shown last. */
   get anchor(): number { return this.#anchor; }
 
   /** The number of the step that is shown; of a bare run its last one. */

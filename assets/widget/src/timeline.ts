@@ -1,5 +1,5 @@
 // Live bytes over all steps, the overview of the memory map: one axis from the weights up, the peak, the runs, the window
-// of the map, steps that a query found. The cursor is dragged on it. Of a long recording it tells runs; see runline.ts.
+// of the map, steps that a query found. The cursor is dragged on it. Of a long recording it shows runs.
 // The curve is drawn once per size and look; the cursor is an element of its own, so that dragging repaints nothing.
 import { Inks, sized } from "./canvas.js";
 import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";

@@ -5,7 +5,7 @@ import { button, el, mark, on, say, set } from "./dom.js";
 import { count, plural } from "./format.js";
 import type { Change, Store, View } from "./store.js";
 
-/** A button of the bar; `keys` are told in its title. */
+/** A button of the bar; `keys` stand in its title. */
 export function tool(text: string, title: string, kv: string, run: () => void, signal: AbortSignal, keys?: string, label?: string): HTMLButtonElement {
   const b = button(text, `${title}${keys ? ` (${keys.split(" ").join(" or ")})` : ""}`, kv, run, signal, keys);
   if (label) b.setAttribute("aria-label", label);
@@ -40,7 +40,6 @@ export class Bar implements View {
     host.append(this.root);
   }
 
-  /** One more control at the right. */
   add(control: HTMLElement): void { this.#policy.after(control); }
 
   focusGoto(): void {

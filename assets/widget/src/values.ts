@@ -60,7 +60,7 @@ export function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueC
     context.fillStyle = known.get(shade)!;
     context.fillRect(x, y, one, one);
     if (shade < codes.below) return;
-    // a stroke, so that it is not told by colour alone
+    // a stroke, so that colour is not all that shows it
     context.strokeStyle = inks.colour("pane");
     context.beginPath();
     context.moveTo(x + 1, y + one - 1);
@@ -76,7 +76,7 @@ export function fullCard(v: ValueData, entry: number, title: (Node | string)[], 
   const [low, high, mean] = v.numbers.subarray(3 * entry, 3 * entry + 3);
   const odd = oddities(v, entry);
   const root = el("div.kv-value-card", {}, el("p.kv-value-title", {}, ...title));
-  const line = (name: string, told: string) => [el("dt", {}, name), el("dd", {}, told)];
+  const line = (name: string, text: string) => [el("dt", {}, name), el("dd", {}, text)];
   const facts = el("div.kv-value-facts");
   root.append(facts);
   facts.append(el("dl.kv-value-numbers", { "data-kv": "value-numbers" },
@@ -255,7 +255,7 @@ class ValuesPane implements Answered {
     }, this.signal);
   }
 
-  /** Its first numbers, which only a kernel can tell; asked for at once where nothing else is known of what was chosen. */
+  /** Its first numbers, which only a kernel knows; asked for at once where nothing else is known of what was chosen. */
   #more(value: number, at: boolean, chosen: boolean): void {
     const { store, ask } = this.context;
     if (store.t.p.policy.dry) return this.#peek.replaceChildren(el("p", {}, `Its numbers were ${DRY}.`));

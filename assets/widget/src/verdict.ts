@@ -44,11 +44,11 @@ export class VerdictLine implements View {
     this.root.append(el("b", {}, "Verdict"), this.#parts, close);
     host.append(this.root);
     onHit(this.#parts, "verdict-item", (item) => {
-      const told = store.report?.verdict?.[Number(item.dataset.id)];
-      if (!told) return;
-      if (told.step !== null) store.go(told.step);
-      if (told.selection) store.select(told.selection);
-      const pair = PAIRS.includes(told.kind) && told.step !== null ? pairsOf(store.t.p, findStep(store.t, told.step).step)[0] : undefined;
+      const found = store.report?.verdict?.[Number(item.dataset.id)];
+      if (!found) return;
+      if (found.step !== null) store.go(found.step);
+      if (found.selection) store.select(found.selection);
+      const pair = PAIRS.includes(found.kind) && found.step !== null ? pairsOf(store.t.p, findStep(store.t, found.step).step)[0] : undefined;
       if (pair === undefined) return;
       openList("hazards");
       store.choosePair(pair);
@@ -64,9 +64,9 @@ export class VerdictLine implements View {
 
   #draw(): void {
     const { store } = this;
-    const told = store.report?.verdict ?? [];
-    this.root.hidden = this.#closed || !told.length;
-    this.#parts.replaceChildren(...told.map((v, id) => {
+    const items = store.report?.verdict ?? [];
+    this.root.hidden = this.#closed || !items.length;
+    this.#parts.replaceChildren(...items.map((v, id) => {
       const lead = v.step !== null || v.selection !== null;
       const item = el("span.kv-item", { "data-kind": v.kind }, lead ? el("button", { class: "kv-link", "data-kv": "verdict-item", "data-id": id, title: "Show it" }, v.text) : el("span", {}, v.text));
       const { fix } = v;

@@ -77,7 +77,7 @@ export interface Report {
   verdict?: Verdict[];
   worst?: Missed[]; // of each kind the entry that spent most, where it is not among the first of `missed`
   small?: number; // bytes below which kinds are hidden at first
-  held_rest: string; // what is too small to be told
+  held_rest: string; // what is too small to be listed
   caches: { text: string; fix: Fix | null }[];
   peak: { bytes: number; step: number | null; groups: PeakGroup[] };
 }
@@ -117,7 +117,7 @@ export type PairShape = [tag: "rect" | "text" | "path", attributes: Record<strin
 export interface Hazards {
   picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; bar: number; font: string };
   groups: string[]; total: number; counts: [exact: number, range: number, root: number]; says: string;
-  ordered?: { groups: string[]; total: number; runs: number; of: number }; // of so many of the runs that are told
+  ordered?: { groups: string[]; total: number; runs: number; of: number }; // of so many of the runs that were sent
 }
 /** A part of a Markdown text. `each`: the fact that has an entry for every repetition, or nothing; then what stands above, and the lines. */
 export type Template = [each: string, head: string[], lines: string[]];
@@ -147,7 +147,7 @@ export interface Header {
   query: QueryTable; // the language of queries
   title: string;
   policy: { name: string; about: string; dry?: boolean }; // dry: layouts alone, no numbers
-  share?: { file: string; sha256: string; version: string; policy: string; again: string[] }; // told where something is shared
+  share?: { file: string; sha256: string; version: string; policy: string; again: string[] }; // stated where something is shared
   total: number; // steps of the whole recording
   strings: string[];
   graphs: Graph[];
@@ -223,9 +223,9 @@ export function open<H extends { format: number; columns: Record<string, [string
     if (!header.columns[name] && !lax) throw new Error(`the payload has no column ${name}`);
     const [type, length] = header.columns[name] ?? ["i", 0];
     if (type === "d") return new Float64Array(raw, starts[name] ?? 0, length);
-    const told = new Int32Array(raw, starts[name] ?? 0, length);
+    const sent = new Int32Array(raw, starts[name] ?? 0, length);
     // what is added from entry to entry
-    return type === "s" ? summed(told) : told;
+    return type === "s" ? summed(sent) : sent;
   };
   return { header, column };
 }
