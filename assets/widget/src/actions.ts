@@ -1,4 +1,4 @@
-// All that a person can have done, once: the toolbar, the keys, the help panel and the palette read this.
+// All commands with their titles and keys, once: toolbar, keys, palette and help panel read this list.
 import type { Commands } from "./commands.js";
 import { el } from "./dom.js";
 import type { State } from "./replay.js";

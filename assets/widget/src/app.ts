@@ -27,7 +27,7 @@ import type { Guide, GuideModule } from "./tour.js";
 import { Reports, VerdictLine } from "./verdict.js";
 import type { Report } from "./wire.js";
 
-export class Story implements View {
+class Story implements View {
   readonly root: HTMLElement;
   #words = el("div.kv-words", { role: "group", "aria-label": "Words so far" });
   #slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Decode step", "data-kv": "decode-slider" });

@@ -23,7 +23,7 @@ export interface Bar {
 }
 export interface Fold { count: number; bytes: number }
 /** Caches of one role in many layers, shown as one row where `open` does not have it; `bar` is one of them. */
-export interface Family { role: string; members: Bar[]; bytes: number; open: boolean }
+interface Family { role: string; members: Bar[]; bytes: number; open: boolean }
 export interface Memory {
   bars: Bar[];
   small: Fold;

@@ -7,17 +7,17 @@ import { open, type Floats, type Ints } from "./wire.js";
 /** `sums`: it adds up over the runs; `bad`: more than 0 of it is a loss. */
 export interface Meter { name: string; label: string; about: string; sums: boolean; bad: boolean }
 /** `runs`: in how many it happened, `run` being the first. */
-export interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
+interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
 /** `unit`: bytes of a row, 0 = not known; `streams`: one for each batch entry. */
-export interface CacheRows { heads: number; unit: number; streams: number[]; given: [valid: number, capacity: number] }
+interface CacheRows { heads: number; unit: number; streams: number[]; given: [valid: number, capacity: number] }
 /** What the producer says of rows, beside their states; in the order of cells. */
 interface Notes { at: Ints; start: Ints; stop: Ints; text: Ints; table: string[] }
 /** Which rows hold what a run stores from which step (of the trace) on; by cache and run, as cells are by stream and run. */
 interface Stores { at: Ints; step: Ints; start: Ints; stop: Ints }
 /** Whose rows are, in the order of cells; `table`: sequences, and a word on what is wrong between the rows and what is said of them. */
-export interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
+interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
 /** `mark`: how it is drawn over the hue, so that nothing rests on that. */
-export interface OwnerState { name: string; about: string; mark: Pattern; dashed: boolean }
+interface OwnerState { name: string; about: string; mark: Pattern; dashed: boolean }
 interface Header { owners?: Pick<Owners, "table" | "hues" | "states">; notes?: string[]; format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
 export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {
@@ -153,9 +153,9 @@ export function newest(d: CacheData, stream: number, run: number): number {
 
 /** The look of rows that wait and hold nothing yet. */
 export const PENDING = "pending";
-export interface StoredRows { step: number; start: number; stop: number }
+interface StoredRows { step: number; start: number; stop: number }
 /** `done`, `todo`: rows stored, and rows that wait; `now`: this step stores some; `step`: that of the last row, or of the next while some wait; -1 = nothing is known. */
-export interface Progress { done: number; todo: number; now: boolean; step: number }
+interface Progress { done: number; todo: number; now: boolean; step: number }
 
 /** What a run stores in a cache, in order; empty where the steps were not kept. */
 export function storesOf({ stores, runs }: CacheData, cache: number, run: number): StoredRows[] {

@@ -74,8 +74,7 @@ export class CachesPane implements View {
   }
 
   update(change: Change): void {
-    const { store } = this;
-    if (change.report) say(this.#without, store.report?.caches[0]?.text ?? NO_CACHE);
+    if (change.report) say(this.#without, this.store.report?.caches[0]?.text ?? NO_CACHE);
     if (this.#view) this.#tell(change);
     else if (change.cursor || change.payload || change.selection) this.#fill();
   }

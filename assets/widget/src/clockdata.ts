@@ -1,4 +1,4 @@
-// What happened on which lane, and where every storage lay, by the producer's clock: bars in rows, and arrows between spaces.
+// What happened on which lane by the producer's clock, where every storage lay, and where all of it stands on the canvas.
 import { ensure, first, kept, upper } from "./arrays.js";
 import { bytes, count, opName } from "./format.js";
 import { lives } from "./mapdata.js";
@@ -10,7 +10,7 @@ export interface Bar { kind: "op" | "run" | "life" | "weights"; id: number; star
 /** Bytes that are held in a space: so many from a time on, and the most of them. `room`: what it has, 0 if that is not known. */
 export interface Held { at: number[]; bytes: number[]; most: number; room: number; banks: number }
 /** `rows`: so many; `rest`: lives that found no row, and their bytes. */
-export interface Lane { name: string; kind: "lane" | "space"; bars: Bar[]; rows: number; rest: number; bytes: number; held: Held | null }
+interface Lane { name: string; kind: "lane" | "space"; bars: Bar[]; rows: number; rest: number; bytes: number; held: Held | null }
 /** Bytes that went from a storage to another one in another space. */
 export interface Move { step: number; at: number; from: number; to: number; bytes: number }
 export interface Clock {

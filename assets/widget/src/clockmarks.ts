@@ -1,4 +1,4 @@
-// What happened to tensors beside the ops, as the producer marked it: warnings, and the story of the one that is chosen.
+// Cards beside the lanes: warnings, the story of the chosen tensor, and the memories of a device by address.
 import { kept } from "./arrays.js";
 import { Inks, sized } from "./canvas.js";
 import { clock, type Clock } from "./clockdata.js";
@@ -89,10 +89,10 @@ function short(line: string): string { return line.replace(/^.*[/\\](?=[^/\\]+:\
 /** `bytes`: what it takes, which is more than the tensor has where its pages are dealt out to banks. */
 export interface Block { address: number; bytes: number; storage: number }
 /** Of one arena: what lies there, by address. `room`: bytes of it; `free`: of the largest block that nobody holds. */
-export interface Arena { space: string; name: string; room: number; banks: number; blocks: Block[]; held: number; free: number }
+interface Arena { space: string; name: string; room: number; banks: number; blocks: Block[]; held: number; free: number }
 
 /** Arenas of which it is known how large they are, as they are at a step. */
-export function arenas(t: Trace, step: number): Arena[] {
+function arenas(t: Trace, step: number): Arena[] {
   const { p } = t;
   const l = lives(t);
   const found = Array.from(p.arena.space, (space, i): Arena => ({ space: p.strings[space], name: p.strings[p.arena.name[i]], room: p.arena.bytes[i], banks: p.arena.banks[i], blocks: [], held: 0, free: 0 }));

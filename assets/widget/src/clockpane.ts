@@ -1,4 +1,4 @@
-// Lanes by the producer's clock: queues above, spaces of memory under them, and the cursor's line through all.
+// Lanes by the producer's clock: queues above, spaces of memory below, and the line of the cursor through all of them.
 import { Inks, sized } from "./canvas.js";
 import { barAt, beside, clock, clockView, heldAt, place, ROW, timeAt, xAt, zoomTime, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
 import { BanksCard, MarksCard } from "./clockmarks.js";
@@ -20,7 +20,7 @@ function write(brush: CanvasRenderingContext2D, { ruler }: Inks, text: string, x
 }
 
 /** What stays while the cursor moves: bars, bytes held, arrows, refused frees. Returns how many bars are drawn. */
-export function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView): number {
+function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView): number {
   begin(brush, inks, v);
   let drawn = 0;
   c.lanes.forEach((lane, i) => {
@@ -55,7 +55,7 @@ export function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock,
 }
 
 /** What changes with the cursor: bars that are alive, what is chosen. `lit`: storages that are chosen or touched. `now`: the time of the cursor. */
-export function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView, lit: ReadonlySet<number>, chosen: Bar | null, now: number): void {
+function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView, lit: ReadonlySet<number>, chosen: Bar | null, now: number): void {
   begin(brush, inks, v);
   c.lanes.forEach((lane, i) => {
     if (lane.held) {

@@ -1,4 +1,4 @@
-// Two lanes compared: the figures of both, and the ops that differ, the most bytes first.
+// Two lanes compared: the figures of both, the ops that differ, the most bytes first, and their orders around one op.
 import { ensure } from "./arrays.js";
 import { button, el, hit, NUMBER, on, table, td } from "./dom.js";
 import { bytes, count, opName, plural, shortName, signed } from "./format.js";

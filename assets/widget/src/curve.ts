@@ -1,4 +1,4 @@
-// Numbers of the timeline, apart from the canvas: the curve per pixel column, its scale, and labels that keep apart.
+// Numbers of the timeline, apart from the canvas: its axis, the curve per pixel column, and labels that keep apart.
 import type { Inks } from "./canvas.js";
 import { round } from "./format.js";
 import type { Scale } from "./pair.js";

@@ -2,7 +2,7 @@
 // A control node (If, Loop, function) is logged after its body, so "over" a body is a walk to the next step that is no deeper.
 import { loaded } from "./modules.js";
 import { opName } from "./format.js";
-import { frameAt, runAt, type Trace } from "./replay.js";
+import { frameAt, type Trace } from "./replay.js";
 
 export type Kind = string;
 /** `error`: what the kernel cannot make of it. */
@@ -66,15 +66,6 @@ export function inRun(t: Trace, cursor: number, run: number): number | null {
     if (p.step.node[i] === node && p.frame.graph[f] === graph && address(t, f) === where) return i;
   }
   return end;
-}
-
-export function nextRun(t: Trace, cursor: number): number | null {
-  return inRun(t, cursor, cursor < 0 ? 0 : runAt(t, cursor) + 1);
-}
-
-export function previousRun(t: Trace, cursor: number): number {
-  const run = runAt(t, cursor);
-  return run > 0 ? (inRun(t, cursor, run - 1) ?? -1) : -1;
 }
 
 /** `B12`, `b12.3` or a number to a storage id; NaN if it is none. */

@@ -1,6 +1,6 @@
 // Small helpers to make elements. Text from models only ever becomes a text node or an attribute, never markup.
 
-export type Attributes = Record<string, string | number | boolean | null | undefined>;
+type Attributes = Record<string, string | number | boolean | null | undefined>;
 
 function fill(node: Element, attributes: Attributes, children: (Node | string)[]): void {
   for (const [name, value] of Object.entries(attributes)) {

@@ -1,4 +1,4 @@
-// The frontier: what could run now and what each choice would cost; at the live edge a choice can be made.
+// The frontier: what could run now and what each choice would cost, as a list and in one line.
 import { button, el, hit, mark, on, onHit, place, say } from "./dom.js";
 import { bytes, count, opName, shortName, signed } from "./format.js";
 import { atEdge, numberOf } from "./replay.js";
@@ -36,14 +36,14 @@ export class FrontierPane implements View {
     const edge = atEdge(store.t, store.cursor);
     const graph = p.frame.graph[now.next] ?? 0;
     const g = p.graphs[graph];
-    const ran = now.next < 0 ? -1 : this.#nextNode();
+    const isNext = (c: { step: number }) => c.step >= 0 && c.step === now.ran; // the recording ran it
     say(this.#head, now.choices.length ? `Frontier ${count(now.choices.length)}` : "Frontier");
     const where = now.next >= 0 && now.next !== now.frame ? this.#place() : "";
     say(this.#hint, now.hint ?? (now.next < 0 ? "everything has run" : where || (edge ? "choose one to run it next" : "could run now")));
     const kept = new Map<string, HTMLElement>();
     const rows = now.choices.slice(0, MOST).map((c) => {
       const op = opName(g.nodes[c.node][1]);
-      const key = `${graph} ${c.node} ${c.step} ${c.alloc} ${c.frees} ${c.node === ran} ${edge}`;
+      const key = `${graph} ${c.node} ${c.step} ${c.alloc} ${c.frees} ${isNext(c)} ${edge}`;
       const old = this.#rows.get(key);
       if (old) {
         kept.set(key, old);
@@ -51,26 +51,18 @@ export class FrontierPane implements View {
       }
       const row = el("li", {
         "data-kv": "frontier-row", "data-node": c.node, "data-graph": graph, "data-step": c.step,
-        "data-next": c.node === ran ? 1 : null, title: c.step >= 0 ? `${g.nodes[c.node][0]}: ran as step ${numberOf(this.store.t, c.step)}` : g.nodes[c.node][0],
+        "data-next": isNext(c) ? 1 : null, title: c.step >= 0 ? `${g.nodes[c.node][0]}: ran as step ${numberOf(this.store.t, c.step)}` : g.nodes[c.node][0],
       },
       el("span.kv-what", {}, el("span.kv-op", {}, op), el("span.kv-name", {}, shortName(g, c.node))),
       el("span.kv-num", { title: "allocates", "data-zero": c.alloc === 0 ? 1 : null }, signed(c.alloc)),
       el("span.kv-num.kv-free", { title: "frees" }, c.frees ? signed(-c.frees) : ""));
-      if (edge || c.node !== ran) row.append(el("button", { "data-kv": "run-next", "data-node": c.node, title: edge ? "Run this op next (Enter)" : "Fork: run this op here, in a lane of its own (Enter)" }, edge ? "Run next" : "Fork"));
+      if (edge || !isNext(c)) row.append(el("button", { "data-kv": "run-next", "data-node": c.node, title: edge ? "Run this op next (Enter)" : "Fork: run this op here, in a lane of its own (Enter)" }, edge ? "Run next" : "Fork"));
       kept.set(key, row);
       return row;
     });
     this.#rows = kept;
     if (now.choices.length > MOST) rows.push(el("li.kv-none", {}, `${now.choices.length - MOST} more`));
     place(this.#list, rows);
-  }
-
-  /** The node that the recording ran next in the frontier's frame. */
-  #nextNode(): number {
-    let best = Infinity;
-    let node = -1;
-    for (const c of this.store.now.choices) if (c.step >= 0 && c.step < best) [best, node] = [c.step, c.node];
-    return node;
   }
 
   #place(): string {

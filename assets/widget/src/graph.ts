@@ -72,8 +72,7 @@ export class GraphPane implements View {
   }
 
   update(change: Change): void {
-    const { store } = this;
-    const { graphs, drawings } = store.t.p;
+    const { graphs, drawings } = this.store.t.p;
     if (change.payload) {
       // a trace that only grew keeps what was opened
       const signature = JSON.stringify([graphs, drawings]);
@@ -214,10 +213,9 @@ export class GraphPane implements View {
   }
 
   #all(open: boolean): void {
-    const { graphs } = this.store.t.p;
     this.#deck.open.clear();
     this.#deck.shown.clear();
-    if (open) this.#unfold(this.#deck, graphs[this.#graph].blocks.length);
+    if (open) this.#unfold(this.#deck, this.store.t.p.graphs[this.#graph].blocks.length);
     else this.store.follow = false;
     mark(this.#follow, "aria-pressed", String(this.store.follow));
     this.#relay();

@@ -1,5 +1,5 @@
-// Heads × rows of one cache after one run: the state of every row, and over it what attention weighed.
-// Drawn span by span, so that 4,096 rows cost no more than ten; what is narrower than a pixel is widened, never lost.
+// The two pictures of a cache. Heads × rows after one run: the state of every row, and above them what attention weighed, with
+// words and arcs. Runs × rows: how the cache grows. Both are drawn span by span: 4,096 rows cost no more than ten.
 import { cellsOf, type CacheData } from "./cachedata.js";
 import { Inks, sized } from "./canvas.js";
 import { el, on, onDrag, onKey } from "./dom.js";
@@ -11,7 +11,7 @@ const SHARE = 0.02; // of the largest weight: what is less has no arc
 const SLANT = Math.PI / 3;
 
 /** `high`: px that the words take; `every`: rows from one to the next, 0 = there is no room; `slanted`: they stand over narrow columns. */
-export interface WordRow { high: number; every: number; slanted: boolean }
+interface WordRow { high: number; every: number; slanted: boolean }
 
 /** How the words of these rows are put: upright where each fits over its column. */
 export function wordRow(axis: Axis, words: string[], wide: (text: string) => number): WordRow {
@@ -22,7 +22,7 @@ export function wordRow(axis: Axis, words: string[], wide: (text: string) => num
   return { high: Math.min(44, Math.ceil(longest * Math.sin(SLANT)) + 10), every: Math.max(1, Math.ceil(12 / one)), slanted: true };
 }
 
-export function drawWords(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, words: string[], { every, slanted }: WordRow, bottom: number, now: number): void {
+function drawWords(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, words: string[], { every, slanted }: WordRow, bottom: number, now: number): void {
   if (!every) return;
   context.textBaseline = slanted ? "middle" : "alphabetic";
   context.textAlign = slanted ? "left" : "center";
@@ -41,7 +41,7 @@ export function drawWords(context: CanvasRenderingContext2D, inks: Inks, axis: A
   });
 }
 
-export interface Arc { row: number; weight: number }
+interface Arc { row: number; weight: number }
 
 /** The rows that get an arc, the strongest last so that they lie on top. */
 export function arcsOf(weights: number[], now: number, axis: Axis): Arc[] {
@@ -50,7 +50,7 @@ export function arcsOf(weights: number[], now: number, axis: Axis): Arc[] {
   return seen.filter(({ weight }) => weight > 0 && weight >= most * SHARE).sort((a, b) => a.weight - b.weight).slice(-MOST);
 }
 
-export function drawArcs(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, weights: number[], now: number, top: number, bottom: number): void {
+function drawArcs(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, weights: number[], now: number, top: number, bottom: number): void {
   if (now < axis.first || now >= axis.first + axis.rows) return;
   const half = axis.width / axis.rows / 2;
   const most = Math.max(1e-9, ...weights);

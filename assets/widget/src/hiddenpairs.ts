@@ -1,4 +1,4 @@
-// Hidden pairs over the graph: dashed red lines between ops, or between the heads of what they are folded into.
+// Hidden pairs: what they are called, which belong to a step, and the dashed red lines that the graph draws between ops.
 import { ensure, kept } from "./arrays.js";
 import { HEAD, type Level, type Port, type Rect, type Row } from "./level.js";
 import type { Trace } from "./replay.js";
@@ -58,7 +58,7 @@ const byStep = kept((p: Payload) => {
 export function pairsOf(p: Payload, step: number): number[] { return byStep(p).get(step) ?? []; }
 
 /** A line between two places of the graph, and how many pairs it stands for. */
-export interface RedLine { from: number; to: number; pairs: number[]; state: string; strong: boolean }
+interface RedLine { from: number; to: number; pairs: number[]; state: string; strong: boolean }
 
 /** So many pairs of one frame are all drawn. */
 const ALL = 12;
@@ -113,16 +113,13 @@ export function redEdges(store: Store, graph: number, level: Level, rowOf: (bloc
   const box = (at: number): Rect | null => {
     if (at >= 0) return rect(found(at)!, at);
     const row = level.rows[-1 - at];
-    return row ? anchor(row) : null;
+    return row ? { x: row.x + row.w * 0.28, y: row.y + 2, w: 8, h: HEAD - 4 } : null; // behind the title of the head
   };
   return lines(t, drawn(t, now.frame, cursor, pair), pair, place).flatMap((line) => {
     const [from, to] = [box(line.from), box(line.to)];
     return from && to ? [{ from, to, within: line.from === line.to, text: lineText(t.p, line), state: line.state, strong: line.strong, pairs: line.pairs }] : [];
   });
 }
-
-/** In a head a line begins behind the title. */
-function anchor(row: Row): Rect { return { x: row.x + row.w * 0.28, y: row.y + 2, w: 8, h: HEAD - 4 }; }
 
 /** Bezier points of a line: from the sides that face each other, or around the right where one is over the other. */
 export function bow({ from, to, within }: Pick<RedEdge, "from" | "to" | "within">): [number, number][] {

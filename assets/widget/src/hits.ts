@@ -1,4 +1,4 @@
-// What is asked for: reads the query, finds its steps, hands them to the store, and goes from one to the next.
+// The query: the field in the toolbar, and what it finds. Hits go to the store, and from one to the next.
 import { upper } from "./arrays.js";
 import { el, mark, on, say } from "./dom.js";
 import { load, loaded, type Modules } from "./modules.js";

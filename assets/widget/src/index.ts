@@ -3,7 +3,7 @@ import { group, type Lists } from "./arrays.js";
 import type { Graph, Ints, Payload } from "./wire.js";
 
 /** Which node makes a value, who reads it, and what a node waits for, inside one graph. */
-export interface GraphIndex {
+interface GraphIndex {
   producer: Ints; // by value; -1 = exists when the frame starts
   readers: number[][]; // by value: nodes of `order`, captures count as reads
   waits: number[][]; // by node: nodes of this graph that must have run

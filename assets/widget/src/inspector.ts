@@ -1,4 +1,5 @@
-// The inspector: shows what was chosen last, or the step that the cursor moved to; one thing can be pinned beside it.
+// The inspector: shows what was chosen last (an execution, a buffer, a value, a cache) or the step at the cursor; one thing can
+// be pinned beside it.
 import type { Ask } from "./commands.js";
 import { button, el, hit, mark, on, say, td } from "./dom.js";
 import { buffer, bytes, count, plural, shape, shortValue, valueName } from "./format.js";
@@ -29,7 +30,10 @@ export class Inspector implements View {
   constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private history: History, share: ShareContext, private signal: AbortSignal, private openList: (id: string) => void = () => {}) {
     this.#back = button("◂", "Back to what was looked at before (u)", "history-back", () => void history.back(), signal, "u");
     this.#forward = button("▸", "Forward again (U)", "history-forward", () => void history.forward(), signal, "Shift+U");
-    this.#pin = button("pin", "Keep this beside what is chosen next", "pin", () => this.#toggle(), signal);
+    this.#pin = button("pin", "Keep this beside what is chosen next", "pin", () => {
+      this.#pinned = this.#pinned ? null : this.#subject;
+      this.#draw();
+    }, signal);
     this.#back.ariaLabel = "Back";
     this.#forward.ariaLabel = "Forward";
     host.append(el("header", {}, this.#kind, this.#where, el("span.kv-tools", {}, this.#back, this.#forward, this.#pin, copyButton(host, "inspector", share, signal))), el("div.kv-inspect", {}, this.#body, this.#other));
@@ -56,26 +60,18 @@ export class Inspector implements View {
     if (node) store.select({ kind: "node", id: Number(node.id), graph: Number(node.graph), ...(node.step ? { step: Number(node.step) } : {}) });
   }
 
-  #toggle(): void {
-    this.#pinned = this.#pinned ? null : this.#subject;
-    this.#draw();
-  }
-
   update(change: Change): void {
     const { store } = this;
     if (this.#pinned?.kind === "step" && this.#pinned.step >= store.t.p.steps) this.#pinned = null;
     if (!(change.cursor || change.selection || change.payload || change.report)) return;
     if (change.selection) this.#chosen = store.selection !== null;
     else if (change.cursor) this.#chosen = false;
-    const s = store.selection;
-    this.#subject = this.#chosen && s ? ofSelection(store.t, s, store.now, store.cursor) : ofCursor(store.cursor);
-    if (this.#missed(this.#subject)) this.reports.want();
+    const chosen = this.#chosen ? store.selection : null;
+    this.#subject = chosen ? ofSelection(store.t, chosen, store.now, store.cursor) : ofCursor(store.cursor);
+    const { p } = store;
+    const s = this.#subject;
+    if (s.kind === "step" && !p.live && p.step.flags[s.step] & p.flag.missed) this.reports.want();
     this.#draw();
-  }
-
-  #missed(s: Subject): boolean {
-    const { p } = this.store;
-    return s.kind === "step" && !p.live && (p.step.flags[s.step] & p.flag.missed) !== 0;
   }
 
   #draw(): void {
@@ -97,8 +93,7 @@ export class Inspector implements View {
     say(this.#pin, this.#pinned ? "unpin" : "pin");
     mark(this.#back, "aria-disabled", history.from ? null : "true");
     mark(this.#forward, "aria-disabled", history.next ? null : "true");
-    const { storages } = store.now.lit;
-    for (const chip of this.#body.querySelectorAll<HTMLElement>('[data-kv="buffer"]')) mark(chip, "data-lit", storages.has(Number(chip.dataset.id)) ? "1" : null);
+    for (const chip of this.#body.querySelectorAll<HTMLElement>('[data-kv="buffer"]')) mark(chip, "data-lit", store.now.lit.storages.has(Number(chip.dataset.id)) ? "1" : null);
   }
 
   #show(box: HTMLElement, { title, where, body }: Page, pinned: boolean): void {
@@ -153,7 +148,7 @@ function lastUse({ p, x }: Trace, s: number): number {
   return last;
 }
 
-export function storageBody(store: Store, s: number): Node[] {
+function storageBody(store: Store, s: number): Node[] {
   const { t, p, cursor, now } = store;
   if (p.storage.origin[s] === p.from.weights) return [facts(["bytes", [bytes(capacity(t, s, cursor))]], ["owner", ["the model: a weight, never overwritten"]])];
   const { born, freed } = lifeOf(t, s, cursor);
@@ -196,7 +191,7 @@ function contents(t: Trace, s: number, cursor: number): HTMLElement {
   return el("table.kv-contents", {}, el("caption", {}, caption), ...rows);
 }
 
-export function valueBody(store: Store, graph: number, id: number, frame: number): Node[] {
+function valueBody(store: Store, graph: number, id: number, frame: number): Node[] {
   const { t, p, x } = store;
   const { producer, readers, output } = x.graphs[graph];
   const place = frame < 0 ? null : placeOf(t, frame, id, p.steps);
@@ -215,7 +210,7 @@ export function valueBody(store: Store, graph: number, id: number, frame: number
   )];
 }
 
-export function cacheBody(store: Store, id: number): Node[] {
+function cacheBody(store: Store, id: number): Node[] {
   const { t, p, now } = store;
   const c = p.caches[id];
   const last = c.capacity[now.run] || bare(p, now.run) ? now.run : now.run - 1;

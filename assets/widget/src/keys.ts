@@ -1,10 +1,11 @@
-// The keyboard. It listens on the root only, and a key that was used goes no further: the notebook has keys of its own.
+// The keyboard: what keys do, which of them are ours and not the host's, where Tab leads, and that the focus is never lost.
+// A key that was used goes no further: the notebook has keys of its own.
 import { on, stop } from "./dom.js";
 
 const SUPPRESS = "data-lm-suppress-shortcuts";
 const EDITS = /^([acvxyz]|Arrow\w+|Home|End|Backspace|Delete|Insert)$/i;
 
-export function typing(target: HTMLElement): boolean {
+function typing(target: HTMLElement): boolean {
   const { tagName, isContentEditable } = target;
   if (tagName === "INPUT") return !/^(range|checkbox|radio|button)$/.test((target as HTMLInputElement).type);
   return tagName === "SELECT" || tagName === "TEXTAREA" || isContentEditable;

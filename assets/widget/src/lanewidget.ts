@@ -1,4 +1,4 @@
-// What belongs to lanes, as one module: the strip under the words, the comparison of two, the menu that makes them.
+// The module of the lanes: the strip below the words, the comparison of two lanes, the menu that makes them.
 import { ensure } from "./arrays.js";
 import { CompareList, OrderView } from "./comparelist.js";
 import { el, hit, on } from "./dom.js";
@@ -32,7 +32,7 @@ const module: LaneModule = {
 };
 export default module;
 
-export class LaneStrip implements View {
+class LaneStrip implements View {
   #rows = el("div.kv-lanerows", { role: "list" });
 
   constructor(host: HTMLElement, private context: Context, private state: LaneState, signal: AbortSignal) {
@@ -98,7 +98,7 @@ export class LaneStrip implements View {
 
 const READY = 12;
 
-export class ForkMenu implements View {
+class ForkMenu implements View {
   #body = el("div.kv-forkbody");
   #popover: Popover;
 
@@ -139,8 +139,7 @@ export class ForkMenu implements View {
     part("The whole run under policy", (offers.policies ?? []).map((name) => this.#item(name, { policy: name }, `Run again by the rules of ${name}, from the first step on; the steps before this one keep their order`)));
     const { now } = store;
     const graph = p.graphs[p.frame.graph[now.next] ?? 0];
-    const first = Math.min(...now.choices.map((c) => (c.step < 0 ? Infinity : c.step)));
-    const others = now.choices.filter((c) => c.step < 0 || c.step !== first).slice(0, READY);
+    const others = now.choices.filter((c) => c.step < 0 || c.step !== now.ran).slice(0, READY);
     part(`Run another ready op as step ${count(store.number + 1)}`, others.map((c) => this.#item(`${opName(graph.nodes[c.node][1])} ${shortName(graph, c.node)}`.trim(), { run: { node: c.node } }, graph.nodes[c.node][0])));
     part("The whole list in the order of a back end's rule", (offers.orders ?? []).map((name) => this.#item(name, { order: name }, `Run all nodes again in the order that the rule "${name}" gives`)));
     const rows = offers.kv_capacity;

@@ -32,7 +32,7 @@ function decision(cell: Cell): string {
   return cell.inPlace ? "in place" : cell.views ? "view" : "new memory";
 }
 
-export function drawCells(canvas: HTMLCanvasElement, host: HTMLElement, { rows, columns, size, colour, at, here }: Picture): void {
+function drawCells(canvas: HTMLCanvasElement, host: HTMLElement, { rows, columns, size, colour, at, here }: Picture): void {
   const inks = new Inks(host);
   canvas.style.width = `${columns * size}px`;
   const context = sized(canvas, columns * size, rows.length * ROW, inks.ratio);
@@ -94,7 +94,6 @@ class LayersPane implements View {
   #detail = el("div.kv-detail", { "aria-live": "polite", "data-kv": "layer-detail" });
 
   constructor(private host: HTMLElement, private context: Context, private signal: AbortSignal) {
-    const { store } = context;
     this.#by = button("", "Tokens of one layer instead of layers, or back", "layers-by", () => {
       this.#byRun = !this.#byRun;
       this.#at.column = 0;
@@ -119,7 +118,7 @@ class LayersPane implements View {
       this.#canvas.title = found ? this.#describe(found.row, found.column) : "";
     }, signal);
     onHit(this.#names, "role", (name) => this.#choose(Number(name.dataset.id), this.#at.column), signal);
-    onHit(this.#detail, "layer-step", (link) => store.go(Number(link.dataset.id)), signal);
+    onHit(this.#detail, "layer-step", (link) => context.store.go(Number(link.dataset.id)), signal);
     onResize(host, () => this.#paint(), signal);
   }
 

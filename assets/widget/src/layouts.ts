@@ -1,4 +1,4 @@
-// Layouts: which panes get the room. Sizes that a person gave them are kept by layout; see layout.css for the usual ones.
+// Layouts: which panes get the room, and the bars between them. Sizes that a person set are kept by layout; see layout.css.
 import { el, mark, on, onDrag, onKey, set } from "./dom.js";
 
 export const LAYOUTS = ["Debug", "Memory", "Cache", "Layers", "Compare", "Lanes"] as const;
@@ -57,12 +57,12 @@ export async function fullScreen(root: HTMLElement): Promise<boolean> {
 }
 
 /** `unit`: px, or % of the host's width. `sign`: 1 where the pane grows as the bar moves right or down. */
-export interface Split { name: string; label: string; vertical: boolean; unit: "px" | "%"; sign: 1 | -1; least: number; most: number }
+interface Split { name: string; label: string; vertical: boolean; unit: "px" | "%"; sign: 1 | -1; least: number; most: number }
 
 const STEP = 16; // px an arrow key moves the bar
 
 /** Numbers by name that this browser keeps; where it keeps nothing they last as long as the page. */
-export class Kept {
+class Kept {
   #numbers: Record<string, number> = {};
   constructor(private key: string) {
     try {
@@ -84,7 +84,7 @@ export class Kept {
   }
 }
 
-export class Splitter {
+class Splitter {
   readonly bar: HTMLElement;
   /** `pane`: whose size it changes, through the custom property `--kv-NAME` of `app`. */
   constructor(private app: HTMLElement, private pane: HTMLElement, private split: Split, private kept: Kept, private layout: () => string, signal: AbortSignal) {

@@ -1,5 +1,5 @@
-// A graph as a column of at most ten cards: blocks, layers that repeat as one card, and, where there are no modules, blocks
-// that follow each other. Where the cards lie depends on the zoom, as heads keep their size; both are pure.
+// A graph as a column of at most ten cards (blocks, and layers that repeat as one card), and the part of it that is seen: pan,
+// zoom, fit, the minimap. Where cards lie depends on the zoom, as heads keep their size. All is pure.
 import { ensure, kept } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { cost } from "./missed.js";
@@ -8,7 +8,7 @@ import type { Drawing, Graph } from "./wire.js";
 
 /** One block, several layers of a stack, or several blocks in a row; members are looked at one at a time. */
 export interface Card { title: string; stack: string; members: Member[] }
-export interface Member { label: string; blocks: number[] }
+interface Member { label: string; blocks: number[] }
 
 export const MOST_CARDS = 10;
 const MOST_STACKS = 6;
@@ -174,8 +174,6 @@ export interface Anchor { row: Row; x: number; y: number; zoom: number; at: [num
 export const ZOOMS = { least: CARDS_ONLY, most: 3, step: 1.25 };
 const EDGE = 12;
 
-export function clampZoom(zoom: number): number { return Math.max(ZOOMS.least, Math.min(ZOOMS.most, zoom)); }
-
 /** A level that is smaller than the port stands in the middle, and at the top. */
 export function clampPort(port: Port, level: { w: number; h: number }): Port {
   const axis = (at: number, size: number, room: number, middle: boolean) =>
@@ -221,7 +219,7 @@ export function fit(lay: (zoom: number) => { w: number; h: number }, port: Port)
 }
 
 /** From the level to the minimap: each axis has a scale of its own, so that cards are seen as bars. */
-export interface Mini { kx: number; ky: number; w: number; h: number }
+interface Mini { kx: number; ky: number; w: number; h: number }
 export function mini(level: Level, width: number, height: number): Mini {
   const ky = Math.min(0.25, height / Math.max(1, level.h));
   return { kx: width / Math.max(1, level.w), ky, w: width, h: Math.max(1, level.h * ky) };

@@ -1,4 +1,4 @@
-// Panes that are not there at opening, as one module: they share most of what they need.
+// The module of the panes that are not there at opening, which share most of what they need, and the totals of a run.
 import layers from "./layers.js";
 import buffers from "./bufferlist.js";
 import missed from "./missedpane.js";
@@ -16,7 +16,7 @@ const FIGURES: [keyof Run & ("peak" | "allocated" | "written" | "copied"), strin
   ["peak", "peak"], ["allocated", "allocated"], ["written", "written"], ["copied", "copied"],
 ];
 
-export class TotalsPane implements View {
+class TotalsPane implements View {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #run = -1;
   #about = el("div.kv-about");
@@ -43,13 +43,11 @@ export class TotalsPane implements View {
     if (run < 0) return;
     const recorded = p.runs[run].steps > 0;
     const able = recorded && this.ask.able();
-    if (able) this.#timer = setTimeout(() => this.#want(run), WAIT);
+    if (able) this.#timer = setTimeout(() => {
+      if (this.store.bare === run && this.ask({ do: "detail", run })) this.store.tell("asked the kernel for the steps of this run …");
+    }, WAIT);
     this.#about.replaceChildren(...this.#tell(run, recorded, able));
     this.#rows.show(p.runs.length, run, run);
-  }
-
-  #want(run: number): void {
-    if (this.store.bare === run && this.ask({ do: "detail", run })) this.store.tell("asked the kernel for the steps of this run …");
   }
 
   #row(run: number): HTMLElement {

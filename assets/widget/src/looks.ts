@@ -1,4 +1,5 @@
-// How the states of rows are drawn: each has its own fill, its own pattern and its own border, so none rests on colour.
+// How rows of a cache are drawn: their axis, the states, and the sequences that share them. Each has its own fill, pattern and
+// border, so that nothing rests on colour.
 import { ownedOf, type CacheData } from "./cachedata.js";
 import type { Inks, Pattern } from "./canvas.js";
 import { round } from "./format.js";

@@ -124,7 +124,7 @@ function caches({ p, x }: Trace, l: Lives): void {
   }));
 }
 
-export interface Peak { step: number; bytes: number }
+interface Peak { step: number; bytes: number }
 /** Where most bytes are live within a window of steps, `to` not included. */
 export function peakIn({ p }: Trace, from: number, to: number): Peak {
   let step = -1;
@@ -215,7 +215,7 @@ export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64
 
 export type Sort = Order | "address";
 /** `top`: bytes from foot to head. `addressed`: stands where the arena has it. */
-export interface Band { space: string; arena: string; top: number; count: number; addressed: boolean }
+interface Band { space: string; arena: string; top: number; count: number; addressed: boolean }
 /** By life: its band, and its foot there in bytes. */
 export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array; order: Int32Array }
 

@@ -1,7 +1,7 @@
-// The line over the memory map: what is shown, its colours, the peak of the window, sorting, colouring and zoom.
+// What stands around the memory map: the line above it with sorting, colouring and zoom, the list beside it, its scales.
 import { button, el, hit, mark, on, onKey, say, set } from "./dom.js";
 import { bytes, count, plural, visible } from "./format.js";
-import { COLOURS, type Class, type Colour } from "./mapcolours.js";
+import { COLOURS, type Class, type Colour } from "./mappicture.js";
 import { addressed, age, inOrder, ORDERS, peakIn, type Layout, type Order, type Sort } from "./mapdata.js";
 import { nameOf } from "./mapmarks.js";
 import { ticks, yOf, type Range, type Sheet } from "./mapview.js";
@@ -11,7 +11,7 @@ import type { Store } from "./store.js";
 const SAID: Record<Sort | Colour, string> = { address: "address", lifetime: "lifetime", bytes: "bytes", birth: "birth", owner: "owner", cache: "cache", op: "op", size: "size" };
 
 /** `zoom`: by how much, 0 = all, -1 = the window. */
-export interface Heard { sort(sort: Sort): void; colour(colour: Colour): void; zoom(by: number): void }
+interface Heard { sort(sort: Sort): void; colour(colour: Colour): void; zoom(by: number): void }
 
 export class MapHead {
   readonly root: HTMLElement;

@@ -9,7 +9,7 @@ import { generation, numberOf, opAt, type Trace } from "./replay.js";
 const FONT = "11px";
 const MOST = 4000; // rectangles with marks; more cannot be told apart anyway
 export interface Text { k: number; text: string; x: number; y: number }
-export type Context2D = CanvasRenderingContext2D;
+type Context2D = CanvasRenderingContext2D;
 
 /** What lies in a storage: the cache, or the value that it was made for. */
 export function nameOf({ p }: Trace, { l }: Layout, k: number): string {

@@ -4,10 +4,9 @@ import { Inks } from "./canvas.js";
 import { el, mark, on, onResize } from "./dom.js";
 import type { MakePane } from "./lazypane.js";
 import { addressed, layout, type Layout, type Sort } from "./mapdata.js";
-import { classes, pixel, type Class, type Colour } from "./mapcolours.js";
+import { classes, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
 import { clamped, Gestures, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
 import { MapHead, MapList, Scales } from "./maphead.js";
-import { Picture, type Ink } from "./mappicture.js";
 import { lines } from "./mapmarks.js";
 import { copyButton } from "./sharing.js";
 import type { Change, Store, View } from "./store.js";
@@ -75,10 +74,9 @@ class MapPane implements View {
 
   /** Show other steps; `from`: so many, as many as now. */
   look(range: Range): void {
-    const { steps } = this.store.t.p;
     const linked = this.#linked();
     this.#range = range;
-    this.#whole = range.to - range.from >= steps - 1e-6;
+    this.#whole = range.to - range.from >= this.store.t.p.steps - 1e-6;
     if (linked) this.store.setWindow(this.#whole ? null : [range.from, range.to]);
     this.#soon();
   }

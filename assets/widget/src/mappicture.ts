@@ -1,16 +1,83 @@
-// The two pictures of the memory map: the base, which holds still while the cursor moves, and what is alive and chosen.
+// The two pictures of the memory map, and their colours: the base holds still while the cursor moves; what is alive and chosen
+// lies above it. Rectangles are filled pixel by pixel: twenty thousand cost no more than some.
 import type { Inks } from "./canvas.js";
 import { el, mark, set } from "./dom.js";
+import { bytes, opName, shortValue } from "./format.js";
 import { pairText, sharedParts } from "./hiddenpairs.js";
-import type { Classes } from "./mapcolours.js";
-import type { Layout } from "./mapdata.js";
+import type { Layout, Lives } from "./mapdata.js";
 import { large, marks, texts, write, type Text } from "./mapmarks.js";
 import { rectOf, xOf, yOf, type Sheet } from "./mapview.js";
-import type { Trace } from "./replay.js";
+import { opAt, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
+export const COLOURS = ["owner", "cache", "op", "size"] as const;
+export type Colour = (typeof COLOURS)[number];
+/** `hue`: a token; `share` of it in the pale colour. */
+export interface Class { name: string; hue: string; share: number }
+export interface Classes { of: Uint8Array; all: Class[] }
+
+const HUES = ["view", "accent", "inplace-ink", "missed-ink", "foreign"];
+const REST = "soft";
+const PALE = 0.4;
+/** Whose a storage is, by the name of its origin; those of the caller are like one another. */
+const OWNER: Record<string, string> = { run: "accent", pool: "foreign" };
+
+const plain = (name: string, hue: string): Class => ({ name, hue, share: PALE });
+
+/** Classes in the order in which they are first met. */
+function grouped(l: Lives, of: (k: number) => Class): Classes {
+  const all: Class[] = [];
+  const at = Uint8Array.from({ length: l.n }, (_, k) => {
+    const c = of(k);
+    const known = all.findIndex((o) => o.name === c.name);
+    return known < 0 ? all.push(c) - 1 : known;
+  });
+  return { of: at, all };
+}
+
+export function classes(t: Trace, l: Lives, colour: Colour): Classes {
+  const { p, x } = t;
+  const origin = (k: number) => p.codes.origin[p.storage.origin[l.storage[k]]];
+  if (colour === "owner") {
+    return grouped(l, (k) => {
+      if (l.cache[k] >= 0) return plain("cache", HUES[0]);
+      return plain(OWNER[origin(k)] ? origin(k) : "caller", OWNER[origin(k)] ?? REST);
+    });
+  }
+  if (colour === "cache") {
+    const named = p.caches.map((c, i) => plain(shortValue(c.name), HUES[i % HUES.length]));
+    const rest = plain("no cache", REST);
+    // so many that colours repeat: the first ones and a class for each further hue
+    return named.length <= 200 ? { of: Uint8Array.from(l.cache, (c) => (c < 0 ? named.length : c)), all: [...named, rest] } : grouped(l, (k) => (l.cache[k] < 0 ? rest : plain(`cache ${l.cache[k] % HUES.length}`, HUES[l.cache[k] % HUES.length])));
+  }
+  if (colour === "op") {
+    const op = (k: number) => {
+      const step = l.maker[k] < 0 ? -1 : x.outStep[l.maker[k]];
+      return step < 0 ? "given" : opName(opAt(t, step).op[1]);
+    };
+    const sum = new Map<string, number>();
+    for (let k = 0; k < l.n; k++) if (l.maker[k] >= 0) sum.set(op(k), (sum.get(op(k)) ?? 0) + l.bytes[k]);
+    const top = [...sum].sort((a, b) => b[1] - a[1]).slice(0, HUES.length).map(([name]) => name);
+    const all = [...top.map((name, i) => plain(name, HUES[i])), plain("other", REST)];
+    return { of: Uint8Array.from({ length: l.n }, (_, k) => (top.indexOf(op(k)) + all.length) % all.length), all };
+  }
+  const most = Math.log2(Math.max(2, ...l.bytes.length ? [l.bytes.reduce((a, b) => Math.max(a, b), 0)] : []));
+  const levels = 5;
+  const all = Array.from({ length: levels }, (_, i) => ({ name: `≤ ${bytes(2 ** (most * ((i + 1) / levels)))}`, hue: "accent", share: 0.12 + 0.12 * i }));
+  return { of: Uint8Array.from(l.bytes, (b) => Math.min(levels - 1, Math.floor((Math.log2(Math.max(1, b)) / most) * levels))), all };
+}
+
+const brush = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+/** Four bytes of a pixel. */
+export function pixel(colour: string): number {
+  if (!brush) return 0xff888888;
+  brush.fillStyle = colour;
+  brush.fillRect(0, 0, 1, 1);
+  return new Uint32Array(brush.getImageData(0, 0, 1, 1).data.buffer)[0];
+}
+
 /** A picture that is filled and then shown on a canvas. */
-export class Raster {
+class Raster {
   #image: ImageData | null = null;
   #pixels = new Uint32Array();
   #context: CanvasRenderingContext2D | null;
@@ -145,11 +212,10 @@ export class Picture {
     const alive = new Set(there);
     marks(context, inks, store.t, s, layout, this.#large.filter((k) => alive.has(k)));
     write(context, inks.family, inks.colour("on-accent"), this.#labels.filter((text) => alive.has(text.k)));
-    const { lit } = store.now;
     const chosen = store.selection?.kind === "storage" ? store.selection.id : -1;
     for (let k = 0; k < l.n; k++) {
       const strong = l.storage[k] === chosen;
-      if (!strong && !(lit.storages.has(l.storage[k]) && alive.has(k))) continue;
+      if (!strong && !(store.now.lit.storages.has(l.storage[k]) && alive.has(k))) continue;
       const r = rectOf(s, layout, k);
       if (r.x > s.width || r.x + r.w < 0) continue;
       const x = Math.max(-3, r.x) - 0.5;

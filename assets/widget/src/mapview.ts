@@ -1,4 +1,4 @@
-// From steps and bytes to pixels and back: the part of the recording that the memory map shows, and what lies under a point.
+// From steps and bytes to pixels and back: what the memory map shows, what lies under a point, and what gestures ask for.
 import { on, onDrag, onKey, stop } from "./dom.js";
 import { round } from "./format.js";
 import type { Layout } from "./mapdata.js";
@@ -132,7 +132,7 @@ const KEYS: Record<string, (map: Mapped) => void> = {
   "+": (map) => map.zoom(0.5), "=": (map) => map.zoom(0.5), "-": (map) => map.zoom(2), "0": (map) => map.zoom(0), z: (map) => map.zoom(-1), PageUp: (map) => map.raise(1.5), PageDown: (map) => map.raise(1 / 1.5),
 };
 
-export interface Mapped {
+interface Mapped {
   width: number;
   range: Range;
   stepAt(x: number): number;

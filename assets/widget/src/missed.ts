@@ -1,5 +1,5 @@
-// Ops that could have run in place and did not, grouped by node over all runs, worst first: as diagnosed by the kernel
-// where there is a report, else from the columns (without fixes).
+// Ops that could have run in place and did not: by node (diagnosed by the kernel where there is a report), by kind, and as a
+// matrix of roles and layers.
 import { ensure } from "./arrays.js";
 import { numberOf, opAt, type Trace } from "./replay.js";
 import type { Missed, Report } from "./wire.js";
@@ -64,7 +64,7 @@ export function matrix(t: Trace, by: "layer" | "run", layer = OUTSIDE): Matrix {
 }
 
 /** Reasons of a step, those first of the input that came nearest to being taken over. */
-export function codesOf({ p }: Trace, step: number): string[] {
+function codesOf({ p }: Trace, step: number): string[] {
   const inputs = new Map<number, string[]>();
   for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
     ensure(inputs, p.block.input[k], () => []).push(p.strings[p.block.code[k]]);

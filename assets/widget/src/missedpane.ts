@@ -11,7 +11,7 @@ import type { Graph, Missed, Reason } from "./wire.js";
 
 const NAMES = 3; // of a group at the peak
 
-export function findings({ store, ask }: Context, signal: AbortSignal): Node[] {
+function findings({ store, ask }: Context, signal: AbortSignal): Node[] {
   const r = store.report;
   if (!r) return [];
   const parts: Node[] = [];
@@ -129,8 +129,7 @@ class MissedPane implements View {
   }
 
   #row(i: number): HTMLElement {
-    const { store } = this.context;
-    const { p } = store.t;
+    const { p } = this.context.store.t;
     const line = this.#list[i];
     const { kind, entry } = line;
     const g = p.graphs[entry.graph];
@@ -149,13 +148,12 @@ class MissedPane implements View {
   }
 
   #choose(i: number, person = false): void {
-    const { store } = this.context;
     this.#chosen = i;
     const line = this.#list[i];
     for (const row of this.#rows.root.querySelectorAll<HTMLElement>("[data-kv=missed-row]")) row.toggleAttribute("data-chosen", row.dataset.id === String(i));
     if (!line) return this.#detail.replaceChildren(el("p.kv-none", {}, "Nothing missed: every op that could run in place did."));
     if (person) {
-      store.select({ kind: "node", id: line.entry.node, graph: line.entry.graph, step: line.step });
+      this.context.store.select({ kind: "node", id: line.entry.node, graph: line.entry.graph, step: line.step });
       this.#light(true);
     }
     this.#tell(line);

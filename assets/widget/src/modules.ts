@@ -1,4 +1,4 @@
-// What the page knows of queries before their code is loaded: the table they are read by, and where the code is found once it is there.
+// Parts of the page that are loaded when they are first needed, and the one that reads queries.
 import { ensure } from "./arrays.js";
 import type { Trace } from "./replay.js";
 import { read, type QueryTable } from "./wire.js";

@@ -7,7 +7,7 @@ import { read } from "./wire.js";
 
 /** What is on the page; `change` takes newer bytes if it can, else it is made anew. */
 export interface Shown { change(raws: Raws): boolean; relook(): void; tell(note: string): void; destroy(): void }
-export type Raws = (ArrayBuffer | null)[];
+type Raws = (ArrayBuffer | null)[];
 /** One of the things that a bundle draws, and the traits that it draws it from. */
 export interface Kind { traits: string[]; show(model: Model, root: HTMLElement, raws: Raws): Shown | null }
 

@@ -1,4 +1,4 @@
-// The palette: every command of the page with its key, steps by number, runs by name, and queries. A module of its own.
+// The module of what opens over the page: the palette with every command, steps, runs and queries; breakpoints; help.
 import { help, keysOf, type Action } from "./actions.js";
 import { el, mark, on, onHit, say, uid } from "./dom.js";
 import { count, plural, visible } from "./format.js";

@@ -1,5 +1,5 @@
-// A picture of what is on the page, without a server: the element as it stands inside an SVG, and that SVG as PNG.
-// All is in it: the style sheet, the theme's colours, canvases as images. It is the whole widget, cut out where the pane is.
+// A picture of what is on the page, without a server: the whole widget inside an SVG, cut out where the pane is, and that SVG as
+// PNG, with style sheet, colours and canvases in it. Copied where the page may write to the clipboard, else saved.
 import { el, svg } from "./dom.js";
 
 const SCALE = 2;

@@ -1,4 +1,5 @@
-// The planner: how a runtime comes to its order of ops, event by event, on the debugger's drawings.
+// The planner: how a runtime comes to its order of ops, event by event, on the debugger's drawings. A plan is a payload with
+// graphs and drawings but no steps; its events stand in for them.
 import { el, mark, NUMBER, on, onHit, say, set, td } from "./dom.js";
 import { count, opName, plural, shortName, shortValue } from "./format.js";
 import { FrontierPane } from "./frontier.js";
@@ -11,7 +12,7 @@ import type { State, StateWords } from "./replay.js";
 import { Rows } from "./rows.js";
 import { light } from "./select.js";
 import { Shell } from "./shell.js";
-import { Store, type Change, type Now } from "./store.js";
+import { firstStep, Store, type Change, type Now } from "./store.js";
 import { Bar, tool } from "./toolbar.js";
 import { open, unpack, type Header, type Ints, type Payload } from "./wire.js";
 
@@ -70,7 +71,7 @@ export function readyAt({ e, ready }: Plan, i: number): number[] {
   return i < 0 ? [] : Array.from(ready.subarray(e.ready[i], e.ready[i + 1]));
 }
 
-export const PLAN_WORDS: StateWords = {
+const PLAN_WORDS: StateWords = {
   waiting: "not visited", path: "on the walk's path: something it needs is not resolved yet", listed: "in the walk's list: all that it needs is resolved",
   frontier: "in the frontier: can run", running: "this event", done: "picked: in the plan",
 };
@@ -115,7 +116,7 @@ export function planNow(plan: Plan, { t, cursor, selection }: Store): Now {
   const { states, captions } = planStates(plan, cursor);
   const choices = frontierAt(plan, cursor).map((node) => ({ node, step: plan.picked[node], alloc: null, frees: null }));
   const hint = choices.length ? "before this pick, oldest first" : cursor < plan.walk ? "filled when the walk is over" : "empty";
-  return { run: 0, frame: 0, graph: 0, states, steps: plan.picked, next: 0, choices, lit: light(t, selection, 0, cursor), captions, words: PLAN_WORDS, hint };
+  return { run: 0, frame: 0, graph: 0, states, steps: plan.picked, next: 0, choices, ran: firstStep(choices), lit: light(t, selection, 0, cursor), captions, words: PLAN_WORDS, hint };
 }
 
 const KEYS: [string, string][] = [
@@ -269,9 +270,8 @@ class Planner {
   }
 
   #planned(row: number): HTMLElement {
-    const { e } = this.plan;
     const event = this.#list[row];
-    const [op, name] = this.#name(e.node[event]);
+    const [op, name] = this.#name(this.plan.e.node[event]);
     return el("tr", { "data-kv": "event-row", "data-step": event, title: this.#reason(event) }, td(count(row), NUMBER), td(op, "kv-op"), td(name));
   }
 

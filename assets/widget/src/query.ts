@@ -8,7 +8,7 @@ import { findStep, freedBytes, numberOf, opAt, outcome, placeOf, stack, type Tra
 import type { Graph, QueryTable } from "./wire.js";
 
 /** A number or null; texts; or [storage, generation] of buffers. */
-export type Fact = number | null | string[] | [number, number][];
+type Fact = number | null | string[] | [number, number][];
 
 // -- of nodes
 
@@ -82,7 +82,7 @@ function path(t: Trace, step: number): string[] {
 }
 
 /** The word that a run made; a number where no text is known. */
-export function wordOf({ p }: Trace, run: number): string {
+function wordOf({ p }: Trace, run: number): string {
   const made = p.runs[run];
   return made?.text.trim() || (made?.token === null || made?.token === undefined ? "" : String(made.token));
 }
@@ -131,7 +131,7 @@ export const OF_STEP: Record<string, (t: Trace, step: number) => Fact> = {
   dtype: (t, step) => outs(t, step, (o) => info(t, o).replace(/ ?\[.*$/s, "")),
 };
 
-export function valueOf(t: Trace, field: string, step: number): Fact {
+function valueOf(t: Trace, field: string, step: number): Fact {
   const { graph, node } = opAt(t, step);
   return OF_NODE[field] ? OF_NODE[field](t, graph, node) : OF_STEP[field](t, step);
 }
@@ -143,8 +143,7 @@ const kindOf = (table: QueryTable, field: string) => table.fields.find((f) => f.
 
 /** A test of nodes, asked once of each. */
 function ofNodes(t: Trace, test: (graph: number, node: number) => boolean): Test {
-  const { p } = t;
-  const known = p.graphs.map((g) => new Int8Array(g.nodes.length).fill(-1));
+  const known = t.p.graphs.map((g) => new Int8Array(g.nodes.length).fill(-1));
   return (step) => {
     const { graph, node } = opAt(t, step);
     if (known[graph][node] < 0) known[graph][node] = Number(test(graph, node));

@@ -33,7 +33,7 @@ export class SortHeads {
 const ROW = 22; // px; the style sheet says the same
 
 /** What a row has in a column: rows that have nothing come last. */
-export type Key = (head: string, row: number) => number | string | null;
+type Key = (head: string, row: number) => number | string | null;
 
 export class Rows {
   readonly root = el("div.kv-scroll", { tabindex: 0, role: "region" });

@@ -1,4 +1,4 @@
-// One selection for all panes: what else lights up when a node, a buffer, a value or a cache is chosen.
+// One selection for all panes: what else lights up with it, and what the inspector shows for it.
 import { findStep, numberOf, opAt, placeOf, runAt, stack, stepsOf, type Trace } from "./replay.js";
 
 /** `step`: number of the execution of a node that is meant; without it, the one in the frame that is shown. */
@@ -7,7 +7,7 @@ export interface Selection { kind: "node" | "storage" | "value" | "cache"; id: n
 /** What is lit in the shown frame. */
 export interface Lit { nodes: Set<number>; storages: Set<number>; values: Set<number> }
 
-export const NOTHING: Lit = { nodes: new Set(), storages: new Set(), values: new Set() };
+const NOTHING: Lit = { nodes: new Set(), storages: new Set(), values: new Set() };
 
 export function same(a: Selection | null, b: Selection | null): boolean {
   return a === b || (!!a && !!b && a.kind === b.kind && a.id === b.id && (a.graph ?? -1) === (b.graph ?? -1) && a.step === b.step);

@@ -1,4 +1,4 @@
-// The share menu: Markdown of the step and of the selection, a picture of a pane, a link, the recording as one file.
+// The module of the share menu: a step, a selection or rows as Markdown, a picture of a pane, a link, the recording as one file.
 import { copy, save, toPng, toSvg } from "./picture.js";
 import { el, on, say } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
@@ -24,7 +24,7 @@ function place({ p }: Trace, step: number): string {
   return [p.runs[p.frame.run[frame]]?.label ?? "", ...path, scope].filter(Boolean).join(" · ");
 }
 
-export function stepFacts(t: Trace, step: number, report: Report | null): Facts {
+function stepFacts(t: Trace, step: number, report: Report | null): Facts {
   const { p } = t;
   const { g, op: [name, op, , inputs] } = opAt(t, step);
   const number = numberOf(t, step);
@@ -48,7 +48,7 @@ export function stepFacts(t: Trace, step: number, report: Report | null): Facts 
   };
 }
 
-export function storageFacts(t: Trace, id: number, report: Report | null, step: number | null): Facts {
+function storageFacts(t: Trace, id: number, report: Report | null, step: number | null): Facts {
   const { p } = t;
   const { storage: s } = p;
   const at = (i: number, before: string, never: string) => (i < 0 ? before : i >= p.steps ? never : `step ${count(numberOf(t, i))}`);
@@ -61,7 +61,7 @@ export function storageFacts(t: Trace, id: number, report: Report | null, step: 
   };
 }
 
-export function cacheFacts(t: Trace, id: number, run: number, step: number | null): Facts {
+function cacheFacts(t: Trace, id: number, run: number, step: number | null): Facts {
   const c = t.p.caches[id];
   const figure = (column: number[], write: (n: number) => string) => (column[run] === undefined ? "" : write(column[run]));
   return {
@@ -73,7 +73,7 @@ export function cacheFacts(t: Trace, id: number, run: number, step: number | nul
 const cell = (text: string) => text.replace(/\s+/g, " ").trim().replace(/[\\|]/g, "\\$&").replace(/</g, "&lt;");
 
 /** The first table of a pane that is in sight; null where there is none. */
-export function tableText(pane: HTMLElement): string | null {
+function tableText(pane: HTMLElement): string | null {
   const table = [...pane.querySelectorAll("table")].find((one) => one.offsetHeight > 0);
   const rows = [...(table?.rows ?? [])].filter((row) => !row.classList.contains("kv-gap") && row.offsetHeight > 0)
     .map((row) => [...row.cells].filter((one) => one.offsetWidth > 0).map((one) => cell(one.innerText)));
@@ -83,7 +83,7 @@ export function tableText(pane: HTMLElement): string | null {
   return [lines[0], `|${" --- |".repeat(width)}`, ...lines.slice(1), ""].join("\n");
 }
 
-export interface Facts { [name: string]: string | Facts[] }
+interface Facts { [name: string]: string | Facts[] }
 
 const PLACE = /\{(\w+)(?:\|(\w+))?\}/g;
 const SIGNS = /[\\`*[\]<>|~&$]|(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu;
@@ -140,19 +140,12 @@ function ofSelection(store: Store, s: Selection | null): Subject | null {
   return null;
 }
 
-/** Parts of the page that can be seen now, by name. */
-function panes(app: HTMLElement): [string, HTMLElement][] {
-  const all = [...app.querySelectorAll<HTMLElement>(".kv-pane[aria-label]")].filter((pane) => pane.offsetHeight > 24);
-  return [["whole page", app], ...all.map((pane): [string, HTMLElement] => [pane.getAttribute("aria-label")!, pane])];
-}
-
 export default function openShare(anchor: HTMLElement, what: Shared, { store, around, want }: ShareContext): void {
   const colours = anchor.closest<HTMLElement>(".kvviz")!;
   const app = colours.querySelector<HTMLElement>(":scope > .kv-app")!;
   const old = app.querySelector<HTMLElement>('[data-kv="share-menu"] > .kv-close');
   if (old) return old.click();
   const life = new AbortController();
-  const { signal } = life;
   const said = el("p.kv-soft", { role: "status", "data-kv": "share-said" });
   const { p } = store.t;
   const name = (p.share?.file || p.title).replace(/\.onnx$/, "").replace(/[^\w.-]+/g, "_").slice(0, 60) || "kvviz";
@@ -163,7 +156,7 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
     on(node, "click", () => {
       say(said, "…");
       void Promise.resolve().then(run).then((done) => say(said, done), (error) => say(said, `Failed. ${String(error)}`));
-    }, signal);
+    }, life.signal);
     return node;
   };
   const part = (title: string, ...buttons: Node[]) => [el("h4", {}, title), el("div.kv-rowline", {}, ...buttons)];
@@ -182,7 +175,8 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
   };
 
   const choice = el("select", { "aria-label": "Picture of", "data-kv": "share-pane" });
-  const seen = what.pane ? [[what.name ?? "pane", what.pane] as [string, HTMLElement]] : panes(app);
+  const panes = [...app.querySelectorAll<HTMLElement>(".kv-pane[aria-label]")].filter((pane) => pane.offsetHeight > 24); // those that can be seen now
+  const seen: [string, HTMLElement][] = what.pane ? [[what.name ?? "pane", what.pane]] : [["whole page", app], ...panes.map((pane): [string, HTMLElement] => [pane.getAttribute("aria-label")!, pane])];
   choice.append(...seen.map(([label], i) => el("option", { value: i }, label)));
   choice.hidden = seen.length < 2;
   const chosen = () => seen[Number(choice.value) || 0];

@@ -11,7 +11,7 @@ export interface Surroundings {
 export interface ShareContext { store: Store; modules: Modules; around: Surroundings; want(): void }
 /** `pane`: what is to be seen in a picture; without it, one can choose. */
 export interface Shared { pane?: HTMLElement; name?: string }
-export type OpenShare = (anchor: HTMLElement, what: Shared, context: ShareContext) => void;
+type OpenShare = (anchor: HTMLElement, what: Shared, context: ShareContext) => void;
 
 /** A button for the menu: of the whole page, or of a pane in its header. */
 export function shareButton(text: string, what: Shared, context: ShareContext, signal: AbortSignal): HTMLButtonElement {

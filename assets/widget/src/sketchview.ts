@@ -1,4 +1,4 @@
-// A block's drawing with what its boxes, lines and ends stand for in a graph; where a point hits it; how its lines look.
+// A block's drawing with what its boxes, lines and ends stand for: what a point hits, how lines look, where arrow keys lead.
 import { ensure } from "./arrays.js";
 import { outcome, type State, type StateWords } from "./replay.js";
 import type { Lit } from "./select.js";
@@ -22,7 +22,7 @@ export interface Scene {
 }
 export interface Line { from: number; to: number; points: number[]; value: number; x0: number; y0: number; x1: number; y1: number }
 export interface End { box: number; value: number; x: number; y: number; ix: number; iy: number; cache: number }
-export type Hit = { kind: "node"; node: number } | { kind: "value"; value: number } | null;
+type Hit = { kind: "node"; node: number } | { kind: "value"; value: number } | null;
 
 /** `pills`: the value of each; they are the first boxes. */
 export interface Sketch { nodes: number[]; boxes: Drawing["boxes"]; pills: number[]; lines: Line[]; ends: End[] }

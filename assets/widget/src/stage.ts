@@ -2,12 +2,12 @@
 import { Inks, sized } from "./canvas.js";
 import { button, el, mark, on, onDrag, onResize, say, set } from "./dom.js";
 import { Painter, paintMini, stripOf, type Painted } from "./graphpaint.js";
-import { anchorAt, clampPort, clampZoom, fit, fromMini, HEAD, headAt, keep, mini, rowAt, show, windowOf, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
+import { anchorAt, clampPort, fit, fromMini, HEAD, headAt, keep, mini, rowAt, show, windowOf, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
 import { boxOf, hitIn, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
 
 export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | { kind: "pair"; pairs: number[]; text: string } | null;
-export interface Owner {
+interface Owner {
   lay(zoom: number, room: number): Level;
   paint(level: Level): Omit<Painted, "level" | "port" | "zoom">;
   nodes(row: Row): number[];
@@ -144,7 +144,7 @@ export class Stage {
   }
 
   zoomTo(zoom: number, sx = this.port.w / 2, sy = this.port.h / 2): void {
-    const to = clampZoom(zoom);
+    const to = Math.max(ZOOMS.least, Math.min(ZOOMS.most, zoom));
     const row = rowAt(this.level, this.port.x + sx, this.port.y + sy);
     const anchor = row ? anchorAt(row, this.port, this.zoom, sx, sy) : this.#top();
     this.zoom = to;

@@ -13,7 +13,7 @@ import type { Choice, Payload, Report } from "./wire.js";
 export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean; hits: boolean }
 /** `slow` panes may lag behind by some frames while the cursor is being dragged. */
 export interface View { readonly slow?: boolean; update(change: Change): void; destroy?(): void }
-export type Source = "person" | "model";
+type Source = "person" | "model";
 
 /** What follows from trace, cursor and selection; computed once per change for all panes. */
 export interface Now {
@@ -24,6 +24,7 @@ export interface Now {
   steps: Int32Array; // by node of that graph: the step that ran it in this frame, maybe later; -1 = not recorded
   next: number; // frame of the frontier, -1 = all has run
   choices: (Choice & { step: number })[];
+  ran: number; // the first step of these, -1 = none has run
   lit: Lit;
   captions?: string[];
   words?: StateWords;
@@ -38,9 +39,13 @@ function merge(into: Change, what: Partial<Change>): void {
   for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;
 }
 
+/** The step that the recording ran next of those that could run; -1 = none. */
+export const firstStep = (choices: { step: number }[]) => choices.reduce((least, { step }) => (step >= 0 && (least < 0 || step < least) ? step : least), -1);
+
 function present({ t, cursor, run, selection }: Store): Now {
   const frame = frameAt(t, cursor);
   const known = frame < t.p.frames;
+  const choices = frontier(t, cursor);
   return {
     run,
     frame,
@@ -48,7 +53,8 @@ function present({ t, cursor, run, selection }: Store): Now {
     states: known ? nodeStates(t, frame, cursor) : [],
     steps: known ? stepsOf(t, frame) : new Int32Array(),
     next: frontierFrame(t, cursor),
-    choices: frontier(t, cursor),
+    choices,
+    ran: firstStep(choices),
     lit: light(t, selection, frame, cursor),
   };
 }

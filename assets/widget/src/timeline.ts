@@ -9,7 +9,7 @@ import { bare, liveAt, numberOf, opAt } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 import type { Payload } from "./wire.js";
 
-export const MARK = 5; // px below the line: of these a mark takes all but the first and last
+const MARK = 5; // px below the line: of these a mark takes all but the first and last
 const ROOM = 6; // px of a run from which on the steps in it can be told apart
 
 /** The run with the largest peak, -1 if there are none. */
@@ -19,7 +19,7 @@ export function highest(p: Payload): number {
   return top;
 }
 
-export function drawRuns(store: Store, { context, width, bottom, y, inks }: Plot): void {
+function drawRuns(store: Store, { context, width, bottom, y, inks }: Plot): void {
   const { p } = store;
   const slot = width / span(store);
   const line = () => {
@@ -64,7 +64,7 @@ export function ticks(store: Store, width: number): number[] {
   return [...found];
 }
 
-export function drawHits(store: Store, { context, width, bottom, inks }: Plot): void {
+function drawHits(store: Store, { context, width, bottom, inks }: Plot): void {
   context.fillStyle = inks.colour("ink");
   for (const x of ticks(store, width)) context.fillRect(x, bottom - HEIGHT, 2, HEIGHT);
 }
@@ -219,7 +219,7 @@ export class Timeline implements View {
   }
 }
 
-export class WindowBox {
+class WindowBox {
   readonly root = el("div.kv-window", { "data-kv": "window" }, ...["from", "move", "to"].map((part) => el("i", { "data-kv": "window-part", "data-part": part })));
 
   constructor(private store: Store, plot: HTMLElement, signal: AbortSignal) {

@@ -1,4 +1,4 @@
-// The debugger's bar: moves, the address of the present step, the policy, breakpoints, search, help.
+// The bar at the top: moves, the present position as a number that can be typed, the policy, breakpoints, search, help.
 import { shown, type Action } from "./actions.js";
 import { into, over, placeName } from "./debug.js";
 import { button, el, mark, on, say, set } from "./dom.js";

@@ -1,4 +1,4 @@
-// The entry of the module "tour": captions one after another, which move the cursor and light a part of the page.
+// The module of the guided tour: captions one after another, which move the cursor and highlight a part of the page.
 import { button, el, mark, onKey } from "./dom.js";
 import type { Store } from "./store.js";
 import type { TourStop } from "./wire.js";

@@ -1,4 +1,4 @@
-// The smallest and largest number of a recorded value, in a line, and its histogram in 60 × 12 pixels.
+// Which entry of the recorded values is meant, and its smallest form: range and histogram in a line.
 import { upper } from "./arrays.js";
 import { svg } from "./dom.js";
 import { count } from "./format.js";

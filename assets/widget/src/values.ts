@@ -44,7 +44,7 @@ function inkOf(p: Picture, codes: ValueCodes, inks: Inks): (shade: number) => st
   };
 }
 
-export function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes): void {
+function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes): void {
   const one = Math.max(3, Math.min(CELL, Math.floor(LARGE / Math.max(p.rows, p.columns))));
   const inks = new Inks(canvas);
   const context = sized(canvas, p.columns * one, p.rows * one);
@@ -72,7 +72,7 @@ export function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueC
 /** `redraw` is called when another head was chosen; the canvas can be drawn only once it is on the page: call `draw`. */
 export interface Full { root: HTMLElement; draw(): void }
 
-export function fullCard(v: ValueData, entry: number, title: (Node | string)[], head: number, choose: (head: number) => void, signal: AbortSignal): Full {
+function fullCard(v: ValueData, entry: number, title: (Node | string)[], head: number, choose: (head: number) => void, signal: AbortSignal): Full {
   const [low, high, mean] = v.numbers.subarray(3 * entry, 3 * entry + 3);
   const odd = oddities(v, entry);
   const root = el("div.kv-value-card", {}, el("p.kv-value-title", {}, ...title));
@@ -111,7 +111,7 @@ export function fullCard(v: ValueData, entry: number, title: (Node | string)[], 
   return { root, draw: () => drawPicture(canvas, shown, v.codes) };
 }
 
-export interface Peek { id?: number; info?: string; stats?: Record<string, number>; rows?: (number | string | null)[][]; error?: string }
+interface Peek { id?: number; info?: string; stats?: Record<string, number>; rows?: (number | string | null)[][]; error?: string }
 interface Shown { value: number; place: Place }
 const MOST = 400;
 
@@ -204,8 +204,7 @@ class ValuesPane implements Answered {
   }
 
   #light(): void {
-    const { values } = this.context.store.now.lit;
-    for (const row of this.#body.children) mark(row, "data-lit", values.has(Number((row as HTMLElement).dataset.id)) ? 1 : null);
+    for (const row of this.#body.children) mark(row, "data-lit", this.context.store.now.lit.values.has(Number((row as HTMLElement).dataset.id)) ? 1 : null);
   }
 
   /** The selected value, else what the cursor's step made. */

@@ -1,4 +1,4 @@
-// The verdict: what the recording comes to, in one line; each part leads to where it can be seen.
+// What the recording comes to: the diagnosis, asked for when it is first needed, and its verdict in one line.
 import type { Ask } from "./commands.js";
 import { button, el, onHit } from "./dom.js";
 import { pairsOf } from "./hiddenpairs.js";
@@ -71,13 +71,11 @@ export class VerdictLine implements View {
       const item = el("span.kv-item", { "data-kind": v.kind }, lead ? el("button", { class: "kv-link", "data-kv": "verdict-item", "data-id": id, title: "Show it" }, v.text) : el("span", {}, v.text));
       const { fix } = v;
       if (!fix) return item;
-      if (this.ask.able()) item.append(button(`Apply ${fix.change || fix.label}`, fix.sentence, "verdict-apply", () => this.#apply(id), this.signal));
+      if (this.ask.able()) item.append(button(`Apply ${fix.change || fix.label}`, fix.sentence, "verdict-apply", () => {
+        if (this.ask({ do: "fix", verdict: id })) store.tell("asked the kernel to run again with this change …");
+      }, this.signal));
       else item.append(el("code", { title: fix.sentence }, fix.change || fix.label));
       return item;
     }));
-  }
-
-  #apply(verdict: number): void {
-    if (this.ask({ do: "fix", verdict })) this.store.tell("asked the kernel to run again with this change …");
   }
 }

@@ -24,7 +24,7 @@ export interface Graph {
   names: string[]; // by node: short
   called: string[]; // by value: short
 }
-export type Stub = [number, "in" | "out", number, number, number];
+type Stub = [number, "in" | "out", number, number, number];
 export interface Drawing {
   w: number;
   h: number;
@@ -67,7 +67,7 @@ export interface Verdict {
   kind: string; text: string; step: number | null; fix: (Fix & { change?: string }) | null;
   selection: { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number } | null;
 }
-export interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
+interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
 export interface Report {
   steps: number; // that were here when it was made
   cures?: false; // fixes and the verdict are still looked for
@@ -112,7 +112,7 @@ type Named<S extends string> = S extends `${infer A} ${infer B}` ? Column<A> & N
 export type Columns = { [G in keyof typeof COLUMNS]: Named<(typeof COLUMNS)[G]> };
 
 /** Tag, attributes, the text or path that goes into it (behind `=` a fixed one), and the state in which it is drawn. */
-export type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
+type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
 /** See kvviz/view/payload_hazards.py; `counts`: how many pairs a look at exact bytes, ranges and roots comes to; `says`: that in words, with what is not known. */
 export interface Hazards {
   picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; bar: number; font: string };
