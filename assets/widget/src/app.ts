@@ -194,14 +194,16 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const status = {
     update(change: Change) {
       if (change.payload) {
+        const { p } = store;
         const was = timed;
-        timed = !!store.t.p.time?.step.length;
+        timed = p.time.step.length > 0;
         tabs.offer("clock", timed);
         workspace.offer("Lanes", timed);
         if (timed && !was) workspace.show("Lanes");
+        tabs.count("caches", p.caches.length);
+        tabs.count("hazards", p.hazards?.counts[0] ?? 0);
+        tabs.offer("hazards", !!p.hazards || (ask.able() && !p.live));
       }
-      if (change.payload) tabs.count("caches", store.t.p.caches.length);
-      if (change.payload) tabs.counted("hazards", store.t.p.hazards?.counts[0] ?? 0, !!store.t.p.hazards || (ask.able() && !store.t.p.live));
       if (change.payload || change.report) tabs.count("missed", kinds(store.t, missedOps(store.t, store.report)).length);
       if (change.cursor || change.payload) {
         totalsOf.hidden = store.bare < 0;

@@ -24,9 +24,14 @@ export function first(from: number, to: number, holds: (at: number) => boolean):
   return from;
 }
 
-/** How many of `sorted[from .. to)` are <= x, plus `from`. */
-export function upper(sorted: ArrayLike<number>, x: number, from = 0, to = sorted.length): number {
-  return first(from, to, (at) => sorted[at] > x);
+/** How many of `sorted[from .. to)` are <= x, plus `from`; `by`: positions through which it is sorted. A loop of its own, as it is called often. */
+export function upper(sorted: ArrayLike<number>, x: number, from = 0, to = sorted.length, by?: ArrayLike<number>): number {
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if (sorted[by ? by[middle] : middle] <= x) from = middle + 1;
+    else to = middle;
+  }
+  return from;
 }
 
 /** The entry of a map, made and kept where it is missing. */

@@ -42,18 +42,11 @@ export class Workspace {
     if (!there && this.#layout === layout) this.show("Debug");
   }
 
-  get layout(): Layout { return this.#layout; }
 }
 
 /** The widget over the whole screen, or back; some hosts do not allow it. */
-export async function fullScreen(root: HTMLElement): Promise<boolean> {
-  try {
-    if (document.fullscreenElement) await document.exitFullscreen();
-    else await root.requestFullscreen();
-    return true;
-  } catch {
-    return false;
-  }
+export async function fullScreen(root: HTMLElement): Promise<void> {
+  await (document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen?.())?.catch(() => {});
 }
 
 /** `unit`: px, or % of the host's width. `sign`: 1 where the pane grows as the bar moves right or down. */

@@ -54,6 +54,4 @@ export class LazyPane implements View {
   update(change: Change): void { this.#tell(this.#stale ? ALL : change); }
 
   hear(answer: unknown): void { this.#view?.hear?.(answer); }
-
-  destroy(): void { this.#view?.destroy?.(); }
 }

@@ -1,6 +1,6 @@
 // The lives of storages as columns, for the memory map: from birth to death, how many bytes, last used when, by whom.
 // Weights are left out: they live from end to end, and are shown as one number. Steps are places among those that are here.
-import { ensure, first, kept, upper } from "./arrays.js";
+import { ensure, kept, upper } from "./arrays.js";
 import { capacity, placeOf, type Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
 
@@ -207,7 +207,7 @@ export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64
       }
     }
     base[k] = at;
-    for (let c = early; c <= late; c++) within[c].splice(first(0, within[c].length, (i) => base[within[c][i]] > at), 0, k);
+    for (let c = early; c <= late; c++) within[c].splice(upper(base, at, 0, within[c].length, within[c]), 0, k);
     top = Math.max(top, at + l.bytes[k]);
   }
   return top;

@@ -1,6 +1,6 @@
 // What is true at a cursor: where we are, what has run, what could run, which storages exist and what lies in them.
 // Pure functions of (payload, index, cursor). The cursor is the number of the step that just ran, -1 before the first.
-import { ensure, first, kept, upper } from "./arrays.js";
+import { ensure, kept, upper } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { KEY, type Index } from "./index.js";
 import type { ValueData } from "./valuedata.js";
@@ -192,7 +192,7 @@ export function liveAt(t: Trace, cursor: number): number {
 
 /** Position in `x.outs.ids` behind the last entry of storage `s` that the cursor has passed. */
 function outsUntil({ x }: Trace, s: number, cursor: number): number {
-  return first(x.outs.start[s], x.outs.start[s + 1], (i) => x.outStep[x.outs.ids[i]] > cursor);
+  return upper(x.outStep, cursor, x.outs.start[s], x.outs.start[s + 1], x.outs.ids);
 }
 
 /** The last out entry on a storage at the cursor, -1 if none. */

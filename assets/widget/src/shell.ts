@@ -40,20 +40,15 @@ export class Shell {
     this.#undo.hidden = !text;
   }
 
-  /** Open the help panel, or close it; false if there was none to close. */
-  help(make: (() => HTMLElement) | null): boolean {
-    if (this.#help) {
-      this.#help.close();
-      return true;
-    }
-    if (!make) return false;
+  /** Open the help panel, or close it. */
+  help(make: () => HTMLElement): void {
+    if (this.#help) return this.#help.close();
     const panel = make();
     this.#help = new Popover(this.app, panel, () => {
       panel.remove();
       this.#help = null;
     });
     this.#help.show(this.app.querySelector<HTMLElement>('[data-kv="help"]'));
-    return true;
   }
 }
 
@@ -111,12 +106,6 @@ export class Tabs {
     const tab = this.#tabs.find((t) => t.id === id)!;
     say(tab.tab, n > 0 ? `${tab.title} ${n}` : tab.title);
     mark(tab.tab, "data-count", n);
-  }
-
-  /** A list that is only there when it is needed. */
-  counted(id: string, n: number, there: boolean): void {
-    this.count(id, n);
-    this.offer(id, there);
   }
 
   show(id: string): void {

@@ -201,8 +201,12 @@ export class Stage {
     const ratio = globalThis.devicePixelRatio || 1;
     const fresh = !this.#painter || ratio !== this.#ratio;
     const map = this.#map();
-    if (fresh) this.#size(this.canvas, port.w, port.h, ratio);
-    if (fresh) this.#size(this.#mini, MINI, Math.max(1, port.h - 12), ratio);
+    if (fresh) {
+      sized(this.canvas, port.w, port.h, ratio, { alpha: false });
+      sized(this.#mini, MINI, Math.max(1, port.h - 12), ratio);
+      set(this.canvas, "width", `${port.w}px`);
+      set(this.#mini, "width", `${MINI}px`);
+    }
     this.#ratio = ratio;
     const context = this.canvas.getContext("2d", { alpha: false });
     const small = this.#mini.getContext("2d");
@@ -215,10 +219,5 @@ export class Stage {
     if (!this.#mini.hidden) paintMini(small, this.#painter, painted, this.owner, map, windowOf(map, port), { w: MINI, h: port.h - 12 });
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.owner.settled(), SETTLE);
-  }
-
-  #size(canvas: HTMLCanvasElement, w: number, h: number, ratio: number): void {
-    sized(canvas, w, h, ratio, { alpha: canvas !== this.canvas });
-    set(canvas, "width", `${w}px`);
   }
 }

@@ -12,7 +12,7 @@ import type { Choice, Payload, Report } from "./wire.js";
 /** `report`: the diagnosis, or values of the recording; `look`: theme, size or what is drawn how, not what is true. */
 export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean; hits: boolean }
 /** `slow` panes may lag behind by some frames while the cursor is being dragged. */
-export interface View { readonly slow?: boolean; update(change: Change): void; destroy?(): void }
+export interface View { readonly slow?: boolean; update(change: Change): void }
 type Source = "person" | "model";
 
 /** What follows from trace, cursor and selection; computed once per change for all panes. */
@@ -113,7 +113,6 @@ export class Store {
 
   destroy(): void {
     clearTimeout(this.#slowTimer);
-    for (const view of this.#views) view.destroy?.();
     this.#views = [];
   }
 
