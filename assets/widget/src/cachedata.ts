@@ -14,7 +14,7 @@ interface CacheRows { heads: number; unit: number; streams: number[]; given: [va
 interface Notes { at: Ints; start: Ints; stop: Ints; text: Ints; table: string[] }
 /** Which rows hold what a run stores from which step (of the trace) on; by cache and run, as cells are by stream and run. */
 interface Stores { at: Ints; step: Ints; start: Ints; stop: Ints }
-/** Whose rows are, in the order of cells; `table`: sequences, and a word on what is wrong between the rows and what is said of them. */
+/** Owners of rows, in the order of cells; `table`: sequences, and a word for rows that disagree with what is recorded of them. */
 interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
 /** `mark`: how it is drawn over the hue, so that nothing rests on that. */
 interface OwnerState { name: string; about: string; mark: Pattern; dashed: boolean }

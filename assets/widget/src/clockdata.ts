@@ -7,9 +7,9 @@ import { touched } from "./select.js";
 
 /** `kind`: an op, a run that holds ops, the life of a storage, or the weights that programs bring. `id`: step, run or life. `open`: it does not end in the recording. */
 export interface Bar { kind: "op" | "run" | "life" | "weights"; id: number; start: number; end: number; row: number; text: string; storage: number; open: boolean }
-/** Bytes that are held in a space: so many from a time on, and the most of them. `room`: what it has, 0 if that is not known. */
+/** Bytes held in a space: `bytes[i]` from the time `at[i]` on, and the most of them. `room`: the size of the space, 0 = not known. */
 export interface Held { at: number[]; bytes: number[]; most: number; room: number; banks: number }
-/** `rows`: so many; `rest`: lives that found no row, and their bytes. */
+/** `rows`: how many there are; `rest`: lives that found no row, and their bytes. */
 interface Lane { name: string; kind: "lane" | "space"; bars: Bar[]; rows: number; rest: number; bytes: number; held: Held | null }
 /** Bytes that went from a storage to another one in another space. */
 export interface Move { step: number; at: number; from: number; to: number; bytes: number }

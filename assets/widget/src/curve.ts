@@ -5,7 +5,7 @@ import type { Scale } from "./pair.js";
 import { bareRuns, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
-/** Where to draw, and how; `y` is the height of so many bytes. */
+/** Where to draw, and how; `y`: the height of an amount of bytes. */
 export interface Plot {
   context: CanvasRenderingContext2D; width: number; bottom: number;
   y(bytes: number): number;

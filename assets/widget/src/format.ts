@@ -20,7 +20,7 @@ export function signed(n: number | null, write = bytes): string {
   return n === null ? "" : n < 0 ? `−${write(-n)}` : `+${write(n)}`;
 }
 
-/** What a figure is called, and what it counts: as kvviz/view/glossary.py has it. */
+/** What a figure is called, and what it counts: see kvviz/view/glossary.py. */
 export function figure({ codes }: Pick<Payload, "codes">, key: string): { name: string; about: string } {
   const [name, about] = codes.figure?.[key] ?? [key, ""];
   return { name, about };

@@ -2,6 +2,7 @@
 // A key that was used goes no further: the notebook has keys of its own.
 import { on, stop } from "./dom.js";
 
+// JupyterLab handles its shortcuts before a key reaches the page, and respects only this attribute: so it is set key by key.
 const SUPPRESS = "data-lm-suppress-shortcuts";
 const EDITS = /^([acvxyz]|Arrow\w+|Home|End|Backspace|Delete|Insert)$/i;
 
@@ -89,6 +90,7 @@ export function keys(root: HTMLElement, { moves, enter, pause }: Keys, signal: A
   }, signal);
 }
 
+/** When what had the focus goes away, its list takes it, or else the debugger: the page around never gets it. */
 export function keepFocus(root: HTMLElement, signal: AbortSignal): void {
   let path: HTMLElement[] = []; // what had the focus, and all around it
   let pressed = false; // elsewhere: then it is to go
@@ -131,6 +133,10 @@ function partOf(item: Element): HTMLElement | null {
   return part?.classList.contains("kv-pop") ? null : part;
 }
 
+/**
+ * One tab stop for each part of the page: Tab leads to the button that was used last there, arrows go on from it. Where the focus
+ * came by the mouse, arrows keep moving the cursor.
+ */
 export function roving(root: HTMLElement, signal: AbortSignal): void {
   const used = new WeakMap<HTMLElement, HTMLElement>();
   let pressed = false;

@@ -54,7 +54,7 @@ export const CLOSE = 64; // rows of a close-up
 
 export interface Axis { first: number; rows: number; width: number }
 
-/** All rows, or so many around one of them. */
+/** All rows, or `CLOSE` of them around one. */
 export function axisOf(most: number, width: number, around: number | null): Axis {
   const rows = around === null ? most : Math.min(CLOSE, most);
   const first = around === null ? 0 : Math.max(0, Math.min(around - (rows >> 1), most - rows));

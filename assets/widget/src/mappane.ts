@@ -72,7 +72,6 @@ class MapPane implements View {
   stepAt(x: number): number { return this.#range.from + (x / Math.max(1, this.width)) * (this.#range.to - this.#range.from); }
   at(x: number, y: number): number { return this.#sheet ? under(this.#sheet, this.#layout, x + this.#shift(), y) : -1; }
 
-  /** Show other steps; `from`: so many, as many as now. */
   look(range: Range): void {
     const linked = this.#linked();
     this.#range = range;
@@ -107,14 +106,14 @@ class MapPane implements View {
     this.look(clamped(from + steps, to + steps, this.store.t.p.steps));
   }
 
-  /** Draw the bytes so many times as high; `y`: what stays where it is. */
+  /** Scale the bytes by a factor; `y`: the height that stays where it is. */
   raise(by: number, y = this.#view.clientHeight): void {
     this.#rise = raised(this.#rise, by, y, this.#view.clientHeight);
     this.#sheet = null;
     this.#soon();
   }
 
-  /** Move what is higher than the pane by so many px. */
+  /** Scroll what is higher than the pane, in px. */
   lift(px: number): void {
     const { times, off } = this.#rise;
     if (times > 1) this.#rise = { times, off: Math.max(0, Math.min(this.#view.clientHeight * (times - 1), off + px)) };

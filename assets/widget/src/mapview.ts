@@ -53,7 +53,7 @@ export function sheet(layout: Layout, range: Range, shown: Range, width: number,
   return { width, height, range, px: width / Math.max(1e-6, range.to - range.from), boxes: all };
 }
 
-/** So many times as high around a height, which stays where it is. */
+/** Scaled by a factor around a height, which stays where it is. */
 export function raised({ times, off }: Rise, by: number, around: number, height: number): Rise {
   const now = Math.max(1, Math.min(64, times * by));
   return { times: now, off: Math.max(0, Math.min(height * (now - 1), ((off + around) * now) / times - around)) };
@@ -66,7 +66,7 @@ export function clamped(from: number, to: number, steps: number, least = 4): Ran
   return { from: at, to: at + size };
 }
 
-/** So many times as much around a step, which stays where it is. */
+/** Scaled by a factor around a step, which stays where it is. */
 export function zoomed({ from, to }: Range, by: number, around: number, steps: number): Range {
   const size = Math.max(Math.min(4, steps), Math.min(steps, (to - from) * by));
   const share = to > from ? (around - from) / (to - from) : 0.5;
@@ -121,7 +121,7 @@ export function neighbour(s: Sheet, layout: Layout, k: number, key: string, step
   return found;
 }
 
-/** Round numbers from 0 to `most`, at most so many. */
+/** Round numbers from 0 to `most`, about `count` of them. */
 export function ticks(most: number, count: number): number[] {
   const step = round(most / Math.max(1, count));
   return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
@@ -149,6 +149,7 @@ interface Mapped {
   walk(key: string): void;
 }
 
+/** A drag brushes a window; with Shift or the middle button it moves the map. The wheel zooms only with Ctrl (steps) or Alt (bytes), so that the notebook still scrolls. */
 export class Gestures {
   constructor(view: HTMLElement, steps: HTMLElement, store: Store, map: Mapped, signal: AbortSignal) {
     const place = (event: MouseEvent): [number, number] => {

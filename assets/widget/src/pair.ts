@@ -11,7 +11,7 @@ export interface LaneInfo {
   id: number; label: string; of: number | null;
   step: number; // where it left that one; 0 = it differs from the beginning
   live: boolean; figures: [Totals, Totals] | null; note: string;
-  runs: number | null; // the figures are of so many runs, null = of all
+  runs: number | null; // how many runs the figures cover, null = all
   first: { step: number; other: number; sentence: string } | null;
   order?: OrderInfo | null;
   holds?: string; // what of the change holds from where, where it left the other one at a step

@@ -10,7 +10,7 @@ import type { Graph, QueryTable } from "./wire.js";
 /** A number or null; texts; or [storage, generation] of buffers. */
 type Fact = number | null | string[] | [number, number][];
 
-// -- of nodes
+// Facts of nodes and steps: one function for each field, as in kvviz/query/step_facts.py.
 
 function names(g: Graph, node: number): string[] {
   return [...g.nodes[node][3], ...g.nodes[node][4]].filter((v) => v >= 0).map((v) => g.values[v]);

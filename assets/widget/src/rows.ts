@@ -94,7 +94,7 @@ export class Rows {
     this.#first = -1;
   }
 
-  /** Show so many rows and mark the present one (-1: none); `follow`: a row to bring into view. */
+  /** Show a number of rows and mark the present one (-1: none); `follow`: a row to bring into view. */
   show(count: number, now: number, follow: number | null): void {
     if (count !== this.#count) {
       this.#count = count;

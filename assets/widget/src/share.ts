@@ -85,6 +85,7 @@ function tableText(pane: HTMLElement): string | null {
 
 interface Facts { [name: string]: string | Facts[] }
 
+// Markdown from the templates of kvviz/view/markdown_text.py, which also says how names are kept from becoming markup; a test compares them.
 const PLACE = /\{(\w+)(?:\|(\w+))?\}/g;
 const SIGNS = /[\\`*[\]<>|~&$]|(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu;
 const CALLS = /@(?=[\p{L}\p{N}_])|#(?=\p{Nd})/gu;

@@ -3,6 +3,7 @@ import { button, el, mark, onKey } from "./dom.js";
 import type { Store } from "./store.js";
 import type { TourStop } from "./wire.js";
 
+/** The small markup of captions and questions: `code`, *emphasis*, **strong**; see kvviz/lessons/rich_text.py. */
 const MARKS = /`([^`]+)`|(?<![\w*])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![\w*])|(?<![\w*])\*([^*\s](?:[^*]*[^*\s])?)\*(?![\w*])/g;
 
 export function spoken(text: string): (Node | string)[] {

@@ -60,7 +60,7 @@ export interface Missed {
   graph: number; node: number; frame: string; step: number; steps: number[]; times: number; bytes: number;
   reasons: Reason[]; fixes: Fix[]; repeated?: string; // over layers and tokens, in words
 }
-/** One of `times` that are alike, in so many `layers`; `all`: bytes of all of them. */
+/** One of `times` alike, in a number of `layers`; `all`: bytes of all of them. */
 export interface Held { times: number; layers?: number; all?: number; storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
 /** What a recording comes to; `step` is a number, `selection` what to look at there. */
 export interface Verdict {
@@ -117,7 +117,7 @@ type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, stri
 export interface Hazards {
   picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; bar: number; font: string };
   groups: string[]; total: number; counts: [exact: number, range: number, root: number]; says: string;
-  ordered?: { groups: string[]; total: number; runs: number; of: number }; // of so many of the runs that were sent
+  ordered?: { groups: string[]; total: number; runs: number; of: number }; // pairs of the first `runs` of `of` runs
 }
 /** A part of a Markdown text. `each`: the fact that has an entry for every repetition, or nothing; then what stands above, and the lines. */
 export type Template = [each: string, head: string[], lines: string[]];
