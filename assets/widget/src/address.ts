@@ -14,8 +14,8 @@ export function parse(hash: string): Place {
 }
 
 export function write({ step, sel, query }: Place): string {
-  const told = [step === null ? "" : `step=${step}`, sel && `sel=${encodeURIComponent(sel)}`, query && `query=${encodeURIComponent(query)}`];
-  return told.filter(Boolean).join("&");
+  const parts = [step === null ? "" : `step=${step}`, sel && `sel=${encodeURIComponent(sel)}`, query && `query=${encodeURIComponent(query)}`];
+  return parts.filter(Boolean).join("&");
 }
 
 /** `B345`, or the name of a node, a cache or a value; with a word in front where another thing has that name, too. */
@@ -85,6 +85,4 @@ export class Address implements View {
   }
 }
 
-export default function make(...given: ConstructorParameters<typeof Address>): Address {
-  return new Address(...given);
-}
+export default (...given: ConstructorParameters<typeof Address>) => new Address(...given);

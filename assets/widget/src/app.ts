@@ -3,39 +3,80 @@ import { actions, movesOf } from "./actions.js";
 import { CachesPane, type CacheSource } from "./caches.js";
 import type { Weights } from "./cacheview.js";
 import { Commands, type Ask } from "./commands.js";
-import { button, el, mark } from "./dom.js";
-import { count } from "./format.js";
-import { FrontierPane } from "./frontier.js";
-import { Hits } from "./hits.js";
-import { History } from "./history.js";
+import { button, el, mark, on, onHit, say } from "./dom.js";
+import type { Modules } from "./modules.js";
+import { count, visible } from "./format.js";
+import { FrontierPane, ReadyLine } from "./frontier.js";
+import { Hits, QueryBox } from "./hits.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
-import { kinds } from "./kinds.js";
+import type { LaneModule } from "./lanewidget.js";
 import { fullScreen, LAYOUTS, Workspace, type Layout } from "./layouts.js";
 import { LazyPane, type Context } from "./lazypane.js";
 import type { BreakpointMenu } from "./menu.js";
-import type { Modules } from "./modules.js";
-import { missed as missedOps } from "./missed.js";
-import type { LaneModule } from "./lanewidget.js";
+import { kinds, missed as missedOps } from "./missed.js";
 import type { LaneSource } from "./pair.js";
-import type { Palette } from "./palette.js";
-import type { PaletteModule } from "./palettewidget.js";
-import { QueryBox } from "./querybox.js";
+import type { Palette, PaletteModule } from "./palette.js";
 import { closePopover } from "./popover.js";
-import { ReadyLine } from "./readyline.js";
-import { Reports } from "./reports.js";
 import { copyButton, shareButton, type ShareContext, type Surroundings } from "./sharing.js";
-import { Shell } from "./shell.js";
-import type { Change, Store } from "./store.js";
-import { Story } from "./story.js";
-import { Tabs } from "./tabs.js";
+import { Shell, Tabs } from "./shell.js";
+import { History, type Change, type Store, type View } from "./store.js";
 import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
 import type { Guide, GuideModule } from "./tour.js";
-import { VerdictLine } from "./verdict.js";
+import { Reports, VerdictLine } from "./verdict.js";
 import type { Report } from "./wire.js";
 
-/** `hear`: an answer of the kernel. */
+class Story implements View {
+  readonly root: HTMLElement;
+  #words = el("div.kv-words", { role: "group", "aria-label": "Words so far" });
+  #slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Decode step", "data-kv": "decode-slider" });
+  #text = el("output.kv-run");
+  #run = -2;
+
+  constructor(host: HTMLElement, private store: Store, commands: Commands, signal: AbortSignal) {
+    this.root = el("div.kv-story", {}, this.#words, el("div.kv-runs", {}, this.#slider, this.#text));
+    host.append(this.root);
+    onHit(this.#words, "story-word", (word) => commands.toRun(Number(word.dataset.id)), signal);
+    on(this.#slider, "input", () => commands.toRun(this.#slider.valueAsNumber, true), signal);
+  }
+
+  update(change: Change): void {
+    const { p } = this.store.t;
+    if (change.payload) {
+      this.root.hidden = p.runs.length < 2 && p.story.length === 0;
+      this.#slider.max = String(Math.max(0, p.runs.length - 1));
+      // without a story the runs themselves stand in for words
+      const words = p.story.length ? p.story : p.runs.map((r, run) => ({ text: r.label, run, prompt: false }));
+      this.#words.replaceChildren(...words.map((w) => el("button", {
+        tabindex: -1, class: w.prompt ? "kv-word kv-prompt" : "kv-word", "data-kv": "story-word",
+        "data-id": w.run ?? 0, title: w.prompt ? "prompt: read in the first run" : p.runs[w.run ?? 0]?.label ?? "",
+      }, visible(w.text) || "∅")));
+      if (p.live && p.story.length) this.#words.append(el("span.kv-word.kv-more", { title: "more can be run" }, "…"));
+      this.#run = -2;
+    }
+    if (!change.cursor && !change.payload) return;
+    const run = this.store.cursor < 0 && this.store.bare < 0 ? -1 : this.store.run;
+    if (run === this.#run) return;
+    this.#run = run;
+    const at = Math.max(0, run);
+    this.#slider.value = String(at);
+    const label = p.runs[at]?.label ?? "";
+    this.#slider.setAttribute("aria-valuetext", `${label}, ${at + 1} of ${p.runs.length}`);
+    say(this.#text, `${label} · ${at + 1}/${p.runs.length}`);
+    let now: Element | null = null;
+    for (const word of this.#words.querySelectorAll<HTMLElement>('[data-kv="story-word"]')) {
+      const mine = Number(word.dataset.id);
+      const prompt = word.classList.contains("kv-prompt");
+      const state = prompt ? "prompt" : mine === run ? "now" : mine < run ? "said" : "later";
+      mark(word, "data-state", state);
+      mark(word, "aria-current", state === "now" ? "step" : null);
+      if (state === "now") now = word;
+    }
+    this.store.reveal(this.#words, now ?? this.#words.firstElementChild ?? this.#words);
+  }
+}
+
 export interface App { hear(answer: Answer): void; destroy(): void }
 export interface Answer { id?: number | string; error?: string; report?: Report; from?: number }
 
@@ -98,7 +139,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   side.append(choices);
   const frontier = new FrontierPane(choices, store, (node) => commands.choose(node), signal);
   const map = shell.pane("map", "Memory map");
-  const memmap = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
+  const spacetime = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
   const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, () => workspace.show("Memory"));
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
@@ -153,14 +194,16 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const status = {
     update(change: Change) {
       if (change.payload) {
+        const { p } = store;
         const was = timed;
-        timed = !!store.t.p.time?.step.length;
+        timed = p.time.step.length > 0;
         tabs.offer("clock", timed);
         workspace.offer("Lanes", timed);
         if (timed && !was) workspace.show("Lanes");
+        tabs.count("caches", p.caches.length);
+        tabs.count("hazards", p.hazards?.counts[0] ?? 0);
+        tabs.offer("hazards", !!p.hazards || (ask.able() && !p.live));
       }
-      if (change.payload) tabs.count("caches", store.t.p.caches.length);
-      if (change.payload) tabs.counted("hazards", store.t.p.hazards?.counts[0] ?? 0, !!store.t.p.hazards || (ask.able() && !store.t.p.live));
       if (change.payload || change.report) tabs.count("missed", kinds(store.t, missedOps(store.t, store.report)).length);
       if (change.cursor || change.payload) {
         totalsOf.hidden = store.bare < 0;
@@ -172,7 +215,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, memmap, missed, layers, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, spacetime, missed, layers, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 

@@ -1,4 +1,4 @@
-// Two tools on typed arrays: lists by key in one block of memory, and binary search.
+// Lists by key in one block of memory, binary search, and answers that are worked out once.
 
 /** For every key the positions that carry it, ascending: `ids[start[k] .. start[k + 1])`. */
 export interface Lists { start: Int32Array; ids: Int32Array }
@@ -14,12 +14,35 @@ export function group(keys: ArrayLike<number>, buckets: number): Lists {
   return { start, ids };
 }
 
-/** How many of `sorted[from .. to)` are <= x, plus `from`. */
-export function upper(sorted: ArrayLike<number>, x: number, from = 0, to = sorted.length): number {
+/** The first of the numbers from .. to for which something holds that holds for all behind it; `to` = for none. */
+export function first(from: number, to: number, holds: (at: number) => boolean): number {
   while (from < to) {
     const middle = (from + to) >> 1;
-    if (sorted[middle] <= x) from = middle + 1;
+    if (holds(middle)) to = middle;
+    else from = middle + 1;
+  }
+  return from;
+}
+
+/** How many of `sorted[from .. to)` are <= x, plus `from`; `by`: positions through which it is sorted. A loop of its own, as it is called often. */
+export function upper(sorted: ArrayLike<number>, x: number, from = 0, to = sorted.length, by?: ArrayLike<number>): number {
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if (sorted[by ? by[middle] : middle] <= x) from = middle + 1;
     else to = middle;
   }
   return from;
+}
+
+/** The entry of a map, made and kept where it is missing. */
+export function ensure<K, V>(map: { get(key: K): V | undefined; set(key: K, value: V): unknown }, key: K, make: () => V): V {
+  let found = map.get(key);
+  if (found === undefined) map.set(key, (found = make()));
+  return found;
+}
+
+/** A function whose answers are kept as long as what they are about. */
+export function kept<K extends object, V>(make: (of: K) => V): (of: K) => V {
+  const known = new WeakMap<K, V>();
+  return (of) => ensure(known, of, () => make(of));
 }

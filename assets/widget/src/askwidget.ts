@@ -1,10 +1,112 @@
 // The entry of the module "ask": a question whose answer the kernel grades; see kvviz/lessons/question.py.
-import { drawing, type Curve } from "./askcurve.js";
-import { button, el, mark, on, uid } from "./dom.js";
-import { shareKeys } from "./hostkeys.js";
-import { spoken } from "./spoken.js";
-import { ANSWER_DELAY, listen, type Model } from "./sync.js";
-import { follow, type Theme } from "./theme.js";
+import { button, el, mark, on, onKey, svg, uid } from "./dom.js";
+import { shareKeys } from "./keys.js";
+import { spoken } from "./tour.js";
+import { ANSWER_DELAY, follow, listen, type Model, type Theme } from "./mount.js";
+
+/** `top`: of the scale; `marks`: values of the scale with their words. */
+export interface Curve { labels: string[]; top: number; marks: [number, string][] }
+export interface Drawing { node: HTMLElement; points(): (number | null)[]; left(): number; show(series: number[]): void }
+
+const [W, H, LEFT, RIGHT, TOP, BOTTOM] = [560, 190, 72, 30, 12, 34];
+/** px beside a point within which the pointer moves it up and down. */
+const NEAR = 8;
+
+/** `edited`: called when a person changes it. */
+export function drawing({ labels, top, marks }: Curve, edited: () => void, signal: AbortSignal): Drawing {
+  const points: (number | null)[] = labels.map(() => null);
+  const last = Math.max(1, labels.length - 1);
+  const x = (i: number) => LEFT + ((W - LEFT - RIGHT) * i) / last;
+  const y = (value: number) => H - BOTTOM - ((H - TOP - BOTTOM) * value) / top;
+  const path = (series: (number | null)[]) => series.map((v, i) => (v === null ? "" : `${i && series[i - 1] !== null ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`)).join("");
+  const grid = Array.from({ length: labels.length }, (_, i) => svg("line", { x1: x(i), x2: x(i), y1: TOP, y2: H - BOTTOM, class: "kv-rule" }));
+  const drawn = svg("path", { class: "kv-drawn" });
+  const dots = svg("g");
+  const truth = svg("path", { class: "kv-truth" });
+  const cursor = svg("circle", { r: 6, class: "kv-cursor" });
+  const every = Math.ceil(labels.length / 12);
+  const scale = marks.flatMap(([value, text]) => [
+    svg("line", { x1: LEFT, x2: W - RIGHT, y1: y(value), y2: y(value), class: value ? "kv-rule" : "kv-base" }),
+    svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, text)]);
+  const hint = svg("text", { x: (LEFT + W - RIGHT) / 2, y: TOP + 22, "text-anchor": "middle", class: "kv-hint" }, "Drag from left to right, or use the arrow keys");
+  const names = labels.flatMap((label, i) => (i % every ? [] : [svg("text", { x: x(i), y: H - BOTTOM + 16, "text-anchor": "middle" }, label.length > 9 ? `${label.slice(0, 8)}…` : label)]));
+  const board = svg("svg", { viewBox: `0 0 ${W} ${H}`, class: "kv-board", role: "slider", tabindex: 0, "data-kv": "ask-board", "aria-valuemin": 0, "aria-valuemax": top,
+    "aria-label": "Curve to draw: arrows left and right choose a point, up and down move it" },
+    ...grid, ...scale, ...names, hint, drawn, dots, truth, cursor);
+  let at = 0;
+  const draw = () => {
+    drawn.setAttribute("d", path(points));
+    hint.style.display = points.some((v) => v !== null) ? "none" : "";
+    dots.replaceChildren(...points.flatMap((v, i) => (v === null ? [] : [svg("circle", { cx: x(i), cy: y(v), r: 3 })])));
+    cursor.setAttribute("cx", String(x(at)));
+    cursor.setAttribute("cy", String(y(points[at] ?? 0)));
+    const value = points[at] ?? 0;
+    board.setAttribute("aria-valuenow", String(value));
+    board.setAttribute("aria-valuetext", `${labels[at]}: ${points[at] === null ? "not drawn" : Math.round((100 * value) / top) + " % of the scale"}`);
+  };
+  const put = (i: number, value: number) => { points[i] = Math.min(top, Math.max(0, value)); };
+  /** Of a pointer: px from the left, and the value at its height. */
+  const where = (event: PointerEvent): [number, number] => {
+    const box = board.getBoundingClientRect();
+    const px = ((event.clientX - box.left) / box.width) * W;
+    const py = ((event.clientY - box.top) / box.height) * H;
+    return [px, ((H - BOTTOM - py) / (H - TOP - BOTTOM)) * top];
+  };
+  const nearest = (px: number) => Math.min(labels.length - 1, Math.max(0, Math.round(((px - LEFT) / (W - LEFT - RIGHT)) * last)));
+  const legend = el("p.kv-soft", {}, "Dashed: the true curve.");
+  legend.hidden = true;
+  const node = el("div.kv-curve", {}, board as unknown as HTMLElement, legend);
+  let from: [number, number] | null = null;
+  const passed = new Set<number>(); // points that this stroke has gone over
+  const move = (event: PointerEvent) => {
+    const [px, value] = where(event);
+    const [before, old] = from ?? [px, value];
+    // what the line passes over gets the height at which it does, and keeps it while the hand goes on
+    for (let k = 0; k < labels.length; k++) {
+      if ((x(k) - before) * (x(k) - px) > 0) continue;
+      put(k, px === before ? value : old + ((value - old) * (x(k) - before)) / (px - before));
+      passed.add(k);
+    }
+    at = nearest(px);
+    if (!passed.has(at) || Math.abs(px - x(at)) <= NEAR) put(at, value);
+    if (!from || Math.abs(px - x(at)) <= NEAR) passed.add(at);
+    from = [px, value];
+    edited();
+    draw();
+  };
+  on(node, "pointerdown", (event) => {
+    event.preventDefault();
+    board.focus({ preventScroll: true });
+    board.setPointerCapture(event.pointerId);
+    from = null;
+    passed.clear();
+    move(event);
+  }, signal);
+  on(node, "pointermove", (event) => { if (from && event.buttons) move(event); }, signal);
+  on(node, "pointerup", () => { from = null; }, signal);
+  onKey(node, (key) => {
+    const by = { ArrowUp: 0.02, ArrowDown: -0.02, PageUp: 0.1, PageDown: -0.1 }[key];
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: labels.length - 1 }[key];
+    if (by === undefined && to === undefined) return false;
+    if (to !== undefined) {
+      const next = Math.min(labels.length - 1, Math.max(0, to));
+      // the next one begins where this one stands
+      if (points[at] === null) put(at, 0);
+      if (points[next] === null) put(next, points[at] ?? 0);
+      at = next;
+    } else put(at, (points[at] ?? 0) + by! * top);
+    edited();
+    draw();
+  }, signal);
+  draw();
+  return {
+    node, points: () => points, left: () => points.filter((v) => v === null).length,
+    show: (series) => {
+      truth.setAttribute("d", path(series));
+      legend.hidden = false;
+    },
+  };
+}
 
 interface Verdict { right?: boolean | null; text?: string }
 interface Solution { answer?: string; explanation?: string; series?: number[] }
@@ -17,24 +119,16 @@ const SILENT = "No answer yet: the kernel is busy, or this cell has to be run ag
 /** `check`: have the answer graded; `edited`: what was said of an answer is not said of another one. */
 interface Calls { check(): void; edited(): void }
 
-function number(model: Model, calls: Calls, signal: AbortSignal): Field {
+/** A line of text: a number, or an op out of those that are offered. */
+function written(model: Model, { check, edited }: Calls, kind: string, signal: AbortSignal): Field {
   const unit = model.get("unit") as string;
-  const input = el("input", { type: "text", "data-kv": "ask-field", "aria-label": `Answer${unit ? ` in ${unit}` : ""}`, placeholder: "a number, or 2 * 3 * 4", autocomplete: "off" });
-  entered(input, calls, signal);
-  return { node: el("span", {}, input, unit ? ` ${unit}` : ""), value: () => input.value.trim() || null, lacks: () => "Write a number first." };
-}
-
-function op(model: Model, calls: Calls, signal: AbortSignal): Field {
   const id = uid("ops");
-  const input = el("input", { type: "text", list: id, "data-kv": "ask-field", "aria-label": "Answer: an op, by its name or kind", placeholder: "name or kind of an op", autocomplete: "off" });
-  entered(input, calls, signal);
-  const names = el("datalist", { id }, ...(model.get("choices") as string[]).map((value) => el("option", { value })));
-  return { node: el("span", {}, input, names), value: () => input.value.trim() || null, lacks: () => "Name an op first." };
-}
-
-function entered(input: HTMLInputElement, { check, edited }: Calls, signal: AbortSignal): void {
+  const [label, placeholder, lacks] = kind === "op" ? ["Answer: an op, by its name or kind", "name or kind of an op", "Name an op first."] : [`Answer${unit ? ` in ${unit}` : ""}`, "a number, or 2 * 3 * 4", "Write a number first."];
+  const input = el("input", { type: "text", list: kind === "op" ? id : null, "data-kv": "ask-field", "aria-label": label, placeholder, autocomplete: "off" });
   on(input, "keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) check(); }, signal);
   on(input, "input", edited, signal);
+  const after = kind === "op" ? el("datalist", { id }, ...(model.get("choices") as string[]).map((value) => el("option", { value }))) : unit ? ` ${unit}` : "";
+  return { node: el("span", {}, input, after), value: () => input.value.trim() || null, lacks: () => lacks };
 }
 
 function choice(model: Model, { edited }: Calls, signal: AbortSignal): Field {
@@ -98,8 +192,7 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
     }
   };
   const calls = { check, edited };
-  const field: Field = kind === "choice" ? choice(model, calls, signal) : kind === "op" ? op(model, calls, signal)
-    : kind === "curve" ? curve(model, calls, signal) : kind === "own" ? own() : number(model, calls, signal);
+  const field: Field = kind === "choice" ? choice(model, calls, signal) : kind === "curve" ? curve(model, calls, signal) : kind === "own" ? own() : written(model, calls, kind, signal);
   const say = ({ right, text }: Verdict) => {
     clearTimeout(waiting);
     waiting = undefined;

@@ -1,22 +1,23 @@
-// What the rows of the caches hold after every run, as kvviz/view/payload_cache_rows.py tells it: spans of equal rows.
+// What the rows of the caches hold after every run, as kvviz/view/payload_cache_rows.py encodes it: spans of equal rows.
 import { upper } from "./arrays.js";
+import type { Pattern } from "./canvas.js";
 import { bytes, count, plural } from "./format.js";
 import { open, type Floats, type Ints } from "./wire.js";
 
 /** `sums`: it adds up over the runs; `bad`: more than 0 of it is a loss. */
 export interface Meter { name: string; label: string; about: string; sums: boolean; bad: boolean }
 /** `runs`: in how many it happened, `run` being the first. */
-export interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
+interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
 /** `unit`: bytes of a row, 0 = not known; `streams`: one for each batch entry. */
-export interface CacheRows { heads: number; unit: number; streams: number[]; given: [valid: number, capacity: number] }
+interface CacheRows { heads: number; unit: number; streams: number[]; given: [valid: number, capacity: number] }
 /** What the producer says of rows, beside their states; in the order of cells. */
 interface Notes { at: Ints; start: Ints; stop: Ints; text: Ints; table: string[] }
 /** Which rows hold what a run stores from which step (of the trace) on; by cache and run, as cells are by stream and run. */
 interface Stores { at: Ints; step: Ints; start: Ints; stop: Ints }
-/** Whose rows are, in the order of cells; `table`: sequences, and a word on what is wrong between the rows and what is said of them. */
-export interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
+/** Owners of rows, in the order of cells; `table`: sequences, and a word for rows that disagree with what is recorded of them. */
+interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
 /** `mark`: how it is drawn over the hue, so that nothing rests on that. */
-export interface OwnerState { name: string; about: string; mark: "" | "hatch" | "back" | "cross" | "dots"; dashed: boolean }
+interface OwnerState { name: string; about: string; mark: Pattern; dashed: boolean }
 interface Header { owners?: Pick<Owners, "table" | "hues" | "states">; notes?: string[]; format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
 export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {
@@ -77,11 +78,11 @@ export function tokenAt(d: CacheData, stream: number, run: number, row: number):
 
 /** What the producer says of a row after a run; "" where it says nothing. */
 export function noteAt(d: CacheData, stream: number, run: number, row: number): string {
-  const told = d.notes;
-  if (!told) return "";
-  const [from, to] = cellsOf({ at: told.at, runs: d.runs }, stream, run);
-  const note = upper(told.start, row, from, to) - 1;
-  return note >= from && row < told.stop[note] ? told.table[told.text[note]] : "";
+  const notes = d.notes;
+  if (!notes) return "";
+  const [from, to] = cellsOf({ at: notes.at, runs: d.runs }, stream, run);
+  const note = upper(notes.start, row, from, to) - 1;
+  return note >= from && row < notes.stop[note] ? notes.table[notes.text[note]] : "";
 }
 
 /** Spans of rows with owners after a run: from the first to (not including) the second. */
@@ -102,7 +103,6 @@ export function ownerCounts(d: CacheData, stream: number, run: number): { sequen
   return found;
 }
 
-/** Rows of each state after a run. */
 export function counts(d: CacheData, stream: number, run: number): number[] {
   const found = d.states.map(() => 0);
   const [from, to] = cellsOf(d, stream, run);
@@ -122,10 +122,10 @@ export function cost(d: CacheData, cache: number, run: number, protocol: string)
   if (!label) return "";
   const [rows, copied, moved, unit] = [of("rows_written"), of("bytes_copied"), of("bytes_moved_outside"), d.caches[cache]?.unit ?? 0];
   if (protocol === "state") return `${label} wrote ${bytes(of("bytes_written"))}${copied ? ` and copied ${bytes(copied)} of them` : ""}: a state is written anew by every run.`;
-  const told = unit > 0 && copied % unit === 0 ? `${plural(copied / unit, "row")} (${bytes(copied)})` : bytes(copied);
+  const amount = unit > 0 && copied % unit === 0 ? `${plural(copied / unit, "row")} (${bytes(copied)})` : bytes(copied);
   const [before, had] = run > 0 ? [of("valid", run - 1), of("capacity", run - 1)] : d.caches[cache]?.given ?? [0, 0];
   const found = before ? `${count(before)} of ${plural(had, "row")} were valid before` : "no row was valid before";
-  return `${label} wrote ${rows ? plural(rows, "row") : "no row"} and copied ${copied ? told : "none"}: ${found}.${moved ? ` After it the caller moved ${bytes(moved)} to make room.` : ""}`;
+  return `${label} wrote ${rows ? plural(rows, "row") : "no row"} and copied ${copied ? amount : "none"}: ${found}.${moved ? ` After it the caller moved ${bytes(moved)} to make room.` : ""}`;
 }
 
 /** The runs in which rows of the past were moved: by the graph on the cache's way through it, and by the caller behind the run. */
@@ -149,4 +149,68 @@ export function newest(d: CacheData, stream: number, run: number): number {
     if (d.token[c] >= 0) row = d.stop[c] - 1;
   }
   return row;
+}
+
+/** The look of rows that wait and hold nothing yet. */
+export const PENDING = "pending";
+interface StoredRows { step: number; start: number; stop: number }
+/** `done`, `todo`: rows stored, and rows that wait; `now`: this step stores some; `step`: that of the last row, or of the next while some wait; -1 = nothing is known. */
+interface Progress { done: number; todo: number; now: boolean; step: number }
+
+/** What a run stores in a cache, in order; empty where the steps were not kept. */
+export function storesOf({ stores, runs }: CacheData, cache: number, run: number): StoredRows[] {
+  if (!stores) return [];
+  const i = cache * (runs.length + 1) + run;
+  const [from, to] = [stores.at[i] ?? 0, stores.at[i + 1] ?? 0];
+  return Array.from({ length: Math.max(0, to - from) }, (_, k) => ({ step: stores.step[from + k], start: stores.start[from + k], stop: stores.stop[from + k] }));
+}
+
+/** How far a run has come with a cache after a step. */
+export function progress(d: CacheData, cache: number, run: number, step: number): Progress {
+  const found: Progress = { done: 0, todo: 0, now: false, step: -1 };
+  for (const one of storesOf(d, cache, run)) {
+    const rows = one.stop - one.start;
+    if (one.step > step && !found.todo) found.step = one.step;
+    if (one.step > step) found.todo += rows;
+    else [found.done, found.step] = [found.done + rows, one.step];
+    found.now ||= one.step === step;
+  }
+  return found;
+}
+
+type Cell = [start: number, stop: number, state: number, fresh: number, token: number];
+
+/** The same data, in which the cells of a stream in a run are as they are after a step: rows that wait hold what they held before. */
+export function atStep(d: CacheData, cache: number, stream: number, run: number, step: number): CacheData {
+  const waits = storesOf(d, cache, run).filter((one) => one.step > step);
+  const [from, to] = cellsOf(d, stream, run);
+  if (!waits.length || from === to) return d;
+  const states = [...d.states, PENDING];
+  const found: Cell[] = [];
+  for (let c = from; c < to; c++) {
+    const edges = new Set([d.start[c], d.stop[c]]);
+    const add = (edge: number) => { if (edge > d.start[c] && edge < d.stop[c]) edges.add(edge); };
+    const [first, last] = run ? cellsOf(d, stream, run - 1) : [0, 0];
+    for (const one of d.fresh[c] ? waits : []) [one.start, one.stop].forEach(add);
+    for (let b = first; d.fresh[c] && b < last; b++) [d.start[b], d.stop[b]].forEach(add);
+    const all = [...edges].sort((a, b) => a - b);
+    for (let i = 0; i + 1 < all.length; i++) {
+      const [start, stop] = [all[i], all[i + 1]];
+      const token = (cell: number) => (d.token[cell] < 0 ? -1 : d.token[cell] + start - d.start[cell]);
+      if (!d.fresh[c] || !waits.some((one) => one.start <= start && start < one.stop)) {
+        found.push([start, stop, d.state[c], d.fresh[c], token(c)]);
+        continue;
+      }
+      let before = -1;
+      for (let b = first; b < last; b++) if (d.start[b] <= start && start < d.stop[b]) before = b;
+      const was = before < 0 ? "reserved" : d.states[d.state[before]];
+      // what the run before wrote is no longer new
+      const state = was === "reserved" ? PENDING : was === "written" ? "valid" : was;
+      found.push([start, stop, states.indexOf(state), 0, was === "reserved" ? -1 : token(before)]);
+    }
+  }
+  const put = (column: ArrayLike<number>, part: number) => Int32Array.from([...Array.from(column).slice(0, from), ...found.map((cell) => cell[part]), ...Array.from(column).slice(to)]);
+  const by = found.length - (to - from);
+  const at = Int32Array.from(d.at, (n, i) => (i > stream * (d.runs.length + 1) + run ? n + by : n));
+  return { ...d, states, at, start: put(d.start, 0), stop: put(d.stop, 1), state: put(d.state, 2), fresh: put(d.fresh, 3), token: put(d.token, 4) };
 }

@@ -2,27 +2,23 @@
 // of its own, loaded when this pane is first looked at; until then, and where it cannot be had, meters are all there is.
 import type { CacheView, Weights } from "./cacheview.js";
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
-import { ANSWER_DELAY } from "./sync.js";
-import { el, mark, NUMBER, onHit, onResize, say, set, table, td } from "./dom.js";
+import { ANSWER_DELAY } from "./mount.js";
+import { el, NUMBER, onHit, onResize, say, table, td } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import type { Modules } from "./modules.js";
 import { rowsBefore } from "./replay.js";
 import { ALL, type Change, type Store, type View } from "./store.js";
-import type { Cache } from "./wire.js";
 
-/** Where the data of single rows come from; `changed` is told when there are newer ones. */
+/** Where the data of single rows come from; `changed` is called when there are newer ones. */
 export interface CacheSource { data(): Promise<ArrayBuffer | null>; changed(call: () => void): void }
 const NO_CACHE = "This model keeps no cache.";
 type Make = (host: HTMLElement, store: Store, ask: Ask, raw: ArrayBuffer, signal: AbortSignal) => CacheView;
-
-interface Row { root: HTMLElement; valid: HTMLElement; bar: HTMLElement; written: HTMLElement; copied: HTMLElement; where: HTMLElement }
 
 export class CachesPane implements View {
   readonly slow = true;
   #body = el("tbody");
   #without = el("span", { "data-kv": "no-cache" }, NO_CACHE);
   #note = el("p.kv-none", { "data-kv": "cache-note" });
-  #rows: Row[] = [];
   #simple: HTMLElement;
   #shown = false;
   #asked = false;
@@ -46,7 +42,7 @@ export class CachesPane implements View {
   /** Load the view of single rows, or give it newer data. */
   async #want(): Promise<void> {
     const { source } = this;
-    if (!source || !this.#shown || !this.#rows.length) return;
+    if (!source || !this.#shown || !this.store.p.caches.length) return;
     const mine = ++this.#turn;
     try {
       const raw = await source.data();
@@ -78,14 +74,7 @@ export class CachesPane implements View {
   }
 
   update(change: Change): void {
-    const { store } = this;
-    const { p } = store.t;
-    if (change.report) say(this.#without, store.report?.caches[0]?.text ?? NO_CACHE);
-    if (change.payload) {
-      this.#rows = p.caches.map((c, i) => this.#make(c, i));
-      this.#body.replaceChildren(...this.#rows.map((r) => r.root));
-      if (!this.#rows.length) this.#body.append(el("tr", {}, td(this.#without, "kv-none", { colspan: 6 })));
-    }
+    if (change.report) say(this.#without, this.store.report?.caches[0]?.text ?? NO_CACHE);
     if (this.#view) this.#tell(change);
     else if (change.cursor || change.payload || change.selection) this.#fill();
   }
@@ -94,36 +83,19 @@ export class CachesPane implements View {
     if (!this.#shown) return; // its tab is hidden
     if (this.#view) return this.#tell(ALL);
     const { store } = this;
-    const { p } = store.t;
-    const { run, lit } = store.now;
-    this.#rows.forEach((row, i) => {
-      const c = p.caches[i];
-      const told = c.capacity[run] ? run : run - 1; // a run that still goes on has not told its caches yet
-      const [before] = rowsBefore(this.store.t, i, run);
-      const valid = c.valid[told] ?? 0;
-      const capacity = c.capacity[told] ?? 0;
-      say(row.valid, `${valid === before ? count(valid) : `${count(before)} → ${count(valid)}`} / ${count(capacity)}`);
-      set(row.bar, "--kv-before", String(capacity ? before / capacity : 0));
-      set(row.bar, "--kv-valid", String(capacity ? valid / capacity : 0));
-      say(row.written, bytes(c.written[run] ?? 0));
-      say(row.copied, bytes(c.copied[run] ?? 0));
-      mark(row.copied, "data-bad", c.copied[run] ? 1 : null);
-      mark(row.copied, "data-zero", c.copied[run] ? null : 1);
-      const storage = c.storage[told] ?? -1;
-      say(row.where, buffer(p, storage));
-      const chosen = store.selection?.kind === "cache" && store.selection.id === i;
-      mark(row.root, "data-lit", chosen || lit.storages.has(storage) ? 1 : null);
-    });
-  }
-
-  #make(c: Cache, i: number): Row {
-    const valid = el("span.kv-rows");
-    const bar = el("i.kv-meter");
-    const written = td("", NUMBER);
-    const copied = td("", NUMBER);
-    const where = td("", "kv-id");
-    const root = el("tr", { "data-kv": "cache-row", "data-id": i, title: `${c.input} → ${c.output}, axis ${c.axis}` },
-      td(c.name), td(c.protocol, "kv-soft"), td(el("div.kv-fillrow", {}, valid, bar)), written, copied, where);
-    return { root, valid, bar, written, copied, where };
+    const { p, now } = store;
+    const { run } = now;
+    this.#body.replaceChildren(...p.caches.map((c, i) => {
+      const last = c.capacity[run] ? run : run - 1; // of a run that still goes on nothing is known yet
+      const [before] = rowsBefore(store.t, i, run);
+      const [valid, capacity, copied, storage] = [c.valid[last] ?? 0, c.capacity[last] ?? 0, c.copied[run] ?? 0, c.storage[last] ?? -1];
+      const lit = (store.selection?.kind === "cache" && store.selection.id === i) || now.lit.storages.has(storage);
+      const meter = el("i.kv-meter", { style: `--kv-before: ${capacity ? before / capacity : 0}; --kv-valid: ${capacity ? valid / capacity : 0}` });
+      const rows = el("span.kv-rows", {}, `${valid === before ? count(valid) : `${count(before)} → ${count(valid)}`} / ${count(capacity)}`);
+      return el("tr", { "data-kv": "cache-row", "data-id": i, "data-lit": lit ? 1 : null, title: `${c.input} → ${c.output}, axis ${c.axis}` },
+        td(c.name), td(c.protocol, "kv-soft"), td(el("div.kv-fillrow", {}, rows, meter)), td(bytes(c.written[run] ?? 0), NUMBER),
+        td(bytes(copied), NUMBER, { "data-bad": copied ? 1 : null, "data-zero": copied ? null : 1 }), td(buffer(p, storage), "kv-id"));
+    }));
+    if (!p.caches.length) this.#body.append(el("tr", {}, td(this.#without, "kv-none", { colspan: 6 })));
   }
 }

@@ -1,16 +1,12 @@
 // The cache view: one cache at a time. Rows after the present run, rows over all runs, meters, and what is wrong.
-import { cellAt, counts, meter, most, moves, newest, noteAt, ownerCounts, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
-import { atStep, progress, storesOf } from "./cachestep.js";
-import { CacheSide } from "./cacheside.js";
-import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
-import { count, plural, visible } from "./format.js";
-import { HeatMap, type Place } from "./heat.js";
-import { box, Inks, lookOf, sized } from "./looks.js";
-import { Occupancy } from "./occupancy.js";
-import { ownerBox } from "./ownerdraw.js";
-import { axisOf, type Axis } from "./rowaxis.js";
-import { numberOf } from "./steps.js";
+import { atStep, cellAt, cost, counts, meter, most, moves, newest, noteAt, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
+import { Inks, sized } from "./canvas.js";
 import { DRY, type Ask } from "./commands.js";
+import { button, el, mark, on, onHit, onResize, say, td, toggle } from "./dom.js";
+import { bytes, count, plural, visible } from "./format.js";
+import { HeatMap, Occupancy, type Place } from "./heat.js";
+import { axisOf, box, lookOf, ownerBox, type Axis } from "./looks.js";
+import { numberOf } from "./replay.js";
 import type { Change, Store } from "./store.js";
 import { weightsOf } from "./valuedata.js";
 
@@ -23,7 +19,7 @@ const OCCUPANCY = [56, 420]; // px of the runs, at least and at most: they get w
 const SETTLE = 120; // ms before attention is asked for
 const BELOW = 26; // px for the axis under the runs, and the pane's own edge
 
-export class View implements CacheView {
+class View implements CacheView {
   #d: CacheData;
   #list = el("div.kv-cache-list", { role: "listbox", "aria-label": "Caches" });
   #choice = el("select", { "aria-label": "Cache", "data-kv": "cache-choice" });
@@ -68,26 +64,21 @@ export class View implements CacheView {
       this.#past = row < 0 ? null : [run, row];
       this.#tell();
     }, signal);
-    const toggle = (text: string, title: string, kv: string) => {
-      const b: HTMLButtonElement = button(text, title, kv, () => {
-        mark(b, "aria-pressed", String(b.ariaPressed !== "true"));
-        this.#turned ||= b === this.#weigh;
-        this.#toggled();
-      }, signal);
-      mark(b, "aria-pressed", "false");
-      return b;
-    };
     this.#stored = button("", "Go to the op that writes the row of this run", "cache-step", () => {
       const { step } = progress(this.#d, this.#chosen, this.#run, this.#step);
       if (step >= 0) kit.go(step);
     }, signal);
     this.#stored.className = "kv-link";
-    this.#close = toggle("Close-up", "Show 64 rows around the newest, or around the focus", "close-up");
-    this.#weigh = toggle("Attention", "Show the attention weights of a query of this run, if the model computes them as a value", "attention");
-    this.#large = toggle("Large", "Show the caches in the space of graph and buffers", "cache-large");
-    on(this.#query, "change", () => this.#toggled(), signal);
+    const toggled = () => this.#toggled();
+    this.#close = toggle("Close-up", "Show 64 rows around the newest, or around the focus", "close-up", toggled, signal);
+    this.#weigh = toggle("Attention", "Show the attention weights of a query of this run, if the model computes them as a value", "attention", () => {
+      this.#turned = true;
+      this.#toggled();
+    }, signal);
+    this.#large = toggle("Large", "Show the caches in the space of graph and buffers", "cache-large", toggled, signal);
+    on(this.#query, "change", toggled, signal);
     on(this.#choice, "change", () => kit.select({ kind: "cache", id: Number(this.#choice.value) }), signal);
-    on(this.#entry, "change", () => this.#toggled(), signal);
+    on(this.#entry, "change", toggled, signal);
     onHit(this.#list, "cache-row", (row) => kit.select({ kind: "cache", id: Number(row.dataset.id) }), signal);
     const head = el("header.kv-tools", {}, this.#choice, this.#title, this.#about, this.#stored, el("span.kv-group", {}, this.#entry, this.#query, this.#weigh, this.#close, this.#large));
     this.#middle.append(head, this.#heat.root, this.#tip, this.#legend, this.#occupancy.root, this.#none);
@@ -121,13 +112,12 @@ export class View implements CacheView {
 
   // -- what is chosen ---------------------------------------------------------------------------------------------
 
-  /** The last run that has told its caches: one that still goes on has not. */
+  /** The last run whose caches are known: those of a run that still goes on are not. */
   get #run(): number { return Math.max(0, Math.min(this.kit.now.run, this.#d.runs.length - 1)); }
 
   /** The number of the step after which caches are shown: of a run without steps its end. */
   get #step(): number { return this.kit.bare >= 0 || this.kit.now.run > this.#run ? Infinity : numberOf(this.kit.t, this.kit.cursor); }
 
-  /** The data as they are after that step. */
   get #present(): CacheData {
     const waits = storesOf(this.#d, this.#chosen, this.#run).filter((one) => one.step > this.#step).length;
     const key = `${this.#chosen} ${this.#stream} ${this.#run} ${waits}`;
@@ -144,7 +134,7 @@ export class View implements CacheView {
   get #asked(): string { return `${this.#chosen}:${this.#run}:${this.#query.hidden ? -1 : this.#query.value || -1}`; }
 
   /** What the shown query weighed: from the recording, or as the kernel answered; in words where it could not. */
-  get #told(): Weights["attention"] | string | undefined {
+  get #weighed(): Weights["attention"] | string | undefined {
     const last = this.#query.hidden || Number(this.#query.value || -1) === -1;
     const heads = last ? weightsOf(this.kit.t.values, this.#chosen, this.#run) : null;
     return heads ? { heads } : this.#weights.get(this.#asked);
@@ -169,7 +159,6 @@ export class View implements CacheView {
     });
   }
 
-  /** The cell that is told of. */
   get #place(): Place | null { return this.#hover ?? (this.#focused ? this.#at : null); }
 
   #toggled(): void {
@@ -219,13 +208,13 @@ export class View implements CacheView {
     this.#entry.hidden = entries < 2;
     this.#choice.value = String(this.#chosen);
     say(this.#title, c?.name ?? "");
-    const told = progress(this.#d, this.#chosen, this.#run, this.#step);
+    const stored = progress(this.#d, this.#chosen, this.#run, this.#step);
     const label = this.#d.runs[this.#run] ?? "";
-    const when = told.todo ? `in ${label}: ${plural(told.todo, "row")} not written yet, next by`
-      : told.step < 0 ? `after ${label}` : `in ${label}: written by ${told.now ? "this step" : ""}`;
+    const when = stored.todo ? `in ${label}: ${plural(stored.todo, "row")} not written yet, next by`
+      : stored.step < 0 ? `after ${label}` : `in ${label}: written by ${stored.now ? "this step" : ""}`;
     say(this.#about, c ? `${c.protocol} · ${when}` : "");
-    this.#stored.hidden = told.step < 0 || (told.now && !told.todo);
-    say(this.#stored, `step ${count(told.step)}`);
+    this.#stored.hidden = stored.step < 0 || (stored.now && !stored.todo);
+    say(this.#stored, `step ${count(stored.step)}`);
     this.#about.title = c ? `${c.input} → ${c.output}${c.axis === null ? "" : `, rows on axis ${c.axis}`}` : "";
     this.#rows();
     this.#side.show(this.#d, this.#chosen, this.#run, c?.protocol ?? "");
@@ -239,13 +228,13 @@ export class View implements CacheView {
     const run = this.#run;
     const step = this.#step;
     for (const [i, row] of [...this.#list.children].entries()) {
-      const told = progress(d, i, run, step);
+      const stored = progress(d, i, run, step);
       // while none of its rows is stored a cache is as the run before left it
-      const at = told.todo && !told.done ? run - 1 : run;
-      const [capacity, valid, written] = at < 0 ? [0, 0, 0] : [meter(d, "capacity", i, at), Math.max(0, meter(d, "valid", i, at) - (told.done ? told.todo : 0)), at < run ? 0 : told.todo ? told.done : meter(d, "rows_written", i, run)];
-      mark(row, "data-stored", told.step < 0 ? null : told.todo ? (told.done ? "part" : "no") : "yes");
-      mark(row, "data-now", told.now ? 1 : null);
-      row.setAttribute("title", `${this.kit.t.p.caches[i].input} → ${this.kit.t.p.caches[i].output}${told.step < 0 ? "" : told.todo ? `: ${plural(told.todo, "row")} to come, step ${count(told.step)} writes next` : `: ${plural(told.done, "row")} of this run written, by step ${count(told.step)}`}`);
+      const at = stored.todo && !stored.done ? run - 1 : run;
+      const [capacity, valid, written] = at < 0 ? [0, 0, 0] : [meter(d, "capacity", i, at), Math.max(0, meter(d, "valid", i, at) - (stored.done ? stored.todo : 0)), at < run ? 0 : stored.todo ? stored.done : meter(d, "rows_written", i, run)];
+      mark(row, "data-stored", stored.step < 0 ? null : stored.todo ? (stored.done ? "part" : "no") : "yes");
+      mark(row, "data-now", stored.now ? 1 : null);
+      row.setAttribute("title", `${this.kit.t.p.caches[i].input} → ${this.kit.t.p.caches[i].output}${stored.step < 0 ? "" : stored.todo ? `: ${plural(stored.todo, "row")} to come, step ${count(stored.step)} writes next` : `: ${plural(stored.done, "row")} of this run written, by step ${count(stored.step)}`}`);
       mark(row, "aria-selected", String(i === this.#chosen));
       mark(row, "data-warned", d.warnings.some((w) => w.cache === i) ? 1 : null);
       say(row.lastElementChild!, `${count(valid)} / ${count(capacity)}`);
@@ -260,17 +249,17 @@ export class View implements CacheView {
     const width = Math.floor(this.#middle.clientWidth) - 24;
     if (width < 60) return; // its tab is hidden
     const rows = most(d, this.#chosen);
-    const told = rows > 0 && this.#stream >= 0 && this.kit.t.p.caches[this.#chosen]?.axis !== null;
-    for (const part of [this.#heat.root, this.#occupancy.root, this.#legend, this.#tip]) part.hidden = !told;
-    for (const tool of [this.#close, this.#weigh]) tool.hidden = !told;
-    this.#none.hidden = told;
-    if (!told) return say(this.#none, this.kit.t.p.caches.length ? "A state has no rows: every run overwrites all of it. Its meters are beside it." : "This model keeps no cache.");
+    const there = rows > 0 && this.#stream >= 0 && this.kit.t.p.caches[this.#chosen]?.axis !== null;
+    for (const part of [this.#heat.root, this.#occupancy.root, this.#legend, this.#tip]) part.hidden = !there;
+    for (const tool of [this.#close, this.#weigh]) tool.hidden = !there;
+    this.#none.hidden = there;
+    if (!there) return say(this.#none, this.kit.t.p.caches.length ? "A state has no rows: every run overwrites all of it. Its meters are beside it." : "This model keeps no cache.");
     const run = this.#run;
     const stream = this.#stream;
     this.#inks ??= new Inks(this.host);
     const near = this.#close.ariaPressed === "true";
     const axis = axisOf(rows, width, near ? this.#at?.row ?? newest(d, stream, run) : null);
-    const attention = this.#weigh.ariaPressed === "true" ? this.#told : undefined;
+    const attention = this.#weigh.ariaPressed === "true" ? this.#weighed : undefined;
     const heads = d.caches[this.#chosen].heads;
     const weights = typeof attention === "object" ? byHead(attention.heads, heads) : null;
     this.#heat.draw({ d, stream, run, heads, axis, weights, at: this.#place, words: this.#words(axis), now: weights ? this.#asks : -1 }, this.#inks);
@@ -291,44 +280,24 @@ export class View implements CacheView {
     return Math.max(OCCUPANCY[0], Math.min(OCCUPANCY[1], Math.floor(this.#middle.clientHeight - above) - BELOW));
   }
 
-  /** Sequences by their hues, and what is wrong with rows by its marks. */
-  #ownerLegend(): void {
-    const d = this.#d;
-    const { sequences, states } = ownerCounts(d, this.#stream, this.#run);
-    const all = [...new Set(d.owners!.table.flatMap(([own]) => own))].sort((a, b) => a - b);
-    const wrong = d.owners!.states.filter(({ name }) => d.owners!.table.some(([, state]) => state === name));
-    const item = (kv: string, id: string | number, text: string, about: string, rows: number, own: number[], state: string) => {
-      const swatch = el("canvas");
-      swatch.style.width = "24px";
-      const context = sized(swatch, 24, 12, this.#inks!.ratio);
-      if (context) ownerBox(context, this.#inks!, d, own, state, 0, 0, 24, 12);
+  /** States of rows; where sequences own them, sequences by their hues and what is wrong with rows by its marks. */
+  #legends(each: number[]): void {
+    const { owners, states } = this.#present;
+    const inks = this.#inks!;
+    const item = (kv: string, id: string | number, text: string, about: string, rows: number, paint: (context: CanvasRenderingContext2D) => void) => {
+      const swatch = el("canvas", { style: "width: 24px" });
+      const context = sized(swatch, 24, 12, inks.ratio);
+      if (context) paint(context);
       return el("li", { "data-kv": kv, "data-id": id, title: about, "data-zero": rows ? null : 1 }, swatch, el("span", {}, text), el("b", {}, count(rows)));
     };
+    if (!owners) return this.#legend.replaceChildren(...states.map((state, i) => item("cache-state", state, state, lookOf(state).about, each[i], (context) => box(context, inks, state, 0, 0, 24, 12))));
+    const rows = ownerCounts(this.#d, this.#stream, this.#run);
+    const all = [...new Set(owners.table.flatMap(([own]) => own))].sort((a, b) => a - b);
+    const wrong = owners.states.filter(({ name }) => owners.table.some(([, state]) => state === name));
+    const owned = (own: number[], state: string) => (context: CanvasRenderingContext2D) => ownerBox(context, inks, this.#d, own, state, 0, 0, 24, 12);
     this.#legend.replaceChildren(
-      ...all.map((one) => item("cache-sequence", one, `sequence ${one}`, `rows that hold tokens of sequence ${one}; rows of several have a band for each`, sequences.get(one) ?? 0, [one], "")),
-      ...wrong.map(({ name, about }) => item("cache-cell", name, name, about, states.get(name) ?? 0, [], name)));
-  }
-
-  #legends(each: number[]): void {
-    if (this.#d.owners) return this.#ownerLegend();
-    const d = this.#present;
-    if (this.#legend.childElementCount !== d.states.length || !this.#inks) this.#legend.replaceChildren();
-    for (const [i, state] of d.states.entries()) {
-      let item = this.#legend.children[i];
-      if (!item) {
-        item = el("li", { "data-kv": "cache-state", "data-id": state, title: lookOf(state).about }, el("canvas"), el("span", {}, state), el("b"));
-        this.#legend.append(item);
-      }
-      const swatch = item.firstElementChild as HTMLCanvasElement;
-      if (swatch.dataset.look !== this.#inks!.colour("--kv-ink")) {
-        swatch.dataset.look = this.#inks!.colour("--kv-ink");
-        swatch.style.width = "24px";
-        const context = sized(swatch, 24, 12, this.#inks!.ratio);
-        if (context) box(context, this.#inks!, state, 0, 0, 24, 12);
-      }
-      say(item.lastElementChild!, count(each[i]));
-      mark(item, "data-zero", each[i] ? null : 1);
-    }
+      ...all.map((one) => item("cache-sequence", one, `sequence ${one}`, `rows that hold tokens of sequence ${one}; rows of several have a band for each`, rows.sequences.get(one) ?? 0, owned([one], ""))),
+      ...wrong.map(({ name, about }) => item("cache-cell", name, name, about, rows.states.get(name) ?? 0, owned([], name))));
   }
 
   /** One line on the cell that is pointed at, or has the focus. */
@@ -343,9 +312,9 @@ export class View implements CacheView {
     const state = d.states[d.state[cell]];
     const token = tokenAt(d, this.#stream, run, row);
     const said = token && Number(this.#entry.value || 0) === 0 ? this.kit.t.p.story[token.position] : undefined;
-    const attention = this.#weigh.ariaPressed === "true" && place ? this.#told : undefined;
+    const attention = this.#weigh.ariaPressed === "true" && place ? this.#weighed : undefined;
     const weight = typeof attention === "object" ? byHead(attention.heads, d.caches[this.#chosen].heads)[place!.head]?.[row] ?? 0 : undefined;
-    // Who wrote a row is a guess from the order of its tokens, which holds for a cache of one text; a producer that tells knows.
+    // Who wrote a row is a guess from the order of its tokens, which holds for a cache of one text; a producer that notes it knows.
     const note = noteAt(d, this.#stream, run, row);
     const writer = note ? visible(note) : token && !d.fresh[cell] ? `written in ${d.runs[token.run] ?? `run ${token.run}`}` : "";
     say(this.#tip, [
@@ -358,10 +327,10 @@ export class View implements CacheView {
   }
 
   #hint(): string {
-    const told = this.#weigh.ariaPressed === "true" ? this.#told : undefined;
-    if (typeof told === "string") return told;
+    const weighed = this.#weigh.ariaPressed === "true" ? this.#weighed : undefined;
+    if (typeof weighed === "string") return weighed;
     if (this.#weigh.ariaPressed === "true" && this.kit.t.p.policy.dry) return `Weights were ${DRY}.`;
-    if (told) return `Arcs and bars: the attention weights of ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`}; above, the mean of ${plural(told.heads.length, "head")}.`;
+    if (weighed) return `Arcs and bars: the attention weights of ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`}; above, the mean of ${plural(weighed.heads.length, "head")}.`;
     if (this.#weigh.ariaPressed === "true") return this.ask.able() ? "asking the kernel for the weights …" : "Weights are not in the recording; computing them needs a running kernel.";
     return "Point at a row, or move over rows with the arrow keys.";
   }
@@ -369,13 +338,13 @@ export class View implements CacheView {
   /** Ask for the weights of this run's query, once the cursor rests. */
   #want(): void {
     const on = this.#weigh.ariaPressed === "true";
-    const told = this.#told;
+    const weighed = this.#weighed;
     const queries = meter(this.#d, "rows_written", this.#chosen, this.#run);
     this.#query.hidden = !on || queries < 2;
     this.#query.max = String(queries - 1);
     this.#query.min = String(-queries);
     clearTimeout(this.#timer);
-    if (!on || told !== undefined || !this.ask.able() || this.kit.t.p.policy.dry) return;
+    if (!on || weighed !== undefined || !this.ask.able() || this.kit.t.p.policy.dry) return;
     const asked = this.#asked;
     const [cache, run, query] = asked.split(":").map(Number);
     this.#timer = setTimeout(() => this.ask({ do: "attention", id: `attention:${asked}`, cache, run, query }), SETTLE);
@@ -390,4 +359,38 @@ function byHead(weights: number[][], heads: number): number[][] {
     const mine = weights.slice(head * share, (head + 1) * share);
     return Array.from({ length: mine[0]?.length ?? 0 }, (_, row) => mine.reduce((sum, one) => sum + (one[row] ?? 0), 0) / mine.length);
   });
+}
+
+export default (...given: ConstructorParameters<typeof View>): CacheView => new View(...given);
+
+export class CacheSide {
+  readonly root: HTMLElement;
+  #meters = el("tbody");
+  #cost = el("p.kv-cache-cost", { "data-kv": "cache-cost" });
+  #warnings = el("ul.kv-cache-warnings", { "data-kv": "cache-warnings" });
+
+  constructor(go: (run: number) => void, signal: AbortSignal) {
+    const head = ["", "this run", "all runs"].map((text) => el("th", { scope: "col" }, text));
+    this.root = el("div.kv-cache-side", {}, this.#cost, el("table.kv-cache-meters", { "aria-label": "Meters of this cache" }, el("thead", {}, el("tr", {}, ...head)), this.#meters));
+    this.#cost.after(this.#warnings);
+    onHit(this.#warnings, "cache-run", (link) => go(Number(link.dataset.run)), signal);
+  }
+
+  show(d: CacheData, cache: number, run: number, protocol: string): void {
+    say(this.#cost, cost(d, cache, run, protocol));
+    this.#meters.replaceChildren(...d.meters.map(({ name, label, about, sums, bad }) => {
+      const write = name.startsWith("bytes") ? bytes : count;
+      const value = meter(d, name, cache, run);
+      const sum = d.runs.reduce((total, _, r) => total + meter(d, name, cache, r), 0);
+      return el("tr", { "data-kv": "meter", "data-id": name, "data-bad": bad && value > 0 ? 1 : null, "data-zero": value ? null : 1 },
+        el("th", { scope: "row", title: about }, label), td(write(value), "kv-num"), td(sums ? write(sum) : "", "kv-num"));
+    }));
+    const mine = d.warnings.filter((w) => w.cache === cache);
+    const others = d.warnings.length - mine.length;
+    this.#warnings.replaceChildren(
+      ...mine.map((w) => el("li", { "data-kv": "cache-warning", "data-id": w.kind }, el("div", {}, el("b", {}, `⚠\uFE0E ${w.kind}`),
+        el("button", { "data-kv": "cache-run", "data-run": w.run, title: "Go to the first of these runs" }, `${d.runs[w.run] ?? ""}${w.runs > 1 ? ` +${count(w.runs - 1)}` : ""}`)), el("p", {}, w.text))),
+      mine.length ? "" : el("li.kv-soft", {}, "Nothing is wrong with this cache."),
+      others ? el("li.kv-soft", {}, `${plural(others, "warning")} about other caches, marked ⚠\uFE0E in the list.`) : "");
+  }
 }

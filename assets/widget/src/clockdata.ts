@@ -1,16 +1,16 @@
-// What happened on which lane, and where every storage lay, by the producer's clock: bars in rows, and arrows between spaces.
-import { upper } from "./arrays.js";
+// What happened on which lane by the producer's clock, where every storage lay, and where all of it stands on the canvas.
+import { ensure, first, kept, upper } from "./arrays.js";
 import { bytes, count, opName } from "./format.js";
 import { lives } from "./mapdata.js";
-import type { Trace } from "./replay.js";
+import { opAt, type Trace } from "./replay.js";
 import { touched } from "./select.js";
 
 /** `kind`: an op, a run that holds ops, the life of a storage, or the weights that programs bring. `id`: step, run or life. `open`: it does not end in the recording. */
 export interface Bar { kind: "op" | "run" | "life" | "weights"; id: number; start: number; end: number; row: number; text: string; storage: number; open: boolean }
-/** Bytes that are held in a space: so many from a time on, and the most of them. `room`: what it has, 0 if that is not known. */
+/** Bytes held in a space: `bytes[i]` from the time `at[i]` on, and the most of them. `room`: the size of the space, 0 = not known. */
 export interface Held { at: number[]; bytes: number[]; most: number; room: number; banks: number }
-/** `rows`: so many; `rest`: lives that found no row, and their bytes. */
-export interface Lane { name: string; kind: "lane" | "space"; bars: Bar[]; rows: number; rest: number; bytes: number; held: Held | null }
+/** `rows`: how many there are; `rest`: lives that found no row, and their bytes. */
+interface Lane { name: string; kind: "lane" | "space"; bars: Bar[]; rows: number; rest: number; bytes: number; held: Held | null }
 /** Bytes that went from a storage to another one in another space. */
 export interface Move { step: number; at: number; from: number; to: number; bytes: number }
 export interface Clock {
@@ -22,15 +22,11 @@ export interface Clock {
 
 /** Rows that a lane or a space has at most: what is smaller is summed up. */
 const ROWS = { lane: 4, space: 12, host: 3 };
-const made = new WeakMap<Trace, Clock>();
+const made = kept((t: Trace) => gather(t, false));
 
 /** Null for a recording whose time is the step number. `open`: each weight of a program is a bar of its own. */
 export function clock(t: Trace, open = false): Clock | null {
-  if (!t.p.time?.step.length) return null;
-  let found = open ? undefined : made.get(t);
-  if (!found) found = gather(t, open);
-  if (!open) made.set(t, found);
-  return found;
+  return !t.p.time.step.length ? null : open ? gather(t, true) : made(t);
 }
 
 /** Times of steps; one without a time of its own happens when the one before it is over. */
@@ -66,15 +62,7 @@ function stack(bars: Bar[], most: number, weight: (bar: Bar) => number): { rows:
   return { rows: Math.max(1, rows.length), left };
 }
 
-function after(row: Bar[], time: number): number {
-  let [low, high] = [0, row.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (row[middle].start < time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
+const after = (row: Bar[], time: number) => first(0, row.length, (i) => row[i].start >= time);
 
 function gather(t: Trace, open: boolean): Clock {
   const { p } = t;
@@ -90,7 +78,7 @@ function gather(t: Trace, open: boolean): Clock {
     const source = reads.find((r) => target !== undefined && space(r) !== space(target));
     if (target !== undefined && source !== undefined && p.step.copied[step] > 0) found.moves.push({ step, at: end[step], from: source, to: target, bytes: p.step.copied[step] });
   }
-  const refused = p.refused ?? { step: [], storage: [], why: [] };
+  const { refused } = p;
   for (let k = 0; k < refused.step.length; k++) {
     const step = Math.min(refused.step[k], p.steps - 1);
     found.refused.push({ storage: refused.storage[k], at: step < 0 ? from : end[step], why: p.strings[refused.why[k]] });
@@ -104,12 +92,10 @@ function queues({ p, x }: Trace, start: Float64Array, end: Float64Array, laneOf:
   const bands = new Map<string, Bar & { ops: number }>();
   for (let step = 0; step < p.steps; step++) {
     if (laneOf[step] < 0) continue;
-    let lane = lanes.get(laneOf[step]);
-    if (!lane) lanes.set(laneOf[step], (lane = { name: p.strings[laneOf[step]] || "ops", kind: "lane", bars: [], rows: 1, rest: 0, bytes: 0, held: null }));
-    const node = p.graphs[p.frame.graph[p.step.frame[step]]].nodes[p.step.node[step]];
+    const lane = ensure(lanes, laneOf[step], (): Lane => ({ name: p.strings[laneOf[step]] || "ops", kind: "lane", bars: [], rows: 1, rest: 0, bytes: 0, held: null }));
     const run = x.run[step];
     // an op with a program in it is called as its run is
-    const text = p.step.flags[step] & p.flag.control && p.runs.length > 1 ? p.runs[run].label : opName(node[1]);
+    const text = p.step.flags[step] & p.flag.control && p.runs.length > 1 ? p.runs[run].label : opName(opAt({ p }, step).op[1]);
     lane.bars.push({ kind: "op", id: step, start: start[step], end: end[step], row: 0, text, storage: -1, open: false });
     const key = `${laneOf[step]}:${run}`;
     const band = bands.get(key);
@@ -148,9 +134,7 @@ function spaces(t: Trace, start: Float64Array, end: Float64Array, last: number, 
       kind: weights.has(s) ? "weights" : "life", id: k, start: start[Math.min(l.from[k], p.steps - 1)], end: stays ? last : end[Math.min(l.to[k], p.steps) - 1],
       row: 0, text: `${p.strings[p.storage.name[s]]} ${bytes(l.bytes[k])}`, storage: s, open: stays && !weights.has(s),
     };
-    const bars = all.get(name);
-    if (bars) bars.push(bar);
-    else all.set(name, [bar]);
+    ensure(all, name, () => []).push(bar);
   }
   return [...all].map(([name, bars]) => {
     const held = heldOf(t, name, bars, (bar) => l.bytes[bar.id]);
@@ -166,7 +150,6 @@ function spaces(t: Trace, start: Float64Array, end: Float64Array, last: number, 
   });
 }
 
-/** Bytes that are held at a time. */
 export function heldAt(held: Held, time: number): number {
   const k = upper(held.at, time) - 1;
   return k < 0 ? 0 : held.bytes[k];
@@ -189,4 +172,77 @@ function heldOf({ p }: Trace, space: string, bars: Bar[], size: (bar: Bar) => nu
     if (p.strings[of] === space) [held.room, held.banks] = [held.room + p.arena.bytes[i], Math.max(held.banks, p.arena.banks[i])];
   });
   return held;
+}
+
+export const ROW = 17;
+const GAP = 12; // between lanes
+const HEAD = 4;
+const STRIP = 34; // above the lives of a space: the bytes that are held there
+
+/** `foot`: px from the top to under the last row. `strip`: px above the first row. */
+export interface Box { top: number; foot: number; strip: number }
+export interface ClockView { boxes: Box[]; width: number; height: number; from: number; to: number }
+
+export function clockView(c: Clock, width: number, from: number, to: number): ClockView {
+  let top = HEAD;
+  const boxes = c.lanes.map((lane) => {
+    const strip = lane.held ? STRIP : 0;
+    const box = { top, foot: top + strip + lane.rows * ROW + (lane.rest ? ROW : 0), strip };
+    top = box.foot + GAP;
+    return box;
+  });
+  return { boxes, width, height: top, from, to: to > from ? to : from + 1 };
+}
+
+export function xAt(v: ClockView, time: number): number { return ((time - v.from) / (v.to - v.from)) * v.width; }
+
+export function timeAt(v: ClockView, x: number): number {
+  return v.from + (x / Math.max(1, v.width)) * (v.to - v.from);
+}
+
+/** Where a bar stands; at least two px wide. A band takes the height of its lane. */
+export function place(v: ClockView, lane: number, bar: Bar): { x: number; y: number; w: number; h: number } {
+  const { top, foot, strip } = v.boxes[lane];
+  const x = xAt(v, bar.start);
+  const w = Math.max(2, xAt(v, bar.end) - x);
+  return bar.row < 0 ? { x: x - 1, y: top - 3, w: w + 2, h: foot - top + 4 } : { x, y: top + strip + bar.row * ROW, w, h: ROW - 3 };
+}
+
+/** The bar under a point, bands last; null for none. */
+export function barAt(c: Clock, v: ClockView, x: number, y: number): { lane: number; bar: Bar } | null {
+  const lane = v.boxes.findIndex((box) => y >= box.top - 3 && y < box.foot + 3);
+  if (lane < 0) return null;
+  let found: Bar | null = null;
+  for (const bar of c.lanes[lane].bars) {
+    const r = place(v, lane, bar);
+    if (x >= r.x - 2 && x <= r.x + r.w + 2 && y >= r.y && y <= r.y + r.h && (!found || bar.row >= 0)) found = bar;
+  }
+  return found && { lane, bar: found };
+}
+
+/** Zoom around a time, within the whole. */
+export function zoomTime(c: Clock, v: ClockView, by: number, around: number): [number, number] {
+  const span = Math.min(c.to - c.from, Math.max((c.to - c.from) / 5000, (v.to - v.from) / by));
+  const share = (around - v.from) / (v.to - v.from);
+  const from = Math.max(c.from, Math.min(c.to - span, around - share * span));
+  return [from, from + span];
+}
+
+/** The bar that an arrow key leads to: along the lane, or to the one above or below at the same time. */
+export function beside(c: Clock, v: ClockView, lane: number, bar: Bar, key: string): { lane: number; bar: Bar } | null {
+  const middle = (bar.start + bar.end) / 2;
+  const y = place(v, lane, bar).y;
+  let best: { lane: number; bar: Bar } | null = null;
+  let least = Infinity;
+  c.lanes.forEach((other, i) => {
+    for (const one of other.bars) {
+      if (one === bar || one.row < 0) continue;
+      const dx = (one.start + one.end) / 2 - middle;
+      const dy = place(v, i, one).y - y;
+      const fits = key === "ArrowRight" ? !dy && dx > 0 : key === "ArrowLeft" ? !dy && dx < 0 : key === "ArrowDown" ? dy > 0 : dy < 0;
+      const far = /Up|Down/.test(key) ? Math.abs(dy) * 1e6 + Math.max(0, one.start - middle, middle - one.end) / (v.to - v.from) : Math.abs(dx);
+      if (fits && far < least) [best, least] = [{ lane: i, bar: one }, far];
+    }
+  });
+  return best;
 }

@@ -1,6 +1,10 @@
-// What happened to tensors beside the ops, as the producer marked it: warnings, and the story of the one that is chosen.
-import { el, mark, on, onHit } from "./dom.js";
-import { buffer, bytes, count } from "./format.js";
+// Cards beside the lanes: warnings, the story of the chosen tensor, and the memories of a device by address.
+import { kept } from "./arrays.js";
+import { Inks, sized } from "./canvas.js";
+import { clock, type Clock } from "./clockdata.js";
+import { el, mark, on, onHit, say } from "./dom.js";
+import { buffer, bytes, count, plural } from "./format.js";
+import { lives } from "./mapdata.js";
 import type { Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
@@ -8,20 +12,11 @@ import type { Store } from "./store.js";
 export interface Mark { step: number; time: number; kind: string; code: string; value: string; storage: number; bytes: number; text: string; line: string }
 
 const WARNING = "warning ";
-const made = new WeakMap<Trace, Mark[]>();
-
-export function marks(t: Trace): Mark[] {
-  let found = made.get(t);
-  if (found) return found;
-  const { mark: m, strings } = t.p;
-  found = Array.from(m?.step ?? [], (step, k) => {
-    const kind = strings[m.kind[k]];
-    const code = kind.startsWith(WARNING) ? kind.slice(WARNING.length) : "";
-    return { step, time: m.time[k], kind, code, value: strings[m.value[k]], storage: m.storage[k], bytes: m.bytes[k], text: strings[m.text[k]], line: strings[m.line[k]] };
-  });
-  made.set(t, found);
-  return found;
-}
+export const marks = kept(({ p: { mark: m, strings } }: Trace): Mark[] => Array.from(m.step, (step, k) => {
+  const kind = strings[m.kind[k]];
+  const code = kind.startsWith(WARNING) ? kind.slice(WARNING.length) : "";
+  return { step, time: m.time[k], kind, code, value: strings[m.value[k]], storage: m.storage[k], bytes: m.bytes[k], text: strings[m.text[k]], line: strings[m.line[k]] };
+}));
 
 /** `USE_AFTER_FREE` as `Use after free`. */
 export function words(code: string): string {
@@ -30,7 +25,7 @@ export function words(code: string): string {
 }
 
 /** Warnings in their order, and what was marked of a storage. */
-export function told(all: Mark[], storage: number): { warnings: Mark[]; story: Mark[] } {
+export function sorted(all: Mark[], storage: number): { warnings: Mark[]; story: Mark[] } {
   return { warnings: all.filter((one) => one.code), story: storage < 0 ? [] : all.filter((one) => one.storage === storage) };
 }
 
@@ -59,7 +54,7 @@ export class MarksCard {
     const key = `${all.length} ${storage} ${cursor}`;
     if (this.root.hidden || key === this.#shown) return;
     this.#shown = key;
-    const { warnings, story } = told(all, storage);
+    const { warnings, story } = sorted(all, storage);
     const parts: HTMLElement[] = [];
     if (storage >= 0) {
       const name = t.p.strings[t.p.storage.name[storage]];
@@ -89,6 +84,73 @@ export class MarksCard {
 }
 
 /** `loop.py:21 device.submit(…)` without the folders. */
-function short(line: string): string {
-  return line.replace(/^.*[/\\](?=[^/\\]+:\d)/, "");
+function short(line: string): string { return line.replace(/^.*[/\\](?=[^/\\]+:\d)/, ""); }
+
+/** `bytes`: what it takes, which is more than the tensor has where its pages are dealt out to banks. */
+export interface Block { address: number; bytes: number; storage: number }
+/** Of one arena: what lies there, by address. `room`: bytes of it; `free`: of the largest block that nobody holds. */
+interface Arena { space: string; name: string; room: number; banks: number; blocks: Block[]; held: number; free: number }
+
+/** Arenas of which it is known how large they are, as they are at a step. */
+function arenas(t: Trace, step: number): Arena[] {
+  const { p } = t;
+  const l = lives(t);
+  const found = Array.from(p.arena.space, (space, i): Arena => ({ space: p.strings[space], name: p.strings[p.arena.name[i]], room: p.arena.bytes[i], banks: p.arena.banks[i], blocks: [], held: 0, free: 0 }));
+  for (let k = 0; k < l.n; k++) {
+    if (l.from[k] > step || l.to[k] <= step) continue;
+    const s = l.storage[k];
+    const address = p.storage.address[s] ?? -1;
+    const arena = address < 0 ? undefined : found.find((one) => one.space === p.strings[p.storage.space[s]] && one.name === p.strings[p.storage.arena[s]]);
+    arena?.blocks.push({ address, bytes: p.storage.taken[s] ?? l.bytes[k], storage: s });
+  }
+  for (const one of found) {
+    one.blocks.sort((a, b) => a.address - b.address);
+    let end = 0;
+    for (const block of one.blocks) {
+      one.held += block.bytes;
+      one.free = Math.max(one.free, block.address - end);
+      end = Math.max(end, block.address + block.bytes);
+    }
+    one.free = Math.max(one.free, one.room - end);
+  }
+  return found;
+}
+
+export class BanksCard {
+  readonly root = el("section.kv-clock-banks", { "aria-label": "Memory by address", "data-kv": "banks" });
+  #rows: { canvas: HTMLCanvasElement; text: HTMLElement }[] = [];
+
+  update(store: Store, c: Clock | null): void {
+    const all = c && clock(store.t) ? arenas(store.t, Math.max(0, store.cursor)) : [];
+    this.root.hidden = !all.length;
+    if (this.#rows.length !== all.length) {
+      this.#rows = all.map(() => ({ canvas: el("canvas", { "aria-hidden": "true" }), text: el("p") }));
+      this.root.replaceChildren(el("h4", {}, "By address, now"), ...this.#rows.flatMap(({ canvas, text }) => [text, canvas]));
+    }
+    all.forEach((arena, i) => {
+      const { canvas, text } = this.#rows[i];
+      const banks = arena.banks > 1 ? `, the same in each of ${count(arena.banks)} banks` : "";
+      say(text, `${arena.name}: ${plural(arena.blocks.length, "buffer")} of ${bytes(arena.held)} in ${bytes(arena.room)}${banks}; largest contiguous free part ${bytes(arena.free)}`);
+      const end = arena.blocks.reduce((most, block) => Math.max(most, block.address + block.bytes), 0);
+      paint(canvas, arena, Math.min(arena.room, end * 1.15 || arena.room), store);
+    });
+  }
+}
+
+/** Blocks up to `top`: of a memory that is nearly empty the rest is not drawn. */
+function paint(canvas: HTMLCanvasElement, arena: Arena, top: number, store: Store): void {
+  const width = canvas.clientWidth;
+  if (!width) return;
+  const brush = sized(canvas, width, 14);
+  if (!brush) return;
+  const inks = new Inks(canvas);
+  brush.fillStyle = inks.colour("ground");
+  brush.fillRect(0, 0, width, 14);
+  const { selection, now } = store;
+  for (const block of arena.blocks) {
+    const x = (block.address / top) * width;
+    const lit = (selection?.kind === "storage" && selection.id === block.storage) || now.lit.storages.has(block.storage);
+    brush.fillStyle = lit ? inks.colour("accent") : inks.mixed("view", 0.4);
+    brush.fillRect(x, 0, Math.max(1, (block.bytes / top) * width - (block.bytes * width > 3 * top ? 0.7 : 0)), 14);
+  }
 }

@@ -1,21 +1,161 @@
-// Lanes by the producer's clock: queues above, spaces of memory under them, and the cursor's line through all.
-import { clock, type Bar, type Clock } from "./clockdata.js";
-import { paintBase, paintOver } from "./clockdraw.js";
-import { BanksCard } from "./clockbanks.js";
-import { barAt, beside, clockView, place, timeAt, xAt, zoomTime, type ClockView } from "./clockview.js";
-import { MarksCard } from "./clockmarks.js";
-import { button, el, mark, on, onResize } from "./dom.js";
-import { buffer, bytes, count } from "./format.js";
-import { Palette } from "./mapcolours.js";
+// Lanes by the producer's clock: queues above, spaces of memory below, and the line of the cursor through all of them.
+import { Inks, sized } from "./canvas.js";
+import { barAt, beside, clock, clockView, heldAt, place, ROW, timeAt, xAt, zoomTime, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
+import { BanksCard, MarksCard } from "./clockmarks.js";
+import { button, el, mark, on, onKey, onResize } from "./dom.js";
+import { buffer, bytes, count, plural } from "./format.js";
+import type { MakePane } from "./lazypane.js";
 import { ticks } from "./mapview.js";
-import { numberOf } from "./steps.js";
+import { numberOf } from "./replay.js";
+import { executed } from "./select.js";
 import type { Change, Store, View } from "./store.js";
 
-export class ClockPane implements View {
+const LEAST = 26; // px in which a text is of use
+const FONT = "11px";
+
+function write(brush: CanvasRenderingContext2D, { ruler }: Inks, text: string, x: number, y: number, w: number, width: number): void {
+  const left = Math.max(4, x + 4);
+  const room = Math.min(width, x + w) - left - 3;
+  if (room >= LEAST) brush.fillText(ruler.fit(text, FONT, room), left, y);
+}
+
+/** What stays while the cursor moves: bars, bytes held, arrows, refused frees. Returns how many bars are drawn. */
+function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView): number {
+  begin(brush, inks, v);
+  let drawn = 0;
+  c.lanes.forEach((lane, i) => {
+    const box = v.boxes[i];
+    brush.fillStyle = inks.colour("ground");
+    brush.fillRect(0, box.top - 3, v.width, box.foot - box.top + 4);
+    if (lane.held) strip(brush, inks, v, box, lane.held);
+    const seen = lane.bars.filter((bar) => bar.end >= v.from && bar.start <= v.to);
+    drawn += seen.length;
+    for (const bar of seen.sort((a, b) => a.row - b.row)) one(brush, inks, v, i, bar, false);
+    if (lane.rest) {
+      brush.fillStyle = inks.colour("soft");
+      brush.fillText(`and ${plural(lane.rest, lane.kind === "space" ? "smaller tensor" : "op")}`, 4, box.foot - ROW / 2 - 1);
+    }
+  });
+  for (const move of c.moves) if (move.at >= v.from && move.at <= v.to) arrow(brush, inks, c, v, move, false);
+  for (const { storage, at } of c.refused) {
+    const [lane, k] = c.bar.get(storage) ?? [-1, 0];
+    if (lane < 0) continue;
+    const r = place(v, lane, c.lanes[lane].bars[k]);
+    const x = xAt(v, at);
+    brush.strokeStyle = inks.colour("missed");
+    brush.lineWidth = 2;
+    brush.beginPath();
+    for (const side of [-1, 1]) {
+      brush.moveTo(x - 4, r.y + r.h / 2 - 4 * side);
+      brush.lineTo(x + 4, r.y + r.h / 2 + 4 * side);
+    }
+    brush.stroke();
+  }
+  return drawn;
+}
+
+/** What changes with the cursor: bars that are alive, what is chosen. `lit`: storages that are chosen or touched. `now`: the time of the cursor. */
+function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView, lit: ReadonlySet<number>, chosen: Bar | null, now: number): void {
+  begin(brush, inks, v);
+  c.lanes.forEach((lane, i) => {
+    if (lane.held) {
+      brush.fillStyle = inks.colour("ink");
+      write(brush, inks, heldText(lane.held, now), 0, v.boxes[i].top + 6, v.width, v.width);
+    }
+    for (const bar of lane.bars) {
+      const alive = (bar.kind === "op" ? bar.start < now : bar.start <= now) && bar.end >= now;
+      if (bar.kind === "run" || bar.end < v.from || bar.start > v.to || !(alive || bar === chosen)) continue;
+      if (alive) one(brush, inks, v, i, bar, true);
+      if (bar !== chosen && !lit.has(bar.storage)) continue;
+      const r = place(v, i, bar);
+      brush.strokeStyle = inks.colour("ink");
+      brush.lineWidth = bar === chosen ? 2.4 : 1.4;
+      brush.strokeRect(r.x - 0.5, r.y - 0.5, r.w + 1, r.h + 1);
+    }
+  });
+  for (const move of c.moves) if (move.at >= v.from && move.at <= v.to && (lit.has(move.from) || lit.has(move.to))) arrow(brush, inks, c, v, move, true);
+}
+
+function begin(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView): void {
+  brush.clearRect(0, 0, v.width, v.height);
+  brush.font = `${FONT} ${inks.family}`;
+  brush.textBaseline = "middle";
+}
+
+function heldText(held: Held, now: number): string {
+  const room = held.room ? ` of ${bytes(held.room)}${held.banks > 1 ? ` in ${held.banks} banks` : ""}` : "";
+  return `held ${bytes(heldAt(held, now))}, at most ${bytes(held.most)}${room}`;
+}
+
+/** Bytes that are held in a space over time, up to the most of them. */
+function strip(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, box: Box, held: Held): void {
+  const foot = box.top + box.strip - 4;
+  const tall = box.strip - 18;
+  const y = (at: number) => foot - (tall * at) / (held.most || 1);
+  brush.beginPath();
+  brush.moveTo(0, foot);
+  let last = 0;
+  held.at.forEach((at, i) => {
+    const x = Math.max(0, Math.min(v.width, xAt(v, at)));
+    brush.lineTo(x, y(last));
+    brush.lineTo(x, y((last = held.bytes[i])));
+  });
+  brush.lineTo(v.width, y(last));
+  brush.lineTo(v.width, foot);
+  brush.fillStyle = inks.mixed("accent", 0.22);
+  brush.fill();
+  brush.strokeStyle = inks.colour("accent");
+  brush.lineWidth = 1;
+  brush.stroke();
+}
+
+function one(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, lane: number, bar: Bar, alive: boolean): void {
+  const r = place(v, lane, bar);
+  if (bar.kind === "run") {
+    brush.strokeStyle = inks.colour("accent");
+    brush.lineWidth = 1;
+    brush.strokeRect(r.x + 0.5, r.y + 0.5, r.w - 1, r.h - 1);
+    return;
+  }
+  const hue = bar.kind === "op" ? "accent" : bar.kind === "weights" ? "soft" : "view";
+  brush.fillStyle = alive ? inks.colour(hue) : inks.mixed(hue, 0.32);
+  brush.fillRect(r.x, r.y, r.w, r.h);
+  brush.fillStyle = alive ? inks.colour("on-accent") : inks.colour("ink");
+  if (r.w > LEAST) write(brush, inks, bar.text, r.x, r.y + r.h / 2 + 0.5, r.w, v.width);
+  if (!bar.open) return;
+  brush.setLineDash([3, 2]);
+  brush.strokeStyle = inks.colour("missed");
+  brush.lineWidth = 1.5;
+  brush.strokeRect(r.x + 0.5, r.y + 0.5, r.w - 1, r.h - 1);
+  brush.setLineDash([]);
+}
+
+/** An arrow from where bytes lay to where they went. */
+function arrow(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView, move: Move, strong: boolean): void {
+  const ends = [c.bar.get(move.from), c.bar.get(move.to)];
+  if (!ends[0] || !ends[1]) return;
+  const [a, b] = ends.map((end) => place(v, end![0], c.lanes[end![0]].bars[end![1]]));
+  const x = xAt(v, move.at);
+  const down = b.y > a.y;
+  const [from, to] = down ? [a.y + a.h, b.y] : [a.y, b.y + b.h];
+  brush.strokeStyle = brush.fillStyle = inks.colour(strong ? "ink" : "edge");
+  brush.lineWidth = strong ? 1.8 : 1;
+  brush.beginPath();
+  brush.moveTo(x, from);
+  brush.lineTo(x, to);
+  brush.stroke();
+  brush.beginPath();
+  brush.moveTo(x, to);
+  brush.lineTo(x - 3.5, to + (down ? -6 : 6));
+  brush.lineTo(x + 3.5, to + (down ? -6 : 6));
+  brush.fill();
+}
+
+class ClockPane implements View {
   readonly slow = false;
   #base = el("canvas", { "aria-hidden": "true" });
   #over = el("canvas.kv-clock-over", { "aria-hidden": "true" });
-  #palette: Palette | null = null;
+  #inks: Inks | null = null;
   #kept = ""; // what the base was drawn for
   #line = el("i.kv-map-cursor");
   #tip = el("div.kv-map-tip", { role: "status" });
@@ -84,9 +224,7 @@ export class ClockPane implements View {
       event.preventDefault();
       this.#zoom(event.deltaY < 0 ? 1.4 : 1 / 1.4, timeAt(this.#at, point(event)[0]));
     }, signal);
-    on(view, "keydown", (event) => {
-      const { key } = event;
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
+    onKey(view, (key) => {
       if (key === "+" || key === "=") this.#zoom(2);
       else if (key === "-") this.#zoom(0.5);
       else if (key === "0") this.#show(null);
@@ -96,9 +234,7 @@ export class ClockPane implements View {
         const next = this.#chosen ? beside(this.#clock, this.#at, this.#chosen.lane, this.#chosen.bar, key) : first < 0 ? null : { lane: first, bar: this.#clock.lanes[first].bars[0] };
         if (next) this.#choose(next, false);
         this.#tell(this.#chosen);
-      } else return;
-      event.preventDefault();
-      event.stopPropagation();
+      } else return false;
     }, signal);
   }
 
@@ -128,9 +264,7 @@ export class ClockPane implements View {
       if (go) store.seek(this.#stepAt(what.bar.start));
     } else if (what.bar.kind === "run") store.seek(Math.max(0, store.t.p.runs[what.bar.id].last - 1));
     else {
-      const { p } = store.t;
-      const frame = p.step.frame[what.bar.id];
-      store.select({ kind: "node", id: p.step.node[what.bar.id], graph: p.frame.graph[frame], step: numberOf(store.t, what.bar.id) });
+      store.select(executed(store.t, what.bar.id));
       if (go) store.seek(what.bar.id);
     }
     this.#soon();
@@ -156,14 +290,14 @@ export class ClockPane implements View {
     if (!what || !c || !v) return;
     const { bar } = what;
     const { p } = this.store.t;
-    const told = [el("b", {}, bar.kind === "life" ? `${buffer(p, bar.storage)} · ${bar.text}` : bar.text)];
-    const line = (text: string) => told.push(el("span", {}, text));
+    const lines = [el("b", {}, bar.kind === "life" ? `${buffer(p, bar.storage)} · ${bar.text}` : bar.text)];
+    const line = (text: string) => lines.push(el("span", {}, text));
     line(`${c.lanes[what.lane].name} · from ${time(bar.start)} to ${bar.open ? "the end: not freed" : time(bar.end)}`);
     if (bar.kind === "weights") line("they came with the programs; a click shows each of them");
     if (bar.kind === "op") line(`step ${count(numberOf(this.store.t, bar.id))} of ${p.runs[this.store.t.x.run[bar.id]].label}`);
     for (const refused of c.refused) if (bar.kind === "life" && refused.storage === bar.storage) line(`free refused at ${time(refused.at)}: ${refused.why}`);
     for (const move of c.moves) if (bar.kind === "life" && (move.to === bar.storage || move.from === bar.storage)) line(`${bytes(move.bytes)} ${move.to === bar.storage ? "came from" : "went to"} ${buffer(p, move.to === bar.storage ? move.from : move.to)} at ${time(move.at)}`);
-    this.#tip.replaceChildren(...told.slice(0, 8));
+    this.#tip.replaceChildren(...lines.slice(0, 8));
     const r = place(v, what.lane, bar);
     const left = Math.max(0, Math.min(v.width - this.#tip.offsetWidth, r.x)) + this.#view.offsetLeft;
     const y = r.y - this.#view.scrollTop;
@@ -177,7 +311,7 @@ export class ClockPane implements View {
       this.#chosen = null;
     }
     if (change.payload || change.look) {
-      this.#palette = null;
+      this.#inks = null;
       this.#kept = "";
     }
     if (change.payload || change.cursor || change.selection || change.look) {
@@ -200,28 +334,27 @@ export class ClockPane implements View {
     if (!c || width < 40) return;
     const [from, to] = this.#range ?? [c.from, c.to];
     const v = (this.#at = clockView(c, width, from, to));
-    const palette = (this.#palette ??= new Palette(this.#view));
+    const inks = (this.#inks ??= new Inks(this.#view));
     const key = `${from} ${to} ${width} ${v.height} ${globalThis.devicePixelRatio}`;
     if (key !== this.#kept) {
       this.#kept = key;
-      const base = brushOf(this.#base, width, v.height);
-      if (base) mark(this.#view, "data-drawn", paintBase(base, palette, c, v));
+      const base = sized(this.#base, width, v.height);
+      if (base) mark(this.#view, "data-drawn", paintBase(base, inks, c, v));
       this.#beside(c, v);
     }
-    const over = brushOf(this.#over, width, v.height);
+    const over = sized(this.#over, width, v.height);
     const { selection, now } = this.store;
     const lit = new Set(now.lit.storages);
     if (selection?.kind === "storage") lit.add(selection.id);
     const there = selection?.kind === "storage" ? c.bar.get(selection.id) : undefined;
     const chosen = there ? c.lanes[there[0]].bars[there[1]] : this.#chosen?.bar.kind === "op" && selection?.kind === "node" ? this.#chosen.bar : null;
-    if (over) paintOver(over, palette, c, v, lit, chosen, this.#now());
+    if (over) paintOver(over, inks, c, v, lit, chosen, this.#now());
     const x = xAt(v, this.#now());
     this.#line.hidden = x < -1 || x > width + 1;
     this.#line.style.transform = `translateX(${x.toFixed(1)}px)`;
     this.#line.style.height = `${v.height}px`;
   }
 
-  /** The names of the lanes, and the axis. */
   #beside(c: Clock, v: ClockView): void {
     this.#names.replaceChildren(...c.lanes.map((lane, i) => {
       const name = el("b", { title: lane.rest ? `${lane.rest} more in ${bytes(lane.bytes)}` : null }, lane.name);
@@ -243,17 +376,7 @@ export class ClockPane implements View {
   }
 }
 
-/** A canvas of that size, in px of the page. */
-function brushOf(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
-  const ratio = globalThis.devicePixelRatio || 1;
-  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
-  if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height, canvas.style.height] = [w, h, `${height}px`];
-  const brush = canvas.getContext("2d");
-  brush?.setTransform(ratio, 0, 0, ratio, 0, 0);
-  return brush;
-}
-
 /** Seconds are what the log's clock counts in; small ones in µs. */
-function time(at: number): string {
-  return `t = ${Number(at.toPrecision(6)).toLocaleString("en-US")}`;
-}
+function time(at: number): string { return `t = ${Number(at.toPrecision(6)).toLocaleString("en-US")}`; }
+
+export default ((host, { store }, signal) => new ClockPane(host, store, signal)) satisfies MakePane;

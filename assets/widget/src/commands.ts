@@ -1,8 +1,7 @@
 // What buttons and keys do: a move on recorded steps when there is one, else a question to the kernel at the live edge.
 import * as debug from "./debug.js";
-import { atEdge, runAt, stepsOf } from "./replay.js";
+import { atEdge, bare, bareRuns, numberOf, runAt, stepsOf } from "./replay.js";
 import { describe, type Selection } from "./select.js";
-import { bare, bareRuns, numberOf } from "./steps.js";
 import type { Store } from "./store.js";
 
 export interface Message { do: string; [key: string]: unknown }
@@ -43,11 +42,10 @@ export class Commands {
   /** Go to a step, but stop at a bare run that lies between here and there. */
   #pass(to: number, by: 1 | -1): void {
     const { store } = this;
-    const { p } = store.t;
     const next = store.run + by;
     const first = store.cursor < 0 && store.bare < 0;
     const other = to < 0 ? -1 : runAt(store.t, to);
-    if (!first && other !== store.run && other !== next && bare(p, next)) store.visit(next);
+    if (!first && other !== store.run && other !== next && bare(store.t.p, next)) store.visit(next);
     else store.seek(to);
   }
 
@@ -88,10 +86,9 @@ export class Commands {
     // in the graph that is shown the same number may be another node
     if ((graph ?? store.t.p.frame.graph[next]) !== store.t.p.frame.graph[next] || !choices.some((c) => c.node === node)) return store.tell("this op cannot run next: an input of it is missing, or it has run");
     if (!atEdge(store.t, store.cursor)) {
-      const ran = choices.map((c) => c.step).filter((step) => step >= 0);
       const step = choices.find((c) => c.node === node)!.step;
       // what ran next anyway is no other way to go
-      return step >= 0 && step === Math.min(...ran) ? store.seek(step) : this.fork({ run: { node } });
+      return step >= 0 && step === store.now.ran ? store.seek(step) : this.fork({ run: { node } });
     }
     this.send({ do: "choose", node, frame: next }, "asked the kernel …");
   }

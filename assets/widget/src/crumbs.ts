@@ -1,7 +1,6 @@
 // Where the shown graph is: the frames around it, the block of the cursor, and for a loop which iteration.
 import { el, on, onHit } from "./dom.js";
-import { stack, stepsOf, type Trace } from "./replay.js";
-import { numberOf } from "./steps.js";
+import { numberOf, stack, stepsOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
 /** Frames of the same body under the same op, by iteration. */
@@ -40,8 +39,7 @@ export class Crumbs {
 
   /** `block`: title of the one that the cursor is in. */
   show(block: string): void {
-    const { t, now } = this.store;
-    const { p } = t;
+    const { t, p, now } = this.store;
     const key = `${now.frame}:${p.frames}:${p.steps}:${block}`;
     if (key === this.#shown) return;
     this.#shown = key;

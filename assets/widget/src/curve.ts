@@ -1,7 +1,55 @@
-// Numbers of the timeline, apart from the canvas: the curve per pixel column, its scale, and labels that keep apart.
+// Numbers of the timeline, apart from the canvas: its axis, the curve per pixel column, and labels that keep apart.
+import type { Inks } from "./canvas.js";
+import { round } from "./format.js";
 import type { Scale } from "./pair.js";
-import type { Trace } from "./replay.js";
-import { bareRuns } from "./steps.js";
+import { bareRuns, type Trace } from "./replay.js";
+import type { Store } from "./store.js";
+
+/** Where to draw, and how; `y`: the height of an amount of bytes. */
+export interface Plot {
+  context: CanvasRenderingContext2D; width: number; bottom: number;
+  y(bytes: number): number;
+  inks: Inks;
+}
+
+/** Whether runs share the axis equally. */
+export function byRuns(store: Store): boolean { return store.scale?.byRuns ?? bareRuns(store.t.p) > 0; }
+
+/** Steps, or runs, from end to end. */
+export function span(store: Store): number {
+  const { p } = store.t;
+  const { steps, runs } = store.scale ?? { steps: p.steps, runs: p.runs.length };
+  return Math.max(1, byRuns(store) ? runs : steps);
+}
+
+/** Where a step begins, 0 to 1; parts of steps are allowed. */
+export function placed(store: Store, step: number): number {
+  const { p, x } = store.t;
+  if (!byRuns(store)) return step / span(store);
+  const run = x.run[Math.max(0, Math.min(Math.floor(step), p.steps - 1))] ?? 0;
+  const { first, last } = p.runs[run] ?? { first: 0, last: 0 };
+  return (run + (step - first) / Math.max(1, last - first)) / span(store);
+}
+
+/** Where the cursor is, 0 to 1. */
+export function position(store: Store): number {
+  const { cursor, bare } = store;
+  if (bare >= 0) return (bare + 0.5) / span(store);
+  return cursor < 0 ? 0 : placed(store, cursor + 0.5);
+}
+
+/** What lies at a place of the axis: a run, and its step if it is here. */
+export function under(store: Store, place: number): { run: number; step: number } {
+  const { p, x } = store.t;
+  const at = Math.max(0, Math.min(place, 1)) * span(store);
+  if (!byRuns(store)) {
+    const step = Math.min(Math.floor(at), p.steps - 1);
+    return { run: x.run[step] ?? 0, step };
+  }
+  const run = Math.min(Math.floor(at), p.runs.length - 1);
+  const { first, last } = p.runs[run] ?? { first: 0, last: 0 };
+  return { run, step: first < last ? first + Math.min(Math.floor((at - run) * (last - first)), last - first - 1) : -1 };
+}
 
 export interface Curve { low: Float64Array; high: Float64Array; top: number; from: number; used: number }
 
@@ -42,7 +90,7 @@ export function curve(t: Trace, width: number, scale: Scale = scaleOf(t)): Curve
 
 /** Which labels can be drawn without touching each other or the right end: every 1st, 2nd, 5th, 10th … as far as needed. */
 export function keepApart(labels: { x: number; width: number }[], gap: number, room: number): boolean[] {
-  for (let stride = 1; ; stride = nextStride(stride)) {
+  for (let stride = 1; ; stride = round(stride + 1)) {
     let end = -Infinity;
     let fits = true;
     const keep = labels.map((l, i) => {
@@ -57,9 +105,4 @@ export function keepApart(labels: { x: number; width: number }[], gap: number, r
     });
     if (fits || stride > labels.length) return keep;
   }
-}
-
-function nextStride(stride: number): number {
-  const lead = Number(String(stride)[0]);
-  return lead === 2 ? (stride * 5) / 2 : stride * 2;
 }

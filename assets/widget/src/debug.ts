@@ -1,25 +1,21 @@
 // The debugger's moves on recorded steps. Each takes a cursor and gives a cursor; null = there is no such step recorded.
 // A control node (If, Loop, function) is logged after its body, so "over" a body is a walk to the next step that is no deeper.
-import { loaded } from "./engine.js";
+import { loaded } from "./modules.js";
 import { opName } from "./format.js";
-import { frameAt, runAt, type Trace } from "./replay.js";
+import { frameAt, type Trace } from "./replay.js";
 
 export type Kind = string;
 /** `error`: what the kernel cannot make of it. */
 export interface Breakpoint { kind: Kind; value: string | number; enabled: boolean; error?: string }
 
-function depthAt(t: Trace, cursor: number): number {
-  return cursor < 0 ? 0 : t.x.depth[t.p.step.frame[cursor]];
-}
+function depthAt(t: Trace, cursor: number): number { return cursor < 0 ? 0 : t.x.depth[t.p.step.frame[cursor]]; }
 
 function scan(t: Trace, from: number, by: 1 | -1, hit: (step: number) => boolean): number | null {
   for (let i = from; i >= 0 && i < t.p.steps; i += by) if (hit(i)) return i;
   return null;
 }
 
-export function into({ p }: Trace, cursor: number): number | null {
-  return cursor + 1 < p.steps ? cursor + 1 : null;
-}
+export function into({ p }: Trace, cursor: number): number | null { return cursor + 1 < p.steps ? cursor + 1 : null; }
 
 export function over(t: Trace, cursor: number): number | null {
   const depth = depthAt(t, cursor);
@@ -70,15 +66,6 @@ export function inRun(t: Trace, cursor: number, run: number): number | null {
     if (p.step.node[i] === node && p.frame.graph[f] === graph && address(t, f) === where) return i;
   }
   return end;
-}
-
-export function nextRun(t: Trace, cursor: number): number | null {
-  return inRun(t, cursor, cursor < 0 ? 0 : runAt(t, cursor) + 1);
-}
-
-export function previousRun(t: Trace, cursor: number): number {
-  const run = runAt(t, cursor);
-  return run > 0 ? (inRun(t, cursor, run - 1) ?? -1) : -1;
 }
 
 /** `B12`, `b12.3` or a number to a storage id; NaN if it is none. */

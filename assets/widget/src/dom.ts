@@ -1,11 +1,12 @@
 // Small helpers to make elements. Text from models only ever becomes a text node or an attribute, never markup.
 
-export type Attributes = Record<string, string | number | boolean | null | undefined>;
+type Attributes = Record<string, string | number | boolean | null | undefined>;
 
 function fill(node: Element, attributes: Attributes, children: (Node | string)[]): void {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    node.setAttribute(name, value === true ? "" : String(value));
+    if (name === "style") (node as HTMLElement).style.cssText = String(value); // an attribute is what strict pages refuse
+    else node.setAttribute(name, value === true ? "" : String(value));
   }
   node.append(...children);
 }
@@ -46,9 +47,7 @@ export function table(label: string, className: string, heads: string[], body: H
 }
 
 /** An id that no other widget of the page has. */
-export function uid(name: string): string {
-  return `kv-${name}-${Math.random().toString(36).slice(2)}`;
-}
+export function uid(name: string): string { return `kv-${name}-${Math.random().toString(36).slice(2)}`; }
 
 /** Touch the page only when the text differs: a text change costs a layout, a comparison does not. */
 export function say(node: Element, text: string): void {
@@ -65,10 +64,20 @@ export function set(node: HTMLElement, property: string, value: string): void {
   if (node.style.getPropertyValue(property) !== value) node.style.setProperty(property, value);
 }
 
-/** The button of a pane or the toolbar: `kv` is the hook of browser tests, `keys` what aria-keyshortcuts tells. */
+/** The button of a pane or the toolbar: `kv` is the hook of browser tests, `keys` goes into aria-keyshortcuts. */
 export function button(text: string, title: string, kv: string, click: () => void, signal: AbortSignal, keys?: string): HTMLButtonElement {
   const node = el("button", { title, "data-kv": kv, "aria-keyshortcuts": keys }, text);
   on(node, "click", click, signal);
+  return node;
+}
+
+/** A button that stays pressed until the next click. */
+export function toggle(text: string, title: string, kv: string, changed: (on: boolean) => void, signal: AbortSignal): HTMLButtonElement {
+  const node: HTMLButtonElement = button(text, title, kv, () => {
+    mark(node, "aria-pressed", String(node.ariaPressed !== "true"));
+    changed(node.ariaPressed === "true");
+  }, signal);
+  mark(node, "aria-pressed", "false");
   return node;
 }
 
@@ -77,7 +86,6 @@ export function hit(event: Event, kv: string): HTMLElement | null {
   return (event.target as Element | null)?.closest<HTMLElement>(`[data-kv="${kv}"]`) ?? null;
 }
 
-/** Listen until the signal ends. */
 export function on<K extends keyof HTMLElementEventMap>(node: HTMLElement, event: K, call: (event: HTMLElementEventMap[K]) => void, signal: AbortSignal): void {
   node.addEventListener(event, call, { signal });
 }
@@ -88,6 +96,29 @@ export function onHit(node: HTMLElement, kv: string, call: (found: HTMLElement) 
     const found = hit(e, kv);
     if (found) call(found);
   }, signal);
+}
+
+/** The event is used: it goes no further, and the browser does nothing with it. */
+export function stop(event: Event): void {
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+/** Keys without Ctrl, Cmd or Alt. `act` says false where it has no use for one, which then goes on its way. */
+export function onKey(node: HTMLElement, act: (key: string, event: KeyboardEvent) => boolean | void, signal: AbortSignal): void {
+  on(node, "keydown", (event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.altKey && act(event.key, event) !== false) stop(event);
+  }, signal);
+}
+
+/** A press, and while it is held every move; `moving` tells them apart. */
+export function onDrag(node: HTMLElement, call: (event: PointerEvent, moving: boolean) => void, signal: AbortSignal): void {
+  on(node, "pointerdown", (event) => {
+    if (event.button !== 0) return;
+    node.setPointerCapture(event.pointerId);
+    call(event, false);
+  }, signal);
+  on(node, "pointermove", (event) => { if (node.hasPointerCapture(event.pointerId)) call(event, true); }, signal);
 }
 
 export function onResize(node: HTMLElement, call: () => void, signal: AbortSignal): void {

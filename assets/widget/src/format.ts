@@ -3,9 +3,7 @@ import type { Graph, Payload } from "./wire.js";
 
 const whole = new Intl.NumberFormat("en-US");
 
-export function count(n: number): string {
-  return whole.format(n);
-}
+export function count(n: number): string { return whole.format(n); }
 
 /** Exact up to 9,999 B, then three digits: `2,176 B`, `12.3 kB`, `2.31 MB`. */
 export function bytes(n: number): string {
@@ -17,8 +15,9 @@ export function bytes(n: number): string {
   return "";
 }
 
-export function signed(n: number | null): string {
-  return n === null ? "" : n < 0 ? `−${bytes(-n)}` : `+${bytes(n)}`;
+/** With its sign, also of what is more; `write`: bytes as a rule. */
+export function signed(n: number | null, write = bytes): string {
+  return n === null ? "" : n < 0 ? `−${write(-n)}` : `+${write(n)}`;
 }
 
 /** What a figure is called, and what it counts: as kvviz/report/glossary.py has it. */
@@ -41,19 +40,13 @@ export function shape(info: string): string {
 }
 
 /** The op type without its domain, and short where exporters are long. */
-export function opName(op: string): string {
-  return op.replace(/^.*\./, "");
-}
+export function opName(op: string): string { return op.replace(/^.*\./, ""); }
 
-/** What tells a node from others of its block, beside its op type; see kvviz/graph/short_names.py. */
-export function shortName(g: Graph, node: number): string {
-  return g.names[node] ?? "";
-}
+/** What distinguishes a node from others of its block, beside its op type; see kvviz/view/payload_graphs.py. */
+export function shortName(g: Graph, node: number): string { return g.names[node] ?? ""; }
 
-/** What tells a value from others that are listed with it. */
-export function valueName(g: Graph, value: number): string {
-  return g.called[value] ?? "";
-}
+/** What distinguishes a value from others that are listed with it. */
+export function valueName(g: Graph, value: number): string { return g.called[value] ?? ""; }
 
 /** The last two parts of a value's name when it is a path with slashes or dots. */
 export function shortValue(name: string): string {
@@ -63,10 +56,12 @@ export function shortValue(name: string): string {
 }
 
 /** A token as it is shown: the end of a line has a sign. */
-export function visible(text: string): string {
-  return text.replace(/\n/g, "⏎");
-}
+export function visible(text: string): string { return text.replace(/\n/g, "⏎"); }
 
-export function plural(n: number, word: string): string {
-  return `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+export function plural(n: number, word: string): string { return `${count(n)} ${word}${n === 1 ? "" : "s"}`; }
+
+/** The smallest of 1, 2, 5, 10, 20 … (or 0.1, 0.2 …) that is not below `least`. */
+export function round(least: number): number {
+  const power = 10 ** Math.floor(Math.log10(least || 1));
+  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= least) ?? least;
 }

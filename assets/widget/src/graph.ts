@@ -1,18 +1,15 @@
 // The graph pane: the level of the shown frame's graph on a canvas; the block under the cursor opens itself.
-import { blockFacts } from "./blockfacts.js";
+import { arrange, blockFacts, cardsOf, type Card, type Level, type Row } from "./level.js";
 import { Crumbs } from "./crumbs.js";
-import { button, el, mark, on, say } from "./dom.js";
+import { button, el, mark, on, onKey, say } from "./dom.js";
 import { plural } from "./format.js";
-import { hitNodes } from "./graphhits.js";
-import { GraphList } from "./graphlist.js";
+import { GraphList, hitNodes } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
-import { redAt, redEdges, type RedEdge } from "./graphred.js";
-import { arrange, cardsOf, type Card, type Level, type Row } from "./level.js";
-import { sketchOf, type Scene, type Sketch } from "./sketchview.js";
+import { redAt, redEdges, type RedEdge } from "./hiddenpairs.js";
+import { sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Target } from "./stage.js";
-import { numberOf } from "./steps.js";
+import { numberOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
-import { step as walk, type Place } from "./walk.js";
 
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
 
@@ -68,15 +65,14 @@ export class GraphPane implements View {
     tools.append(this.#follow,
       button("Unfold", "Unfold all blocks, layers side by side", "unfold", () => this.#all(true), signal),
       button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal), ...this.#stage.tools);
-    on(this.#root, "keydown", (event) => this.#key(event), signal);
+    onKey(this.#root, (key) => this.#key(key), signal);
     on(this.#root, "pointerdown", () => { this.#walking = false; }, signal);
     on(this.#root, "focus", () => { this.#walking = this.#root.matches(":focus-visible"); }, signal);
     on(this.#root, "blur", () => this.#at(null), signal);
   }
 
   update(change: Change): void {
-    const { store } = this;
-    const { graphs, drawings } = store.t.p;
+    const { graphs, drawings } = this.store.t.p;
     if (change.payload) {
       // a trace that only grew keeps what was opened
       const signature = JSON.stringify([graphs, drawings]);
@@ -122,9 +118,7 @@ export class GraphPane implements View {
     return [-1, -1];
   }
 
-  #open(block: number): boolean {
-    return this.#deck.open.get(block) ?? (this.store.follow && block === this.#here);
-  }
+  #open(block: number): boolean { return this.#deck.open.get(block) ?? (this.store.follow && block === this.#here); }
 
   #member(card: number): number | "all" | null {
     const chosen = this.#deck.shown.get(card);
@@ -219,10 +213,9 @@ export class GraphPane implements View {
   }
 
   #all(open: boolean): void {
-    const { graphs } = this.store.t.p;
     this.#deck.open.clear();
     this.#deck.shown.clear();
-    if (open) this.#unfold(this.#deck, graphs[this.#graph].blocks.length);
+    if (open) this.#unfold(this.#deck, this.store.t.p.graphs[this.#graph].blocks.length);
     else this.store.follow = false;
     mark(this.#follow, "aria-pressed", String(this.store.follow));
     this.#relay();
@@ -231,7 +224,7 @@ export class GraphPane implements View {
 
   zoom(): void { this.#root.parentElement!.querySelector<HTMLElement>('[data-kv="fit"]')!.click(); }
 
-  // -- what is told ------------------------------------------------------------------------------------------------
+  // -- what is shown -----------------------------------------------------------------------------------------------
 
   #nodes(row: Row): number[] {
     const { blocks } = this.store.t.p.graphs[this.#graph];
@@ -239,7 +232,7 @@ export class GraphPane implements View {
   }
 
   #sketch(row: Row): Sketch {
-    const { p } = this.store.t;
+    const { p } = this.store;
     return sketchOf(p, p.graphs[this.#graph], p.graphs[this.#graph].blocks[row.block]);
   }
 
@@ -275,7 +268,7 @@ export class GraphPane implements View {
   }
 
   #title(target: Target): string {
-    const { p } = this.store.t;
+    const { p } = this.store;
     const g = p.graphs[this.#graph];
     if (target?.kind === "value") return g.values[target.value];
     if (target?.kind === "pair") return [target.text, p.strings[p.pair.sentence[target.pairs[0]]]].join("\n");
@@ -335,9 +328,7 @@ export class GraphPane implements View {
     this.#relay();
   }
 
-  #key(event: KeyboardEvent): void {
-    const { key } = event;
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+  #key(key: string): boolean | void {
     const zooms: Record<string, () => void> = { "+": () => this.#stage.zoomTo(this.#stage.zoom * 1.25), "-": () => this.#stage.zoomTo(this.#stage.zoom / 1.25), 0: () => this.#stage.zoomTo(1) };
     const at = this.#focus;
     // after a click, left and right stay the next and the last step
@@ -354,9 +345,7 @@ export class GraphPane implements View {
     } else if (key === "Enter" && at) {
       if (at.node >= 0) this.#run(at.node);
       else this.#toggle(this.#stage.level.rows.find((r) => r.block === at.block && r.card === at.card)!);
-    } else return;
-    event.preventDefault();
-    event.stopPropagation();
+    } else return false;
   }
 
   /** Where walking starts: at what is selected, else at the cursor. */

@@ -1,11 +1,10 @@
 // What the canvas of the graph shows, as elements that nobody sees: for screen readers, for tests, and to walk on with keys.
+import { ensure, kept } from "./arrays.js";
 import { el, mark, place } from "./dom.js";
-import type { Row } from "./level.js";
-import { hitNodes } from "./graphhits.js";
+import type { Rect, Row } from "./level.js";
 import { badgeOf } from "./pair.js";
 import { ended, letter, type Scene } from "./sketchview.js";
 import type { Store } from "./store.js";
-import type { Rect } from "./viewport.js";
 
 interface Item { head: HTMLElement; nodes: HTMLElement[]; states: string[] }
 let ids = 0;
@@ -24,8 +23,7 @@ export class GraphList {
   show(graph: number, rows: Row[], title: (row: Row) => string): void {
     this.#shown = rows.map((row) => {
       const key = row.block < 0 ? `${graph} card ${row.card}` : `${graph}:${row.block}`;
-      let item = this.#known.get(key);
-      if (!item) this.#known.set(key, (item = { head: this.#option(row.block < 0 ? "card" : "block", { "data-id": row.block < 0 ? row.card : row.block }), nodes: [], states: [] }));
+      const item = ensure(this.#known, key, () => ({ head: this.#option(row.block < 0 ? "card" : "block", { "data-id": row.block < 0 ? row.card : row.block }), nodes: [], states: [] }));
       mark(item.head, "aria-label", title(row));
       if (row.open && row.block >= 0 && !item.nodes.length) {
         item.nodes = this.store.t.p.graphs[graph].blocks[row.block].nodes.map((n) => this.#option("graph-node", { "data-node": n, "data-graph": graph }));
@@ -88,4 +86,12 @@ export class GraphList {
     if (!found) return null;
     return node < 0 ? found.item.head : found.item.nodes.find((n) => n.dataset.node === String(node)) ?? null;
   }
+}
+
+const found = kept((_: Int32Array) => new Map<number, ReadonlySet<number>>());
+
+/** Ops of a graph that the query finds, in whatever run and iteration. */
+export function hitNodes({ hits, t: { p } }: Pick<Store, "hits" | "t">, graph: number): ReadonlySet<number> {
+  if (!hits) return new Set();
+  return ensure(found(hits), graph, () => new Set(Array.from(hits).filter((step) => p.frame.graph[p.step.frame[step]] === graph).map((step) => p.step.node[step])));
 }

@@ -1,15 +1,13 @@
 // Paints a level on a canvas. A state is a fill, a border and a letter, never a colour alone; text is at least 11 px or is
 // left out. Only what the port shows is painted.
+import type { Inks, Ruler } from "./canvas.js";
 import { badgeOf } from "./pair.js";
-import type { BlockFacts } from "./blockfacts.js";
+import { HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
-import { paintRed, type RedEdge } from "./graphred.js";
-import { HEAD, headAt, headSpan, type Card, type Level, type Row } from "./level.js";
-import type { Ruler } from "./ruler.js";
+import { paintRed, type RedEdge } from "./hiddenpairs.js";
 import { placeOf, rowsBefore, type State } from "./replay.js";
 import { cacheOf, ended, letter, lineLook, sketchOf, type LineLook, type Scene, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
-import type { Port, Rect } from "./viewport.js";
 
 /** Fill, line, its width and dashes, ink of the letter. */
 type Look = [fill: string, line: string, width: number, dash: number[], ink: string];
@@ -60,21 +58,16 @@ export function stripOf(row: Row, cells: number, port: Port): { x: number; cell:
   return { x: to - 10 - cell * cells, cell };
 }
 
-/** `hits`: ops that the query finds. */
 export interface Painted { hits: ReadonlySet<number>; level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts; red: RedEdge[] }
 
 export class Painter {
-  #colours = new Map<string, string>();
-  #family: string; // kept, like the colours: to ask the style would force a layout
-  constructor(private context: CanvasRenderingContext2D, private store: Store, private style: CSSStyleDeclaration, private ruler: Ruler) {
-    this.#family = style.fontFamily;
+  #family: string;
+  constructor(private context: CanvasRenderingContext2D, private store: Store, private inks: Inks) {
+    this.#family = inks.family;
   }
 
-  colour(name: string): string {
-    let value = this.#colours.get(name);
-    if (value === undefined) this.#colours.set(name, (value = this.style.getPropertyValue(`--kv-${name}`).trim() || "#888"));
-    return value;
-  }
+  colour(name: string): string { return this.inks.colour(name); }
+  get ruler(): Ruler { return this.inks.ruler; }
 
   paint(v: Painted): void {
     const { context, store: { t: { p } } } = this;
@@ -224,7 +217,7 @@ export class Painter {
   #lines(s: Sketch, v: Painted, ox: number, oy: number, seen: { x0: number; y0: number; x1: number; y1: number }): void {
     const { context } = this;
     const { zoom, scene } = v;
-    const { p } = this.store.t;
+    const { p } = this.store;
     const g = p.graphs[v.graph];
     const paths = new Map<LineLook, Path2D>();
     const radius = 14 * zoom;
@@ -271,8 +264,7 @@ export class Painter {
 
   #pill(value: number, [x, y, w, h]: [number, number, number, number], v: Painted): void {
     const { context } = this;
-    const { t, now, cursor } = this.store;
-    const { p } = t;
+    const { t, p, now, cursor } = this.store;
     this.#box(x, y, w, h, Math.min(5, h / 5));
     context.setLineDash([]);
     context.fillStyle = this.colour("view-pale");
@@ -294,7 +286,7 @@ export class Painter {
 
   #node(node: number, rect: [number, number, number, number], v: Painted): void {
     const { context } = this;
-    const { p } = this.store.t;
+    const { p } = this.store;
     const { scene } = v;
     const [x, y, w, h] = rect;
     const state = scene.states[node] ?? "waiting";
@@ -306,10 +298,10 @@ export class Painter {
     context.fillStyle = this.colour(look[0]);
     context.fill();
     // what just ran shows both: that it ran, and how it was decided
-    const told = end === "missed" || end === "in_place" || end === "elsewhere" ? LOOKS[end] : look;
+    const border = end === "missed" || end === "in_place" || end === "elsewhere" ? LOOKS[end] : look;
     context.setLineDash(lit ? [] : look[3]);
-    context.strokeStyle = this.colour(lit ? (state === "running" ? "ink" : "accent") : told[1]);
-    context.lineWidth = (lit ? 3 : told === look ? look[2] : 3) * Math.max(0.6, Math.min(1, h / 30));
+    context.strokeStyle = this.colour(lit ? (state === "running" ? "ink" : "accent") : border[1]);
+    context.lineWidth = (lit ? 3 : border === look ? look[2] : 3) * Math.max(0.6, Math.min(1, h / 30));
     context.stroke();
     if (v.hits.has(node)) {
       // as the ticks of the timeline: ink, beside the box so that what its border says stays
@@ -349,7 +341,7 @@ export class Painter {
     const line = two ? y + h / 2 - 3 * zoom : y + h / 2 + 4;
     const below = line + 14.5 * Math.max(1, zoom);
     if (second && two) this.#say(second, x + w - pad, below, big, markInk, "right");
-    // the name of an op is worth more than its mark: fill and border tell the state too
+    // the name of an op is worth more than its mark: fill and border show the state too
     const marked = mark && (two || this.ruler.width(text, big) <= w - 2 * pad - 13 || this.ruler.width(text, big) > w - 2 * pad);
     if (marked) this.#say(mark, x + w - pad, line, big, markInk, "right");
     const room = w - 2 * pad - (marked ? 13 : 0);

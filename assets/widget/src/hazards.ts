@@ -1,15 +1,38 @@
 // The module of the hazards: a list of the pairs that only the order of the steps keeps right, and the card of one.
-import { copy } from "./clipboard.js";
+import { copy, toPng } from "./picture.js";
 import type { Ask } from "./commands.js";
-import { button, el, mark, on, onHit, svg } from "./dom.js";
+import { button, el, mark, onHit, onKey, svg, toggle } from "./dom.js";
 import { bytes, count, opName, plural, shortName } from "./format.js";
 import { orderedGroups, pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
 import { stepLink } from "./inspectparts.js";
-import type { Context } from "./lazypane.js";
-import { picture, pictureText } from "./pairpicture.js";
-import { toPng } from "./picture.js";
-import { numberOf } from "./steps.js";
+import type { MakePane } from "./lazypane.js";
+import { numberOf, opAt } from "./replay.js";
+import { executed } from "./select.js";
 import type { Change, Store, View } from "./store.js";
+import type { Payload } from "./wire.js";
+
+function shapes(p: Payload, pair: number): SVGElement[] {
+  const state = pairState(p, pair);
+  return p.hazards!.picture.shapes.filter(([, , , when]) => !when || when === state).map(([tag, attributes, field]) => {
+    const content = field.startsWith("=") ? field.slice(1) : field && pairText(p, pair, field);
+    return tag === "path" && field ? svg("path", { ...attributes, d: content }) : svg(tag, attributes, ...(content ? [content] : []));
+  });
+}
+
+/** As part of the page, which has its colours, and above it headline and sentence. */
+export function picture(p: Payload, pair: number): SVGElement {
+  const { size: [w, h], head } = p.hazards!.picture;
+  return svg("svg", { viewBox: `0 ${head} ${w} ${h - head}`, class: "kv-pair-picture", role: "img", "aria-label": pairText(p, pair, "headline") }, ...shapes(p, pair));
+}
+
+/** As a document; `theme`: the one ground that it is for, else it follows the reader's. */
+export function pictureText(p: Payload, pair: number, theme?: "light" | "dark"): string {
+  const { size: [width, height], styles: [light, dark], font } = p.hazards!.picture;
+  const style = theme ? (theme === "dark" ? dark : light) : `${light}@media (prefers-color-scheme:dark){${dark}}`;
+  const out = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "font-family": font, role: "img" },
+    svg("title", {}, pairText(p, pair, "headline")), svg("style", {}, style), ...shapes(p, pair));
+  return new XMLSerializer().serializeToString(out);
+}
 
 const MOST = 200; // members of an open group that are listed
 
@@ -18,34 +41,34 @@ class HazardsPane implements View {
   #list = el("div.kv-pairs", { role: "group", "aria-label": "Hidden pairs", "data-kv": "pairs" });
   #card = el("section.kv-pair", { "aria-label": "The chosen pair", "data-kv": "pair-card" });
   #groups: PairGroup[] = [];
-  #open = new Set<number>();
+  #open = new Set<string>(); // unfolded groups, by their hook and number
   #shown = -2;
   #chosen = -1; // stays here when another op is chosen
   #copies: HTMLElement;
   #look: HTMLElement;
   #also: HTMLButtonElement; // whether pairs that the graph keeps in order are listed
   #path = -1; // the chosen one of them
-  #spread = new Set<number>(); // their open groups
 
   constructor(host: HTMLElement, private store: Store, ask: Ask, signal: AbortSignal) {
     host.append(el("div.kv-hazards", {}, this.#list, this.#card));
     const said = (done: Promise<string>) => void done.then((text) => store.tell(`Picture ${text}`), (error) => store.tell(String(error)));
     this.#copies = el("span.kv-pair-copy", {},
-      button("Copy SVG", "The picture as SVG, for light and dark grounds", "pair-svg", () => said(this.#copySvg()), signal),
-      button("Copy PNG", "The picture as PNG", "pair-png", () => said(this.#copyPng()), signal));
+      button("Copy SVG", "The picture as SVG, for light and dark grounds", "pair-svg", () => said(copy(new Blob([pictureText(store.t.p, this.#chosen)], { type: "text/plain" }), "text/plain", "hidden-pair.svg")), signal),
+      button("Copy PNG", "The picture as PNG", "pair-png", () => {
+        const dark = this.#card.closest(".kvviz")?.getAttribute("data-theme") === "dark";
+        said(copy(toPng(pictureText(store.t.p, this.#chosen, dark ? "dark" : "light")), "image/png", "hidden-pair.png"));
+      }, signal));
     this.#look = button("Look for hidden dependencies", "Compare what the steps read and write with the order that the graph guarantees", "pair-look", () => {
       if (ask({ do: "hazards" })) store.tell("asked the kernel to look for hidden dependencies …");
     }, signal);
-    this.#also = button("Ordered too", "List also the pairs that a path of the graph keeps in order", "pairs-ordered", () => {
-      mark(this.#also, "aria-pressed", String(this.#also.ariaPressed !== "true"));
-      if (this.#also.ariaPressed !== "true") this.#path = -1;
+    this.#also = toggle("Ordered too", "List also the pairs that a path of the graph keeps in order", "pairs-ordered", (on) => {
+      if (!on) this.#path = -1;
       this.#fill();
       this.#draw();
     }, signal);
-    mark(this.#also, "aria-pressed", "false");
     onHit(this.#list, "ordered-group", (node) => {
       const group = Number(node.dataset.id);
-      if (!this.#spread.delete(group)) this.#spread.add(group);
+      this.#unfold("ordered-group", group);
       this.#fill();
       this.#list.querySelector<HTMLElement>(`[data-kv="ordered-group"][data-id="${group}"]`)?.focus();
     }, signal);
@@ -53,16 +76,20 @@ class HazardsPane implements View {
     onHit(this.#list, "pair", (node) => this.#choose(Number(node.dataset.id)), signal);
     onHit(this.#list, "pair-group", (node) => this.#toggle(Number(node.dataset.id)), signal);
     onHit(this.#card, "step-link", (node) => store.go(Number(node.dataset.step)), signal);
-    on(this.#list, "keydown", (event) => this.#key(event), signal);
+    onKey(this.#list, (key, event) => {
+      const by = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
+      if (!by) return false;
+      const rows = [...this.#list.querySelectorAll<HTMLElement>("button")];
+      rows[rows.indexOf(event.target as HTMLElement) + by]?.focus();
+    }, signal);
   }
 
   /** Look at a pair that the graph keeps in order. */
   #follow(pair: number): void {
     const { store } = this;
-    const { p } = store.t;
-    const step = p.ordered.second[pair];
+    const step = store.t.p.ordered.second[pair];
     store.seek(step);
-    store.select({ kind: "node", id: p.step.node[step], graph: p.frame.graph[p.step.frame[step]], step: numberOf(store.t, step) });
+    store.select(executed(store.t, step));
     this.#path = pair;
     this.#shown = -2;
     this.#draw();
@@ -79,18 +106,14 @@ class HazardsPane implements View {
 
   #toggle(group: number): void {
     const { pairs } = this.#groups.find((one) => one.group === group)!;
-    if (pairs.length > 1 && !this.#open.delete(group)) this.#open.add(group);
-    if (this.#open.has(group) || pairs.length === 1) this.#choose(pairs[0]);
+    if (pairs.length === 1 || this.#unfold("pair-group", group)) this.#choose(pairs[0]);
     this.#fill();
   }
 
-  #key(event: KeyboardEvent): void {
-    const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (!by) return;
-    const rows = [...this.#list.querySelectorAll<HTMLElement>("button")];
-    rows[rows.indexOf(event.target as HTMLElement) + by]?.focus();
-    event.preventDefault();
-    event.stopPropagation();
+  /** Unfold a group or fold it; whether it is open now. */
+  #unfold(kv: string, group: number): boolean {
+    const key = `${kv} ${group}`;
+    return !this.#open.delete(key) && !!this.#open.add(key);
   }
 
   update(change: Change): void {
@@ -111,7 +134,7 @@ class HazardsPane implements View {
   }
 
   #fill(): void {
-    const { p } = this.store.t;
+    const { p } = this.store;
     const h = p.hazards;
     if (!h) return this.#list.replaceChildren(el("p.kv-soft", {}, "Steps that only the schedule keeps in order were not looked for in this recording."), this.#look);
     const ordered = this.#ordered();
@@ -119,46 +142,37 @@ class HazardsPane implements View {
       this.#list.replaceChildren(el("p.kv-none", {}, "Nothing is hidden: the graph itself keeps all steps in order."), ...ordered);
       return this.#mark();
     }
-    const told = `${h.says}${h.total > p.pair.first.length ? `; the first ${count(p.pair.first.length)} are listed` : ""}`;
-    this.#list.replaceChildren(el("p.kv-soft", { "data-kv": "pair-counts" }, told), ...this.#groups.flatMap((group) => this.#group(group)), ...ordered);
+    const said = `${h.says}${h.total > p.pair.first.length ? `; the first ${count(p.pair.first.length)} are listed` : ""}`;
+    this.#list.replaceChildren(el("p.kv-soft", { "data-kv": "pair-counts" }, said), ...this.#groups.flatMap((group) => this.#group("pair-group", group, (pair) =>
+      this.#row("pair", pair, pairState(p, pair), el("b", {}, `${pairText(p, pair, "op1")} → ${pairText(p, pair, "op2")}`), p.pair.exact[pair]))), ...ordered);
     this.#mark();
   }
 
   /** What the graph keeps in order: a switch, and behind it the pairs, folded. */
   #ordered(): HTMLElement[] {
-    const { p } = this.store.t;
-    const told = p.hazards?.ordered;
-    if (!told?.total) return [];
+    const { p } = this.store;
+    const known = p.hazards?.ordered;
+    if (!known?.total) return [];
     const on = this.#also.ariaPressed === "true";
-    const some = told.runs < told.of ? ` of the first ${plural(told.runs, "run")}` : "";
-    const more = told.total > p.ordered.first.length ? `, the first ${count(p.ordered.first.length)} are listed` : "";
-    const head = el("div.kv-pair-also", {}, this.#also, el("span.kv-soft", { "data-kv": "ordered-count" }, `${plural(told.total, "pair")}${some} that a path of the graph keeps in order${more}`));
+    const some = known.runs < known.of ? ` of the first ${plural(known.runs, "run")}` : "";
+    const more = known.total > p.ordered.first.length ? `, the first ${count(p.ordered.first.length)} are listed` : "";
+    const head = el("div.kv-pair-also", {}, this.#also, el("span.kv-soft", { "data-kv": "ordered-count" }, `${plural(known.total, "pair")}${some} that a path of the graph keeps in order${more}`));
     if (!on) return [head];
-    return [head, ...orderedGroups(p).flatMap(({ group, title, pairs }) => {
-      const open = this.#spread.has(group);
-      const row = el("button.kv-pair-group", { "data-kv": "ordered-group", "data-id": group, "data-state": "ordered", "aria-expanded": String(open) }, title);
-      const rest = pairs.length > MOST ? [el("p.kv-soft", {}, `and ${count(pairs.length - MOST)} more`)] : [];
-      return open ? [row, ...pairs.slice(0, MOST).map((pair) => this.#orderedRow(pair)), ...rest] : [row];
-    })];
-  }
-
-  #orderedRow(pair: number): HTMLElement {
-    const { t } = this.store;
-    const { p } = t;
-    const { first, second, root, bytes: shared } = p.ordered;
-    const between = pathOf(p, pair).length - 2;
-    return el("button.kv-pair-row", { "data-kv": "ordered", "data-id": pair, "data-state": "ordered", "data-ordered": pair },
-      el("span.kv-num", {}, `${count(numberOf(t, first[pair]))} → ${count(numberOf(t, second[pair]))}`), el("span", {}, between > 0 ? `by way of ${plural(between, "op")}` : "an edge joins them"), el("span", {}, p.strings[root[pair]]), el("span.kv-num", {}, bytes(shared[pair])));
+    return [head, ...orderedGroups(p).flatMap((group) => this.#group("ordered-group", group, (pair) => {
+      const between = pathOf(p, pair).length - 2;
+      return this.#row("ordered", pair, "ordered", el("span", {}, between > 0 ? `by way of ${plural(between, "op")}` : "an edge joins them"), p.ordered.bytes[pair]);
+    }))];
   }
 
   /** The card of a pair that is ordered: both views, and the path. */
   #pathCard(pair: number): HTMLElement[] {
-    const { t } = this.store;
-    const { p } = t;
-    const graph = p.graphs[p.frame.graph[p.step.frame[p.ordered.second[pair]]]];
-    const node = (step: number) => `${opName(graph.nodes[p.step.node[step]][1])} ${shortName(graph, p.step.node[step])}`;
+    const { t, p } = this.store;
+    const name = (step: number) => {
+      const { g, node, op } = opAt(t, step);
+      return `${opName(op[1])} ${shortName(g, node)}`;
+    };
     const view = (side: "first" | "second", of: "view1" | "view2") => el("p", {}, stepLink(t, p.ordered[side][pair]), ` ${p.strings[p.ordered[of][pair]]}`);
-    const path = pathOf(p, pair).map((step, i) => el("li", {}, i ? "→ " : "", stepLink(t, step), ` ${node(step)}`));
+    const path = pathOf(p, pair).map((step, i) => el("li", {}, i ? "→ " : "", stepLink(t, step), ` ${name(step)}`));
     return [
       el("div.kv-pair-head", { "data-state": "ordered" }, el("h4", {}, "A path of the graph keeps these two in order"),
         el("p", { "data-kv": "pair-sentence" }, `${p.strings[p.ordered.kind[pair]]}, ${bytes(p.ordered.bytes[pair])} of ${p.strings[p.ordered.root[pair]]}`)),
@@ -166,20 +180,20 @@ class HazardsPane implements View {
       el("h4", {}, "The path"), el("ol.kv-pair-path", { "data-kv": "pair-path", "aria-label": "The path that orders them" }, ...path)];
   }
 
-  #group({ group, title, state, pairs }: PairGroup): HTMLElement[] {
-    const open = this.#open.has(group);
-    const head = el("button.kv-pair-group", { "data-kv": "pair-group", "data-id": group, "data-state": state, "aria-expanded": pairs.length > 1 ? String(open) : null, "data-pair": pairs.length === 1 ? pairs[0] : null }, title);
-    if (!open) return [head];
-    return [head, ...pairs.slice(0, MOST).map((pair) => this.#row(pair)), ...(pairs.length > MOST ? [el("p.kv-soft", {}, `and ${count(pairs.length - MOST)} more`)] : [])];
+  /** A group, and its pairs if it is open; a hidden pair that is alone in its group needs no unfolding. */
+  #group(kv: "pair-group" | "ordered-group", { group, title, state, pairs }: PairGroup, row: (pair: number) => HTMLElement): HTMLElement[] {
+    const open = this.#open.has(`${kv} ${group}`);
+    const alone = kv === "pair-group" && pairs.length === 1;
+    const head = el("button.kv-pair-group", { "data-kv": kv, "data-id": group, "data-state": state, "aria-expanded": alone ? null : String(open), "data-pair": alone ? pairs[0] : null }, title);
+    const rest = pairs.length > MOST ? [el("p.kv-soft", {}, `and ${count(pairs.length - MOST)} more`)] : [];
+    return open ? [head, ...pairs.slice(0, MOST).map(row), ...rest] : [head];
   }
 
-  #row(pair: number): HTMLElement {
+  #row(kv: "pair" | "ordered", pair: number, state: string, what: Node, shared: number): HTMLElement {
     const { t } = this.store;
-    const { p } = t;
-    const text = (name: string) => pairText(p, pair, name);
-    const steps = `${count(numberOf(t, p.pair.first[pair]))} → ${count(numberOf(t, p.pair.second[pair]))}`;
-    return el("button.kv-pair-row", { "data-kv": "pair", "data-id": pair, "data-pair": pair, "data-state": pairState(p, pair) },
-      el("span.kv-num", {}, steps), el("b", {}, `${text("op1")} → ${text("op2")}`), el("span", {}, p.strings[p.pair.root[pair]]), el("span.kv-num", {}, bytes(p.pair.exact[pair])));
+    const { first, second, root } = t.p[kv];
+    return el("button.kv-pair-row", { "data-kv": kv, "data-id": pair, [`data-${kv}`]: pair, "data-state": state },
+      el("span.kv-num", {}, `${count(numberOf(t, first[pair]))} → ${count(numberOf(t, second[pair]))}`), what, el("span", {}, t.p.strings[root[pair]]), el("span.kv-num", {}, bytes(shared)));
   }
 
   #mark(): void {
@@ -189,8 +203,7 @@ class HazardsPane implements View {
 
   #draw(): void {
     this.#mark();
-    const { t } = this.store;
-    const { p } = t;
+    const { t, p } = this.store;
     if (this.#path >= 0) {
       this.#card.hidden = false;
       return this.#card.replaceChildren(...this.#pathCard(this.#path));
@@ -210,7 +223,7 @@ class HazardsPane implements View {
 
   /** What each side touches of its root and what both share, and what each precision says: seen without scrolling. */
   #bars(pair: number): HTMLElement {
-    const { p } = this.store.t;
+    const { p } = this.store;
     const text = (name: string) => pairText(p, pair, name);
     const rows = ([["view1", "span1", "path1", "p-one"], ["view2", "span2", "path2", "p-two"], ["shared", "span3", "path3", "p-red"]] as const).map(([view, span, path, look]) =>
       el("div.kv-pair-bar", { "data-kv": "pair-bar" }, el("span", { title: `${text(view)}, ${text(span)}` }, text(view)), el("span.kv-soft", {}, text(span)),
@@ -218,17 +231,6 @@ class HazardsPane implements View {
     const says = ([["whole root", "says_root"], ["first to last byte", "says_range"], ["exact bytes", "says_exact"]] as const).map(([name, field]) => el("li", { "data-kv": "pair-says" }, el("span.kv-soft", {}, `${name}: `), text(field)));
     return el("div.kv-pair-bars", { "data-kv": "pair-bars" }, el("ul.kv-pair-says", {}, ...says), ...rows, el("p.kv-soft", {}, text("root")));
   }
-
-  #copySvg(): Promise<string> {
-    return copy(new Blob([pictureText(this.store.t.p, this.#chosen)], { type: "text/plain" }), "text/plain", "hidden-pair.svg");
-  }
-
-  #copyPng(): Promise<string> {
-    const dark = this.#card.closest(".kvviz")?.getAttribute("data-theme") === "dark";
-    return copy(toPng(pictureText(this.store.t.p, this.#chosen, dark ? "dark" : "light")), "image/png", "hidden-pair.png");
-  }
 }
 
-export default function make(host: HTMLElement, context: Context, signal: AbortSignal): View {
-  return new HazardsPane(host, context.store, context.ask, signal);
-}
+export default ((host, { store, ask }, signal) => new HazardsPane(host, store, ask, signal)) satisfies MakePane;

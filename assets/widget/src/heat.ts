@@ -1,14 +1,83 @@
-// Heads × rows of one cache after one run: the state of every row, and over it what attention weighed.
-// Drawn span by span, so that 4,096 rows cost no more than ten; what is narrower than a pixel is widened, never lost.
-import { drawArcs, drawWords, wordRow } from "./arcs.js";
+// The two pictures of a cache. Heads × rows after one run: the state of every row, and above them what attention weighed, with
+// words and arcs. Runs × rows: how the cache grows. Both are drawn span by span: 4,096 rows cost no more than ten.
 import { cellsOf, type CacheData } from "./cachedata.js";
-import { el, on } from "./dom.js";
-import { above, box, Inks, lookOf, outline, sized } from "./looks.js";
-import { drawOwners } from "./ownerdraw.js";
-import { drawAxis, LEFT, rowAt, xOf, type Axis } from "./rowaxis.js";
+import { Inks, sized } from "./canvas.js";
+import { el, on, onDrag, onKey } from "./dom.js";
+import { bytes, round } from "./format.js";
+import { above, box, drawAxis, drawOwners, LEFT, lookOf, outline, rowAt, xOf, type Axis } from "./looks.js";
+
+const MOST = 48; // arcs
+const SHARE = 0.02; // of the largest weight: what is less has no arc
+const SLANT = Math.PI / 3;
+
+/** `high`: px that the words take; `every`: rows from one to the next, 0 = there is no room; `slanted`: they stand over narrow columns. */
+interface WordRow { high: number; every: number; slanted: boolean }
+
+/** How the words of these rows are put: upright where each fits over its column. */
+export function wordRow(axis: Axis, words: string[], wide: (text: string) => number): WordRow {
+  const one = axis.width / axis.rows;
+  if (!words.some(Boolean)) return { high: 0, every: 0, slanted: false };
+  const longest = Math.max(...words.map(wide));
+  if (longest + 2 <= one) return { high: 15, every: 1, slanted: false };
+  return { high: Math.min(44, Math.ceil(longest * Math.sin(SLANT)) + 10), every: Math.max(1, Math.ceil(12 / one)), slanted: true };
+}
+
+function drawWords(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, words: string[], { every, slanted }: WordRow, bottom: number, now: number): void {
+  if (!every) return;
+  context.textBaseline = slanted ? "middle" : "alphabetic";
+  context.textAlign = slanted ? "left" : "center";
+  const half = axis.width / axis.rows / 2;
+  words.forEach((word, i) => {
+    const row = axis.first + i;
+    // the word that asks is always there; its neighbours give way where there is no room
+    if (!word || (row !== now && (i % every || Math.abs(row - now) < every))) return;
+    context.font = `${row === now ? "bold " : ""}11px ${inks.family}`;
+    context.fillStyle = inks.colour(row === now ? "accent" : "ink");
+    context.save();
+    context.translate(xOf(axis, row) + half, bottom - 4);
+    if (slanted) context.rotate(-SLANT);
+    context.fillText(word.length > 9 ? `${word.slice(0, 8)}…` : word, 0, 0);
+    context.restore();
+  });
+}
+
+interface Arc { row: number; weight: number }
+
+/** The rows that get an arc, the strongest last so that they lie on top. */
+export function arcsOf(weights: number[], now: number, axis: Axis): Arc[] {
+  const seen = weights.map((weight, row) => ({ row, weight })).filter(({ row }) => row >= axis.first && row < axis.first + axis.rows && row !== now);
+  const most = Math.max(0, ...weights);
+  return seen.filter(({ weight }) => weight > 0 && weight >= most * SHARE).sort((a, b) => a.weight - b.weight).slice(-MOST);
+}
+
+function drawArcs(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, weights: number[], now: number, top: number, bottom: number): void {
+  if (now < axis.first || now >= axis.first + axis.rows) return;
+  const half = axis.width / axis.rows / 2;
+  const most = Math.max(1e-9, ...weights);
+  const from = xOf(axis, now) + half;
+  const wide = Math.max(1, from - LEFT, axis.width + LEFT - from);
+  context.strokeStyle = inks.colour("accent");
+  context.lineCap = "round";
+  for (const { row, weight } of arcsOf(weights, now, axis)) {
+    const to = xOf(axis, row) + half;
+    const high = (bottom - top) * (0.25 + 0.75 * Math.sqrt(Math.abs(to - from) / wide));
+    context.globalAlpha = 0.25 + 0.7 * (weight / most);
+    context.lineWidth = 0.75 + 4.25 * (weight / most);
+    context.beginPath();
+    context.moveTo(from, bottom);
+    // a cubic curve rises to three quarters of its handles
+    context.bezierCurveTo(from, bottom - high * 4 / 3, to, bottom - high * 4 / 3, to, bottom);
+    context.stroke();
+  }
+  context.globalAlpha = 1;
+  context.fillStyle = inks.colour("accent");
+  context.beginPath();
+  context.arc(from, bottom, 3, 0, 7);
+  context.fill();
+}
 
 const STRIP = 64; // px for the weights over the rows
-const NAMES = 15; // px under the cells
+const NAMES = 15; // px under the cells and lines
 const LEAST = 3; // px of a written row
 
 export interface Place { row: number; head: number }
@@ -30,12 +99,10 @@ export class HeatMap {
     on(this.#canvas, "pointerdown", (event) => point(this.#under(event), true), signal);
     on(this.root, "focus", () => focus(true), signal);
     on(this.root, "blur", () => focus(false), signal);
-    on(this.root, "keydown", (event) => {
+    onKey(this.root, (key) => {
       const page = 16;
-      const by = ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-page, 0], PageDown: [page, 0], Home: [-Infinity, 0], End: [Infinity, 0] } as Record<string, [number, number]>)[event.key];
-      if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      event.stopPropagation();
+      const by = ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-page, 0], PageDown: [page, 0], Home: [-Infinity, 0], End: [Infinity, 0] } as Record<string, [number, number]>)[key];
+      if (!by) return false;
       move(...by);
     }, signal);
   }
@@ -72,7 +139,7 @@ export class HeatMap {
       if (d.fresh[c]) {
         if (one < 6) outline(context, inks, lookOf("written"), x, this.#top, wide, high);
         // a mark above, for rows of which a long cache shows little
-        context.fillStyle = inks.colour("--kv-accent");
+        context.fillStyle = inks.colour("accent");
         context.beginPath();
         context.moveTo(x + wide / 2, this.#top - 1);
         context.lineTo(x + wide / 2 - 4, this.#top - 7);
@@ -84,7 +151,7 @@ export class HeatMap {
     this.#heads(context, inks, picture, high);
     if (one >= 6) {
       for (const c of cells) {
-        // of rows that have owners only that is told here
+        // rows that have owners show nothing else here
         if (d.owners && !d.fresh[c]) continue;
         // what this run wrote has a thick border even where attention does not see it
         const look = lookOf(d.fresh[c] ? "written" : d.states[d.state[c]]);
@@ -96,20 +163,19 @@ export class HeatMap {
     drawWords(context, inks, axis, words, named, this.#top - 6, now);
     if (weights) this.#weights(context, inks, picture, weights);
     if (at) {
-      context.strokeStyle = inks.colour("--kv-ink");
+      context.strokeStyle = inks.colour("ink");
       context.lineWidth = 2;
       const wide = Math.max(one, 4);
       context.strokeRect(xOf(axis, at.row) + one / 2 - wide / 2, this.#top + at.head * this.#pitch, wide, this.#pitch);
     }
-    drawAxis(context, axis, this.#top + high + 3, inks.colour("--kv-soft"), inks.family);
+    drawAxis(context, axis, this.#top + high + 3, inks.colour("soft"), inks.family);
   }
 
-  /** Names of the heads, and lines between them. */
   #heads(context: CanvasRenderingContext2D, inks: Inks, { heads, axis }: Picture, high: number): void {
-    context.fillStyle = inks.colour("--kv-pane");
+    context.fillStyle = inks.colour("pane");
     for (let head = 1; head < heads; head++) context.fillRect(LEFT, this.#top + head * this.#pitch - 0.5, axis.width, 1);
     context.font = `11px ${inks.family}`;
-    context.fillStyle = inks.colour("--kv-soft");
+    context.fillStyle = inks.colour("soft");
     context.textBaseline = "middle";
     context.textAlign = "right";
     const every = Math.ceil(12 / this.#pitch);
@@ -117,7 +183,7 @@ export class HeatMap {
       const text = heads === 1 ? "rows" : head === 0 ? "head 0" : String(head);
       context.fillText(text, LEFT - 5, this.#top + (head + 0.5) * this.#pitch);
     }
-    context.strokeStyle = inks.colour("--kv-line");
+    context.strokeStyle = inks.colour("line");
     context.lineWidth = 1;
     context.strokeRect(LEFT - 0.5, this.#top - 0.5, axis.width + 1, high + 1);
   }
@@ -135,7 +201,7 @@ export class HeatMap {
     };
     const mean = weights[0]?.map((_, row) => weights.reduce((sum, one) => sum + (one[row] ?? 0), 0) / weights.length) ?? [];
     const most = Math.max(1e-9, ...mean);
-    context.fillStyle = inks.colour("--kv-line");
+    context.fillStyle = inks.colour("line");
     for (let column = 0; column < columns; column++) {
       const h = (largest(mean, column) / most) * (STRIP - 10);
       if (h > 0) context.fillRect(xOf(axis, span(column)[0]) + 0.5, STRIP - 4 - h, wide, Math.max(h, 0.5));
@@ -144,17 +210,131 @@ export class HeatMap {
     context.font = `11px ${inks.family}`;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    context.fillStyle = inks.colour("--kv-soft");
+    context.fillStyle = inks.colour("soft");
     context.fillText(most.toFixed(2), LEFT - 5, 10);
     context.fillText("weight", LEFT - 5, STRIP - 10);
     if (this.#pitch < 9) return;
-    context.fillStyle = inks.colour("--kv-ink");
+    context.fillStyle = inks.colour("ink");
     for (let head = 0; head < Math.min(heads, weights.length); head++) {
       const top = Math.max(1e-9, ...weights[head]);
       for (let column = 0; column < columns; column++) {
         const h = (largest(weights[head], column) / top) * (this.#pitch - 4);
         if (h > 0.3) context.fillRect(xOf(axis, span(column)[0]) + 0.5, this.#top + (head + 1) * this.#pitch - 1.5 - h, Math.min(wide, 6), h);
       }
+    }
+  }
+}
+
+const LINE = 12; // px of a line at most
+const TALL = 12; // px of a text on a line
+const OWNED = 16; // the same where rows name their sequences
+
+/** `moved`: runs in which rows of the past went to another place. */
+export interface History { d: CacheData; stream: number; run: number; axis: Axis; room: number; moved: { run: number; bytes: number }[] }
+
+export class Occupancy {
+  readonly root: HTMLElement;
+  #canvas = el("canvas", { "data-kv": "occupancy" });
+  #shown: History | null = null;
+  #pitch = 1;
+  #lines = el("canvas"); // all but the mark at the present run, which is what changes while runs are scrubbed
+  #drawn = "";
+  #inks: Inks | null = null;
+
+  constructor(go: (run: number, drag: boolean) => void, point: (run: number, row: number) => void, signal: AbortSignal) {
+    this.root = el("div.kv-occupancy", { "aria-hidden": "true" }, this.#canvas);
+    const run = (event: PointerEvent) => Math.max(0, Math.min(Math.floor(event.offsetY / this.#pitch), (this.#shown?.d.runs.length ?? 1) - 1));
+    onDrag(this.#canvas, (event, moving) => go(run(event), moving), signal);
+    on(this.#canvas, "pointermove", (event) => {
+      if (this.#shown) point(run(event), rowAt(this.#shown.axis, event.offsetX));
+    }, signal);
+    on(this.#canvas, "pointerleave", () => point(-1, -1), signal);
+  }
+
+  draw(history: History, inks: Inks): void {
+    const fresh = this.#shown?.d !== history.d || this.#inks !== inks;
+    this.#shown = history;
+    this.#inks = inks;
+    const { d, stream, run, axis, room, moved } = history;
+    const n = d.runs.length;
+    this.#pitch = Math.min(d.owners ? OWNED : LINE, room / n);
+    const high = Math.max(1, Math.ceil(n * this.#pitch));
+    const key = `${stream} ${axis.first} ${axis.rows} ${axis.width} ${room}`;
+    if (fresh || key !== this.#drawn) this.#draw(history, high, inks);
+    this.#drawn = key;
+    const context = sized(this.#canvas, LEFT + axis.width + 2, high + NAMES, inks.ratio);
+    if (!context) return;
+    context.drawImage(this.#lines, 0, 0, LEFT + axis.width + 2, high + NAMES);
+    const y = (run + 0.5) * this.#pitch;
+    context.strokeStyle = context.fillStyle = inks.colour("ink");
+    context.lineWidth = 1.5;
+    context.strokeRect(LEFT, y - Math.max(this.#pitch, 3) / 2, axis.width, Math.max(this.#pitch, 3));
+    context.beginPath();
+    context.moveTo(LEFT - 1, y);
+    context.lineTo(LEFT - 8, y - 4);
+    context.lineTo(LEFT - 8, y + 4);
+    context.fill();
+    this.#moves(context, inks, moved);
+  }
+
+  #draw({ d, stream, axis }: History, high: number, inks: Inks): void {
+    const n = d.runs.length;
+    const context = sized(this.#lines, LEFT + axis.width + 2, high + NAMES, inks.ratio);
+    if (!context) return;
+    const gap = this.#pitch >= 4 ? 1 : 0;
+    for (const state of [...d.states].sort(above)) {
+      for (let r = 0; r < n; r++) {
+        const [from, to] = cellsOf(d, stream, r);
+        for (let c = from; c < to; c++) {
+          if (d.states[d.state[c]] !== state || d.stop[c] <= axis.first || d.start[c] >= axis.first + axis.rows) continue;
+          const x = xOf(axis, d.start[c]);
+          const wide = Math.max(xOf(axis, d.stop[c]) - x, state === "reserved" ? 0 : 1.5);
+          box(context, inks, state, x, r * this.#pitch, wide, Math.max(this.#pitch - gap, 0.7), false);
+        }
+      }
+    }
+    if (d.owners) for (let r = 0; r < n; r++) drawOwners(context, inks, d, stream, r, axis, r * this.#pitch, Math.max(this.#pitch - gap, 0.7));
+    context.strokeStyle = inks.colour("line");
+    context.lineWidth = 1;
+    context.strokeRect(LEFT - 0.5, -0.5, axis.width + 1, high + 1);
+    this.#names(context, inks, n);
+    drawAxis(context, axis, high + 3, inks.colour("soft"), inks.family);
+  }
+
+  /** What a move cost, at the run of the move and over the rows that were moved: a mark, and the bytes unless they would lie on those above. */
+  #moves(context: CanvasRenderingContext2D, inks: Inks, moved: History["moved"]): void {
+    context.font = `10.5px ${inks.family}`;
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    let free = -Infinity;
+    const said: string[] = [];
+    for (const { run, bytes: amount } of moved) {
+      const y = (run + 0.5) * this.#pitch;
+      context.fillStyle = inks.colour("missed");
+      context.fillRect(LEFT, y - Math.max(this.#pitch - 1, 1) / 2, 4, Math.max(this.#pitch - 1, 1));
+      if (y < free) continue;
+      const text = `moved here: ${bytes(amount)}`;
+      const at = Math.max(TALL / 2, y);
+      const wide = context.measureText(text).width;
+      context.fillStyle = inks.colour("pane");
+      context.fillRect(LEFT + 4, at - TALL / 2, wide + 8, TALL);
+      context.fillStyle = inks.colour("missed-ink");
+      context.fillText(text, LEFT + 8, at);
+      free = at + TALL;
+      said.push(`${run}: ${text}`);
+    }
+    this.#canvas.dataset.moves = said.join("; ");
+  }
+
+  #names(context: CanvasRenderingContext2D, inks: Inks, n: number): void {
+    const step = Math.max(1, round(13 / this.#pitch));
+    context.font = `10.5px ${inks.family}`;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    context.fillStyle = inks.colour("soft");
+    for (let run = 0; run < n; run += step) {
+      const y = Math.max(6, (run + 0.5) * this.#pitch);
+      context.fillText(run === 0 ? "run 0" : String(run), LEFT - 10, y);
     }
   }
 }

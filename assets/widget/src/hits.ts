@@ -1,7 +1,10 @@
-// What is asked for: reads the query, finds its steps, tells the store, and goes from one to the next.
+// The query: the field in the toolbar, and what it finds. Hits go to the store, and from one to the next.
 import { upper } from "./arrays.js";
-import { load, loaded } from "./engine.js";
-import type { Modules } from "./modules.js";
+import { el, mark, on, say } from "./dom.js";
+import { load, loaded, type Modules } from "./modules.js";
+import { count, plural } from "./format.js";
+import { ours } from "./keys.js";
+import { notHere } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 
 export class Hits implements View {
@@ -9,7 +12,7 @@ export class Hits implements View {
 
   constructor(private store: Store, private modules: Modules) {}
 
-  /** Ask, and tell the store what was found; an empty text asks for nothing. */
+  /** Ask, and give the store what was found; an empty text asks for nothing. */
   async ask(text: string): Promise<void> {
     const { store } = this;
     const mine = ++this.#turn;
@@ -64,5 +67,79 @@ export class Hits implements View {
     }
     // Continue needs the code, and does not wait for it
     if (change.breakpoints && store.breakpoints.some((b) => b.kind === "query")) void load(this.modules).catch(() => {});
+  }
+}
+
+const PAUSE = 120; // ms without a key before it is asked
+
+export class QueryBox implements View {
+  readonly root: HTMLElement;
+  readonly input = el("input", {
+    type: "text", placeholder: "Search, op:Concat …", "aria-label": "Query", "data-kv": "query", spellcheck: "false", autocomplete: "off",
+    title: "Find steps: names, missed, layer 3, B12, NO_CAPACITY, or fields like op:Concat copied>1kB sort:-copied (/). Enter goes to the next, Shift+Enter to the one before, Esc clears.",
+  });
+  #count = el("span.kv-count", { "data-kv": "query-count", role: "status" });
+  #wrong = el("p.kv-pop.kv-error", { role: "alert", "data-kv": "query-error" });
+  #later: ReturnType<typeof setTimeout> | undefined;
+  #asking: object | null = null; // while a text that was written here has no answer, what the store says is older than it
+
+  constructor(private store: Store, private hits: Hits, signal: AbortSignal) {
+    this.#wrong.id = `kv-query-${Math.random().toString(36).slice(2)}`;
+    this.#wrong.hidden = true;
+    this.root = el("span.kv-query", { role: "search" }, this.input, this.#count, this.#wrong);
+    const { input } = this;
+    on(input, "input", () => {
+      clearTimeout(this.#later);
+      this.#asking = {};
+      this.#later = setTimeout(() => void this.#ask(), PAUSE);
+    }, signal);
+    on(input, "keydown", (event) => {
+      if (ours(event)) event.stopPropagation(); // the host has its own, to save with
+      if (event.key === "Enter") void this.#jump(event.shiftKey ? -1 : 1);
+      else if (event.key === "Escape") this.#leave();
+    }, signal);
+    signal.addEventListener("abort", () => clearTimeout(this.#later));
+  }
+
+  focus(): void {
+    this.input.focus({ preventScroll: true });
+    this.input.select();
+  }
+
+  async #ask(): Promise<void> {
+    clearTimeout(this.#later);
+    const mine = (this.#asking = {});
+    await this.hits.ask(this.input.value);
+    if (this.#asking === mine) this.#asking = null;
+  }
+
+  async #jump(by: 1 | -1): Promise<void> {
+    if (this.#asking || this.input.value !== this.store.query) await this.#ask();
+    if (!this.store.wrong) this.hits.go(by);
+  }
+
+  /** Clear; where nothing is left to clear, go back to the page. */
+  #leave(): void {
+    const empty = !this.input.value;
+    this.input.value = "";
+    void this.#ask();
+    if (empty) this.root.closest<HTMLElement>(".kvviz")?.focus({ preventScroll: true });
+  }
+
+  update(change: Change): void {
+    if (!change.hits && !change.cursor) return;
+    const { query, found, wrong, cursor } = this.store;
+    if (change.hits && !this.#asking && this.input.value.trim() !== query.trim()) this.input.value = query;
+    const at = found ? found.indexOf(cursor) + 1 : 0;
+    const gone = query && !wrong && found ? notHere(this.store.t.p) : "";
+    const hits = found ? plural(found.length, "hit") + (gone ? " kept here" : "") : "";
+    say(this.#count, !query || wrong ? "" : at ? `${count(at)} of ${hits}` : hits);
+    mark(this.#count, "title", gone || null);
+    // where nothing is found, why is said at once
+    const note = wrong || (found?.length ? "" : gone);
+    this.#wrong.hidden = !note;
+    say(this.#wrong, note);
+    mark(this.input, "aria-invalid", wrong ? "true" : null);
+    mark(this.input, "aria-describedby", wrong ? this.#wrong.id : null);
   }
 }

@@ -3,7 +3,7 @@ import { group, type Lists } from "./arrays.js";
 import type { Graph, Ints, Payload } from "./wire.js";
 
 /** Which node makes a value, who reads it, and what a node waits for, inside one graph. */
-export interface GraphIndex {
+interface GraphIndex {
   producer: Ints; // by value; -1 = exists when the frame starts
   readers: number[][]; // by value: nodes of `order`, captures count as reads
   waits: number[][]; // by node: nodes of this graph that must have run
@@ -64,7 +64,7 @@ function owners(offsets: Ints, entries: number): Ints {
  * a run was given, also a buffer that an earlier run made: it exists from whatever was first seen of it.
  */
 function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | "outs" | "outStep">): Pick<Index, "life" | "lives"> {
-  const told: [number, number, number][] = [];
+  const found: [number, number, number][] = [];
   const frees = group(p.free.storage, p.storages);
   const freeStep = owners(p.step.free, p.free.storage.length);
   for (let s = 0; s < p.storages; s++) {
@@ -80,14 +80,14 @@ function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | 
     }
     for (let i = frees.start[s]; i < frees.start[s + 1]; i++) {
       const to = freeStep[frees.ids[i]];
-      told.push([s, from, to]);
+      found.push([s, from, to]);
       while (out < x.outs.start[s + 1] && x.outStep[x.outs.ids[out]] <= to) out++;
       from = out < x.outs.start[s + 1] ? x.outStep[x.outs.ids[out]] : p.steps;
     }
-    if (from < p.steps || frees.start[s] === frees.start[s + 1]) told.push([s, from, p.storage.freed[s] < Math.max(0, from) ? p.steps : p.storage.freed[s]]);
+    if (from < p.steps || frees.start[s] === frees.start[s + 1]) found.push([s, from, p.storage.freed[s] < Math.max(0, from) ? p.steps : p.storage.freed[s]]);
   }
-  const column = (part: 0 | 1 | 2) => Int32Array.from(order, (i) => told[i][part]);
-  const order = group(told.map(([, from]) => from + 1), p.steps + 2).ids;
+  const column = (part: 0 | 1 | 2) => Int32Array.from(order, (i) => found[i][part]);
+  const order = group(found.map(([, from]) => from + 1), p.steps + 2).ids;
   const life = { storage: column(0), born: column(1), freed: column(2) };
   return { life, lives: group(life.storage, p.storages) };
 }

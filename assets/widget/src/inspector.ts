@@ -1,16 +1,15 @@
-// The inspector: shows what was chosen last, or the step that the cursor moved to; one thing can be pinned beside it.
+// The inspector: shows what was chosen last (an execution, a buffer, a value, a cache) or the step at the cursor; one thing can
+// be pinned beside it.
 import type { Ask } from "./commands.js";
-import { button, el, hit, mark, on, say } from "./dom.js";
-import { count, plural } from "./format.js";
-import type { History } from "./history.js";
-import { cacheBody, storageBody, storageTitle, valueBody, valueTitle } from "./inspectmemory.js";
-import { nodeBody, occurrenceOf, stepBody, stepTitle } from "./inspectstep.js";
-import type { Reports } from "./reports.js";
-import { generation } from "./replay.js";
+import { button, el, hit, mark, on, say, td } from "./dom.js";
+import { buffer, bytes, count, plural, shape, shortValue, valueName } from "./format.js";
+import { bufferChip, facts, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
+import { infoOf, nodeBody, occurrenceOf, stepBody, stepTitle } from "./inspectstep.js";
+import { bare, capacity, generation, numberOf, placeOf, stack, stepsOf, valuesIn, type Trace } from "./replay.js";
+import { ofCursor, ofSelection, type Subject } from "./select.js";
 import { copyButton, type ShareContext } from "./sharing.js";
-import { numberOf } from "./steps.js";
-import type { Change, Store, View } from "./store.js";
-import { ofCursor, ofSelection, sameSubject, type Subject } from "./subject.js";
+import type { Change, History, Store, View } from "./store.js";
+import type { Reports } from "./verdict.js";
 
 interface Page { title: { op: string; name: string; full: string }; where: string; body: Node[] }
 
@@ -31,7 +30,10 @@ export class Inspector implements View {
   constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private history: History, share: ShareContext, private signal: AbortSignal, private openList: (id: string) => void = () => {}) {
     this.#back = button("◂", "Back to what was looked at before (u)", "history-back", () => void history.back(), signal, "u");
     this.#forward = button("▸", "Forward again (U)", "history-forward", () => void history.forward(), signal, "Shift+U");
-    this.#pin = button("pin", "Keep this beside what is chosen next", "pin", () => this.#toggle(), signal);
+    this.#pin = button("pin", "Keep this beside what is chosen next", "pin", () => {
+      this.#pinned = this.#pinned ? null : this.#subject;
+      this.#draw();
+    }, signal);
     this.#back.ariaLabel = "Back";
     this.#forward.ariaLabel = "Forward";
     host.append(el("header", {}, this.#kind, this.#where, el("span.kv-tools", {}, this.#back, this.#forward, this.#pin, copyButton(host, "inspector", share, signal))), el("div.kv-inspect", {}, this.#body, this.#other));
@@ -58,26 +60,18 @@ export class Inspector implements View {
     if (node) store.select({ kind: "node", id: Number(node.id), graph: Number(node.graph), ...(node.step ? { step: Number(node.step) } : {}) });
   }
 
-  #toggle(): void {
-    this.#pinned = this.#pinned ? null : this.#subject;
-    this.#draw();
-  }
-
   update(change: Change): void {
     const { store } = this;
     if (this.#pinned?.kind === "step" && this.#pinned.step >= store.t.p.steps) this.#pinned = null;
     if (!(change.cursor || change.selection || change.payload || change.report)) return;
     if (change.selection) this.#chosen = store.selection !== null;
     else if (change.cursor) this.#chosen = false;
-    const s = store.selection;
-    this.#subject = this.#chosen && s ? ofSelection(store.t, s, store.now, store.cursor) : ofCursor(store.cursor);
-    if (this.#missed(this.#subject)) this.reports.want();
+    const chosen = this.#chosen ? store.selection : null;
+    this.#subject = chosen ? ofSelection(store.t, chosen, store.now, store.cursor) : ofCursor(store.cursor);
+    const { p } = store;
+    const s = this.#subject;
+    if (s.kind === "step" && !p.live && p.step.flags[s.step] & p.flag.missed) this.reports.want();
     this.#draw();
-  }
-
-  #missed(s: Subject): boolean {
-    const { p } = this.store.t;
-    return s.kind === "step" && !p.live && (p.step.flags[s.step] & p.flag.missed) !== 0;
   }
 
   #draw(): void {
@@ -89,7 +83,7 @@ export class Inspector implements View {
     say(this.#where, page.where);
     this.#where.title = page.where;
     this.#show(this.#body, page, false);
-    if (!sameSubject(subject, this.#shown)) {
+    if (JSON.stringify(subject) !== JSON.stringify(this.#shown)) {
       this.#shown = subject;
       store.scroll(() => (this.#body.parentElement!.scrollTop = 0));
     }
@@ -99,20 +93,18 @@ export class Inspector implements View {
     say(this.#pin, this.#pinned ? "unpin" : "pin");
     mark(this.#back, "aria-disabled", history.from ? null : "true");
     mark(this.#forward, "aria-disabled", history.next ? null : "true");
-    const { storages } = store.now.lit;
-    for (const chip of this.#body.querySelectorAll<HTMLElement>('[data-kv="buffer"]')) mark(chip, "data-lit", storages.has(Number(chip.dataset.id)) ? "1" : null);
+    for (const chip of this.#body.querySelectorAll<HTMLElement>('[data-kv="buffer"]')) mark(chip, "data-lit", store.now.lit.storages.has(Number(chip.dataset.id)) ? "1" : null);
   }
 
   #show(box: HTMLElement, { title, where, body }: Page, pinned: boolean): void {
     const focused = box.contains(document.activeElement);
     box.replaceChildren(el("p.kv-big", { title: title.full }, title.op, el("span.kv-name", {}, title.name), pinned ? el("span.kv-hint", {}, ` pinned · ${where}`) : ""), ...body);
-    if (focused) this.#back.closest<HTMLElement>(".kv-root, .kvviz")?.focus({ preventScroll: true }); // what had it is gone
+    if (focused) this.#back.closest<HTMLElement>(".kvviz")?.focus({ preventScroll: true }); // what had it is gone
   }
 
   #page(s: Subject): Page {
     const { store } = this;
-    const { t } = store;
-    const { p, x } = t;
+    const { t, p, x } = store;
     switch (s.kind) {
       case "start": return {
         title: { op: "Before the first step", name: "", full: "" }, where: "",
@@ -123,10 +115,113 @@ export class Inspector implements View {
         const g = p.graphs[s.graph];
         return { title: { op: g.nodes[s.id][1], name: "", full: g.nodes[s.id][0] }, where: g.nodes[s.id][0], body: nodeBody(store, s.graph, s.id) };
       }
-      case "storage": return { title: storageTitle(t, s.id, generation(t, s.id, store.cursor)), where: `at step ${count(numberOf(t, store.cursor))}`, body: storageBody(store, s.id) };
-      case "value": return { title: valueTitle(t, s.graph, s.id), where: p.graphs[s.graph].values[s.id], body: valueBody(store, s.graph, s.id, s.frame) };
+      case "storage": return { title: { op: buffer(p, s.id, generation(t, s.id, store.cursor)), name: shortValue(p.strings[p.storage.name[s.id]]), full: p.strings[p.storage.name[s.id]] }, where: `at step ${count(numberOf(t, store.cursor))}`, body: storageBody(store, s.id) };
+      case "value": return { title: { op: valueName(p.graphs[s.graph], s.id) || shortValue(p.graphs[s.graph].values[s.id]), name: "", full: p.graphs[s.graph].values[s.id] }, where: p.graphs[s.graph].values[s.id], body: valueBody(store, s.graph, s.id, s.frame) };
       case "cache": return { title: { op: p.caches[s.id].name, name: "cache", full: p.caches[s.id].input }, where: plural(p.caches.length, "cache"), body: cacheBody(store, s.id) };
     }
   }
 }
 
+const MOST = 60; // entries of a list
+
+/** The first cursor at which a storage exists and the step that freed it; the life that holds the cursor, else the last. */
+function lifeOf({ p, x }: Trace, s: number, cursor: number): { born: number; freed: number } {
+  let found = { born: -1, freed: p.steps };
+  for (let i = x.lives.start[s]; i < x.lives.start[s + 1]; i++) {
+    found = { born: x.life.born[x.lives.ids[i]], freed: x.life.freed[x.lives.ids[i]] };
+    if (found.freed > cursor) break;
+  }
+  return found;
+}
+
+/** The last step that read or wrote a storage while it lived; -1 = none. */
+function lastUse({ p, x }: Trace, s: number): number {
+  let last = -1;
+  for (let i = x.outs.start[s]; i < x.outs.start[s + 1]; i++) last = Math.max(last, x.outStep[x.outs.ids[i]]);
+  const readers = (frame: number, value: number) => {
+    if (value < 0) return;
+    const steps = stepsOf({ p, x }, frame);
+    for (const n of x.graphs[p.frame.graph[frame]].readers[value]) last = Math.max(last, steps[n]);
+  };
+  for (let i = x.outs.start[s]; i < x.outs.start[s + 1]; i++) readers(p.step.frame[x.outStep[x.outs.ids[i]]], p.out.value[x.outs.ids[i]]);
+  for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) readers(x.bindFrame[x.binds.ids[i]], p.bind.value[x.binds.ids[i]]);
+  return last;
+}
+
+function storageBody(store: Store, s: number): Node[] {
+  const { t, p, cursor, now } = store;
+  if (p.storage.origin[s] === p.from.weights) return [facts(["bytes", [bytes(capacity(t, s, cursor))]], ["owner", ["the model: a weight, never overwritten"]])];
+  const { born, freed } = lifeOf(t, s, cursor);
+  const last = lastUse(t, s);
+  const end = Math.min(freed, p.steps);
+  const gen = generation(t, s, cursor);
+  const held = store.report?.held.find((h) => h.storage === s);
+  const late = end - 1 - Math.max(last, born);
+  const inside = valuesIn(t, s, cursor, stack(t, now.frame));
+  const maker = born >= 0 ? [stepLink(t, born), " by ", nodeLink(t, p.frame.graph[p.step.frame[born]], p.step.node[born], null)] : ["given to the run"];
+  return [
+    facts(
+      ["bytes", [bytes(capacity(t, s, cursor))]],
+      ["owner", [p.codes.owner[p.storage.origin[s]]]],
+      ["born", maker],
+      ["last used", last < 0 ? ["by no step"] : [stepLink(t, last)]],
+      ["freed", freed >= p.steps ? ["not in this recording"] : [stepLink(t, freed)]],
+      ["lives", [plural(end - Math.max(born, 0), "step")]],
+      ["held", late > 0 && freed < p.steps ? [`${plural(late, "step")} past its last use`, held ? `: ${held.reason}` : ""] : []],
+      ["holds now", listed(inside.map((h) => valueLink(t, p.frame.graph[h.frame], h.value)), 4)],
+      ["overwritten", gen ? [plural(gen, "time")] : []],
+    ),
+    contents(t, s, cursor),
+  ];
+}
+
+/** What was written into a storage, in order. */
+function contents(t: Trace, s: number, cursor: number): HTMLElement {
+  const { p, x } = t;
+  const from = x.outs.start[s];
+  const all = Array.from(x.outs.ids.subarray(from, x.outs.start[s + 1]));
+  const near = Math.max(0, Math.min(all.length - MOST, all.findIndex((o) => x.outStep[o] >= cursor) - MOST / 2));
+  const rows = all.slice(near, near + MOST).map((o) => {
+    const step = x.outStep[o];
+    const graph = p.frame.graph[p.step.frame[step]];
+    return el("tr", { "data-now": step === cursor ? 1 : null }, el("th", { scope: "row" }, buffer(p, s, p.out.gen[o])), td(stepLink(t, step)), td(nodeLink(t, graph, p.step.node[step])),
+      td(p.out.value[o] < 0 ? "" : valueLink(t, graph, p.out.value[o])), td(shape(p.strings[p.out.info[o]]), "kv-shape"), td(p.codes.how[p.out.how[o]], "kv-soft"));
+  });
+  const caption = all.length > rows.length ? `${count(rows.length)} of ${plural(all.length, "write")}` : all.length ? "What was written into it" : "No step writes into it";
+  return el("table.kv-contents", {}, el("caption", {}, caption), ...rows);
+}
+
+function valueBody(store: Store, graph: number, id: number, frame: number): Node[] {
+  const { t, p, x } = store;
+  const { producer, readers, output } = x.graphs[graph];
+  const place = frame < 0 ? null : placeOf(t, frame, id, p.steps);
+  const steps = frame < 0 ? null : stepsOf(t, frame);
+  const at = (node: number) => {
+    const step = steps?.[node] ?? -1;
+    return el("span", {}, nodeLink(t, graph, node), ...(step < 0 ? [] : [" ", stepLink(t, step)]));
+  };
+  const made = producer[id] >= 0 ? [at(producer[id])] : [p.graphs[graph].weights.includes(id) ? "a weight of the model" : "there when the graph starts"];
+  return [facts(
+    ["is", place ? [infoOf(p, place)] : []],
+    ["made by", made],
+    ["read by", readers[id].length ? listed(readers[id].map(at), 12) : [output[id] ? "an output of the graph" : "no op"]],
+    ["lies in", place ? [bufferChip(t, store.cursor, place.storage, place.gen)] : []],
+    ["output", output[id] && readers[id].length ? ["also an output of the graph: held until its frame ends"] : []],
+  )];
+}
+
+function cacheBody(store: Store, id: number): Node[] {
+  const { t, p, now } = store;
+  const c = p.caches[id];
+  const last = c.capacity[now.run] || bare(p, now.run) ? now.run : now.run - 1;
+  const storage = c.storage[last] ?? -1;
+  const sum = (column: number[]) => column.reduce((a, b) => a + b, 0);
+  return [facts(
+    ["kept by", [c.protocol]],
+    ["value", [`${c.input} → ${c.output}, axis ${c.axis}`]],
+    ["rows", [`${count(c.valid[last] ?? 0)} valid of ${count(c.capacity[last] ?? 0)} reserved`]],
+    ["this run", [`${bytes(c.written[now.run] ?? 0)} written, ${bytes(c.copied[now.run] ?? 0)} copied`]],
+    ["all runs", [`${bytes(sum(c.written))} written, ${bytes(sum(c.copied))} copied`]],
+    ["lies in", storage < 0 ? [] : [bufferChip(t, store.cursor, storage, 0)]],
+  )];
+}

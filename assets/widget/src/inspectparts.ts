@@ -1,8 +1,10 @@
 // What the inspector's pages are made of: names, buffers and steps that can be clicked, and lines of facts.
-import { el } from "./dom.js";
+import type { Ask } from "./commands.js";
+import { button, el, say } from "./dom.js";
 import { buffer, bytes, count, opName, shortName, shortValue, valueName } from "./format.js";
-import { capacity, type Trace } from "./replay.js";
-import { numberOf } from "./steps.js";
+import { capacity, numberOf, type Trace } from "./replay.js";
+import type { Store } from "./store.js";
+import type { Fix } from "./wire.js";
 
 export function bufferChip(t: Trace, cursor: number, storage: number, gen: number): HTMLElement {
   const { p } = t;
@@ -15,7 +17,6 @@ export function valueLink({ p }: Trace, graph: number, value: number): HTMLEleme
   return el("button", { class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: g.values[value] }, valueName(g, value) || shortValue(g.values[value]));
 }
 
-/** A link that moves the cursor. */
 export function stepLink(t: Trace, step: number): HTMLElement {
   const number = numberOf(t, step);
   return el("button", { class: "kv-link", "data-kv": "step-link", "data-step": number, title: `Go to step ${count(number)}` }, `step ${count(number)}`);
@@ -46,12 +47,31 @@ export function linked(message: string, links: [string, HTMLElement][]): (Node |
 
 /** Lines of a name and what is to be said of it; empty ones are left out. */
 export function facts(...lines: [string, (Node | string)[]][]): HTMLElement {
-  const shown = lines.filter(([, told]) => told.length);
-  return el("dl.kv-lines", {}, ...shown.flatMap(([name, told]) => [el("dt", {}, name), el("dd", {}, ...told)]));
+  const shown = lines.filter(([, parts]) => parts.length);
+  return el("dl.kv-lines", {}, ...shown.flatMap(([name, parts]) => [el("dt", {}, name), el("dd", {}, ...parts)]));
 }
 
 /** `a, b and 5 more` of elements. */
 export function listed(items: Node[], most = 8): (Node | string)[] {
-  const told = items.slice(0, most).flatMap((item, i) => (i ? [", ", item] : [item]));
-  return items.length > most ? [...told, ` and ${count(items.length - most)} more`] : told;
+  const shown = items.slice(0, most).flatMap((item, i) => (i ? [", ", item] : [item]));
+  return items.length > most ? [...shown, ` and ${count(items.length - most)} more`] : shown;
+}
+
+/** `which`: how the kernel knows it, `{step, blocker}` or `{cache}`; `brief`: one line, where the rest is said elsewhere; `at`: the step whose bytes it saves, where another one is shown. */
+export function fixBox(fix: Fix, which: object, store: Store, ask: Ask, signal: AbortSignal, brief = false, at = -1): HTMLElement {
+  const code = el("code", {}, fix.code);
+  const copy: HTMLButtonElement = button("Copy", "Copy this change", "copy", () => {
+    // without the permission the text is selected, so that Ctrl+C takes it
+    getSelection()?.selectAllChildren(code);
+    navigator.clipboard?.writeText(fix.code).then(() => say(copy, "Copied"), () => {});
+  }, signal);
+  const tools = el("span.kv-group", {}, fix.code ? copy : "");
+  if (ask.able()) {
+    tools.prepend(button("Apply", "Run again with this change, and compare", "apply", () => {
+      if (ask({ do: "fix", ...which })) store.tell("asked the kernel to run again with this change …");
+    }, signal));
+  }
+  const saves = brief && fix.saves > 0 ? el("span.kv-soft", {}, `saves ${bytes(fix.saves)}${at < 0 ? "" : ` (step ${count(at)})`}`) : "";
+  const head = el("div.kv-tools", {}, el("b", { title: fix.sentence }, fix.label), saves, tools);
+  return el("div.kv-fix", { "data-kv": "fix", "data-brief": brief ? 1 : null }, head, brief ? "" : el("p", {}, fix.sentence), fix.code ? el("pre", {}, code) : "");
 }

@@ -2,25 +2,22 @@
 import type { Ask } from "./commands.js";
 import { el, td } from "./dom.js";
 import { letter } from "./sketchview.js";
-import { fixBox } from "./fixbox.js";
+import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { bytes, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
-import { bufferChip, facts, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
-import { outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
-import { numberOf } from "./steps.js";
+import { numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
-import { named } from "./subject.js";
-import { smallAt, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
-import type { Missed, Payload } from "./wire.js";
+import { named } from "./select.js";
+import { entryOf, entryOfOut, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
+import type { Payload } from "./wire.js";
 
 /** How an output lies, where its buffer and the badge say so already. */
 const SEEN = new Set(["new", "in place"]);
 
 /** What stands over the inspector. */
-export function stepTitle({ p }: Trace, step: number): { op: string; name: string; full: string } {
-  const g = p.graphs[p.frame.graph[p.step.frame[step]]];
-  const node = p.step.node[step];
-  return { op: opName(g.nodes[node][1]), name: shortName(g, node), full: g.nodes[node][0] };
+export function stepTitle(t: Trace, step: number): { op: string; name: string; full: string } {
+  const { g, node, op: [full, op] } = opAt(t, step);
+  return { op: opName(op), name: shortName(g, node), full };
 }
 
 function headline(p: Payload, step: number): string {
@@ -29,11 +26,8 @@ function headline(p: Payload, step: number): string {
 }
 
 export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSignal): Node[] {
-  const { t } = store;
-  const { p } = t;
-  const frame = p.step.frame[step];
-  const graph = p.frame.graph[frame];
-  const inputs = p.graphs[graph].nodes[p.step.node[step]][3];
+  const { t, p } = store;
+  const { frame, graph, node, op: [, , , inputs] } = opAt(t, step);
   const note = p.strings[p.step.note[step]];
   const rule = p.strings[p.step.rule[step]];
   const sums = [["alloc", "allocated"], ["written", "written"], ["copied", "copied"]] as const;
@@ -44,7 +38,7 @@ export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSign
     el("dl.kv-facts", {}, ...sums.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", { title: figure(p, text).about }, figure(p, text).name), el("dd", {}, bytes(p.step[column][step]))))),
     ...(note ? [el("p.kv-rule", { "data-kv": "plan-note" }, el("b", {}, "Plan "), note)] : []),
     ...(rule ? [el("p.kv-rule", {}, el("b", {}, "Rule "), rule)] : []),
-    facts(["attributes", attributes(t, graph, p.step.node[step])], ["attention", weighed(t, graph, p.step.node[step])], ["in", frames(t, frame)]),
+    facts(["attributes", attributes(t, graph, node)], ["attention", weighed(t, graph, node)], ["in", frames(t, frame)]),
   ];
 }
 
@@ -58,7 +52,7 @@ function weighed({ p }: Trace, graph: number, node: number): (Node | string)[] {
 
 /** The decision, its reasons, how often the same was missed, and the change that removes it. */
 function why(store: Store, ask: Ask, step: number, graph: number, inputs: number[], signal: AbortSignal): HTMLElement {
-  const { p } = store.t;
+  const { p } = store;
   const flags = p.step.flags[step];
   const kind = outcome(p, flags);
   const missed = store.report?.missed.find((m) => m.steps.includes(step));
@@ -70,7 +64,8 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
   box.append(codes.length ? "" : el("p.kv-sentence", {}, p.strings[p.step.sentence[step]]), reasons(store.t, step, graph, inputs));
   if (missed) {
     if (missed.times > 1) box.append(el("p.kv-soft.kv-often", {}, `This op: ${count(missed.times)} times, ${bytes(missed.bytes)} in all.`));
-    fixesOf(missed).forEach(([fix, blocker]) => box.append(fixBox(fix, { step: missed.step, blocker }, store, ask, signal, true, missed.step === numberOf(store.t, step) ? -1 : missed.step)));
+    // the kernel knows a change by the reason that it removes
+    missed.fixes.forEach((fix, i) => box.append(fixBox(fix, { step: missed.step, blocker: missed.reasons.findIndex((r) => r.fix === i) }, store, ask, signal, true, missed.step === numberOf(store.t, step) ? -1 : missed.step)));
   }
   return box;
 }
@@ -80,18 +75,13 @@ const MOST_HIDDEN = 3;
 function hidden(t: Trace, step: number): HTMLElement[] {
   const { p } = t;
   const all = pairsOf(p, step);
-  const told = all.slice(0, MOST_HIDDEN).map((k) => {
+  const shown = all.slice(0, MOST_HIDDEN).map((k) => {
     const late = p.pair.second[k] === step;
     const other = late ? p.pair.first[k] : p.pair.second[k];
     return el("p", { "data-state": pairState(p, k) }, `${pairText(p, k, "headline")}: ${late ? "after" : "before"} `, stepLink(t, other), ` ${pairText(p, k, late ? "op1" : "op2")}, ${pairText(p, k, "label")} of ${p.strings[p.pair.root[k]]}.`);
   });
-  if (!told.length) return [];
-  return [el("div.kv-hidden", { "data-kv": "hidden" }, ...told, ...(all.length > MOST_HIDDEN ? [el("p.kv-soft", {}, `and ${count(all.length - MOST_HIDDEN)} more`)] : []))];
-}
-
-/** Each change once, with the reason by which the kernel knows it. */
-function fixesOf(m: Missed): [Missed["fixes"][number], number][] {
-  return m.fixes.map((fix, i) => [fix, m.reasons.findIndex((r) => r.fix === i)]);
+  if (!shown.length) return [];
+  return [el("div.kv-hidden", { "data-kv": "hidden" }, ...shown, ...(all.length > MOST_HIDDEN ? [el("p.kv-soft", {}, `and ${count(all.length - MOST_HIDDEN)} more`)] : []))];
 }
 
 function reasons(t: Trace, step: number, graph: number, inputs: number[]): HTMLElement {
@@ -124,12 +114,12 @@ function places(t: Trace, step: number, frame: number, graph: number, inputs: nu
     if (value < 0) return;
     const place = placeOf(t, frame, value, step - 1);
     const taken = (p.step.taken[step] >> slot) & 1;
-    row("in", taken ? letter(p.codes, kind) : "in", taken ? `its buffer was handed over: ${p.strings[p.step.end[step]]}` : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && values ? smallAt(t, place) : null);
+    row("in", taken ? letter(p.codes, kind) : "in", taken ? `its buffer was handed over: ${p.strings[p.step.end[step]]}` : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && smallSummary(t, entryOf(t, place)));
   });
   for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
     if (p.out.value[o] < 0) continue;
     const how = p.codes.how[p.out.how[o]];
-    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how, values ? smallSummary(t, o) : null);
+    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how, smallSummary(t, entryOfOut(t, o)));
   }
   return table;
 }
@@ -159,8 +149,7 @@ function frames(t: Trace, frame: number): (Node | string)[] {
 
 /** A node that has not run in the frame that is shown: what it waits for, and where else it ran. */
 export function nodeBody(store: Store, graph: number, id: number): Node[] {
-  const { t, now } = store;
-  const { p, x } = t;
+  const { t, p, x, now } = store;
   const steps = graph === now.graph ? now.steps : null;
   const ran = (n: number) => steps !== null && steps[n] >= 0 && steps[n] <= store.cursor;
   const open = x.graphs[graph].waits[id].filter((n) => !ran(n));

@@ -1,13 +1,13 @@
 // What the panes of lanes share: the recordings that were opened, the one that is shown, the two that are compared.
+import { ensure } from "./arrays.js";
 import { scaleOf } from "./curve.js";
 import { count } from "./format.js";
 import { buildIndex } from "./index.js";
-import { piece } from "./lanebytes.js";
+import { executed } from "./select.js";
+import { patch, piece, read, unpack, type Ints, type Payload } from "./wire.js";
 import type { Context } from "./lazypane.js";
 import { align, common, decided, groups, partner, unlike, type Group, type LaneInfo, type LaneSource } from "./pair.js";
-import type { Trace } from "./replay.js";
-import { findStep, numberOf } from "./steps.js";
-import { patch, read, unpack, type Ints, type Payload } from "./wire.js";
+import { findStep, numberOf, type Trace } from "./replay.js";
 
 /** `moved`: steps of `b` that run in another order than in `a`. */
 export interface Comparison { a: Trace; b: Trace; to: Ints; back: Ints; groups: Group[]; infos: [LaneInfo, LaneInfo]; moved: Set<number> }
@@ -16,7 +16,7 @@ export class LaneState {
   comparison: Comparison | null = null;
   #opened = new Map<number, { raw: unknown; p: Payload }>();
   #pair: [number, number] | null = null;
-  #told: (() => void)[] = [];
+  #listeners: (() => void)[] = [];
   #turn = 0;
   #drawn: number; // the lane that the page draws
   #raw: unknown; // the page's own payload, as it was last seen
@@ -33,10 +33,9 @@ export class LaneState {
   get main(): number { return this.source.get("main") ?? 0; }
   info(id: number): LaneInfo | undefined { return this.list.find((lane) => lane.id === id); }
   letter(id: number): string { return String.fromCharCode(65 + this.list.findIndex((lane) => lane.id === id)); }
-  listen(call: () => void): void { this.#told.push(call); }
-  #tell(): void { for (const call of this.#told) call(); }
+  listen(call: () => void): void { this.#listeners.push(call); }
+  #changed(): void { for (const call of this.#listeners) call(); }
 
-  /** The recording of a lane. */
   async payload(id: number): Promise<Payload> {
     const packed = id === this.main ? this.source.get("payload") : this.source.get("branches");
     const late = id === this.main ? [this.source.get("edge"), this.source.get("latest")] : [];
@@ -63,7 +62,7 @@ export class LaneState {
     else if (selection?.step !== undefined) store.select({ ...selection, step: undefined });
     this.#drawn = id;
     this.source.show(id, p, at, who);
-    this.#tell();
+    this.#changed();
   }
 
   /** Python changed lanes: show the one that it shows, and drop a comparison of one that is gone. */
@@ -71,7 +70,7 @@ export class LaneState {
     const ids = this.list.map((lane) => lane.id);
     for (const id of this.#opened.keys()) if (!ids.includes(id)) this.#opened.delete(id);
     if (this.#pair && !this.#pair.every((id) => ids.includes(id))) this.stop();
-    this.#tell();
+    this.#changed();
     const raw = this.source.get("payload");
     // a new payload of the lane that is shown is drawn by the page itself
     if (raw !== this.#raw && this.shown === this.main) this.#drawn = this.main;
@@ -120,14 +119,14 @@ export class LaneState {
       },
     };
     store.relook();
-    this.#tell();
+    this.#changed();
   }
 
   stop(): void {
     this.#pair = this.comparison = null;
     this.context.store.versus = this.context.store.scale = null;
     this.context.store.relook();
-    this.#tell();
+    this.#changed();
   }
 
   /** Go to a step of a compared lane: in the lane that is shown if it has it, else in the other one. */
@@ -142,9 +141,8 @@ export class LaneState {
     const step = steps[to];
     if (this.shown !== c.infos[to].id) await this.show(c.infos[to].id, numberOf(t, step));
     else store.go(numberOf(t, step));
-    const { p } = store.t;
     const place = findStep(store.t, numberOf(t, step)).step;
-    if (place >= 0) store.select({ kind: "node", id: p.step.node[place], graph: p.frame.graph[p.step.frame[place]], step: numberOf(store.t, place) });
+    if (place >= 0) store.select(executed(store.t, place));
   }
 }
 
@@ -157,7 +155,5 @@ const states = new WeakMap<object, LaneState>();
 export function stateOf(context: Context): LaneState {
   const { lanes } = context;
   if (!lanes) throw new Error("this page has no lanes");
-  let state = states.get(lanes);
-  if (!state) states.set(lanes, (state = new LaneState(context, lanes)));
-  return state;
+  return ensure(states, lanes, () => new LaneState(context, lanes));
 }

@@ -1,15 +1,71 @@
 // Layers side by side: a row for every role, a cell for every layer, coloured by the reason and as deep as its bytes; or the
 // same roles token by token in one layer. What differs from its row has a frame.
-import { button, el, mark, on, onHit, onResize, say } from "./dom.js";
+import { Inks, sized } from "./canvas.js";
+import { button, el, mark, on, onHit, onKey, onResize, say } from "./dom.js";
+import { fixBox } from "./inspectparts.js";
 import { bytes, count, opName, plural, shortName } from "./format.js";
-import { fixBox } from "./fixbox.js";
-import { missed } from "./missed.js";
-import { kinds, small } from "./kinds.js";
-import { CELL, drawCells, hueOf, ROW } from "./layercells.js";
-import type { Context } from "./lazypane.js";
-import { alike, isOdd, layersOf, matrix, OUTSIDE, shown, type Cell, type Matrix, type RoleRow } from "./rolematrix.js";
-import { numberOf } from "./steps.js";
+import { alike, isOdd, kinds, layersOf, matrix, missed, OUTSIDE, shown, small, type Cell, type Matrix, type RoleRow } from "./missed.js";
+import type { Context, MakePane } from "./lazypane.js";
+import { numberOf } from "./replay.js";
 import type { Change, View } from "./store.js";
+
+export const ROW = 18; // px; the style sheet says the same
+export const CELL = 16;
+
+export interface Picture {
+  rows: RoleRow[]; columns: number; size: number; colour: "reason" | "decision";
+  at: { row: number; column: number };
+  here: (cell: Cell, column: number) => boolean; // the step at the cursor
+}
+
+/** Reasons that have a hue of their own; the others share one. */
+const HUES: Record<string, string> = {
+  NO_CAPACITY: "view", NOT_LAST_USE: "missed", ALIASED: "accent", NOT_CONTIGUOUS: "foreign", BORROWED_INPUT: "accent", POLICY: "soft",
+  "in place": "inplace", "called in place": "elsewhere", view: "view", missed: "missed", "new memory": "soft", "": "none",
+};
+
+export function hueOf(name: string): string { return HUES[name] ?? "edge"; }
+
+function decision(cell: Cell): string {
+  if (cell.elsewhere && cell.elsewhere >= cell.missed) return "called in place";
+  if (cell.missed) return "missed";
+  return cell.inPlace ? "in place" : cell.views ? "view" : "new memory";
+}
+
+function drawCells(canvas: HTMLCanvasElement, host: HTMLElement, { rows, columns, size, colour, at, here }: Picture): void {
+  const inks = new Inks(host);
+  canvas.style.width = `${columns * size}px`;
+  const context = sized(canvas, columns * size, rows.length * ROW, inks.ratio);
+  if (!context) return;
+  const most = Math.max(1, ...rows.flatMap((row) => row.cells.map((cell) => cell?.bytes ?? 0)));
+  rows.forEach((row, y) => row.cells.forEach((cell, x) => {
+    if (!cell) return;
+    const [left, top, w, h] = [x * size + 1, y * ROW + 2, size - 2, ROW - 4];
+    const key = colour === "decision" ? decision(cell) : cell.codes[0] ?? "";
+    const plain = colour === "reason" && !cell.missed;
+    if (plain) {
+      context.strokeStyle = inks.colour("edge");
+      context.lineWidth = 1;
+      context.strokeRect(left + w / 2 - 2, top + h / 2 - 2, 4, 4);
+    } else {
+      context.globalAlpha = colour === "decision" ? 0.75 : 0.35 + 0.65 * Math.sqrt(cell.bytes / most);
+      context.fillStyle = inks.colour(hueOf(key));
+      context.fillRect(left, top, w, h);
+      context.globalAlpha = 1;
+    }
+    if (isOdd(row, x)) outline(context, inks.colour("ink"), 1.5, [2, 2], left, top, w, h);
+    if (here(cell, x)) outline(context, inks.colour("accent"), 2, [], left, top, w, h);
+  }));
+  if (rows[at.row]) outline(context, inks.colour("ink"), 2, [], at.column * size + 1, at.row * ROW + 1, size - 2, ROW - 2);
+}
+
+function outline(context: CanvasRenderingContext2D, ink: string, line: number, dash: number[], x: number, y: number, w: number, h: number): void {
+  context.strokeStyle = ink;
+  context.lineWidth = line;
+  context.setLineDash(dash);
+  context.strokeRect(x + line / 2, y + line / 2, w - line, h - line);
+  context.setLineDash([]);
+}
 
 const NARROW = 860; // px, as in the style sheet
 
@@ -38,7 +94,6 @@ class LayersPane implements View {
   #detail = el("div.kv-detail", { "aria-live": "polite", "data-kv": "layer-detail" });
 
   constructor(private host: HTMLElement, private context: Context, private signal: AbortSignal) {
-    const { store } = context;
     this.#by = button("", "Tokens of one layer instead of layers, or back", "layers-by", () => {
       this.#byRun = !this.#byRun;
       this.#at.column = 0;
@@ -57,13 +112,13 @@ class LayersPane implements View {
       el("div.kv-layers", {}, el("div.kv-roleside", {}, this.#none, this.#scroll, this.#legend), this.#detail));
     on(this.#canvas, "click", (event) => this.#pick(event), signal);
     on(this.#canvas, "dblclick", (event) => this.#pick(event, true), signal);
-    on(this.#cells, "keydown", (event) => this.#key(event), signal);
+    onKey(this.#cells, (key) => this.#key(key), signal);
     on(this.#canvas, "pointermove", (event) => {
       const found = this.#under(event);
       this.#canvas.title = found ? this.#describe(found.row, found.column) : "";
     }, signal);
     onHit(this.#names, "role", (name) => this.#choose(Number(name.dataset.id), this.#at.column), signal);
-    onHit(this.#detail, "layer-step", (link) => store.go(Number(link.dataset.id)), signal);
+    onHit(this.#detail, "layer-step", (link) => context.store.go(Number(link.dataset.id)), signal);
     onResize(host, () => this.#paint(), signal);
   }
 
@@ -110,7 +165,7 @@ class LayersPane implements View {
     const rest = m.by === "layer" ? "outside of layers" : "elsewhere";
     const outside = m.outside.bytes ? `; ${rest}: ${plural(m.outside.kinds, "kind")}, ${bytes(m.outside.bytes)}` : "";
     const keys = this.#colour === "reason" ? [...new Set(this.#rows.flatMap((row) => row.cells.flatMap((cell) => cell?.codes[0] ?? [])))] : ["in place", "called in place", "view", "missed", "new memory"];
-    this.#legend.replaceChildren(...keys.map((key) => el("span", {}, el("i", { "data-hue": hueOf(key) }), key)), el("span", {}, el("i", { "data-hue": "none" }), "ran otherwise"), el("span", {}, el("i", { "data-odd": 1 }), "differs from its row"), el("span", {}, `depth: bytes${outside}`), this.#few);
+    this.#legend.replaceChildren(...keys.map((key) => el("span", {}, el("i", { "data-hue": hueOf(key), style: `--kv-hue: var(--kv-${hueOf(key)})` }), key)), el("span", {}, el("i", { "data-hue": "none" }), "ran otherwise"), el("span", {}, el("i", { "data-odd": 1 }), "differs from its row"), el("span", {}, `depth: bytes${outside}`), this.#few);
     this.#at = { row: Math.max(0, Math.min(this.#at.row, this.#rows.length - 1)), column: Math.max(0, Math.min(this.#at.column, m.columns.length - 1)) };
     this.#follow();
     this.#paint();
@@ -176,18 +231,16 @@ class LayersPane implements View {
     this.#tell();
   }
 
-  #key(event: KeyboardEvent): void {
-    if (event.ctrlKey || event.altKey || event.metaKey || !this.#matrix || !this.#rows.length) return;
+  #key(key: string): boolean | void {
+    if (!this.#matrix || !this.#rows.length) return false;
     const { row, column } = this.#at;
     const last = { row: this.#rows.length - 1, column: this.#matrix.columns.length - 1 };
     const to = {
       ArrowDown: [row + 1, column], ArrowUp: [row - 1, column], ArrowRight: [row, column + 1], ArrowLeft: [row, column - 1],
       Home: [row, 0], End: [row, last.column], PageUp: [0, column], PageDown: [last.row, column], Enter: [row, column],
-    }[event.key];
-    if (!to) return;
-    event.preventDefault();
-    event.stopPropagation();
-    this.#choose(Math.max(0, Math.min(last.row, to[0])), Math.max(0, Math.min(last.column, to[1])), event.key === "Enter");
+    }[key];
+    if (!to) return false;
+    this.#choose(Math.max(0, Math.min(last.row, to[0])), Math.max(0, Math.min(last.column, to[1])), key === "Enter");
     const name = this.#names.children[this.#at.row];
     if (name) this.context.store.reveal(this.#scroll, name);
   }
@@ -247,6 +300,4 @@ function ran(cell: Cell): string {
   return parts.filter(Boolean).join(", ");
 }
 
-export default function make(host: HTMLElement, context: Context, signal: AbortSignal): View {
-  return new LayersPane(host, context, signal);
-}
+export default ((host, context, signal) => new LayersPane(host, context, signal)) satisfies MakePane;

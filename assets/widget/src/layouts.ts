@@ -1,10 +1,8 @@
-// Layouts: which panes get the room. Sizes that a person gave them are kept by layout; see layout.css for the usual ones.
-import { el, mark, on } from "./dom.js";
-import { Kept, Splitter } from "./splitter.js";
+// Layouts: which panes get the room, and the bars between them. Sizes that a person set are kept by layout; see layout.css.
+import { el, mark, on, onDrag, onKey, set } from "./dom.js";
 
 export const LAYOUTS = ["Debug", "Memory", "Cache", "Layers", "Compare", "Lanes"] as const;
 export type Layout = (typeof LAYOUTS)[number];
-/** The list that a layout opens. */
 const LISTS: Record<Layout, string> = { Debug: "layers", Memory: "buffers", Cache: "caches", Layers: "layers", Compare: "compare", Lanes: "clock" };
 
 export interface Panes { app: HTMLElement; main: HTMLElement; side: HTMLElement; map: HTMLElement; lists: HTMLElement; panels: HTMLElement }
@@ -39,22 +37,88 @@ export class Workspace {
     this.openList(LISTS[layout]);
   }
 
-  /** Whether a layout has something to show. */
   offer(layout: Layout, there: boolean): void {
     this.choice.querySelector<HTMLOptionElement>(`option[value="${layout}"]`)!.hidden = !there;
     if (!there && this.#layout === layout) this.show("Debug");
   }
 
-  get layout(): Layout { return this.#layout; }
 }
 
 /** The widget over the whole screen, or back; some hosts do not allow it. */
-export async function fullScreen(root: HTMLElement): Promise<boolean> {
-  try {
-    if (document.fullscreenElement) await document.exitFullscreen();
-    else await root.requestFullscreen();
-    return true;
-  } catch {
-    return false;
+export async function fullScreen(root: HTMLElement): Promise<void> {
+  await (document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen?.())?.catch(() => {});
+}
+
+/** `unit`: px, or % of the host's width. `sign`: 1 where the pane grows as the bar moves right or down. */
+interface Split { name: string; label: string; vertical: boolean; unit: "px" | "%"; sign: 1 | -1; least: number; most: number }
+
+const STEP = 16; // px an arrow key moves the bar
+
+/** Numbers by name that this browser keeps; where it keeps nothing they last as long as the page. */
+class Kept {
+  #numbers: Record<string, number> = {};
+  constructor(private key: string) {
+    try {
+      this.#numbers = JSON.parse(localStorage.getItem(key) ?? "{}") ?? {};
+    } catch { /* nothing is kept here */ }
+  }
+
+  get(name: string): number | undefined {
+    const n = this.#numbers[name];
+    return Number.isFinite(n) ? n : undefined;
+  }
+
+  put(name: string, value: number | undefined): void {
+    if (value === undefined) delete this.#numbers[name];
+    else this.#numbers[name] = value;
+    try {
+      localStorage.setItem(this.key, JSON.stringify(this.#numbers));
+    } catch { /* nothing is kept here */ }
+  }
+}
+
+class Splitter {
+  readonly bar: HTMLElement;
+  /** `pane`: whose size it changes, through the custom property `--kv-NAME` of `app`. */
+  constructor(private app: HTMLElement, private pane: HTMLElement, private split: Split, private kept: Kept, private layout: () => string, signal: AbortSignal) {
+    const { vertical, label } = split;
+    this.bar = el("div.kv-splitter", { role: "separator", tabindex: 0, "data-kv": "splitter", "data-id": split.name, "data-vertical": vertical ? 1 : null, "aria-orientation": vertical ? "vertical" : "horizontal", "aria-label": label, title: `${label}: drag, or use the arrow keys; double click for the usual size; Page Up and Page Down go to the other bars` });
+    let [from, size] = [0, 0];
+    onDrag(this.bar, (event, moving) => {
+      const at = vertical ? event.clientX : event.clientY;
+      if (moving) return this.#set(size + this.split.sign * (at - from));
+      event.preventDefault();
+      [from, size] = [at, this.#size()];
+    }, signal);
+    on(this.bar, "dblclick", () => {
+      kept.put(this.#key, undefined);
+      this.apply();
+    }, signal);
+    onKey(this.bar, (key) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[key];
+      if (!by || /Left|Right/.test(key) !== vertical) return false;
+      this.#set(this.#size() + this.split.sign * by * STEP);
+    }, signal);
+    this.apply();
+  }
+
+  get #key(): string { return `${this.layout()}.${this.split.name}`; }
+  #size(): number { return this.split.vertical ? this.pane.offsetWidth : this.pane.offsetHeight; }
+
+  #set(px: number): void {
+    const { split } = this;
+    const whole = split.vertical ? this.app.clientWidth : this.app.clientHeight;
+    const size = Math.max(split.least, Math.min(split.most * whole, px));
+    this.kept.put(this.#key, split.unit === "%" ? Math.round((1000 * size) / whole) / 10 : Math.round(size));
+    this.apply();
+  }
+
+  /** Use what is remembered for the present layout, or the layout's own size. */
+  apply(): void {
+    const value = this.kept.get(this.#key);
+    if (value === undefined) this.app.style.removeProperty(`--kv-${this.split.name}`);
+    else set(this.app, `--kv-${this.split.name}`, `${value}${this.split.unit}`);
+    this.bar.ariaValueNow = String(value ?? 0);
+    this.bar.ariaValueText = value === undefined ? "the usual size" : `${value} ${this.split.unit}`;
   }
 }

@@ -2,13 +2,12 @@
 import type { Ask, Commands } from "./commands.js";
 import { el, onResize } from "./dom.js";
 import type { Hits } from "./hits.js";
-import type { Reports } from "./reports.js";
+import type { Reports } from "./verdict.js";
 import type { Modules } from "./modules.js";
 import type { LaneSource } from "./pair.js";
 import type { ShareContext } from "./sharing.js";
 import { ALL, type Change, type Store, type View } from "./store.js";
 
-/** What a module's pane is given. */
 export interface Context {
   store: Store; commands: Commands; ask: Ask; modules: Modules; hits: Hits; reports: Reports; share: ShareContext;
   lanes?: LaneSource | null; openList?: (id: string) => void;
@@ -55,6 +54,4 @@ export class LazyPane implements View {
   update(change: Change): void { this.#tell(this.#stale ? ALL : change); }
 
   hear(answer: unknown): void { this.#view?.hear?.(answer); }
-
-  destroy(): void { this.#view?.destroy?.(); }
 }

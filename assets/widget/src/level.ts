@@ -1,10 +1,14 @@
-// A graph as a column of at most ten cards: blocks, layers that repeat as one card, and, where there are no modules, blocks
-// that follow each other. Where the cards lie depends on the zoom, as heads keep their size; both are pure.
+// A graph as a column of at most ten cards (blocks, and layers that repeat as one card), and the part of it that is seen: pan,
+// zoom, fit, the minimap. Where cards lie depends on the zoom, as heads keep their size. All is pure.
+import { ensure, kept } from "./arrays.js";
+import { bytes, count, plural } from "./format.js";
+import { cost } from "./missed.js";
+import type { Trace } from "./replay.js";
 import type { Drawing, Graph } from "./wire.js";
 
 /** One block, several layers of a stack, or several blocks in a row; members are looked at one at a time. */
 export interface Card { title: string; stack: string; members: Member[] }
-export interface Member { label: string; blocks: number[] }
+interface Member { label: string; blocks: number[] }
 
 export const MOST_CARDS = 10;
 const MOST_STACKS = 6;
@@ -13,9 +17,7 @@ export function cardsOf(g: Graph): Card[] {
   const numbers = new Map<string, Set<number>>();
   for (const { stack } of g.blocks) {
     if (!stack) continue;
-    const known = numbers.get(stack[0]);
-    if (known) known.add(stack[1]);
-    else numbers.set(stack[0], new Set([stack[1]]));
+    ensure(numbers, stack[0], () => new Set()).add(stack[1]);
   }
   // the largest stacks, where there are so many that each as a card would be too much
   const stacks = new Set([...numbers].filter(([, n]) => n.size > 1).sort((a, b) => b[1].size - a[1].size).slice(0, MOST_STACKS).map(([name]) => name));
@@ -126,4 +128,119 @@ export function rowAt({ rows }: Level, x: number, y: number): Row | null {
     if (x >= r.x && x <= r.x + r.w && y >= r.y && y <= r.y + r.h) return r;
   }
   return null;
+}
+
+/** What heads say of their rows. */
+export interface BlockFacts { block(row: Row): { about: string; missed: string }; card(row: Row): string }
+interface Misses { times: Int32Array; bytes: Float64Array }
+/** By graph and node, over all steps that are here. */
+const missesOf = kept((t: Trace): Misses[] => {
+  const { p } = t;
+  const found = p.graphs.map((g) => ({ times: new Int32Array(g.nodes.length), bytes: new Float64Array(g.nodes.length) }));
+  for (let i = 0; i < p.step.node.length; i++) {
+    if (!(p.step.flags[i] & p.flag.missed)) continue;
+    const m = found[p.frame.graph[p.step.frame[i]]];
+    m.times[p.step.node[i]]++;
+    m.bytes[p.step.node[i]] += cost(t, i);
+  }
+  return found;
+});
+
+/** `alike`: blocks with the same drawing among the layers of a stack, this one with them. */
+export function blockFacts(t: Trace, graph: number, block: number, alike: number[], stack: string): { about: string; missed: string } {
+  const { blocks } = t.p.graphs[graph];
+  const { nodes } = blocks[block];
+  const all = alike.length > 1 ? alike : [block];
+  const many = all.length > 1 ? `× ${all.length} ${stack.split(" ").pop()}s alike · ` : blocks[block].alike > 1 ? `${blocks[block].alike} alike · ` : "";
+  const { times, bytes: spent } = missesOf(t)[graph];
+  const kinds = nodes.filter((n) => times[n]).length;
+  const about = many + plural(nodes.length, "op");
+  if (!kinds) return { about, missed: "" };
+  const each = nodes.filter((n) => times[n]);
+  const total = each.reduce((sum, n) => sum + times[n], 0);
+  const sum = bytes(each.reduce((b, n) => b + spent[n], 0));
+  const often = times[each[0]];
+  // a product is written only where it is one
+  if (each.some((n) => times[n] !== often)) return { about, missed: `${count(kinds)} missed, ${count(total)} times = ${sum}` };
+  const words = often > t.p.runs.length ? "times" : t.p.runs.some((r) => r.token !== null) ? "tokens" : "runs";
+  return { about, missed: [`${count(kinds)} missed`, ...(often > 1 ? [`${count(often)} ${words}`] : [])].join(" × ") + ` = ${sum}` };
+}
+
+export interface Port { x: number; y: number; w: number; h: number } // left top corner in the level, and size
+export interface Rect { x: number; y: number; w: number; h: number }
+/** A place that stays where it is when the level is laid out anew: in a row, from its head or in its drawing. */
+export interface Anchor { row: Row; x: number; y: number; zoom: number; at: [number, number] }
+
+export const ZOOMS = { least: CARDS_ONLY, most: 3, step: 1.25 };
+const EDGE = 12;
+
+/** A level that is smaller than the port stands in the middle, and at the top. */
+export function clampPort(port: Port, level: { w: number; h: number }): Port {
+  const axis = (at: number, size: number, room: number, middle: boolean) =>
+    size <= room ? (middle ? (size - room) / 2 : 0) : Math.max(0, Math.min(at, size - room));
+  return { ...port, x: axis(port.x, level.w, port.w, true), y: axis(port.y, level.h, port.h, false) };
+}
+
+export function anchorAt(row: Row, port: Port, zoom: number, sx: number, sy: number): Anchor {
+  return { row, x: (port.x + sx - row.bx) / zoom, y: port.y + sy - row.y, zoom, at: [sx, sy] };
+}
+
+/** Where the port is so that the anchor is where it was on the screen; null where its row is gone. */
+export function keep(anchor: Anchor, level: Level, zoom: number, port: Port): Port | null {
+  const { row, at } = anchor;
+  const now = level.rows.find((r) => r.block === row.block && r.card === row.card && r.member === row.member);
+  if (!now) return null;
+  const below = anchor.y - HEAD;
+  const y = row.open && now.open && row.block >= 0 && below > 0 ? HEAD + (below / anchor.zoom) * zoom : Math.min(anchor.y, now.h);
+  return { ...port, x: now.bx + anchor.x * zoom - at[0], y: now.y + y - at[1] };
+}
+
+/** The port moved just enough to show a rectangle; unmoved where it is shown already. `above`: px at the top that hide it. */
+export function show(port: Port, { x, y, w, h }: Rect, above = 0): Port {
+  const axis = (at: number, room: number, from: number, size: number, share: number, hidden: number) => {
+    if (from >= at + EDGE + hidden && from + size <= at + room - EDGE) return at;
+    return from - hidden - Math.max(EDGE, (room - hidden - size) * share);
+  };
+  return { ...port, x: axis(port.x, port.w, x, w, 0.5, 0), y: axis(port.y, port.h, y, h, 0.38, above) };
+}
+
+/** The largest zoom, at most 1, at which what is laid out fits the port: heads keep their size. */
+export function fit(lay: (zoom: number) => { w: number; h: number }, port: Port): number {
+  let low = ZOOMS.least + 0.02; // bodies are still drawn
+  let high = 1;
+  for (let i = 0; i < 12; i++) {
+    const middle = (low + high) / 2;
+    const level = lay(middle);
+    if (level.w <= port.w + 1 && level.h <= port.h) low = middle;
+    else high = middle;
+  }
+  const whole = lay(1);
+  return whole.w <= port.w + 1 && whole.h <= port.h ? 1 : low;
+}
+
+/** From the level to the minimap: each axis has a scale of its own, so that cards are seen as bars. */
+interface Mini { kx: number; ky: number; w: number; h: number }
+export function mini(level: Level, width: number, height: number): Mini {
+  const ky = Math.min(0.25, height / Math.max(1, level.h));
+  return { kx: width / Math.max(1, level.w), ky, w: width, h: Math.max(1, level.h * ky) };
+}
+export function windowOf(m: Mini, port: Port): Rect {
+  const x = Math.max(0, port.x * m.kx);
+  const y = Math.max(0, port.y * m.ky);
+  return { x, y, w: Math.min(m.w - x, port.w * m.kx), h: Math.min(m.h - y, port.h * m.ky) };
+}
+/** The port whose middle is at a place of the minimap. */
+export function fromMini(m: Mini, port: Port, x: number, y: number): Port {
+  return { ...port, x: x / m.kx - port.w / 2, y: y / m.ky - port.h / 2 };
+}
+
+export function distance(points: number[], x: number, y: number): number {
+  let best = Infinity;
+  for (let i = 0; i + 3 < points.length; i += 2) {
+    const [ax, ay, bx, by] = [points[i], points[i + 1], points[i + 2], points[i + 3]];
+    const length = (bx - ax) ** 2 + (by - ay) ** 2 || 1;
+    const k = Math.max(0, Math.min(1, ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / length));
+    best = Math.min(best, Math.hypot(x - ax - k * (bx - ax), y - ay - k * (by - ay)));
+  }
+  return best;
 }

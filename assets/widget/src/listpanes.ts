@@ -1,9 +1,88 @@
-// Panes that are not there at opening, as one module: they share most of what they need.
+// The module of the panes that are not there at opening, which share most of what they need, and the totals of a run.
 import layers from "./layers.js";
-import type { MakePane } from "./lazypane.js";
-import buffers from "./memory.js";
+import buffers from "./bufferlist.js";
 import missed from "./missedpane.js";
-import { TotalsPane } from "./totals.js";
+import { NEEDS_KERNEL, type Ask, type Commands } from "./commands.js";
+import { button, el, NUMBER, onHit, td } from "./dom.js";
+import { bytes, count, plural, signed, visible } from "./format.js";
+import type { MakePane } from "./lazypane.js";
+import { bare } from "./replay.js";
+import { Rows } from "./rows.js";
+import type { Change, Store, View } from "./store.js";
+import type { Run } from "./wire.js";
+
+const WAIT = 250; // ms: who only passes by asks for nothing
+const FIGURES: [keyof Run & ("peak" | "allocated" | "written" | "copied"), string][] = [
+  ["peak", "peak"], ["allocated", "allocated"], ["written", "written"], ["copied", "copied"],
+];
+
+class TotalsPane implements View {
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #run = -1;
+  #about = el("div.kv-about");
+  #rows: Rows;
+
+  constructor(host: HTMLElement, private store: Store, private commands: Commands, private ask: Ask, private signal: AbortSignal) {
+    this.#rows = new Rows("Runs", "kv-runlist", ["run", "token", "steps#", "peak#", "allocated#", "written#", "copied#"], store, (run) => this.#row(run), signal);
+    this.#rows.sortable((head, run) => {
+      const r = store.t.p.runs[run];
+      return head === "run" ? run : head === "token" ? r.text.trim() : r[head as "steps"];
+    });
+    host.append(this.#about, this.#rows.root);
+    onHit(this.#rows.root, "run-row", (row) => commands.toRun(Number(row.dataset.id)), signal);
+    signal.addEventListener("abort", () => clearTimeout(this.#timer));
+  }
+
+  update(change: Change): void {
+    if (!change.cursor && !change.payload) return;
+    const { bare: run, t: { p } } = this.store;
+    if (change.payload) this.#rows.clear();
+    if (run === this.#run && !change.payload) return;
+    this.#run = run;
+    clearTimeout(this.#timer);
+    if (run < 0) return;
+    const recorded = p.runs[run].steps > 0;
+    const able = recorded && this.ask.able();
+    if (able) this.#timer = setTimeout(() => {
+      if (this.store.bare === run && this.ask({ do: "detail", run })) this.store.tell("asked the kernel for the steps of this run …");
+    }, WAIT);
+    this.#about.replaceChildren(...this.#tell(run, recorded, able));
+    this.#rows.show(p.runs.length, run, run);
+  }
+
+  #row(run: number): HTMLElement {
+    const { p } = this.store.t;
+    const r = p.runs[run];
+    const here = !bare(p, run);
+    return el("tr", { "data-kv": "run-row", "data-id": run }, td(r.label), td(visible(r.text).trim(), "kv-soft"),
+      td(here ? count(r.steps) : r.steps ? "not here" : "not recorded", here ? NUMBER : "kv-num kv-soft"), ...FIGURES.map(([key]) => td(bytes(r[key]), NUMBER, { "data-zero": r[key] ? null : 1 })));
+  }
+
+  #tell(run: number, recorded: boolean, able: boolean): Node[] {
+    const { p } = this.store.t;
+    const r = p.runs[run];
+    const before = p.runs[run - 1];
+    const why = !recorded ? "Its steps were not recorded."
+      : able ? `Its ${plural(r.steps, "step")} are in the kernel; they load when you select this run.`
+      : `Its ${plural(r.steps, "step")} are not in this page; showing them ${NEEDS_KERNEL.replace("recorded: ", "")}.`;
+    const near = [this.#nearest(run, -1), this.#nearest(run, 1)].filter((n) => n >= 0);
+    return [
+      el("h3", {}, "Totals only"),
+      el("p.kv-big", {}, r.label, el("span.kv-name", {}, visible(r.text).trim())),
+      el("p.kv-soft", { "data-kv": "totals-why" }, why),
+      el("dl.kv-facts", {}, ...FIGURES.map(([key, text]) => el("div", { "data-kv": "total", "data-id": key }, el("dt", {}, text), el("dd", {}, bytes(r[key])),
+        el("dd.kv-soft", {}, before && r[key] !== before[key] ? signed(r[key] - before[key]) : "")))),
+      el("p.kv-soft", {}, before ? "With a sign: more or less than in the run before." : ""),
+      el("p", {}, ...(near.length ? [el("span.kv-soft", {}, "Steps are here of "), ...near.map((n) => button(p.runs[n].label, "Go to this run", "near-run", () => this.commands.toRun(n), this.signal))] : [])),
+    ];
+  }
+
+  #nearest(run: number, by: 1 | -1): number {
+    const { p } = this.store.t;
+    for (let n = run + by; n >= 0 && n < p.runs.length; n += by) if (!bare(p, n)) return n;
+    return -1;
+  }
+}
 
 const totals: MakePane = (host, { store, commands, ask }, signal) => new TotalsPane(host, store, commands, ask, signal);
 const panes: Record<string, MakePane> = { buffers, layers, missed, totals };

@@ -1,7 +1,7 @@
 // The lives of storages as columns, for the memory map: from birth to death, how many bytes, last used when, by whom.
-// Weights are left out: they live from end to end, and are told as one number. Steps are places among those that are here.
-import { upper } from "./arrays.js";
-import { placeOf, type Trace } from "./replay.js";
+// Weights are left out: they live from end to end, and are shown as one number. Steps are places among those that are here.
+import { ensure, kept, upper } from "./arrays.js";
+import { capacity, placeOf, type Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
 
 /** One entry a life, in order of birth; a storage that a pool hands out again has several. */
@@ -20,13 +20,7 @@ export interface Lives {
   at: (storage: number, step: number) => number; // the life of a storage at a step, -1 = none
 }
 
-const made = new WeakMap<Trace, Lives>();
-
-export function lives(t: Trace): Lives {
-  let found = made.get(t);
-  if (!found) made.set(t, (found = gather(t)));
-  return found;
-}
+export const lives = kept(gather);
 
 function gather(t: Trace): Lives {
   const { p, x } = t;
@@ -52,7 +46,7 @@ function gather(t: Trace): Lives {
     to: Int32Array.from(ends),
     given: Uint8Array.from(kept, (i) => (born[i] < 0 ? 1 : 0)),
     freed: Uint8Array.from(kept, (i) => (freed[i] < p.steps ? 1 : 0)),
-    bytes: Float64Array.from(kept, (i, k) => bytesAt(t, storage[i], ends[k] - 1)),
+    bytes: Float64Array.from(kept, (i, k) => capacity(t, storage[i], ends[k] - 1)),
     used: new Int32Array(n).fill(-1),
     asked: new Uint8Array(n),
     cache: new Int32Array(n).fill(-1),
@@ -80,13 +74,6 @@ function freedBy(p: Payload, s: number, step: number): boolean {
   if (step < 0 || step >= p.steps) return false;
   for (let k = p.step.free[step]; k < p.step.free[step + 1]; k++) if (p.free.storage[k] === s) return true;
   return false;
-}
-
-/** Bytes of a storage while a step ran. */
-export function bytesAt({ p, x }: Trace, s: number, step: number): number {
-  let bytes = p.storage.capacity[s];
-  for (let i = x.grown.start[s]; i < x.grown.start[s + 1]; i++) if (p.grow.step[x.grown.ids[i]] > step) bytes -= p.grow.bytes[x.grown.ids[i]];
-  return bytes;
 }
 
 /** What an op reads and writes uses a storage; what a body reads of the frames around it, its own steps do. */
@@ -137,7 +124,7 @@ function caches({ p, x }: Trace, l: Lives): void {
   }));
 }
 
-export interface Peak { step: number; bytes: number }
+interface Peak { step: number; bytes: number }
 /** Where most bytes are live within a window of steps, `to` not included. */
 export function peakIn({ p }: Trace, from: number, to: number): Peak {
   let step = -1;
@@ -165,4 +152,109 @@ export function notches({ p, x }: Trace, l: Lives, k: number): number[] {
     if (p.out.gen[ids[i]] > before && found[found.length - 1] !== steps[i]) found.push(steps[i]);
   }
   return found;
+}
+
+export const ORDERS = ["lifetime", "bytes", "birth"] as const;
+/** What comes first lies lowest. */
+export type Order = (typeof ORDERS)[number];
+
+const CHUNKS = 512; // of time: a life is looked for in those that it goes through
+const MOST = 3000; // at once: beyond that what comes stands on top of all, gaps are not looked for
+
+/** Steps from birth to death, as the inspector counts them. */
+export function age(l: Lives, k: number): number { return l.to[k] - l.freed[k] - l.from[k]; }
+
+export function inOrder(l: Lives, order: Order, among: ArrayLike<number>): Int32Array {
+  const by = {
+    lifetime: (a: number, b: number) => age(l, b) - age(l, a) || l.bytes[b] - l.bytes[a] || a - b,
+    bytes: (a: number, b: number) => l.bytes[b] - l.bytes[a] || age(l, b) - age(l, a) || a - b,
+    birth: (a: number, b: number) => l.from[a] - l.from[b] || a - b,
+  };
+  return Int32Array.from(among).sort(by[order]);
+}
+
+/** First fit: every life at the lowest address that is free from its birth to its death. `base` takes the addresses; returns the height. */
+export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64Array): number {
+  const chunk = Math.max(1, Math.ceil(steps / CHUNKS));
+  const within: number[][] = Array.from({ length: Math.ceil(steps / chunk) + 1 }, () => []); // by address
+  const seen = new Int32Array(l.n).fill(-1);
+  let top = 0;
+  for (const k of sorted) {
+    const from = l.from[k];
+    const to = l.to[k];
+    const early = Math.floor(from / chunk);
+    const late = Math.floor((to - 1) / chunk);
+    let others = within[early];
+    if (late > early) {
+      others = [];
+      for (let c = early; c <= late; c++) {
+        for (const o of within[c]) {
+          if (seen[o] === k || l.from[o] >= to || l.to[o] <= from) continue;
+          seen[o] = k;
+          others.push(o);
+        }
+      }
+      if (others.length <= MOST) others.sort((a, b) => base[a] - base[b]);
+    }
+    let at = 0;
+    if (others.length > MOST) {
+      for (const o of others) at = Math.max(at, base[o] + l.bytes[o]);
+    } else {
+      for (const o of others) {
+        if (l.from[o] >= to || l.to[o] <= from) continue;
+        if (base[o] - at >= l.bytes[k]) break;
+        at = Math.max(at, base[o] + l.bytes[o]);
+      }
+    }
+    base[k] = at;
+    for (let c = early; c <= late; c++) within[c].splice(upper(base, at, 0, within[c].length, within[c]), 0, k);
+    top = Math.max(top, at + l.bytes[k]);
+  }
+  return top;
+}
+
+export type Sort = Order | "address";
+/** `top`: bytes from foot to head. `addressed`: stands where the arena has it. */
+interface Band { space: string; arena: string; top: number; count: number; addressed: boolean }
+/** By life: its band, and its foot there in bytes. */
+export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array; order: Int32Array }
+
+const laid = kept((_: Trace) => new Map<Sort, Layout>());
+
+export function addressed({ p }: Trace): boolean { return p.storage.address.some((a) => a >= 0); }
+
+export function layout(t: Trace, sort: Sort): Layout { return ensure(laid(t), sort, () => lay(t, sort)); }
+
+function lay(t: Trace, sort: Sort): Layout {
+  const { p } = t;
+  const l = lives(t);
+  const { space, arena, address } = p.storage;
+  const bands: Band[] = [];
+  const members: number[][] = [];
+  const known = new Map<string, number>();
+  const band = new Uint16Array(l.n);
+  const base = new Float64Array(l.n);
+  for (let k = 0; k < l.n; k++) {
+    const s = l.storage[k];
+    const names = space.length ? [p.strings[space[s]], p.strings[arena[s]]] : ["", ""];
+    // what has no address cannot stand between those that have one
+    const fixed = sort === "address" && address.length > 0 && address[s] >= 0;
+    const key = `${names.join("\0")}\0${fixed}`;
+    const b = ensure(known, key, () => {
+      members.push([]);
+      return bands.push({ space: names[0], arena: names[1], top: 0, count: 0, addressed: fixed }) - 1;
+    });
+    band[k] = b;
+    members[b].push(k);
+    if (fixed) base[k] = address[s];
+  }
+  const order = inOrder(l, sort === "address" ? "lifetime" : sort, Array.from({ length: l.n }, (_, k) => k));
+  const sorted: number[][] = bands.map(() => []);
+  for (const k of order) sorted[band[k]].push(k);
+  bands.forEach((b, i) => {
+    b.count = members[i].length;
+    if (!b.addressed) b.top = stack(l, Int32Array.from(sorted[i]), p.steps, base);
+    else for (const k of members[i]) b.top = Math.max(b.top, base[k] + l.bytes[k]);
+  });
+  return { l, bands, band, base, order };
 }

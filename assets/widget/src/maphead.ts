@@ -1,17 +1,17 @@
-// The line over the memory map: what is shown, its colours, the peak of the window, sorting, colouring and zoom.
-import { button, el, mark, on, say, set } from "./dom.js";
-import { bytes, count, plural } from "./format.js";
-import { addressed, type Layout, type Sort } from "./mapbands.js";
-import { COLOURS, type Class, type Colour } from "./mapcolours.js";
-import { ORDERS } from "./mapstack.js";
-import { peakText } from "./maptell.js";
-import { numberOf } from "./steps.js";
+// What stands around the memory map: the line above it with sorting, colouring and zoom, the list beside it, its scales.
+import { button, el, hit, mark, on, onKey, say, set } from "./dom.js";
+import { bytes, count, plural, visible } from "./format.js";
+import { COLOURS, type Class, type Colour } from "./mappicture.js";
+import { addressed, age, inOrder, ORDERS, peakIn, type Layout, type Order, type Sort } from "./mapdata.js";
+import { nameOf } from "./mapmarks.js";
+import { ticks, yOf, type Range, type Sheet } from "./mapview.js";
+import { numberOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
 const SAID: Record<Sort | Colour, string> = { address: "address", lifetime: "lifetime", bytes: "bytes", birth: "birth", owner: "owner", cache: "cache", op: "op", size: "size" };
 
 /** `zoom`: by how much, 0 = all, -1 = the window. */
-export interface Heard { sort(sort: Sort): void; colour(colour: Colour): void; zoom(by: number): void }
+interface Heard { sort(sort: Sort): void; colour(colour: Colour): void; zoom(by: number): void }
 
 export class MapHead {
   readonly root: HTMLElement;
@@ -43,7 +43,6 @@ export class MapHead {
     into.ariaLabel = "Zoom in";
     const tools = el("span.kv-map-tools", { role: "toolbar", "aria-label": "How the map is drawn" }, this.#sort, this.#colour, out, into, all);
     this.root = el("div.kv-map-head", {}, el("h3", {}, "Memory map"), this.#count, this.#legend, this.#window, tools);
-    roving(tools, signal);
   }
 
   /** `most`: bytes to the top of what is shown. */
@@ -75,25 +74,138 @@ export class MapHead {
     this.#window.hidden = !window;
     mark(this.root, "data-window", window ? 1 : null);
     if (!window) return;
-    const { text, step } = peakText(t, ...window);
-    this.#step = step;
+    const peak = peakIn(t, Math.floor(window[0]), Math.ceil(window[1]));
+    this.#step = peak.step;
     say(this.#range, `steps ${count(numberOf(t, Math.floor(window[0])))}–${count(numberOf(t, Math.min(t.p.steps, Math.ceil(window[1])) - 1))}: peak `);
-    say(this.#peak, `${text} at step ${count(numberOf(t, step))}`);
+    say(this.#peak, peak.step < 0 ? "no steps" : `${bytes(peak.bytes)} at step ${count(numberOf(t, peak.step))}`);
   }
 }
 
-/** One tab stop for a group: the arrow keys move within it. */
-function roving(group: HTMLElement, signal: AbortSignal): void {
-  const all = () => Array.from(group.children as HTMLCollectionOf<HTMLElement>);
-  const stop = (node: Element) => { for (const one of all()) one.tabIndex = one === node ? 0 : -1; };
-  stop(group.children[0]);
-  on(group, "focusin", (event) => stop(event.target as Element), signal);
-  on(group, "keydown", (event) => {
-    const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
-    if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const list = all();
-    list[(list.indexOf(event.target as HTMLElement) + by + list.length) % list.length].focus();
-  }, signal);
+export class Scales {
+  readonly gutter = el("div.kv-map-gutter", { "aria-hidden": "true" });
+  readonly words = el("div.kv-map-words", { "aria-hidden": "true" });
+  readonly steps = el("div.kv-map-steps", { "aria-hidden": "true", title: "Press or drag: the cursor goes there" });
+
+  /** Bytes of a single band, or the names of several with what reaches to their heads. */
+  axis(s: Sheet, { bands }: Layout): void {
+    const parts: HTMLElement[] = [];
+    const put = (tag: "b" | "span", top: number, text: string, more: Record<string, string | number> = {}) => {
+      const node = el(tag, more, text);
+      node.style.top = `${top}px`;
+      parts.push(node);
+    };
+    s.boxes.forEach((box, b) => {
+      const high = box.foot - box.head;
+      const { arena, space, top, addressed } = bands[b];
+      if (bands.length > 1) {
+        put("b", box.head, arena || space || "host", { title: `${space} ${arena}, ${bytes(top)}, ${addressed ? "by address" : "stacked"}` });
+        if (high > 26) put("span", box.head + 13, bytes(box.bytes));
+        return;
+      }
+      for (const value of ticks(box.bytes, Math.max(1, Math.floor(high / 34)))) {
+        const y = yOf(s, b, value);
+        if (y >= 5 && y <= s.height + 1) put("span", Math.min(s.height - 7, y) - 8, value ? bytes(value) : "0", { "data-tick": 1 });
+      }
+    });
+    this.gutter.replaceChildren(...parts);
+  }
+
+  along(t: Trace, { from, to }: Range, width: number): void {
+    const { p } = t;
+    const x = (step: number) => ((step - from) / (to - from)) * width;
+    const at = (left: number, text: string, more: Record<string, string | number> = {}) => {
+      const node = el("span", more, text);
+      node.style.transform = `translateX(${left.toFixed(0)}px)`;
+      return node;
+    };
+    const words: HTMLElement[] = [];
+    let end = -Infinity;
+    p.runs.forEach((run, i) => {
+      if (p.runs.length < 2 || run.first >= to || run.last <= from || run.last <= run.first) return;
+      const left = Math.max(0, x(run.first));
+      const room = Math.min(width, x(run.last)) - left;
+      if (left < end + 6 || room < 14) return;
+      const text = run.text ? visible(run.text).trim() || "␣" : run.label;
+      const word = at(left, text, { title: run.label, "data-run": i });
+      word.style.maxWidth = `${Math.max(14, room - 3).toFixed(0)}px`;
+      words.push(word);
+      end = left + Math.min(room - 3, text.length * 7);
+    });
+    this.words.replaceChildren(...words);
+    const gap = Math.max(1, ticks(to - from, Math.max(1, Math.floor(width / 90)))[1] ?? 1);
+    const numbers: HTMLElement[] = [];
+    for (let step = Math.ceil(from / gap) * gap; step < to && x(step) < width - 40; step += gap) {
+      numbers.push(at(x(step), count(numberOf(t, Math.min(step, p.steps - 1)))));
+    }
+    this.steps.replaceChildren(...numbers);
+  }
+
+  /** The word of the run that the cursor is in. */
+  now(run: number): void {
+    for (const word of this.words.children as HTMLCollectionOf<HTMLElement>) mark(word, "data-now", word.dataset.run === String(run) ? 1 : null);
+  }
+}
+
+const MOST = 60; // rows
+const TITLES: Record<Order, string> = { lifetime: "Longest-lived", bytes: "Largest", birth: "In order of birth" };
+
+export class MapList {
+  readonly root: HTMLElement;
+  #title = el("h4");
+  #body = el("tbody");
+  #more = el("p.kv-none");
+  #rows: number[] = [];
+  #key = "";
+
+  /** `choose`: a life was chosen; `point`: one is pointed at, -1 = none. */
+  constructor(private store: Store, choose: (k: number, go: boolean) => void, point: (k: number) => void, signal: AbortSignal) {
+    const heads = [["buffer", ""], ["holds", ""], ["bytes", "kv-num"], ["steps", "kv-num"]].map(([text, c]) => el("th", { scope: "col", class: c || null }, text));
+    const list = el("div.kv-map-rows", { tabindex: 0, role: "group", "aria-label": "Storages of the memory map; arrow keys choose", "data-kv": "map-list" },
+      el("table", {}, el("thead", {}, el("tr", {}, ...heads)), this.#body), this.#more);
+    this.root = el("aside.kv-map-list", {}, this.#title, list);
+    const row = (event: Event) => {
+      const found = hit(event, "map-row");
+      return found ? this.#rows[Number(found.dataset.row)] : -1;
+    };
+    on(list, "click", (event) => { if (row(event) >= 0) choose(row(event), false); }, signal);
+    on(list, "dblclick", (event) => { if (row(event) >= 0) choose(row(event), true); }, signal);
+    on(list, "pointerover", (event) => point(row(event)), signal);
+    on(list, "pointerleave", () => point(-1), signal);
+    onKey(list, (key) => {
+      const by = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity, Enter: 0 }[key];
+      if (by === undefined || !this.#rows.length) return false;
+      const now = this.#rows.findIndex((k) => this.#chosen(k));
+      const next = Math.max(0, Math.min(this.#rows.length - 1, now < 0 ? 0 : now + by));
+      choose(this.#rows[next], key === "Enter");
+      store.reveal(list, this.#body.children[next]);
+    }, signal);
+  }
+
+  #layout: Layout | null = null;
+  #chosen(k: number): boolean {
+    const { selection } = this.store;
+    return selection?.kind === "storage" && this.#layout?.l.storage[k] === selection.id;
+  }
+
+  /** Those alive in a range, sorted; `where`: how the range is called. */
+  show(layout: Layout, order: Order, within: Range, where: string): void {
+    const { l } = layout;
+    const { t } = this.store;
+    this.#layout = layout;
+    const key = `${order}${where} ${within.from} ${within.to} ${l.n}`;
+    if (key !== this.#key || !this.#body.childElementCount) {
+      this.#key = key;
+      const there = Array.from({ length: l.n }, (_, k) => k).filter((k) => l.from[k] < within.to && l.to[k] > within.from);
+      this.#rows = Array.from(inOrder(l, order, there).subarray(0, MOST));
+      say(this.#title, `${TITLES[order]}${where}`);
+      this.#body.replaceChildren(...this.#rows.map((k, row) => el("tr", { "data-kv": "map-row", "data-row": row, "data-id": l.storage[k], title: `from step ${count(numberOf(t, l.from[k]))} to ${count(numberOf(t, l.to[k] - 1))}` },
+        el("td.kv-id", {}, `B${l.storage[k]}`), el("td", {}, nameOf(t, layout, k)), el("td.kv-num", {}, bytes(l.bytes[k])), el("td.kv-num", {}, count(age(l, k))))));
+      say(this.#more, there.length > MOST ? `${plural(there.length - MOST, "more storage")}: a window has fewer` : there.length ? "" : "No storages here.");
+      this.#more.hidden = !this.#more.textContent;
+    }
+    this.#rows.forEach((k, row) => mark(this.#body.children[row], "data-lit", this.#chosen(k) ? 1 : null));
+  }
+
+  get filled(): boolean { return this.#body.childElementCount > 0; }
+  forget(): void { this.#key = ""; }
 }

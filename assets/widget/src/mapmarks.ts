@@ -1,39 +1,20 @@
 // What stands on the larger rectangles of the memory map: names, a notch where the contents are overwritten with an arrow to
 // what took the block over, a stripe for a view of a part, an outline where a block is held past its last use.
-import { shortValue } from "./format.js";
-import type { Layout } from "./mapbands.js";
-import type { Palette } from "./mapcolours.js";
-import { heldFrom, notches } from "./mapdata.js";
+import type { Inks, Ruler } from "./canvas.js";
+import { buffer, bytes, count, opName, plural, shortName, shortValue } from "./format.js";
+import { age, heldFrom, notches, type Layout } from "./mapdata.js";
 import { rectOf, xOf, type Rect, type Sheet } from "./mapview.js";
-import type { Trace } from "./replay.js";
+import { generation, numberOf, opAt, type Trace } from "./replay.js";
 
-const FONT = 11;
-const MOST = 4000; // rectangles with marks; more are not told apart anyway
+const FONT = "11px";
+const MOST = 4000; // rectangles with marks; more cannot be told apart anyway
 export interface Text { k: number; text: string; x: number; y: number }
-export type Context2D = CanvasRenderingContext2D;
+type Context2D = CanvasRenderingContext2D;
 
 /** What lies in a storage: the cache, or the value that it was made for. */
 export function nameOf({ p }: Trace, { l }: Layout, k: number): string {
   const cache = p.caches[l.cache[k]];
   return shortValue(cache ? cache.name : p.strings[p.storage.name[l.storage[k]]]);
-}
-
-const widths = new Map<string, number>();
-function widthOf(context: Context2D, text: string): number {
-  let wide = widths.get(text);
-  if (wide === undefined) {
-    if (widths.size > 5000) widths.clear();
-    widths.set(text, (wide = context.measureText(text).width));
-  }
-  return wide;
-}
-
-/** As much of a text as fits, or nothing. */
-function fitted(context: Context2D, text: string, room: number): string {
-  const wide = widthOf(context, text);
-  if (wide <= room) return text;
-  const n = Math.floor((text.length * room) / wide) - 1;
-  return n < 3 ? "" : `${text.slice(0, n)}…`;
 }
 
 /** Lives that are large enough for marks. */
@@ -49,21 +30,20 @@ export function large(s: Sheet, layout: Layout): number[] {
 }
 
 /** Names, and where there is room also of what later takes the block over. `seen`: px between which they are to stand. */
-export function texts(context: Context2D, family: string, t: Trace, s: Sheet, layout: Layout, of: number[], seen: [number, number]): Text[] {
+export function texts(ruler: Ruler, t: Trace, s: Sheet, layout: Layout, of: number[], seen: [number, number]): Text[] {
   const { l } = layout;
   const found: Text[] = [];
-  context.font = `${FONT}px ${family}`;
   for (const k of of) {
     const r = rectOf(s, layout, k);
-    if (r.h < FONT + 1.5 || r.w < 24) continue;
+    if (r.h < 12.5 || r.w < 24) continue;
     const y = r.y + r.h / 2 + 0.5;
     const right = Math.min(seen[1], r.x + r.w);
     let begin = Math.max(seen[0], r.x);
     const put = (left: number, end: number, text: string) => {
-      const shown = fitted(context, text, end - left - 8);
+      const shown = ruler.fit(text, FONT, end - left - 8);
       if (!shown) return;
       found.push({ k, text: shown, x: left + 4, y });
-      begin = left + widthOf(context, shown) + 12;
+      begin = left + ruler.width(shown, FONT) + 12;
     };
     put(begin, right, nameOf(t, layout, k));
     // a cache keeps its name, whatever is appended to it
@@ -86,21 +66,21 @@ function nameAt({ p }: Trace, s: number, step: number): string {
 }
 
 export function write(context: Context2D, family: string, ink: string, list: Text[]): void {
-  context.font = `${FONT}px ${family}`;
+  context.font = `${FONT} ${family}`;
   context.textBaseline = "middle";
   context.fillStyle = ink;
   for (const { text, x, y } of list) context.fillText(text, x, y);
 }
 
-export function marks(context: Context2D, palette: Palette, t: Trace, s: Sheet, layout: Layout, of: number[]): void {
+export function marks(context: Context2D, inks: Inks, t: Trace, s: Sheet, layout: Layout, of: number[]): void {
   const { l } = layout;
-  const pane = palette.token("--kv-pane");
-  const ink = palette.token("--kv-ink");
+  const pane = inks.colour("pane");
+  const ink = inks.colour("ink");
   context.lineWidth = 1;
   for (const k of of) {
     const r = rectOf(s, layout, k);
     views(context, ink, t, s, layout, k, r);
-    // notches that would run into each other are a pattern that tells nothing
+    // notches that would run into each other are a pattern without meaning
     let last = -Infinity;
     context.fillStyle = pane;
     for (const step of notches(t, l, k)) {
@@ -119,7 +99,7 @@ export function marks(context: Context2D, palette: Palette, t: Trace, s: Sheet, 
       last = x;
     }
   }
-  context.strokeStyle = palette.token("--kv-missed");
+  context.strokeStyle = inks.colour("missed");
   context.lineWidth = 1.4;
   for (const k of of) {
     const held = heldFrom(t, l, k);
@@ -156,4 +136,25 @@ function views(context: Context2D, ink: string, t: Trace, s: Sheet, { l }: Layou
     if (left < s.width) context.fillRect(left, Math.max(r.y, foot - high), Math.min(s.width, r.x + r.w) - left, Math.min(2, high));
   }
   context.globalAlpha = 1;
+}
+
+/** Lines on a life: buffer, bytes, what, whose; born, used, freed. `cursor`: what generation it has. */
+export function lines(t: Trace, layout: Layout, k: number, cursor: number): string[] {
+  const { p, x } = t;
+  const { l, bands, band, base } = layout;
+  const s = l.storage[k];
+  const at = Math.max(l.from[k], Math.min(cursor, l.to[k] - 1));
+  const step = (place: number) => `step ${count(numberOf(t, place))}`;
+  const maker = l.maker[k] < 0 ? null : opAt(t, x.outStep[l.maker[k]]);
+  const born = maker ? `made in ${step(l.from[k])} by ${opName(maker.op[1])} ${shortName(maker.g, maker.node)}`.trim() : l.given[k] ? "there before the first step" : `there from ${step(l.from[k])}`;
+  const used = l.used[k] < 0 ? "used by no step" : `last used in ${step(l.used[k])}`;
+  const freed = l.freed[k] ? `freed by ${step(l.to[k] - 1)}` : p.live ? "alive" : "not freed in this recording";
+  const { addressed, arena } = bands[band[k]];
+  return [
+    `${buffer(p, s, generation(t, s, at))} · ${bytes(l.bytes[k])} · ${nameOf(t, layout, k)}`,
+    `${p.codes.owner[p.storage.origin[s]]}${l.cache[k] >= 0 ? `, holds ${p.caches[l.cache[k]].name}` : ""}${addressed ? `, ${arena} from address ${count(base[k])}` : ""}`,
+    born,
+    `${used}; ${freed}`,
+    `lives ${plural(age(l, k), "step")}${heldFrom(t, l, k) >= 0 ? "; held past its last use" : ""}`,
+  ];
 }

@@ -1,21 +1,20 @@
 // The memory map: every storage a rectangle from birth to death. The base picture is drawn once for a range of steps, wider
 // than what is seen, and moved while panning; what is alive at the cursor and what is chosen lie on a second one above it.
+import { Inks } from "./canvas.js";
 import { el, mark, on, onResize } from "./dom.js";
-import { addressed, layout, type Layout, type Sort } from "./mapbands.js";
-import { classes, Palette, type Class, type Colour } from "./mapcolours.js";
-import { Gestures } from "./mapgestures.js";
-import { MapHead } from "./maphead.js";
-import { MapList } from "./maplist.js";
-import { Picture, type Ink } from "./mappicture.js";
-import { Scales } from "./mapscales.js";
-import { lines } from "./maptell.js";
-import { clamped, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
+import type { MakePane } from "./lazypane.js";
+import { addressed, layout, type Layout, type Sort } from "./mapdata.js";
+import { classes, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
+import { clamped, Gestures, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
+import { MapHead, MapList, Scales } from "./maphead.js";
+import { lines } from "./mapmarks.js";
+import { copyButton } from "./sharing.js";
 import type { Change, Store, View } from "./store.js";
 
 const REST = 140; // ms after which a moved picture is drawn anew
 const AHEAD = 0.5; // of the width, drawn beyond both edges when not all is seen
 
-export class MapPane implements View {
+class MapPane implements View {
   readonly slow = false;
   #head: MapHead;
   #list: MapList;
@@ -73,12 +72,10 @@ export class MapPane implements View {
   stepAt(x: number): number { return this.#range.from + (x / Math.max(1, this.width)) * (this.#range.to - this.#range.from); }
   at(x: number, y: number): number { return this.#sheet ? under(this.#sheet, this.#layout, x + this.#shift(), y) : -1; }
 
-  /** Show other steps; `from`: so many, as many as now. */
   look(range: Range): void {
-    const { steps } = this.store.t.p;
     const linked = this.#linked();
     this.#range = range;
-    this.#whole = range.to - range.from >= steps - 1e-6;
+    this.#whole = range.to - range.from >= this.store.t.p.steps - 1e-6;
     if (linked) this.store.setWindow(this.#whole ? null : [range.from, range.to]);
     this.#soon();
   }
@@ -109,14 +106,14 @@ export class MapPane implements View {
     this.look(clamped(from + steps, to + steps, this.store.t.p.steps));
   }
 
-  /** Draw the bytes so many times as high; `y`: what stays where it is. */
+  /** Scale the bytes by a factor; `y`: the height that stays where it is. */
   raise(by: number, y = this.#view.clientHeight): void {
     this.#rise = raised(this.#rise, by, y, this.#view.clientHeight);
     this.#sheet = null;
     this.#soon();
   }
 
-  /** Move what is higher than the pane by so many px. */
+  /** Scroll what is higher than the pane, in px. */
   lift(px: number): void {
     const { times, off } = this.#rise;
     if (times > 1) this.#rise = { times, off: Math.max(0, Math.min(this.#view.clientHeight * (times - 1), off + px)) };
@@ -201,7 +198,7 @@ export class MapPane implements View {
       this.#list.forget();
     }
     if (change.look) this.#follow();
-    // a window that moves is told as a look, and draws nothing anew
+    // a window that moves comes as a look, and draws nothing anew
     if (change.payload || (change.look && this.#look !== this.#tokens())) return this.#renew();
     if (change.look) {
       this.#move();
@@ -217,8 +214,8 @@ export class MapPane implements View {
 
   /** What the colours depend on. */
   #tokens(): string {
-    const palette = new Palette(this.host);
-    return ["--kv-pane", "--kv-ink", "--kv-accent", "--kv-view"].map((name) => palette.token(name)).join();
+    const inks = new Inks(this.host);
+    return ["pane", "ink", "accent", "view"].map((name) => inks.colour(name)).join();
   }
 
   /** A window that was moved out of sight takes the map along. */
@@ -234,15 +231,15 @@ export class MapPane implements View {
 
   #renew(): void {
     const { t } = this.store;
-    const palette = new Palette(this.host);
+    const inks = new Inks(this.host);
     this.#look = this.#tokens();
     const sort = this.#sort ?? (addressed(t) ? "address" : "lifetime");
     this.#layout = layout(t, sort);
     const found = classes(t, this.#layout.l, this.#colour);
-    const pixels = (of: (c: Class) => string) => Uint32Array.from(found.all, (c) => palette.pixel(of(c)));
-    const pale = (c: Class) => palette.mixed(c.hue, c.share);
-    const full = (c: Class) => palette.token(c.hue);
-    this.#ink = { palette, classes: found, pale: pixels(pale), full: pixels(full) };
+    const pixels = (of: (c: Class) => string) => Uint32Array.from(found.all, (c) => pixel(of(c)));
+    const pale = (c: Class) => inks.mixed(c.hue, c.share);
+    const full = (c: Class) => inks.colour(c.hue);
+    this.#ink = { inks, classes: found, pale: pixels(pale), full: pixels(full) };
     this.#head.show(this.#layout, sort, found.all, this.#colour === "size" ? pale : full);
     this.#sheet = null;
     this.#soon();
@@ -344,3 +341,9 @@ export class MapPane implements View {
     this.#list.show(this.#layout, this.#sort && this.#sort !== "address" ? this.#sort : "lifetime", within, window ? " of the window" : this.#whole ? "" : " in view");
   }
 }
+
+export default ((host, { store, share }, signal) => {
+  const pane = new MapPane(host, store, signal);
+  host.querySelector(".kv-map-tools")!.append(copyButton(host, "memory map", share, signal));
+  return pane;
+}) satisfies MakePane;

@@ -1,15 +1,161 @@
-// The two pictures of the memory map: the base, which holds still while the cursor moves, and what is alive and chosen.
+// The two pictures of the memory map, and their colours: the base holds still while the cursor moves; what is alive and chosen
+// lies above it. Rectangles are filled pixel by pixel: twenty thousand cost no more than some.
+import type { Inks } from "./canvas.js";
 import { el, mark, set } from "./dom.js";
+import { bytes, opName, shortValue } from "./format.js";
 import { pairText, sharedParts } from "./hiddenpairs.js";
-import type { Layout } from "./mapbands.js";
-import type { Classes, Palette } from "./mapcolours.js";
-import { fill, Raster } from "./mapdraw.js";
+import type { Layout, Lives } from "./mapdata.js";
 import { large, marks, texts, write, type Text } from "./mapmarks.js";
-import { rectOf, xOf, type Sheet } from "./mapview.js";
+import { rectOf, xOf, yOf, type Sheet } from "./mapview.js";
+import { opAt, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
+export const COLOURS = ["owner", "cache", "op", "size"] as const;
+export type Colour = (typeof COLOURS)[number];
+/** `hue`: a token; `share` of it in the pale colour. */
+export interface Class { name: string; hue: string; share: number }
+export interface Classes { of: Uint8Array; all: Class[] }
+
+const HUES = ["view", "accent", "inplace-ink", "missed-ink", "foreign"];
+const REST = "soft";
+const PALE = 0.4;
+/** Whose a storage is, by the name of its origin; those of the caller are like one another. */
+const OWNER: Record<string, string> = { run: "accent", pool: "foreign" };
+
+const plain = (name: string, hue: string): Class => ({ name, hue, share: PALE });
+
+/** Classes in the order in which they are first met. */
+function grouped(l: Lives, of: (k: number) => Class): Classes {
+  const all: Class[] = [];
+  const at = Uint8Array.from({ length: l.n }, (_, k) => {
+    const c = of(k);
+    const known = all.findIndex((o) => o.name === c.name);
+    return known < 0 ? all.push(c) - 1 : known;
+  });
+  return { of: at, all };
+}
+
+export function classes(t: Trace, l: Lives, colour: Colour): Classes {
+  const { p, x } = t;
+  const origin = (k: number) => p.codes.origin[p.storage.origin[l.storage[k]]];
+  if (colour === "owner") {
+    return grouped(l, (k) => {
+      if (l.cache[k] >= 0) return plain("cache", HUES[0]);
+      return plain(OWNER[origin(k)] ? origin(k) : "caller", OWNER[origin(k)] ?? REST);
+    });
+  }
+  if (colour === "cache") {
+    const named = p.caches.map((c, i) => plain(shortValue(c.name), HUES[i % HUES.length]));
+    const rest = plain("no cache", REST);
+    // so many that colours repeat: the first ones and a class for each further hue
+    return named.length <= 200 ? { of: Uint8Array.from(l.cache, (c) => (c < 0 ? named.length : c)), all: [...named, rest] } : grouped(l, (k) => (l.cache[k] < 0 ? rest : plain(`cache ${l.cache[k] % HUES.length}`, HUES[l.cache[k] % HUES.length])));
+  }
+  if (colour === "op") {
+    const op = (k: number) => {
+      const step = l.maker[k] < 0 ? -1 : x.outStep[l.maker[k]];
+      return step < 0 ? "given" : opName(opAt(t, step).op[1]);
+    };
+    const sum = new Map<string, number>();
+    for (let k = 0; k < l.n; k++) if (l.maker[k] >= 0) sum.set(op(k), (sum.get(op(k)) ?? 0) + l.bytes[k]);
+    const top = [...sum].sort((a, b) => b[1] - a[1]).slice(0, HUES.length).map(([name]) => name);
+    const all = [...top.map((name, i) => plain(name, HUES[i])), plain("other", REST)];
+    return { of: Uint8Array.from({ length: l.n }, (_, k) => (top.indexOf(op(k)) + all.length) % all.length), all };
+  }
+  const most = Math.log2(Math.max(2, ...l.bytes.length ? [l.bytes.reduce((a, b) => Math.max(a, b), 0)] : []));
+  const levels = 5;
+  const all = Array.from({ length: levels }, (_, i) => ({ name: `≤ ${bytes(2 ** (most * ((i + 1) / levels)))}`, hue: "accent", share: 0.12 + 0.12 * i }));
+  return { of: Uint8Array.from(l.bytes, (b) => Math.min(levels - 1, Math.floor((Math.log2(Math.max(1, b)) / most) * levels))), all };
+}
+
+const brush = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+/** Four bytes of a pixel. */
+export function pixel(colour: string): number {
+  if (!brush) return 0xff888888;
+  brush.fillStyle = colour;
+  brush.fillRect(0, 0, 1, 1);
+  return new Uint32Array(brush.getImageData(0, 0, 1, 1).data.buffer)[0];
+}
+
+/** A picture that is filled and then shown on a canvas. */
+class Raster {
+  #image: ImageData | null = null;
+  #pixels = new Uint32Array();
+  #context: CanvasRenderingContext2D | null;
+  constructor(readonly canvas: HTMLCanvasElement) { this.#context = canvas.getContext("2d"); }
+
+  /** Clear it; its size is in px of the page. */
+  begin(width: number, height: number, ratio: number): CanvasRenderingContext2D | null {
+    const [w, h] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
+    if (this.canvas.width !== w || this.canvas.height !== h || !this.#image) {
+      this.canvas.width = w;
+      this.canvas.height = h;
+      this.#image = this.#context?.createImageData(w, h) ?? null;
+      this.#pixels = new Uint32Array(this.#image?.data.buffer ?? new ArrayBuffer(0));
+    } else this.#pixels.fill(0);
+    return this.#context;
+  }
+
+  fill(x0: number, y0: number, x1: number, y1: number, pixel: number): void {
+    const { width, height } = this.canvas;
+    const from = Math.max(0, x0);
+    const to = Math.min(width, x1);
+    if (from >= to) return;
+    for (let y = Math.max(0, y0); y < Math.min(height, y1); y++) this.#pixels.fill(pixel, y * width + from, y * width + to);
+  }
+
+  show(): void {
+    if (this.#image) this.#context?.putImageData(this.#image, 0, 0);
+  }
+}
+
+/** Lives of which some part is in the drawing; `few`: of these only. */
+export function fill(raster: Raster, t: Trace, s: Sheet, layout: Layout, ratio: number, pixel: (k: number) => number, few?: Iterable<number>): number {
+  const { l, band, base } = layout;
+  const { from, to } = s.range;
+  const thin: number[] = []; // four numbers and a colour each
+  let drawn = 0;
+  const one = (k: number) => {
+    if (l.from[k] >= to || l.to[k] <= from) return;
+    drawn++;
+    const foot = yOf(s, band[k], base[k]) * ratio;
+    for (const [begin, end, bytes] of spans(t, layout, k)) {
+      const x0 = xOf(s, begin) * ratio;
+      const x1 = xOf(s, end) * ratio;
+      const head = yOf(s, band[k], base[k] + bytes) * ratio;
+      const left = Math.floor(x0);
+      const top = Math.floor(head);
+      if (x1 - x0 < 1 || foot - head < 1) thin.push(left, top, Math.max(left + 1, Math.round(x1)), Math.max(top + 1, Math.round(foot)), k);
+      // a line of the ground between neighbours, where there is room
+      else raster.fill(Math.round(x0), Math.round(head) + (foot - head >= 4 * ratio ? ratio : 0), Math.round(x1) - (x1 - x0 >= 4 * ratio ? ratio : 0), Math.round(foot), pixel(k));
+    }
+  };
+  if (few) for (const k of few) one(k);
+  else for (let k = 0; k < l.n; k++) one(k);
+  for (let i = 0; i < thin.length; i += 5) raster.fill(thin[i], thin[i + 1], thin[i + 2], thin[i + 3], pixel(thin[i + 4]));
+  raster.show();
+  return drawn;
+}
+
+/** From when to when a life has how many bytes: one span, unless its block was made larger. */
+export function spans({ p, x }: Trace, { l }: Layout, k: number): [number, number, number][] {
+  const s = l.storage[k];
+  const found: [number, number, number][] = [];
+  let bytes = l.bytes[k];
+  let end = l.to[k];
+  for (let i = x.grown.start[s + 1] - 1; i >= x.grown.start[s]; i--) {
+    const g = x.grown.ids[i];
+    const step = p.grow.step[g];
+    if (step >= l.to[k]) continue;
+    if (step > l.from[k]) found.push([step, end, bytes]);
+    end = Math.min(end, Math.max(step, l.from[k]));
+    bytes -= p.grow.bytes[g];
+  }
+  if (end > l.from[k]) found.push([l.from[k], end, bytes]);
+  return found;
+}
+
 /** How things are drawn; `pale` and `full`: pixels by class. */
-export interface Ink { palette: Palette; classes: Classes; pale: Uint32Array; full: Uint32Array }
+export interface Ink { inks: Inks; classes: Classes; pale: Uint32Array; full: Uint32Array }
 
 export class Picture {
   readonly #base = new Raster(el("canvas", { "aria-hidden": "true" }));
@@ -32,7 +178,7 @@ export class Picture {
   }
 
   /** `seen`: px of it that are in sight. Returns how many lives it has. */
-  base(s: Sheet, layout: Layout, { palette, classes, pale }: Ink, seen: [number, number]): number {
+  base(s: Sheet, layout: Layout, { inks, classes, pale }: Ink, seen: [number, number]): number {
     const { t } = this.store;
     let drawn = 0;
     const context = this.#begin(this.#base, s, (ratio) => {
@@ -40,12 +186,12 @@ export class Picture {
     });
     if (!context) return 0;
     this.#large = large(s, layout);
-    marks(context, palette, t, s, layout, this.#large);
-    this.#labels = texts(context, palette.family, t, s, layout, this.#large, seen);
-    write(context, palette.family, palette.token("--kv-ink"), this.#labels);
+    marks(context, inks, t, s, layout, this.#large);
+    this.#labels = texts(inks.ruler, t, s, layout, this.#large, seen);
+    write(context, inks.family, inks.colour("ink"), this.#labels);
     // lines of the runs and at the foot of every band, behind everything
     context.globalCompositeOperation = "destination-over";
-    context.fillStyle = palette.token("--kv-line");
+    context.fillStyle = inks.colour("line");
     for (const run of t.p.runs) {
       const x = Math.round(xOf(s, run.first));
       if (run.first > 0 && x > 0 && x < s.width && t.p.runs.length * 3 < s.width) context.fillRect(x, 0, 1, s.height);
@@ -55,7 +201,7 @@ export class Picture {
     return drawn;
   }
 
-  over(s: Sheet, layout: Layout, { palette, classes, full }: Ink): void {
+  over(s: Sheet, layout: Layout, { inks, classes, full }: Ink): void {
     const { store } = this;
     const { l } = layout;
     const now = store.bare >= 0 ? -1 : Math.max(0, store.cursor);
@@ -64,29 +210,28 @@ export class Picture {
     const context = this.#begin(this.#over, s, (ratio) => void fill(this.#over, store.t, s, layout, ratio, (k) => full[classes.of[k]], there));
     if (!context) return;
     const alive = new Set(there);
-    marks(context, palette, store.t, s, layout, this.#large.filter((k) => alive.has(k)));
-    write(context, palette.family, palette.token("--kv-on-accent"), this.#labels.filter((text) => alive.has(text.k)));
-    const { lit } = store.now;
+    marks(context, inks, store.t, s, layout, this.#large.filter((k) => alive.has(k)));
+    write(context, inks.family, inks.colour("on-accent"), this.#labels.filter((text) => alive.has(text.k)));
     const chosen = store.selection?.kind === "storage" ? store.selection.id : -1;
     for (let k = 0; k < l.n; k++) {
       const strong = l.storage[k] === chosen;
-      if (!strong && !(lit.storages.has(l.storage[k]) && alive.has(k))) continue;
+      if (!strong && !(store.now.lit.storages.has(l.storage[k]) && alive.has(k))) continue;
       const r = rectOf(s, layout, k);
       if (r.x > s.width || r.x + r.w < 0) continue;
       const x = Math.max(-3, r.x) - 0.5;
       const wide = Math.min(s.width + 3, r.x + r.w) - x + 0.5;
-      context.strokeStyle = palette.token("--kv-pane");
+      context.strokeStyle = inks.colour("pane");
       context.lineWidth = 4;
       if (strong) context.strokeRect(x, r.y - 0.5, wide, r.h + 1);
-      context.strokeStyle = palette.token(strong ? "--kv-ink" : "--kv-accent");
+      context.strokeStyle = inks.colour(strong ? "ink" : "accent");
       context.lineWidth = strong ? 2.2 : 1.4;
       context.strokeRect(x, r.y - 0.5, wide, r.h + 1);
     }
-    this.#pair(context, s, layout, palette);
+    this.#pair(context, s, layout, inks);
   }
 
   /** The shared bytes of the pair that is looked at, from its earlier step to its later one. */
-  #pair(context: CanvasRenderingContext2D, s: Sheet, layout: Layout, palette: Palette): void {
+  #pair(context: CanvasRenderingContext2D, s: Sheet, layout: Layout, inks: Inks): void {
     const { t: { p }, pair } = this.store;
     const canvas = this.#over.canvas;
     mark(canvas, "data-shared", null);
@@ -100,7 +245,7 @@ export class Picture {
     const [left, right] = [xOf(s, first), Math.min(r.x + r.w, xOf(s, second + 1))];
     const parts = sharedParts(p, pair);
     mark(canvas, "data-shared", `${parts.length} of B${storage}, ${pairText(p, pair, "label")}`);
-    const [red, pane] = [palette.token("--kv-hidden"), palette.token("--kv-pane")];
+    const [red, pane] = [inks.colour("hidden"), inks.colour("pane")];
     const wide = Math.max(2, right - left);
     // on a light rim: what lies below may be dark
     const frame = (ink: string, width: number, dash: number[]) => {

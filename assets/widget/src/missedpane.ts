@@ -1,15 +1,43 @@
 // The diagnosis: kinds of ops that could have run in place and did not, worst first; why, what would change it, and what
 // else was held at the peak. A kind opens to its layers, a layer to its tokens.
-import { button, el, NUMBER, on, onHit, onResize, say, td, mark } from "./dom.js";
-import { findings } from "./findings.js";
-import { fixBox } from "./fixbox.js";
+import { button, el, mark, NUMBER, onHit, onKey, onResize, say, td, toggle } from "./dom.js";
+import { fixBox } from "./inspectparts.js";
 import { bytes, count, opName, plural, shortName, shortValue } from "./format.js";
-import { kinds, lines, small, type Kind, type Line } from "./kinds.js";
-import type { Context } from "./lazypane.js";
-import { missed } from "./missed.js";
+import { kinds, lines, missed, small, type Kind, type Line } from "./missed.js";
+import type { Context, MakePane } from "./lazypane.js";
 import { Rows } from "./rows.js";
 import type { Change, View } from "./store.js";
 import type { Graph, Missed, Reason } from "./wire.js";
+
+const NAMES = 3; // of a group at the peak
+
+function findings({ store, ask }: Context, signal: AbortSignal): Node[] {
+  const r = store.report;
+  if (!r) return [];
+  const parts: Node[] = [];
+  if (r.total > r.missed.length) {
+    parts.push(el("p.kv-soft", {}, `Fixes are shown for the worst op of each kind, and for the first ${count(r.missed.length)} of ${count(r.total)} nodes. `,
+      button("More", "Diagnose more of them", "more-missed", () => void ask({ do: "report", from: r.missed.length }), signal)));
+  }
+  if (r.caches.length) parts.push(el("h4", {}, "Caches"));
+  r.caches.forEach(({ text, fix }, cache) => {
+    parts.push(el("p", { "data-kv": "cache-finding" }, text));
+    if (fix) parts.push(fixBox(fix, { cache }, store, ask, signal));
+  });
+  if (r.held.length) {
+    parts.push(el("h4", {}, "Held too long"), el("ul.kv-held", {}, ...r.held.map((h) => el("li", { "data-kv": "held-row", "data-id": h.storage, "data-step": h.last, title: `${h.last < 0 ? "Not used by any step" : `Last used by step ${h.last}`}, ${h.freed < 0 ? "never freed" : `freed by step ${h.freed}`}` },
+      el("div", {}, el("code", {}, `B${h.storage}`), el("b", {}, h.name), (h.layers ?? 1) > 1 ? el("span.kv-soft", {}, ` × ${count(h.layers!)} layers`) : "", el("span.kv-num", { title: h.times > 1 ? `${bytes(h.bytes)} of it in this one` : "" }, bytes(h.all ?? h.bytes))), el("p.kv-soft", {}, h.reason + (h.times > 1 ? `, and ${count(h.times - 1)} more like it` : ""))))));
+  }
+  if (r.held_rest) parts.push(el("p.kv-soft", {}, `${r.held.length ? "And" : "Held too long:"} ${r.held_rest}.`));
+  parts.push(el("h4", {}, `At the peak: ${bytes(r.peak.bytes)}${r.peak.step === null ? "" : `, step ${count(r.peak.step)}`}`), el("ul.kv-shares", {}, ...r.peak.groups.map((g) => {
+    const share = el("i");
+    share.style.width = `${(100 * g.bytes) / Math.max(1, r.peak.bytes)}%`;
+    const more = g.count - Math.min(g.names.length, NAMES);
+    return el("li", {}, el("b", {}, g.group), el("span.kv-num", {}, bytes(g.bytes)), el("span.kv-share", {}, share),
+      el("span.kv-soft", { title: g.names.join(", ") }, `${g.names.slice(0, NAMES).join(", ")}${more > 0 ? ` and ${count(more)} more` : ""}`));
+  })));
+  return parts;
+}
 
 const HEADS = ["bytes#", "op", "role", "layers#", "tokens#", "blocked by", "fix"];
 
@@ -27,17 +55,12 @@ class MissedPane implements View {
 
   constructor(host: HTMLElement, private context: Context, private signal: AbortSignal) {
     const { store } = context;
-    const toggle = (text: string, title: string, kv: string): HTMLButtonElement => {
-      const made: HTMLButtonElement = button(text, title, kv, () => {
-        made.ariaPressed = String(made.ariaPressed !== "true");
-        this.#chosen = 0;
-        this.#fill();
-      }, signal);
-      made.ariaPressed = "false";
-      return made;
+    const anew = () => {
+      this.#chosen = 0;
+      this.#fill();
     };
-    this.#only = toggle("", "List only ops with a known fix", "only-fixes");
-    this.#few = toggle("", "List kinds that spent few bytes too, such as ops that compute shapes", "all-kinds");
+    this.#only = toggle("", "List only ops with a known fix", "only-fixes", anew, signal);
+    this.#few = toggle("", "List kinds that spent few bytes too, such as ops that compute shapes", "all-kinds", anew, signal);
     this.#rows = new Rows("Missed in-place ops", "kv-missed", HEADS, store, (row) => this.#row(row), signal);
     mark(this.#rows.root.querySelector("table")!, "role", "treegrid"); // its rows unfold
     this.#rows.sortable((head, row) => sortKey(head, this.#list[row].kind, store.t.p.graphs));
@@ -45,16 +68,14 @@ class MissedPane implements View {
     onHit(this.#rows.root, "missed-row", (row) => this.#choose(Number(row.dataset.id), true), signal);
     onHit(this.#rows.root, "missed-row", (row) => store.go(this.#list[Number(row.dataset.id)].step), signal, "dblclick");
     onHit(this.#rows.root, "missed-open", (mark) => this.#toggle(Number(mark.dataset.id)), signal);
-    on(this.#rows.root, "keydown", (event) => this.#key(event), signal);
+    onKey(this.#rows.root, (key) => this.#key(key), signal);
     onHit(this.#rest, "held-row", (row) => store.select({ kind: "storage", id: Number(row.dataset.id), step: Number(row.dataset.step) }), signal);
     onHit(this.#rest, "held-row", (row) => store.go(Number(row.dataset.step)), signal, "dblclick");
     onResize(host, () => { if (host.clientWidth) this.#want(); }, signal);
   }
 
   /** Whoever looks at the list of a run that goes on gets its diagnosis, once. */
-  #want(): void {
-    this.context.reports.want();
-  }
+  #want(): void { this.context.reports.want(); }
 
   update(change: Change): void {
     if (change.payload || change.report) this.#fill();
@@ -97,22 +118,18 @@ class MissedPane implements View {
     this.#light(false);
   }
 
-  #key(event: KeyboardEvent): void {
+  #key(key: string): boolean | void {
     const line = this.#list[this.#chosen];
-    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!line || event.ctrlKey || event.altKey || event.metaKey) return;
+    const move = { ArrowDown: 1, ArrowUp: -1 }[key];
+    if (!line) return false;
     if (move) this.#choose(Math.max(0, Math.min(this.#list.length - 1, this.#chosen + move)), true);
-    else if (event.key === "ArrowRight" && line.open === false) this.#toggle(this.#chosen);
-    else if (event.key === "ArrowLeft" && line.open) this.#toggle(this.#chosen);
-    else if (event.key === "Enter") this.context.store.go(line.step);
-    else if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
-    event.preventDefault();
-    event.stopPropagation();
+    else if (key === "Enter") this.context.store.go(line.step);
+    else if (key !== "ArrowRight" && key !== "ArrowLeft") return false;
+    else if (line.open === (key === "ArrowLeft")) this.#toggle(this.#chosen);
   }
 
   #row(i: number): HTMLElement {
-    const { store } = this.context;
-    const { p } = store.t;
+    const { p } = this.context.store.t;
     const line = this.#list[i];
     const { kind, entry } = line;
     const g = p.graphs[entry.graph];
@@ -131,13 +148,12 @@ class MissedPane implements View {
   }
 
   #choose(i: number, person = false): void {
-    const { store } = this.context;
     this.#chosen = i;
     const line = this.#list[i];
     for (const row of this.#rows.root.querySelectorAll<HTMLElement>("[data-kv=missed-row]")) row.toggleAttribute("data-chosen", row.dataset.id === String(i));
     if (!line) return this.#detail.replaceChildren(el("p.kv-none", {}, "Nothing missed: every op that could run in place did."));
     if (person) {
-      store.select({ kind: "node", id: line.entry.node, graph: line.entry.graph, step: line.step });
+      this.context.store.select({ kind: "node", id: line.entry.node, graph: line.entry.graph, step: line.step });
       this.#light(true);
     }
     this.#tell(line);
@@ -158,8 +174,8 @@ class MissedPane implements View {
       const at = mine.find((r) => r.fix >= 0);
       if (at) parts.push(fixBox(entry.fixes[at.fix], { step: entry.step, blocker: entry.reasons.indexOf(at) }, store, ask, this.signal));
     }
-    const told = store.report && [...store.report.missed, ...(store.report.worst ?? [])].includes(entry);
-    if (told && !entry.fixes.length) parts.push(el("p.kv-soft", {}, "No single change removes all reasons of one input."));
+    const diagnosed = store.report && [...store.report.missed, ...(store.report.worst ?? [])].includes(entry);
+    if (diagnosed && !entry.fixes.length) parts.push(el("p.kv-soft", {}, "No single change removes all reasons of one input."));
     this.#detail.replaceChildren(...parts);
   }
 
@@ -214,6 +230,4 @@ function sortKey(head: string, kind: Kind, graphs: Graph[]): number | string | n
 const fixOf = (kind: Kind) => kind.entries[0].fixes[0];
 const vain = (kind: Kind) => Number((fixOf(kind)?.saves ?? 0) <= 0);
 
-export default function make(host: HTMLElement, context: Context, signal: AbortSignal): View {
-  return new MissedPane(host, context, signal);
-}
+export default ((host, context, signal) => new MissedPane(host, context, signal)) satisfies MakePane;

@@ -1,6 +1,7 @@
-// Parts of the page that are loaded when they are first looked at. Their texts come with the page, packed, so that a saved
-// notebook and a file have them too: nothing is fetched.
-import { read } from "./wire.js";
+// Parts of the page that are loaded when they are first needed, and the one that reads queries.
+import { ensure } from "./arrays.js";
+import type { Trace } from "./replay.js";
+import { read, type QueryTable } from "./wire.js";
 
 export interface Modules { load<T>(name: string): Promise<T> }
 
@@ -24,8 +25,33 @@ export function modules(packed: () => DataView | Uint8Array | null | undefined):
   };
   return {
     load<T>(name: string): Promise<T> {
-      if (!loaded.has(name)) loaded.set(name, begin(name));
-      return loaded.get(name) as Promise<T>;
+      return ensure(loaded, name, () => begin(name)) as Promise<T>;
     },
   };
+}
+
+/** `[low, high]` of a number, `[storage, generation]` of a buffer (-1: any). */
+export type Value = string | [number, number];
+export type Part =
+  | { is: "every" | "some"; parts: Part[] }
+  | { is: "not"; part: Part }
+  | { is: "word"; text: string }
+  | { is: "compare"; field: string; sign: string; values: Value[] };
+export interface Query { part: Part | null; orders: { field: string; down: boolean }[]; limit: number | null }
+
+/** `read` throws what is wrong; `find` gives places of steps in the order that the query asks for. */
+export interface Engine {
+  read(table: QueryTable, text: string): Query;
+  find(t: Trace, query: Query): Int32Array;
+  test(t: Trace, query: Query): (step: number) => boolean;
+}
+
+let engine: Engine | null = null;
+
+export function loaded(): Engine | null { return engine; }
+
+export function use(found: Engine): Engine { return (engine = found); }
+
+export async function load(modules: Modules): Promise<Engine> {
+  return engine ?? use(await modules.load<Engine>("query"));
 }

@@ -1,17 +1,13 @@
 // What all entries of anywidget share: the root element, the traits of a mode unpacked, and what is drawn from them.
 // The same modules serve the stand-alone page (kvviz/view/export.py), whose model is a stub without `send`.
+import { NEEDS_KERNEL, type Ask, type Message } from "./commands.js";
 import { el } from "./dom.js";
-import { keepFocus } from "./focus.js";
-import { shareKeys } from "./hostkeys.js";
-import { roving } from "./roving.js";
-import { makeRoot } from "./shell.js";
-import { listen, type Model } from "./sync.js";
-import { follow, type Theme } from "./theme.js";
+import { keepFocus, roving, shareKeys } from "./keys.js";
 import { read } from "./wire.js";
 
 /** What is on the page; `change` takes newer bytes if it can, else it is made anew. */
 export interface Shown { change(raws: Raws): boolean; relook(): void; tell(note: string): void; destroy(): void }
-export type Raws = (ArrayBuffer | null)[];
+type Raws = (ArrayBuffer | null)[];
 /** One of the things that a bundle draws, and the traits that it draws it from. */
 export interface Kind { traits: string[]; show(model: Model, root: HTMLElement, raws: Raws): Shown | null }
 
@@ -45,7 +41,7 @@ function dress(model: Model, signal: AbortSignal): void {
 function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): () => void {
   const life = new AbortController();
   const { signal } = life;
-  const root = makeRoot();
+  const root = el("div.kvviz", { role: "group", "aria-label": "kvviz debugger", tabindex: -1 });
   // while the page is here, the saved picture of it is not needed; see kvviz/widget/still_image.py
   const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
   host.append(hidden, root);
@@ -110,4 +106,137 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
     said.remove();
     root.remove();
   };
+}
+
+export type Theme = "auto" | "light" | "dark";
+
+// Where hosts say it: VS Code, marimo and Sphinx themes, Colab, and classes of many more.
+const MARKS = ["data-vscode-theme-kind", "data-theme", "theme", "class"];
+
+/** What the host's own marks say, as a word of CSS would; null where there are none. */
+function marked({ body, documentElement }: Document): boolean | null {
+  const words = [body, documentElement].flatMap((node) => MARKS.map((name) => node.getAttribute(name))).join(" ");
+  // a word as a whole: `dark:bg-black` is a rule of the page, not its state
+  const kind = / (?:vscode-|theme-)?(dark|light|high-contrast(?:-light)?)(?:-theme|-mode)? /.exec(` ${words} `)?.[1];
+  return kind ? /dark|trast$/.test(kind) : null;
+}
+
+/** Whether it is dark behind the widget: all backgrounds around it, painted over each other. */
+function darkBehind(root: HTMLElement, prefersDark: boolean): boolean {
+  const brush = el("canvas").getContext("2d", { willReadFrequently: true })!;
+  const paint = (color: string) => {
+    brush.fillStyle = color;
+    brush.fillRect(0, 0, 1, 1);
+  };
+  const around: string[] = [];
+  for (let node = root.parentNode; node; node = node.parentNode ?? (node as ShadowRoot).host) {
+    if (node instanceof Element) around.unshift(getComputedStyle(node).backgroundColor);
+  }
+  // the page itself: nothing shows through but in a frame
+  const scheme = getComputedStyle(document.documentElement).colorScheme;
+  paint((/dark/.test(scheme) ? prefersDark || !/light/.test(scheme) : prefersDark && self !== top) ? "#000" : "#fff");
+  around.forEach(paint);
+  const [r, g, b] = brush.getImageData(0, 0, 1, 1).data;
+  return 3 * r + 6 * g + b < 1280;
+}
+
+/** Sets data-theme on `root`, and data-host where the host's own colours may be used; calls `changed` when it changed. */
+export function follow(root: HTMLElement, wanted: () => Theme, changed: () => void, signal: AbortSignal): () => void {
+  const prefers = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
+  const { body, documentElement } = document;
+  let last = "";
+  const apply = () => {
+    const { jpThemeLight, vscodeThemeKind } = body.dataset;
+    const auto = wanted() === "auto";
+    const dark = () => (jpThemeLight ? jpThemeLight === "false" : marked(document) ?? darkBehind(root, !!prefers?.matches));
+    root.dataset.theme = auto ? (dark() ? "dark" : "light") : wanted();
+    // other hosts may well have Jupyter's variables, but of the light theme, as ipywidgets brings them along
+    root.dataset.host = auto && jpThemeLight ? "notebook" : auto && vscodeThemeKind ? "vscode" : "page";
+    // another theme of the same kind has other colours
+    const { color, backgroundColor } = getComputedStyle(root);
+    const now = root.dataset.theme + color + backgroundColor;
+    if (now !== last) changed();
+    last = now;
+  };
+  prefers?.addEventListener("change", apply, { signal });
+  // watching attributes is not listening to the page's events
+  const watch = new MutationObserver(apply);
+  for (const node of [body, documentElement]) {
+    watch.observe(node, { attributes: true, attributeFilter: [...MARKS, "style", "data-jp-theme-light", "data-jp-theme-name"] });
+  }
+  signal.addEventListener("abort", () => watch.disconnect());
+  apply();
+  return apply;
+}
+
+export interface Model {
+  get(name: string): any;
+  set(name: string, value: unknown): void;
+  save_changes(): void;
+  on(event: string, call: (...args: any[]) => void): void;
+  off(event: string, call?: (...args: any[]) => void): void;
+  send?(message: unknown): void;
+  file?(): string; // of a page that is a file: its text
+  widget_manager?: { kernel?: unknown };
+}
+
+const WRITE_DELAY = 50; // ms: Python follows the cursor, it does not need every position of a drag
+export const ANSWER_DELAY = 4000; // ms without an answer before we say that nobody seems to listen
+const RUN_DELAY = 60_000; // where the kernel has to run everything again
+
+export function listen(model: Model, event: string, call: (...args: any[]) => void, signal: AbortSignal): void {
+  model.on(event, call);
+  signal.addEventListener("abort", () => model.off(event, call));
+}
+
+/** Writes traits; `values`: the present value of each. */
+export class Writer {
+  #dirty = new Set<string>();
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  constructor(private model: Model, private values: Record<string, () => unknown>, life: AbortSignal) {
+    life.addEventListener("abort", this.flush);
+  }
+
+  touch(...names: string[]): void {
+    for (const name of names) this.#dirty.add(name);
+    this.#timer ??= setTimeout(this.flush, WRITE_DELAY);
+  }
+
+  /** A trait that is about to be written does not follow the model. */
+  has(name: string): boolean { return this.#dirty.has(name); }
+
+  flush = (): void => {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (!this.#dirty.size) return;
+    for (const name of this.#dirty) this.model.set(name, this.values[name]());
+    this.#dirty.clear();
+    this.model.save_changes();
+  };
+}
+
+export interface Line { ask: Ask; answered(): void }
+
+/** Questions to the kernel; `tell` says that no answer came. */
+export function line(model: Model, tell: (note: string) => void, life: AbortSignal): Line {
+  let waiting: ReturnType<typeof setTimeout> | undefined;
+  const answered = () => clearTimeout(waiting);
+  life.addEventListener("abort", answered);
+  const manager = model.widget_manager;
+  const able = () => !!model.send && !(manager && "kernel" in manager && !manager.kernel);
+  const ask = (message: Message): boolean => {
+    if (!able()) return false;
+    try {
+      // traits are written a little later than messages are sent
+      model.send!({ ...message, shown: model.get("lane") ?? 0 });
+    } catch {
+      return false;
+    }
+    clearTimeout(waiting);
+    // a page whose kernel has gone still has a `send`; silence is the only sign
+    const slow = message.do === "fix" || message.do === "fork" || message.do === "html";
+    waiting = setTimeout(() => tell(`no answer yet; ${NEEDS_KERNEL}`), slow ? RUN_DELAY : ANSWER_DELAY);
+    return true;
+  };
+  return { ask: Object.assign(ask, { able }), answered };
 }

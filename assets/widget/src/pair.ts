@@ -1,5 +1,6 @@
 // Two recordings of the same thing: which step of one is which of the other, and where they were decided differently.
-import type { Trace } from "./replay.js";
+import { ensure } from "./arrays.js";
+import { opAt, type Trace } from "./replay.js";
 import type { Ints, Payload } from "./wire.js";
 
 export interface Totals { peak: number; copied: number; allocated: number; in_place: number; missed: number; steps: number }
@@ -10,7 +11,7 @@ export interface LaneInfo {
   id: number; label: string; of: number | null;
   step: number; // where it left that one; 0 = it differs from the beginning
   live: boolean; figures: [Totals, Totals] | null; note: string;
-  runs: number | null; // the figures are of so many runs, null = of all
+  runs: number | null; // how many runs the figures cover, null = all
   first: { step: number; other: number; sentence: string } | null;
   order?: OrderInfo | null;
   holds?: string; // what of the change holds from where, where it left the other one at a step
@@ -43,10 +44,10 @@ export function align(a: Payload, b: Payload): Ints {
   return to;
 }
 
-function keys(p: Payload, tell: (key: string, step: number) => void): void {
+function keys(p: Payload, each: (key: string, step: number) => void): void {
   const paths: string[] = [];
   for (let f = 0; f < p.frames; f++) paths[f] = p.frame.parent[f] < 0 ? String(p.frame.run[f]) : `${paths[p.frame.parent[f]]}/${p.strings[p.frame.label[f]]}`;
-  for (let s = 0; s < p.steps; s++) tell(`${paths[p.step.frame[s]]} ${p.step.node[s]}`, s);
+  for (let s = 0; s < p.steps; s++) each(`${paths[p.step.frame[s]]} ${p.step.node[s]}`, s);
 }
 
 /** The step of the other side to show: the partner, or that of the nearest earlier step that has one (`exact` is false). */
@@ -80,11 +81,10 @@ export interface Group { op: string; decided: [string, string]; gaps: Gap[]; cop
 export function groups(a: Trace, b: Trace, to: Ints, runs: number | null = null): Group[] {
   const found = new Map<string, Group>();
   const end = (t: Trace) => t.p.runs[runs ?? -1]?.first ?? t.p.steps;
-  const name = ({ p }: Trace, s: number) => p.graphs[p.frame.graph[p.step.frame[s]]].nodes[p.step.node[s]][1];
+  const name = (t: Trace, s: number) => opAt(t, s).op[1];
   const add = (op: string, how: [string, string], gap: Gap) => {
     const key = [op, ...how].join("\n");
-    let group = found.get(key);
-    if (!group) found.set(key, (group = { op, decided: how, gaps: [], copied: 0, allocated: 0 }));
+    const group = ensure(found, key, () => ({ op, decided: how, gaps: [], copied: 0, allocated: 0 }));
     group.gaps.push(gap);
     group.copied += gap.copied;
     group.allocated += gap.allocated;

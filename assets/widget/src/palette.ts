@@ -1,8 +1,10 @@
-// The palette: every command of the page with its key, steps by number, runs by name, and queries. A module of its own.
-import { keysOf, type Action } from "./actions.js";
-import { el, mark, on, onHit, say } from "./dom.js";
+// The module of what opens over the page: the palette with every command, steps, runs and queries; breakpoints; help.
+import { help, keysOf, type Action } from "./actions.js";
+import { el, mark, on, onHit, say, uid } from "./dom.js";
 import { count, plural, visible } from "./format.js";
 import type { Hits } from "./hits.js";
+import { BreakpointMenu } from "./menu.js";
+import { Popover } from "./popover.js";
 import type { Store } from "./store.js";
 
 export interface Entry { title: string; key: string; run(): void }
@@ -47,35 +49,28 @@ export function entries(store: Store, list: Action[], hits: Hits, text: string):
 }
 
 export class Palette {
-  #box: HTMLElement | null = null;
-  #life: AbortController | null = null;
+  #pop: Popover | null = null;
 
   constructor(private host: HTMLElement, private store: Store, private list: Action[], private hits: Hits) {}
 
   toggle(): void {
-    if (this.#box) this.close();
+    if (this.#pop) this.#pop.close();
     else this.#open();
   }
 
-  /** Whether there was one to close. */
-  close(): boolean {
-    if (!this.#box) return false;
-    this.#life!.abort();
-    this.#box.remove();
-    this.#box = null;
-    this.host.closest<HTMLElement>(".kv-root, .kvviz")?.focus({ preventScroll: true });
-    return true;
-  }
-
   #open(): void {
-    this.#life = new AbortController();
-    const { signal } = this.#life;
-    const id = `kv-palette-${Math.random().toString(36).slice(2)}`;
+    const life = new AbortController();
+    const { signal } = life;
+    const id = uid("palette");
     const input = el("input", { type: "text", role: "combobox", "aria-expanded": "true", "aria-controls": id, "aria-label": "Command, step or query", placeholder: "A command, a step number, or a query", "data-kv": "palette-input", spellcheck: "false", autocomplete: "off" });
     const options = el("ul", { id, role: "listbox", "aria-label": "Commands" });
-    const close = el("button", { "data-kv": "palette-close", "aria-label": "Close", title: "Close (Esc)" }, "✕");
     const note = el("span.kv-soft", { role: "status" });
-    const box = (this.#box = el("div.kv-pop.kv-palette", { role: "dialog", "aria-label": "Commands", "data-kv": "palette-dialog" }, el("div.kv-rowline", {}, input, close), options, note));
+    const box = el("div.kv-pop.kv-palette", { role: "dialog", "aria-label": "Commands", "data-kv": "palette-dialog" }, el("div.kv-rowline", {}, input), options, note);
+    const pop = (this.#pop = new Popover(this.host, box, () => {
+      life.abort();
+      box.remove();
+      this.#pop = null;
+    }));
     let offered: Entry[] = [];
     let at = 0;
     const choose = (to: number) => {
@@ -94,14 +89,14 @@ export class Palette {
     };
     const run = (i: number) => {
       const entry = offered[i];
-      this.close();
+      pop.close();
       entry?.run();
     };
     on(input, "input", fill, signal);
     on(box, "keydown", (event) => {
       event.stopPropagation();
       const { key } = event;
-      if (key === "Escape" || (key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey))) this.close();
+      if (key === "Escape" || (key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey))) pop.close();
       else if (key === "ArrowDown" || key === "ArrowUp") choose((at + (key === "ArrowDown" ? 1 : -1) + offered.length) % Math.max(1, offered.length));
       else if (key === "PageDown" || key === "PageUp") choose(at + (key === "PageDown" ? 8 : -8));
       else if (key === "Enter" && event.target === input) run(at);
@@ -109,12 +104,11 @@ export class Palette {
       event.preventDefault();
     }, signal);
     onHit(options, "palette-entry", (option) => run(Number(option.dataset.id)), signal);
-    on(close, "click", () => this.close(), signal);
-    document.addEventListener("pointerdown", (event) => {
-      if (!event.composedPath().includes(box)) this.close();
-    }, { signal, capture: true });
-    this.host.append(box);
     fill();
-    input.focus({ preventScroll: true });
+    pop.show(null, input);
   }
 }
+
+const made = { BreakpointMenu, Palette, help };
+export default made;
+export type PaletteModule = typeof made;

@@ -1,5 +1,5 @@
-// A picture of what is on the page, without a server: the element as it stands inside an SVG, and that SVG as PNG.
-// All is in it: the style sheet, the theme's colours, canvases as images. It is the whole widget, cut out where the pane is.
+// A picture of what is on the page, without a server: the whole widget inside an SVG, cut out where the pane is, and that SVG as
+// PNG, with style sheet, colours and canvases in it. Copied where the page may write to the clipboard, else saved.
 import { el, svg } from "./dom.js";
 
 const SCALE = 2;
@@ -8,12 +8,12 @@ const NO_XML = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g;
 /** Rules that are about the widget, from wherever the host put its sheet. */
 function sheet(root: HTMLElement): string {
   const home = root.getRootNode() as Document | ShadowRoot;
-  const told: string[] = [];
+  const texts: string[] = [];
   for (const list of new Set([...home.styleSheets, ...document.styleSheets])) {
     // as it was written: what the browser gives back leaves out `font` where a variable is in it
     const own = list.ownerNode instanceof HTMLStyleElement ? list.ownerNode.textContent ?? "" : "";
     if (own) {
-      if (own.includes(".kvviz")) told.push(own);
+      if (own.includes(".kvviz")) texts.push(own);
       continue;
     }
     let rules: CSSRuleList;
@@ -22,9 +22,9 @@ function sheet(root: HTMLElement): string {
     } catch {
       continue; // of another origin
     }
-    for (const rule of rules) if (rule.cssText.includes(".kvviz")) told.push(rule.cssText);
+    for (const rule of rules) if (rule.cssText.includes(".kvviz")) texts.push(rule.cssText);
   }
-  return told.join("\n");
+  return texts.join("\n");
 }
 
 /** Canvases, positions of scroll bars and what was typed are no part of a clone. */
@@ -75,4 +75,22 @@ export async function toPng(text: string): Promise<Blob> {
   const canvas = el("canvas", { width: image.naturalWidth * SCALE, height: image.naturalHeight * SCALE });
   canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((done, fail) => canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("this browser could not create the picture")))));
+}
+
+export function save(blob: Blob, name: string): void {
+  const href = URL.createObjectURL(blob);
+  const link = el("a", { href, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}
+
+/** What was done, in words; `name`: of the file that it becomes without permission. */
+export async function copy(blob: Blob | Promise<Blob>, type: "text/plain" | "image/png", name: string): Promise<string> {
+  try {
+    await navigator.clipboard.write([new ClipboardItem({ [type]: blob })]);
+    return "copied";
+  } catch {
+    save(await blob, name);
+    return `this page may not write to the clipboard: saved as ${name}`;
+  }
 }

@@ -1,6 +1,6 @@
 // What opens over the panes: beside what opened it, never on it. Its button, Escape and a press elsewhere close it, and the
 // focus goes back to where it came from.
-import { el, mark, on } from "./dom.js";
+import { el, mark, onKey } from "./dom.js";
 
 const GAP = 4; // px to what opened it, and to the edges
 const STATUS = 34; // px of the line at the bottom, which stays to be read
@@ -17,7 +17,7 @@ export class Popover {
   #ends: AbortController | null = null;
   #toggle: HTMLElement | null = null;
 
-  /** `root`: what opens, hidden until then; `closed` is told afterwards. */
+  /** `root`: what opens, hidden until then; `closed` is called afterwards. */
   constructor(private host: HTMLElement, readonly root: HTMLElement, private closed: () => void = () => {}) {
     const shut = el("button.kv-close", { "data-kv": "close", "aria-label": "Close", title: "Close (Esc)" }, "✕");
     shut.onclick = () => this.close();
@@ -39,12 +39,7 @@ export class Popover {
     this.root.hidden = false;
     this.#place();
     focus.focus({ preventScroll: true });
-    on(this.root, "keydown", (event) => {
-      if (event.key !== "Escape") return;
-      event.preventDefault();
-      event.stopPropagation();
-      this.close();
-    }, signal);
+    onKey(this.root, (key) => key === "Escape" && this.close(), signal);
     const elsewhere = (event: Event) => {
       const path = event.composedPath();
       if (!path.includes(this.root) && !(this.#toggle && path.includes(this.#toggle))) this.close(false);
@@ -57,7 +52,6 @@ export class Popover {
     else this.show(toggle, focus);
   }
 
-  /** `back`: give the focus back. */
   close(back = true): void {
     if (!this.open) return;
     this.#ends!.abort();
@@ -66,7 +60,7 @@ export class Popover {
     if (toggle) mark(toggle, "aria-expanded", "false");
     const inside = this.root.contains((this.root.getRootNode() as Document | ShadowRoot).activeElement);
     this.root.hidden = true;
-    const home = toggle?.isConnected && toggle.offsetParent ? toggle : this.host.closest<HTMLElement>(".kv-root, .kvviz");
+    const home = toggle?.isConnected && toggle.offsetParent ? toggle : this.host.closest<HTMLElement>(".kvviz");
     if (back || inside) home?.focus({ preventScroll: true });
     this.closed();
   }

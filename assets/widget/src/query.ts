@@ -1,10 +1,140 @@
 // A query as a test of steps, and the steps that it finds in its order; see kvviz/query.
+import { read } from "./queryread.js";
 import { decided } from "./debug.js";
-import type { Part, Query, Value } from "./engine.js";
-import { OF_NODE, OF_STEP, texts, valueOf, wordOf, type Told } from "./queryfacts.js";
-import type { QueryTable } from "./querytable.js";
-import type { Trace } from "./replay.js";
-import { findStep } from "./steps.js";
+import type { Engine, Part, Query, Value } from "./modules.js";
+import { opName, shape } from "./format.js";
+import { pairsOf, pairState } from "./hiddenpairs.js";
+import { findStep, freedBytes, numberOf, opAt, outcome, placeOf, stack, type Trace } from "./replay.js";
+import type { Graph, QueryTable } from "./wire.js";
+
+/** A number or null; texts; or [storage, generation] of buffers. */
+type Fact = number | null | string[] | [number, number][];
+
+// Facts of nodes and steps: one function for each field, as in kvviz/query/step_facts.py.
+
+function names(g: Graph, node: number): string[] {
+  return [...g.nodes[node][3], ...g.nodes[node][4]].filter((v) => v >= 0).map((v) => g.values[v]);
+}
+
+const block = ({ p, x }: Trace, graph: number, node: number) => p.graphs[graph].blocks[x.graphs[graph].block[node]];
+
+const role = ({ p }: Trace, graph: number, node: number) => p.graphs[graph].roles[p.graphs[graph].role[node]];
+
+/** All that a bare word is looked for in. */
+export function texts(t: Trace, graph: number, node: number): string {
+  const g = t.p.graphs[graph];
+  const [name, op, scope, inputs, outputs] = g.nodes[node];
+  const values = [...inputs, ...outputs].map((v) => g.values[v] ?? "").join(" ");
+  return `${op} ${name} ${scope} ${block(t, graph, node)?.title ?? ""} ${role(t, graph, node)} ${values}`.toLowerCase();
+}
+
+export const OF_NODE: Record<string, (t: Trace, graph: number, node: number) => Fact> = {
+  op: (t, graph, node) => [opName(t.p.graphs[graph].nodes[node][1]), t.p.graphs[graph].nodes[node][1]],
+  name: (t, graph, node) => [t.p.graphs[graph].nodes[node][0]],
+  scope: (t, graph, node) => [t.p.graphs[graph].nodes[node][2]],
+  block: (t, graph, node) => [block(t, graph, node)?.title].filter((title) => title !== undefined),
+  layer: (t, graph, node) => (t.p.graphs[graph].layer[node] < 0 ? null : t.p.graphs[graph].layer[node]),
+  role: (t, graph, node) => [role(t, graph, node)],
+  value: (t, graph, node) => names(t.p.graphs[graph], node),
+};
+
+// -- of steps
+
+function reads(t: Trace, step: number): [number, number][] {
+  const { frame, op } = opAt(t, step);
+  return op[3].flatMap((v) => {
+    const place = placeOf(t, frame, v, step - 1);
+    return place ? [[place.storage, place.gen] as [number, number]] : [];
+  });
+}
+
+function outs<T>({ p }: Trace, step: number, of: (out: number) => T): T[] {
+  return Array.from({ length: p.step.out[step + 1] - p.step.out[step] }, (_, i) => of(p.step.out[step] + i));
+}
+
+const writes = (t: Trace, step: number): [number, number][] => outs(t, step, (o) => [t.p.out.storage[o], t.p.out.gen[o]]);
+
+function caches(t: Trace, step: number): string[] {
+  const { p, x } = t;
+  if (!p.caches.length) return [];
+  const touched = new Set([...reads(t, step), ...writes(t, step)].map(([storage]) => storage));
+  const run = x.run[step];
+  const main = stack(t, p.step.frame[step])[0];
+  const { values } = p.graphs[p.frame.graph[main]];
+  return p.caches.filter((cache) => {
+    const value = values.indexOf(cache.input);
+    for (let b = p.frame.bind[main]; b < p.frame.bind[main + 1]; b++) {
+      if (value >= 0 && p.bind.value[b] === value && touched.has(p.bind.storage[b])) return true;
+    }
+    return touched.has(cache.storage[run] ?? -1);
+  }).map((cache) => cache.name);
+}
+
+function iteration(t: Trace, step: number): number | null {
+  const { frame } = t.p;
+  for (let f = t.p.step.frame[step]; f >= 0; f = frame.parent[f]) if (frame.iteration[f] >= 0) return frame.iteration[f];
+  return null;
+}
+
+function path(t: Trace, step: number): string[] {
+  const labels = stack(t, t.p.step.frame[step]).slice(1).map((f) => t.p.strings[t.p.frame.label[f]]);
+  return [labels.join(" › ") || "main"];
+}
+
+/** The word that a run made; a number where no text is known. */
+function wordOf({ p }: Trace, run: number): string {
+  const made = p.runs[run];
+  return made?.text.trim() || (made?.token === null || made?.token === undefined ? "" : String(made.token));
+}
+
+function codes({ p }: Trace, step: number): string[] {
+  const found = new Set<string>();
+  for (let b = p.step.block[step]; b < p.step.block[step + 1]; b++) found.add(p.strings[p.block.code[b]]);
+  return [...found];
+}
+
+/** Of the pairs that a step takes part in: kinds, and whether it is hidden or broken. */
+function hazards({ p }: Trace, step: number): string[] {
+  const found = new Set(pairsOf(p, step).flatMap((pair) => [p.strings[p.pair.kind[pair]], pairState(p, pair)]));
+  return p.query.fields.find((f) => f.name === "hazard")!.choices.filter((name) => found.has(name));
+}
+
+const ENDS: Record<string, string> = { done: "new" };
+const info = (t: Trace, o: number) => t.p.strings[t.p.out.info[o]];
+
+export const OF_STEP: Record<string, (t: Trace, step: number) => Fact> = {
+  step: numberOf,
+  run: (t, step) => t.x.run[step],
+  word: (t, step) => [wordOf(t, t.x.run[step])].filter(Boolean),
+  buffer: (t, step) => [...writes(t, step), ...reads(t, step)],
+  reads, writes,
+  frees: ({ p }, step) => Array.from(p.free.storage.subarray(p.step.free[step], p.step.free[step + 1]), (s): [number, number] => [s, -1]),
+  cache: caches,
+  decision: ({ p }, step) => {
+    const end = outcome(p, p.step.flags[step]);
+    return [ENDS[end] ?? end];
+  },
+  blocker: codes,
+  hazard: hazards,
+  how: (t, step) => outs(t, step, (o) => t.p.codes.how[t.p.out.how[o]]),
+  allocated: ({ p }, step) => p.step.alloc[step],
+  copied: ({ p }, step) => p.step.copied[step],
+  written: ({ p }, step) => p.step.written[step],
+  live: ({ p }, step) => p.step.live[step],
+  freed: freedBytes,
+  bytes: (t, step) => outs(t, step, (o) => t.p.out.bytes[o]).reduce((sum, n) => sum + n, 0),
+  missed: ({ p }, step) => (p.step.flags[step] & p.flag.missed ? Math.max(p.step.alloc[step], p.step.copied[step]) : 0),
+  frame: path,
+  iteration,
+  depth: ({ p, x }, step) => x.depth[p.step.frame[step]],
+  shape: (t, step) => outs(t, step, (o) => (info(t, o).includes("[") ? shape(info(t, o)) : "")),
+  dtype: (t, step) => outs(t, step, (o) => info(t, o).replace(/ ?\[.*$/s, "")),
+};
+
+function valueOf(t: Trace, field: string, step: number): Fact {
+  const { graph, node } = opAt(t, step);
+  return OF_NODE[field] ? OF_NODE[field](t, graph, node) : OF_STEP[field](t, step);
+}
 
 type Test = (step: number) => boolean;
 type Range = [number, number];
@@ -13,11 +143,9 @@ const kindOf = (table: QueryTable, field: string) => table.fields.find((f) => f.
 
 /** A test of nodes, asked once of each. */
 function ofNodes(t: Trace, test: (graph: number, node: number) => boolean): Test {
-  const { p } = t;
-  const known = p.graphs.map((g) => new Int8Array(g.nodes.length).fill(-1));
+  const known = t.p.graphs.map((g) => new Int8Array(g.nodes.length).fill(-1));
   return (step) => {
-    const graph = p.frame.graph[p.step.frame[step]];
-    const node = p.step.node[step];
+    const { graph, node } = opAt(t, step);
     if (known[graph][node] < 0) known[graph][node] = Number(test(graph, node));
     return known[graph][node] === 1;
   };
@@ -86,7 +214,7 @@ function matcher(table: QueryTable, field: string, sign: string, value: string):
 const LARGER: Record<string, (a: number, b: number) => boolean> = { ">": (a, b) => a > b, ">=": (a, b) => a >= b, "<": (a, b) => a < b, "<=": (a, b) => a <= b };
 
 /** A test of what a step says of a field. */
-function told(table: QueryTable, field: string, sign: string, values: Value[]): (told: Told) => boolean {
+function holds(table: QueryTable, field: string, sign: string, values: Value[]): (found: Fact) => boolean {
   const kind = kindOf(table, field);
   if (kind === "buffer") {
     return (found) => (found as Range[]).some(([storage, gen]) => (values as Range[]).some(([s, g]) => s === storage && (g < 0 || g === gen)));
@@ -113,11 +241,11 @@ function compared(t: Trace, part: Extract<Part, { is: "compare" }>): Test {
   const { query: table, runs } = t.p;
   if (field === "run") {
     const labels = values.filter((value) => typeof value === "string").map((value) => value.toLowerCase());
-    const numbers = told(table, field, sign, values.filter((value) => typeof value !== "string"));
+    const numbers = holds(table, field, sign, values.filter((value) => typeof value !== "string"));
     const found = runs.map((_, run) => numbers(run) || called(t, run).some((name) => labels.includes(name)));
     return (step) => found[t.x.run[step]];
   }
-  const test = told(table, field, sign, values);
+  const test = holds(table, field, sign, values);
   if (OF_NODE[field]) return ofNodes(t, (graph, node) => test(OF_NODE[field](t, graph, node)));
   return (step) => test(OF_STEP[field](t, step));
 }
@@ -142,9 +270,7 @@ function testOf(t: Trace, part: Part | null): Test {
   }
 }
 
-export function test(t: Trace, query: Query): Test {
-  return testOf(t, query.part);
-}
+export function test(t: Trace, query: Query): Test { return testOf(t, query.part); }
 
 // -- order
 
@@ -162,7 +288,7 @@ function order(a: Chunk[], b: Chunk[]): number {
 }
 
 /** By what a step is put in order; null: it says nothing. */
-function key(found: Told): Chunk[] | null {
+function key(found: Fact): Chunk[] | null {
   if (found === null) return null;
   if (typeof found === "number") return [found];
   const [first] = found;
@@ -187,3 +313,5 @@ export function find(t: Trace, query: Query): Int32Array {
   for (const { field, down } of [...query.orders].reverse()) found = ordered(t, found, field, down);
   return Int32Array.from(query.limit === null ? found : found.slice(0, query.limit));
 }
+
+export default { read, find, test } satisfies Engine;

@@ -1,6 +1,6 @@
 // Reads a query by the table in the payload's header, word for word as kvviz/query reads it: the same parts, the same errors.
-import type { Part, Query, Value } from "./engine.js";
-import type { Field, QueryTable } from "./querytable.js";
+import type { Part, Query, Value } from "./modules.js";
+import type { Field, QueryTable } from "./wire.js";
 
 interface Given { text: string; quoted: boolean }
 type Sort = "(" | ")" | "-" | "or" | "word" | "quoted" | "test" | "order" | "";
@@ -311,6 +311,4 @@ class Reader {
   }
 }
 
-export function read(table: QueryTable, text: string): Query {
-  return new Reader(table, text).whole();
-}
+export function read(table: QueryTable, text: string): Query { return new Reader(table, text).whole(); }

@@ -1,9 +1,10 @@
 // What is true at a cursor: where we are, what has run, what could run, which storages exist and what lies in them.
 // Pure functions of (payload, index, cursor). The cursor is the number of the step that just ran, -1 before the first.
-import { upper } from "./arrays.js";
+import { ensure, kept, upper } from "./arrays.js";
+import { bytes, count, plural } from "./format.js";
 import { KEY, type Index } from "./index.js";
 import type { ValueData } from "./valuedata.js";
-import type { Choice, Payload } from "./wire.js";
+import type { Choice, Graph, Node, Payload } from "./wire.js";
 
 /** `values`: what the recording keeps of its values, where it does. */
 export interface Trace { p: Payload; x: Index; values?: ValueData | null }
@@ -27,21 +28,14 @@ export function runAt({ p, x }: Trace, cursor: number): number {
   return x.run[Math.max(0, Math.min(cursor, p.steps - 1))];
 }
 
-function root({ p }: Trace, f: number): number {
-  while (p.frame.parent[f] >= 0) f = p.frame.parent[f];
-  return f;
-}
-
 /** At the last recorded step of something that can still go on. */
-export function atEdge({ p }: Trace, cursor: number): boolean {
-  return p.live !== null && cursor >= p.steps - 1;
-}
+export function atEdge({ p }: Trace, cursor: number): boolean { return p.live !== null && cursor >= p.steps - 1; }
 
 /** The frame to show: the one of the step that just ran, so that this step is always on screen; see `frontierFrame`. */
 export function frameAt(t: Trace, cursor: number): number {
   const { p } = t;
   if (cursor >= 0) return p.step.frame[Math.min(cursor, p.steps - 1)];
-  return atEdge(t, cursor) ? p.live!.frame : p.steps ? root(t, p.step.frame[0]) : 0;
+  return atEdge(t, cursor) ? p.live!.frame : p.steps ? stack(t, p.step.frame[0])[0] : 0;
 }
 
 /**
@@ -60,6 +54,14 @@ export function frontierFrame(t: Trace, cursor: number): number {
   return next;
 }
 
+/** What a step ran: the op `node` of `graph`, by its number and as a whole, in a frame. */
+export function opAt({ p }: Pick<Trace, "p">, step: number): { frame: number; graph: number; g: Graph; node: number; op: Node } {
+  const frame = p.step.frame[step];
+  const graph = p.frame.graph[frame];
+  const node = p.step.node[step];
+  return { frame, graph, g: p.graphs[graph], node, op: p.graphs[graph].nodes[node] };
+}
+
 /** Frames from main down to `f`. */
 export function stack({ p }: Trace, f: number): number[] {
   const frames: number[] = [];
@@ -67,19 +69,23 @@ export function stack({ p }: Trace, f: number): number[] {
   return frames;
 }
 
-const nodeSteps = new WeakMap<Index, Map<number, Int32Array>>();
+/** Tables by frame, of which a few are in use at a time. */
+const ofFrames = () => kept((_: Index) => new Map<number, Int32Array>());
+function tableOf(tables: (x: Index) => Map<number, Int32Array>, { x }: Trace, f: number, make: () => Int32Array): Int32Array {
+  const known = tables(x);
+  if (known.size > 32 && !known.has(f)) known.clear();
+  return ensure(known, f, make);
+}
+
+const nodeSteps = ofFrames();
 /** By node of the frame's graph: the step that ran it in this frame (maybe after the cursor), -1 = not recorded. */
-export function stepsOf({ p, x }: Trace, f: number): Int32Array {
-  let known = nodeSteps.get(x);
-  if (!known) nodeSteps.set(x, (known = new Map()));
-  let steps = known.get(f);
-  if (!steps) {
-    if (known.size > 32) known.clear(); // a few frames are in use at a time
-    steps = new Int32Array(p.graphs[p.frame.graph[f]].nodes.length).fill(-1);
+export function stepsOf(t: Trace, f: number): Int32Array {
+  const { p, x } = t;
+  return tableOf(nodeSteps, t, f, () => {
+    const steps = new Int32Array(p.graphs[p.frame.graph[f]].nodes.length).fill(-1);
     for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) steps[p.step.node[x.steps.ids[i]]] = x.steps.ids[i];
-    known.set(f, steps);
-  }
-  return steps;
+    return steps;
+  });
 }
 
 /** Runnable nodes of frame `f` in plan order: not run at the cursor, and everything they read exists. */
@@ -133,23 +139,19 @@ export function nodeStates(t: Trace, f: number, cursor: number): State[] {
   return states;
 }
 
-const places = new WeakMap<Index, Map<number, Int32Array>>();
+const places = ofFrames();
 /** By value of the frame's graph: out entry + 1, or -(bind entry + 1), or 0. A value is written once in a frame. */
-function placesOf({ p, x }: Trace, f: number): Int32Array {
-  let known = places.get(x);
-  if (!known) places.set(x, (known = new Map()));
-  let at = known.get(f);
-  if (!at) {
-    if (known.size > 32) known.clear();
-    at = new Int32Array(p.graphs[p.frame.graph[f]].values.length);
+function placesOf(t: Trace, f: number): Int32Array {
+  const { p, x } = t;
+  return tableOf(places, t, f, () => {
+    const at = new Int32Array(p.graphs[p.frame.graph[f]].values.length);
     for (let b = p.frame.bind[f]; b < p.frame.bind[f + 1]; b++) if (p.bind.value[b] >= 0) at[p.bind.value[b]] = -(b + 1);
     for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) {
       const step = x.steps.ids[i];
       for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) if (p.out.value[o] >= 0) at[p.out.value[o]] = o + 1;
     }
-    known.set(f, at);
-  }
-  return at;
+    return at;
+  });
 }
 
 /** Where a value of frame `f` lies once the cursor has passed its maker; null = not there (yet). */
@@ -190,14 +192,7 @@ export function liveAt(t: Trace, cursor: number): number {
 
 /** Position in `x.outs.ids` behind the last entry of storage `s` that the cursor has passed. */
 function outsUntil({ x }: Trace, s: number, cursor: number): number {
-  let from = x.outs.start[s];
-  let to = x.outs.start[s + 1];
-  while (from < to) {
-    const middle = (from + to) >> 1;
-    if (x.outStep[x.outs.ids[middle]] <= cursor) from = middle + 1;
-    else to = middle;
-  }
-  return from;
+  return upper(x.outStep, cursor, x.outs.start[s], x.outs.start[s + 1], x.outs.ids);
 }
 
 /** The last out entry on a storage at the cursor, -1 if none. */
@@ -247,3 +242,38 @@ export function valuesIn(t: Trace, s: number, cursor: number, frames: number[]):
   }
   return held;
 }
+
+export function numberOf({ p, x }: Trace, step: number): number {
+  const run = step < 0 ? undefined : p.runs[x.run[step]];
+  return run ? run.from + step - run.first : step;
+}
+
+/** The run of the step with this number, and its place; -1 where it is not there. */
+export function findStep({ p }: Trace, number: number): { run: number; step: number } {
+  // where nothing has run yet, Python may be a step ahead: what it ran is on its way
+  if (number < 0 || !p.total || !p.runs.length) return { run: -1, step: number };
+  // several runs begin at one number where the earlier ones have no steps
+  const known = Math.min(number, p.total - 1);
+  const run = Math.max(0, upper(p.runs.map((r) => r.from), known) - 1);
+  const { first, last, from } = p.runs[run];
+  const step = first + known - from;
+  return { run, step: step < last ? step : -1 };
+}
+
+/** Whether a run is over and none of its steps are here: all there is to show are its totals. */
+export function bare(p: Payload, run: number): boolean {
+  const r = p.runs[run];
+  if (!r || r.last > r.first || (p.live && p.frame.run[p.live.frame] === run)) return false;
+  return r.steps > 0 || r.written > 0 || r.allocated > 0;
+}
+
+/** What a query cannot find, as the steps of some runs are not here; empty where all are. */
+export function notHere(p: Payload): string {
+  const gone = p.runs.filter((_, run) => bare(p, run));
+  const steps = gone.reduce((n, r) => n + r.steps, 0);
+  if (!gone.length) return "";
+  const whose = `The steps of ${gone.length} of ${plural(p.runs.length, "run")}${steps ? ` (${count(steps)} steps)` : ""} are not kept here`;
+  return `${whose}. Totals say of them: ${bytes(gone.reduce((n, r) => n + r.copied, 0))} copied, ${bytes(gone.reduce((n, r) => n + r.allocated, 0))} allocated.`;
+}
+
+export const bareRuns = kept((p: Payload): number => p.runs.filter((_, run) => bare(p, run)).length);

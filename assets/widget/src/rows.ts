@@ -1,12 +1,39 @@
 // A long table of which only the rows in view are in the page. Rows have one height, so no row needs to be measured.
-import { el, mark, onResize, place, table } from "./dom.js";
-import { SortHeads, type Sorted } from "./sortheads.js";
+import { el, hit, mark, onResize, place, table } from "./dom.js";
 import type { Store } from "./store.js";
+
+export interface Sorted { head: string; down: boolean }
+
+/** What a click on a heading makes of the present order. */
+export function clicked(now: Sorted | null, head: string, number: boolean): Sorted | null {
+  if (now?.head !== head) return { head, down: number };
+  return now.down === number ? { head, down: !number } : null;
+}
+
+export class SortHeads {
+  #heads: HTMLElement[];
+  #now: Sorted | null = null;
+
+  /** `head`: one of those that sort; `changed` gets the new order. */
+  constructor(table: HTMLElement, sorts: (head: string) => boolean, changed: (now: Sorted | null) => void, signal: AbortSignal) {
+    this.#heads = [...table.querySelectorAll<HTMLElement>("th")].filter((th) => sorts(th.dataset.column!));
+    for (const th of this.#heads) th.replaceChildren(el("button", { "data-kv": "sort", "data-id": th.dataset.column!, title: `Sort by ${th.dataset.column}` }, th.dataset.column!));
+    table.addEventListener("click", (event) => {
+      const button = hit(event, "sort");
+      if (button) changed(clicked(this.#now, button.dataset.id!, button.parentElement!.classList.contains("kv-num")));
+    }, { signal });
+  }
+
+  show(now: Sorted | null): void {
+    this.#now = now;
+    for (const th of this.#heads) mark(th, "aria-sort", now && now.head === th.dataset.column ? (now.down ? "descending" : "ascending") : null);
+  }
+}
 
 const ROW = 22; // px; the style sheet says the same
 
 /** What a row has in a column: rows that have nothing come last. */
-export type Key = (head: string, row: number) => number | string | null;
+type Key = (head: string, row: number) => number | string | null;
 
 export class Rows {
   readonly root = el("div.kv-scroll", { tabindex: 0, role: "region" });
@@ -67,7 +94,7 @@ export class Rows {
     this.#first = -1;
   }
 
-  /** Show so many rows and mark the present one (-1: none); `follow`: a row to bring into view. */
+  /** Show a number of rows and mark the present one (-1: none); `follow`: a row to bring into view. */
   show(count: number, now: number, follow: number | null): void {
     if (count !== this.#count) {
       this.#count = count;

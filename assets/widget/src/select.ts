@@ -1,5 +1,5 @@
-// One selection for all panes: what else lights up when a node, a buffer, a value or a cache is chosen.
-import { placeOf, runAt, stack, stepsOf, type Trace } from "./replay.js";
+// One selection for all panes: what else lights up with it, and what the inspector shows for it.
+import { findStep, numberOf, opAt, placeOf, runAt, stack, stepsOf, type Trace } from "./replay.js";
 
 /** `step`: number of the execution of a node that is meant; without it, the one in the frame that is shown. */
 export interface Selection { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number }
@@ -7,18 +7,16 @@ export interface Selection { kind: "node" | "storage" | "value" | "cache"; id: n
 /** What is lit in the shown frame. */
 export interface Lit { nodes: Set<number>; storages: Set<number>; values: Set<number> }
 
-export const NOTHING: Lit = { nodes: new Set(), storages: new Set(), values: new Set() };
+const NOTHING: Lit = { nodes: new Set(), storages: new Set(), values: new Set() };
 
 export function same(a: Selection | null, b: Selection | null): boolean {
   return a === b || (!!a && !!b && a.kind === b.kind && a.id === b.id && (a.graph ?? -1) === (b.graph ?? -1) && a.step === b.step);
 }
 
-/** Storages that a step read or wrote. */
 export function touched(t: Trace, step: number): { reads: number[]; writes: number[] } {
   const { p } = t;
-  const f = p.step.frame[step];
-  const inputs = p.graphs[p.frame.graph[f]].nodes[p.step.node[step]][3];
-  const reads = inputs.map((v) => placeOf(t, f, v, step - 1)?.storage ?? -1).filter((s) => s >= 0);
+  const { frame, op: [, , , inputs] } = opAt(t, step);
+  const reads = inputs.map((v) => placeOf(t, frame, v, step - 1)?.storage ?? -1).filter((s) => s >= 0);
   const writes = Array.from(p.out.storage.subarray(p.step.out[step], p.step.out[step + 1]));
   return { reads, writes };
 }
@@ -72,7 +70,6 @@ export function light(t: Trace, s: Selection | null, frame: number, cursor: numb
   return lit;
 }
 
-/** In words, for menus and the status line. */
 export function describe({ p }: Trace, s: Selection): string {
   switch (s.kind) {
     case "node": return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0] ?? "node";
@@ -80,4 +77,51 @@ export function describe({ p }: Trace, s: Selection): string {
     case "cache": return p.caches[s.id]?.name ?? "cache";
     default: return p.storage.origin[s.id] === p.from.weights ? "weights" : `B${s.id}`;
   }
+}
+
+/** `value`: in a frame, -1 where it is in none that is open; `node`: one that has not run here. */
+export type Subject =
+  | { kind: "start" } | { kind: "step"; step: number } | { kind: "node"; graph: number; id: number }
+  | { kind: "storage"; id: number } | { kind: "value"; graph: number; id: number; frame: number } | { kind: "cache"; id: number };
+
+export function ofCursor(cursor: number): Subject {
+  return cursor < 0 ? { kind: "start" } : { kind: "step", step: cursor };
+}
+
+/** The open frame of a graph, from the inside out; -1 = none is open. */
+function openFrame(t: Trace, now: { frame: number; graph: number }, graph: number): number {
+  return stack(t, now.frame).reverse().find((f) => t.p.frame.graph[f] === graph) ?? -1;
+}
+
+export function ofSelection(t: Trace, s: Selection, now: { frame: number; graph: number }, cursor: number): Subject {
+  const graph = s.graph ?? now.graph;
+  if (s.kind === "storage" || s.kind === "cache") return { kind: s.kind, id: s.id };
+  const frame = openFrame(t, now, graph);
+  if (s.kind === "value") return { kind: "value", graph, id: s.id, frame };
+  if (s.step !== undefined) {
+    const { step } = findStep(t, s.step);
+    if (step >= 0) return { kind: "step", step };
+  }
+  const here = frame < 0 ? -1 : stepsOf(t, frame)[s.id] ?? -1;
+  if (here >= 0) return { kind: "step", step: here };
+  // of a body that is not open: its last execution before the cursor
+  for (let i = Math.min(cursor, t.p.steps - 1); frame < 0 && i >= 0; i--) {
+    if (t.p.step.node[i] === s.id && t.p.frame.graph[t.p.step.frame[i]] === graph) return { kind: "step", step: i };
+  }
+  return { kind: "node", graph, id: s.id };
+}
+
+/** The execution of an op by a step, as a selection. */
+export function executed(t: Trace, step: number): Selection {
+  const { node, graph } = opAt(t, step);
+  return { kind: "node", id: node, graph, step: numberOf(t, step) };
+}
+
+/** What a name in a message stands for: a value or a node of the graph. */
+export function named(t: Trace, graph: number, name: string): Selection | null {
+  const g = t.p.graphs[graph];
+  const id = g.values.indexOf(name);
+  if (id >= 0) return { kind: "value", id, graph };
+  const node = g.nodes.findIndex(([n]) => n === name);
+  return node < 0 ? null : { kind: "node", id: node, graph };
 }

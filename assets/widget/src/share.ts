@@ -1,52 +1,152 @@
-// The share menu: Markdown of the step and of the selection, a picture of a pane, a link, the recording as one file.
-import { copy, save } from "./clipboard.js";
+// The module of the share menu: a step, a selection or rows as Markdown, a picture of a pane, a link, the recording as one file.
+import { copy, save, toPng, toSvg } from "./picture.js";
 import { el, on, say } from "./dom.js";
-import { filled, type Facts } from "./markdown.js";
-import { toPng, toSvg } from "./picture.js";
+import { buffer, bytes, count } from "./format.js";
 import { Popover } from "./popover.js";
-import { runAt, stepsOf } from "./replay.js";
+import { findStep, freedBytes, numberOf, opAt, runAt, stepsOf, type Trace } from "./replay.js";
 import { describe, type Selection } from "./select.js";
-import { cacheFacts, stepFacts, storageFacts } from "./sharefacts.js";
 import type { ShareContext, Shared } from "./sharing.js";
-import { findStep } from "./steps.js";
 import type { Store } from "./store.js";
-import { tableText } from "./tabletext.js";
+import type { Report, Template } from "./wire.js";
 
-type Told = { title: string; kind: "step" | "storage" | "cache"; facts: Facts };
-const text = (value: string) => new Blob([value], { type: "text/plain" });
-
-function ofStep(store: Store, step: number): Told {
-  const facts = stepFacts(store.t, step, store.report);
-  return { title: `Step ${String(facts.step)}`, kind: "step", facts };
+/** Under everything: model, version, policy, and the lines that show it again, `step` of the recording. */
+export function about({ p }: Trace, step: number | null): Facts {
+  const { again = [], ...rest } = p.share ?? {};
+  const last = again.length - 1;
+  return { ...rest, again: again.map((text, i) => (i < last ? text : text.replace(", step={step}", step === null ? "" : `, step=${step}`))).join("\n") };
 }
 
-/** The selection as something to tell; null where nothing is known of it here. */
-function ofSelection(store: Store, s: Selection | null): Told | null {
+/** Runs and frames around a step, outermost first. */
+function place({ p }: Trace, step: number): string {
+  const path: string[] = [];
+  for (let f = p.step.frame[step]; p.frame.parent[f] >= 0; f = p.frame.parent[f]) path.unshift(p.strings[p.frame.label[f]]);
+  const { frame, op: [, , scope] } = opAt({ p }, step);
+  return [p.runs[p.frame.run[frame]]?.label ?? "", ...path, scope].filter(Boolean).join(" · ");
+}
+
+function stepFacts(t: Trace, step: number, report: Report | null): Facts {
+  const { p } = t;
+  const { g, op: [name, op, , inputs] } = opAt(t, step);
+  const number = numberOf(t, step);
+  const entry = report?.missed.find((m) => m.steps.includes(step));
+  const of = !entry || entry.step === number ? "" : `For step ${count(entry.step)}, where this op spent most: `;
+  const blockers: Facts[] = [];
+  for (let b = p.step.block[step]; b < p.step.block[step + 1]; b++) {
+    blockers.push({ code: p.strings[p.block.code[b]], input: g.values[inputs[p.block.input[b]]] ?? "", message: p.strings[p.block.message[b]] });
+  }
+  if (!blockers.length && entry) blockers.push(...entry.reasons.map((r) => ({ code: r.code, input: r.value, message: r.message })));
+  return {
+    ...about(t, number),
+    step: count(number), op, node: name, where: place(t, step), blockers,
+    sentence: p.strings[p.step.sentence[step]],
+    decision: p.strings[p.step.end[step]],
+    rule: p.strings[p.step.rule[step]],
+    allocated: bytes(p.step.alloc[step]), copied: bytes(p.step.copied[step]), written: bytes(p.step.written[step]),
+    live: bytes(p.step.live[step]), held: bytes(p.step.live[step] - freedBytes(t, step)),
+    repeated: entry?.repeated ?? "",
+    fixes: (entry?.fixes ?? []).map(({ label, sentence, code }) => ({ label, of, sentence, code })),
+  };
+}
+
+function storageFacts(t: Trace, id: number, report: Report | null, step: number | null): Facts {
+  const { p } = t;
+  const { storage: s } = p;
+  const at = (i: number, before: string, never: string) => (i < 0 ? before : i >= p.steps ? never : `step ${count(numberOf(t, i))}`);
+  const held = report?.held.find((h) => h.storage === id);
+  return {
+    ...about(t, step),
+    buffer: buffer(p, id), size: bytes(s.capacity[id]), name: p.strings[s.name[id]] ?? "", owner: p.codes.owner[s.origin[id]] ?? "",
+    made: at(s.born[id], "before the first step", ""), freed: s.freed[id] < 0 ? "not in this recording" : at(s.freed[id], "", "not in this recording"),
+    reason: held?.reason ?? "",
+  };
+}
+
+function cacheFacts(t: Trace, id: number, run: number, step: number | null): Facts {
+  const c = t.p.caches[id];
+  const figure = (column: number[], write: (n: number) => string) => (column[run] === undefined ? "" : write(column[run]));
+  return {
+    ...about(t, step), name: c.name, protocol: c.protocol, where: t.p.runs[run]?.label ?? "",
+    valid: figure(c.valid, count), capacity: figure(c.capacity, count), copied: figure(c.copied, bytes), written: figure(c.written, bytes),
+  };
+}
+
+const cell = (text: string) => text.replace(/\s+/g, " ").trim().replace(/[\\|]/g, "\\$&").replace(/</g, "&lt;");
+
+/** The first table of a pane that is in sight; null where there is none. */
+function tableText(pane: HTMLElement): string | null {
+  const table = [...pane.querySelectorAll("table")].find((one) => one.offsetHeight > 0);
+  const rows = [...(table?.rows ?? [])].filter((row) => !row.classList.contains("kv-gap") && row.offsetHeight > 0)
+    .map((row) => [...row.cells].filter((one) => one.offsetWidth > 0).map((one) => cell(one.innerText)));
+  if (rows.length < 2) return null;
+  const width = Math.max(...rows.map((row) => row.length));
+  const lines = rows.map((row) => `| ${[...row, ...Array<string>(width - row.length).fill("")].join(" | ")} |`);
+  return [lines[0], `|${" --- |".repeat(width)}`, ...lines.slice(1), ""].join("\n");
+}
+
+interface Facts { [name: string]: string | Facts[] }
+
+// Markdown from the templates of kvviz/report/markdown_text.py, which also says how names are kept from becoming markup; a test compares them.
+const PLACE = /\{(\w+)(?:\|(\w+))?\}/g;
+const SIGNS = /[\\`*[\]<>|~&$]|(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu;
+const CALLS = /@(?=[\p{L}\p{N}_])|#(?=\p{Nd})/gu;
+const UNSEEN = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
+
+const seen = (raw: string) => raw.replace(UNSEEN, "·");
+const plain = (raw: string) => seen(raw).replace(SIGNS, "\\$&").replace(CALLS, "$&<!-- -->");
+
+export function code(raw: string): string {
+  if (!raw) return "";
+  const shown = seen(raw);
+  const fence = "`".repeat(Math.max(0, ...(shown.match(/`+/g) ?? []).map((run) => run.length)) + 1);
+  const room = /^[` ]|[` ]$/.test(shown) ? " " : "";
+  return `${fence}${room}${shown}${room}${fence}`.replaceAll("|", "\\|");
+}
+
+function line(template: string, facts: Facts): string {
+  return template.replace(PLACE, (_, name: string, way?: string) => {
+    const raw = String(facts[name] ?? "");
+    return way === "code" ? code(raw) : way === "raw" ? raw : plain(raw);
+  });
+}
+
+export function filled(template: Template[], facts: Facts): string {
+  const blocks: string[] = [];
+  for (const [each, head, lines] of template) {
+    const written = each
+      ? ((facts[each] ?? []) as Facts[]).flatMap((entry) => lines.map((l) => line(l, entry)))
+      : lines.filter((l) => [...l.matchAll(PLACE)].every(([, name]) => facts[name])).map((l) => line(l, facts));
+    if (written.length) blocks.push(head.length || !each ? [...head, ...written].join("\n") : written.join("\n\n"));
+  }
+  return `${blocks.join("\n\n")}\n`;
+}
+
+type Subject = { title: string; kind: "step" | "storage" | "cache"; facts(): Facts }; // read when they are asked for: the diagnosis may have come since
+const text = (value: string) => new Blob([value], { type: "text/plain" });
+
+function ofStep(store: Store, step: number): Subject {
+  const number = numberOf(store.t, step);
+  return { title: `Step ${count(number)}`, kind: "step", facts: () => stepFacts(store.t, Math.max(0, findStep(store.t, number).step), store.report) };
+}
+
+/** The selection as something to share; null where nothing is known of it here. */
+function ofSelection(store: Store, s: Selection | null): Subject | null {
   const { t, cursor } = store;
   const at = cursor < 0 ? null : store.number;
   if (s?.kind === "node") {
     const mine = s.step === undefined ? ((s.graph ?? store.now.graph) === store.now.graph ? stepsOf(t, store.now.frame)[s.id] : -1) : findStep(t, s.step).step;
     return mine >= 0 && mine !== cursor ? ofStep(store, mine) : null;
   }
-  if (s?.kind === "storage") return { title: describe(t, s), kind: "storage", facts: storageFacts(t, s.id, store.report, at) };
-  if (s?.kind === "cache") return { title: describe(t, s), kind: "cache", facts: cacheFacts(t, s.id, runAt(t, cursor), at) };
+  if (s?.kind === "storage") return { title: describe(t, s), kind: "storage", facts: () => storageFacts(t, s.id, store.report, at) };
+  if (s?.kind === "cache") return { title: describe(t, s), kind: "cache", facts: () => cacheFacts(t, s.id, runAt(t, cursor), at) };
   return null;
 }
 
-/** Parts of the page that can be seen now, by name. */
-function panes(app: HTMLElement): [string, HTMLElement][] {
-  const all = [...app.querySelectorAll<HTMLElement>(".kv-pane[aria-label]")].filter((pane) => pane.offsetHeight > 24);
-  return [["whole page", app], ...all.map((pane): [string, HTMLElement] => [pane.getAttribute("aria-label")!, pane])];
-}
-
 export default function openShare(anchor: HTMLElement, what: Shared, { store, around, want }: ShareContext): void {
-  const root = anchor.closest<HTMLElement>(".kv-root, .kvviz")!;
-  const app = root.querySelector<HTMLElement>(":scope > .kv-app")!;
+  const colours = anchor.closest<HTMLElement>(".kvviz")!;
+  const app = colours.querySelector<HTMLElement>(":scope > .kv-app")!;
   const old = app.querySelector<HTMLElement>('[data-kv="share-menu"] > .kv-close');
   if (old) return old.click();
-  const colours = anchor.closest<HTMLElement>(".kvviz")!;
   const life = new AbortController();
-  const { signal } = life;
   const said = el("p.kv-soft", { role: "status", "data-kv": "share-said" });
   const { p } = store.t;
   const name = (p.share?.file || p.title).replace(/\.onnx$/, "").replace(/[^\w.-]+/g, "_").slice(0, 60) || "kvviz";
@@ -57,23 +157,18 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
     on(node, "click", () => {
       say(said, "…");
       void Promise.resolve().then(run).then((done) => say(said, done), (error) => say(said, `Failed. ${String(error)}`));
-    }, signal);
+    }, life.signal);
     return node;
   };
   const part = (title: string, ...buttons: Node[]) => [el("h4", {}, title), el("div.kv-rowline", {}, ...buttons)];
 
-  const markdown = (told: Told, kv: string): Node[] => {
+  const markdown = (subject: Subject, kv: string): Node[] => {
     const templates = p.codes.markdown;
     if (!templates) return [];
-    const file = `${name}-${told.title.replace(/\W+/g, "-").toLowerCase()}.md`;
-    // read when it is asked for: the diagnosis may have come since
-    const write = () => filled(templates[told.kind], told.kind === "step" ? (ofStepAgain(told) ?? told.facts) : told.facts);
-    return part(`${told.title}, as Markdown`, act("Copy", `${kv}-copy`, () => copy(text(write()), "text/plain", file)),
+    const file = `${name}-${subject.title.replace(/\W+/g, "-").toLowerCase()}.md`;
+    const write = () => filled(templates[subject.kind], subject.facts());
+    return part(`${subject.title}, as Markdown`, act("Copy", `${kv}-copy`, () => copy(text(write()), "text/plain", file)),
       act("Save", `${kv}-save`, () => saved(text(write()), file)));
-  };
-  const ofStepAgain = (told: Told): Facts | null => {
-    const { step } = findStep(store.t, Number(String(told.facts.step).replaceAll(",", "")));
-    return step < 0 ? null : stepFacts(store.t, step, store.report);
   };
   const saved = (blob: Blob, file: string) => {
     save(blob, file);
@@ -81,7 +176,8 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
   };
 
   const choice = el("select", { "aria-label": "Picture of", "data-kv": "share-pane" });
-  const seen = what.pane ? [[what.name ?? "pane", what.pane] as [string, HTMLElement]] : panes(app);
+  const panes = [...app.querySelectorAll<HTMLElement>(".kv-pane[aria-label]")].filter((pane) => pane.offsetHeight > 24); // those that can be seen now
+  const seen: [string, HTMLElement][] = what.pane ? [[what.name ?? "pane", what.pane]] : [["whole page", app], ...panes.map((pane): [string, HTMLElement] => [pane.getAttribute("aria-label")!, pane])];
   choice.append(...seen.map(([label], i) => el("option", { value: i }, label)));
   choice.hidden = seen.length < 2;
   const chosen = () => seen[Number(choice.value) || 0];

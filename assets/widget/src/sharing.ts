@@ -11,7 +11,7 @@ export interface Surroundings {
 export interface ShareContext { store: Store; modules: Modules; around: Surroundings; want(): void }
 /** `pane`: what is to be seen in a picture; without it, one can choose. */
 export interface Shared { pane?: HTMLElement; name?: string }
-export type OpenShare = (anchor: HTMLElement, what: Shared, context: ShareContext) => void;
+type OpenShare = (anchor: HTMLElement, what: Shared, context: ShareContext) => void;
 
 /** A button for the menu: of the whole page, or of a pane in its header. */
 export function shareButton(text: string, what: Shared, context: ShareContext, signal: AbortSignal): HTMLButtonElement {
@@ -29,7 +29,7 @@ export async function openShare(anchor: HTMLElement, what: Shared, context: Shar
   }
 }
 
-/** The button in the header of a pane: a picture of it, and what it tells as Markdown. */
+/** The button in the header of a pane: a picture of it, and its content as Markdown. */
 export function copyButton(pane: HTMLElement, name: string, context: ShareContext, signal: AbortSignal): HTMLButtonElement {
   const node = shareButton("Copy ▾", { pane, name }, context, signal);
   node.setAttribute("data-id", name);

@@ -1,11 +1,6 @@
 // What every page of kvviz has around its panes: the root element, panes, a help panel, a status line.
-import { el, say } from "./dom.js";
+import { el, mark, on, onHit, say, uid } from "./dom.js";
 import { Popover } from "./popover.js";
-
-/** `inner`: one of two inside a root of their own, which has the colours. */
-export function makeRoot(inner = false): HTMLElement {
-  return el("div", { class: inner ? "kv-root" : "kvviz", role: "group", "aria-label": "kvviz debugger", tabindex: -1 });
-}
 
 export class Shell {
   readonly app = el("div.kv-app");
@@ -27,9 +22,7 @@ export class Shell {
   }
 
   /** The line at the bottom; call it when all panes are there. */
-  addStatus(): void {
-    this.app.append(el("div.kv-status", {}, this.#sentence, this.#undo, this.#note));
-  }
+  addStatus(): void { this.app.append(el("div.kv-status", {}, this.#sentence, this.#undo, this.#note)); }
 
   sentence(text: string): void {
     say(this.#sentence, text);
@@ -47,19 +40,83 @@ export class Shell {
     this.#undo.hidden = !text;
   }
 
-  /** Open the help panel, or close it; false if there was none to close. */
-  help(make: (() => HTMLElement) | null): boolean {
-    if (this.#help) {
-      this.#help.close();
-      return true;
-    }
-    if (!make) return false;
+  /** Open the help panel, or close it. */
+  help(make: () => HTMLElement): void {
+    if (this.#help) return this.#help.close();
     const panel = make();
     this.#help = new Popover(this.app, panel, () => {
       panel.remove();
       this.#help = null;
     });
     this.#help.show(this.app.querySelector<HTMLElement>('[data-kv="help"]'));
-    return true;
+  }
+}
+
+export interface Tab { id: string; title: string; panel: HTMLElement; tab: HTMLButtonElement }
+
+export class Tabs {
+  readonly bar = el("div.kv-tabs", { role: "tablist", "aria-label": "Lists" });
+  readonly panels = el("div.kv-panels");
+  #tabs: Tab[] = [];
+  #open = "steps";
+  #beside: HTMLButtonElement | null = null;
+
+  constructor(host: HTMLElement, signal: AbortSignal) {
+    host.append(this.bar, this.panels);
+    onHit(this.bar, "tab", (tab) => this.show(tab.dataset.id === this.#open ? "" : tab.dataset.id!), signal);
+    on(host, "keydown", (event) => {
+      const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+      const all = [...this.#tabs.filter((t) => !t.tab.hidden).map((t) => t.tab), ...(this.#beside ? [this.#beside] : [])];
+      const at = all.indexOf(event.target as HTMLButtonElement);
+      if (!by || at < 0) return;
+      event.stopPropagation();
+      const next = all[(at + by + all.length) % all.length];
+      if (next !== this.#beside) this.show(next.dataset.id!);
+      next.focus();
+    }, signal);
+  }
+
+  /** A button for the list that is open, at the end of the tabs: no stop of its own, their arrows come to it. */
+  beside(button: HTMLButtonElement): void {
+    this.#beside = button;
+    button.tabIndex = -1;
+    this.panels.before(button);
+  }
+
+  add(id: string, title: string): HTMLElement {
+    const panelId = uid(id);
+    const panel = el("div.kv-panel", { role: "tabpanel", id: panelId, "aria-label": title, "data-id": id });
+    const tab = el("button", { role: "tab", "aria-controls": panelId, "data-kv": "tab", "data-id": id }, title);
+    this.#tabs.push({ id, title, panel, tab });
+    this.bar.append(tab);
+    this.panels.append(panel);
+    this.show(this.#open);
+    return panel;
+  }
+
+  get all(): readonly Tab[] { return this.#tabs; }
+  /** Whether a list is there to be opened; one that goes while it is open makes room for the first. */
+  offer(id: string, there: boolean): void {
+    const tab = this.#tabs.find((t) => t.id === id)!;
+    tab.tab.hidden = !there;
+    if (!there && this.#open === id) this.show(this.#tabs.find((t) => !t.tab.hidden)?.id ?? "");
+  }
+
+  count(id: string, n: number): void {
+    const tab = this.#tabs.find((t) => t.id === id)!;
+    say(tab.tab, n > 0 ? `${tab.title} ${n}` : tab.title);
+    mark(tab.tab, "data-count", n);
+  }
+
+  show(id: string): void {
+    if (id && !this.#tabs.some((t) => t.id === id)) return;
+    this.#open = id;
+    this.panels.hidden = id === "";
+    for (const t of this.#tabs) {
+      const open = t.id === id;
+      t.panel.hidden = !open;
+      mark(t.tab, "aria-selected", String(open));
+      t.tab.tabIndex = open || id === "" ? 0 : -1;
+    }
   }
 }

@@ -1,19 +1,20 @@
-// A block's drawing with what its boxes, lines and ends stand for in a graph; where a point hits it; how its lines look.
+// A block's drawing with what its boxes, lines and ends stand for: what a point hits, how lines look, where arrow keys lead.
+import { ensure } from "./arrays.js";
 import { outcome, type State, type StateWords } from "./replay.js";
 import type { Lit } from "./select.js";
-import { distance } from "./viewport.js";
+import { distance, type Row } from "./level.js";
 import type { Block, Codes, Drawing, Graph, Payload } from "./wire.js";
 
 /** Letters of the states that only a planner has. */
 const PLANNED: Record<string, string> = { path: "↓", listed: "✓" };
 
-/** Letter of a state, so that no state is told by colour alone. U+FE0E asks for the plain form of a sign. */
+/** Letter of a state, so that no state is shown by colour alone. U+FE0E asks for the plain form of a sign. */
 export function letter({ state: states }: Codes, state: State): string {
   const found = PLANNED[state] ?? states.find(([name]) => name === state)?.[1] ?? "";
   return found.replace(/[▶⚠✓]/, "$&\uFE0E");
 }
 
-/** What the drawings of a graph show; `steps` tells which step ran each node in the shown frame. */
+/** What the drawings of a graph show; `steps`: which step ran each node in the shown frame. */
 export interface Scene {
   states: State[]; steps: Int32Array; cursor: number; lit: Lit;
   captions?: string[]; // second lines of the boxes, in place of shapes
@@ -21,18 +22,13 @@ export interface Scene {
 }
 export interface Line { from: number; to: number; points: number[]; value: number; x0: number; y0: number; x1: number; y1: number }
 export interface End { box: number; value: number; x: number; y: number; ix: number; iy: number; cache: number }
-export type Hit = { kind: "node"; node: number } | { kind: "value"; value: number } | null;
+type Hit = { kind: "node"; node: number } | { kind: "value"; value: number } | null;
 
 /** `pills`: the value of each; they are the first boxes. */
 export interface Sketch { nodes: number[]; boxes: Drawing["boxes"]; pills: number[]; lines: Line[]; ends: End[] }
 
 const known = new WeakMap<Block, Sketch>();
-
-export function sketchOf(p: Payload, g: Graph, block: Block): Sketch {
-  let made = known.get(block);
-  if (!made) known.set(block, (made = make(p, g, block, p.drawings[block.drawing])));
-  return made;
-}
+export function sketchOf(p: Payload, g: Graph, block: Block): Sketch { return ensure(known, block, () => make(p, g, block, p.drawings[block.drawing])); }
 
 function make(p: Payload, g: Graph, { nodes }: Block, { boxes, edges, stubs, pills = [] }: Drawing): Sketch {
   const first = pills.length;
@@ -66,7 +62,6 @@ export function cacheOf(p: Payload, name: string | undefined): number {
   return p.caches.findIndex((c) => c.input === name || c.output === name);
 }
 
-/** Box of a node in its block. */
 export function boxOf(s: Sketch, node: number): Drawing["boxes"][number] | undefined {
   const at = s.nodes.indexOf(node);
   return at < 0 ? undefined : s.boxes[at + s.pills.length];
@@ -115,4 +110,48 @@ export function lineLook(p: Payload, g: Graph, s: Sketch, line: Line, { states, 
 export function ended(p: Payload, { states, steps }: Scene, node: number): State | "" {
   const flags = states[node] === "running" ? p.step.flags[steps[node]] : undefined;
   return flags === undefined ? "" : outcome(p, flags);
+}
+
+/** `node` -1: at the head of a block, or of a card where `block` is -1 too. */
+export interface Place { card: number; block: number; node: number }
+
+export function step(rows: Row[], sketch: (row: Row) => Sketch, from: Place | null, key: string): Place | null {
+  const at = from ? rows.findIndex((r) => r.block === from.block && r.card === from.card) : -1;
+  const head = (i: number): Place | null => {
+    const r = rows[Math.max(0, Math.min(i, rows.length - 1))];
+    return r ? { card: r.card, block: r.block, node: -1 } : null;
+  };
+  if (!from || at < 0) return head(0);
+  const row = rows[at];
+  const inside = row.open && row.block >= 0 ? sketch(row) : null;
+  const to = (node: number): Place => ({ ...from, node });
+  const down = key === "ArrowDown";
+  if (from.node < 0) {
+    if (down && inside) return to(top(inside));
+    return key === "ArrowUp" ? head(at - 1) : down ? head(at + 1) : from;
+  }
+  if (!inside) return head(at);
+  const first = inside.pills.length;
+  const box = inside.nodes.indexOf(from.node) + first;
+  const middle = (i: number) => inside.boxes[i][0] + inside.boxes[i][2] / 2;
+  if (key === "ArrowUp" || down) {
+    const ends = inside.lines.filter((l) => (down ? l.from : l.to) === box).map((l) => (down ? l.to : l.from)).filter((i) => i >= first);
+    const next = nearest(ends, (i) => Math.abs(middle(i) - middle(box)));
+    if (next >= 0) return to(inside.nodes[next - first]);
+    return down ? head(at + 1) : to(-1);
+  }
+  const [x, y, , h] = inside.boxes[box];
+  const sign = key === "ArrowRight" ? 1 : -1;
+  const beside = inside.nodes.map((_, i) => i + first).filter((i) => sign * (inside.boxes[i][0] - x) > 0 && Math.abs(inside.boxes[i][1] - y) < 1.5 * h);
+  const next = nearest(beside, (i) => Math.abs(inside.boxes[i][0] - x) + 3 * Math.abs(inside.boxes[i][1] - y));
+  return next >= 0 ? to(inside.nodes[next - first]) : from;
+}
+
+function top({ nodes, boxes, pills }: Sketch): number {
+  const at = nearest(nodes.map((_, i) => i), (i) => boxes[i + pills.length][1] * 1000 + boxes[i + pills.length][0]);
+  return nodes[at] ?? -1;
+}
+
+function nearest(list: number[], far: (i: number) => number): number {
+  return list.reduce((best, i) => (best < 0 || far(i) < far(best) ? i : best), -1);
 }

@@ -1,14 +1,13 @@
 // The canvas of the graph pane: pan, zoom, minimap, what the pointer hits. What is drawn comes from its owner.
-import { button, el, mark, on, onResize, say, set } from "./dom.js";
+import { Inks, sized } from "./canvas.js";
+import { button, el, mark, on, onDrag, onResize, say, set } from "./dom.js";
 import { Painter, paintMini, stripOf, type Painted } from "./graphpaint.js";
-import { HEAD, headAt, rowAt, type Level, type Row } from "./level.js";
-import { Ruler } from "./ruler.js";
+import { anchorAt, clampPort, fit, fromMini, HEAD, headAt, keep, mini, rowAt, show, windowOf, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
 import { boxOf, hitIn, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
-import { anchorAt, clampPort, clampZoom, fit, fromMini, keep, mini, show, windowOf, ZOOMS, type Anchor, type Port, type Rect } from "./viewport.js";
 
 export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | { kind: "pair"; pairs: number[]; text: string } | null;
-export interface Owner {
+interface Owner {
   lay(zoom: number, room: number): Level;
   paint(level: Level): Omit<Painted, "level" | "port" | "zoom">;
   nodes(row: Row): number[];
@@ -32,7 +31,6 @@ export class Stage {
   port: Port = { x: 0, y: 0, w: 1, h: 1 };
   readonly canvas = el("canvas", { "aria-hidden": "true", "data-kv": "graph-canvas" });
   readonly tools: HTMLElement[];
-  readonly ruler: Ruler;
   #wide = true; // kept: to ask the element would force a layout
   #mini = el("canvas.kv-minimap", { "aria-hidden": "true", "data-kv": "minimap", title: "Drag to move the part that is shown" });
   #said: HTMLButtonElement;
@@ -43,7 +41,6 @@ export class Stage {
   #moved = false;
 
   constructor(readonly root: HTMLElement, private store: Store, private owner: Owner, signal: AbortSignal) {
-    this.ruler = new Ruler(getComputedStyle(root).fontFamily || "sans-serif");
     root.append(this.canvas, this.#mini);
     this.#said = button("100 %", "True size (0)", "zoom", () => this.zoomTo(1), signal, "0");
     this.tools = [
@@ -57,12 +54,7 @@ export class Stage {
       const box = this.#mini.getBoundingClientRect();
       this.#go(fromMini(this.#map(), this.port, event.clientX - box.left, event.clientY - box.top));
     };
-    on(this.#mini, "pointerdown", (event) => {
-      if (event.button !== 0) return;
-      this.#mini.setPointerCapture(event.pointerId);
-      jump(event);
-    }, signal);
-    on(this.#mini, "pointermove", (event) => { if (this.#mini.hasPointerCapture(event.pointerId)) jump(event); }, signal);
+    onDrag(this.#mini, jump, signal);
     on(this.canvas, "click", (event) => { if (!this.#moved) owner.click(this.#at(event)); }, signal);
     on(this.canvas, "dblclick", (event) => owner.open(this.#at(event)), signal);
     on(this.canvas, "pointermove", (event) => {
@@ -152,7 +144,7 @@ export class Stage {
   }
 
   zoomTo(zoom: number, sx = this.port.w / 2, sy = this.port.h / 2): void {
-    const to = clampZoom(zoom);
+    const to = Math.max(ZOOMS.least, Math.min(ZOOMS.most, zoom));
     const row = rowAt(this.level, this.port.x + sx, this.port.y + sy);
     const anchor = row ? anchorAt(row, this.port, this.zoom, sx, sy) : this.#top();
     this.zoom = to;
@@ -185,7 +177,6 @@ export class Stage {
     return true;
   }
 
-  /** Move just enough to show this. */
   reveal(rect: Rect): void { this.#go(show(this.port, rect, rect.y > HEAD ? HEAD : 0)); }
 
   /** In px of the level: the box of a node, or the head of its row. */
@@ -201,9 +192,7 @@ export class Stage {
     this.soon();
   }
 
-  soon(): void {
-    this.#frame ||= requestAnimationFrame(() => this.draw());
-  }
+  soon(): void { this.#frame ||= requestAnimationFrame(() => this.draw()); }
 
   draw(): void {
     cancelAnimationFrame(this.#frame);
@@ -212,13 +201,17 @@ export class Stage {
     const ratio = globalThis.devicePixelRatio || 1;
     const fresh = !this.#painter || ratio !== this.#ratio;
     const map = this.#map();
-    if (fresh) this.#size(this.canvas, port.w, port.h, ratio);
-    if (fresh) this.#size(this.#mini, MINI, Math.max(1, port.h - 12), ratio);
+    if (fresh) {
+      sized(this.canvas, port.w, port.h, ratio, { alpha: false });
+      sized(this.#mini, MINI, Math.max(1, port.h - 12), ratio);
+      set(this.canvas, "width", `${port.w}px`);
+      set(this.#mini, "width", `${MINI}px`);
+    }
     this.#ratio = ratio;
     const context = this.canvas.getContext("2d", { alpha: false });
     const small = this.#mini.getContext("2d");
     if (!context || !small) return;
-    this.#painter ??= new Painter(context, this.store, getComputedStyle(this.root), this.ruler);
+    this.#painter ??= new Painter(context, this.store, new Inks(this.root));
     const painted: Painted = { ...this.owner.paint(level), level, port, zoom };
     this.#painter.paint(painted);
     const whole = level.h <= port.h && level.w <= port.w;
@@ -226,13 +219,5 @@ export class Stage {
     if (!this.#mini.hidden) paintMini(small, this.#painter, painted, this.owner, map, windowOf(map, port), { w: MINI, h: port.h - 12 });
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.owner.settled(), SETTLE);
-  }
-
-  #size(canvas: HTMLCanvasElement, w: number, h: number, ratio: number): void {
-    canvas.width = Math.round(w * ratio);
-    canvas.height = Math.round(h * ratio);
-    set(canvas, "width", `${w}px`);
-    set(canvas, "height", `${h}px`);
-    canvas.getContext("2d", canvas === this.canvas ? { alpha: false } : undefined)?.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 }

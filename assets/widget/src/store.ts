@@ -1,20 +1,19 @@
 // The state that all panes share: the trace, the cursor, the selection, the breakpoints, a note for the status line.
-// Panes read it and are told once a frame what changed; whoever changes it says whether a person or the model did.
-import { buildIndex } from "./index.js";
-import { reveal, type Reveal } from "./dom.js";
+// Panes read it and hear once a frame what changed; whoever changes it says whether a person or the model did.
 import { clamp, inRun, type Breakpoint } from "./debug.js";
-import { frameAt, frontier, frontierFrame, nodeStates, runAt, stepsOf, type State, type StateWords, type Trace } from "./replay.js";
+import { reveal, type Reveal } from "./dom.js";
+import { buildIndex } from "./index.js";
 import type { Scale, Versus } from "./pair.js";
-import { bare, findStep, numberOf } from "./steps.js";
-import { light, same, type Lit, type Selection } from "./select.js";
+import { bare, findStep, frameAt, frontier, frontierFrame, nodeStates, numberOf, runAt, stepsOf, type State, type StateWords, type Trace } from "./replay.js";
+import { executed, light, same, type Lit, type Selection } from "./select.js";
 import type { ValueData } from "./valuedata.js";
 import type { Choice, Payload, Report } from "./wire.js";
 
 /** `report`: the diagnosis, or values of the recording; `look`: theme, size or what is drawn how, not what is true. */
 export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean; hits: boolean }
 /** `slow` panes may lag behind by some frames while the cursor is being dragged. */
-export interface View { readonly slow?: boolean; update(change: Change): void; destroy?(): void }
-export type Source = "person" | "model";
+export interface View { readonly slow?: boolean; update(change: Change): void }
+type Source = "person" | "model";
 
 /** What follows from trace, cursor and selection; computed once per change for all panes. */
 export interface Now {
@@ -25,6 +24,7 @@ export interface Now {
   steps: Int32Array; // by node of that graph: the step that ran it in this frame, maybe later; -1 = not recorded
   next: number; // frame of the frontier, -1 = all has run
   choices: (Choice & { step: number })[];
+  ran: number; // the first step of these, -1 = none has run
   lit: Lit;
   captions?: string[];
   words?: StateWords;
@@ -39,10 +39,13 @@ function merge(into: Change, what: Partial<Change>): void {
   for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;
 }
 
-/** Of the debugger; a planner derives its own. */
+/** The step that the recording ran next of those that could run; -1 = none. */
+export const firstStep = (choices: { step: number }[]) => choices.reduce((least, { step }) => (step >= 0 && (least < 0 || step < least) ? step : least), -1);
+
 function present({ t, cursor, run, selection }: Store): Now {
   const frame = frameAt(t, cursor);
   const known = frame < t.p.frames;
+  const choices = frontier(t, cursor);
   return {
     run,
     frame,
@@ -50,7 +53,8 @@ function present({ t, cursor, run, selection }: Store): Now {
     states: known ? nodeStates(t, frame, cursor) : [],
     steps: known ? stepsOf(t, frame) : new Int32Array(),
     next: frontierFrame(t, cursor),
-    choices: frontier(t, cursor),
+    choices,
+    ran: firstStep(choices),
     lit: light(t, selection, frame, cursor),
   };
 }
@@ -82,7 +86,7 @@ export class Store {
   #views: View[] = [];
   #wishes: Reveal[] = [];
   #scrolls: (() => void)[] = [];
-  #slow: Change | null = null; // what the slow panes have not been told yet
+  #slow: Change | null = null; // what the slow panes have not heard yet
   #slowTimer: ReturnType<typeof setTimeout> | undefined;
   #slowAt = -LAG[1];
   #lag = LAG[0];
@@ -109,7 +113,6 @@ export class Store {
 
   destroy(): void {
     clearTimeout(this.#slowTimer);
-    for (const view of this.#views) view.destroy?.();
     this.#views = [];
   }
 
@@ -184,11 +187,9 @@ export class Store {
 
   /** Look at a hidden pair, and choose its later op. */
   choosePair(pair: number): void {
-    const { p } = this.t;
-    const step = p.pair.second[pair];
+    const step = this.t.p.pair.second[pair];
     if (step === undefined) return this.select(null);
-    const graph = p.frame.graph[p.step.frame[step]];
-    this.select({ kind: "node", id: p.step.node[step], graph, step: numberOf(this.t, step) });
+    this.select(executed(this.t, step));
     this.pair = pair;
     this.#changed({ selection: true });
   }
@@ -209,7 +210,7 @@ export class Store {
     this.#changed({ hits: true });
   }
 
-  /** What was found, for panes that are about to be told. */
+  /** What was found, for panes that are about to be updated. */
   hold(query: string, found: Int32Array | null, wrong: string): void {
     [this.query, this.found, this.wrong] = [query, found, wrong];
     this.hits = found?.slice().sort() ?? null;
@@ -225,13 +226,12 @@ export class Store {
     this.relook();
   }
 
-  relook(): void {
-    this.#changed({ look: true });
-  }
+  relook(): void { this.#changed({ look: true }); }
 
+  get p(): Payload { return this.t.p; }
+  get x(): Trace["x"] { return this.t.x; }
   get run(): number { return this.bare < 0 ? runAt(this.t, this.cursor) : this.bare; }
 
-  /** The step that was shown last. */
   get anchor(): number { return this.#anchor; }
 
   /** The number of the step that is shown; of a bare run its last one. */
@@ -300,5 +300,62 @@ export class Store {
 
   #soon(): void {
     if (!this.#updating) this.later(() => this.#settle());
+  }
+}
+
+export interface Place { number: number; selection: Selection | null }
+const MOST = 200;
+const ONE_MOVE = 350; // ms: positions of one drag, or a jump and the selection that comes with it
+
+export class History implements View {
+  #places: Place[];
+  #at = 0;
+  #last = -ONE_MOVE;
+  #moving = false;
+  jumped = false; // whether the last change was a jump, which can be undone
+
+  constructor(private store: Store, private clock = () => performance.now()) { this.#places = [this.#now()]; }
+
+  #now(): Place { return { number: this.store.number, selection: this.store.selection }; }
+  get from(): Place | null { return this.#places[this.#at - 1] ?? null; }
+  get next(): Place | null { return this.#places[this.#at + 1] ?? null; }
+
+  back(): boolean { return this.#go(this.#at - 1); }
+  forward(): boolean { return this.#go(this.#at + 1); }
+
+  #go(at: number): boolean {
+    const place = this.#places[at];
+    if (!place) return false;
+    this.#at = at;
+    const { number, selection } = this.#now();
+    this.#moving = number !== place.number || !same(selection, place.selection);
+    this.store.go(place.number);
+    this.store.select(place.selection);
+    return true;
+  }
+
+  update(change: Change): void {
+    if (change.payload || !(change.cursor || change.selection)) return;
+    const here = this.#places[this.#at];
+    const now = this.#now();
+    const moved = Math.abs(now.number - here.number);
+    const chosen = now.selection !== null && !same(now.selection, here.selection);
+    this.jumped = false;
+    if (this.#moving) {
+      this.#moving = moved > 0 || !same(now.selection, here.selection); // the place may be reached in two changes
+      return;
+    }
+    const time = this.clock();
+    const go = moved > 1 || chosen;
+    // steps one by one move the place that one is at; so do the positions of one drag
+    if (!go || time - this.#last < ONE_MOVE) this.#places[this.#at] = now;
+    else {
+      this.#places.splice(this.#at + 1);
+      this.#places.push(now);
+      if (this.#places.length > MOST) this.#places.shift();
+      this.#at = this.#places.length - 1;
+    }
+    if (go) this.#last = time;
+    this.jumped = moved > 1;
   }
 }

@@ -1,14 +1,13 @@
 // The table of steps: every step in words, or those that the query finds, in its order. Only the rows in view are drawn. It is
 // the accessible form of the page, and a module of its own.
-import { el, NUMBER, on, onHit, say, td } from "./dom.js";
+import { el, NUMBER, onHit, onKey, say, td } from "./dom.js";
 import { letter } from "./sketchview.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import type { Hits } from "./hits.js";
-import { outcome, type State } from "./replay.js";
-import { Rows } from "./rows.js";
-import { touched } from "./select.js";
-import { SortHeads, type Sorted } from "./sortheads.js";
-import { bareRuns, findStep, numberOf } from "./steps.js";
+import type { MakePane } from "./lazypane.js";
+import { bareRuns, findStep, numberOf, opAt, outcome, type State } from "./replay.js";
+import { Rows, SortHeads, type Sorted } from "./rows.js";
+import { executed, touched } from "./select.js";
 import type { Change, Store, View } from "./store.js";
 
 const WORDS: Partial<Record<State, string>> = { in_place: "in place", elsewhere: "called in place", missed: "not in place", view: "view", foreign: "foreign", done: "new buffer" };
@@ -36,7 +35,7 @@ function litKey({ selection, now }: Store): string {
   return selection ? `${selection.kind} ${selection.id} ${selection.graph} ${selection.step} ${[...now.lit.storages]}` : "";
 }
 
-export class StepTable implements View {
+class StepTable implements View {
   readonly slow = true;
   #found = el("span.kv-hint");
   #rows: Rows;
@@ -50,7 +49,7 @@ export class StepTable implements View {
     onHit(this.#rows.root, "table-row", (row) => this.#select(Number(row.dataset.step)), signal);
     onHit(this.#rows.root, "step-link", (link) => store.seek(Number(link.dataset.step)), signal);
     onHit(this.#rows.root, "table-row", (row) => store.seek(Number(row.dataset.step)), signal, "dblclick");
-    on(this.#rows.root, "keydown", (event) => this.#key(event), signal);
+    onKey(this.#rows.root, (key, event) => this.#key(key, event), signal);
   }
 
   get #count(): number { return this.store.found?.length ?? this.store.t.p.steps; }
@@ -66,17 +65,12 @@ export class StepTable implements View {
     return step < 0 ? cursor : step;
   }
 
-  #select(step: number): void {
-    const { p } = this.store.t;
-    this.store.select({ kind: "node", id: p.step.node[step], graph: p.frame.graph[p.step.frame[step]], step: numberOf(this.store.t, step) });
-  }
+  #select(step: number): void { this.store.select(executed(this.store.t, step)); }
 
   /** Arrows select the row below or above, Enter goes to its step. */
-  #key(event: KeyboardEvent): void {
-    const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (event.target !== this.#rows.root || (!by && event.key !== "Enter") || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    event.stopPropagation();
+  #key(key: string, event: KeyboardEvent): boolean | void {
+    const by = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
+    if (event.target !== this.#rows.root || (!by && key !== "Enter")) return false;
     if (!by) return this.store.seek(this.#chosen);
     const at = Math.max(0, Math.min(this.#at(this.#chosen) + by, this.#count - 1));
     if (!this.#count) return;
@@ -117,13 +111,9 @@ export class StepTable implements View {
   }
 
   #row(at: number): HTMLElement {
-    const { t, now, selection } = this.store;
-    const { p, x } = t;
+    const { t, p, x, now, selection } = this.store;
     const step = this.#step(at);
-    const frame = p.step.frame[step];
-    const graph = p.frame.graph[frame];
-    const g = p.graphs[graph];
-    const node = p.step.node[step];
+    const { frame, graph, g, node } = opAt(t, step);
     const kind = outcome(p, p.step.flags[step]);
     const first = p.step.out[step];
     const info = p.step.out[step + 1] > first ? p.strings[p.out.info[first]] : "";
@@ -145,3 +135,5 @@ export class StepTable implements View {
       number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step], "written"), number(p.step.live[step], "live"));
   }
 }
+
+export default ((host, { store, hits }, signal) => new StepTable(host, store, hits, signal)) satisfies MakePane;

@@ -1,16 +1,73 @@
 // Live bytes over all steps, the overview of the memory map: one axis from the weights up, the peak, the runs, the window
-// of the map, steps that a query found. The cursor is dragged on it. Of a long recording it tells runs; see runline.ts.
+// of the map, steps that a query found. The cursor is dragged on it. Of a long recording it shows runs.
 // The curve is drawn once per size and look; the cursor is an element of its own, so that dragging repaints nothing.
-import { byRuns, position, span, under, type Plot } from "./axis.js";
-import { curve, keepApart, scaleOf, type Curve } from "./curve.js";
-import { button, el, mark, on, onResize, say } from "./dom.js";
+import { Inks, sized } from "./canvas.js";
+import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";
+import { button, el, hit, mark, on, onDrag, onResize, say } from "./dom.js";
 import { bytes, count, figure } from "./format.js";
-import { drawHits } from "./hitmarks.js";
-import { drawRuns, highest, MARK } from "./runline.js";
-import { liveAt } from "./replay.js";
-import { numberOf } from "./steps.js";
+import { bare, liveAt, numberOf, opAt } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
-import { WindowBox } from "./windowbox.js";
+import type { Payload } from "./wire.js";
+
+const MARK = 5; // px below the line: of these a mark takes all but the first and last
+const ROOM = 6; // px of a run from which on the steps in it can be told apart
+
+/** The run with the largest peak, -1 if there are none. */
+export function highest(p: Payload): number {
+  let top = -1;
+  p.runs.forEach((r, run) => { if (top < 0 || r.peak > p.runs[top].peak) top = run; });
+  return top;
+}
+
+function drawRuns(store: Store, { context, width, bottom, y, inks }: Plot): void {
+  const { p } = store;
+  const slot = width / span(store);
+  const line = () => {
+    context.beginPath();
+    p.runs.forEach((r, run) => {
+      context.lineTo(run * slot, y(r.peak));
+      context.lineTo((run + 1) * slot, y(r.peak));
+    });
+  };
+  line();
+  context.lineTo(p.runs.length * slot, bottom);
+  context.lineTo(0, bottom);
+  context.globalAlpha = 0.12;
+  context.fillStyle = inks.colour("accent");
+  context.fill();
+  context.globalAlpha = 1;
+  p.runs.forEach((r, run) => {
+    if (bare(p, run)) return;
+    context.fillStyle = context.strokeStyle = inks.colour("accent");
+    context.fillRect(run * slot, bottom + 1, Math.max(2, slot), MARK - 2);
+    if (slot < ROOM) return;
+    context.beginPath();
+    for (let s = r.first; s < r.last; s++) context.lineTo((run + (s - r.first) / (r.last - r.first)) * slot, y(p.step.live[s]));
+    context.lineWidth = 0.8;
+    context.stroke();
+  });
+  line();
+  context.lineWidth = 1.3;
+  context.strokeStyle = inks.colour("accent");
+  context.stroke();
+}
+
+const HEIGHT = 7; // px, above the axis
+
+/** Left edges of the ticks in whole pixels, each once. */
+export function ticks(store: Store, width: number): number[] {
+  const { hits, t: { x } } = store;
+  const many = byRuns(store);
+  const whole = span(store);
+  const found = new Set<number>();
+  for (const step of hits ?? []) found.add(Math.min(width - 2, Math.floor((((many ? x.run[step] : step) + 0.5) / whole) * width)));
+  return [...found];
+}
+
+function drawHits(store: Store, { context, width, bottom, inks }: Plot): void {
+  context.fillStyle = inks.colour("ink");
+  for (const x of ticks(store, width)) context.fillRect(x, bottom - HEIGHT, 2, HEIGHT);
+}
 
 const AXIS = 18; // px below the plot, for the names of the runs and the marks of those with steps
 
@@ -36,20 +93,11 @@ export class Timeline implements View {
     this.#plot.append(this.#window.root, this.#cursor, this.#range);
     const open = button("Memory map ▴", "Show what these bytes are: every buffer from birth to death", "open-map", map, signal);
     host.append(el("div.kv-legend", {}, this.#live, this.#peak, open), el("div.kv-overview", {}, el("div.kv-yaxis", { "aria-hidden": "true" }, this.#top, this.#foot), this.#plot));
-    const drag = (event: PointerEvent) => {
+    onDrag(this.#plot, (event, moving) => {
       const box = this.#plot.getBoundingClientRect();
       const { run, step } = under(store, (event.clientX - box.left) / Math.max(1, box.width));
-      const moving = event.type === "pointermove";
       if (step >= 0) store.seek(step, "person", moving);
       else store.toRun(run, "person", moving);
-    };
-    on(this.#plot, "pointerdown", (event) => {
-      if (event.button !== 0) return;
-      this.#plot.setPointerCapture(event.pointerId);
-      drag(event);
-    }, signal);
-    on(this.#plot, "pointermove", (event) => {
-      if (this.#plot.hasPointerCapture(event.pointerId)) drag(event);
     }, signal);
     on(this.#range, "input", () => store.seek(this.#range.valueAsNumber, "person", true), signal);
     onResize(this.#plot, () => {
@@ -79,14 +127,13 @@ export class Timeline implements View {
   }
 
   #move(): void {
-    const { cursor, bare, t } = this.store;
-    const { p } = t;
+    const { cursor, bare, t, p } = this.store;
     // a transform moves the line without a new layout
     this.#cursor.style.transform = `translateX(${(position(this.store) * this.#width).toFixed(1)}px)`;
     mark(this.#plot, "data-step", cursor);
     this.#range.max = String(p.steps - 1);
     this.#range.value = String(cursor);
-    const node = cursor < 0 ? "before the first step" : p.graphs[p.frame.graph[p.step.frame[cursor]]].nodes[p.step.node[cursor]][0];
+    const node = cursor < 0 ? "before the first step" : opAt(t, cursor).op[0];
     this.#range.setAttribute("aria-valuetext", bare < 0 ? `step ${numberOf(t, cursor)} of ${p.total}, ${node}` : `${p.runs[bare].label}, totals only`);
     this.#live.hidden = bare >= 0;
     say(this.#live.lastElementChild!, bytes(liveAt(t, cursor)));
@@ -94,8 +141,7 @@ export class Timeline implements View {
 
   #draw(): void {
     this.#window.show();
-    const { t } = this.store;
-    const { p, x } = t;
+    const { t, p, x } = this.store;
     const [width, height] = [this.#width, this.#height];
     const many = byRuns(this.store);
     const scale = this.store.scale ?? scaleOf(t);
@@ -107,20 +153,15 @@ export class Timeline implements View {
     say(this.#top, bytes(scale.top));
     say(this.#foot, scale.from ? bytes(scale.from) : "0");
     this.#foot.title = scale.from ? `The axis starts where the weights end: ${bytes(x.weights)}` : "";
-    const context = this.#canvas.getContext("2d");
-    if (!context || width < 10 || height < 10) return;
-    const ratio = globalThis.devicePixelRatio || 1;
-    this.#canvas.width = width * ratio;
-    this.#canvas.height = height * ratio;
-    context.scale(ratio, ratio);
-    const style = getComputedStyle(this.#plot);
+    const context = width < 10 || height < 10 ? null : sized(this.#canvas, width, height);
+    if (!context) return;
+    const inks = new Inks(this.#plot);
     const bottom = height - AXIS;
     const plot: Plot = {
-      context, width, bottom,
+      context, width, bottom, inks,
       y: (v) => bottom - ((v - scale.from) / (scale.top - scale.from)) * (bottom - 8),
-      colour: (name) => style.getPropertyValue(name).trim() || "#888",
     };
-    this.#runs(plot, style.fontFamily);
+    this.#runs(plot);
     if (many) drawRuns(this.store, plot);
     else if (p.steps) this.#steps(plot, curve(t, width, scale));
     else return;
@@ -134,17 +175,17 @@ export class Timeline implements View {
     context.lineTo(px - 5, py - 7);
     context.lineTo(px + 5, py - 7);
     context.closePath();
-    context.fillStyle = plot.colour("--kv-missed");
+    context.fillStyle = inks.colour("missed");
     context.fill();
   }
 
-  #steps({ context, bottom, y, colour }: Plot, c: Curve): void {
+  #steps({ context, bottom, y, inks }: Plot, c: Curve): void {
     context.beginPath();
     context.moveTo(0, bottom);
     for (let i = 0; i < c.used; i++) context.lineTo(i + 0.5, y(c.high[i]));
     context.lineTo(c.used, bottom);
     context.globalAlpha = 0.15;
-    context.fillStyle = colour("--kv-accent");
+    context.fillStyle = inks.colour("accent");
     context.fill();
     context.globalAlpha = 1;
     context.beginPath();
@@ -154,26 +195,52 @@ export class Timeline implements View {
     }
     context.lineWidth = 1.3;
     context.lineJoin = "round";
-    context.strokeStyle = colour("--kv-accent");
+    context.strokeStyle = inks.colour("accent");
     context.stroke();
   }
 
-  #runs({ context, width, bottom, colour }: Plot, family: string): void {
-    const { p } = this.store.t;
-    context.fillStyle = colour("--kv-line");
+  #runs({ context, width, bottom, inks }: Plot): void {
+    const { p } = this.store;
+    context.fillStyle = inks.colour("line");
     context.fillRect(0, bottom, width, 1);
-    context.font = `11px ${family}`;
+    context.font = `11px ${inks.family}`;
     context.textBaseline = "top";
     const short = (label: string) => label.replace(/^decode /, "");
     const many = byRuns(this.store);
     const labels = p.runs.map((r, i) => ({ x: ((many ? i : r.first) / span(this.store)) * width + 3, width: context.measureText(short(r.label)).width }));
     const keep = keepApart(labels, 10, width);
     p.runs.forEach((r, i) => {
-      context.fillStyle = colour("--kv-line");
+      context.fillStyle = inks.colour("line");
       // many runs: only some separators, else they become a grey area
       if (i > 0 && (keep[i] || width / p.runs.length > 24)) context.fillRect(Math.round(labels[i].x - 3), 0, 1, bottom + (keep[i] ? 6 : 0));
-      context.fillStyle = colour("--kv-soft");
+      context.fillStyle = inks.colour("soft");
       if (keep[i] && p.runs.length > 1) context.fillText(short(r.label), labels[i].x, bottom + MARK);
     });
+  }
+}
+
+class WindowBox {
+  readonly root = el("div.kv-window", { "data-kv": "window" }, ...["from", "move", "to"].map((part) => el("i", { "data-kv": "window-part", "data-part": part })));
+
+  constructor(private store: Store, plot: HTMLElement, signal: AbortSignal) {
+    let [part, start, from, to]: [string | undefined, number, number, number] = [undefined, -1, 0, 0];
+    onDrag(this.root, (event, moving) => {
+      event.stopPropagation(); // else the cursor is dragged
+      const { left, width } = plot.getBoundingClientRect();
+      const at = under(store, (event.clientX - left) / Math.max(1, width)).step;
+      if (!moving) return void ([part, start, from, to] = [hit(event, "window-part")?.dataset.part, at, ...store.window!]);
+      if (!part || at < 0 || start < 0) return;
+      const by = Math.max(-from, Math.min(at - start, store.t.p.steps - to));
+      store.setWindow(part === "move" ? [from + by, to + by] : part === "from" ? [Math.min(at, to - 1), to] : [from, Math.max(at + 1, from + 1)]);
+    }, signal);
+  }
+
+  show(): void {
+    const { window } = this.store;
+    this.root.hidden = !window;
+    if (!window) return;
+    const [from, to] = [placed(this.store, window[0]), placed(this.store, window[1] - 1e-6)];
+    this.root.style.left = `${100 * from}%`;
+    this.root.style.width = `${100 * (to - from)}%`;
   }
 }

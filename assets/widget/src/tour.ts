@@ -1,8 +1,23 @@
-// The entry of the module "tour": captions one after another, which move the cursor and light a part of the page.
-import { button, el, mark, on } from "./dom.js";
-import { spoken } from "./spoken.js";
+// The module of the guided tour: captions one after another, which move the cursor and highlight a part of the page.
+import { button, el, mark, onKey } from "./dom.js";
 import type { Store } from "./store.js";
 import type { TourStop } from "./wire.js";
+
+/** The small markup of captions and questions: `code`, *emphasis*, **strong**; see kvviz/lessons/rich_text.py. */
+const MARKS = /`([^`]+)`|(?<![\w*])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![\w*])|(?<![\w*])\*([^*\s](?:[^*]*[^*\s])?)\*(?![\w*])/g;
+
+export function spoken(text: string): (Node | string)[] {
+  const made: (Node | string)[] = [];
+  let at = 0;
+  for (const found of text.matchAll(MARKS)) {
+    made.push(text.slice(at, found.index));
+    const [whole, code, strong, soft] = found;
+    made.push(code ? el("code", {}, code) : strong ? el("b", {}, strong) : el("em", {}, soft));
+    at = found.index + whole.length;
+  }
+  made.push(text.slice(at));
+  return made.filter((part) => part !== "");
+}
 
 export interface Guide { go(by: 1 | -1): void; close(): void }
 /** `after`: behind which the captions stand; `open`: a list; `layout`: of the page. */
@@ -73,12 +88,9 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
     draw();
     if (inside) app.parentElement?.focus({ preventScroll: true });
   };
-  on(card, "keydown", (event) => {
-    const move = { ArrowRight: () => go(1), ArrowLeft: () => go(-1), Escape: close }[event.key];
-    if (!move || event.ctrlKey || event.altKey || event.metaKey) return;
-    event.preventDefault();
-    event.stopPropagation();
-    move();
+  onKey(card, (key) => {
+    const move = { ArrowRight: () => go(1), ArrowLeft: () => go(-1), Escape: close }[key];
+    return move ? move() : false;
   }, signal);
   draw();
   // the page opens as the first stop will find it

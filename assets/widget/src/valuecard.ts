@@ -1,9 +1,73 @@
-// The smallest and largest number of a recorded value, in a line, and its histogram in 60 × 12 pixels.
+// Which entry of the recorded values is meant, and its smallest form: range and histogram in a line.
+import { upper } from "./arrays.js";
 import { svg } from "./dom.js";
 import { count } from "./format.js";
-import type { Place, Trace } from "./replay.js";
-import { entryOf, entryOfOut } from "./valuelink.js";
+import { opAt, placeOf, type Place, type Trace } from "./replay.js";
 import type { ValueData } from "./valuedata.js";
+
+interface Links { of: ValueData; out: Int32Array; bind: Int32Array }
+const known = new WeakMap<Trace, Links>();
+
+/** Entries by out and by bind of the payload, -1 where there is none. */
+function links(t: Trace, v: ValueData): Links {
+  const found = known.get(t);
+  if (found?.of === v) return found;
+  const { p } = t;
+  const made = { of: v, out: new Int32Array(p.out.value.length).fill(-1), bind: new Int32Array(p.bind.value.length).fill(-1) };
+  const mains = new Map<number, number>();
+  for (let f = p.frames - 1; f >= 0; f--) if (p.frame.parent[f] < 0) mains.set(p.frame.run[f], f);
+  const begun = p.runs.map((run) => run.from);
+  v.at.forEach((at, entry) => {
+    if (at < 0) {
+      const main = mains.get(-1 - at);
+      if (main !== undefined) made.bind[p.frame.bind[main] + v.slot[entry]] = entry;
+      return;
+    }
+    const { first, last, from } = p.runs[Math.max(0, upper(begun, at) - 1)];
+    const step = first + at - from;
+    if (step >= last) return; // its run is not here
+    const value = opAt(t, step).op[4][v.slot[entry]];
+    for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) if (p.out.value[o] === value) made.out[o] = entry;
+  });
+  known.set(t, made);
+  return made;
+}
+
+/** The out that a value of a frame came with, by what was written last where it lies; -1 = the caller gave it. */
+function handed({ p, x }: Trace, bind: number): number {
+  const before = x.first[x.bindFrame[bind]];
+  let last = -1;
+  for (let i = x.outs.start[p.bind.storage[bind]]; i < x.outs.start[p.bind.storage[bind] + 1]; i++) {
+    const o = x.outs.ids[i];
+    if (x.outStep[o] < before && p.out.gen[o] === p.bind.gen[bind] && p.out.bytes[o] === p.bind.bytes[bind] && p.out.info[o] === p.bind.info[bind]) last = o;
+  }
+  return last;
+}
+
+/** The entry of an output; -1 = its numbers are not recorded. */
+export function entryOfOut(t: Trace, out: number): number { return t.values ? links(t, t.values).out[out] ?? -1 : -1; }
+
+export function entryOf(t: Trace, place: Place): number {
+  if (!t.values) return -1;
+  if (place.from === "out") return entryOfOut(t, place.entry);
+  const entry = links(t, t.values).bind[place.entry];
+  if (entry >= 0) return entry;
+  const from = handed(t, place.entry);
+  return from < 0 ? -1 : entryOfOut(t, from);
+}
+
+/** What lay in the buffer that an output took over, before its step: the place of the input that was overwritten or appended to. */
+export function before(t: Trace, out: number): { value: number; place: Place } | null {
+  const { p, x } = t;
+  const step = x.outStep[out];
+  const { frame, op: [, , , inputs] } = opAt(t, step);
+  for (let i = 0; i < inputs.length; i++) {
+    if (!(p.step.taken[step] & (1 << i))) continue;
+    const place = placeOf(t, frame, inputs[i], step - 1);
+    if (place?.storage === p.out.storage[out]) return { value: inputs[i], place };
+  }
+  return null;
+}
 
 /** `histogram` is empty where it is not recorded. */
 export interface Small { text: string; histogram: number[] }
@@ -26,17 +90,8 @@ export function smallOf(v: ValueData, entry: number): Small {
   return { text: [range, oddities(v, entry)].filter(Boolean).join(" · ") || "no numbers", histogram: Array.from(v.histogram.get(entry) ?? []) };
 }
 
-/** Of an output by its place in the payload; null where it is not recorded. */
-export function smallSummary(t: Trace, out: number): Small | null {
-  const entry = entryOfOut(t, out);
-  return t.values && entry >= 0 ? smallOf(t.values, entry) : null;
-}
-
-/** The same of what lies at a place. */
-export function smallAt(t: Trace, place: Place): Small | null {
-  const entry = entryOf(t, place);
-  return t.values && entry >= 0 ? smallOf(t.values, entry) : null;
-}
+/** Of an entry of the recorded values; null where it is not recorded. */
+export function smallSummary({ values }: Trace, entry: number): Small | null { return values && entry >= 0 ? smallOf(values, entry) : null; }
 
 /** Bars of a histogram; a bin that holds anything shows at least a line. */
 export function bars(histogram: ArrayLike<number>, width: number, height: number): SVGElement {

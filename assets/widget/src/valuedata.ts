@@ -1,4 +1,4 @@
-// What a recording keeps of its values, as kvviz/view/payload_values.py tells it. A value has a number here: its entry.
+// What a recording keeps of its values, as kvviz/view/payload_values.py encodes it. A value has a number here: its entry.
 import { open, type Floats, type Ints } from "./wire.js";
 
 /** The first value with a NaN, or an infinity; `step`: the number of the one that made it, -1 = a run was given it. */
@@ -50,8 +50,8 @@ export function unpackValues(raw: ArrayBuffer): ValueData {
 
 /** What the last query of a run weighed, by query head and row of the cache; null = not recorded. */
 export function weightsOf(v: ValueData | null | undefined, cache: number, run: number): number[][] | null {
-  const told = v?.attention.get(`${cache}:${run}`);
-  if (!v || !told) return null;
-  const { heads, keys, start, weights } = told;
+  const found = v?.attention.get(`${cache}:${run}`);
+  if (!v || !found) return null;
+  const { heads, keys, start, weights } = found;
   return Array.from({ length: heads }, (_, head) => [...new Array<number>(start).fill(0), ...Array.from(weights.subarray(head * keys, (head + 1) * keys), (w) => w / v.codes.whole)]);
 }

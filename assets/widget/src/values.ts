@@ -1,23 +1,121 @@
 // Values that exist in the shown frame at the cursor, and what is known of one of them: what the recording keeps, and,
 // where a kernel runs, its first numbers.
+import { Inks, sized } from "./canvas.js";
 import { DRY, NEEDS_KERNEL } from "./commands.js";
 import { button, el, mark, NUMBER, on, onHit, say, table, td } from "./dom.js";
-import { ours } from "./hostkeys.js";
 import { buffer, bytes, count, opName, shape, shortValue } from "./format.js";
-import type { Answered, Context } from "./lazypane.js";
-import { bornAt, generation, placeOf, type Place } from "./replay.js";
-import { numberOf } from "./steps.js";
+import { ours } from "./keys.js";
+import type { Answered, Context, MakePane } from "./lazypane.js";
+import { bornAt, generation, numberOf, placeOf, type Place } from "./replay.js";
 import type { Change } from "./store.js";
-import { smallOf, tinyHistogram } from "./valuecard.js";
-import type { Found, ValueData } from "./valuedata.js";
-import { fullCard } from "./valuefull.js";
-import { before, entryOf } from "./valuelink.js";
+import { bars, before, entryOf, numeral, oddities, smallOf, tinyHistogram } from "./valuecard.js";
+import type { Found, Picture, ValueCodes, ValueData } from "./valuedata.js";
 
-export interface Peek { id?: number; info?: string; stats?: Record<string, number>; rows?: (number | string | null)[][]; error?: string }
+const LARGE = 168; // px of the longer side of a picture, at most
+const CELL = 14; // px of a cell, at most
+
+/** Which axes a picture shows, and of how many numbers a cell is the mean. */
+export function pictureText({ down, across, axis, heads, each, rows, columns }: Picture, head: number): string {
+  const cell = each[0] * each[1];
+  const mean = cell > 1 ? `, a cell is the mean of ${down < 0 ? count(cell) : `${each[0]} × ${each[1]}`}` : "";
+  if (down < 0) return `axis ${across}, read row by row${mean}`;
+  return `${heads > 1 ? `entry ${head} of ${heads} on axis ${axis}; ` : ""}axis ${down} down, axis ${across} across: ${rows} × ${columns} cells${mean}`;
+}
+
+/** The number that a cell stands for; in words where it is none. */
+export function cellText(p: Picture, codes: ValueCodes, at: number): string {
+  const shade = p.cells[at];
+  const words: Record<number, string> = { [codes.empty]: "", [codes.below]: "−∞", [codes.above]: "+∞", [codes.nan]: "NaN" };
+  if (shade in words) return words[shade];
+  return `about ${numeral(p.low + (shade / codes.shades) * (p.high - p.low))}`;
+}
+
+/** A colour for every shade: from the colour of what is below zero, by the ground at zero, to that of what is above. */
+function inkOf(p: Picture, codes: ValueCodes, inks: Inks): (shade: number) => string {
+  const far = Math.max(Math.abs(p.low), Math.abs(p.high), 1e-300);
+  const signed = p.low < 0 && p.high > 0;
+  return (shade) => {
+    if (shade === codes.nan) return inks.colour("view");
+    if (shade === codes.above || shade === codes.below) return inks.colour("edge");
+    const v = p.low + (shade / codes.shades) * (p.high - p.low);
+    const share = signed ? Math.abs(v) / far : p.high > p.low ? shade / codes.shades : 0.5;
+    const full = signed && v < 0 ? "missed" : "accent";
+    return inks.mixed(full, 0.08 + 0.92 * share);
+  };
+}
+
+function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes): void {
+  const one = Math.max(3, Math.min(CELL, Math.floor(LARGE / Math.max(p.rows, p.columns))));
+  const inks = new Inks(canvas);
+  const context = sized(canvas, p.columns * one, p.rows * one);
+  canvas.style.width = `${p.columns * one}px`;
+  canvas.style.height = "auto"; // narrower where there is no room
+  if (!context) return;
+  const known = new Map<number, string>();
+  const ink = inkOf(p, codes, inks);
+  p.cells.forEach((shade, at) => {
+    if (shade === codes.empty) return;
+    if (!known.has(shade)) known.set(shade, ink(shade));
+    const [x, y] = [(at % p.columns) * one, Math.floor(at / p.columns) * one];
+    context.fillStyle = known.get(shade)!;
+    context.fillRect(x, y, one, one);
+    if (shade < codes.below) return;
+    // a stroke, so that colour is not all that shows it
+    context.strokeStyle = inks.colour("pane");
+    context.beginPath();
+    context.moveTo(x + 1, y + one - 1);
+    context.lineTo(x + one - 1, y + 1);
+    context.stroke();
+  });
+}
+
+/** `redraw` is called when another head was chosen; the canvas can be drawn only once it is on the page: call `draw`. */
+export interface Full { root: HTMLElement; draw(): void }
+
+function fullCard(v: ValueData, entry: number, title: (Node | string)[], head: number, choose: (head: number) => void, signal: AbortSignal): Full {
+  const [low, high, mean] = v.numbers.subarray(3 * entry, 3 * entry + 3);
+  const odd = oddities(v, entry);
+  const root = el("div.kv-value-card", {}, el("p.kv-value-title", {}, ...title));
+  const line = (name: string, text: string) => [el("dt", {}, name), el("dd", {}, text)];
+  const facts = el("div.kv-value-facts");
+  root.append(facts);
+  facts.append(el("dl.kv-value-numbers", { "data-kv": "value-numbers" },
+    ...(Number.isNaN(low) ? [] : [...line("min", numeral(low)), ...line("max", numeral(high)), ...line("mean", numeral(mean))]),
+    ...line("not finite", odd || "none")));
+  const histogram = v.histogram.get(entry);
+  if (histogram && !Number.isNaN(low)) {
+    const counts = Array.from(histogram);
+    facts.append(el("figure.kv-value-histogram", { role: "img", "aria-label": `Histogram from ${numeral(low)} to ${numeral(high)}: ${counts.join(", ")}`, title: `how many numbers in ${counts.length} equal parts: ${counts.map(count).join(" ")}` },
+      bars(histogram, 208, 44), el("figcaption", {}, el("span", {}, low === high ? "" : numeral(low)), el("span", {}, low === high ? `all ${numeral(low)}` : ""), el("span", {}, low === high ? "" : numeral(high)))));
+  } else if (!histogram) facts.append(el("p.kv-hint", {}, "Its histogram is beyond the budget."));
+  const pictures = v.pictures.get(entry) ?? [];
+  const chosen = Math.min(head, pictures.length - 1);
+  const shown = pictures[chosen];
+  if (!shown) return { root, draw: () => {} };
+  const canvas = el("canvas", { "data-kv": "value-picture", role: "img", "aria-label": pictureText(shown, chosen) });
+  const tip = el("p.kv-hint", {}, pictureText(shown, chosen));
+  const tools = el("span.kv-tools");
+  if (pictures.length > 1) {
+    const select = el("select", { "aria-label": "Head", "data-kv": "value-head" }, ...pictures.map((_, i) => el("option", { value: i, selected: i === chosen }, `head ${i}`)));
+    on(select, "change", () => choose(Number(select.value)), signal);
+    tools.append(select, ` of ${shown.heads}`);
+  }
+  root.append(el("figure.kv-value-picture", {}, canvas, el("figcaption", {}, tools, tip)));
+  on(canvas, "pointermove", (event) => {
+    const one = canvas.clientWidth / shown.columns;
+    const [x, y] = [Math.floor(event.offsetX / one), Math.floor(event.offsetY / one)];
+    if (x < 0 || y < 0 || x >= shown.columns || y >= shown.rows) return;
+    tip.textContent = `row ${y}, column ${x}: ${cellText(shown, v.codes, y * shown.columns + x) || "nothing"}`;
+  }, signal);
+  on(canvas, "pointerleave", () => (tip.textContent = pictureText(shown, chosen)), signal);
+  return { root, draw: () => drawPicture(canvas, shown, v.codes) };
+}
+
+interface Peek { id?: number; info?: string; stats?: Record<string, number>; rows?: (number | string | null)[][]; error?: string }
 interface Shown { value: number; place: Place }
 const MOST = 400;
 
-export class ValuesPane implements Answered {
+class ValuesPane implements Answered {
   readonly slow = true;
   #about = el("div.kv-value-about", { "data-kv": "value-about" });
   #body = el("tbody");
@@ -70,8 +168,7 @@ export class ValuesPane implements Answered {
   }
 
   #fill(): void {
-    const { t, now, cursor } = this.context.store;
-    const { p, x } = t;
+    const { t, p, x, now, cursor } = this.context.store;
     const g = p.graphs[now.graph];
     const rows: HTMLElement[] = [];
     let hidden = 0;
@@ -107,14 +204,12 @@ export class ValuesPane implements Answered {
   }
 
   #light(): void {
-    const { values } = this.context.store.now.lit;
-    for (const row of this.#body.children) mark(row, "data-lit", values.has(Number((row as HTMLElement).dataset.id)) ? 1 : null);
+    for (const row of this.#body.children) mark(row, "data-lit", this.context.store.now.lit.values.has(Number((row as HTMLElement).dataset.id)) ? 1 : null);
   }
 
   /** The selected value, else what the cursor's step made. */
   #subject(): Shown | null {
-    const { t, now, cursor, selection } = this.context.store;
-    const { p } = t;
+    const { t, p, now, cursor, selection } = this.context.store;
     if (selection?.kind === "value" && (selection.graph ?? 0) === now.graph) {
       const place = placeOf(t, now.frame, selection.id, cursor);
       return place && { value: selection.id, place };
@@ -148,8 +243,7 @@ export class ValuesPane implements Answered {
   }
 
   #one(v: ValueData, place: Place, title: (Node | string)[]): { root: HTMLElement; draw(): void } {
-    const { t } = this.context.store;
-    const { p } = t;
+    const { t, p } = this.context.store;
     const info = p.strings[place.from === "bind" ? p.bind.info[place.entry] : p.out.info[place.entry]];
     const entry = entryOf(t, place);
     const all = [...title, el("span.kv-hint", {}, ` ${info}`)];
@@ -160,7 +254,7 @@ export class ValuesPane implements Answered {
     }, this.signal);
   }
 
-  /** Its first numbers, which only a kernel can tell; asked for at once where nothing else is known of what was chosen. */
+  /** Its first numbers, which only a kernel knows; asked for at once where nothing else is known of what was chosen. */
   #more(value: number, at: boolean, chosen: boolean): void {
     const { store, ask } = this.context;
     if (store.t.p.policy.dry) return this.#peek.replaceChildren(el("p", {}, `Its numbers were ${DRY}.`));
@@ -202,7 +296,6 @@ export class ValuesPane implements Answered {
   }
 }
 
-function number(v: unknown): string {
-  if (typeof v !== "number") return v === null ? "nan" : String(v);
-  return Number.isInteger(v) && Math.abs(v) < 1e6 ? String(v) : v.toPrecision(3);
-}
+const number = (v: unknown) => (typeof v === "number" ? numeral(v) : v === null ? "nan" : String(v));
+
+export default ((host, context, signal) => new ValuesPane(host, context, signal)) satisfies MakePane;

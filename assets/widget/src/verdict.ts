@@ -1,10 +1,32 @@
-// The verdict: what the recording comes to, in one line; each part leads to where it can be seen.
+// What the recording comes to: the diagnosis, asked for when it is first needed, and its verdict in one line.
 import type { Ask } from "./commands.js";
 import { button, el, onHit } from "./dom.js";
 import { pairsOf } from "./hiddenpairs.js";
-import type { Reports } from "./reports.js";
-import { findStep } from "./steps.js";
+import { findStep } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
+import type { Report } from "./wire.js";
+
+export class Reports implements View {
+  #asked = false;
+  constructor(private store: Store, private ask: Ask) {}
+
+  want(): void {
+    const { store, ask } = this;
+    if (!store.report && !this.#asked && store.t.p.steps && ask.able()) this.#asked = ask({ do: "report", cures: false });
+  }
+
+  /** An answer of the kernel; `from` > 0: more entries of the one that is here. */
+  hear(report: Report, from: number): void {
+    if (report.steps !== this.store.t.p.steps) return; // it has run on since
+    const before = from > 0 ? this.store.report?.missed ?? [] : [];
+    this.store.setReport({ ...report, missed: [...before, ...report.missed] });
+    if (report.cures === false) this.ask({ do: "report" });
+  }
+
+  update(change: Change): void {
+    if (change.payload) this.#asked = false;
+  }
+}
 
 const PAIRS = ["hidden", "broken"]; // kinds that lead to a pair
 
@@ -22,11 +44,11 @@ export class VerdictLine implements View {
     this.root.append(el("b", {}, "Verdict"), this.#parts, close);
     host.append(this.root);
     onHit(this.#parts, "verdict-item", (item) => {
-      const told = store.report?.verdict?.[Number(item.dataset.id)];
-      if (!told) return;
-      if (told.step !== null) store.go(told.step);
-      if (told.selection) store.select(told.selection);
-      const pair = PAIRS.includes(told.kind) && told.step !== null ? pairsOf(store.t.p, findStep(store.t, told.step).step)[0] : undefined;
+      const found = store.report?.verdict?.[Number(item.dataset.id)];
+      if (!found) return;
+      if (found.step !== null) store.go(found.step);
+      if (found.selection) store.select(found.selection);
+      const pair = PAIRS.includes(found.kind) && found.step !== null ? pairsOf(store.t.p, findStep(store.t, found.step).step)[0] : undefined;
       if (pair === undefined) return;
       openList("hazards");
       store.choosePair(pair);
@@ -42,20 +64,18 @@ export class VerdictLine implements View {
 
   #draw(): void {
     const { store } = this;
-    const told = store.report?.verdict ?? [];
-    this.root.hidden = this.#closed || !told.length;
-    this.#parts.replaceChildren(...told.map((v, id) => {
+    const items = store.report?.verdict ?? [];
+    this.root.hidden = this.#closed || !items.length;
+    this.#parts.replaceChildren(...items.map((v, id) => {
       const lead = v.step !== null || v.selection !== null;
       const item = el("span.kv-item", { "data-kind": v.kind }, lead ? el("button", { class: "kv-link", "data-kv": "verdict-item", "data-id": id, title: "Show it" }, v.text) : el("span", {}, v.text));
       const { fix } = v;
       if (!fix) return item;
-      if (this.ask.able()) item.append(button(`Apply ${fix.change || fix.label}`, fix.sentence, "verdict-apply", () => this.#apply(id), this.signal));
+      if (this.ask.able()) item.append(button(`Apply ${fix.change || fix.label}`, fix.sentence, "verdict-apply", () => {
+        if (this.ask({ do: "fix", verdict: id })) store.tell("asked the kernel to run again with this change …");
+      }, this.signal));
       else item.append(el("code", { title: fix.sentence }, fix.change || fix.label));
       return item;
     }));
-  }
-
-  #apply(verdict: number): void {
-    if (this.ask({ do: "fix", verdict })) this.store.tell("asked the kernel to run again with this change …");
   }
 }

@@ -3,16 +3,14 @@ import { build, type Answer, type App } from "./app.js";
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import type { Breakpoint } from "./debug.js";
 import { modules, type Modules } from "./modules.js";
-import { entry, type Shown } from "./mount.js";
-import { piece } from "./lanebytes.js";
+import { entry, line, listen, Writer, type Model, type Shown } from "./mount.js";
+import { patch, piece, read, unpack, type Payload } from "./wire.js";
 import type { LaneSource } from "./pair.js";
 import type { Address } from "./address.js";
 import type { Selection } from "./select.js";
 import { Store } from "./store.js";
 import type { Surroundings } from "./sharing.js";
 import { unpackValues } from "./valuedata.js";
-import { line, listen, Writer, type Model } from "./sync.js";
-import { patch, read, unpack, type Payload } from "./wire.js";
 
 /** The payload with what changed in it since. */
 function newest(payload: ArrayBuffer | null, ...changes: (ArrayBuffer | null)[]): Payload | null {
@@ -85,13 +83,13 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
     },
     changed: (call) => heard("lanes branches lane main offers", call),
   };
-  // rows of caches and values are told of one lane at a time
-  const told = (name: string) => {
+  // rows of caches and values are sent for one lane at a time
+  const dataOf = (name: string) => {
     const lane = model.get("lane") ?? 0;
     return read(lane === (model.get("data_of") ?? 0) ? model.get(name) : piece(model.get("branches"), `${name}:${lane}`));
   };
   const app: App = build(root, store, ask, writer.flush, parts, {
-    data: () => told("cache_data"),
+    data: () => dataOf("cache_data"),
     changed: (call) => heard("cache_data data_of", () => {
       settled();
       call();
@@ -103,7 +101,7 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
     if (/^(asked|no answer)/.test(store.note)) store.tell("");
   };
   const know = async () => {
-    const raw = await told("value_data");
+    const raw = await dataOf("value_data");
     if (!signal.aborted && (raw || store.t.values)) store.know(raw && unpackValues(raw));
   };
   heard("value_data data_of", () => {

@@ -1,7 +1,6 @@
 // Decodes a payload: gzip( uint32 header length | header JSON | columns ), see kvviz/view/payload.py.
 // Everything after this file reads typed arrays; no object is made per step.
-import type { Template } from "./markdown.js";
-import type { QueryTable } from "./querytable.js";
+import { ensure, kept } from "./arrays.js";
 
 /** name, op type with its domain if it has one, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
 export type Node = [string, string, string, number[], number[], number[]];
@@ -25,7 +24,7 @@ export interface Graph {
   names: string[]; // by node: short
   called: string[]; // by value: short
 }
-export type Stub = [number, "in" | "out", number, number, number];
+type Stub = [number, "in" | "out", number, number, number];
 export interface Drawing {
   w: number;
   h: number;
@@ -61,14 +60,14 @@ export interface Missed {
   graph: number; node: number; frame: string; step: number; steps: number[]; times: number; bytes: number;
   reasons: Reason[]; fixes: Fix[]; repeated?: string; // over layers and tokens, in words
 }
-/** One of `times` that are alike, in so many `layers`; `all`: bytes of all of them. */
+/** One of `times` alike, in a number of `layers`; `all`: bytes of all of them. */
 export interface Held { times: number; layers?: number; all?: number; storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
 /** What a recording comes to; `step` is a number, `selection` what to look at there. */
 export interface Verdict {
   kind: string; text: string; step: number | null; fix: (Fix & { change?: string }) | null;
   selection: { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number } | null;
 }
-export interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
+interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
 export interface Report {
   steps: number; // that were here when it was made
   cures?: false; // fixes and the verdict are still looked for
@@ -78,7 +77,7 @@ export interface Report {
   verdict?: Verdict[];
   worst?: Missed[]; // of each kind the entry that spent most, where it is not among the first of `missed`
   small?: number; // bytes below which kinds are hidden at first
-  held_rest: string; // what is too small to be told
+  held_rest: string; // what is too small to be listed
   caches: { text: string; fix: Fix | null }[];
   peak: { bytes: number; step: number | null; groups: PeakGroup[] };
 }
@@ -89,37 +88,39 @@ export interface Live { frame: number; frontier: Choice[] }
 
 export type Ints = Int32Array;
 export type Floats = Float64Array;
-/** The columns, grouped by the part of their name before the dot. */
-export interface Columns {
-  frame: { graph: Ints; parent: Ints; node: Ints; iteration: Ints; run: Ints; label: Ints; bind: Ints };
-  bind: { value: Ints; storage: Ints; gen: Ints; how: Ints; offset: Floats; bytes: Floats; info: Ints };
-  storage: { capacity: Floats; origin: Ints; name: Ints; born: Ints; freed: Ints; space: Ints; arena: Ints; address: Floats; taken: Floats }; // capacity: at the end
-  grow: { storage: Ints; step: Ints; bytes: Floats };
-  step: {
-    frame: Ints; node: Ints; flags: Ints; taken: Ints; live: Floats; alloc: Floats; copied: Floats; written: Floats;
-    sentence: Ints; rule: Ints; note: Ints; end: Ints; out: Ints; // end: how it ended, in words
-    block: Ints; free: Ints;
-  };
-  out: { value: Ints; storage: Ints; gen: Ints; how: Ints; offset: Floats; bytes: Floats; info: Ints };
-  block: { code: Ints; input: Ints; culprit: Ints; message: Ints; bytes: Floats };
-  free: { storage: Ints };
-  time: { step: Ints; lane: Ints; start: Floats; end: Floats }; // by step, ascending
-  refused: { step: Ints; storage: Ints; why: Ints }; // frees that were asked for and not done
-  arena: { space: Ints; name: Ints; bytes: Floats; banks: Ints }; // those of which it is known how large they are
-  mark: { step: Ints; time: Floats; kind: Ints; value: Ints; storage: Ints; bytes: Floats; text: Ints; line: Ints }; // step: after which it happened
-  pair: { first: Ints; second: Ints; storage: Ints; state: Ints; group: Ints; kind: Ints; root: Ints; sentence: Ints; exact: Floats; range: Floats; whole: Floats };
-  pairtext: { of: Ints }; // of each pair all texts and paths of its picture, in that order
-  ordered: { first: Ints; second: Ints; storage: Ints; group: Ints; kind: Ints; root: Ints; bytes: Floats; view1: Ints; view2: Ints; path: Ints }; // pairs that the graph keeps in order
-  path: { step: Ints }; // of each of them the steps by which it does
-}
+/** Names of the columns by group, `*` behind those that are no integers; see kvviz/view/payload_steps.py. */
+const COLUMNS = {
+  frame: "graph parent node iteration run label bind",
+  bind: "value storage gen how offset* bytes* info",
+  storage: "capacity* origin name born freed space arena address* taken*", // capacity: at the end
+  grow: "storage step bytes*",
+  step: "frame node flags taken live* alloc* copied* written* sentence rule note end out block free", // end: how it ended, in words
+  out: "value storage gen how offset* bytes* info",
+  block: "code input culprit message bytes*",
+  free: "storage",
+  time: "step lane start* end*", // by step, ascending
+  refused: "step storage why", // frees that were asked for and not done
+  arena: "space name bytes* banks", // those of which it is known how large they are
+  mark: "step time* kind value storage bytes* text line", // step: after which it happened
+  pair: "first second storage state group kind root sentence exact* range* whole*",
+  pairtext: "of", // of each pair all texts and paths of its picture, in that order
+  ordered: "first second storage group kind root bytes* view1 view2 path", // pairs that the graph keeps in order
+  path: "step", // of each of them the steps by which it does
+} as const;
+type Column<S extends string> = S extends `${infer N}*` ? Record<N, Floats> : Record<S, Ints>;
+type Named<S extends string> = S extends `${infer A} ${infer B}` ? Column<A> & Named<B> : Column<S>;
+export type Columns = { [G in keyof typeof COLUMNS]: Named<(typeof COLUMNS)[G]> };
+
 /** Tag, attributes, the text or path that goes into it (behind `=` a fixed one), and the state in which it is drawn. */
-export type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
+type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
 /** See kvviz/view/payload_hazards.py; `counts`: how many pairs a look at exact bytes, ranges and roots comes to; `says`: that in words, with what is not known. */
 export interface Hazards {
   picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; bar: number; font: string };
   groups: string[]; total: number; counts: [exact: number, range: number, root: number]; says: string;
-  ordered?: { groups: string[]; total: number; runs: number; of: number }; // of so many of the runs that are told
+  ordered?: { groups: string[]; total: number; runs: number; of: number }; // pairs of the first `runs` of `of` runs
 }
+/** A part of a Markdown text. `each`: the fact that has an entry for every repetition, or nothing; then what stands above, and the lines. */
+export type Template = [each: string, head: string[], lines: string[]];
 /** What the numbers in columns stand for: Python's own tables. The page acts upon some names, and shows all others as they are. */
 export interface Codes {
   flag: string[]; // by bit
@@ -130,13 +131,23 @@ export interface Codes {
   figure?: Record<string, [name: string, about: string]>; // what figures are called
   markdown?: Record<string, Template[]>;
 }
+/** The table of the query language; see kvviz/query/grammar.py. */
+export interface Field { name: string; kind: string; about: string; aliases: string[]; sorts: boolean; choices: string[] }
+export interface QueryTable {
+  longest: number; deepest: number;
+  fields: Field[];
+  kinds: { name: string; about: string; signs: string[] }[];
+  words: Record<string, string>; // for decisions
+  units: Record<string, number>;
+  examples: string[];
+}
 export interface Header {
   format: number;
   codes: Codes;
   query: QueryTable; // the language of queries
   title: string;
   policy: { name: string; about: string; dry?: boolean }; // dry: layouts alone, no numbers
-  share?: { file: string; sha256: string; version: string; policy: string; again: string[] }; // told where something is shared
+  share?: { file: string; sha256: string; version: string; policy: string; again: string[] }; // stated where something is shared
   total: number; // steps of the whole recording
   strings: string[];
   graphs: Graph[];
@@ -160,26 +171,6 @@ export interface Payload extends Header, Columns {
 }
 
 export const FORMAT = 4;
-
-/** Names of the columns by group; see kvviz/view/payload_steps.py. */
-const GROUPS: Record<keyof Columns, string> = {
-  frame: "graph parent node iteration run label bind",
-  bind: "value storage gen how offset bytes info",
-  storage: "capacity origin name born freed space arena address taken",
-  grow: "storage step bytes",
-  step: "frame node flags taken live alloc copied written sentence rule note end out block free",
-  out: "value storage gen how offset bytes info",
-  block: "code input culprit message bytes",
-  free: "storage",
-  time: "step lane start end",
-  refused: "step storage why",
-  arena: "space name bytes banks",
-  mark: "step time kind value storage bytes text line",
-  pair: "first second storage state group kind root sentence exact range whole",
-  pairtext: "of",
-  ordered: "first second storage group kind root bytes view1 view2 path",
-  path: "step",
-};
 
 /** Told only where some storage lies elsewhere than in plain host memory, time is not the step number, or steps are in order by the schedule alone; empty otherwise. */
 const OPTIONAL = /^(storage\.(space|arena|address|taken)|(time|refused|arena|mark|pair|pairtext|ordered|path)\..*)$/;
@@ -232,9 +223,9 @@ export function open<H extends { format: number; columns: Record<string, [string
     if (!header.columns[name] && !lax) throw new Error(`the payload has no column ${name}`);
     const [type, length] = header.columns[name] ?? ["i", 0];
     if (type === "d") return new Float64Array(raw, starts[name] ?? 0, length);
-    const told = new Int32Array(raw, starts[name] ?? 0, length);
+    const sent = new Int32Array(raw, starts[name] ?? 0, length);
     // what is added from entry to entry
-    return type === "s" ? summed(told) : told;
+    return type === "s" ? summed(sent) : sent;
   };
   return { header, column };
 }
@@ -250,9 +241,9 @@ function code(table: string[], name: string): number {
 export function unpack(raw: ArrayBuffer, lax = false): Payload {
   const { header, column } = open<Header>(raw);
   const columns: Record<string, Record<string, Ints | Floats>> = {};
-  for (const [group, names] of Object.entries(GROUPS)) {
+  for (const [group, names] of Object.entries(COLUMNS)) {
     columns[group] = {};
-    for (const name of names.split(" ")) columns[group][name] = column(`${group}.${name}`, lax || OPTIONAL.test(`${group}.${name}`));
+    for (const name of names.replaceAll("*", "").split(" ")) columns[group][name] = column(`${group}.${name}`, lax || OPTIONAL.test(`${group}.${name}`));
   }
   const typed = columns as unknown as Columns;
   if (header.columns["text.of"]) header.strings = texts(header.strings, column("text.of") as Ints, column("number.added") as Ints);
@@ -274,9 +265,7 @@ const opened = new WeakMap<object, Promise<ArrayBuffer>>();
 /** Trait bytes (a DataView in Jupyter, an array in an export) unpacked, once; null for empty bytes. */
 export async function read(bytes: DataView | Uint8Array | null | undefined): Promise<ArrayBuffer | null> {
   if (!bytes?.byteLength) return null;
-  let raw = opened.get(bytes);
-  if (!raw) opened.set(bytes, (raw = gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength))));
-  return raw;
+  return ensure(opened, bytes, () => gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)));
 }
 
 /** Unpacked bytes of a later payload, from an earlier one and what changed since; see kvviz/view/payload_delta.py. */
@@ -296,7 +285,14 @@ export function patch(old: ArrayBuffer, change: ArrayBuffer): ArrayBuffer {
   return made.buffer;
 }
 
-export async function decode(bytes: DataView | Uint8Array | null | undefined): Promise<Payload | null> {
-  const raw = await read(bytes);
-  return raw && unpack(raw);
+/** Payloads of other lanes, which come as one piece of bytes; see kvviz/view/payload_lanes.py. */
+const pieces = kept((packed: DataView): Map<string, Uint8Array> => {
+  const bytes = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
+  const start = 4 + packed.getUint32(0, true);
+  const table = JSON.parse(new TextDecoder().decode(bytes.subarray(4, start))) as Record<string, [number, number]>;
+  return new Map(Object.entries(table).map(([key, [at, length]]) => [key, bytes.subarray(start + at, start + at + length)]));
+});
+/** One of them by its name; null where it is not there. */
+export function piece(packed: DataView | null | undefined, name: string): Uint8Array | null {
+  return packed?.byteLength ? pieces(packed).get(name) ?? null : null;
 }

@@ -1,8 +1,7 @@
 // The rows of caches, as spans: what lies in a row, who wrote it, and where it is drawn.
 import { describe, expect, test } from "vitest";
 import { cellAt, cellsOf, cost, counts, meter, most, moves, newest, noteAt, tokenAt, unpackCaches } from "../src/cachedata.js";
-import { above, lookOf } from "../src/looks.js";
-import { axisOf, CLOSE, drawAxis, LEFT, rowAt, ticks, xOf } from "../src/rowaxis.js";
+import { above, axisOf, CLOSE, drawAxis, LEFT, lookOf, rowAt, ticks, xOf } from "../src/looks.js";
 import { METERS, STATES } from "./codes.js";
 import { pack } from "./encode.js";
 

@@ -1,7 +1,6 @@
 // The caches between two ops: rows that a run has stored, and rows that wait for ops to come.
 import { describe, expect, test } from "vitest";
-import { cellsOf, unpackCaches, type CacheData } from "../src/cachedata.js";
-import { atStep, PENDING, progress } from "../src/cachestep.js";
+import { atStep, cellsOf, PENDING, progress, unpackCaches, type CacheData } from "../src/cachedata.js";
 import { METERS, STATES } from "./codes.js";
 import { pack } from "./encode.js";
 

@@ -1,8 +1,7 @@
 // Lanes by the producer's clock: of the device that is written by hand in tests/trace/recordings.py.
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { clock, type Clock } from "../src/clockdata.js";
-import { barAt, beside, clockView, place, zoomTime } from "../src/clockview.js";
+import { barAt, beside, clock, clockView, place, zoomTime, type Clock } from "../src/clockdata.js";
 import { buildIndex } from "../src/index.js";
 import type { Trace } from "../src/replay.js";
 import { read, unpack } from "../src/wire.js";

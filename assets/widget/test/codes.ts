@@ -1,7 +1,7 @@
 // The tables that Python writes into headers, for payloads that tests make up; see tests/view/golden.py.
 import { readFileSync } from "node:fs";
 import type { Meter } from "../src/cachedata.js";
-import type { QueryTable } from "../src/querytable.js";
+import type { QueryTable } from "../src/wire.js";
 import type { Codes } from "../src/wire.js";
 
 interface Tables { codes: Codes; query: QueryTable; states: string[]; meters: Meter[] }

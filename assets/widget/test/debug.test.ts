@@ -1,7 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { back, clamp, inRun, into, nextRun, out, over, previousRun, run, storageId, type Breakpoint } from "../src/debug.js";
+import { back, clamp, inRun, into, out, over, run, storageId, type Breakpoint } from "../src/debug.js";
+import { runAt, type Trace } from "../src/replay.js";
 import { branches, llama } from "./mock.js";
 import { stepOf, trace } from "./traces.js";
+
+const nextRun = (t: Trace, cursor: number) => inRun(t, cursor, cursor < 0 ? 0 : runAt(t, cursor) + 1);
+const previousRun = (t: Trace, cursor: number) => (runAt(t, cursor) > 0 ? inRun(t, cursor, runAt(t, cursor) - 1) : -1);
 
 const decode = trace(llama(2, 8));
 const forked = trace(branches(3));

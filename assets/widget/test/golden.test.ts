@@ -4,9 +4,8 @@ import { describe, expect, test } from "vitest";
 import { unpackCaches } from "../src/cachedata.js";
 import * as debug from "../src/debug.js";
 import { buildIndex } from "../src/index.js";
-import { frontierAt, readyAt, unpackPlan } from "../src/plan.js";
-import { alive, capacity, frameAt, frontier, frontierFrame, generation, nodeStates, outcome, placeOf, stack, type Trace } from "../src/replay.js";
-import { numberOf } from "../src/steps.js";
+import { frontierAt, readyAt, unpackPlan } from "../src/planner.js";
+import { alive, capacity, frameAt, frontier, frontierFrame, generation, nodeStates, numberOf, outcome, placeOf, stack, type Trace } from "../src/replay.js";
 import { read, unpack } from "../src/wire.js";
 import { CODES, METERS, STATES } from "./codes.js";
 

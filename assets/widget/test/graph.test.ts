@@ -1,13 +1,10 @@
 // The graph pane before it is painted: cards, where they lie, what is hit, what keeps its place.
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { blockFacts } from "../src/blockfacts.js";
+import { anchorAt, arrange, blockFacts, CARDS_ONLY, cardsOf, clampPort, distance, fit, fromMini, HEAD, headAt, keep, mini, MOST_CARDS, rowAt, show, windowOf, type Folds, type Level, type Port } from "../src/level.js";
 import { iterations, sameIn } from "../src/crumbs.js";
-import { arrange, cardsOf, CARDS_ONLY, HEAD, headAt, MOST_CARDS, rowAt, type Folds, type Level } from "../src/level.js";
 import { stepsOf } from "../src/replay.js";
-import { boxOf, hitIn, lineLook, sketchOf } from "../src/sketchview.js";
-import { anchorAt, clampPort, distance, fit, fromMini, keep, mini, show, windowOf, type Port } from "../src/viewport.js";
-import { step as walk } from "../src/walk.js";
+import { boxOf, hitIn, lineLook, sketchOf, step as walk } from "../src/sketchview.js";
 import { read, unpack, type Drawing, type Graph } from "../src/wire.js";
 import { branches, llama } from "./mock.js";
 import { trace } from "./traces.js";

@@ -1,9 +1,8 @@
 // What the inspector shows, names in messages, and going back to where one was.
 import { describe, expect, it } from "vitest";
-import { History } from "../src/history.js";
+import { History, Store } from "../src/store.js";
 import { linked } from "../src/inspectparts.js";
-import { Store } from "../src/store.js";
-import { named, ofCursor, ofSelection, selectionOf } from "../src/subject.js";
+import { executed, named, ofCursor, ofSelection } from "../src/select.js";
 import { unpack } from "../src/wire.js";
 import { llama } from "./mock.js";
 
@@ -71,9 +70,9 @@ describe("what is shown", () => {
   });
 
   it("can be chosen again", () => {
-    for (const s of [ofCursor(30), { kind: "storage", id: 2 } as const, { kind: "value", graph: 0, id: 1, frame: now.frame } as const]) {
-      expect(ofSelection(t, selectionOf(t, s)!, now, 30)).toEqual(s);
-    }
+    expect(ofSelection(t, executed(t, 30), now, 30)).toEqual(ofCursor(30));
+    expect(ofSelection(t, { kind: "storage", id: 2 }, now, 30)).toEqual({ kind: "storage", id: 2 });
+    expect(ofSelection(t, { kind: "value", graph: 0, id: 1 }, now, 30)).toEqual({ kind: "value", graph: 0, id: 1, frame: now.frame });
   });
 
   it("finds the node or value that a message names", () => {

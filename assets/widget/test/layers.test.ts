@@ -1,9 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { kinds, lines, small } from "../src/kinds.js";
-import { cost, missed } from "../src/missed.js";
-import { alike, isOdd, layersOf, matrix, OUTSIDE, shown } from "../src/rolematrix.js";
+import { alike, cost, isOdd, kinds, layersOf, lines, matrix, missed, OUTSIDE, shown, small } from "../src/missed.js";
 import type { Payload, Report } from "../src/wire.js";
-import { families, memory } from "../src/memmap.js";
+import { families, memory } from "../src/bufferlist.js";
 import { Store } from "../src/store.js";
 import { branches, llama } from "./mock.js";
 import { trace } from "./traces.js";

@@ -1,14 +1,12 @@
 // Long recordings: the steps of some runs are here, the totals of all; steps keep their numbers.
 import { describe, expect, test } from "vitest";
-import { byRuns, position, span, under } from "../src/axis.js";
+import { byRuns, curve, position, scaleOf, span, under } from "../src/curve.js";
 import { Commands, type Message } from "../src/commands.js";
-import { curve, scaleOf } from "../src/curve.js";
 import { buildIndex } from "../src/index.js";
-import { memory } from "../src/memmap.js";
+import { memory } from "../src/bufferlist.js";
 import { missed } from "../src/missed.js";
-import { nodeStates, placeOf } from "../src/replay.js";
-import { highest } from "../src/runline.js";
-import { bare, bareRuns, findStep, notHere, numberOf } from "../src/steps.js";
+import { bare, bareRuns, findStep, nodeStates, notHere, numberOf, placeOf } from "../src/replay.js";
+import { highest } from "../src/timeline.js";
 import { Store } from "../src/store.js";
 import { unpack } from "../src/wire.js";
 import { branches, llama } from "./mock.js";

@@ -2,11 +2,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { buildIndex } from "../src/index.js";
-import { addressed, layout, type Sort } from "../src/mapbands.js";
-import { bytesAt, lives, notches, peakIn, type Lives } from "../src/mapdata.js";
-import { inOrder, stack } from "../src/mapstack.js";
-import type { Trace } from "../src/replay.js";
-import { numberOf } from "../src/steps.js";
+import { addressed, inOrder, layout, lives, notches, peakIn, stack, type Lives, type Sort } from "../src/mapdata.js";
+import { capacity, numberOf, type Trace } from "../src/replay.js";
 import { read, unpack } from "../src/wire.js";
 import { llama } from "./mock.js";
 import { stepOf, trace } from "./traces.js";
@@ -43,7 +40,7 @@ describe.each(names)("the map of %s", (name) => {
     for (let i = 0; i < Math.min(200, p.steps); i++) {
       const step = Math.floor((i * p.steps) / Math.min(200, p.steps));
       let sum = x.weights;
-      for (let k = 0; k < l.n; k++) if (l.from[k] <= step && l.to[k] > step) sum += bytesAt(t, l.storage[k], step);
+      for (let k = 0; k < l.n; k++) if (l.from[k] <= step && l.to[k] > step) sum += capacity(t, l.storage[k], step);
       expect(sum).toBe(p.step.live[step]);
     }
   });

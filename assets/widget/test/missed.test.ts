@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { missed, occurrence } from "../src/missed.js";
+import { missed } from "../src/missed.js";
 import type { Report } from "../src/wire.js";
 import { branches, llama } from "./mock.js";
 import { trace } from "./traces.js";
@@ -48,12 +48,5 @@ describe("the missed list", () => {
     expect(merged).toHaveLength(list.length);
     expect(merged.slice(1)).toEqual(list.filter((m) => m.node !== list[3].node));
     expect(missed(t, { ...report, total: 1 })).toEqual(told);
-  });
-
-  test("leads to the next time after the cursor, and round to the first", () => {
-    const m = list.find((e) => e.steps.length > 1)!;
-    expect(occurrence(m, -1)).toBe(m.steps[0]);
-    expect(occurrence(m, m.steps[0])).toBe(m.steps[1]);
-    expect(occurrence(m, t.p.steps)).toBe(m.steps[0]);
   });
 });

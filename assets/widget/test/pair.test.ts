@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { change } from "../src/comparelist.js";
 import { curve, scaleOf } from "../src/curve.js";
 import { bytes } from "../src/format.js";
-import { piece } from "../src/lanebytes.js";
+import { piece } from "../src/wire.js";
 import { align, common, decided, groups, most, partner } from "../src/pair.js";
 import type { Trace } from "../src/replay.js";
 import { branches, llama } from "./mock.js";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { frontierAt, pathAt, planNow, planStates, readyAt, unpackPlan } from "../src/plan.js";
+import { frontierAt, pathAt, planNow, planStates, readyAt, unpackPlan } from "../src/planner.js";
 import { Store } from "../src/store.js";
 import { FRONTIERS, planning } from "./planning.js";
 

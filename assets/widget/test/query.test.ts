@@ -1,10 +1,9 @@
 // What Python reads of queries and finds by them, the page must say after it; written by tests/view/query_cases.py.
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import type { Query } from "../src/engine.js";
+import type { Query } from "../src/modules.js";
 import { buildIndex } from "../src/index.js";
-import { find, test as tester } from "../src/query.js";
-import { OF_NODE, OF_STEP } from "../src/queryfacts.js";
+import { find, OF_NODE, OF_STEP, test as tester } from "../src/query.js";
 import { read as readQuery } from "../src/queryread.js";
 import { read, unpack } from "../src/wire.js";
 import { QUERY } from "./codes.js";

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { parse, write } from "../src/address.js";
-import { code, filled, type Template } from "../src/markdown.js";
+import { code, filled } from "../src/share.js";
+import type { Template } from "../src/wire.js";
 
 describe("Markdown", () => {
   test("keeps names from becoming markup, as Python does", () => {

@@ -1,12 +1,11 @@
 // Values of a recording: from bytes to entries, which output and which binding they belong to, and what is said of them.
 import { expect, test } from "vitest";
-import { arcsOf, wordRow } from "../src/arcs.js";
+import { arcsOf, wordRow } from "../src/heat.js";
 import { buildIndex } from "../src/index.js";
 import { placeOf, type Trace } from "../src/replay.js";
-import { numeral, smallSummary } from "../src/valuecard.js";
+import { before, entryOf, entryOfOut, numeral, smallSummary } from "../src/valuecard.js";
 import { unpackValues, weightsOf, type ValueData } from "../src/valuedata.js";
-import { cellText, pictureText } from "../src/valuefull.js";
-import { before, entryOf, entryOfOut } from "../src/valuelink.js";
+import { cellText, pictureText } from "../src/values.js";
 import { FORMAT, unpack } from "../src/wire.js";
 import { llama } from "./mock.js";
 
@@ -62,14 +61,14 @@ test("an output knows its entry by the number of its step and its place among th
   expect(entryOfOut(t, p.step.out[3])).toBe(0);
   expect(entryOfOut(t, p.step.out[p.steps - 1])).toBe(1);
   expect(entryOfOut(t, p.step.out[4])).toBe(-1);
-  expect(smallSummary(t, p.step.out[p.steps - 1])).toEqual({ text: "min 1 · max 2 · 1 NaN", histogram: [1, 1, 2, 3] });
-  expect(smallSummary(t, p.step.out[4])).toBe(null);
+  expect(smallSummary(t, entryOfOut(t, p.step.out[p.steps - 1]))).toEqual({ text: "min 1 · max 2 · 1 NaN", histogram: [1, 1, 2, 3] });
+  expect(smallSummary(t, entryOfOut(t, p.step.out[4]))).toBe(null);
 });
 
 test("without values nothing has an entry", () => {
   const t = trace(null);
   expect(entryOfOut(t, 0)).toBe(-1);
-  expect(smallSummary(t, 0)).toBe(null);
+  expect(smallSummary(t, entryOfOut(t, 0))).toBe(null);
   expect(entryOf(t, placeOf(t, 0, 0, t.p.steps) ?? { from: "out", entry: 0, storage: 0, gen: 0 })).toBe(-1);
 });
 

@@ -1,9 +1,8 @@
 // What panes compute before they draw.
 import { describe, expect, test } from "vitest";
-import { placed, position, under } from "../src/axis.js";
-import { curve, keepApart, scaleOf } from "../src/curve.js";
+import { curve, keepApart, placed, position, scaleOf, under } from "../src/curve.js";
 import { bytes, shortValue, signed, visible } from "../src/format.js";
-import { memory, scale, title } from "../src/memmap.js";
+import { memory, scale, title } from "../src/bufferlist.js";
 import { alive } from "../src/replay.js";
 import { find as search } from "../src/query.js";
 import { read } from "../src/queryread.js";

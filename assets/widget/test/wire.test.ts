@@ -1,8 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { decode, FORMAT, open, unpack, type Codes, type Header } from "../src/wire.js";
+import { FORMAT, open, read, unpack, type Codes, type Header } from "../src/wire.js";
 import { CODES } from "./codes.js";
 import { pack, zip, type Tables } from "./encode.js";
 import { branches, llama } from "./mock.js";
+
+const decode = async (bytes: DataView | Uint8Array | null) => {
+  const raw = await read(bytes);
+  return raw && unpack(raw);
+};
 
 /** The same bytes with other tables of codes. */
 function patched(raw: ArrayBuffer, codes: Codes): ArrayBuffer {
