@@ -219,5 +219,3 @@ def test_block_tables_are_drawn_over_the_blocks_that_they_name() -> None:
     assert [texts.count("shared") for texts in told] == [2, 1]
     assert [texts.count("free") for texts in told] == [2, 1]
     assert [len(ax.lines) for ax in figure.axes] == [4, 4]
-    with pytest.raises(kvviz.KvvizError, match="block 4 is in a table, but blocks 0 to 3 are drawn"):
-        kvviz.lessons.block_tables({"fork": [[0, 4]]}, 4)

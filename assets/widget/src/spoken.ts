@@ -1,4 +1,4 @@
-// The little markup of captions and questions: `code`, *emphasis*, **strong**; see kvviz/lessons/rich_text.py.
+// The little markup of captions and questions: `code`, *emphasis*, **strong**; see kvviz/lessons/question.py.
 import { el } from "./dom.js";
 
 const MARKS = /`([^`]+)`|(?<![\w*])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![\w*])|(?<![\w*])\*([^*\s](?:[^*]*[^*\s])?)\*(?![\w*])/g;
