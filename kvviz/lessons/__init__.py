@@ -5,9 +5,8 @@ from kvviz.lessons.answer_kinds import Verdict
 from kvviz.lessons.asking import ask
 from kvviz.lessons.cache_arithmetic import BANDWIDTHS, MODELS, CacheSize, ModelShape, cache_size
 from kvviz.lessons.calculator import Calculator
-from kvviz.lessons.described_picture import picture
 from kvviz.lessons.lesson_charts import attention, block_tables, computed_rows, head_sharing, row_changes
-from kvviz.lessons.lesson_table import table
+from kvviz.lessons.lesson_outputs import picture, table
 from kvviz.lessons.progress import Score, begin, score
 from kvviz.lessons.question import Question
 from kvviz.lessons.quickstart_tour import quickstart_tour

@@ -88,7 +88,7 @@ class NumberTask:
         return abs(given - self.read(other)) <= max(self.tolerance, 1e-9) * abs(self.answer)
 
     def distance(self, given: float) -> str | None:
-        """How far off, as far as that tells what was forgotten, and not what the answer is."""
+        """How far off, as far as that shows what was forgotten, and not what the answer is."""
         if self.alike(given, self.answer):
             return None
         way = "large" if given > self.answer else "small"
@@ -207,10 +207,8 @@ class CurveTask:
         )
 
     def shown(self) -> str:
-        *first, last, low, high = (
-            write_number(value, self.unit)
-            for value in (*self.answer[:3], self.answer[-1], min(self.answer), max(self.answer))
-        )
+        values = (*self.answer[:3], self.answer[-1], min(self.answer), max(self.answer))
+        *first, last, low, high = (write_number(value, self.unit) for value in values)
         return f"{', '.join(first)} … {last} (least {low}, most {high})"
 
 

@@ -14,8 +14,7 @@ from kvviz.lessons.number_text import is_whole
 from kvviz.lessons.progress import enter
 from kvviz.lessons.question import Question
 
-# What a number may be off by that is not a whole one, and a curve, where nothing else is said.
-_ROUNDED, _DRAWN = 0.005, 0.1
+_ROUNDED, _DRAWN = 0.005, 0.1  # the usual tolerance of a number that is not a whole one, and of a curve
 
 
 def ask(
@@ -63,10 +62,7 @@ def ask(
     top : float, optional
         Upper end of a curve's scale; by default a round number above the largest value.
 
-    Raises
-    ------
-    KvvizError
-        If the answer does not fit the question: is none of the choices, no op of the graph, not as long as the curve.
+    Raises `KvvizError`: if the answer does not fit the question: is none of the choices, no op of the graph.
 
     Examples
     --------

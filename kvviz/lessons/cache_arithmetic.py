@@ -10,11 +10,11 @@ a cache of its own.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from html import escape
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any
 
@@ -30,8 +30,7 @@ BANDWIDTHS: Mapping[str, float] = MappingProxyType(
 DTYPES = ("float32", "float16", "bfloat16", "float8", "int8", "q8_0", "q5_0", "q4_0")
 """Element types that are offered; every other that `kvviz.trace.element_types` knows is taken as well."""
 
-# Sizes of what NumPy has no type for.
-_PLAIN = {"bfloat16": "float16", "float8": "int8"}
+_PLAIN = {"bfloat16": "float16", "float8": "int8"}  # of the size of what NumPy has no type for
 
 
 def _positive(name: str, value: Any) -> int:
@@ -39,49 +38,28 @@ def _positive(name: str, value: Any) -> int:
 
     Raises `KvvizError`: if it is no whole number from 1 on.
     """
-    try:
-        count = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        count = 0
-    if count < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise KvvizError(f"{name} is {value!r}; it must be a whole number, 1 or more")
-    return count
+    return int(value)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A decoder of the Llama family: grouped-query attention, a gated MLP of three matrices, RMSNorm.
-
-    Attributes
-    ----------
-    name : str
-    layers, hidden, intermediate, vocabulary : int
-        Number of layers, and widths of the residual stream, inside the MLP, and of the logits.
-    heads, kv_heads, head_size : int
-        Query heads, key and value heads, elements of a head.
-    context : int
-        Longest sequence that it was made for.
-    tied, biased : bool
-        The output matrix is that of the embeddings; queries, keys and values have biases.
-    window : int or None
-        Window of sliding-window attention: at most this many rows are read.
-    dtype : str
-        Element type of the published weights.
-    """
+    """A decoder of the Llama family: grouped-query attention, a gated MLP of three matrices, RMSNorm."""
 
     name: str
     layers: int
-    hidden: int
-    heads: int
+    hidden: int  # width of the residual stream
+    heads: int  # query heads
     kv_heads: int
-    head_size: int
-    intermediate: int
+    head_size: int  # elements of a head
+    intermediate: int  # width inside the MLP
     vocabulary: int
-    context: int
-    tied: bool = False
-    biased: bool = False
-    window: int | None = None
-    dtype: str = "bfloat16"
+    context: int  # longest sequence that it was made for
+    tied: bool = False  # the output matrix is that of the embeddings
+    biased: bool = False  # queries, keys and values have biases
+    window: int | None = None  # of sliding-window attention: at most this many rows are read
+    dtype: str = "bfloat16"  # of the published weights
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "kv_heads", "head_size", "intermediate", "vocabulary", "context"):
@@ -99,26 +77,13 @@ class ModelShape:
         layer = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
         return self.layers * layer + self.hidden + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
-    @property
-    def parameters_read(self) -> int:
-        """Weights that a decode step reads: of embeddings that are not the output matrix as well it looks one up."""
-        return self.parameters - (0 if self.tied else self.vocabulary * self.hidden)
-
 
 def _published(name: str, dtype: str = "bfloat16") -> ModelShape:
     """A decoder whose sizes `kvviz.shapes` has, with their sources."""
     size = PRESETS[name.lower()]
-    sizes = (
-        size.layers,
-        size.hidden,
-        size.heads,
-        size.kv_heads,
-        size.head,
-        size.inner,
-        size.vocabulary,
-        size.positions,
-    )
-    return ModelShape(name, *sizes, size.tied, size.biased, size.window or None, dtype)
+    sizes = (size.layers, size.hidden, size.heads, size.kv_heads, size.head, size.inner)
+    options = (size.tied, size.biased, size.window or None)
+    return ModelShape(name, *sizes, size.vocabulary, size.positions, *options, dtype)
 
 
 _ALL = (
@@ -133,25 +98,14 @@ MODELS: Mapping[str, ModelShape] = MappingProxyType({shape.name: shape for shape
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """The size of the caches of a batch of sequences.
-
-    Attributes
-    ----------
-    shape : ModelShape
-    length, batch : int
-        Tokens of each sequence, and sequences.
-    dtype, weight_dtype : str
-        Element types of cache and weights.
-    bandwidth : float
-        Bytes a second that the memory delivers.
-    """
+    """The size of the caches of a batch of sequences."""
 
     shape: ModelShape
-    length: int
-    batch: int
-    dtype: str
+    length: int  # tokens of each sequence
+    batch: int  # sequences
+    dtype: str  # of the cache
     weight_dtype: str
-    bandwidth: float
+    bandwidth: float  # bytes a second that the memory delivers
 
     @property
     def bytes_per_token(self) -> int:
@@ -187,7 +141,9 @@ class CacheSize:
     @property
     def step_bytes(self) -> int:
         """Bytes that a decode step reads at least: the weights that it multiplies with, and all caches, once."""
-        return _bytes(self.shape.parameters_read, self.weight_dtype) + self.cache_bytes
+        # Of embeddings that are not the output matrix as well it looks one up.
+        embeddings = 0 if self.shape.tied else self.shape.vocabulary * self.shape.hidden
+        return _bytes(self.shape.parameters - embeddings, self.weight_dtype) + self.cache_bytes
 
     @property
     def tokens_per_second(self) -> float:
@@ -227,26 +183,13 @@ def cache_size(
     weight_dtype: str | None = None,
     bandwidth: float = BANDWIDTHS["A100 80 GB"],
 ) -> CacheSize:
-    """The size of the KV caches of a model.
+    """The size of the KV caches of a model: one of `MODELS` by its name, in any case, or a shape of your own.
 
-    Parameters
-    ----------
-    model : str or ModelShape
-        One of `MODELS`, in any case, or a shape of your own.
-    length : int, optional
-        Tokens of each sequence; by default the longest that the model was made for.
-    batch : int
-        Sequences.
-    dtype, weight_dtype : str, optional
-        Element types of cache and weights, block types such as ``"q8_0"`` too; by default that of the published
-        weights.
-    bandwidth : float
-        Bytes a second that the memory delivers.
+    ``length``: tokens of each sequence; by default the longest that the model was made for.
+    ``dtype``, ``weight_dtype``: element types of cache and weights, block types such as ``"q8_0"`` too; by default that
+    of the published weights.
 
-    Raises
-    ------
-    KvvizError
-        If the model or a type is not known, or a number is not positive.
+    Raises `KvvizError`: if the model or a type is not known, or a number is not positive.
 
     Examples
     --------

@@ -20,17 +20,7 @@ _OWN = "a shape of your own"
 class Calculator(ipywidgets.VBox):
     """Sliders for model, length, batch, element types and memory; the figures and a chart follow them.
 
-    Parameters
-    ----------
-    model : str
-        One of `kvviz.lessons.MODELS`.
-    length, batch : int
-        As in `cache_size`.
-
-    Attributes
-    ----------
-    size : CacheSize
-        What is shown.
+    It begins with one of `MODELS`, and a length and a batch as in `cache_size`.
     """
 
     def __init__(self, model: str = "Llama-3.1-8B", length: int | None = None, batch: int = 1) -> None:
@@ -58,8 +48,7 @@ class Calculator(ipywidgets.VBox):
         # Where there is no room for both, the figures go below the sliders.
         unshrunk = ipywidgets.Layout(flex="0 0 auto", max_width="100%", overflow="hidden")
         sliders = ipywidgets.VBox([self.model, *controls], layout=unshrunk)
-        wrapped = ipywidgets.Layout(flex_flow="row wrap")
-        super().__init__([ipywidgets.HBox([sliders, self._shown], layout=wrapped)])
+        super().__init__([ipywidgets.HBox([sliders, self._shown], layout=ipywidgets.Layout(flex_flow="row wrap"))])
         self.add_class("kv-calculator")
         self.model.observe(self._choose, "value")
         for control in controls:
@@ -120,13 +109,17 @@ def chart(size: CacheSize) -> str:
     def y(amount: float) -> float:
         return bottom - (bottom - top) * (math.log2(amount) - low) / max(1, high - low)
 
-    parts = []
+    held, weights, here = binary(size.cache_bytes), y(size.weight_bytes), x(size.length)
+    title = escape(f"{size.shape.name}: cache and weights by length; cache {held} at {size.length:,} tokens")
+    parts = [
+        f'<svg viewBox="0 0 430 210" width="430" height="210" role="img" aria-label="{title}" '
+        'style="font: 10.5px system-ui, sans-serif" fill="currentColor" stroke="none">'
+    ]
     for amount in (2**power for power in range(low, high + 1, max(1, (high - low) // 5))):
         parts += [f'<text x="{left - 6}" y="{y(amount) + 4:.1f}" text-anchor="end">{binary(amount)}</text>']
         parts += [f'<path d="M{left} {y(amount):.1f}H{right}" stroke="currentColor" stroke-opacity=".15"/>']
     for length, name in ((2**4, "16"), (2**8, "256"), (2**12, "4k"), (2**16, "64k"), (2**20, "1M")):
         parts += [f'<text x="{x(length):.1f}" y="{bottom + 16}" text-anchor="middle">{name}</text>']
-    held, weights, here = binary(size.cache_bytes), y(size.weight_bytes), x(size.length)
     line = f"M{left} {y(ends[0]):.1f}L{x(full):.1f} {y(ends[1]):.1f}H{right}"
     parts += [
         f'<path d="M{left} {weights:.1f}H{right}" fill="none" stroke="#8a8f98" stroke-width="2"/>',
@@ -136,8 +129,4 @@ def chart(size: CacheSize) -> str:
         f'<text x="{min(here, 320) + 8:.1f}" y="{y(size.cache_bytes) + 14:.1f}">cache {held}</text>',
         f'<text x="{right}" y="208" text-anchor="end">tokens a sequence</text></svg>',
     ]
-    title = escape(f"{size.shape.name}: cache and weights by length; cache {held} at {size.length:,} tokens")
-    look = 'style="font: 10.5px system-ui, sans-serif" fill="currentColor" stroke="none"'
-    return (
-        f'<svg viewBox="0 0 430 210" width="430" height="210" role="img" aria-label="{title}" {look}>{"".join(parts)}'
-    )
+    return "".join(parts)

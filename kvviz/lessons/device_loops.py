@@ -33,8 +33,6 @@ TRAIN = """train (float[64,8] x, float[64,2] t, float[8,16] w1, float[16,2] w2)
 CHAIN = """chain (float[256,256] x, float[256,256] w) => (float[256,256] y)
     { a = MatMul(x, w)  b = MatMul(a, w)  y = MatMul(b, w) }"""
 
-Handles = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Loop:
@@ -57,7 +55,7 @@ def with_layer(**named: Any) -> tuple[Device, Any]:
     return device, program(device, LAYER, "layer")
 
 
-def upload(device: Device, arrays: Mapping[str, Any], retain: bool = False) -> Handles:
+def upload(device: Device, arrays: Mapping[str, Any], retain: bool = False) -> dict[str, Any]:
     """Send arrays to the device; with ``retain`` no submit frees them."""
     handles = {name: device.to_device(np.asarray(array), name=name) for name, array in arrays.items()}
     for handle in handles.values():
@@ -65,7 +63,7 @@ def upload(device: Device, arrays: Mapping[str, Any], retain: bool = False) -> H
     return handles
 
 
-def over_host(device: Device, handles: Handles) -> Handles:
+def over_host(device: Device, handles: Mapping[str, Any]) -> dict[str, Any]:
     """Take tensors to the host and back, as a loop over arrays does."""
     return upload(device, {name: device.to_host(handle) for name, handle in handles.items()})
 
@@ -75,9 +73,7 @@ def rounds(x: np.ndarray, w: np.ndarray, count: int) -> tuple[Device, np.ndarray
     device, layer = with_layer()
     for _ in range(count):
         out = device.submit(layer, upload(device, {"x": x, "w": w}))
-        x = device.to_host(out["y"])
-        device.deallocate(out["y"])
-    device.close()
+        x = device.to_host(out.pop("y"))
     return device, x
 
 

@@ -10,10 +10,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from kvviz.caches.path_search import way_of
+from kvviz.caches.value_flow import RunFrames
 from kvviz.decode.chunk_stream import stream
 from kvviz.decode.public_runs import run as run_once
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
+from kvviz.lessons.run_meters import steps_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 
@@ -49,15 +52,9 @@ def feed_chunks(
 ) -> tuple[Trace, np.ndarray]:
     """Feed known tokens in chunks, with one's own count of valid rows; gives the likeliest next token behind each.
 
-    Parameters
-    ----------
-    tokens : sequence of int
-        As many as all chunks together, or more.
-    chunks : iterable of int
-        How many tokens each run reads.
-    count : callable
-        Of the tokens before a chunk and those in it; gives ``nonpad_kv_seqlen``. Right is their sum, and in a circular
-        cache at most the capacity.
+    ``chunks``: how many tokens each run reads.
+    ``count``: of the tokens before a chunk and those in it; gives ``nonpad_kv_seqlen``. Right is their sum, and in a
+    circular cache at most the capacity.
     """
     runs, past = [], 0
     for new in chunks:
@@ -80,14 +77,9 @@ def first_difference(words: Sequence[str], truth: Sequence[str]) -> int | None:
 
 def cache_path(trace: Trace, run: int, cache: int = 0) -> list[Step]:
     """The steps that carry a cache through a run one after another, from its input to its output."""
-    ends, steps = trace.caches[cache], trace.steps[trace.runs[run].first : trace.runs[run].last]
-    made = {name: step for step in steps for name in step.outputs}
-    path: list[Step] = []
-    name = ends.output
-    while name != ends.input:
-        path.insert(0, made[name])
-        name = path[0].inputs[0]
-    return path
+    steps = {step.node: step for step in steps_of(trace, run)}
+    way = way_of(trace, RunFrames(trace, run), trace.caches[cache])
+    return [steps[link.node.name] for link in way.spine]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,7 @@ from kvviz.view.palette import Theme, mix
 def computed_rows(ways: Mapping[str, Sequence[int]], length: Sequence[int]) -> Any:
     """Rows of a cache that each run computed, and those that it read from the cache: a panel for each way to decode.
 
-    Parameters
-    ----------
-    ways : mapping of str to sequence of int
-        Rows that each run computed.
-    length : sequence of int
-        Rows that attention needed in each run, the same in every way.
-
-    Returns
-    -------
-    Figure
+    ``ways``: by name, the rows that each run computed. ``length``: rows that attention needed in each run.
     """
     needed = np.asarray(length, int)
     figure, (axes,), theme, found = panels(len(ways), 3.6)
@@ -42,19 +33,7 @@ def computed_rows(ways: Mapping[str, Sequence[int]], length: Sequence[int]) -> A
 
 
 def row_changes(changes: Mapping[str, np.ndarray], words: Sequence[str]) -> Any:
-    """Changes of rows as `changed_rows` gives them: a line of panels for each change, with a panel for each layer.
-
-    Parameters
-    ----------
-    changes : mapping of str to ndarray
-        By a name, (layers, words).
-    words : sequence of str
-        The words whose rows they are.
-
-    Returns
-    -------
-    Figure
-    """
+    """Changes of the rows of words as `changed_rows` gives them, (layers, words): by name a line of panels."""
     high = 1.1 * max(change.max() for change in changes.values())
     layers = len(next(iter(changes.values())))
     figure, axes, theme, _ = panels(layers, 1.6 * len(changes) + 0.6, len(changes))
@@ -78,33 +57,14 @@ def attention(
 ) -> Any:
     """One head's attention from one token: query, keys, weights, values and the weighted sum.
 
-    Parameters
-    ----------
-    query : ndarray
-        (head size,), of the token that is read.
-    keys, values : ndarray
-        (rows, head size); row i belongs to word i.
-    words : sequence of str
-        One for each row; the last one is the token of the query.
-    computed : int
-        How many of the last rows this run computed; the others came from the cache.
-    next_word : str
-        The token that the model chose then, for the title.
+    ``query``: (head size,), of the last word. ``keys``, ``values``: (rows, head size), a row for each word.
+    ``computed``: how many of the last rows this run computed; the others came from the cache.
+    ``next_word``: the token that the model chose then, for the title.
 
-    Returns
-    -------
-    Figure
-
-    Raises
-    ------
-    KvvizError
-        If the shapes do not fit each other.
+    Raises `KvvizError`: if the shapes do not fit each other.
     """
-    if not query.ndim == 1 or not keys.shape == values.shape == (len(words), query.size):
-        raise KvvizError(
-            f"give one query of shape (head size,), keys and values of shape (rows, head size), and a word for each "
-            f"row; these are {query.shape}, {keys.shape}, {values.shape} and {len(words)} words"
-        )
+    if not keys.shape == values.shape == (len(words), *query.shape):
+        raise KvvizError(f"{len(words)} words have a query, {query.shape}, and rows, {keys.shape} and {values.shape}")
     from matplotlib import pyplot as plt
 
     rows = len(words)
@@ -137,8 +97,8 @@ def attention(
     for at in np.flatnonzero(weights > 0.02):
         middle.text(weights[at], at, f" {weights[at]:.0%}", va="center", fontsize=8, color=theme.ink)
     chosen = f"next token: “{next_word}”; " if next_word else ""
-    said = f"“{words[-1]}” attends to {rows} tokens; {chosen}darker cells are larger numbers"
-    figure.suptitle(said, x=0.01, ha="left", fontsize=10, color=theme.ink)
+    text = f"“{words[-1]}” attends to {rows} tokens; {chosen}darker cells are larger numbers"
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10, color=theme.ink)
     kinds = {f"computed in this run: {computed} row{'s' * (computed != 1)}": fresh}
     if rows > computed:
         kinds = {f"read from the cache: {rows - computed} rows": found, **kinds}
@@ -160,10 +120,9 @@ def _cells(ax: Any, array: np.ndarray, hues: Sequence[str], theme: Theme) -> Non
 
 
 def dependence(weights: Sequence[float], kept: Sequence[float], words: Sequence[str]) -> Any:
-    """Weight of each row above the probability that the answer keeps without that row, over the same words.
+    """Weight of each word's row above the probability that the answer keeps without that row.
 
-    ``weights`` and ``kept``: one number for each word. A first row that draws most of the weight is cut, with its
-    number beside it.
+    A first row that draws most of the weight is cut, with its number beside it.
     """
     from matplotlib import pyplot as plt
 
@@ -182,19 +141,7 @@ def dependence(weights: Sequence[float], kept: Sequence[float], words: Sequence[
 
 
 def head_sharing(heads: int, kv_heads: Sequence[int]) -> Any:
-    """Which key and value head each query head reads: a panel for each number of key and value heads.
-
-    Parameters
-    ----------
-    heads : int
-        Query heads.
-    kv_heads : sequence of int
-        Each divides ``heads``.
-
-    Returns
-    -------
-    Figure
-    """
+    """Which key and value head each query head reads: a panel for each number of key and value heads."""
     figure, (axes,), theme, found = panels(len(kv_heads), 2.1)
     for ax, count in zip(axes, kv_heads):
         group = heads // count
@@ -211,19 +158,7 @@ def head_sharing(heads: int, kv_heads: Sequence[int]) -> Any:
 
 
 def block_tables(moments: Mapping[str, Sequence[Sequence[int]]], blocks: int) -> Any:
-    """Block tables of sequences over the pool of blocks: a panel for each moment.
-
-    Parameters
-    ----------
-    moments : mapping of str to sequence of sequence of int
-        By a title, the numbers of the blocks of each sequence, in order.
-    blocks : int
-        Blocks of the pool to draw, from number 0.
-
-    Returns
-    -------
-    Figure
-    """
+    """Block tables of sequences over a pool of so many blocks: by title, the numbers of each sequence's blocks."""
     figure, (axes,), theme, found = panels(len(moments), 2.6)
     for ax, (title, tables) in zip(axes, moments.items()):
         cells = sum(map(len, tables)) + len(tables) - 1  # with a gap between two tables

@@ -10,14 +10,8 @@ from collections.abc import Callable
 from kvviz.errors import KvvizError
 from kvviz.query.grammar import UNITS
 
-_BYTES = {
-    "": 1.0,
-    "b": 1.0,
-    "byte": 1.0,
-    "tb": 1e12,
-    "tib": 2.0**40,
-    **{u.lower(): UNITS[u] for u in UNITS if "B" in u},
-}
+_BYTES = {unit.lower(): float(size) for unit, size in UNITS.items() if "B" in unit}
+_BYTES |= {"": 1.0, "byte": 1.0, "tb": 1e12, "tib": 2.0**40}
 _BOTH: dict[type, Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

@@ -21,10 +21,8 @@ from kvviz.view.page_modules import bundled
 from kvviz.widget.page_widget import Listener
 from kvviz.widget.still_image import stands_in
 
-# So many names are offered while one types.
-_MOST_NAMES = 3000
-# Parts of a curve's scale that have a line.
-_MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_MOST_NAMES = 3000  # that are offered while one types
+_MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)  # parts of a curve's scale that have a line
 # `code`, *emphasis*, **strong**. A star opens before a letter and closes behind one: ``2**3`` and ``*.onnx`` are plain.
 _STARRED = r"(?<![\w*]){0}([^*\s](?:[^*]*[^*\s])?){0}(?![\w*])"
 _MARKUP = re.compile("|".join((r"`([^`]+)`", _STARRED.format(r"\*\*"), _STARRED.format(r"\*"))))
@@ -33,17 +31,7 @@ _MARKUP = re.compile("|".join((r"`([^`]+)`", _STARRED.format(r"\*\*"), _STARRED.
 class Question(Listener):
     """A question that `kvviz.lessons.ask` asked. The last line of a cell displays it.
 
-    Attributes
-    ----------
-    question : str
-    task : object
-        What is asked for, with the answer; made when it is needed first.
-    tries : int
-        Number of answers until one was right.
-    right : bool
-        Answered right before the answer was shown.
-    revealed : bool
-        The answer was shown.
+    ``tries``: answers until one was right. ``right``: answered right before the answer was shown, ``revealed``.
     """
 
     _esm = bundled("ask.js").decode()

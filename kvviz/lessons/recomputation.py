@@ -17,25 +17,12 @@ from kvviz.trace.model_or_trace import as_graph
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """What was generated without a cache, and what it took.
+    """What was generated without a cache, and what it took."""
 
-    Attributes
-    ----------
-    tokens : list of int
-        New tokens.
-    words : list of str
-        Prompt and new tokens as text.
-    logits : list of ndarray
-        The last row of each run, (1, vocabulary), as `kvviz.decode` keeps them.
-    rows : list of int
-        Key rows that each run computed for one head of one layer; there are as many value rows, and as many for every
-        other KV head and layer.
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    logits: list[np.ndarray] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)  # new ones
+    words: list[str] = field(default_factory=list)  # prompt and new tokens as text
+    logits: list[np.ndarray] = field(default_factory=list)  # last row of each run, (1, vocabulary)
+    rows: list[int] = field(default_factory=list)  # key rows that each run computed for one head of one layer
 
 
 def recompute(graph: Graph, prompt: str | Sequence[int], max_new_tokens: int = 16, tokenizer: Any = None) -> Recomputed:
@@ -64,17 +51,8 @@ def recompute(graph: Graph, prompt: str | Sequence[int], max_new_tokens: int = 1
 def changed_rows(graph: Graph, tokens: Sequence[int], other: Sequence[int]) -> np.ndarray:
     """How much the key rows of tokens differ from those that are computed from other tokens in their place.
 
-    Parameters
-    ----------
-    graph : Graph
-        A decoder with growing caches.
-    tokens, other : sequence of int
-        Each is read in one forward pass. ``other`` is at least as long; what it has behind is not compared.
-
-    Returns
-    -------
-    ndarray
-        (layers, tokens): the largest absolute difference in a row, over all heads.
+    ``other`` is at least as long; what it has behind is not compared. Gives the largest absolute difference in each
+    row over all heads, (layers, tokens).
     """
     graph = as_graph(graph, "kvviz.lessons.changed_rows")
     count = len(tokens)

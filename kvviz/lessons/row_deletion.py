@@ -19,14 +19,9 @@ class RowDeletion(ipywidgets.VBox):
     """A button for each row; rows whose button is pressed are deleted from all caches. The last line of a cell displays
     it.
 
-    Parameters
-    ----------
-    words : sequence of str
-        The token of the row at each position, as text.
-    without : callable
-        Takes the deleted positions and returns the probability of each token.
-    text_of : callable
-        Returns the text of a token.
+    ``words``: the token of the row at each position, as text.
+    ``without``: takes the deleted positions and returns the probability of each token.
+    ``text_of``: returns the text of a token.
 
     Attributes
     ----------

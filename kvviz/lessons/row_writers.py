@@ -36,10 +36,9 @@ def row_writer(op: str, shape: Shape, new: int, numbers: Sequence[int]) -> onnx.
 
 
 def write_costs(policies: Sequence[str], shape: Shape) -> list[dict[str, Any]]:
-    """What writing one row of every sequence and head takes by each operator under each policy.
+    """What writing one row of every sequence and head takes by each operator.
 
-    Gives for each operator the bytes of its row numbers, and for each policy the bytes that the run copies where the
-    cache, of float32, is donated.
+    Gives the bytes of its row numbers, and the bytes that a run with a donated cache copies under each policy.
     """
     batch, heads, capacity, size = shape
     middle = capacity // 2
@@ -56,22 +55,10 @@ def write_costs(policies: Sequence[str], shape: Shape) -> list[dict[str, Any]]:
 def beside_tensor_scatter(
     write: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray], shape: Shape, new: int, at: Sequence[int]
 ) -> dict[str, str]:
-    """What becomes of new rows, written by a function and by `TensorScatter`.
+    """What becomes of new rows, written by a function and by `TensorScatter`: right, refused, or wrong in what.
 
-    Parameters
-    ----------
-    write : callable
-        Of the cache, the new rows and the first row number of each sequence; gives the new cache.
-    shape : tuple of int
-        Of the cache, which holds zeros.
-    new : int
-        Rows for each sequence and head. They hold the number of their sequence, from 1.
-    at : sequence of int
-
-    Returns
-    -------
-    dict
-        For both: ``"right"``, ``"refused"`` with the reason, or which sequence holds what is not its own.
+    ``write``: of a cache of zeros, the new rows and the first row number of each sequence; gives the new cache.
+    ``new``: rows for each sequence and head, at ``at``. They hold the number of their sequence, from 1.
     """
     feeds = _feeds(shape, new, np.array(at))
     graph = load(row_writer("TensorScatter", shape, new, [len(at)]))

@@ -58,23 +58,12 @@ def value_in_run(trace: Trace, name: str, run: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one run computes and reads.
+    """What one run computes, and reads at least. Activations are left out: a fused kernel does not write them."""
 
-    Attributes
-    ----------
-    tokens : int
-        Tokens that it was fed: rows that it wrote into a cache.
-    flops : int
-        Floating-point operations of its matrix products: a multiplication and an addition for each product.
-    weight_bytes, cache_bytes : int
-        Bytes of all weights that they multiply with, and of the keys and values of all tokens so far: what has to be
-        read at least. Activations are left out: they are small, and a fused kernel does not write them.
-    """
-
-    tokens: int
-    flops: int
-    weight_bytes: int
-    cache_bytes: int
+    tokens: int  # that it was fed: rows that it wrote into a cache
+    flops: int  # of its matrix products: a multiplication and an addition for each product
+    weight_bytes: int  # of all weights that they multiply with
+    cache_bytes: int  # of the keys and values of all tokens so far
 
     @property
     def bytes_read(self) -> int:

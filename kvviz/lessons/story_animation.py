@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 
-from kvviz.atomic_write import write_text
 from kvviz.errors import KvvizError
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
@@ -21,30 +19,16 @@ _LARGEST = 150_000  # bytes
 
 @dataclass(frozen=True, slots=True)
 class StoryFrame:
-    """One run of a decode.
+    """One run of a decode. Rows are those of the drawn cache, bytes those of all caches."""
 
-    Attributes
-    ----------
-    word : str
-        The word that the run generated.
-    capacity, valid, before : int
-        Rows of the drawn cache that there is room for, that hold a token, and that held one before the run.
-    moved : bool
-        Earlier rows of the drawn cache were copied in this run, or after it to make room.
-    copied, added : int
-        Bytes of the past that were copied, and bytes of the new rows, of all caches in this run.
-    copied_so_far : int
-        Bytes of the past that were copied up to this run, with it.
-    """
-
-    word: str
-    capacity: int
-    valid: int
-    before: int
-    moved: bool
-    copied: int
-    added: int
-    copied_so_far: int
+    word: str  # that the run generated
+    capacity: int  # rows that there is room for
+    valid: int  # rows that hold a token
+    before: int  # rows that held one before the run
+    moved: bool  # earlier rows were copied in this run, or after it to make room
+    copied: int  # bytes of the past, in this run
+    added: int  # bytes of the new rows
+    copied_so_far: int  # bytes of the past, up to this run and with it
 
 
 def story_frames(trace: Trace, cache: int = 0) -> tuple[StoryFrame, ...]:
@@ -79,7 +63,6 @@ def animate(
     with_room: Trace,
     names: Sequence[str] = ("no room reserved", "room reserved"),
     *,
-    path: str | Path | None = None,
     seconds: float = 60.0,
     cache: int = 0,
 ) -> str:
@@ -88,28 +71,12 @@ def animate(
     Each run is one line of rows of one cache: what it copied, kept, added, and what is reserved. The picture needs no
     script, and works as an image in a page; if the reader prefers reduced motion, it shows the last frame.
 
-    Parameters
-    ----------
-    without_room, with_room : Trace
-        Of `kvviz.decode`, of the same prompt and with the same words.
-    names : sequence of str
-        Titles of the two halves.
-    path : str or Path, optional
-        File to write it to as well.
-    seconds : float
-        Duration of the animation; then it repeats.
-    cache : int
-        Which cache's rows are drawn; the counters are of all caches.
+    ``names``: titles of the two halves.
+    ``seconds``: duration of the animation; then it repeats.
+    ``cache``: which cache's rows are drawn; the counters are of all caches.
 
-    Returns
-    -------
-    str
-        The SVG, below 150 kB.
-
-    Raises
-    ------
-    KvvizError
-        If the traces tell different stories, are not decodes with growing caches, or are too long for one picture.
+    Raises `KvvizError`: if the traces are not decodes of the same words from the same prompt with growing caches, or
+    are too long for a picture below 150 kB.
     """
     if len(names) != 2 or seconds <= 0:
         raise KvvizError("an animation needs two names=, one for each trace, and seconds= above 0")
@@ -145,8 +112,6 @@ def animate(
     text = "\n".join(parts) + "\n"
     if len(text.encode()) >= _LARGEST:
         raise KvvizError(f"{n} words make a picture of {size(len(text.encode()))}: animate a shorter story")
-    if path is not None:
-        write_text(path, text)
     return text
 
 

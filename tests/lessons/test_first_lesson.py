@@ -141,7 +141,7 @@ def test_the_picture_of_attention_shows_what_the_graph_computed(trace: kvviz.Tra
         "read from the cache: 17 rows",
         "computed in this run: 1 row",
     ]
-    with pytest.raises(kvviz.KvvizError, match="and 2 words"):
+    with pytest.raises(kvviz.KvvizError, match="2 words have a query"):
         lessons.attention(query, keys, values, ["a", "b"])
 
 
@@ -197,7 +197,7 @@ def test_query_heads_are_drawn_over_the_head_that_they_share() -> None:
 def test_a_picture_carries_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(
-        "kvviz.lessons.described_picture.display", lambda data, **options: shown.append((data, options["metadata"]))
+        "kvviz.lessons.lesson_outputs.display", lambda data, **options: shown.append((data, options["metadata"]))
     )
     figure = lessons.computed_rows({"with": [1]}, [1])
     lessons.picture(figure, "One row.")

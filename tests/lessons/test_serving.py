@@ -153,7 +153,8 @@ def served(graph: Any) -> serving.PagedServer:
     server = serving.PagedServer(graph, blocks=6, block_size=8)
     for prompt, most in ((OWL, 12), (CAT, 4), (BEAR, 8)):
         server.submit(prompt, most)
-    server.run()
+    while server.step():
+        pass
     return server
 
 
@@ -192,7 +193,8 @@ def test_a_fork_shares_all_blocks_and_copies_the_one_that_is_written(graph: Any)
     # when
     other = server.fork(request, 8)
     before = dict(server.table.shared)
-    server.run()
+    while server.step():
+        pass
     # then: the first block is read by both, the second was copied once, by who wrote first
     assert request.rows == other.rows and list(before) == [0, 1]
     assert [(old, new) for _, old, new in server.table.copies] == [(1, 2)]

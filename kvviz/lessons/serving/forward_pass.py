@@ -30,21 +30,11 @@ AXIS = 2
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a forward pass gave.
+    """What a forward pass gave."""
 
-    Attributes
-    ----------
-    logits : ndarray
-        (batch, new tokens, vocabulary).
-    rows : Rows
-        The caches with the new rows behind the old ones.
-    trace : Trace or None
-        If it was recorded.
-    """
-
-    logits: np.ndarray
-    rows: Rows
-    trace: Trace | None
+    logits: np.ndarray  # (batch, new tokens, vocabulary)
+    rows: Rows  # the caches with the new rows behind the old ones
+    trace: Trace | None  # if it was recorded
 
     @property
     def next_tokens(self) -> list[int]:
@@ -84,23 +74,15 @@ def forward(
     mask: Sequence[Sequence[int]] | None = None,
     donate: bool = False,
     record: bool = False,
+    session: Any = None,
 ) -> Pass:
-    """Run a decoder with growing caches over new tokens.
+    """Run a decoder with growing caches over new tokens of each sequence, as many of each.
 
-    Parameters
-    ----------
-    graph : Graph
-    tokens : sequence of sequence of int
-        New tokens of each sequence, as many of each.
-    past : Rows, optional
-        What is cached; nothing by default.
-    positions, mask : sequence of sequence of int, optional
-        Positions of the new tokens, by default right behind the cached rows; and 1 for each row, cached ones first,
-        that may be attended to, by default all.
-    donate : bool
-        The pass may overwrite ``past``: rows are appended in place where there is room.
-    record : bool
-        Keep the trace.
+    ``past``: what is cached; nothing by default.
+    ``positions``: of the new tokens, by default right behind the cached rows.
+    ``mask``: 1 for each row, cached ones first, that may be attended to; by default all.
+    ``donate``: the pass may overwrite ``past``: rows are appended in place where there is room.
+    ``session``: an onnxruntime.InferenceSession of the same model, to run it there; it takes no donations.
     """
     graph = as_graph(graph, "kvviz.lessons.serving.forward")
     ids = _numbers("tokens", tokens)
@@ -116,11 +98,14 @@ def forward(
         "position_ids": _numbers("positions", behind if positions is None else positions, (batch, new)),
         "attention_mask": _numbers("mask", everything if mask is None else mask, (batch, held + new)),
     }
-    feeds: dict[str, Any] = {name: made[role] for role, name in control_inputs(graph).items() if role in made}
-    given = [pair.input for pair in pairs] if donate else []
-    trace = run(graph, {**feeds, **rows}, donate=given, record=record)
-    logits = trace.outputs[logits_output(graph) or "logits"]
-    return Pass(logits, {pair.input: trace.outputs[pair.output] for pair in pairs}, trace if record else None)
+    feeds = {name: made[role] for role, name in control_inputs(graph).items() if role in made} | rows
+    if session is not None:
+        trace, outputs = None, dict(zip((one.name for one in session.get_outputs()), session.run(None, feeds)))
+    else:
+        trace = run(graph, feeds, donate=[pair.input for pair in pairs] if donate else [], record=record)
+        outputs = trace.outputs
+    after = {pair.input: outputs[pair.output] for pair in pairs}
+    return Pass(outputs[logits_output(graph) or "logits"], after, trace if record else None)
 
 
 def _numbers(name: str, given: Any, shape: tuple[int, int] | None = None) -> np.ndarray:
@@ -136,22 +121,14 @@ def _numbers(name: str, given: Any, shape: tuple[int, int] | None = None) -> np.
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A decode with a change of the caches after each pass.
+class Decoded:
+    """A decode with a change of the caches after each pass."""
 
-    Attributes
-    ----------
-    tokens : list of int
-        New tokens.
-    kept : list of list of int
-        Positions whose rows each decode step found in the cache.
-    """
-
-    tokens: list[int]
-    kept: list[list[int]]
+    tokens: list[int]  # new ones
+    kept: list[list[int]]  # positions whose rows each decode step found in the cache
 
 
-def tell(graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | None = None) -> Told:
+def tell(graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | None = None) -> Decoded:
     """Decode greedily, and change the caches after each pass; rows keep the positions at which they were computed.
 
     Raises `KvvizError`: if no new token is asked for.
@@ -170,7 +147,7 @@ def tell(graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | 
         done = forward(graph, [[tokens[-1]]], rows, positions=[[at]])
         rows, positions = done.rows, [*positions, at]
         tokens += done.next_tokens
-    return Told(tokens, kept)
+    return Decoded(tokens, kept)
 
 
 def take(rows: Mapping[str, np.ndarray], places: Sequence[int]) -> Rows:

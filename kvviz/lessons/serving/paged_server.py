@@ -40,35 +40,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The server after one step.
+    """The server after one step."""
 
-    Attributes
-    ----------
-    running : tuple of int
-        Numbers of requests.
-    slack : int
-        Rows of their blocks that hold nothing.
-    contiguous_slack : int
-        The same, if every running request had one block for the longest that it may become.
-    padding : int
-        Rows that the batch is padded with, so that all are as long as the longest.
-    """
-
-    running: tuple[int, ...]
-    slack: int
-    contiguous_slack: int
-    padding: int
+    running: tuple[int, ...]  # numbers of requests
+    slack: int  # rows of their blocks that hold nothing
+    contiguous_slack: int  # the same, if each had one block for the longest that it may become
+    padding: int  # rows that the batch is padded with, so that all are as long as the longest
 
 
 class PagedServer:
-    """Serve requests with a fixed pool of blocks.
-
-    Parameters
-    ----------
-    graph : Graph
-        With growing caches.
-    blocks, block_size : int
-        Blocks of the pool, and rows of one.
+    """Serve requests with a fixed pool of blocks, for a decoder with growing caches.
 
     Attributes
     ----------
@@ -146,12 +127,6 @@ class PagedServer:
                 self.table.rows[request.number] = []
                 self._running.remove(request)
         return True
-
-    def run(self) -> list[list[int]]:
-        """Serve until nothing is left; the tokens of each request."""
-        while self.step():
-            pass
-        return [request.tokens for request in self.requests]
 
     def _needs(self, request: Request) -> int:
         """Blocks that a request has in the end."""

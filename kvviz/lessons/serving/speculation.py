@@ -37,27 +37,14 @@ def repeat_draft(tokens: list[int], most: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What a speculative decode came to.
-
-    Attributes
-    ----------
-    tokens : list of int
-    passes : int
-        Forward passes, the prefill among them; without guesses it would be one for each token.
-    guessed, accepted : int
-        Tokens.
-    rolled_back : int
-        Rows of wrong guesses, in each cache.
-    bytes_copied : int
-        By the ops that write the caches.
-    """
+    """What a speculative decode came to."""
 
     tokens: list[int]
-    passes: int
-    guessed: int
+    passes: int  # with the prefill; without guesses it would be one for each token
+    guessed: int  # tokens
     accepted: int
-    rolled_back: int
-    bytes_copied: int
+    rolled_back: int  # rows of wrong guesses, in each cache
+    bytes_copied: int  # by the ops that write the caches
 
 
 def speculate(
