@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.lessons.number_text import is_whole, read_number, write_number
+
+Hint = str | Mapping[Any, str] | Callable[[Any], str | None] | None
 
 # Factors that name what was forgotten (keys *and* values, the bytes of a number, a prefix), and not the answer itself;
 # a count that is so little off; and from where on an answer is of another size.
@@ -20,19 +22,64 @@ _NEAR, _MUCH, _SMALL = 2, 10, 10
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the engine says of an answer; true if it is right."""
+
+    right: bool
+    text: str  # what is wrong, and the hint for it
+
+    def __bool__(self) -> bool:
+        return self.right
+
+
+class Task(Protocol):
+    """One kind of question."""
+
+    @property
+    def kind(self) -> str: ...
+    def read(self, given: Any) -> Any: ...  # as the kind has it; KvvizError where it cannot be one
+    def distance(self, given: Any) -> str | None: ...  # None: right; else by what it is wrong, maybe empty
+    def alike(self, given: Any, other: Any) -> bool: ...  # whether a hint for the other one is meant
+    def shown(self) -> str: ...  # the answer in words
+
+
+def grade(task: Task, given: Any, hint: Hint = None) -> Verdict:
+    """Compare an answer with what is asked for.
+
+    Raises `KvvizError`: if it is no answer of that kind.
+    """
+    answer = task.read(given)
+    wrong = task.distance(answer)
+    if wrong is None:
+        return Verdict(True, "right")
+    return Verdict(False, ": ".join(part for part in (wrong, _hint(task, answer, hint)) if part) or "not that")
+
+
+def _hint(task: Task, answer: Any, hint: Hint) -> str:
+    if hint is None or isinstance(hint, str):
+        return hint or ""
+    if isinstance(hint, Mapping):
+        return next((text for wrong, text in hint.items() if task.alike(answer, wrong)), "")
+    try:
+        return hint(answer) or ""
+    except Exception as error:  # a teacher's function; the answer is wrong all the same
+        return f"(the hint of this question failed: {type(error).__name__}: {error})"
+
+
+@dataclass(frozen=True, slots=True)
 class NumberTask:
-    """A number. ``tolerance``: by what share of the answer it may be off."""
+    """A number."""
 
     answer: float
     unit: str = ""
-    tolerance: float = 0.0
+    tolerance: float = 0.0  # share of the answer that it may be off
     kind: str = "number"
 
     def read(self, given: Any) -> float:
         try:
             number = read_number(given, self.unit) if isinstance(given, str) else float(given)
         except (TypeError, ValueError, OverflowError):
-            raise KvvizError(f"the answer must be a number, not {str(given)[:60]!r}") from None
+            number = math.nan
         if not math.isfinite(number):
             raise KvvizError(f"the answer must be a finite number, not {str(given)[:60]!r}")
         return number
@@ -41,7 +88,7 @@ class NumberTask:
         return abs(given - self.read(other)) <= max(self.tolerance, 1e-9) * abs(self.answer)
 
     def distance(self, given: float) -> str | None:
-        """How far off, as far as that tells what was forgotten, and not what the answer is."""
+        """How far off, as far as that shows what was forgotten, and not what the answer is."""
         if self.alike(given, self.answer):
             return None
         way = "large" if given > self.answer else "small"
@@ -89,37 +136,29 @@ class ChoiceTask:
 
 @dataclass(frozen=True, slots=True)
 class OpTask:
-    """An op of a graph, by its name, or any of a kind. ``nodes``: name and kind of each that there is."""
+    """An op of a graph, by its name, or any of a kind."""
 
     answers: tuple[str, ...]
-    nodes: tuple[tuple[str, str], ...]
+    nodes: tuple[tuple[str, str], ...]  # name and kind of each that there is
     kind: str = "op"
 
     def read(self, given: Any) -> str:
-        said = str(getattr(given, "node", getattr(given, "name", given))).strip()
-        names = {name for name, _ in self.nodes}
-        kinds = {op for _, op in self.nodes}
-        if said in names or said in kinds:
-            return said
-        ends = [name for name in names if name.endswith(f"/{said}")]
-        if len(ends) == 1:
-            return ends[0]
-        near = get_close_matches(said, [*kinds, *names], 3)
-        hint = f"; near it: {', '.join(near)}" if near else ""
-        raise KvvizError(f"there is no op {said!r} here{hint}")
+        name = str(getattr(given, "node", getattr(given, "name", given))).strip()
+        known = dict.fromkeys([*(kind for _, kind in self.nodes), *(name for name, _ in self.nodes)])
+        ends = [one for one in known if one.endswith(f"/{name}")]
+        if name not in known and len(ends) != 1:
+            near = get_close_matches(name, known, 3)
+            raise KvvizError(f"there is no op {name!r} here" + (f"; near it: {', '.join(near)}" if near else ""))
+        return name if name in known else ends[0]
 
     def alike(self, given: str, other: Any) -> bool:
         return str(getattr(other, "node", other)) in (given, dict(self.nodes).get(given))
 
     def distance(self, given: str) -> str | None:
-        kind = dict(self.nodes).get(given)
-        if given in self.answers or kind in self.answers:
+        if given in self.answers or dict(self.nodes).get(given) in self.answers:
             return None
-        if kind is None:
-            wanted = [name for name, op in self.nodes if op == given and name in self.answers]
-            if wanted:
-                return f"it is one of the {given} ops: which, by its name"
-        return ""
+        meant = any(kind == given and name in self.answers for name, kind in self.nodes)
+        return f"it is one of the {given} ops: which, by its name" if meant else ""
 
     def shown(self) -> str:
         return " or ".join(self.answers)
@@ -127,41 +166,36 @@ class OpTask:
 
 @dataclass(frozen=True, slots=True)
 class CurveTask:
-    """A series that is drawn.
-
-    ``tolerance``: how far the drawn points may be from the true ones on average, as a share of the largest true one.
-    ``top``: of the scale. ``labels``: one for each point.
-    """
+    """A series that is drawn."""
 
     answer: tuple[float, ...]
     unit: str
-    labels: tuple[str, ...]
-    top: float
-    tolerance: float
+    labels: tuple[str, ...]  # one for each point
+    top: float  # of the scale
+    tolerance: float  # mean distance from the true points that is allowed, as a share of the largest true one
     kind: str = "curve"
 
     def read(self, given: Any) -> tuple[float, ...]:
         try:
-            said = tuple(float(one) for one in given)
+            points = tuple(float(one) for one in given)
         except (TypeError, ValueError):
             raise KvvizError("the answer is a curve: a number for each point, none left out") from None
-        if len(said) != len(self.answer):
-            raise KvvizError(f"the curve has {len(self.answer)} points, and {len(said)} were given")
-        if not all(map(math.isfinite, said)):
+        if len(points) != len(self.answer):
+            raise KvvizError(f"the curve has {len(self.answer)} points, and {len(points)} were given")
+        if not all(map(math.isfinite, points)):
             raise KvvizError("the answer is a curve: each point must be a finite number")
-        return said
+        return points
 
     def alike(self, given: Any, other: Any) -> bool:
         return isinstance(other, Sequence) and not isinstance(other, str) and self.error(given, other) <= self.tolerance
 
-    def error(self, given: Sequence[float], of: Sequence[float] | None = None) -> float:
+    def error(self, given: Sequence[float], true: Sequence[float]) -> float:
         """Mean distance of the points, as a share of the largest true one."""
-        true = self.answer if of is None else of
         scale = max(map(abs, self.answer)) or self.top
         return sum(abs(a - b) for a, b in zip(given, true)) / len(self.answer) / scale
 
     def distance(self, given: tuple[float, ...]) -> str | None:
-        off = self.error(given)
+        off = self.error(given, self.answer)
         if off <= self.tolerance:
             return None
         worst = max(range(len(given)), key=lambda i: abs(given[i] - self.answer[i]))
@@ -173,21 +207,16 @@ class CurveTask:
         )
 
     def shown(self) -> str:
-        low, high = min(self.answer), max(self.answer)
-        ends = ", ".join(write_number(value, self.unit) for value in self.answer[:3])
-        return f"{ends} … {write_number(self.answer[-1], self.unit)} (least {write_number(low, self.unit)}, " + (
-            f"most {write_number(high, self.unit)})"
-        )
+        values = (*self.answer[:3], self.answer[-1], min(self.answer), max(self.answer))
+        *first, last, low, high = (write_number(value, self.unit) for value in values)
+        return f"{', '.join(first)} … {last} (least {low}, most {high})"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTask:
-    """Whatever a function of the lesson accepts: an order of ops, a patched graph. Answered in Python.
+    """Whatever a function of the lesson accepts: an order of ops, a patched graph. Answered in Python."""
 
-    ``accept``: says whether it is right, or what is wrong with it.
-    """
-
-    accept: Callable[[Any], bool | str]
+    accept: Callable[[Any], bool | str]  # True, or what is wrong with it
     answer: str
     kind: str = "own"
 
@@ -198,8 +227,8 @@ class OwnTask:
         return bool(np.array_equal(given, other))
 
     def distance(self, given: Any) -> str | None:
-        said = self.accept(given)
-        return said if isinstance(said, str) else None if said else ""
+        wrong = self.accept(given)
+        return wrong if isinstance(wrong, str) else None if wrong else ""
 
     def shown(self) -> str:
         return self.answer

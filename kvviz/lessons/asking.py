@@ -9,14 +9,12 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
-from kvviz.lessons.answer_kinds import ChoiceTask, CurveTask, NumberTask, OpTask, OwnTask
-from kvviz.lessons.grading import Hint, Task
+from kvviz.lessons.answer_kinds import ChoiceTask, CurveTask, Hint, NumberTask, OpTask, OwnTask, Task
 from kvviz.lessons.number_text import is_whole
 from kvviz.lessons.progress import enter
 from kvviz.lessons.question import Question
 
-# What a number may be off by that is not a whole one, and a curve, where nothing else is said.
-_ROUNDED, _DRAWN = 0.005, 0.1
+_ROUNDED, _DRAWN = 0.005, 0.1  # the usual tolerance of a number that is not a whole one, and of a curve
 
 
 def ask(
@@ -64,26 +62,16 @@ def ask(
     top : float, optional
         Upper end of a curve's scale; by default a round number above the largest value.
 
-    Returns
-    -------
-    Question
-
-    Raises
-    ------
-    KvvizError
-        If the answer does not fit the question: is none of the choices, no op of the graph, not as long as the curve.
+    Raises `KvvizError`: if the answer does not fit the question: is none of the choices, no op of the graph.
 
     Examples
     --------
     >>> ask("How many bytes is one row of one cache?", 128, unit="B", hint={64: "4 bytes a float"})  # doctest: +SKIP
     """
-    asked = [
-        name
-        for name, given in (("choices", choices), ("among", among), ("curve", curve), ("accept", accept))
-        if given is not None
-    ]
+    forms = {"choices": choices, "among": among, "curve": curve, "accept": accept}
+    asked = [f"{name}=" for name, given in forms.items() if given is not None]
     if len(asked) > 1:
-        raise KvvizError(f"a question asks for one thing: it was given {' and '.join(f'{name}=' for name in asked)}")
+        raise KvvizError(f"a question asks for one thing: it was given {' and '.join(asked)}")
     for name, text in (("question", question), ("why=", why), ("unit=", unit)):
         if not isinstance(text, str):
             raise KvvizError(f"{name} of a question is a text, not {text!r}")
@@ -98,14 +86,20 @@ def ask(
         if accept is not None:
             task = OwnTask(accept, str(known))
         elif choices is not None:
-            task = _choice(known, tuple(str(one) for one in choices))
+            task = ChoiceTask(str(known), tuple(str(one) for one in choices))
+            if task.answer not in task.choices:
+                raise KvvizError(f"the answer {known!r} is none of the choices {list(task.choices)}")
         elif among is not None:
             task = _op(known, among)
         elif curve is not None:
-            task = _curve(known, tuple(str(label) for label in curve), unit, tolerance, top)
+            task = _curve(known, tuple(str(label) for label in curve), unit, _accepted(tolerance, _DRAWN), top)
         else:
             task = _number(known, unit, tolerance)
-        _check_hints(task, hint)
+        for wrong in hint if isinstance(hint, Mapping) else ():
+            try:
+                task.read(wrong)
+            except KvvizError as error:  # nobody would ever see this hint
+                raise KvvizError(f"hint= has a text for {wrong!r}, which is no answer to this: {error}") from None
         return task
 
     made = Question(question, make, hint, why)
@@ -115,13 +109,10 @@ def ask(
     return made
 
 
-def _check_hints(task: Task, hint: Hint) -> None:
-    """Raise where a hint is for what cannot be answered: nobody would ever see it."""
-    for wrong in hint if isinstance(hint, Mapping) else ():
-        try:
-            task.read(wrong)
-        except KvvizError as error:
-            raise KvvizError(f"hint= has a text for {wrong!r}, which is no answer to this question: {error}") from None
+def _accepted(tolerance: float | None, usual: float) -> float:
+    if tolerance is not None and not 0 <= tolerance < math.inf:
+        raise KvvizError(f"tolerance={tolerance!r}: give the share that an answer may be off, from 0 on")
+    return usual if tolerance is None else float(tolerance)
 
 
 def _number(answer: Any, unit: str, tolerance: float | None) -> NumberTask:
@@ -134,34 +125,18 @@ def _number(answer: Any, unit: str, tolerance: float | None) -> NumberTask:
     return NumberTask(number, unit, _accepted(tolerance, usual))
 
 
-def _accepted(tolerance: float | None, usual: float) -> float:
-    if tolerance is None:
-        return usual
-    if not 0 <= tolerance < math.inf:
-        raise KvvizError(f"tolerance={tolerance!r}: give the share that an answer may be off, from 0 on")
-    return float(tolerance)
-
-
-def _choice(answer: Any, choices: tuple[str, ...]) -> ChoiceTask:
-    if str(answer) not in choices:
-        raise KvvizError(f"the answer {answer!r} is none of the choices {list(choices)}")
-    return ChoiceTask(str(answer), choices)
-
-
 def _op(answer: Any, among: Any) -> OpTask:
     graph = getattr(among, "graph", among)
     if not isinstance(graph, Graph):
         raise KvvizError(f"among= is a graph or a trace, not {among!r}")
-    nodes = tuple((node.name, node.op_type) for node in graph.nodes)
+    task = OpTask((), tuple((node.name, node.op_type) for node in graph.nodes))
     several = [answer] if isinstance(answer, str) or not isinstance(answer, Sequence) else answer
-    task = OpTask((), nodes)
-    names = tuple(dict.fromkeys(task.read(one) for one in several))
-    if not names:
+    if not several:
         raise KvvizError("the answer names no op")
-    return OpTask(names, nodes)
+    return OpTask(tuple(dict.fromkeys(task.read(one) for one in several)), task.nodes)
 
 
-def _curve(answer: Any, labels: tuple[str, ...], unit: str, tolerance: float | None, top: float | None) -> CurveTask:
+def _curve(answer: Any, labels: tuple[str, ...], unit: str, tolerance: float, top: float | None) -> CurveTask:
     try:
         true = tuple(float(value) for value in answer)
     except (TypeError, ValueError):
@@ -175,7 +150,7 @@ def _curve(answer: Any, labels: tuple[str, ...], unit: str, tolerance: float | N
     scale = (_round_above(1.15 * high) if high > 0 else 1.0) if top is None else float(top)
     if not (high <= scale < math.inf and scale > 0):
         raise KvvizError(f"top={top!r}: the scale has to reach to {high:g}, the largest value")
-    return CurveTask(true, unit, labels, scale, _accepted(tolerance, _DRAWN))
+    return CurveTask(true, unit, labels, scale, tolerance)
 
 
 def _round_above(value: float) -> float:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from html import escape
-from numbers import Real
+from numbers import Integral
 from types import MappingProxyType
+from typing import Any
 
 from kvviz.errors import KvvizError
-from kvviz.lessons.model_shapes import ModelShape, model_shape, positive
+from kvviz.shapes.presets import PRESETS
 from kvviz.trace.element_types import BLOCKS, nbytes
 
 BANDWIDTHS: Mapping[str, float] = MappingProxyType(
@@ -25,39 +27,85 @@ BANDWIDTHS: Mapping[str, float] = MappingProxyType(
 )
 """Bytes a second that a memory delivers at most, by the makers' data sheets."""
 
-_USUAL = "A100 80 GB"
-
 DTYPES = ("float32", "float16", "bfloat16", "float8", "int8", "q8_0", "q5_0", "q4_0")
 """Element types that are offered; every other that `kvviz.trace.element_types` knows is taken as well."""
 
-# Sizes of what NumPy has no type for.
-_PLAIN = {"bfloat16": "float16", "float8": "int8"}
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_PLAIN = {"bfloat16": "float16", "float8": "int8"}  # of the size of what NumPy has no type for
+
+
+def _positive(name: str, value: Any) -> int:
+    """A count as a plain int, which does not overflow.
+
+    Raises `KvvizError`: if it is no whole number from 1 on.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise KvvizError(f"{name} is {value!r}; it must be a whole number, 1 or more")
+    return int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A decoder of the Llama family: grouped-query attention, a gated MLP of three matrices, RMSNorm."""
+
+    name: str
+    layers: int
+    hidden: int  # width of the residual stream
+    heads: int  # query heads
+    kv_heads: int
+    head_size: int  # elements of a head
+    intermediate: int  # width inside the MLP
+    vocabulary: int
+    context: int  # longest sequence that it was made for
+    tied: bool = False  # the output matrix is that of the embeddings
+    biased: bool = False  # queries, keys and values have biases
+    window: int | None = None  # of sliding-window attention: at most this many rows are read
+    dtype: str = "bfloat16"  # of the published weights
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "kv_heads", "head_size", "intermediate", "vocabulary", "context"):
+            object.__setattr__(self, name, _positive(name, getattr(self, name)))
+        if self.window is not None:
+            _positive("window", self.window)
+        if self.heads % self.kv_heads:
+            raise KvvizError(f"{self.heads} query heads cannot share {self.kv_heads} KV heads evenly")
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights, as the published files have them."""
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        attention = 2 * self.hidden * queries + 2 * self.hidden * keys + self.biased * (queries + 2 * keys)
+        layer = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
+        return self.layers * layer + self.hidden + self.vocabulary * self.hidden * (1 if self.tied else 2)
+
+
+def _published(name: str, dtype: str = "bfloat16") -> ModelShape:
+    """A decoder whose sizes `kvviz.shapes` has, with their sources."""
+    size = PRESETS[name.lower()]
+    sizes = (size.layers, size.hidden, size.heads, size.kv_heads, size.head, size.inner)
+    options = (size.tied, size.biased, size.window or None)
+    return ModelShape(name, *sizes, size.vocabulary, size.positions, *options, dtype)
+
+
+_ALL = (
+    ModelShape("storyteller", 3, 64, 4, 2, 16, 160, 128, 160, dtype="float32"),
+    *map(_published, ("SmolLM2-135M", "Qwen2.5-0.5B", "TinyLlama-1.1B")),
+    *(_published(name, "float16") for name in ("Llama-2-7B", "Llama-2-13B", "Llama-2-70B")),
+    *map(_published, ("Mistral-7B", "Llama-3-8B", "Llama-3-70B", "Llama-3.1-8B", "Llama-3.1-70B", "Llama-3.1-405B")),
+)
+MODELS: Mapping[str, ModelShape] = MappingProxyType({shape.name: shape for shape in _ALL})
+"""The known models by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSize:
-    """The size of the caches of a batch of sequences.
-
-    Attributes
-    ----------
-    shape : ModelShape
-    length : int
-        Tokens of each sequence.
-    batch : int
-        Sequences.
-    dtype, weight_dtype : str
-        Element types of cache and weights.
-    bandwidth : float
-        Bytes a second that the memory delivers.
-    """
+    """The size of the caches of a batch of sequences."""
 
     shape: ModelShape
-    length: int
-    batch: int
-    dtype: str
+    length: int  # tokens of each sequence
+    batch: int  # sequences
+    dtype: str  # of the cache
     weight_dtype: str
-    bandwidth: float
+    bandwidth: float  # bytes a second that the memory delivers
 
     @property
     def bytes_per_token(self) -> int:
@@ -67,7 +115,7 @@ class CacheSize:
     @property
     def rows(self) -> int:
         """Tokens whose rows are kept for each sequence; at most the sliding window, if there is one."""
-        return self.length if self.shape.window is None else min(self.length, self.shape.window)
+        return min(self.length, self.shape.window or self.length)
 
     @property
     def cache_bytes(self) -> int:
@@ -93,17 +141,14 @@ class CacheSize:
     @property
     def step_bytes(self) -> int:
         """Bytes that a decode step reads at least: the weights that it multiplies with, and all caches, once."""
-        return _bytes(self.shape.parameters_read, self.weight_dtype) + self.cache_bytes
-
-    @property
-    def step_seconds(self) -> float:
-        """Minimum time of a decode step in seconds."""
-        return self.step_bytes / self.bandwidth
+        # Of embeddings that are not the output matrix as well it looks one up.
+        embeddings = 0 if self.shape.tied else self.shape.vocabulary * self.shape.hidden
+        return _bytes(self.shape.parameters - embeddings, self.weight_dtype) + self.cache_bytes
 
     @property
     def tokens_per_second(self) -> float:
         """Tokens that all sequences together get in a second, at most."""
-        return self.batch / self.step_seconds
+        return self.batch * self.bandwidth / self.step_bytes
 
     def lines(self) -> list[tuple[str, str]]:
         """Names and figures to show."""
@@ -125,7 +170,7 @@ class CacheSize:
         return "\n".join([f"{self.shape.name}, cache in {self.dtype}", *(f"{n}: {v}" for n, v in self.lines())])
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{escape(name)}</td><td><b>{escape(told)}</b></td></tr>" for name, told in self.lines())
+        rows = "".join(f"<tr><td>{escape(name)}</td><td><b>{escape(text)}</b></td></tr>" for name, text in self.lines())
         return f"<table><caption>{escape(self.shape.name)}, cache in {escape(self.dtype)}</caption>{rows}</table>"
 
 
@@ -136,68 +181,49 @@ def cache_size(
     *,
     dtype: str | None = None,
     weight_dtype: str | None = None,
-    bandwidth: float = BANDWIDTHS[_USUAL],
+    bandwidth: float = BANDWIDTHS["A100 80 GB"],
 ) -> CacheSize:
-    """The size of the KV caches of a model.
+    """The size of the KV caches of a model: one of `MODELS` by its name, in any case, or a shape of your own.
 
-    Parameters
-    ----------
-    model : str or ModelShape
-        One of `MODELS`, or a shape of your own.
-    length : int, optional
-        Tokens of each sequence; by default the longest that the model was made for.
-    batch : int
-        Sequences.
-    dtype, weight_dtype : str, optional
-        Element types of cache and weights, block types such as ``"q8_0"`` too; by default that of the published
-        weights.
-    bandwidth : float
-        Bytes a second that the memory delivers.
+    ``length``: tokens of each sequence; by default the longest that the model was made for.
+    ``dtype``, ``weight_dtype``: element types of cache and weights, block types such as ``"q8_0"`` too; by default that
+    of the published weights.
 
-    Returns
-    -------
-    CacheSize
-
-    Raises
-    ------
-    KvvizError
-        If the model or a type is not known, or a number is not positive.
+    Raises `KvvizError`: if the model or a type is not known, or a number is not positive.
 
     Examples
     --------
     >>> binary(cache_size("Llama-3.1-70B", 131072).cache_bytes)
     '40 GiB'
     """
-    shape = model if isinstance(model, ModelShape) else model_shape(model)
-    made = CacheSize(
-        shape,
-        shape.context if length is None else positive("length", length),
-        positive("batch", batch),
-        shape.dtype if dtype is None else dtype,
-        shape.dtype if weight_dtype is None else weight_dtype,
-        bandwidth,
-    )
-    if isinstance(bandwidth, bool) or not isinstance(bandwidth, Real) or not 0 < bandwidth < math.inf:
-        raise KvvizError(f"bandwidth is {bandwidth!r}; give bytes a second, such as BANDWIDTHS[{_USUAL!r}]")
-    for kind in (made.dtype, made.weight_dtype):
+    shape = model if isinstance(model, ModelShape) else _known(model)
+    length, batch = _positive("length", shape.context if length is None else length), _positive("batch", batch)
+    if not isinstance(bandwidth, (int, float)) or not 0 < bandwidth < math.inf:
+        raise KvvizError(f"bandwidth is {bandwidth!r}; give bytes a second, such as BANDWIDTHS['A100 80 GB']")
+    kinds = dtype or shape.dtype, weight_dtype or shape.dtype
+    for kind in kinds:
         _bytes(32, kind)
-    return made
+    return CacheSize(shape, length, batch, *kinds, bandwidth)
 
 
 def binary(amount: float) -> str:
     """Bytes in binary units, as sizes of caches are quoted: ``128 KiB``, ``1.33 GiB``."""
-    power = 0
-    while amount >= 1024 and power < len(_UNITS) - 1:
-        amount /= 1024
-        power += 1
-    return f"{amount:,.4g} {_UNITS[power]}"
+    power = min(int(math.log2(max(amount, 1))) // 10, 4)
+    return f"{amount / 1024**power:,.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def _known(name: Any) -> ModelShape:
+    names = {known.lower(): known for known in MODELS}
+    if isinstance(name, str) and name.lower() in names:
+        return MODELS[names[name.lower()]]
+    near = [names[one] for one in get_close_matches(str(name).lower(), list(names), 2)]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(MODELS)}"
+    raise KvvizError(f"there is no model {name!r} here: {hint}")
 
 
 def _bytes(elements: int, dtype: str) -> int:
-    if dtype in BLOCKS:
-        return nbytes((elements,), dtype)
     try:
-        size = nbytes((elements,), _PLAIN.get(dtype, dtype))
+        size = nbytes((elements,), dtype if dtype in BLOCKS else _PLAIN.get(dtype, dtype))
     except TypeError:
         size = 0
     if size < 1:

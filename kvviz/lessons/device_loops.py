@@ -1,12 +1,12 @@
-"""Loops on a device, each in two ways: every result to the host and back, or handles passed on.
+"""Loops on a device, each in two ways: every result to the host and back, or handles passed on ("stitched").
 
 The four are those of `tt-mlir issue 671 <https://github.com/tenstorrent/tt-mlir/issues/671>`__: batches, programs that
-feed each other, training, and double buffering.
+feed each other, training, and double buffering. A tensor is freed with its last handle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,46 +33,15 @@ TRAIN = """train (float[64,8] x, float[64,2] t, float[8,16] w1, float[16,2] w2)
 CHAIN = """chain (float[256,256] x, float[256,256] w) => (float[256,256] y)
     { a = MatMul(x, w)  b = MatMul(a, w)  y = MatMul(b, w) }"""
 
-TTNN = """
-#dram = #ttnn.buffer_type<dram>
-#l1 = #ttnn.buffer_type<l1>
-#square = #ttnn.ttnn_layout<(d0, d1) -> (d0, d1), <1x1>, memref<2x2x!ttcore.tile<32x32, bf16>, #dram>, <interleaved>>
-#near = #ttnn.ttnn_layout<(d0, d1) -> (d0, d1), <1x2>, memref<2x1x!ttcore.tile<32x32, bf16>, #l1>, <width_sharded>>
-func.func @forward(%arg0: tensor<64x64xbf16, #square>, %arg1: tensor<64x64xbf16, #square>)
-    -> tensor<64x64xbf16, #square> {
-  %0 = "ttnn.matmul"(%arg0, %arg1)
-    : (tensor<64x64xbf16, #square>, tensor<64x64xbf16, #square>) -> tensor<64x64xbf16, #square>
-  %1 = "ttnn.to_memory_config"(%0) : (tensor<64x64xbf16, #square>) -> tensor<64x64xbf16, #near>
-  %2 = "ttnn.gelu"(%1) : (tensor<64x64xbf16, #near>) -> tensor<64x64xbf16, #near>
-  "ttnn.deallocate"(%1) <{force = false}> : (tensor<64x64xbf16, #near>) -> ()
-  %3 = "ttnn.add"(%arg0, %arg1)
-    : (tensor<64x64xbf16, #square>, tensor<64x64xbf16, #square>) -> tensor<64x64xbf16, #square>
-  "ttnn.deallocate"(%0) <{force = false}> : (tensor<64x64xbf16, #square>) -> ()
-  return %3 : tensor<64x64xbf16, #square>
-}
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What a loop gave.
-
-    Attributes
-    ----------
-    device : Device
-        Closed.
-    results : list
-        Of each round: a token, or a loss.
-    link : list of int
-        Bytes that each round sent over the link between host and device.
-    left : list of ndarray
-        What was learnt, after training.
-    """
+    """The device of a loop, a token or a loss of each round, and bytes that each round sent over the link."""
 
     device: Device
     results: list[Any]
     link: list[int]
-    left: Sequence[np.ndarray] = ()
+    weights: Sequence[np.ndarray] = ()  # after training
 
 
 def program(device: Device, text: str, name: str) -> Any:
@@ -86,177 +55,126 @@ def with_layer(**named: Any) -> tuple[Device, Any]:
     return device, program(device, LAYER, "layer")
 
 
+def upload(device: Device, arrays: Mapping[str, Any], retain: bool = False) -> dict[str, Any]:
+    """Send arrays to the device; with ``retain`` no submit frees them."""
+    handles = {name: device.to_device(np.asarray(array), name=name) for name, array in arrays.items()}
+    for handle in handles.values():
+        handle.retain = retain
+    return handles
+
+
+def over_host(device: Device, handles: Mapping[str, Any]) -> dict[str, Any]:
+    """Take tensors to the host and back, as a loop over arrays does."""
+    return upload(device, {name: device.to_host(handle) for name, handle in handles.items()})
+
+
 def rounds(x: np.ndarray, w: np.ndarray, count: int) -> tuple[Device, np.ndarray]:
     """The naive loop over a layer: everything goes up before a submit, and comes down after it."""
     device, layer = with_layer()
     for _ in range(count):
-        out = device.submit(layer, {"x": device.to_device(x, name="x"), "w": device.to_device(w, name="w")})
-        x = device.to_host(out["y"])
-        device.deallocate(out["y"])
-    device.close()
+        out = device.submit(layer, upload(device, {"x": x, "w": w}))
+        x = device.to_host(out.pop("y"))
     return device, x
-
-
-def over_host(device: Device, handle: Any, name: str) -> Any:
-    """A tensor that goes to the host and comes back, as in a loop that thinks in arrays."""
-    array = device.to_host(handle)
-    device.deallocate(handle)
-    return device.to_device(array, name=name)
-
-
-def free(device: Device, handles: Iterable[Any]) -> None:
-    """Let go of handles, retained or not."""
-    for handle in handles:
-        handle.retain = False
-        device.deallocate(handle)
 
 
 def decode(story: Graph, prompt: Sequence[int], stitched: bool, new: int = 6) -> Loop:
     """Decode with static caches; stitched, caches and positions stay on the device."""
-    device = Device()
+    device, tokens, link = Device(), [], []
     model, advance = device.program(story, name="decode"), program(device, ADVANCE, "advance")
-    caches = {
-        value.name: device.to_device(np.zeros((1, *(value.shape or ())[1:]), np.float32), name=value.name)
-        for value in story.inputs
-        if "cache" in value.name
-    }
-    ids, place, tokens, link = list(prompt), 0, [], []
+    shapes = {value.name: (1, *(value.shape or ())[1:]) for value in story.inputs if "cache" in value.name}
+    caches = upload(device, {name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+    ids, place = list(prompt), 0
     for step in range(new):
         before, until = device.host_bytes, place + len(ids)
         if step < 2 or not stitched:  # the prompt, and where it ends; after that the device counts on
-            told = {"position_ids": [range(place, until)], "write_indices": [place], "nonpad_kv_seqlen": [until]}
-            controls = {name: device.to_device(np.array(value), name=name) for name, value in told.items()}
-        for handle in controls.values():
-            handle.retain = True
-        given = device.to_device(np.array([ids]), name="input_ids")
-        out = device.submit(model, {"input_ids": given, **controls, **caches})
-        tokens.append(int(device.to_host(out["logits"])[0, -1].argmax()))
-        device.deallocate(out["logits"])
-        caches = {name: out[f"updated_{name}"] for name in caches}
-        for handle in controls.values():
-            handle.retain = False
-        if stitched and 0 < step < new - 1:
-            controls = dict(zip(controls, device.submit(advance, controls).values(), strict=True))
-        else:
-            free(device, controls.values())
+            counts = {"position_ids": [range(place, until)], "write_indices": [place], "nonpad_kv_seqlen": [until]}
+            controls = upload(device, counts, retain=stitched)
+        out = device.submit(model, {**upload(device, {"input_ids": [ids]}), **controls, **caches})
+        tokens.append(int(device.to_host(out.pop("logits"))[0, -1].argmax()))
+        caches = {name: out.pop(f"updated_{name}") for name in caches}
         if not stitched:
-            caches = {name: over_host(device, handle, name) for name, handle in caches.items()}
+            caches = over_host(device, caches)
+        elif step:
+            moved = device.submit(advance, controls)
+            controls = dict(zip(controls, moved.values(), strict=True))
+            for handle in controls.values():
+                handle.retain = True
         ids, place = tokens[-1:], until
         link.append(device.host_bytes - before)
-    free(device, caches.values())
-    device.close()
     return Loop(device, tokens, link)
 
 
 def transcribe(encoder: Graph, decoder: Graph, sound: np.ndarray, stitched: bool, new: int = 5) -> Loop:
     """A model for speech: the encoder runs once, and every step of the decoder reads its hidden states."""
-    device = Device()
+    device, tokens, link = Device(), [1], []
     listen, write = device.program(encoder, name="encoder"), device.program(decoder, name="decoder")
-    hidden = device.submit(listen, {"input_features": device.to_device(sound, name="sound")})["last_hidden_state"]
+    out = device.submit(listen, upload(device, {"input_features": sound}))
+    hidden = {"encoder_hidden_states": out.pop("last_hidden_state")}
     empty = np.zeros((1, 4, 0, 8), np.float32)
-    caches = {v.name: device.to_device(empty, name=v.name) for v in decoder.inputs if v.name.startswith("past")}
-    token, tokens, link = 1, [], []
+    caches = upload(device, {v.name: empty for v in decoder.inputs if v.name.startswith("past")})
     for step in range(new):
         before = device.host_bytes
         if not stitched:
-            hidden = over_host(device, hidden, "hidden states")
-        hidden.retain = True
-        told = {"input_ids": [[token]], "cache_position": [step], "use_cache_branch": [step > 0]}
-        controls = {name: device.to_device(np.array(value), name=name) for name, value in told.items()}
-        out = device.submit(write, {**controls, **caches, "encoder_hidden_states": hidden})
-        token = int(device.to_host(out["logits"])[0, -1].argmax())
-        device.deallocate(out["logits"])
-        hidden.retain = stitched
-        for name in caches:
-            made = out[name.replace("past_key_values", "present")]
-            if step and ".encoder." in name:  # keys of the sound do not change: they are retained, this is empty
-                device.deallocate(made)
-                continue
-            caches[name] = made if stitched else over_host(device, made, name)
-            caches[name].retain = ".encoder." in name
-        tokens.append(token)
+            hidden = over_host(device, hidden)
+        hidden["encoder_hidden_states"].retain = True
+        counts = {"input_ids": [tokens[-1:]], "cache_position": [step], "use_cache_branch": [step > 0]}
+        out = device.submit(write, {**upload(device, counts), **caches, **hidden})
+        tokens.append(int(device.to_host(out.pop("logits"))[0, -1].argmax()))
+        made = {name: out.pop(name.replace("past_key_values", "present")) for name in caches}
+        # Keys of the sound do not change: they are retained from the first step on, and later ones come out empty.
+        made = {name: handle for name, handle in made.items() if not step or ".encoder." not in name}
+        caches |= made if stitched else over_host(device, made)
+        for name, handle in caches.items():
+            handle.retain = ".encoder." in name
         link.append(device.host_bytes - before)
-    free(device, [hidden, *caches.values()])
-    device.close()
-    return Loop(device, tokens, link)
+    return Loop(device, tokens[1:], link)
 
 
-def training_data() -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+def training_data() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """A batch of 64 samples that two layers made, and weights to start from."""
     normal = np.random.default_rng(2).standard_normal
     data = normal((64, 8), np.float32)
     target = np.maximum(data @ normal((8, 16), np.float32), 0) @ normal((16, 2), np.float32) / 16
-    start = [normal(shape, np.float32) / 4 for shape in ((8, 16), (16, 2))]
+    start = {name: normal(shape, np.float32) / 4 for name, shape in (("w1", (8, 16)), ("w2", (16, 2)))}
     return {"x": data, "t": target}, start
 
 
-def train(batch: Mapping[str, np.ndarray], start: Sequence[np.ndarray], stitched: bool, epochs: int = 30) -> Loop:
+def train(batch: Mapping[str, np.ndarray], start: Mapping[str, np.ndarray], stitched: bool, epochs: int = 30) -> Loop:
     """Gradient descent on two layers: `TRAIN` works out a loss, its gradients and new weights."""
-    device = Device()
+    device, losses, link = Device(), [], []
     step = program(device, TRAIN, "train")
-    given = {name: device.to_device(array, name=name) for name, array in batch.items()}
-    for handle in given.values():
-        handle.retain = True
-    names = ("w1", "w2")
-    weights = [device.to_device(array, name=name) for array, name in zip(start, names, strict=True)]
-    losses, link = [], []
+    given, weights = upload(device, batch, retain=True), upload(device, start)
     for _ in range(epochs):
         before = device.host_bytes
-        out = device.submit(step, {"w1": weights[0], "w2": weights[1], **given})
-        losses.append(float(device.to_host(out["loss"])))
-        device.deallocate(out["loss"])
-        weights = [out["w1_next"], out["w2_next"]]
+        out = device.submit(step, {**weights, **given})
+        losses.append(float(device.to_host(out.pop("loss"))))
+        weights = {name: out.pop(f"{name}_next") for name in start}
         if not stitched:
-            weights = [over_host(device, handle, name) for handle, name in zip(weights, names, strict=True)]
+            weights = over_host(device, weights)
         link.append(device.host_bytes - before)
-    learnt = [device.to_host(handle) for handle in weights]
-    free(device, [*given.values(), *weights])
-    device.close()
-    return Loop(device, losses, link, learnt)
+    return Loop(device, losses, link, [device.to_host(handle) for handle in weights.values()])
 
 
 def buffered(values: np.ndarray, double: bool) -> tuple[Device, float, float]:
     """Rounds of three products; with a second buffer the next input goes up while a program runs.
 
-    Returns
-    -------
-    Device
-    float
-        When the rounds began, in simulated microseconds.
-    float
-        How long they took.
+    Gives the device, when the rounds began and how long they took, in simulated microseconds.
     """
     device = Device()
-    chain = program(device, CHAIN, "chain")
-    weights = device.to_device(values[-1], name="w")
-    weights.retain = True
-    handle, begun = device.to_device(values[0], name="x"), device.time
+    chain, weights = program(device, CHAIN, "chain"), upload(device, {"w": values[-1]}, retain=True)
+    x, begun = upload(device, {"x": values[0]}), device.time
     for following in [*values[1:-1], None]:
-        y = device.submit(chain, {"x": handle, "w": weights})["y"]
+        y = device.submit(chain, {**x, **weights})["y"]
         if not double:
             device.wait(y)
         if following is not None:
-            handle = device.to_device(following, name="x")
+            x = upload(device, {"x": following})
         device.wait(y)
-        device.deallocate(y)
-    took = device.time - begun
-    free(device, [weights])
-    device.close()
-    return device, begun, took
+    return device, begun, device.time - begun
 
 
 def lanes(devices: Mapping[str, tuple[Device, float]]) -> Any:
-    """Transfers and submits of closed devices as bars over simulated time, a pair of lanes for each device.
-
-    Parameters
-    ----------
-    devices : mapping of str to (Device, float)
-        By title; each with the simulated microseconds at which the picture begins.
-
-    Returns
-    -------
-    matplotlib Figure
-    """
+    """Transfers and submits of devices as bars over simulated time: by title a device, and when its picture begins."""
     from matplotlib import pyplot as plt
 
     high = 0.4 + 1.1 * len(devices)
@@ -267,22 +185,10 @@ def lanes(devices: Mapping[str, tuple[Device, float]]) -> Any:
             when = times.get(step.index)
             if when is not None and step.op_type in ("transfer", "submit") and when.end > begun:
                 row, colour = (0, "#2a6f97") if step.op_type == "transfer" else (1, "#d08c2e")
-                span = (when.start - begun, when.end - when.start)
-                ax.broken_barh([span], (row - 0.35, 0.7), color=colour, ec="white")
+                ax.broken_barh(
+                    [(when.start - begun, when.end - when.start)], (row - 0.35, 0.7), color=colour, ec="white"
+                )
         ax.set(yticks=[0, 1], yticklabels=["link", "queue 0"])
         ax.set_title(title, loc="left", fontsize=9)
     axes[-1, 0].set_xlabel("simulated microseconds")
     return figure
-
-
-def draw_link(loops: Mapping[tuple[str, str], int], ax: Any) -> None:
-    """Bytes over the link, by loop and ``"naive"`` or ``"stitched"``, on a logarithmic scale."""
-    names = ["layer", "decode", "speech", "training"]
-    for shift, kind, colour in ((-0.2, "naive", "#b4503c"), (0.2, "stitched", "#2a6f97")):
-        counts = [loops[name, kind] for name in names]
-        bars = ax.barh(np.arange(4) + shift, counts, 0.36, color=colour, label=kind)
-        ax.bar_label(bars, [f"{count:,} B" for count in counts], padding=3, fontsize=8)
-    ax.set(xscale="log", xlim=(1, 3e6), yticks=range(4), yticklabels=names)
-    ax.set_xlabel("bytes over the link for a round, a token or an epoch")
-    ax.invert_yaxis()
-    ax.legend(loc="lower right", fontsize=8)

@@ -10,30 +10,23 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from kvviz.caches.path_search import way_of
+from kvviz.caches.value_flow import RunFrames
 from kvviz.decode.chunk_stream import stream
 from kvviz.decode.public_runs import run as run_once
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
+from kvviz.lessons.run_meters import steps_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 
 
 def circular(path: str | Path, rows: int, *, weights: bool = True) -> onnx.ModelProto:
-    """A decoder with `TensorScatter` caches, made circular: row numbers are taken modulo the capacity.
+    """A decoder with `TensorScatter` caches, made circular: row numbers are taken modulo the new capacity, ``rows``.
 
-    Parameters
-    ----------
-    path : path
-        The model with fixed caches (batch, rows, width).
-    rows : int
-        The new capacity.
-    weights : bool
-        Let every `Attention` give its weights as a graph output, so that the page can show them.
+    ``weights``: let every `Attention` give its weights as a graph output, so that the page can show them.
 
-    Raises
-    ------
-    KvvizError
-        If no op of the model writes a cache by `TensorScatter`.
+    Raises `KvvizError`: if no op of the model writes a cache by `TensorScatter`.
     """
     proto = onnx.load(path)
     writers = [node for node in proto.graph.node if node.op_type == "TensorScatter"]
@@ -57,23 +50,11 @@ def circular(path: str | Path, rows: int, *, weights: bool = True) -> onnx.Model
 def feed_chunks(
     graph: Graph, tokens: Sequence[int], chunks: Iterable[int], count: Callable[[int, int], int]
 ) -> tuple[Trace, np.ndarray]:
-    """Feed known tokens in chunks, with one's own count of valid rows.
+    """Feed known tokens in chunks, with one's own count of valid rows; gives the likeliest next token behind each.
 
-    Parameters
-    ----------
-    tokens : sequence of int
-        As many as all chunks together, or more.
-    chunks : iterable of int
-        How many tokens each run reads.
-    count : callable
-        Of the tokens before a chunk and those in it; gives ``nonpad_kv_seqlen``. Right is their sum, and in a circular
-        cache at most the capacity.
-
-    Returns
-    -------
-    Trace
-    ndarray of int
-        The likeliest next token behind each one.
+    ``chunks``: how many tokens each run reads.
+    ``count``: of the tokens before a chunk and those in it; gives ``nonpad_kv_seqlen``. Right is their sum, and in a
+    circular cache at most the capacity.
     """
     runs, past = [], 0
     for new in chunks:
@@ -96,43 +77,28 @@ def first_difference(words: Sequence[str], truth: Sequence[str]) -> int | None:
 
 def cache_path(trace: Trace, run: int, cache: int = 0) -> list[Step]:
     """The steps that carry a cache through a run one after another, from its input to its output."""
-    ends, steps = trace.caches[cache], trace.steps[trace.runs[run].first : trace.runs[run].last]
-    made = {name: step for step in steps for name in step.outputs}
-    path: list[Step] = []
-    name = ends.output
-    while name != ends.input:
-        path.insert(0, made[name])
-        name = path[0].inputs[0]
-    return path
+    steps = {step.node: step for step in steps_of(trace, run)}
+    way = way_of(trace, RunFrames(trace, run), trace.caches[cache])
+    return [steps[link.node.name] for link in way.spine]
 
 
 @dataclass(frozen=True, slots=True)
 class RowTest:
     """What the next token would be if other rows were cached.
 
-    Attributes
-    ----------
-    graph : Graph
-        With fixed caches.
-    whole : Trace
-        A decode of it in which no row was lost: rows are taken from what it left.
+    ``whole``: a decode with fixed caches in which no row was lost; rows are taken from what it left.
     """
 
-    graph: Graph
     whole: Trace
-
-    @property
-    def tokens(self) -> list[int]:
-        return [*self.whole.prompt, *self.whole.tokens]
 
     def from_rows(self, at: int, rows: Mapping[str, np.ndarray]) -> np.ndarray:
         """Probabilities behind the token at a position, with these rows of each cache, (1, n, width), in any order."""
         held = next(iter(rows.values())).shape[1]
-        feeds = _feeds([self.tokens[at]], at, held, held + 1)
+        feeds = _feeds([[*self.whole.prompt, *self.whole.tokens][at]], at, held, held + 1)
         for cache in self.whole.caches:
             feeds[cache.input] = np.zeros_like(self.whole.outputs[cache.output])
             feeds[cache.input][:, :held] = rows[cache.input]
-        return probabilities(run_once(self.graph, feeds, record=False).outputs["logits"][0, -1])
+        return probabilities(run_once(self.whole.graph, feeds, record=False).outputs["logits"][0, -1])
 
     def without(self, at: int, gone: Iterable[int] = ()) -> np.ndarray:
         """The same with all rows before the position, but for some that are deleted."""
@@ -147,14 +113,13 @@ class RowTest:
         """
         size, at = small.caches[0].runs[run].capacity, len(small.prompt) + run - 1
         found = {c.input: small.value(c.input, small.runs[run].first) for c in small.caches}
-        told: dict[int | None, np.ndarray] = {None: probabilities(small.logits[run][0])}
+        after: dict[int | None, np.ndarray] = {None: probabilities(small.logits[run][0])}
         for position in range(at - size + 1):
-            rows = {}
+            rows = {name: array.copy() for name, array in found.items()}
             for cache in self.whole.caches:
-                rows[cache.input] = found[cache.input].copy()
                 rows[cache.input][:, at % size] = self.whole.outputs[cache.output][:, position]
-            told[position] = self.from_rows(at, rows)
-        return told
+            after[position] = self.from_rows(at, rows)
+        return after
 
 
 def _feeds(tokens: Sequence[int], past: int, row: int, count: int) -> dict[str, np.ndarray]:

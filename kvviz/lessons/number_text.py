@@ -8,14 +8,10 @@ import re
 from collections.abc import Callable
 
 from kvviz.errors import KvvizError
+from kvviz.query.grammar import UNITS
 
-# Of bytes: decimal units and binary ones, as IEC 80000-13 has them.
-SCALES = {
-    "": 1.0,
-    "b": 1.0,
-    **{f"{letter}b": 1000.0**power for power, letter in enumerate("kmgt", 1)},
-    **{f"{letter}ib": 1024.0**power for power, letter in enumerate("kmgt", 1)},
-}
+_BYTES = {unit.lower(): float(size) for unit, size in UNITS.items() if "B" in unit}
+_BYTES |= {"": 1.0, "byte": 1.0, "tb": 1e12, "tib": 2.0**40}
 _BOTH: dict[type, Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -24,10 +20,8 @@ _BOTH: dict[type, Callable[[float, float], float]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Pow: operator.pow,
 }
-# A power larger than this would take long to work out.
-_MOST_POWER = 64
-# A sum of a few hundred numbers is an answer, too.
-_LONGEST = 4000
+_MOST_POWER = 64  # a larger one would take long to work out
+_LONGEST = 4000  # a sum of a few hundred numbers is an answer, too
 # Other signs that people write, or copy from a page, for those of Python.
 _SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "⋅": "*", "÷": "/", "^": "\x00", "’": "'"})
 
@@ -35,31 +29,25 @@ _SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "⋅": "*"
 def read_number(text: str, unit: str = "") -> float:
     """The number that a text says.
 
-    Parameters
-    ----------
-    text : str
-        Digits with or without thousands separators, arithmetic with ``+ - * / // **`` and brackets, and behind it a
-        unit, which may be left out.
-    unit : str
-        What is asked for. ``"B"`` takes kB, MB, KiB, MiB and so on as well. Where no unit is asked for, a word behind
-        the number is taken for what is counted.
+    ``text``: digits with or without thousands separators, arithmetic with ``+ - * / // **`` and brackets, and behind it
+    a unit, which may be left out.
+    ``unit``: what is asked for. ``"B"`` takes kB, MB, KiB, MiB and so on as well. Where no unit is asked for, a word
+    behind the number is taken for what is counted.
 
-    Raises
-    ------
-    KvvizError
-        If it is no number, or one of something else.
+    Raises `KvvizError`: if it is no number, or one of something else.
     """
-    said = " ".join(text.split())
-    if len(said) > _LONGEST:
-        raise KvvizError(f"the answer has {len(said):,} characters; write it in {_LONGEST:,} at most")
-    found = re.fullmatch(r"(.*?[\d).])?\s*([^\d\s()+*/.,-][^\d()+*/]*)?", said)
-    amount, told = ((found[1] or ""), (found[2] or "").strip()) if found else ("", "")
-    if not amount:
-        raise _no_number(said)
-    scale = _scale(told, unit)
+    given = " ".join(text.split())
+    if len(given) > _LONGEST:
+        raise KvvizError(f"the answer has {len(given):,} characters; write it in {_LONGEST:,} at most")
+    refused = KvvizError(f"{given[:60]!r} is not a number: write digits, or arithmetic such as 2 * 3 * 64")
+    found = re.fullmatch(r"(.*?[\d).])\s*([^\d\s()+*/.,-][^\d()+*/]*)?", given)
+    if found is None:
+        raise refused
+    word = (found[2] or "").strip()
+    scale = _scale(word.lower().rstrip("s"), unit)
     if scale is None:
-        raise KvvizError(f"the answer is asked for in {unit or 'a plain number'}, and {said[:60]!r} is in {told}")
-    plain = re.sub(r"(?<=\d)[,_'\u00a0\u202f ](?=\d{3}(\D|$))", "", amount.translate(_SIGNS)).replace("\x00", "**")
+        raise KvvizError(f"the answer is asked for in {unit or 'a plain number'}, and {given[:60]!r} is in {word}")
+    plain = re.sub(r"(?<=\d)[,_'\u00a0\u202f ](?=\d{3}(\D|$))", "", found[1].translate(_SIGNS)).replace("\x00", "**")
     # Of a long number every separator is followed by three more digits.
     while plain != (shorter := re.sub(r"(?<=\d)[,_' ](?=\d{3}(?!\d))", "", plain)):
         plain = shorter
@@ -67,21 +55,15 @@ def read_number(text: str, unit: str = "") -> float:
     try:
         return scale * _value(ast.parse(plain.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError, MemoryError):
-        raise _no_number(said) from None
+        raise refused from None
 
 
-def _no_number(said: str) -> KvvizError:
-    return KvvizError(f"{said[:60]!r} is not a number: write digits, or arithmetic such as 2 * 3 * 64")
-
-
-def _scale(told: str, unit: str) -> float | None:
+def _scale(word: str, unit: str) -> float | None:
     """What one of the unit that was written is in the unit that is asked for; None where it is of another kind."""
-    word, wanted = told.lower().rstrip("s"), unit.lower().rstrip("s")
-    word = "b" if word == "byte" else word
-    if unit == "B" and word in SCALES:
-        return SCALES[word]
-    counts = not unit and word not in SCALES and word != "%"
-    return 1.0 if not word or word == wanted or counts else None
+    if unit == "B" and word in _BYTES:
+        return _BYTES[word]
+    counts = not unit and word not in _BYTES and word != "%"
+    return 1.0 if not word or word == unit.lower().rstrip("s") or counts else None
 
 
 def _value(node: ast.expr) -> float:
@@ -91,21 +73,19 @@ def _value(node: ast.expr) -> float:
         return -_value(node.operand) if isinstance(node.op, ast.USub) else _value(node.operand)
     if isinstance(node, ast.BinOp) and type(node.op) in _BOTH:
         left, right = _value(node.left), _value(node.right)
-        if isinstance(node.op, ast.Pow) and abs(right) > _MOST_POWER:
-            raise ValueError
-        made = _BOTH[type(node.op)](left, right)
-        if isinstance(made, complex) or made != made:
-            raise ValueError
-        return made
+        if not isinstance(node.op, ast.Pow) or abs(right) <= _MOST_POWER:
+            made = _BOTH[type(node.op)](left, right)
+            if isinstance(made, float) and made == made:
+                return made
     raise ValueError
 
 
 def write_number(number: float, unit: str = "") -> str:
     """A number as a reader expects it: ``4,992 B``, ``0.25``."""
-    whole = is_whole(number)
     # Figures behind the point as a reader can use them: four in all, and one at least.
-    text = f"{round(number):,}" if whole else f"{number:,.1f}" if abs(number) >= 1000 else f"{number:.4g}"
-    one = abs(number) == 1 and len(unit) > 1 and unit.endswith("s")
+    text = f"{number:,.1f}" if abs(number) >= 1000 else f"{number:.4g}"
+    text = f"{round(number):,}" if is_whole(number) else text
+    one = abs(number) == 1 and len(unit) > 1
     return f"{text} {unit.removesuffix('s') if one else unit}".strip()
 
 

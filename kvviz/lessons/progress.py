@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -10,31 +9,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What was answered in a lesson.
-
-    Attributes
-    ----------
-    lesson : str
-    asked : int
-        Questions that were asked so far.
-    right : int
-        Those that were answered right, before the answer was shown.
-    first : int
-        Those of them that were right at the first try.
-    shown : int
-        Those whose answer was shown instead.
-    """
+    """What was answered in a lesson."""
 
     lesson: str
-    asked: int
-    right: int
-    first: int
-    shown: int
+    asked: int  # questions so far
+    right: int  # of them answered right, before the answer was shown
+    first: int  # of these right at the first try
+    shown: int  # questions whose answer was shown instead
 
     def __str__(self) -> str:
-        told = f"{self.right} of {self.asked} right, {self.first} at the first try"
+        counts = f"{self.right} of {self.asked} right, {self.first} at the first try"
         shown = f"; the answer of {self.shown} was shown" if self.shown else ""
-        return f"{self.lesson + ': ' if self.lesson else ''}{told}{shown}"
+        return f"{self.lesson + ': ' if self.lesson else ''}{counts}{shown}"
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(str(self))}</p>"
@@ -46,13 +32,7 @@ _asked: dict[tuple[str, str], Any] = {}
 
 
 def begin(lesson: str) -> None:
-    """Begin a lesson: questions are counted anew from here.
-
-    Parameters
-    ----------
-    lesson : str
-        Its name.
-    """
+    """Begin a lesson of this name: questions are counted anew from here."""
     global _lesson
     _lesson = lesson
     for key in [key for key in _asked if key[0] == lesson]:
@@ -69,21 +49,15 @@ def enter(question: Any) -> None:
     _asked[question.lesson, question.question] = question
 
 
-def questions(lesson: str | None = None) -> Iterator[Any]:
+def questions(lesson: str | None = None) -> list[Any]:
     """The questions of a lesson in the order in which they were asked; of the present one by default."""
     wanted = _lesson if lesson is None else lesson
-    return (asked for (name, _), asked in _asked.items() if name == wanted)
+    return [asked for (name, _), asked in _asked.items() if name == wanted]
 
 
 def score(lesson: str | None = None) -> Score:
-    """How many questions were answered right.
-
-    Parameters
-    ----------
-    lesson : str, optional
-        The present one by default.
-    """
-    asked = list(questions(lesson))
+    """How many questions of a lesson were answered right; of the present one by default."""
+    asked = questions(lesson)
     right = [one for one in asked if one.right]
     first = sum(one.tries == 1 for one in right)
     shown = sum(one.revealed and not one.right for one in asked)

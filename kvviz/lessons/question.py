@@ -5,42 +5,33 @@ Invariant: the page knows the answer only to show it on demand, also without a k
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any
 
 import traitlets
 from IPython.display import display
 
 from kvviz.errors import KvvizError
-from kvviz.lessons.answer_kinds import CurveTask, OpTask
-from kvviz.lessons.folded_answer import folded
-from kvviz.lessons.grading import Hint, Task, Verdict, grade
+from kvviz.lessons.answer_kinds import CurveTask, Hint, OpTask, Task, Verdict, grade
 from kvviz.lessons.number_text import write_number
 from kvviz.lessons.progress import enter, present, score
 from kvviz.view.page_modules import bundled
 from kvviz.widget.page_widget import Listener
 from kvviz.widget.still_image import stands_in
 
-# So many names are offered while one types.
-_MOST_NAMES = 3000
-# Parts of a curve's scale that have a line.
-_MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_MOST_NAMES = 3000  # that are offered while one types
+_MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)  # parts of a curve's scale that have a line
+# `code`, *emphasis*, **strong**. A star opens before a letter and closes behind one: ``2**3`` and ``*.onnx`` are plain.
+_STARRED = r"(?<![\w*]){0}([^*\s](?:[^*]*[^*\s])?){0}(?![\w*])"
+_MARKUP = re.compile("|".join((r"`([^`]+)`", _STARRED.format(r"\*\*"), _STARRED.format(r"\*"))))
 
 
 class Question(Listener):
     """A question that `kvviz.lessons.ask` asked. The last line of a cell displays it.
 
-    Attributes
-    ----------
-    question : str
-    task : object
-        What is asked for, with the answer; made when it is needed first.
-    tries : int
-        Number of answers until one was right.
-    right : bool
-        Answered right before the answer was shown.
-    revealed : bool
-        The answer was shown.
+    ``tries``: answers until one was right. ``right``: answered right before the answer was shown, ``revealed``.
     """
 
     _esm = bundled("ask.js").decode()
@@ -93,22 +84,11 @@ class Question(Listener):
         return self.task.shown()
 
     def grade(self, answer: Any) -> Verdict:
-        """Grade an answer, and count it.
+        """Grade an answer, and count it: true if it is right, else its ``text`` says what is wrong.
 
-        Parameters
-        ----------
-        answer : object
-            A number or a text that says one, a choice or its number, an op, a series: as the question asks.
+        ``answer``: a number or a text that says one, a choice or its number, an op, a series: as the question asks.
 
-        Returns
-        -------
-        Verdict
-            True if it is right; ``text`` says what is wrong.
-
-        Raises
-        ------
-        KvvizError
-            If it is not an answer to this kind of question; that does not count as a try.
+        Raises `KvvizError`: if it is not an answer to this kind of question; that does not count as a try.
         """
         verdict = grade(self.task, answer, self.hint)
         # What is right already stays right.
@@ -122,7 +102,7 @@ class Question(Listener):
         return verdict
 
     def _say(self, right: bool | None, text: str) -> None:
-        """Tell the page, also what was told before: it may show something of its own by now."""
+        """Send a verdict to the page, also one that was sent before: it may show something of its own by now."""
         self._answers += 1
         self.verdict = {"right": right, "text": text, "number": self._answers}
 
@@ -148,8 +128,17 @@ class Question(Listener):
         return f"<Question: {self.question}>"
 
     def _fold(self) -> str:
+        """The question without a kernel: the answer folds out of HTML that needs neither scripts nor styles."""
         task = self.task
-        return folded(self.question, task, getattr(task, "choices", ()), self.explanation)
+        listed = "".join(f"<li>{_rich(choice)}</li>" for choice in getattr(task, "choices", ()))
+        body = f"<p><b>{_rich(task.shown())}</b></p>"
+        if isinstance(task, CurveTask):
+            points = [(label, write_number(value, task.unit)) for label, value in zip(task.labels, task.answer)]
+            cells = "".join(f"<tr><td>{escape(label)}</td><td>{escape(value)}</td></tr>" for label, value in points)
+            body += f"<table>{cells}</table>"
+        body += f"<p>{_rich(self.explanation)}</p>" if self.explanation else ""
+        asked = f"<p><b>Question.</b> {_rich(self.question)}</p>" + (f"<ul>{listed}</ul>" if listed else "")
+        return f"{asked}<details><summary>Answer</summary>{body}</details>"
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         html = self._fold()
@@ -164,3 +153,13 @@ class Question(Listener):
         # Where the page cannot be shown, the text is: once is enough.
         display({**page, "text/plain": ""}, metadata=metadata, raw=True)
         display({"text/html": stands_in(self.still, self._fold(), "kv-ask"), "text/plain": repr(self)}, raw=True)
+
+
+def _rich(text: str) -> str:
+    """A text with the little markup of questions and captions, as HTML."""
+    made, at = [], 0
+    for found in _MARKUP.finditer(text):
+        tag = {1: "code", 2: "b", 3: "em"}[found.lastindex or 1]
+        made.append(f"{escape(text[at : found.start()])}<{tag}>{escape(found[found.lastindex or 1])}</{tag}>")
+        at = found.end()
+    return "".join([*made, escape(text[at:])])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvviz.errors import KvvizError
-from kvviz.lessons.run_value import step_that_makes
+from kvviz.lessons.run_meters import step_that_makes
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
@@ -12,17 +12,9 @@ from kvviz.trace.units import size
 def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
     """A tour of a decode with growing caches. All figures in its captions are those of the trace.
 
-    Parameters
-    ----------
-    trace : Trace
-        Of `kvviz.decode`, with at least one decode step.
-    run : int
-        The decode step that is looked at, from 1 on; the last one if there are fewer.
+    ``run``: the decode step that is looked at, from 1 on; the last one if there are fewer.
 
-    Raises
-    ------
-    KvvizError
-        If the trace has no caches that grow, or was not decoded.
+    Raises `KvvizError`: if the trace has no caches that grow, or has no decode step.
     """
     growing = [cache for cache in trace.caches if cache.protocol == "growing"]
     finished = min((len(cache.runs) for cache in growing), default=0)
@@ -42,51 +34,36 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         if peak < first.last
         else f"Each word adds {size(row)} to the caches. The peak, {most}, is in decode step {trace.steps[peak].run}."
     )
-    room = f"room is reserved for {here.capacity} rows" if here.capacity > here.valid else "no room is reserved"
-    tour = Tour("What a KV cache is")
-    tour = tour.stop(
-        f"Every word is one run of the graph. The prompt, {prompt} tokens, is read in one run: the *prefill*. Every "
-        "word behind it took a run of its own: a *decode step*.",
-        step=first.first,
-        pane="words",
-        layout="Cache",
-    )
-    tour = tour.stop(
-        f"The prefill leaves a *key* and a *value* of each token in {len(growing)} caches, two for each layer. Here "
-        f"`{cache.name}` has {before.valid} rows; {room}.",
-        step=writes,
-        pane="caches",
-        layout="Cache",
-    )
-    tour = tour.stop(
-        f"A decode step reads only the word that was told last, and adds one row to each cache: {size(row)} in all. "
-        f"The words before it are not computed again, their keys and values are still there: {here.valid} rows now.",
-        step=appends,
-        pane="caches",
-    )
-    step = trace.steps[appends]
-    decided = (
-        "in place: it wrote its row behind the old ones"
-        if step.outcome == "in_place"
-        else ("into a new buffer: it copied the old rows there")
-    )
-    tour = tour.stop(
-        f"This `{step.op_type}` adds the row. It ran {decided}. In this run all caches together copied "
-        f"{size(past)} of the past.",
-        step=appends,
-        pane="inspector",
-        layout="Debug",
-    )
     worst = max(range(trace.runs[run].first, trace.runs[run].last), key=lambda i: trace.log[i].copied)
-    missed = trace.steps[worst]
-    tour = tour.stop(
-        f"Not all copies are the caches'. In this run `{missed.op_type}` copies most, {size(missed.copied)}: the pane "
-        "says why it could not run in place.",
-        step=worst,
-        pane="inspector",
+    room = f"room is reserved for {here.capacity} rows" if here.capacity > here.valid else "no room is reserved"
+    step, missed = trace.steps[appends], trace.steps[worst]
+    in_place = "in place: it wrote its row behind the old ones"
+    decided = in_place if step.outcome == "in_place" else "into a new buffer: it copied the old rows there"
+    prefill = (
+        f"Every word is one run of the graph. The prompt, {prompt} tokens, is read in one run: the *prefill*. Every "
+        "word behind it took a run of its own: a *decode step*."
     )
-    return tour.stop(
-        f"Bytes that are alive, step by step. {needs}",
-        step=peak,
-        pane="timeline",
+    held = (
+        f"The prefill leaves a *key* and a *value* of each token in {len(growing)} caches, two for each layer. Here "
+        f"`{cache.name}` has {before.valid} rows; {room}."
+    )
+    grown = (
+        f"A decode step reads only the word that was chosen last, and adds one row to each cache: {size(row)} in all. "
+        f"The words before it are not computed again, their keys and values are still there: {here.valid} rows now."
+    )
+    copies = (
+        f"Not all copies are the caches'. In this run `{missed.op_type}` copies most, {size(missed.copied)}: the pane "
+        "says why it could not run in place."
+    )
+    added = (
+        f"This `{step.op_type}` adds the row. It ran {decided}. In this run all caches together copied {size(past)} "
+    )
+    return (
+        Tour("What a KV cache is")
+        .stop(prefill, step=first.first, pane="words", layout="Cache")
+        .stop(held, step=writes, pane="caches", layout="Cache")
+        .stop(grown, step=appends, pane="caches")
+        .stop(f"{added}of the past.", step=appends, pane="inspector", layout="Debug")
+        .stop(copies, step=worst, pane="inspector")
+        .stop(f"Bytes that are alive, step by step. {needs}", step=peak, pane="timeline")
     )

@@ -1,4 +1,4 @@
-"""Decode without a cache: every run reads the whole sequence, and throws its keys and values away."""
+"""Rows that are computed again: in a decode without a cache, and from other tokens, to see what they depend on."""
 
 from __future__ import annotations
 
@@ -17,48 +17,18 @@ from kvviz.trace.model_or_trace import as_graph
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """What was generated without a cache, and what it took.
+    """What was generated without a cache, and what it took."""
 
-    Attributes
-    ----------
-    tokens : list of int
-        New tokens.
-    words : list of str
-        Prompt and new tokens as text.
-    logits : list of ndarray
-        The last row of each run, (1, vocabulary), as `kvviz.decode` keeps them.
-    rows : list of int
-        Key rows that each run computed for one head of one layer, as its recording counts them; there are as many value
-        rows, and as many for every other KV head and layer.
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    logits: list[np.ndarray] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)  # new ones
+    words: list[str] = field(default_factory=list)  # prompt and new tokens as text
+    logits: list[np.ndarray] = field(default_factory=list)  # last row of each run, (1, vocabulary)
+    rows: list[int] = field(default_factory=list)  # key rows that each run computed for one head of one layer
 
 
 def recompute(graph: Graph, prompt: str | Sequence[int], max_new_tokens: int = 16, tokenizer: Any = None) -> Recomputed:
     """Decode greedily as `kvviz.decode` does, but feed the whole sequence to every run, with empty caches.
 
-    Parameters
-    ----------
-    graph : Graph
-        A decoder with growing caches.
-    prompt : str or sequence of int
-    max_new_tokens : int
-        Runs; each gives one token.
-    tokenizer : list of str, or object with encode and decode, optional
-        As in `kvviz.decode`.
-
-    Returns
-    -------
-    Recomputed
-
-    Raises
-    ------
-    KvvizError
-        If the graph has no caches that grow, or several prompts were given.
+    Raises `KvvizError`: if the graph has no caches that grow, or several prompts were given.
     """
     graph = as_graph(graph, "kvviz.lessons.recompute")
     own, _ = tokenizer_for(graph, prompt, tokenizer, ())
@@ -76,3 +46,18 @@ def recompute(graph: Graph, prompt: str | Sequence[int], max_new_tokens: int = 1
         sequence = [*sequence, *done.next_tokens]
         made.words.extend(text_of(own, done.next_tokens))
     return made
+
+
+def changed_rows(graph: Graph, tokens: Sequence[int], other: Sequence[int]) -> np.ndarray:
+    """How much the key rows of tokens differ from those that are computed from other tokens in their place.
+
+    ``other`` is at least as long; what it has behind is not compared. Gives the largest absolute difference in each
+    row over all heads, (layers, tokens).
+    """
+    graph = as_graph(graph, "kvviz.lessons.changed_rows")
+    count = len(tokens)
+    if len(other) < count:
+        raise KvvizError(f"the other tokens are {len(other)}; give at least as many as there are rows, {count}")
+    mine, theirs = (forward(graph, [list(one)]).rows for one in (tokens, other))
+    keys = [name for name in mine if name.endswith("key")]
+    return np.array([abs(mine[name] - theirs[name][:, :, :count]).max((0, 1, 3)) for name in keys])

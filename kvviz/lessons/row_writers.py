@@ -12,15 +12,14 @@ from onnx import parser
 from kvviz.decode.public_runs import run
 from kvviz.errors import OpError
 from kvviz.graph.load import load
-from kvviz.graph.model import Graph
 
 Shape = tuple[int, int, int, int]  # sequences, heads, rows, numbers in a row
 
 _HEAD = """<ir_version: 10, opset_import: ["" : 24]>
 rows (float[{cache}] past, float[{new}] row, int64[{numbers}] at) => (float[{cache}] present)"""
 _FORMS = {
-    "TensorScatter": "{ present = TensorScatter <axis = -2> (past, row, at) }",
-    "ScatterElements": "{ present = ScatterElements <axis = -2> (past, at, row) }",
+    "TensorScatter": "{{ present = TensorScatter <axis = -2> (past, row, at) }}",
+    "ScatterElements": "{{ present = ScatterElements <axis = -2> (past, at, row) }}",
     "ScatterND": """<int64[2] flat = {{-1, {size}}}, int64[4] whole = {{{cache}}}> {{
 rows = Reshape (past, flat)
 news = Reshape (row, flat)
@@ -29,99 +28,60 @@ present = Reshape (written, whole) }}""",
 }
 
 
+def row_writer(op: str, shape: Shape, new: int, numbers: Sequence[int]) -> onnx.ModelProto:
+    """The model of one operator that writes new rows; ``numbers`` is the shape of their row numbers."""
+    batch, heads, _, size = shape
+    cache, at, rows = (",".join(map(str, dims)) for dims in (shape, numbers, (batch, heads, new, size)))
+    return parser.parse_model((_HEAD + _FORMS[op]).format(cache=cache, new=rows, numbers=at, size=size))
+
+
 def write_costs(policies: Sequence[str], shape: Shape) -> list[dict[str, Any]]:
-    """What writing one row of every sequence and head takes by each operator under each policy.
+    """What writing one row of every sequence and head takes by each operator.
 
-    Parameters
-    ----------
-    policies : sequence of str
-    shape : tuple of int
-        Sequences, heads, rows and numbers in a row of the cache, of float32.
-
-    Returns
-    -------
-    list of dict
-        For each operator the bytes of its row numbers, and for each policy the bytes that the run copies where the
-        cache is donated.
+    Gives the bytes of its row numbers, and the bytes that a run with a donated cache copies under each policy.
     """
     batch, heads, capacity, size = shape
-    at = np.full(batch, capacity // 2)
-    starts = np.arange(batch * heads) * capacity
-    every = np.full((batch, heads, 1, size), capacity // 2)
-    numbers = {"TensorScatter": at, "ScatterElements": every, "ScatterND": starts[:, None] + capacity // 2}
-    told = []
-    for op, place in numbers.items():
-        row: dict[str, Any] = {"written by": op, "row numbers": place.nbytes}
-        for policy in policies:
-            feeds = _feeds(shape, 1, place)
-            row[policy] = run(_graph(op, shape, 1, place), feeds, donate=["past"], policy=policy).bytes_copied
-        told.append(row)
-    return told
+    middle = capacity // 2
+    starts = np.arange(batch * heads)[:, None] * capacity
+    every = np.full((batch, heads, 1, size), middle)
+    table = []
+    for op, at in {"TensorScatter": every[:, 0, 0, 0], "ScatterElements": every, "ScatterND": starts + middle}.items():
+        graph, feeds = load(row_writer(op, shape, 1, at.shape)), _feeds(shape, 1, at)
+        copied = {name: run(graph, feeds, donate=["past"], policy=name).bytes_copied for name in policies}
+        table.append({"written by": op, "row numbers": at.nbytes, **copied})
+    return table
 
 
 def beside_tensor_scatter(
     write: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray], shape: Shape, new: int, at: Sequence[int]
 ) -> dict[str, str]:
-    """What becomes of new rows, written by a function and by `TensorScatter`.
+    """What becomes of new rows, written by a function and by `TensorScatter`: right, refused, or wrong in what.
 
-    Parameters
-    ----------
-    write : callable
-        Of the cache, the new rows and the first row number of each sequence; gives the new cache.
-    shape : tuple of int
-        Of the cache, which holds zeros.
-    new : int
-        Rows for each sequence and head. They hold the number of their sequence, from 1.
-    at : sequence of int
-
-    Returns
-    -------
-    dict
-        For both: ``"right"``, ``"refused"`` with the reason, or which sequence holds what is not its own.
+    ``write``: of a cache of zeros, the new rows and the first row number of each sequence; gives the new cache.
+    ``new``: rows for each sequence and head, at ``at``. They hold the number of their sequence, from 1.
     """
-    place = np.array(at)
-    feeds = _feeds(shape, new, place)
-    own = {
-        "by hand": lambda: write(feeds["past"], feeds["row"], place),
-        "TensorScatter": lambda: run(_graph("TensorScatter", shape, new, place), feeds).outputs["present"],
+    feeds = _feeds(shape, new, np.array(at))
+    graph = load(row_writer("TensorScatter", shape, new, [len(at)]))
+    writers = {
+        "by hand": lambda: write(feeds["past"], feeds["row"], feeds["at"]),
+        "TensorScatter": lambda: run(graph, feeds).outputs["present"],
     }
-    return {name: _told(make, new) for name, make in own.items()}
+    return {name: _outcome(make, new) for name, make in writers.items()}
 
 
-def _told(make: Callable[[], np.ndarray], new: int) -> str:
+def _outcome(make: Callable[[], np.ndarray], new: int) -> str:
     try:
         cache = make()
     except (OpError, ValueError) as error:
         return f"refused: {str(error).partition(' failed: ')[2].partition(':')[0] or error}"
     for number, sequence in enumerate(cache, 1):
-        others = sorted({int(held) for held in np.unique(sequence)} - {0, number})
-        if others:
+        if others := sorted({int(held) for held in np.unique(sequence)} - {0, number}):
             return f"wrong: sequence {number} holds a row of sequence {others[0]}"
-    full = all(
-        (sequence == number).any(-1).sum(-1).tolist() == [new] * cache.shape[1]
-        for number, sequence in enumerate(cache, 1)
-    )
-    return "right" if full else "wrong: a row is missing"
-
-
-def row_writer(op: str, shape: Shape, new: int, numbers: tuple[int, ...]) -> onnx.ModelProto:
-    """The model of one operator that writes new rows; ``numbers`` is the shape of their row numbers."""
-    batch, heads, _, size = shape
-    texts = {
-        "cache": ",".join(map(str, shape)),
-        "new": f"{batch},{heads},{new},{size}",
-        "numbers": ",".join(map(str, numbers)),
-        "size": str(size),
-    }
-    body = _FORMS[op].format(**texts) if op == "ScatterND" else _FORMS[op]
-    return parser.parse_model(f"{_HEAD.format(**texts)} {body}")
-
-
-def _graph(op: str, shape: Shape, new: int, numbers: np.ndarray) -> Graph:
-    return load(row_writer(op, shape, new, numbers.shape))
+    full = (cache != 0).any(-1).sum(-1) == new
+    return "right" if full.all() else "wrong: a row is missing"
 
 
 def _feeds(shape: Shape, new: int, numbers: np.ndarray) -> dict[str, np.ndarray]:
     batch, heads, _, size = shape
-    rows = np.broadcast_to(np.arange(1, batch + 1, dtype=np.float32)[:, None, None, None], (batch, heads, new, size))
-    return {"past": np.zeros(shape, np.float32), "row": rows.copy(), "at": numbers}
+    rows = np.arange(1, batch + 1, dtype=np.float32).reshape(-1, 1, 1, 1) * np.ones((1, heads, new, size), np.float32)
+    return {"past": np.zeros(shape, np.float32), "row": rows, "at": numbers}

@@ -1,14 +1,12 @@
-"""One minute of a story, told twice side by side: caches without reserved room, and with it."""
+"""One minute of a story, decoded twice side by side: caches without reserved room, and with it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 
-from kvviz.atomic_write import write_text
 from kvviz.errors import KvvizError
-from kvviz.lessons.story_frames import StoryFrame, same_story, story_frames
 from kvviz.report.palette import DARK, LIGHT, OWNERS, STATES, Theme, mix
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
@@ -19,12 +17,52 @@ _HOLD = 0.08  # share of the time for the last frame
 _LARGEST = 150_000  # bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StoryFrame:
+    """One run of a decode. Rows are those of the drawn cache, bytes those of all caches."""
+
+    word: str  # that the run generated
+    capacity: int  # rows that there is room for
+    valid: int  # rows that hold a token
+    before: int  # rows that held one before the run
+    moved: bool  # earlier rows were copied in this run, or after it to make room
+    copied: int  # bytes of the past, in this run
+    added: int  # bytes of the new rows
+    copied_so_far: int  # bytes of the past, up to this run and with it
+
+
+def story_frames(trace: Trace, cache: int = 0) -> tuple[StoryFrame, ...]:
+    """The frames of a decode with growing caches and with the words of its tokens, for an animation.
+
+    ``cache``: which cache's rows are drawn; bytes are of all caches.
+
+    Raises `KvvizError`: if the trace is no decode, has no words, or a cache of it does not grow.
+    """
+    words = trace.words or []
+    if not trace.caches or not trace.prompt or len(words) <= len(trace.prompt):
+        raise KvvizError("a story is drawn from a decode with caches and with the words of its tokens (tokenizer=)")
+    if other := next((one for one in trace.caches if one.protocol != "growing"), None):
+        raise KvvizError(f"the story's bytes are those of growing caches; {other.name} is {other.protocol}")
+    if not 0 <= cache < len(trace.caches):
+        raise KvvizError(f"cache={cache}: the trace has {len(trace.caches)} caches, counted from 0")
+    frames: list[StoryFrame] = []
+    total = before = 0
+    for k, (word, here) in enumerate(zip(words[len(trace.prompt) :], trace.caches[cache].runs)):
+        runs = [one.runs[k] for one in trace.caches]
+        copied = sum(run.bytes_copied + run.bytes_moved_outside for run in runs)
+        added = sum(run.bytes_written - run.bytes_copied for run in runs)
+        moved = bool(here.bytes_copied + here.bytes_moved_outside)
+        total += copied
+        frames.append(StoryFrame(word, here.capacity, here.valid, before, moved, copied, added, total))
+        before = here.valid
+    return tuple(frames)
+
+
 def animate(
     without_room: Trace,
     with_room: Trace,
     names: Sequence[str] = ("no room reserved", "room reserved"),
     *,
-    path: str | Path | None = None,
     seconds: float = 60.0,
     cache: int = 0,
 ) -> str:
@@ -33,99 +71,78 @@ def animate(
     Each run is one line of rows of one cache: what it copied, kept, added, and what is reserved. The picture needs no
     script, and works as an image in a page; if the reader prefers reduced motion, it shows the last frame.
 
-    Parameters
-    ----------
-    without_room, with_room : Trace
-        Of `kvviz.decode`, of the same prompt and with the same words.
-    names : sequence of str
-        Titles of the two halves.
-    path : str or Path, optional
-        File to write it to as well.
-    seconds : float
-        Duration of the animation; then it repeats.
-    cache : int
-        Which cache's rows are drawn; the counters are of all caches.
+    ``names``: titles of the two halves.
+    ``seconds``: duration of the animation; then it repeats.
+    ``cache``: which cache's rows are drawn; the counters are of all caches.
 
-    Returns
-    -------
-    str
-        The SVG, below 150 kB.
-
-    Raises
-    ------
-    KvvizError
-        If the traces tell different stories, are not decodes with growing caches, or are too long for one picture.
+    Raises `KvvizError`: if the traces are not decodes of the same words from the same prompt with growing caches, or
+    are too long for a picture below 150 kB.
     """
     if len(names) != 2 or seconds <= 0:
         raise KvvizError("an animation needs two names=, one for each trace, and seconds= above 0")
-    same_story((without_room, with_room))
-    pair = tuple(story_frames(trace, cache) for trace in (without_room, with_room))
-    n = len(pair[0])
-    prompt = (without_room.words or [])[: len(without_room.prompt)]
-    words, lines = _words([*prompt, *(frame.word for frame in pair[0])], len(prompt))
+    if without_room.tokens != with_room.tokens or len(without_room.prompt) != len(with_room.prompt):
+        raise KvvizError("the two traces tell different stories: decode the same prompt, as many new tokens, by both")
+    halves = [story_frames(trace, cache) for trace in (without_room, with_room)]
+    n, first = len(with_room.tokens), len(with_room.prompt)
+    words, lines = _words(with_room.words or [], first)
     top = 40 + lines * _LINE
-    most = max(frame.capacity for half in pair for frame in half)
     pitch = max(3.0, min(13.0, 260 / n))
-    bottom = top + 60 + n * pitch
-    high = round(bottom + 84)
-    of = with_room.caches[cache].name
+    high = round(top + 144 + n * pitch)
+    frames = [frame for half in halves for frame in half]
+    row = _PANEL / max(frame.capacity for frame in frames)
+    share = _PANEL / max(1, max(frame.copied_so_far for frame in frames))
+    totals = "; ".join(f"{name}: {half[-1].copied_so_far:,} B of the past copied" for name, half in zip(names, halves))
+    caches = with_room.caches
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {high}" width="{_WIDE}" height="{high}" '
-        f'role="img" aria-labelledby="t"><title id="t">{escape(_title(pair, names))}</title>',
+        f'role="img" aria-labelledby="t"><title id="t">{escape(f"The same {n} words, told twice. {totals}.")}</title>',
         f"<style>{_style(n, seconds)}</style>",
         f'<rect class="ground" width="{_WIDE}" height="{high}" rx="8"/>',
         f'<text class="soft" x="{_EDGE}" y="22">One word, one run. Each line below: the rows of '
-        f"{escape(of)} after one run. Bytes: all {len(with_room.caches)} caches.</text>",
+        f"{escape(caches[cache].name)} after one run. Bytes: all {len(caches)} caches.</text>",
         words,
-        *(_half(half, names[i], _EDGE + i * (_PANEL + _GAP), top, pitch, most, pair) for i, half in enumerate(pair)),
-        _legend(high - 16),
-        "</svg>",
     ]
+    for i, (name, half) in enumerate(zip(names, halves)):
+        left = _EDGE + i * (_PANEL + _GAP)
+        parts.append(f'<text class="head" x="{left}" y="{top + 28}">{escape(name)}</text>')
+        for k, frame in enumerate(half):
+            parts += [_rows(frame, k, left, top + 40 + k * pitch, row, max(pitch - 1, 1))]
+            parts += [_counters(frame, k, left, top + 40 + n * pitch, frame.copied_so_far * share, k == n - 1)]
+    parts += [_legend(high - 16), "</svg>"]
     text = "\n".join(parts) + "\n"
     if len(text.encode()) >= _LARGEST:
         raise KvvizError(f"{n} words make a picture of {size(len(text.encode()))}: animate a shorter story")
-    if path is not None:
-        write_text(path, text)
     return text
-
-
-def _title(pair: Sequence[Sequence[StoryFrame]], names: Sequence[str]) -> str:
-    told = "; ".join(f"{name}: {half[-1].copied_so_far:,} B of the past copied" for name, half in zip(names, pair))
-    return f"The same {len(pair[0])} words, told twice. {told}."
 
 
 def _style(n: int, seconds: float) -> str:
     """Without an animation all is there and every counter but the last one is hidden: that is the last frame."""
     rules = ["text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}.big{font-size:17px;font-weight:700}"]
     rules.append(".head{font-weight:700}.c{opacity:0}.c.last{opacity:1}")
-    rules.append(_inks(LIGHT, dark=False))
-    rules.append(f"@media(prefers-color-scheme:dark){{{_inks(DARK, dark=True)}}}")
+    rules.append(f"{_inks(LIGHT)}@media(prefers-color-scheme:dark){{{_inks(DARK)}}}")
     # It begins with the last two seconds, for paper and for stills, which show only how it begins.
     begin = min(2.0, _HOLD * seconds) - seconds
-    moving = [f".w,.l,.c{{animation-duration:{seconds:g}s;animation-delay:{begin:g}s"]
-    moving.append(";animation-iteration-count:infinite}")
+    moving = [
+        f".w,.l,.c{{animation-duration:{seconds:g}s;animation-delay:{begin:g}s;animation-iteration-count:infinite}}"
+    ]
     share = 100 * (1 - _HOLD) / n
     for k in range(n):
         come, leave = k * share, (k + 1) * share
-        shown = f"{come:.2f}%" if k else "0%"
-        hidden = f"0%,{come - 0.01:.2f}%{{opacity:0}}" if k else ""
-        rules.append(f"@keyframes k{k}{{{hidden}{shown},100%{{opacity:1}}}}")
-        gone = "" if k == n - 1 else f"{leave:.2f}%,100%{{opacity:0}}"
-        end = "100%" if k == n - 1 else f"{leave - 0.01:.2f}%"
-        rules.append(f"@keyframes n{k}{{{hidden}{shown},{end}{{opacity:1}}{gone}}}")
+        hidden = f"0%,{come - 0.01:.2f}%{{opacity:0}}{come:.2f}%" if k else "0%"
+        rules.append(f"@keyframes k{k}{{{hidden},100%{{opacity:1}}}}")
+        gone = f"{leave - 0.01:.2f}%{{opacity:1}}{leave:.2f}%,100%{{opacity:0}}" if k < n - 1 else "100%{opacity:1}"
+        rules.append(f"@keyframes n{k}{{{hidden},{gone}}}")
         moving.append(f".k{k}{{animation-name:k{k}}}.n{k}{{animation-name:n{k}}}")
     rules.append(f"@media(prefers-reduced-motion:no-preference){{{''.join(moving)}}}")
     return "".join(rules)
 
 
-def _inks(theme: Theme, dark: bool) -> str:
+def _inks(theme: Theme) -> str:
     missed, done = STATES["missed"], OWNERS["donated"]
-    copied = missed.dark if dark else missed.light
-    kept = mix(done.dark if dark else done.light, theme.pane, 0.45)
     fills = {
         "ground": theme.pane,
-        "copied": copied,
-        "kept": kept,
+        "copied": missed.dark if theme is DARK else missed.light,
+        "kept": mix(done.dark if theme is DARK else done.light, theme.pane, 0.45),
         "added": theme.accent,
         "room": mix(theme.soft, theme.pane, 0.18),
         "soft": theme.soft,
@@ -150,53 +167,37 @@ def _words(words: Sequence[str], prompt: int) -> tuple[str, int]:
     return "".join(parts), line + 1
 
 
-def _half(
-    frames: Sequence[StoryFrame],
-    name: str,
-    left: float,
-    top: float,
-    pitch: float,
-    most: int,
-    pair: Sequence[Sequence[StoryFrame]],
-) -> str:
-    one = _PANEL / most
-    parts = [f'<text class="head" x="{left}" y="{top + 28}">{escape(name)}</text>']
+def _rows(frame: StoryFrame, k: int, left: float, y: float, row: float, high: float) -> str:
+    """The rows of a cache after one run, as boxes side by side."""
+    kinds = (
+        ("room", frame.valid, frame.capacity),
+        ("copied" if frame.moved else "kept", 0, frame.before),
+        ("added", frame.before, frame.valid),
+    )
+    boxes = "".join(
+        f'<rect class="{look}" x="{left + start * row:.1f}" y="{y:.1f}" width="{(stop - start) * row - 0.5:.1f}" '
+        f'height="{high:.1f}"/>'
+        for look, start, stop in kinds
+        if stop > start
+    )
+    return f'<g class="l k{k}">{boxes}</g>'
 
-    def box(look: str, start: int, stop: int, y: float) -> str:
-        if stop <= start:
-            return ""
-        wide, tall = (stop - start) * one - 0.5, max(pitch - 1, 1)
-        return f'<rect class="{look}" x="{left + start * one:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}"/>'
 
-    for k, frame in enumerate(frames):
-        y = top + 40 + k * pitch
-        past = "copied" if frame.moved else "kept"
-        line = box("room", frame.valid, frame.capacity, y) + box(past, 0, frame.before, y)
-        parts.append(f'<g class="l k{k}">{line}{box("added", frame.before, frame.valid, y)}</g>')
-    foot = top + 40 + len(frames) * pitch
-    scale = _PANEL / max(1, max(half[-1].copied_so_far for half in pair))
-    for k, frame in enumerate(frames):
-        last = " last" if k == len(frames) - 1 else ""
-        bar = frame.copied_so_far * scale
-        parts.append(
-            f'<g class="c n{k}{last}"><text class="big" x="{left}" y="{foot + 26:.1f}">past copied: '
-            f"{frame.copied_so_far:,} B</text>"
-            f'<rect class="copied" x="{left}" y="{foot + 32:.1f}" width="{bar:.1f}" height="6"/>'
-            f'<text class="soft" x="{left}" y="{foot + 56:.1f}">this run: {frame.copied:,} B copied, '
-            f"{frame.added:,} B added</text></g>"
-        )
-    return "\n".join(parts)
+def _counters(frame: StoryFrame, k: int, left: float, foot: float, bar: float, last: bool) -> str:
+    """What was copied up to a run, with a bar, and what this run copied and added."""
+    return (
+        f'<g class="c n{k}{" last" * last}"><text class="big" x="{left}" y="{foot + 26:.1f}">past copied: '
+        f"{frame.copied_so_far:,} B</text>"
+        f'<rect class="copied" x="{left}" y="{foot + 32:.1f}" width="{bar:.1f}" height="6"/>'
+        f'<text class="soft" x="{left}" y="{foot + 56:.1f}">this run: {frame.copied:,} B copied, '
+        f"{frame.added:,} B added</text></g>"
+    )
 
 
 def _legend(y: float) -> str:
     parts, x = [], float(_EDGE)
-    told = (
-        ("added", "added by this run"),
-        ("copied", "copied by this run"),
-        ("kept", "kept in place"),
-        ("room", "reserved"),
-    )
-    for look, text in told:
+    looks = {"added": "added by this run", "copied": "copied by this run", "kept": "kept in place", "room": "reserved"}
+    for look, text in looks.items():
         parts.append(f'<rect class="{look}" x="{x:.1f}" y="{y - 10:.1f}" width="22" height="11"/>')
         parts.append(f'<text class="soft" x="{x + 28:.1f}" y="{y:.1f}">{text}</text>')
         x += 28 + len(text) * _LETTER + 28

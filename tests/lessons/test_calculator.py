@@ -202,7 +202,7 @@ def test_a_shape_that_no_model_has_is_refused(change: dict[str, Any], said: str)
     ],
 )
 def test_a_number_that_is_none_is_refused_in_one_sentence(wrong: dict[str, Any]) -> None:
-    with pytest.raises(kvviz.KvvizError, match=r"is .+; (it must|give)|no element type|named by a text"):
+    with pytest.raises(kvviz.KvvizError, match=r"is .+; (it must|give)|no element type|there is no model None here"):
         cache_size(**{"model": "Llama-3-8B", "length": 8, **wrong})
 
 

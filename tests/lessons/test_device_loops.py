@@ -27,12 +27,12 @@ def test_a_decode_tells_the_tokens_of_the_graph_and_frees_all(stitched: bool) ->
 def test_training_on_a_device_learns_what_numpy_learns(stitched: bool) -> None:
     batch, start = device_loops.training_data()
     told = device_loops.train(batch, start, stitched, epochs=10)
-    w1, w2 = start
+    w1, w2 = start.values()
     for _ in range(10):
         hidden = np.maximum(batch["x"] @ w1, 0)
         error = hidden @ w2 - batch["t"]
         w1, w2 = w1 - 0.002 * batch["x"].T @ (error @ w2.T * (hidden > 0)), w2 - 0.002 * hidden.T @ error
-    for mine, theirs in zip(told.left, (w1, w2), strict=True):
+    for mine, theirs in zip(told.weights, (w1, w2), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-4)
     assert told.link[-1] == 4 + (0 if stitched else 2 * (w1.nbytes + w2.nbytes))
 

@@ -141,7 +141,7 @@ def test_the_picture_of_attention_shows_what_the_graph_computed(trace: kvviz.Tra
         "read from the cache: 17 rows",
         "computed in this run: 1 row",
     ]
-    with pytest.raises(kvviz.KvvizError, match="and 2 words"):
+    with pytest.raises(kvviz.KvvizError, match="2 words have a query"):
         lessons.attention(query, keys, values, ["a", "b"])
 
 
@@ -149,10 +149,6 @@ def test_computed_rows_are_drawn_behind_those_that_were_found() -> None:
     figure = lessons.computed_rows({"without": [3, 4], "with": [3, 1]}, [3, 4])
     spans = [[(bar.get_x(), bar.get_width()) for bar in ax.patches] for ax in figure.axes]
     assert spans == [[(0, 0), (0, 0), (0, 3), (0, 4)], [(0, 0), (0, 3), (0, 3), (3, 1)]]
-    with pytest.raises(kvviz.KvvizError, match="one number for each run"):
-        lessons.computed_rows({"with": [3]}, [3, 4])
-    with pytest.raises(kvviz.KvvizError, match="at most the 2 lengths"):
-        lessons.computed_rows({"with": [3, 5]}, [3, 4])
 
 
 def test_a_token_changes_its_own_row_and_above_the_first_layer_those_after_it(graph: Any) -> None:
@@ -196,14 +192,12 @@ def test_query_heads_are_drawn_over_the_head_that_they_share() -> None:
     assert [sum(one.startswith("k") for one in panel) for panel in told] == [4, 2, 1]
     lines = [[line.get_xdata()[1] for line in ax.lines] for ax in axes]
     assert lines == [[0, 1, 2, 3], [0.5, 0.5, 2.5, 2.5], [1.5] * 4]
-    with pytest.raises(kvviz.KvvizError, match="4 query heads cannot share 3 KV heads evenly"):
-        lessons.head_sharing(4, (2, 3))
 
 
 def test_a_picture_carries_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(
-        "kvviz.lessons.described_picture.display", lambda data, **options: shown.append((data, options["metadata"]))
+        "kvviz.lessons.lesson_outputs.display", lambda data, **options: shown.append((data, options["metadata"]))
     )
     figure = lessons.computed_rows({"with": [1]}, [1])
     lessons.picture(figure, "One row.")

@@ -9,8 +9,8 @@ import pytest
 from onnx import parser
 
 import kvviz
-from kvviz.lessons.bound_buffers import run_bound
 from kvviz.lessons.fixed_caches import RowTest, cache_path, circular, feed_chunks, first_difference, probabilities
+from kvviz.lessons.onnxruntime_runs import run_bound
 from kvviz.lessons.run_meters import copied_by, per_run
 
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
@@ -24,7 +24,7 @@ def whole() -> kvviz.Trace:
 
 
 def test_what_is_said_without_losing_a_row_is_what_the_decode_said(whole: kvviz.Trace) -> None:
-    test = RowTest(whole.graph, whole)
+    test = RowTest(whole)
     for run in (1, 5, 11):
         found = test.without(len(whole.prompt) + run - 1)
         np.testing.assert_allclose(found, probabilities(whole.logits[run][0]), atol=1e-6)
@@ -32,7 +32,7 @@ def test_what_is_said_without_losing_a_row_is_what_the_decode_said(whole: kvviz.
 
 
 def test_the_order_of_the_rows_does_not_matter(whole: kvviz.Trace) -> None:
-    test, at = RowTest(whole.graph, whole), len(whole.prompt) + 4
+    test, at = RowTest(whole), len(whole.prompt) + 4
     mixed = np.random.default_rng(0).permutation(at)
     rows = {cache.input: whole.outputs[cache.output][:, mixed] for cache in whole.caches}
     np.testing.assert_allclose(test.from_rows(at, rows), test.without(at), atol=1e-5)

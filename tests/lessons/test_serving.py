@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.device.block_table import BlockTable
 from kvviz.lessons import serving
 
 STORYTELLER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
@@ -112,11 +111,6 @@ def test_a_number_of_few_bits_is_off_by_half_a_step_at_most(bits: int, numbers: 
     np.testing.assert_allclose(change({"k": made}, [0])[0]["k"], made, rtol=1e-5)
 
 
-def test_a_row_of_few_bits_takes_fewer_bytes() -> None:
-    assert [serving.bytes_in_bits(16, bits) for bits in (8, 4, 3, 2)] == [20, 12, 10, 8]
-    assert [serving.bytes_in_bits(16, bits, scale_bits=16) for bits in (8, 4)] == [18, 10]
-
-
 def test_with_a_coarser_scale_other_words_come_out(graph: Any) -> None:
     """Computed beside it with onnxruntime and NumPy alone: 73 words with a scale in float32, 69 in float16."""
     true = kvviz.decode(graph, OWL, 73, progress=False, record=False).tokens
@@ -130,14 +124,14 @@ def test_with_a_coarser_scale_other_words_come_out(graph: Any) -> None:
 def test_a_buffer_written_by_the_formula_holds_what_sinks_keep(size: int, first: int, length: int) -> None:
     if first >= size:
         with pytest.raises(kvviz.KvvizError, match="at least one"):
-            serving.slot_of(0, size, first)
+            serving.sinks(size, first)
         return
     # given a buffer into which positions are written, and the list that is cut
     buffer: dict[int, int] = {}
     rows, positions = {"k": np.zeros((1, 1, 0, 1), np.float32)}, list[int]()
     cut = serving.sinks(size, first)
     for at in range(length):
-        buffer[serving.slot_of(at, size, first)] = at
+        buffer[at if at < first else first + (at - first) % (size - first)] = at
         grown = {"k": np.concatenate([rows["k"], np.full((1, 1, 1, 1), at, np.float32)], 2)}
         rows, positions = cut(grown, [*positions, at])
     # then
@@ -147,7 +141,7 @@ def test_a_buffer_written_by_the_formula_holds_what_sinks_keep(size: int, first:
 
 def test_what_is_stored_is_what_the_next_pass_can_attend_to(graph: Any, told: list[int]) -> None:
     # given room for 16 rows
-    window = serving.tell(graph, OWL, 12, serving.recent(16))
+    window = serving.tell(graph, OWL, 12, serving.sinks(16, 0))
     # then: the first words are the same, before the window is full and a while behind it
     assert window.kept[5] == list(range(2, 18)) and window.tokens[:11] == told[:11]
     pinned = serving.tell(graph, OWL, 12, serving.sinks(16, 13))
@@ -159,7 +153,8 @@ def served(graph: Any) -> serving.PagedServer:
     server = serving.PagedServer(graph, blocks=6, block_size=8)
     for prompt, most in ((OWL, 12), (CAT, 4), (BEAR, 8)):
         server.submit(prompt, most)
-    server.run()
+    while server.step():
+        pass
     return server
 
 
@@ -172,9 +167,8 @@ def test_a_request_waits_until_there_are_blocks_and_gives_them_back(served: serv
     # given: 24, 16 and 16 rows are needed, in blocks of 8: 3 + 2 + 2 of 6
     first, second, third = served.requests
     assert (first.longest, second.longest, third.longest) == (24, 16, 16)
-    assert first.admitted == second.admitted == 0 and served.history[0].waiting == (2,)
-    assert third.admitted == second.finished + 1 if second.finished is not None else False
-    assert served.history[third.admitted or 0].running == (0, 2)
+    running = [moment.running for moment in served.history]
+    assert running[:5] == [(0, 1)] * 4 + [(0, 2)] and len(second.tokens) == 4
     assert len(served.table.free) == 6
 
 
@@ -183,8 +177,8 @@ def test_slack_is_what_is_left_of_the_last_blocks_and_less_than_with_one_block_e
 ) -> None:
     for at, moment in enumerate(served.history):
         running = [served.requests[number] for number in moment.running]
-        rows = [len(r.prompt) + at - (r.admitted or 0) for r in running]
-        assert moment.rows == sum(rows)
+        steps = [sum(r.number in before.running for before in served.history[:at]) for r in running]
+        rows = [len(r.prompt) + count for r, count in zip(running, steps)]
         assert moment.slack == sum(-(-n // 8) * 8 - n for n in rows) < 8 * len(rows)
         assert moment.contiguous_slack == sum(r.longest - n for r, n in zip(running, rows))
         assert moment.padding == sum(max(rows) - n for n in rows)
@@ -199,7 +193,8 @@ def test_a_fork_shares_all_blocks_and_copies_the_one_that_is_written(graph: Any)
     # when
     other = server.fork(request, 8)
     before = dict(server.table.shared)
-    server.run()
+    while server.step():
+        pass
     # then: the first block is read by both, the second was copied once, by who wrote first
     assert request.rows == other.rows and list(before) == [0, 1]
     assert [(old, new) for _, old, new in server.table.copies] == [(1, 2)]
@@ -214,27 +209,6 @@ def test_what_the_pool_can_never_hold_is_refused(graph: Any) -> None:
         server.fork(serving.Request(0, OWL, 1), 1)
 
 
-def test_beams_follow_their_parents_by_copying_all_or_blocks_that_are_written(graph: Any) -> None:
-    # given three beams of 13 rows
-    rows = {name: np.repeat(a, 3, 0) for name, a in serving.forward(graph, [OWL]).rows.items()}
-    for array in rows.values():
-        array += np.arange(3, dtype=np.float32).reshape(3, 1, 1, 1)
-    # when: the first is thrown away, and the last doubled
-    made, copied = serving.reorder(rows, [1, 2, 2])
-    # then
-    assert copied == 3 * 13 * ROW
-    assert all(np.array_equal(made[name][0], rows[name][1]) for name in rows)
-    assert all(np.array_equal(made[name][1], made[name][2]) for name in rows)
-    # blocks of 8: the second of both is written at row 13, so one of them copies it; row 16 begins a new one
-    table = BlockTable([[0, 1], [2, 3], [4, 5]], blocks=12, block_size=8)
-    assert serving.reorder_blocks(table, [1, 2, 2], 13) == 1
-    assert table.rows[0] == [2, 3] and table.rows[1][0] == table.rows[2][0] == 4
-    assert serving.reorder_blocks(table, [0, 0, 0], 16) == 0
-    assert len({row[2] for row in table.rows}) == 3
-    with pytest.raises(kvviz.KvvizError, match="for 3 beams"):
-        serving.reorder(rows, [0, 3, 1])
-
-
 def test_a_graph_without_growing_caches_is_refused() -> None:
     static = kvviz.load(STORYTELLER / "tensor_scatter" / "model.onnx")
     with pytest.raises(kvviz.KvvizError, match="use the form with Concat"):
@@ -247,5 +221,3 @@ def test_block_tables_are_drawn_over_the_blocks_that_they_name() -> None:
     assert [texts.count("shared") for texts in told] == [2, 1]
     assert [texts.count("free") for texts in told] == [2, 1]
     assert [len(ax.lines) for ax in figure.axes] == [4, 4]
-    with pytest.raises(kvviz.KvvizError, match="block 4 is in a table, but blocks 0 to 3 are drawn"):
-        kvviz.lessons.block_tables({"fork": [[0, 4]]}, 4)

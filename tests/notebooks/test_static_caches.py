@@ -19,9 +19,9 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import kvviz
 from kvviz.engine.io_binding import bind
-from kvviz.lessons.bound_buffers import run_bound
 from kvviz.lessons.fixed_caches import RowTest, circular
 from kvviz.lessons.legal_orders import orders
+from kvviz.lessons.onnxruntime_runs import run_bound
 from kvviz.lessons.row_writers import beside_tensor_scatter, row_writer, write_costs
 from tests.decode.oracle import session_of
 from tests.graph.build import model, node
@@ -99,7 +99,7 @@ def test_the_lost_row_of_the_animal_and_no_other_brings_the_animal_back() -> Non
     small = kvviz.decode(kvviz.load(circular(MODEL, 48)), **told)
     run = next(i for i, (have, want) in enumerate(zip(small.tokens, truth)) if have != want)
     # when
-    said = RowTest(graph, whole).put_back(small, run)
+    said = RowTest(whole).put_back(small, run)
     # then
     assert vocabulary[small.tokens[run]] != vocabulary[truth[run]] == "owl"
     assert [position for position, found in said.items() if found.argmax() == truth[run]] == [9]

@@ -1,6 +1,6 @@
-"""One forward pass of a decoder with its caches in one's own hands.
+"""One forward pass of a decoder with its caches in one's own hands, and what is done to them between two passes.
 
-What a serving system does between two passes is done to plain arrays.
+Rows are stored with the rotation of their position in them, so a row that stays keeps its place in the text.
 """
 
 from __future__ import annotations
@@ -22,26 +22,19 @@ from kvviz.trace.recording import Trace
 Rows = dict[str, np.ndarray]
 """Cached keys and values by input name, each (batch, KV heads, rows, head size)."""
 
+Change = Callable[[Rows, list[int]], tuple[Rows, list[int]]]
+"""Of the rows and their positions after a pass; gives those that the next pass finds."""
+
 AXIS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a forward pass gave.
+    """What a forward pass gave."""
 
-    Attributes
-    ----------
-    logits : ndarray
-        (batch, new tokens, vocabulary).
-    rows : Rows
-        The caches with the new rows behind the old ones.
-    trace : Trace or None
-        If it was recorded.
-    """
-
-    logits: np.ndarray
-    rows: Rows
-    trace: Trace | None
+    logits: np.ndarray  # (batch, new tokens, vocabulary)
+    rows: Rows  # the caches with the new rows behind the old ones
+    trace: Trace | None  # if it was recorded
 
     @property
     def next_tokens(self) -> list[int]:
@@ -55,17 +48,13 @@ def pairs_of(graph: Graph) -> tuple[CachePair, ...]:
     Raises `KvvizError`: if a cache of it is of another kind.
     """
     pairs = tuple(cache_pairs(graph))
-    other = [pair.name for pair in pairs if pair.protocol != "growing" or pair.axis != AXIS]
-    if other or not pairs:
+    if not pairs or any(pair.protocol != "growing" or pair.axis != AXIS for pair in pairs):
         raise KvvizError(f"{graph.name} has no caches that grow row by row; use the form with Concat")
     return pairs
 
 
 def empty_rows(graph: Graph, batch: int = 1, room: int = 0) -> Rows:
-    """Caches without a row.
-
-    ``room``: rows to reserve, so that rows are appended in place.
-    """
+    """Caches without a row; ``room``: rows to reserve, so that rows are appended in place."""
     graph = as_graph(graph, "kvviz.lessons.serving.empty_rows")
     shapes = {value.name: value.shape for value in graph.inputs}
     made: Rows = {}
@@ -85,90 +74,62 @@ def forward(
     mask: Sequence[Sequence[int]] | None = None,
     donate: bool = False,
     record: bool = False,
+    session: Any = None,
 ) -> Pass:
-    """Run a decoder over new tokens.
+    """Run a decoder with growing caches over new tokens of each sequence, as many of each.
 
-    Parameters
-    ----------
-    graph : Graph
-        With growing caches.
-    tokens : sequence of sequence of int
-        New tokens of each sequence, as many of each.
-    past : Rows, optional
-        What is cached; nothing by default.
-    positions : sequence of sequence of int, optional
-        Of the new tokens; by default they come right behind the cached rows.
-    mask : sequence of sequence of int, optional
-        1 for each row, cached ones first, that may be attended to; by default all.
-    donate : bool
-        The pass may overwrite ``past``: rows are appended in place where there is room.
-    record : bool
-        Keep the trace.
+    ``past``: what is cached; nothing by default.
+    ``positions``: of the new tokens, by default right behind the cached rows.
+    ``mask``: 1 for each row, cached ones first, that may be attended to; by default all.
+    ``donate``: the pass may overwrite ``past``: rows are appended in place where there is room.
+    ``session``: an onnxruntime.InferenceSession of the same model, to run it there; it takes no donations.
     """
     graph = as_graph(graph, "kvviz.lessons.serving.forward")
-    lengths = {np.size(one) for one in tokens} if all(np.ndim(one) == 1 for one in tokens) else set()
-    if len(lengths) != 1 or 0 in lengths:
-        raise KvvizError(f"give tokens as lists of equal length, one for each sequence; not {tokens!r:.60}")
-    ids = np.asarray(tokens, np.int64)
+    ids = _numbers("tokens", tokens)
     batch, new = ids.shape
     pairs = pairs_of(graph)
     rows = empty_rows(graph, batch) if past is None else past
     if lost := [pair.input for pair in pairs if pair.input not in rows]:
         raise KvvizError(f"past= has no rows of {', '.join(lost[:3])}; begin with serving.empty_rows(graph)")
     held = rows[pairs[0].input].shape[AXIS]
-    at = np.arange(held, held + new)[None].repeat(batch, 0)
-    seen = np.ones((batch, held + new), np.int64)
-    at = at if positions is None else _like(at, positions, "positions")
-    seen = seen if mask is None else _like(seen, mask, "mask")
-    made = {"tokens": ids, "position_ids": at, "attention_mask": seen}
-    roles = {role: name for role, name in control_inputs(graph).items() if role in made}
-    feeds: dict[str, Any] = {name: made[role] for role, name in roles.items()}
-    given = [pair.input for pair in pairs] if donate else []
-    trace = run(graph, {**feeds, **rows}, donate=given, record=record)
-    logits = trace.outputs[logits_output(graph) or "logits"]
-    return Pass(logits, {pair.input: trace.outputs[pair.output] for pair in pairs}, trace if record else None)
+    behind, everything = [range(held, held + new)] * batch, np.ones((batch, held + new))
+    made = {
+        "tokens": ids,
+        "position_ids": _numbers("positions", behind if positions is None else positions, (batch, new)),
+        "attention_mask": _numbers("mask", everything if mask is None else mask, (batch, held + new)),
+    }
+    feeds = {name: made[role] for role, name in control_inputs(graph).items() if role in made} | rows
+    if session is not None:
+        trace, outputs = None, dict(zip((one.name for one in session.get_outputs()), session.run(None, feeds)))
+    else:
+        trace = run(graph, feeds, donate=[pair.input for pair in pairs] if donate else [], record=record)
+        outputs = trace.outputs
+    after = {pair.input: outputs[pair.output] for pair in pairs}
+    return Pass(outputs[logits_output(graph) or "logits"], after, trace if record else None)
 
 
-def _like(usual: np.ndarray, given: Any, name: str) -> np.ndarray:
-    """What was given in place of what is usual, if it has its shape."""
+def _numbers(name: str, given: Any, shape: tuple[int, int] | None = None) -> np.ndarray:
+    """One list of numbers for each sequence, as an array."""
     try:
         made = np.asarray(given, np.int64)
-    except ValueError:
-        made = None
-    if made is None or made.shape != usual.shape:
-        shape = "lists of several lengths" if made is None else f"shape {made.shape}"
-        raise KvvizError(f"{name}= has {shape}; it needs {usual.shape}: one number for each, by sequence")
+    except ValueError:  # lists of several lengths
+        made = np.zeros(0, np.int64)
+    if made.ndim != 2 or not made.size or made.shape != (shape or made.shape):
+        wanted = f" of {shape[1]}" if shape else ""
+        raise KvvizError(f"give {name}= as lists of equal length{wanted}, one for each sequence; not {given!r:.60}")
     return made
 
 
-Change = Callable[[Rows, list[int]], tuple[Rows, list[int]]]
-
-
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A decode with a change of the caches after each pass.
+class Decoded:
+    """A decode with a change of the caches after each pass."""
 
-    Attributes
-    ----------
-    tokens : list of int
-        What was told.
-    kept : list of list of int
-        Positions whose rows each decode step found in the cache.
-    """
-
-    tokens: list[int]
-    kept: list[list[int]]
+    tokens: list[int]  # new ones
+    kept: list[list[int]]  # positions whose rows each decode step found in the cache
 
 
-def tell(graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | None = None) -> Told:
-    """Decode greedily; rows keep the positions at which they were computed, whatever is thrown away.
-
-    Parameters
-    ----------
-    prompt : sequence of int
-    new_tokens : int
-    change : callable, optional
-        Called after each pass with the rows and their positions; gives those that the next pass finds.
+def tell(graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | None = None) -> Decoded:
+    """Decode greedily, and change the caches after each pass; rows keep the positions at which they were computed.
 
     Raises `KvvizError`: if no new token is asked for.
     """
@@ -186,9 +147,57 @@ def tell(graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | 
         done = forward(graph, [[tokens[-1]]], rows, positions=[[at]])
         rows, positions = done.rows, [*positions, at]
         tokens += done.next_tokens
-    return Told(tokens, kept)
+    return Decoded(tokens, kept)
 
 
 def take(rows: Mapping[str, np.ndarray], places: Sequence[int]) -> Rows:
     """The rows at these places, copied."""
     return {name: np.take(array, np.asarray(places, np.int64), axis=AXIS) for name, array in rows.items()}
+
+
+def sinks(size: int, first: int = 4) -> Change:
+    """A change for `tell`: keep the first rows, and of the others the last ones, ``size`` in all.
+
+    With ``first=0`` it is a sliding window. (In Xiao and others, *Efficient Streaming Language Models with Attention
+    Sinks*, 2024, positions are numbered anew within the cache; that needs rows that are rotated when they are read.)
+
+    Raises `KvvizError`: if no row is left for the window.
+    """
+    if not 0 <= first < size:
+        raise KvvizError(f"{first} of {size} rows are pinned; at least one must be left for the newest token")
+
+    def change(rows: Rows, positions: list[int]) -> tuple[Rows, list[int]]:
+        excess = len(positions) - size
+        if excess <= 0:
+            return rows, positions
+        places = [*range(first), *range(first + excess, len(positions))]
+        return take(rows, places), [positions[place] for place in places]
+
+    return change
+
+
+def in_bits(bits: int, scale_bits: int = 32) -> Change:
+    """A change for `tell`: round every row to so many bits a number.
+
+    A head's row has one scale of 32 or 16 bits, its largest magnitude by the ``2**(bits-1) - 1`` steps on either side
+    of 0. The next pass finds ``round(x / scale) * scale``.
+
+    Raises `KvvizError`: if there are no such numbers.
+    """
+    if not isinstance(bits, int) or bits < 2 or scale_bits not in (16, 32):
+        raise KvvizError(
+            f"a number needs a whole number of bits, 2 or more, and its scale 16 or 32: {bits}, {scale_bits}"
+        )
+    steps = 2 ** (bits - 1) - 1
+    kind = np.float32 if scale_bits == 32 else np.float16
+
+    def change(rows: Rows, positions: list[int]) -> tuple[Rows, list[int]]:
+        # Rows that were rounded before stay as they are: their largest magnitude is one of the steps.
+        made: Rows = {}
+        for name, array in rows.items():
+            scale = (np.abs(array).max(-1, keepdims=True) / steps).astype(kind).astype(array.dtype)
+            scale[scale == 0] = 1
+            made[name] = (np.round(array / scale).clip(-steps, steps) * scale).astype(array.dtype)
+        return made, positions
+
+    return change

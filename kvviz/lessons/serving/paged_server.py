@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from kvviz.decode.plausible_values import check_vocabulary
 from kvviz.device.block_table import BlockTable
 from kvviz.errors import KvvizError
-from kvviz.graph.cache_pairs import logits_output
+from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph
 from kvviz.lessons.serving.forward_pass import Rows, empty_rows, forward
 from kvviz.trace.model_or_trace import as_graph
@@ -30,8 +31,6 @@ class Request:
     most: int
     tokens: list[int] = field(default_factory=list)
     rows: int = 0
-    admitted: int | None = None
-    finished: int | None = None
 
     @property
     def longest(self) -> int:
@@ -41,42 +40,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The server after one step.
+    """The server after one step."""
 
-    Attributes
-    ----------
-    running, waiting : tuple of int
-        Numbers of requests.
-    rows : int
-        Rows that hold a token, shared ones once.
-    blocks : int
-        Blocks that somebody has.
-    slack : int
-        Rows of these blocks that hold nothing.
-    contiguous_slack : int
-        The same, if every running request had one block for the longest that it may become.
-    padding : int
-        Rows that the batch is padded with, so that all are as long as the longest.
-    """
-
-    running: tuple[int, ...]
-    waiting: tuple[int, ...]
-    rows: int
-    blocks: int
-    slack: int
-    contiguous_slack: int
-    padding: int
+    running: tuple[int, ...]  # numbers of requests
+    slack: int  # rows of their blocks that hold nothing
+    contiguous_slack: int  # the same, if each had one block for the longest that it may become
+    padding: int  # rows that the batch is padded with, so that all are as long as the longest
 
 
 class PagedServer:
-    """Serve requests with a fixed pool of blocks.
-
-    Parameters
-    ----------
-    graph : Graph
-        With growing caches.
-    blocks, block_size : int
-        Blocks of the pool, and rows of one.
+    """Serve requests with a fixed pool of blocks, for a decoder with growing caches.
 
     Attributes
     ----------
@@ -97,9 +70,6 @@ class PagedServer:
         }
         self.requests: list[Request] = []
         self.history: list[Moment] = []
-        logits = next(value for value in graph.outputs if value.name == logits_output(graph))
-        last = (logits.shape or (None,))[-1]
-        self._vocabulary = last if isinstance(last, int) else 1 << 31  # not every graph says it
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
 
@@ -109,9 +79,7 @@ class PagedServer:
         Raises `KvvizError`: if it could never be served.
         """
         request = Request(len(self.requests), [int(token) for token in prompt], most)
-        known = self._vocabulary
-        if wrong := [token for token in request.prompt if not 0 <= token < known]:
-            raise KvvizError(f"token {wrong[0]} is not in the vocabulary of {self.graph.name}: 0 to {known - 1}")
+        check_vocabulary(self.graph, control_inputs(self.graph)["tokens"], np.array(request.prompt, np.int64))
         if not request.prompt or most < 1 or self._needs(request) > self.table.blocks:
             raise KvvizError(
                 f"a request of {len(request.prompt)} + {most} tokens needs {max(request.longest, 0)} rows, "
@@ -141,54 +109,24 @@ class PagedServer:
                 "free and not promised"
             )
         self.table.fork(request.number)
-        other.admitted = len(self.history)
         self.requests.append(other)
         self._running.append(other)
         return other
 
     def step(self) -> bool:
         """Let in who has room, run one pass for all that run, and let go of who is done; False: nothing is left."""
-        self._admit()
+        while self._waiting and self._needs(self._waiting[0]) + self._promised() <= len(self.table.free):
+            self._running.append(self._waiting.popleft())
+            self._prefill(self._running[-1])
         if not self._running:
             return False
-        batch, now = list(self._running), len(self.history)
-        for request in batch:
-            self._grow(request)
-        padding = self._decode(batch)
+        padding = self._decode(self._running)
         self.history.append(self._moment(padding))
-        for request in batch:
+        for request in list(self._running):
             if len(request.tokens) >= request.most:
-                request.finished = now
                 self.table.rows[request.number] = []
                 self._running.remove(request)
         return True
-
-    def run(self) -> list[list[int]]:
-        """Serve until nothing is left; the tokens of each request."""
-        while self.step():
-            pass
-        return [request.tokens for request in self.requests]
-
-    def rows_of(self, request: Request) -> Rows:
-        """What is cached of a request, gathered from its blocks: (1, KV heads, rows, head size)."""
-        blocks = self.table.rows[request.number]
-        return {
-            name: np.concatenate([pool[[block]] for block in blocks], 2)[:, :, : request.rows]
-            for name, pool in self.pool.items()
-        }
-
-    # -- inside -----------------------------------------------------------------------------------------------------
-
-    def _admit(self) -> None:
-        """Let in the next one as long as the blocks last that those which run may still need."""
-        while self._waiting:
-            request = self._waiting[0]
-            if self._needs(request) + self._promised() > len(self.table.free):
-                return
-            self._waiting.popleft()
-            self._prefill(request)
-            request.admitted = len(self.history)
-            self._running.append(request)
 
     def _needs(self, request: Request) -> int:
         """Blocks that a request has in the end."""
@@ -201,68 +139,48 @@ class PagedServer:
 
     def _prefill(self, request: Request) -> None:
         """Read all of the prompt but its last token; that one goes with the batch."""
-        early = request.prompt[:-1]
-        if not early:
-            return
-        done = forward(self.graph, [early])
-        for at in range(len(early)):
-            self._own(request, at)
-            self._put(request, at, {name: rows[0, :, at] for name, rows in done.rows.items()})
-        request.rows = len(early)
+        if early := request.prompt[:-1]:
+            rows = forward(self.graph, [early]).rows
+            for at in range(len(early)):
+                self._put(request, {name: array[0, :, at] for name, array in rows.items()})
 
-    def _grow(self, request: Request) -> None:
-        self._own(request, request.rows)
-
-    def _own(self, request: Request, at: int) -> None:
-        """A block of the request's own for this row."""
-        row = self.table.rows[request.number]
-        if at // self.table.block_size == len(row):
-            free = self.table.free
-            if not free:
-                raise KvvizError(f"request {request.number} needs a block for row {at}, but no block is free")
-            row.append(free[0])
+    def _put(self, request: Request, rows: Rows) -> None:
+        """Add a row of each cache, in a block of the request's own."""
+        blocks, at, place = self.table.rows[request.number], request.rows, request.rows % self.table.block_size
+        if at // self.table.block_size == len(blocks):
+            blocks.append(self.table.free[0])
         moved = self.table.own(request.number, at)
-        if moved is not None:
-            for pool in self.pool.values():
-                pool[moved[1]] = pool[moved[0]]
-
-    def _put(self, request: Request, at: int, rows: Rows) -> None:
-        block, row = self.table.block_of(request.number, at), at % self.table.block_size
         for name, pool in self.pool.items():
-            pool[block, :, row] = rows[name]
+            if moved is not None:
+                pool[moved[1]] = pool[moved[0]]
+            pool[self.table.block_of(request.number, at), :, place] = rows[name]
+        request.rows += 1
 
     def _decode(self, batch: list[Request]) -> int:
         """One pass over the last token of each, padded on the left; how many rows are padding."""
         longest = max(request.rows for request in batch)
-        past: Rows = {
-            name: np.zeros((len(batch), p.shape[1], longest, p.shape[3]), p.dtype) for name, p in self.pool.items()
-        }
-        for i, request in enumerate(batch):
-            if request.rows:
-                for name, rows in self.rows_of(request).items():
-                    past[name][i, :, longest - request.rows :] = rows[0]
-        mask = [[int(at >= longest - request.rows) for at in range(longest)] + [1] for request in batch]
+        pads = [longest - request.rows for request in batch]
+        past: Rows = {}
+        for name, pool in self.pool.items():
+            past[name] = np.zeros((len(batch), pool.shape[1], longest, pool.shape[3]), pool.dtype)
+            for rows, request, pad in zip(past[name], batch, pads):
+                for at in range(request.rows):
+                    block = self.table.block_of(request.number, at)
+                    rows[:, pad + at] = pool[block, :, at % self.table.block_size]
+        mask = [[0] * pad + [1] * (longest - pad + 1) for pad in pads]
         due = [[(request.prompt + request.tokens)[request.rows]] for request in batch]
         done = forward(self.graph, due, past, positions=[[request.rows] for request in batch], mask=mask)
         for i, (request, token) in enumerate(zip(batch, done.next_tokens)):
-            self._put(request, request.rows, {name: rows[i, :, -1] for name, rows in done.rows.items()})
-            request.rows += 1
+            self._put(request, {name: rows[i, :, -1] for name, rows in done.rows.items()})
             request.tokens.append(token)
-        return sum(longest - (request.rows - 1) for request in batch)
+        return sum(pads)
 
     def _moment(self, padding: int) -> Moment:
-        table, size = self.table, self.table.block_size
-        filled: dict[int, int] = {}
+        size = self.table.block_size
+        filled: dict[int, int] = {}  # rows by block: a shared one counts once
         for request in self._running:
-            for place, block in enumerate(table.rows[request.number]):
+            for place, block in enumerate(self.table.rows[request.number]):
                 filled[block] = max(filled.get(block, 0), min(size, request.rows - place * size))
-        rows = sum(filled.values())
-        return Moment(
-            tuple(request.number for request in self._running),
-            tuple(request.number for request in self._waiting),
-            rows,
-            len(filled),
-            len(filled) * size - rows,
-            sum(request.longest - request.rows for request in self._running),
-            padding,
-        )
+        numbers = tuple(request.number for request in self._running)
+        reserved = sum(request.longest - request.rows for request in self._running)
+        return Moment(numbers, len(filled) * size - sum(filled.values()), reserved, padding)
