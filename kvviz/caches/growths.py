@@ -6,9 +6,8 @@ from math import prod
 
 from kvviz.graph.model import Node
 from kvviz.trace.events import APPEND, NEW, POOL, VIEW
-from kvviz.trace.lifetimes import Place
 from kvviz.trace.program import Grows
-from kvviz.trace.value_index import Index
+from kvviz.trace.value_index import Index, Place
 
 # Where a policy places outputs, they view what is packed, and copy everything else.
 _PACKS = ("Reshape", "Flatten")
@@ -48,9 +47,8 @@ def growths(index: Index, run: int) -> list[Growth]:
         known[run] = []
         first, last = index.trace.runs[run].first, index.trace.runs[run].last
         for step in range(first, last):
-            row = index.rows[step]
-            for grow in row.op.grows:
-                if grow.output < len(row.outs) and row.outs[grow.output] is not None:
+            for grow in index.values.ops[step].grows:
+                if grow.output < len(index.rows[step].outs) and index.rows[step].outs[grow.output] is not None:
                     try:
                         known[run].append(Growth(index, step, grow))
                     except ValueError:

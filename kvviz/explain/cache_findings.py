@@ -14,9 +14,8 @@ from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import NEW, POOL
 from kvviz.trace.kept_runs import keeps_all
-from kvviz.trace.lifetimes import Place
 from kvviz.trace.units import buffer, count, short, size
-from kvviz.trace.value_index import Index
+from kvviz.trace.value_index import Index, Place
 
 
 @dataclass(frozen=True, slots=True)

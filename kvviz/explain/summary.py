@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from kvviz.explain.loop_clones import Clone, clones, reasons
 from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.events import VIEW, Op
-from kvviz.trace.outcome import endings, spent
+from kvviz.trace.lifetimes import Key
+from kvviz.trace.outcome import endings
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.value_index import index_of
 
+_KINDS = ("in_place", "views", "missed", "cannot", "bodies")
 _UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
 
 
@@ -111,20 +114,15 @@ def counts(trace: Any, runs: int | None = None) -> Counts:
 
     ``runs``: count the steps of so many runs, from the first on; of all by default.
     """
-    numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies", "elsewhere"), 0)
-    total = cannot = copied = 0
+    kinds = index_of(trace).kinds
+    found = [endings(trace, row) for row in kinds.examples]
+    named = [_kind(row, ends) for row, ends in zip(kinds.examples, found)]
     end = len(trace.log) if runs is None else trace.runs[runs - 1].last if runs else 0
-    for row in islice(trace.log, end):
-        found = endings(trace, row)
-        kind = _kind(row, found)
-        numbers[kind] += 1
-        if "elsewhere" in found:
-            numbers["elsewhere"] += 1
-            copied += row.copied
-        if kind == "missed":
-            total += spent(row)
-        elif kind == "cannot":
-            cannot += spent(row)
+    steps = {name: kinds.where((kind == name for kind in named), end) for name in _KINDS}
+    steps["elsewhere"] = kinds.where(("elsewhere" in ends for ends in found), end)
+    numbers = {name: len(some) for name, some in steps.items()}
+    total, cannot = (int(kinds.spent[steps[name]].sum()) for name in ("missed", "cannot"))
+    copied = int(kinds.copied[steps["elsewhere"]].sum())
     total += sum(clone.bytes for step, copied in clones(trace).items() if step < end for clone in copied)
     return Counts(**numbers, missed_bytes=total, cannot_bytes=cannot, elsewhere_copied=copied)
 
@@ -134,12 +132,12 @@ def missed(trace: Any) -> tuple[Missed, ...]:
 
     ``trace``: the same node in different runs, or in iterations of a loop, is one entry.
     """
-    rows = index_of(trace).rows
+    index = index_of(trace)
     paths = _paths(trace.frames)
     found: dict[tuple[tuple[str, ...], int], list[int]] = {}
-    for index, row in enumerate(rows):
-        if is_missed(trace, row):
-            found.setdefault((paths[row.frame], row.op.node.index), []).append(index)
+    steps = index.kinds.where(is_missed(trace, row) for row in index.kinds.examples)
+    for step, frame in zip(steps.tolist(), index.values.frame[steps].tolist()):
+        found.setdefault((paths[frame], index.values.ops[step].node.index), []).append(step)
     entries = [_missed(trace, path, steps) for (path, _), steps in found.items()]
     entries += _copying_loops(trace, paths)
     return tuple(sorted(entries, key=lambda entry: (-entry.bytes, entry.steps[0])))
@@ -158,7 +156,7 @@ def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
     """
     saving: list[Missed] = []
     vain: list[Missed] = []
-    told: set[tuple[int, int]] = set()
+    told: set[tuple[Key, ...]] = set()
     for entry in entries:
         # To find a fix takes time, so no more are looked for than are wanted.
         if len(saving) == most:
@@ -174,13 +172,12 @@ def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
     return [*saving, *vain][:most]
 
 
-def _wanted(entry: Missed) -> set[tuple[int, int]]:
-    """The bytes that an op could have taken over: storages with the number of their contents."""
+def _wanted(entry: Missed) -> set[tuple[Key, ...]]:
+    """The bytes that an op could have taken over: the values that share them."""
     index = index_of(entry.trace)
     row = index.rows[entry.step]
-    names = (row.op.node.inputs[position] for position, _ in row.masks)
-    places = [place for name in names if (place := index.places.get((row.frame, name))) is not None]
-    return {(place.storage, place.contents) for place in places}
+    keys = [(row.frame, row.op.node.inputs[position]) for position, _ in row.masks]
+    return {index.sharing(key) for key in keys if key in index.places}
 
 
 def nearest(blockers: Iterable[Blocker]) -> Blocker | None:
@@ -207,18 +204,20 @@ def _kind(row: Op, found: set[str]) -> str:
 
 
 def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
-    rows = index_of(trace).rows
-    worst = max(steps, key=lambda index: spent(rows[index]))
-    node = rows[worst].op.node
+    index = index_of(trace)
+    sizes = index.kinds.spent[steps]
+    worst = steps[int(np.argmax(sizes))]
+    allocated, copied = (int(column[steps].sum()) for column in (index.kinds.allocated, index.kinds.copied))
+    node = index.values.ops[worst].node
     return Missed(
         node.name,
         node.op_type,
         path,
         tuple(steps),
         worst,
-        sum(spent(rows[index]) for index in steps),
-        sum(rows[index].allocated for index in steps),
-        sum(rows[index].copied for index in steps),
+        int(sizes.sum()),
+        allocated,
+        copied,
         trace,
     )
 

@@ -305,16 +305,14 @@ def bits(mask: int) -> Iterable[int]:
 def _alive(index: Index, moment: int) -> int:
     """Bytes alive at a moment."""
     return sum(
-        life.bytes - sum(more for when, more in life.grew if when > moment)
-        for life in index.lives
-        if life.first <= moment <= life.last
+        life.bytes - sum(more for when, more in life.grew if when > moment) for life in index.lives.alive(moment)
     )
 
 
 def _inside(index: Index, row: Op) -> int:
     """Bytes that the bodies of a control node had alive at most."""
     bodies = index.bodies.get((row.frame, row.op.node.index))
-    step = index.step_of.get((row.frame, row.op.node.index))
+    step = index.step_of(row.frame, row.op.node.index)
     if not bodies or step is None:
         return 0
     opened = min(index.frames[bodies[0]].opened, step)
