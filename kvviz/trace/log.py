@@ -173,15 +173,25 @@ class Log(Sequence[Op]):
         """An op of a log that is too long to keep all of them. Who asks for ops in order gets them from a block."""
         first, block = self._block
         if not first <= index < first + len(block):
-            size = 1 if index != first + len(block) else _BLOCK
-            first, block = self._block = index, list(self._made(index, min(index + size, self._whole[0])))
+            in_order = index == first + len(block)
+            made = self._made(index, min(index + _BLOCK, self._whole[0])) if in_order else (self._one(index),)
+            first, block = self._block = index, list(made)
         return block[index - first]
+
+    def _one(self, index: int) -> Op:
+        frame, *sums, end = self.numbers[index * OP : (index + 1) * OP]
+        begin = self.numbers[index * OP - 1] if index else 0
+        op, taken, masks = self.facts[index * FACTS : (index + 1) * FACTS]
+        freed = tuple(storage for _, storage in self.died(index, index + 1))
+        return Op(frame, op, taken, masks, tuple(map(self._output, range(begin, end))), freed, *sums)
 
     def output(self, index: int, at: int) -> Output | None:
         """One output of an op. Of a long log the op is not made with it."""
         if index >= self._whole[0] or len(self._ops) == self._whole[0]:
             return self[index].outs[at]
-        at += self.numbers[index * OP - 1] if index else 0
+        return self._output(at + (self.numbers[index * OP - 1] if index else 0))
+
+    def _output(self, at: int) -> Output | None:
         storage, generation, how, offset = self.outs[at * OUT : (at + 1) * OUT]
         shape, dtype, strides = self.forms[at * FORM : (at + 1) * FORM]
         return (
@@ -233,8 +243,12 @@ class Log(Sequence[Op]):
     def died(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
         """(op, storage) of what died from one place to another."""
         self.settle()
-        low, high = (bisect_left(_Every(self.frees), op) * FREE for op in (first, stop))
-        return zip(self.frees[low:high:FREE], self.frees[low + 1 : high : FREE])
+        frees = self.frees
+        low = bisect_left(range(len(frees) // FREE), first, key=lambda at: frees[at * FREE]) * FREE
+        for at in range(low, len(frees), FREE):
+            if frees[at] >= stop:
+                break
+            yield frees[at], frees[at + 1]
 
     def columns_are_whole(self) -> None:
         """Take note of what is in the columns, after they were changed from outside."""
@@ -252,7 +266,7 @@ class Log(Sequence[Op]):
         last = self.numbers[ops * OP - 1] if ops else 0
         del self.outs[last * OUT :], self.forms[last * FORM :]
         del self.facts[ops * FACTS :], self.numbers[ops * OP :], self.frames[frames:]
-        del self.frees[bisect_left(_Every(self.frees), ops) * FREE :]
+        del self.frees[bisect_left(range(len(self.frees) // FREE), ops, key=lambda at: self.frees[at * FREE]) * FREE :]
         self.grew = [(min(at, ops), storage, more) for at, storage, more in self.grew]
         self.declared.cut(ops)
         del self._ops[ops:]
@@ -275,16 +289,3 @@ def _in_turns(*columns: Sequence[Any]) -> list[Any]:
     for place, column in enumerate(columns):
         made[place :: len(columns)] = column
     return made
-
-
-class _Every(Sequence[int]):
-    """The ops of the column of frees, to be searched."""
-
-    def __init__(self, free: array[int]) -> None:
-        self._free = free
-
-    def __len__(self) -> int:
-        return len(self._free) // FREE
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._free[index * FREE]

@@ -12,7 +12,7 @@ import kvviz
 from kvviz import Trace
 from kvviz.explain.diagnose import explain
 from kvviz.explain.peak import GROUPS
-from kvviz.explain.summary import spent
+from kvviz.trace.outcome import spent
 from kvviz.trace.reasons import is_missed
 from kvviz.view.report_text import report_text
 from tests.engine.graphs import graph_of, numbers
