@@ -118,7 +118,7 @@ class Log(Sequence[Op]):
         """Put ops into the columns; gives (op, storage) of what died with them."""
         frames, ops, taken, masks, outs, freed, allocated, copied, written, live = zip(*rows)
         flat = [_ABSENT if out is None else out for found in outs for out in found]
-        ends = np.cumsum(list(map(len, outs))) + len(self.outs) // OUT
+        ends = (np.cumsum(list(map(len, outs))) + len(self.outs) // OUT).tolist()
         first = len(self.numbers) // OP
         self.numbers.frombytes(_side_by_side(frames, allocated, copied, written, live, ends).tobytes())
         self.facts += _in_turns(ops, taken, masks)
@@ -277,10 +277,10 @@ class Log(Sequence[Op]):
         self.columns_are_whole()
 
 
-def _side_by_side(*columns: Any) -> np.ndarray:
+def _side_by_side(*columns: Sequence[int]) -> np.ndarray:
     made = np.empty((len(columns[0]), len(columns)), np.int64)
     for place, column in enumerate(columns):
-        made[:, place] = np.asarray(column)
+        made[:, place] = array("q", column)
     return made
 
 
