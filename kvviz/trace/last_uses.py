@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.trace.events import PASSED
-from kvviz.trace.lifetimes import Ints, Lives, Values
+from kvviz.trace.lifetimes import Ints, Lives, LogValues
 from kvviz.trace.program import OpNode
 
 
@@ -47,7 +47,7 @@ class FrameSteps:
     ``ran``: the ops, by frame.
     """
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: LogValues) -> None:
         self.values = values
         count = len(values.log.frames)
         self._steps: Ints = np.argsort(values.frame, kind="stable")

@@ -30,8 +30,7 @@ class Life(NamedTuple):
 
     ``first`` and ``last`` are moments: one before each run, when its inputs are bound, and one for each step. ``born``
     and ``freed`` are steps, ``used`` is the last step that read or wrote it; ``freed`` is None where it lives.
-    ``bytes``
-    is its capacity at the end, ``grew`` has (moment, bytes) of every time that it was made larger.
+    ``bytes`` is its capacity at the end, ``grew`` has (moment, bytes) of every time that it was made larger.
     """
 
     storage: int
@@ -44,7 +43,7 @@ class Life(NamedTuple):
     grew: tuple[tuple[int, int], ...] = ()
 
 
-class Values:
+class LogValues:
     """The values of a log by number: the outputs of its ops, in order, then what its frames started with.
 
     ``ops, frame``: of every step.
@@ -86,10 +85,14 @@ class Values:
         step = int(self.step[value])
         return int(self.frame[step]), self.ops[step].node.outputs[value - int(self.begins[step])]
 
+    def _forms(self) -> list[Any]:
+        # The log may have gone on.
+        return self.log.forms[: self.outputs * FORM]
+
     @cached_property
     def unshaped(self) -> list[int]:
         """Sequences and optionals."""
-        shapes = chain(self.log.forms[::FORM], (bind.shape for bind in self.binds))
+        shapes = chain(self._forms()[::FORM], (bind.shape for bind in self.binds))
         return [value for value, shape in enumerate(shapes) if shape is None and self.storage[value] >= 0]
 
     @cached_property
@@ -98,7 +101,8 @@ class Values:
         known: dict[Any, int] = {}
         bound = ((bind.shape, bind.dtype) for bind in self.binds)
         found = []
-        for form in chain(zip(self.log.forms[::FORM], self.log.forms[1::FORM]), bound):
+        forms = self._forms()
+        for form in chain(zip(forms[::FORM], forms[1::FORM]), bound):
             size = known.get(form)
             if size is None:
                 size = known[form] = 0 if form[1] is None else nbytes(*form)
@@ -116,7 +120,7 @@ class Lives(Sequence[Life]):
     ``life``: the number of the life in which a value was made, by the number of the value; -1 for an absent output.
     """
 
-    def __init__(self, values: Values, moments: int) -> None:
+    def __init__(self, values: LogValues, moments: int) -> None:
         log, size = values.log, len(values.ops) + 1
         self.values = values
         frees = np.array(log.frees, np.int64).reshape(-1, 2)
@@ -156,9 +160,12 @@ class Lives(Sequence[Life]):
         self.weights: np.ndarray[Any, np.dtype[np.bool_]] = weights[self.storage]
         self.bytes: Ints = np.array(log.storages.capacities, np.int64)[self.storage]
         self.grew: dict[int, tuple[tuple[int, int], ...]] = {}
+        grown: dict[int, list[int]] = {storage: [] for _, storage, _ in log.grew}
+        for life in np.flatnonzero(np.isin(self.storage, list(grown))).tolist():
+            grown[int(self.storage[life])].append(life)
         for step, storage, more in log.grew:
             at = int(self.moment[step]) if step < size - 1 else moments - 1
-            for life in np.flatnonzero(self.storage == storage).tolist():
+            for life in grown[storage]:
                 if self.first[life] <= at <= self.last[life]:
                     self.grew[life] = (*self.grew.get(life, ()), (at, more))
                 self.bytes[life] -= more * (at > self.last[life])
@@ -236,7 +243,7 @@ class Lives(Sequence[Life]):
 
 def storage_records(log: Log) -> list[StorageRecord]:
     """All storages of a log, by id."""
-    values = Values(log)
+    values = LogValues(log)
     lives = Lives(values, len(log))
     total, steps = len(log.storages), len(log)
     # What is known of no step was made after all of them, in a run whose steps were dropped.
@@ -258,7 +265,7 @@ def storage_records(log: Log) -> list[StorageRecord]:
     return records
 
 
-def _names(values: Values, lives: Lives) -> list[str]:
+def _names(values: LogValues, lives: Lives) -> list[str]:
     """The value that each storage was made for; empty where that is not known."""
     bound = np.arange(values.outputs, len(values.storage))
     chosen = np.concatenate([bound, lives.begun[lives.begun >= 0]])

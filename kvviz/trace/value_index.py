@@ -13,7 +13,7 @@ import numpy as np
 from kvviz.graph.model import Node
 from kvviz.trace.events import IN_PLACE, NEW, POOL
 from kvviz.trace.last_uses import FrameSteps, last_uses
-from kvviz.trace.lifetimes import Ints, Key, Life, Lives, Values
+from kvviz.trace.lifetimes import Ints, Key, Life, Lives, LogValues
 from kvviz.trace.outcome import Kinds
 from kvviz.trace.reasons import offset_of
 
@@ -73,7 +73,7 @@ class Index:
                 if siblings:
                     self.before[number] = siblings[-1]
                 siblings.append(number)
-        self.values = Values(trace.log)
+        self.values = LogValues(trace.log)
         self.lives = Lives(self.values, self.moments)
         self.steps = FrameSteps(self.values)
         entered, scanned = {}, []
