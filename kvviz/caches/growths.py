@@ -6,9 +6,8 @@ from math import prod
 
 from kvviz.graph.model import Node
 from kvviz.trace.events import APPEND, NEW, POOL, VIEW
-from kvviz.trace.lifetimes import Place
 from kvviz.trace.program import Grows
-from kvviz.trace.value_index import Index
+from kvviz.trace.value_index import Index, Place
 
 # Where a policy places outputs, they view what is packed, and copy everything else.
 _PACKS = ("Reshape", "Flatten")
@@ -28,13 +27,13 @@ class Growth:
     __slots__ = ("axis", "frame", "input", "past", "rows", "run", "steps")
 
     def __init__(self, index: Index, step: int, grow: Grows) -> None:
-        row = index.rows[step]
-        self.frame, self.past = row.frame, row.op.node.inputs[grow.input]
-        past = index.places[self.frame, self.past]
-        self.axis, self.rows = _grown(past.shape, row.outs[grow.output].shape)
-        self.run = index.frames[row.frame].run
+        self.frame = int(index.values.frame[step])
+        self.past = index.values.ops[step].node.inputs[grow.input]
+        past, present = index.places[self.frame, self.past], index.rows.output(step, grow.output)
+        self.axis, self.rows = _grown(past.shape, None if present is None else present.shape)
+        self.run = index.frames[self.frame].run
         steps = [step]
-        found = _source(index, row.frame, self.past, self.axis, steps)
+        found = _source(index, self.frame, self.past, self.axis, steps)
         if found is None:
             raise ValueError("the past is no input")
         self.input = found
@@ -48,9 +47,8 @@ def growths(index: Index, run: int) -> list[Growth]:
         known[run] = []
         first, last = index.trace.runs[run].first, index.trace.runs[run].last
         for step in range(first, last):
-            row = index.rows[step]
-            for grow in row.op.grows:
-                if grow.output < len(row.outs) and row.outs[grow.output] is not None:
+            for grow in index.values.ops[step].grows:
+                if grow.output < index.values.counts[step]:
                     try:
                         known[run].append(Growth(index, step, grow))
                     except ValueError:
@@ -72,9 +70,9 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
                 return None
             frame, name = outer
             continue
-        row = index.rows[place.step]
-        node = row.op.node
-        if row.op.control:
+        op = index.values.ops[place.step]
+        node = op.node
+        if op.control:
             inner = index.inner(frame, name)
             if inner is None:
                 return None
@@ -85,7 +83,7 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
                 return None
             name = node.inputs[0]
         else:
-            grow = next((g for g in row.op.grows if node.outputs[g.output] == name), None)
+            grow = next((g for g in op.grows if node.outputs[g.output] == name), None)
             if grow is None or place.how not in (APPEND, NEW, POOL):
                 return None
             past = index.places[frame, node.inputs[grow.input]]

@@ -14,10 +14,9 @@ from kvviz.caches.value_flow import RunFrames
 from kvviz.trace.accesses import accesses_of
 from kvviz.trace.element_types import unit
 from kvviz.trace.events import NEW, PASSED, POOL, VIEW
-from kvviz.trace.lifetimes import Place
 from kvviz.trace.records import Cache, Span
 from kvviz.trace.regions import Region, packed_strides
-from kvviz.trace.value_index import Index, index_of
+from kvviz.trace.value_index import Index, Place, index_of
 
 
 class RowStep(NamedTuple):

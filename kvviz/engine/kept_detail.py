@@ -37,7 +37,7 @@ class Detail:
         gone = log[run.first :]
         log.cut(run.first, first)
         run.last = run.first
-        trace.forget(first, gone)
+        trace.forget(first)
         # What kept steps made, and this run let go of, died after the last of them.
         died = [storage for op in gone for storage in op.freed if storage < since]
         recorder.note_freed(died)

@@ -84,7 +84,9 @@ class Ledger:
         """The storage of a freshly computed array, and the bytes of new capacity (0 where the pool had room)."""
         nbytes = array.nbytes
         root = array if array.base is None else root_of(array)
-        if self.pool is None:
+        pool = self.pool
+        found = pool.take(array) if pooled and pool is not None else None
+        if found is None:
             # The hot path, written out.
             storages = self.storages
             storage = Storage(len(storages), nbytes, root)
@@ -95,11 +97,8 @@ class Ledger:
             live = self.live = self.live + nbytes
             if live > self.peak_here:
                 self.peak_here = live
-            return storage, nbytes
-        found = self.pool.take(array) if pooled else None
-        if found is None:
-            storage = self.new(nbytes, root)
-            self.pool.made(storage, array)
+            if pool is not None:
+                pool.made(storage, array)
             return storage, nbytes
         self.revive(found, root)
         # A pool that counts in elements of its own may think of it as larger than NumPy's elements are.

@@ -70,7 +70,7 @@ def place(
         if PIN <= frame.uses[slot] < KEEP >> 1:
             # What is handed to an op is not kept to the end of the frame.
             frame.uses[slot] -= PIN
-    outs = every_output(planned, out)
+    outs = (out,) if type(out) is np.ndarray and len(planned.outputs) == 1 else every_output(planned, out)
     homes = (policy.homes or kernel_homes)(execution, frame, planned, args, outs, taken)
     placed: list[tuple | None] = []
     masks: Masks = ()
@@ -79,9 +79,10 @@ def place(
         if not slot:
             placed.append(None)
             continue
-        if isinstance(value, np.generic):
-            value = np.asarray(value)
-        array = isinstance(value, np.ndarray)
+        array = type(value) is np.ndarray
+        if not array:
+            value = np.asarray(value) if isinstance(value, np.generic) else value
+            array = isinstance(value, np.ndarray)
         if array and home.how in _SHARED:
             storage = home.storage or stores[planned.inputs[home.position]]
             dies = frame.uses[planned.inputs[home.position]] == 1
@@ -230,7 +231,7 @@ def settle(ledger: Ledger, args: Sequence[Any], value: np.ndarray, home: Home) -
         ledger.revive(home.storage, root_of(value))
         return value, home.storage, ledger.widen(home.storage, value.nbytes)
     storage, allocated = ledger.allocate(value, home.pooled)
-    if home.elements > value.size and not storage.generation:
+    if home.elements and home.elements > value.size and not storage.generation:
         allocated += ledger.widen(storage, home.elements * value.itemsize)
         if ledger.pool is not None:
             ledger.pool.made(storage, value)  # once more, as it is larger now
@@ -262,10 +263,12 @@ def _listed(ledger: Ledger, value: Any, known: dict[int, Storage], among: list[S
 def _alone(value: np.ndarray, args: Sequence[Any]) -> np.ndarray:
     """A row-major array that no other value has a part of; copied where the kernel returned an input or a view."""
     root = root_of(value)
-    alone = value.flags.c_contiguous and root.nbytes == value.nbytes
+    if not value.flags.c_contiguous or root.nbytes != value.nbytes:
+        return packed_copy(value)
     for arg in args:
         if isinstance(arg, np.ndarray):
-            alone = alone and root_of(arg) is not root
-        elif arg is not None:
-            alone = alone and not any(isinstance(part, np.ndarray) and root_of(part) is root for part in arg)
-    return value if alone else packed_copy(value)
+            if root_of(arg) is root:
+                return packed_copy(value)
+        elif arg is not None and any(isinstance(part, np.ndarray) and root_of(part) is root for part in arg):
+            return packed_copy(value)
+    return value

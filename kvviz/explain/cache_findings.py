@@ -16,10 +16,9 @@ from kvviz.fixes.fix import Fix, fix_for
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.kept_runs import keeps_all
-from kvviz.trace.lifetimes import Place
 from kvviz.trace.records import Cache
 from kvviz.trace.units import buffer, count, short, size
-from kvviz.trace.value_index import Index
+from kvviz.trace.value_index import Index, Place
 
 WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows overwritten"})
 """Kinds of warnings after which results may be wrong."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from kvviz.explain.retention import is_past_use
 from kvviz.trace.events import VIEW
 from kvviz.trace.lifetimes import Key, Life
@@ -78,10 +80,11 @@ def peak(trace: Trace) -> Peak:
     """
     index = index_of(trace)
     total, rows = trace.peak_bytes, index.rows
-    step = max(range(len(rows)), key=lambda at: rows[at].live, default=None)
+    alive = np.asarray(rows.column("live"))
+    step = int(np.argmax(alive)) if len(alive) else None
     run: int | None = None
     moment: int | None = None
-    if step is not None and rows[step].live >= total:
+    if step is not None and alive[step] >= total:
         run, moment = index.frames[rows[step].frame].run, index.moment(step)
     else:
         step = None
@@ -90,7 +93,7 @@ def peak(trace: Trace) -> Peak:
         moment = None if run is None else index.binding(run)
     if run is None:
         return _forgotten(index, total)
-    parts = [] if moment is None else [_part(index, life, moment) for life in index.lives if _alive(life, moment)]
+    parts = [] if moment is None else [_part(index, life, moment) for life in index.lives.alive(moment)]
     rest = total - sum(part.bytes for part in parts)
     if rest:
         parts.append(PeakPart(None, "not recorded", "run", rest))
@@ -111,28 +114,20 @@ def _forgotten(index: Index, total: int) -> Peak:
     return Peak(total, None, run, tuple(found))
 
 
-def _alive(life: Life, moment: int) -> bool:
-    return life.first <= moment <= life.last
-
-
 def _part(index: Index, life: Life, moment: int) -> PeakPart:
     origin = index.trace.log.storages[life.storage].origin
     size = life.bytes - sum(more for at, more in life.grew if at > moment)
-    there = [key for key in index.in_storage(life.storage) if _made(index, key) <= moment]
-    made = [key for key in there if index.places[key].how != VIEW]
-    name = made[-1][1] if made else index.trace.storages[life.storage].name
-    return PeakPart(life.storage, name, origin, size, _group(index, life, moment, origin, there))
+    there = index.numbers_in(life.storage)
+    there = there[index.lives.made[there] <= moment]
+    made = there[index.values.how[there] != VIEW]
+    name = index.values.key(int(made[-1]))[1] if len(made) else index.trace.storages[life.storage].name
+    return PeakPart(life.storage, name, origin, size, _group(index, life, moment, origin, there.tolist()))
 
 
-def _made(index: Index, key: Key) -> int:
-    """The moment from which on a value exists."""
-    place, run = index.places[key], index.frames[key[0]].run
-    return place.step + run + (index.frames[key[0]].parent is not None or not place.bound)
-
-
-def _group(index: Index, life: Life, moment: int, origin: str, there: list[Key]) -> str:
+def _group(index: Index, life: Life, moment: int, origin: str, numbers: list[int]) -> str:
     if origin == "weights":
         return "weights"
+    there = [index.values.key(number) for number in numbers]
     main = index.mains[index.run_at(moment)]
     caches = {name for cache in index.trace.caches for name in (cache.input, cache.output)}
     mine = {name for frame, name in there if frame == main}
@@ -142,16 +137,18 @@ def _group(index: Index, life: Life, moment: int, origin: str, there: list[Key])
         return "inputs"
     if is_past_use(index, life, moment):
         return "held too long"
-    return "views" if _is_for_views(index, moment, there) else "activations"
+    return "views" if _is_for_views(index, moment, dict(zip(numbers, there))) else "activations"
 
 
-def _is_for_views(index: Index, moment: int, there: list[Key]) -> bool:
+def _is_for_views(index: Index, moment: int, there: dict[int, Key]) -> bool:
     """Whether what is still to be read in a storage are views, and not the values that were written there."""
-    whole = any(index.places[key].how != VIEW and _is_read(index, key, moment) for key in there)
-    return not whole and any(index.places[key].how == VIEW for key in there)
+    views = [number for number in there if index.values.how[number] == VIEW]
+    return bool(views) and not any(
+        _is_read(index, number, key, moment) for number, key in there.items() if number not in views
+    )
 
 
-def _is_read(index: Index, key: Key, moment: int) -> bool:
+def _is_read(index: Index, number: int, key: Key, moment: int) -> bool:
     """Whether a value is read at a moment or later, or is handed out at the end."""
     later = any(index.moment(step) >= moment for _, step in index.readers(*key))
-    return later or _made(index, key) == moment or key[1] in index.outputs(key[0])
+    return later or index.lives.made[number] == moment or key[1] in index.outputs(key[0])

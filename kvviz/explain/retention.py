@@ -6,10 +6,10 @@ view is still in use counts too, less that view. Weights are left out: the model
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from kvviz.trace.element_types import nbytes
+import numpy as np
+
 from kvviz.trace.lifetimes import Key, Life
 from kvviz.trace.units import short, size
 from kvviz.trace.value_index import Index
@@ -51,13 +51,17 @@ class Held:
 
 def held_too_long(index: Index) -> tuple[Held, ...]:
     """Every storage that was held too long, by byte-steps; what the caller asked for comes last."""
-    found = []
-    storages = index.trace.log.storages
-    for life in index.lives:
-        if storages[life.storage].origin != "weights" and life.bytes:
-            held = _held(index, life)
-            if held is not None:
-                found.append(held)
+    lives, values = index.lives, index.values
+    # By life, the last use of anything in it, and of what is no small view.
+    there, latest, whole = np.flatnonzero(lives.life >= 0), np.full(len(lives), -1), np.full(len(lives), -1)
+    np.maximum.at(latest, lives.life[there], index.last_use[there])
+    large = there[values.sizes[there] > lives.bytes[lives.life[there]] * _SMALL]
+    np.maximum.at(whole, lives.life[large], index.last_use[large])
+    ends = np.where(lives.freed < 0, len(index.rows) - 1, lives.freed)
+    asked = (ends > lives.used) | ((whole >= 0) & (latest > whole))
+    chosen = np.flatnonzero(asked & ~lives.weights & (lives.bytes > 0))
+    uses = zip(chosen.tolist(), lives.some(chosen), ends[chosen].tolist(), whole[chosen].tolist())
+    found = [_held(index, life, index.in_life(number), end, use) for number, life, end, use in uses]
     return tuple(sorted(found, key=lambda held: (held.reason.endswith(_ASKED), -held.byte_steps, held.last_use)))
 
 
@@ -66,43 +70,21 @@ def is_past_use(index: Index, life: Life, moment: int) -> bool:
     return life.used < len(index.rows) and index.moment(life.used) < moment
 
 
-def _held(index: Index, life: Life) -> Held | None:
-    end = len(index.rows) - 1 if life.freed is None else life.freed
-    members = _members(index, life)
+def _held(index: Index, life: Life, values: list[int], end: int, whole: int) -> Held:
+    """``whole``: the last use of what is no small view."""
+    members = [index.values.key(value) for value in values]
     name = members[0][1] if members else index.trace.storages[life.storage].name
     if end > life.used:
         time = end - max(life.used, 0)
         reason = _reason(index, life, members, end)
         return Held(name, life.storage, life.bytes, life.used, life.freed, life.bytes * time, reason)
-    return _kept_by_a_view(index, life, members, name) if len(members) > 1 else None
-
-
-def _kept_by_a_view(index: Index, life: Life, members: list[Key], name: str) -> Held | None:
-    """A buffer in which, from some step on, only a small view is used."""
-    uses = [(_last_use(index, key), index.places[key]) for key in members]
-    whole = max((use for use, place in uses if nbytes(place.shape, place.dtype) > life.bytes * _SMALL), default=None)
-    small = [(nbytes(place.shape, place.dtype), use) for use, place in uses if whole is not None and use > whole]
-    if whole is None or not small:
-        return None
-    view, use = max(small)
-    keeper = next(key for key in members if _last_use(index, key) == use)
+    # From the last use of the whole on only a small view is used.
+    sizes, uses = index.values.sizes[values].tolist(), index.last_use[values].tolist()
+    view, use = max(pair for pair in zip(sizes, uses) if pair[1] > whole)
+    keeper = members[uses.index(use)][1]
     rest = life.bytes - view
-    reason = f"a small view, {short(keeper[1])} of {size(view)}, keeps the buffer of {size(life.bytes)} alive"
+    reason = f"a small view, {short(keeper)} of {size(view)}, keeps the buffer of {size(life.bytes)} alive"
     return Held(name, life.storage, rest, whole, life.freed, rest * (use - whole), reason)
-
-
-def _members(index: Index, life: Life) -> list[Key]:
-    """Values that lay in a storage during one of its lives, in the order in which they were made."""
-    keys, moments = index.in_storage(life.storage), index.made_in(life.storage)
-    return keys[bisect_left(moments, life.first - 1) : bisect_right(moments, life.last)]
-
-
-def _last_use(index: Index, key: Key) -> int:
-    """The last step that read or made a value; bodies read what they captured themselves."""
-    frame, name = key
-    place = index.places[key]
-    steps = [step for node, step in index.readers(frame, name) if not index.rows[step].op.control]
-    return max([*steps, place.step])
 
 
 def _reason(index: Index, life: Life, members: list[Key], end: int) -> str:

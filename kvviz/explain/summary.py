@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.events import VIEW, Op
-from kvviz.trace.outcome import endings, spent
+from kvviz.trace.outcome import endings
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, short
 from kvviz.trace.value_index import index_of
+
+_KINDS = ("in_place", "views", "missed", "cannot", "bodies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +127,15 @@ def counts(trace: Trace, runs: int | None = None) -> Counts:
 
     ``runs``: count the steps of so many runs, from the first on; of all by default.
     """
-    numbers = dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies", "elsewhere"), 0)
-    total = cannot = copied = 0
+    kinds = index_of(trace).kinds
+    found = [endings(trace, row) for row in kinds.examples]
+    named = [_kind(row, ends) for row, ends in zip(kinds.examples, found)]
     end = len(trace.log) if runs is None else trace.runs[runs - 1].last if runs else 0
-    for row in islice(trace.log, end):
-        found = endings(trace, row)
-        kind = _kind(row, found)
-        numbers[kind] += 1
-        if "elsewhere" in found:
-            numbers["elsewhere"] += 1
-            copied += row.copied
-        if kind == "missed":
-            total += spent(row)
-        elif kind == "cannot":
-            cannot += spent(row)
+    steps = {name: kinds.where((kind == name for kind in named), end) for name in _KINDS}
+    steps["elsewhere"] = kinds.where(("elsewhere" in ends for ends in found), end)
+    numbers = {name: len(some) for name, some in steps.items()}
+    total, cannot = (int(kinds.spent[steps[name]].sum()) for name in ("missed", "cannot"))
+    copied = int(kinds.copied[steps["elsewhere"]].sum())
     total += sum(clone.bytes for step, copied in clones(trace).items() if step < end for clone in copied)
     return Counts(**numbers, missed_bytes=total, cannot_bytes=cannot, elsewhere_copied=copied)
 
@@ -147,22 +145,14 @@ def missed(trace: Trace) -> tuple[Missed, ...]:
 
     ``trace``: the same node in different runs, or in iterations of a loop, is one entry.
     """
-    rows, copied = index_of(trace).rows, clones(trace)
+    index = index_of(trace)
     paths = _paths(trace.frames)
-    found: dict[tuple[tuple[str, ...], int, bool], dict[int, tuple[int, int, int]]] = {}
-    for step, row in enumerate(rows):
-        if is_missed(trace, row):
-            key = paths[row.frame], row.op.node.index, False
-            found.setdefault(key, {})[step] = spent(row), row.allocated, row.copied
-    for step in sorted(copied):
-        key = paths[rows[step].frame], rows[step].op.node.index, True
-        found.setdefault(key, {})[step] = (sum(clone.bytes for clone in copied[step]),) * 3
-    entries = []
-    for (path, _, is_loop), steps in found.items():
-        worst = max(steps, key=lambda step: steps[step][0])
-        node, (nbytes, allocated, moved) = rows[worst].op.node, map(sum, zip(*steps.values()))
-        of = copied[worst] if is_loop else ()
-        entries.append(Missed(node.name, node.op_type, path, tuple(steps), worst, nbytes, allocated, moved, trace, of))
+    found: dict[tuple[tuple[str, ...], int], list[int]] = {}
+    steps = index.kinds.where(is_missed(trace, row) for row in index.kinds.examples)
+    for step, frame in zip(steps.tolist(), index.values.frame[steps].tolist()):
+        found.setdefault((paths[frame], index.values.ops[step].node.index), []).append(step)
+    entries = [_missed(trace, path, steps) for (path, _), steps in found.items()]
+    entries += _copying_loops(trace, paths)
     return tuple(sorted(entries, key=lambda entry: (-entry.bytes, entry.steps[0])))
 
 
@@ -179,6 +169,43 @@ def _kind(row: Op, found: set[str]) -> str:
     if "in_place" in found:
         return "in_place"
     return "views" if {where.how for where in row.outs if where is not None} == {VIEW} else "cannot"
+
+
+def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
+    index = index_of(trace)
+    sizes = index.kinds.spent[steps]
+    worst = steps[int(np.argmax(sizes))]
+    allocated, copied = (int(column[steps].sum()) for column in (index.kinds.allocated, index.kinds.copied))
+    node = index.values.ops[worst].node
+    return Missed(
+        node.name,
+        node.op_type,
+        path,
+        tuple(steps),
+        worst,
+        int(sizes.sum()),
+        allocated,
+        copied,
+        trace,
+    )
+
+
+def _copying_loops(trace: Any, paths: list[tuple[str, ...]]) -> list[Missed]:
+    """Loops that copied captured values for their iterations."""
+    rows = index_of(trace).rows
+    copied = clones(trace)
+    found: dict[tuple[tuple[str, ...], int], list[int]] = {}
+    for step in copied:
+        found.setdefault((paths[rows[step].frame], rows[step].op.node.index), []).append(step)
+    entries = []
+    for (path, _), steps in found.items():
+        sizes = {step: sum(clone.bytes for clone in copied[step]) for step in sorted(steps)}
+        worst, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
+        node = rows[worst].op.node
+        entries.append(
+            Missed(node.name, node.op_type, path, tuple(sizes), worst, total, total, total, trace, copied[worst])
+        )
+    return entries
 
 
 def _paths(frames: list[Any]) -> list[tuple[str, ...]]:

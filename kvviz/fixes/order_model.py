@@ -306,7 +306,7 @@ def bits(mask: int) -> Iterable[int]:
 def _inside(index: Index, row: Op) -> int:
     """Bytes that the bodies of a control node had alive at most."""
     bodies = index.bodies.get((row.frame, row.op.node.index))
-    step = index.step_of.get((row.frame, row.op.node.index))
+    step = index.step_of(row.frame, row.op.node.index)
     if not bodies or step is None:
         return 0
     opened = min(index.frames[bodies[0]].opened, step)

@@ -87,8 +87,9 @@ def _cleared(index: Index, step: int, position: int, trace: Trace) -> Sequence[C
                 return None
             found[Donate(bind.name)] = None
     for frame, node in zip(path, nodes):
-        now = index.step_of[frame, node.index]
-        for at, name in index.members[place.storage, place.contents]:
+        ran = index.step_of(frame, node.index)
+        now = len(index.rows) if ran is None else ran
+        for at, name in index.sharing((row.frame, row.op.node.inputs[position])):
             if at != frame or (not index.places[at, name].bound and index.places[at, name].step >= now):
                 continue
             if name in index.outputs(frame):

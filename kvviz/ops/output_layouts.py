@@ -87,15 +87,23 @@ def _broadcast(args: Sequence[Any]) -> tuple[int, ...]:
     shape: tuple[int, ...] = args[0].shape
     for other in args[1:]:
         if other is not None and other.shape != shape:
-            shape = np.broadcast_shapes(shape, other.shape)
+            shape = _joint(shape, other.shape)
     return shape
+
+
+def _joint(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of two shapes broadcast together; as a rule the first one covers the other."""
+    extra = len(one) - len(other)
+    if extra >= 0 and all(m in (1, n) for n, m in zip(one[extra:], other)):
+        return one
+    return np.broadcast_shapes(one, other)
 
 
 def _matmul(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
     a, b = args[0].shape, args[1].shape
     if len(a) == len(b) == 2:
         return [((a[0], b[1]), args[0].dtype)]
-    batch = np.broadcast_shapes(a[:-2], b[:-2])
+    batch = _joint(a[:-2], b[:-2])
     return [((*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ())), args[0].dtype)]
 
 

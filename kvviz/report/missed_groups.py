@@ -14,6 +14,7 @@ from kvviz.explain.summary import Missed
 from kvviz.fixes.changes import Change
 from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import Blocker, BlockerCode, codes, rules
+from kvviz.trace.lifetimes import Key
 from kvviz.trace.recording import Trace
 from kvviz.trace.roles import place_of
 from kvviz.trace.run_labels import decodes
@@ -147,7 +148,7 @@ def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
     """
     saving: list[Missed] = []
     vain: list[Missed] = []
-    told: set[tuple[int, int]] = set()
+    told: set[tuple[Key, ...]] = set()
     for entry in entries:
         # To find a fix takes time, so no more are looked for than are wanted.
         if len(saving) == most:
@@ -163,13 +164,12 @@ def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
     return [*saving, *vain][:most]
 
 
-def _wanted(entry: Missed) -> set[tuple[int, int]]:
-    """The bytes that an op could have taken over: storages with the number of their contents."""
+def _wanted(entry: Missed) -> set[tuple[Key, ...]]:
+    """The bytes that an op could have taken over: the values that share them."""
     index = index_of(entry.trace)
     row = index.rows[entry.step]
-    names = (row.op.node.inputs[position] for position, _ in row.masks)
-    places = [place for name in names if (place := index.places.get((row.frame, name))) is not None]
-    return {(place.storage, place.contents) for place in places}
+    keys = [(row.frame, row.op.node.inputs[position]) for position, _ in row.masks]
+    return {index.sharing(key) for key in keys if key in index.places}
 
 
 def _group(

@@ -10,9 +10,8 @@ import numpy as np
 from kvviz.trace.declared import Access
 from kvviz.trace.element_types import unit
 from kvviz.trace.events import APPEND, PASSED, VIEW, Op
-from kvviz.trace.lifetimes import Place
 from kvviz.trace.regions import Region, bounds, packed_strides, whole
-from kvviz.trace.value_index import Index
+from kvviz.trace.value_index import Index, Place
 
 
 def accesses_of(index: Index, step: int) -> tuple[Access, ...]:

@@ -1,43 +1,28 @@
-"""A walk over the rows of a trace: where every value lay, and how long every storage lived.
+"""Every value of a log as a number, and how long every storage lived, worked out from the log's columns.
 
-Invariant: at every step the storages that are alive here have as many bytes as the trace says were alive.
+Invariant: at every step the storages that are alive here have as many bytes as the log says were alive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from copy import copy
-from itertools import islice
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple, overload
+
+import numpy as np
 
 from kvviz.trace.declared import HOST
-from kvviz.trace.events import IN_PLACE, NEW, PASSED, POOL, VIEW, Op
+from kvviz.trace.element_types import nbytes
+from kvviz.trace.events import POOL, VIEW, Bind
+from kvviz.trace.log import FACTS, FORM, Log
+from kvviz.trace.program import OpNode
 from kvviz.trace.records import StorageRecord
+from kvviz.trace.storages import ORIGINS
 
 Key = tuple[int, str]
 """A value: number of its frame, and its name there."""
-
-
-class Place(NamedTuple):
-    """Where a value lay.
-
-    ``contents``: values of one storage with the same number share bytes; an op that writes over a storage begins a
-      new number.
-    ``how``: a code of `kvviz.engine.rows`, -1 for what a frame started with.
-    ``bound``: for what a frame started with, how: ``"weight"``, ``"borrowed"``, …; empty otherwise.
-    ``step``: the step that made it, or before which its frame was opened.
-    ``offset``: bytes from the start of the storage.
-    """
-
-    storage: int
-    contents: int
-    how: int
-    bound: str
-    step: int
-    shape: tuple[int, ...] | None
-    dtype: Any
-    strides: tuple[int, ...] | None
-    offset: int = 0
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Life(NamedTuple):
@@ -45,8 +30,7 @@ class Life(NamedTuple):
 
     ``first`` and ``last`` are moments: one before each run, when its inputs are bound, and one for each step. ``born``
     and ``freed`` are steps, ``used`` is the last step that read or wrote it; ``freed`` is None where it lives.
-    ``bytes``
-    is its capacity at the end, ``grew`` has (moment, bytes) of every time that it was made larger.
+    ``bytes`` is its capacity at the end, ``grew`` has (moment, bytes) of every time that it was made larger.
     """
 
     storage: int
@@ -59,243 +43,237 @@ class Life(NamedTuple):
     grew: tuple[tuple[int, int], ...] = ()
 
 
-class Births:
-    """One walk over the ops and frames of a log, in order, that keeps account of which storages are alive.
+class LogValues:
+    """The values of a log by number: the outputs of its ops, in order, then what its frames started with.
 
-    ``rows``: the ops, where somebody has them as a list.
-    ``open``: of those alive, the moment and the step of their birth.
-    ``born``: the step of the first birth of each; what the first frame starts with was there before it.
-    ``died``: the step of its last death, of those that are dead.
-    ``names``: the value that each was made for; empty where that is not known.
+    ``ops, frame``: of every step.
+    ``begins, counts``: of every step, the number of its first output, and how many it has.
+    ``outputs``: number of outputs in all.
+    ``binds, bind_frames``: what the frames started with.
+    ``storage``: -1 for an absent output. ``step``: the one that made it, or before which its frame was opened.
+    ``how``: a code of `kvviz.trace.events`, -1 for what a frame started with.
+    ``order``: those that are there, in the order in which they were made.
     """
 
-    def __init__(self, log: Any, rows: Sequence[Op] | None = None) -> None:
+    def __init__(self, log: Log) -> None:
+        numbers, outs = log.tables()
         self.log = log
-        self.rows = log if rows is None else rows
-        self.frames = log.frames
-        self.open: dict[int, tuple[int, int]] = {}
-        self.born: dict[int, int] = {}
-        self.died: dict[int, int] = {}
-        self.names: dict[int, str] = {}
-        self._unnamed: set[int] | None = None
-        # How far it came: storages, frames and ops; how often ops had been dropped from the log.
-        self._listed = self._opened = self._walked = 0
-        self.cuts = log.cuts
+        self.ops: list[OpNode] = log.facts[::FACTS]
+        self.frame: Ints = numbers[:, 0].copy()
+        self.counts: Ints = np.diff(numbers[:, -1], prepend=0)
+        self.begins: Ints = numbers[:, -1] - self.counts
+        self.outputs = len(outs)
+        given = [frame.bindings for frame in log.frames]
+        self.binds: list[Bind] = list(chain.from_iterable(given))
+        self.bind_frames: Ints = np.repeat(np.arange(len(given)), [len(binds) for binds in given])
+        opened: Ints = np.array([frame.opened for frame in log.frames], np.int64)
+        steps = np.repeat(np.arange(len(numbers)), self.counts)
+        bound: Ints = np.array([bind.storage for bind in self.binds], np.int64)
+        self.storage: Ints = np.concatenate([outs[:, 0], bound])
+        self.step: Ints = np.concatenate([steps, opened[self.bind_frames]])
+        self.how: Ints = np.concatenate([outs[:, 2], np.full(len(bound), -1)])
+        late = 2 * self.step
+        late[: self.outputs] += 1
+        order = np.argsort(late, kind="stable")
+        self.order: Ints = order[self.storage[order] >= 0]
 
-    def run(self) -> None:
-        """Walk from where it is to the last op."""
-        self.walk(len(self.log))
-        for frame in range(self._opened, len(self.frames)):
-            self._bind(frame)
+    def key(self, value: int) -> Key:
+        """Frame and name of a value."""
+        if value >= self.outputs:
+            at = value - self.outputs
+            return int(self.bind_frames[at]), self.binds[at].name
+        step = int(self.step[value])
+        return int(self.frame[step]), self.ops[step].node.outputs[value - int(self.begins[step])]
 
-    def walk(self, stop: int) -> None:
-        """Walk on to an op. What died with the last op of a log is not settled before there is another one."""
-        frames = self.frames
-        for storage in islice(self.log.storages, self._listed, None):
-            if storage.origin == "weights":
-                # Those of a body that never runs are held too.
-                self._begin(storage.id, 0, -1)
-        self._listed = len(self.log.storages)
-        for step, row in enumerate(self.rows[self._walked : stop] if self._walked else self.rows, self._walked):
-            if step >= stop:
-                break
-            while self._opened < len(frames) and frames[self._opened].opened <= step:
-                self._bind(self._opened)
-                self._opened += 1
-            moment = step + frames[row.frame].run + 1
-            for name, where in zip(row.op.node.outputs, row.outs):
-                if where is not None and where.storage not in self.open:
-                    # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
-                    named = "" if where.how in (POOL, VIEW) else name
-                    self._begin(where.storage, moment, step, named, where.shape is None)
-            self._row(step, row, moment)
-            for storage in row.freed:
-                if storage in self.open:
-                    self.died[storage] = step
-                    self._close(storage, step, moment)
-        self._walked = max(self._walked, stop)
+    def _forms(self) -> list[Any]:
+        # The log may have gone on.
+        return self.log.forms[: self.outputs * FORM]
 
-    def apart(self) -> Births:
-        """The same, to go on from here by itself; from the start, where elements of sequences were looked for."""
-        if self._unnamed is not None:
-            return Births(self.log)
-        twin = copy(self)
-        twin.open, twin.born, twin.died, twin.names = (
-            dict(self.open),
-            dict(self.born),
-            dict(self.died),
-            dict(self.names),
-        )
-        return twin
+    @cached_property
+    def unshaped(self) -> list[int]:
+        """Sequences and optionals."""
+        shapes = chain(self._forms()[::FORM], (bind.shape for bind in self.binds))
+        return [value for value, shape in enumerate(shapes) if shape is None and self.storage[value] >= 0]
 
-    def _bind(self, number: int) -> None:
-        frame = self.frames[number]
-        moment = frame.opened + frame.run + (frame.parent is not None)
-        for bound in frame.bindings:
-            storage, first = bound.storage, bound.storage not in self.born
-            self._begin(storage, moment, frame.opened, bound.name, bound.shape is None)
-            self.names.setdefault(storage, bound.name)
-            if first and not frame.opened:
-                self.born[storage] = -1
+    @cached_property
+    def sizes(self) -> Ints:
+        """Bytes of every value."""
+        known: dict[Any, int] = {}
+        bound = ((bind.shape, bind.dtype) for bind in self.binds)
+        found = []
+        forms = self._forms()
+        for form in chain(zip(forms[::FORM], forms[1::FORM]), bound):
+            size = known.get(form)
+            if size is None:
+                size = known[form] = 0 if form[1] is None else nbytes(*form)
+            found.append(size)
+        return np.array(found, np.int64)
 
-    def _begin(self, storage: int, moment: int, born: int, name: str | None = None, elements: bool = False) -> None:
-        if storage in self.open:
-            return
-        self.open[storage] = moment, born
-        self.died.pop(storage, None)
-        self.born.setdefault(storage, born)
-        if name is not None:
-            self.names.setdefault(storage, name)
-        # The elements of a sequence have no name of their own and follow it; so does what a run made whose steps were
-        # dropped, and that is no element.
-        while elements and (storage := storage + 1) in self._anonymous():
-            self._anonymous().discard(storage)
-            self._begin(storage, moment, born, name, elements)
 
-    def _row(self, step: int, row: Op, moment: int) -> None:
-        """What else there is to note of an op, when its outputs are alive and its inputs not yet dead."""
+class Lives(Sequence[Life]):
+    """The lives of the storages of a log, in order of birth.
 
-    def _close(self, storage: int, step: int | None, moment: int) -> tuple[int, int]:
-        return self.open.pop(storage)
+    ``storage, first, last, born, freed, used, bytes``: those of all lives; ``freed`` is -1 where it lives.
+    ``weights``: which of them are of weights.
+    ``begun``: the value with which it began, -1 for a weight.
+    ``moment``: that of every step. ``made``: that at which every value was made.
+    ``life``: the number of the life in which a value was made, by the number of the value; -1 for an absent output.
+    """
+
+    def __init__(self, values: LogValues, moments: int) -> None:
+        log, size = values.log, len(values.ops) + 1
+        self.values = values
+        frees = np.array(log.frees, np.int64).reshape(-1, 2)
+        frees = frees[frees[:, 0] >= 0]
+        # A storage has one part of the time for every free, up to it, and one for what is left.
+        self._ends: Ints = np.sort(frees[:, 1] * size + frees[:, 0])
+        self._size = size
+        parts = np.full(len(values.storage), -1)
+        parts[values.order] = self._part(values.storage[values.order], values.step[values.order])
+        begun: Ints = np.full(len(self._ends) + len(log.storages), -2)
+        begun[parts[values.order[::-1]]] = values.order[::-1]
+        weights = np.array(log.storages.origins) == ORIGINS.index("weights")
+        begun[self._part(np.flatnonzero(weights), 0)] = -1
+        elements = self._with_elements(parts, begun)
+        there = np.flatnonzero(begun > -2)
+        starts = self._part(np.arange(len(log.storages)), 0)
+        self.storage: Ints = np.searchsorted(starts, there, "right") - 1
+        self.begun: Ints = begun[there]
+        ends = np.append(self._ends, -1)[there - self.storage]
+        self.freed: Ints = np.where(ends // size == self.storage, ends % size, -1)
+        self.born: Ints = np.where(self.begun < 0, -1, np.append(values.step, -1)[self.begun])
+        runs: Ints = np.array([frame.run for frame in log.frames] or [0], np.int64)
+        self.moment: Ints = np.arange(size - 1) + runs[values.frame] + 1
+        inner: Ints = np.array([frame.run + (frame.parent is not None) for frame in log.frames], np.int64)
+        self.made: Ints = np.append(self.moment[values.step[: values.outputs]], values.step[values.outputs :])
+        self.made[values.outputs :] += inner[values.bind_frames]
+        self.first: Ints = np.where(self.begun < 0, 0, np.append(self.made, 0)[self.begun])
+        self.last: Ints = np.where(self.freed < 0, moments - 1, np.append(self.moment, 0)[self.freed])
+        order = np.lexsort((self.storage, self.first))
+        for name in ("storage", "begun", "freed", "born", "first", "last"):
+            setattr(self, name, getattr(self, name)[order])
+        self._lives: Ints = np.full(len(begun) + 1, -1)
+        self._lives[there[order]] = np.arange(len(order))
+        self.life: Ints = self._lives[parts]
+        self.elements = {int(self._lives[part]) for part in elements}
+        self.used = self.born.copy()
+        self.weights: np.ndarray[Any, np.dtype[np.bool_]] = weights[self.storage]
+        self.bytes: Ints = np.array(log.storages.capacities, np.int64)[self.storage]
+        self.grew: dict[int, tuple[tuple[int, int], ...]] = {}
+        grown: dict[int, list[int]] = {storage: [] for _, storage, _ in log.grew}
+        for life in np.flatnonzero(np.isin(self.storage, list(grown))).tolist():
+            grown[int(self.storage[life])].append(life)
+        for step, storage, more in log.grew:
+            at = int(self.moment[step]) if step < size - 1 else moments - 1
+            for life in grown[storage]:
+                if self.first[life] <= at <= self.last[life]:
+                    self.grew[life] = (*self.grew.get(life, ()), (at, more))
+                self.bytes[life] -= more * (at > self.last[life])
+
+    def _part(self, storage: Any, step: Any) -> Ints:
+        """Which part of the time of a storage a step is in."""
+        return np.searchsorted(self._ends, storage * self._size + step) + storage
+
+    def at(self, storage: Any, step: Any) -> Ints:
+        """Numbers of the lives that storages have at steps; -1 where one is dead."""
+        return self._lives[self._part(storage, step)]
+
+    def _with_elements(self, parts: Ints, begun: Ints) -> list[int]:
+        """Let the elements of a sequence, which have no name of their own, begin with it; gives their parts of time.
+
+        So does what a run made whose steps were dropped, and that is no element.
+        """
+        values, found = self.values, []
+        if not values.unshaped:
+            return []
+        rank = np.zeros(len(parts), np.int64)
+        rank[values.order] = np.arange(len(values.order))
+        anonymous = self._anonymous()
+        for value in sorted(values.unshaped, key=rank.__getitem__):
+            storage = int(values.storage[value]) + 1
+            while begun[parts[value]] == value and storage in anonymous:
+                anonymous.discard(storage)
+                part = int(self._part(storage, int(values.step[value])))
+                if begun[part] == -2 or (begun[part] >= 0 and rank[begun[part]] > rank[value]):
+                    begun[part] = value
+                    found.append(part)
+                storage += 1
+        return found
 
     def _anonymous(self) -> set[int]:
         """Storages that no value is recorded to lie in: elements of sequences."""
-        if self._unnamed is None:
-            first: dict[int, tuple[int, int]] = {}
-            for step, row in enumerate(self.rows):
-                for where in row.outs:
-                    if where is not None:
-                        first.setdefault(where.storage, (step, where.how))
-            # What was an element may be viewed, or handed out by a pool and be given to a frame, later on.
-            named = {storage for storage, (_, how) in first.items() if how not in (POOL, VIEW)}
-            for frame in self.frames:
-                given = (bound.storage for bound in frame.bindings)
-                named.update(storage for storage in given if frame.opened <= first.get(storage, (frame.opened,))[0])
-            self._unnamed = {storage.id for storage in self.log.storages} - named
-        return self._unnamed
+        values = self.values
+        # What was an element may be viewed, or handed out by a pool and be given to a frame, later on.
+        first: dict[int, tuple[int, int]] = {}
+        for value in np.flatnonzero(values.storage[: values.outputs] >= 0)[::-1].tolist():
+            first[int(values.storage[value])] = int(values.step[value]), int(values.how[value])
+        named = {storage for storage, (_, how) in first.items() if how not in (POOL, VIEW)}
+        for frame in values.log.frames:
+            given = (bind.storage for bind in frame.bindings)
+            named.update(storage for storage in given if frame.opened <= first.get(storage, (frame.opened,))[0])
+        return set(range(len(values.log.storages))) - named
+
+    def __len__(self) -> int:
+        return len(self.storage)
+
+    @overload
+    def __getitem__(self, index: int) -> Life: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Life]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return list(self.some(np.arange(len(self))[index]))
+        return next(self.some(np.arange(len(self))[[index]]))
+
+    def __iter__(self) -> Iterator[Life]:
+        return self.some(np.arange(len(self)))
+
+    def some(self, numbers: Ints) -> Iterator[Life]:
+        """The lives with these numbers."""
+        freed = [None if step < 0 else step for step in self.freed[numbers].tolist()]
+        columns = (self.storage, self.first, self.last, self.born, self.used)
+        facts = (column[numbers].tolist() for column in columns)
+        grew = (self.grew.get(number, ()) for number in numbers.tolist())
+        return map(Life._make, zip(*facts, freed, self.bytes[numbers].tolist(), grew))
+
+    def alive(self, moment: int) -> list[Life]:
+        """Those that are alive at a moment."""
+        return list(self.some(np.flatnonzero((self.first <= moment) & (self.last >= moment))))
 
 
-def settled(log: Any, known: Births | None) -> Births:
-    """What is settled of a log that goes on: a walk up to its last op, with which more may still die.
-
-    ``known``: as it was when it was asked for last; only new ops are walked.
-    """
-    births = Births(log) if known is None or known.cuts != log.cuts else known
-    births.walk(len(log) - 1)
-    return births
-
-
-def storage_records(births: Births) -> list[StorageRecord]:
-    """All storages of a log, by id. The walk stays where it is."""
-    log, births = births.log, births.apart()
-    births.run()
+def storage_records(log: Log) -> list[StorageRecord]:
+    """All storages of a log, by id."""
+    values = LogValues(log)
+    lives = Lives(values, len(log))
+    total, steps = len(log.storages), len(log)
+    # What is known of no step was made after all of them, in a run whose steps were dropped.
+    born, died = np.full(total, steps), np.full(total, -1)
+    before = np.where((lives.begun >= values.outputs) & (lives.born == 0), -1, lives.born)
+    before[list(lives.elements)] = lives.born[list(lives.elements)]
+    born[lives.storage[::-1]] = before[::-1]
+    died[lives.storage] = lives.freed
+    names = _names(values, lives)
     grew: dict[int, tuple[tuple[int, int], ...]] = {}
     for index, grown, more in log.grew:
         grew[grown] = (*grew.get(grown, ()), (index, more))
     records = []
-    for id, capacity, origin in log.storages:
-        # What is known of no step was made after all of them, in a run whose steps were dropped.
-        born, died, name = births.born.get(id, len(log)), births.died.get(id), births.names.get(id, "")
+    for (id, capacity, origin), name, first, last in zip(log.storages, names, born.tolist(), died.tolist()):
         place = log.declared.places.get(id, HOST)
-        larger = grew.get(id, ())
-        records.append(StorageRecord(id, capacity, place.space, origin, name, born, died, larger, *place[1:]))
+        freed = None if last < 0 else last
+        record = StorageRecord(id, capacity, place.space, origin, name, first, freed, grew.get(id, ()), *place[1:])
+        records.append(record)
     return records
 
 
-class Walk(Births):
-    """The walk that fills an index (`kvviz.trace.value_index.Index`): where values lie, too, and who used them last."""
-
-    def __init__(self, index: Any) -> None:
-        super().__init__(index.trace.log, index.rows)
-        self.index = index
-        self.contents: dict[int, int] = {}
-        self.used: dict[int, int] = {}
-        self.grew = self._growth()
-        self.numbers = 0
-
-    def run(self) -> None:
-        """Walk from the first op to the last, and tell the lives of all storages."""
-        index = self.index
-        super().run()
-        for storage in list(self.open):
-            self._close(storage, None, index.moments - 1)
-        lives = sorted(index.lives, key=lambda life: (life.first, life.storage))
-        index.lives = [life._replace(bytes=self._bytes(life)) for life in lives]
-
-    def _bind(self, number: int) -> None:
-        super()._bind(number)
-        index, frame = self.index, self.frames[number]
-        for name, storage, _, how, shape, dtype, offset in frame.bindings:
-            outer = None if frame.parent is None or how == "weight" else index.places.get(index.outer(number, name))
-            # In the memory that it had outside it is laid out as it was there.
-            kept = outer is not None and outer.storage == storage and outer.shape == shape
-            strides = outer.strides if outer is not None and kept else None
-            self._place((number, name), storage, -1, how, frame.opened, shape, dtype, strides, offset)
-
-    def _row(self, step: int, row: Op, moment: int) -> None:
-        index, places = self.index, self.index.places
-        number, planned = row.frame, row.op
-        node = planned.node
-        index.step_of[number, node.index] = step
-        when = step
-        bodies = index.bodies.get((number, node.index)) if planned.control else None
-        if bodies:
-            # What the node itself reads, it reads when it is entered; the rest is read by the steps of its bodies.
-            when = min(self.frames[bodies[0]].opened, step)
-            for body in bodies:
-                for name in index.scanned(body):
-                    if (place := places.get((body, name))) is not None:
-                        self.used[place.storage] = step
-        for name in node.inputs:
-            if name and (place := places.get((number, name))) is not None:
-                self.used[place.storage] = max(when, self.used.get(place.storage, -1))
-        for name, where in zip(node.outputs, row.outs):
-            if where is None:
-                continue
-            storage, _, how, shape, dtype, offset, strides = where
-            if how in (NEW, POOL, IN_PLACE):
-                self._renew(storage)
-            if how != PASSED:
-                self.used[storage] = step
-            if offset is None:
-                # It begins where that begins which it overwrote, or is a view of.
-                source = places.get((number, node.inputs[row.taken[0] if row.taken else 0]))
-                offset = 0 if source is None else source.offset
-            self._place((number, name), storage, how, "", step, shape, dtype, strides, offset)
-
-    def _growth(self) -> dict[int, list[tuple[int, int]]]:
-        """(moment, bytes) of every time that a storage was made larger."""
-        index = self.index
-        grew: dict[int, list[tuple[int, int]]] = {}
-        for step, storage, more in index.trace.log.grew:
-            moment = index.moment(step) if step < len(index.rows) else index.moments - 1
-            grew.setdefault(storage, []).append((moment, more))
-        return grew
-
-    def _begin(self, storage: int, moment: int, born: int, name: str | None = None, elements: bool = False) -> None:
-        if storage not in self.open:
-            self.used[storage] = born
-            self._renew(storage)
-        super()._begin(storage, moment, born, name, elements)
-
-    def _close(self, storage: int, step: int | None, moment: int) -> tuple[int, int]:
-        first, born = super()._close(storage, step, moment)
-        grew = tuple(event for event in self.grew.get(storage, ()) if first <= event[0] <= moment)
-        self.index.lives.append(Life(storage, first, moment, born, self.used[storage], step, 0, grew))
-        return first, born
-
-    def _bytes(self, life: Life) -> int:
-        """Capacity at the end of a life: what the storage has now, less what it grew by later on."""
-        later = sum(nbytes for moment, nbytes in self.grew.get(life.storage, ()) if moment > life.last)
-        return self.index.trace.log.storages[life.storage].capacity - later
-
-    def _renew(self, storage: int) -> None:
-        self.numbers += 1
-        self.contents[storage] = self.numbers
-
-    def _place(
-        self, key: Key, storage: int, how: int, bound: str, step: int, shape: Any, dtype: Any, strides: Any, offset: int
-    ) -> None:
-        contents = self.contents[storage]
-        self.index.places[key] = Place(storage, contents, how, bound, step, shape, dtype, strides, offset)
-        self.index.members.setdefault((storage, contents), []).append(key)
+def _names(values: LogValues, lives: Lives) -> list[str]:
+    """The value that each storage was made for; empty where that is not known."""
+    bound = np.arange(values.outputs, len(values.storage))
+    chosen = np.concatenate([bound, lives.begun[lives.begun >= 0]])
+    storages = np.concatenate([values.storage[bound], lives.storage[lives.begun >= 0]])
+    late = 2 * values.step[chosen] + (chosen < values.outputs)
+    order = np.argsort(late, kind="stable")[::-1]
+    namers = np.full(len(values.log.storages), -1)
+    namers[storages[order]] = chosen[order]
+    # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
+    hidden = (namers < 0) | np.isin(np.append(values.how, -1)[namers], (POOL, VIEW))
+    return ["" if skip else values.key(value)[1] for value, skip in zip(namers.tolist(), hidden.tolist())]

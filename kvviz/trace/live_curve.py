@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.trace.lifetimes import Life
 from kvviz.trace.value_index import Index
 
 Curve = np.ndarray[Any, np.dtype[np.int64]]
@@ -16,15 +15,13 @@ def live_curve(index: Index) -> Curve:
     """Bytes alive at every moment: before each run, and while each step ran."""
     if "curve" not in index.notes:
         curve = np.zeros(index.moments + 1, np.int64)
-        for life in index.lives:
-            _add(curve, life, 1)
+        lives = index.lives
+        np.add.at(curve, lives.first, lives.bytes)
+        np.subtract.at(curve, lives.last + 1, lives.bytes)
+        for life, grew in lives.grew.items():
+            for moment, more in grew:
+                curve[lives.first[life]] -= more
+                curve[moment] += more
         index.notes["curve"] = np.cumsum(curve)[:-1]
     found: Curve = index.notes["curve"]
     return found
-
-
-def _add(curve: Curve, life: Life, sign: int) -> None:
-    curve[life.first] += sign * (life.bytes - sum(more for _, more in life.grew))
-    for moment, more in life.grew:
-        curve[moment] += sign * more
-    curve[life.last + 1] -= sign * life.bytes

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, overload
-from weakref import ref
 
 import numpy as np
 
@@ -29,16 +28,6 @@ _KEPT, _BLOCK = 1 << 17, 1 << 8
 _ABSENT = (-1, 0, 0, None, None, 0, None)
 
 
-def _nobody() -> None:
-    """Nobody has all ops of a log."""
-
-
-class Ops(list[Op]):
-    """All ops of a log. A long log has them only as long as somebody else does."""
-
-    __slots__ = ("__weakref__",)
-
-
 class Log(Sequence[Op]):
     """The ops of a trace, in the order in which they were completed, and the frames that they ran in.
 
@@ -52,11 +41,11 @@ class Log(Sequence[Op]):
     """
 
     __slots__ = (
-        "_all",
-        "_blocks",
+        "_block",
         "_freed",
         "_ops",
         "_rows",
+        "_steps",
         "_whole",
         "allocated",
         "copied",
@@ -95,8 +84,9 @@ class Log(Sequence[Op]):
         self.write: Callable[[tuple], None] = self._rows.append
         self._whole = (0, 0, 0)  # ops, outputs and frees in the columns
         self._ops: list[Op] = []
-        self._blocks: dict[int, list[Op]] = {}
-        self._all: Callable[[], Ops | None] = _nobody
+        self._block: tuple[int, list[Op]] = (0, [])
+        # By frame, the step at which each node ran, and how many ops were looked at for that.
+        self._steps: tuple[list[dict[int, int]], int] = ([], 0)
 
     def free(self, storages: Sequence[int]) -> None:
         """Write down storages that died after the last op."""
@@ -117,22 +107,18 @@ class Log(Sequence[Op]):
             # Left by a try that was stopped.
             del self.numbers[first * OP :], self.facts[first * FACTS :], self.frees[frees * FREE :]
             del self.outs[outs * OUT :], self.forms[outs * FORM :]
-            self._forget()
+            self._block = (0, [])
             died = self._pack(self._rows) if self._rows else []
             # Those that died with an op come before those that died after it.
             self.frees.extend(part for pair in sorted((*died, *self._freed), key=itemgetter(0)) for part in pair)
             whole = len(self.numbers) // OP, len(self.outs) // OUT, len(self.frees) // FREE
             self._whole, self._rows[:], self._freed[:] = whole, (), ()
 
-    def _forget(self) -> None:
-        self._blocks.clear()
-        self._all = _nobody
-
     def _pack(self, rows: list[tuple]) -> list[tuple[int, int]]:
         """Put ops into the columns; gives (op, storage) of what died with them."""
         frames, ops, taken, masks, outs, freed, allocated, copied, written, live = zip(*rows)
         flat = [_ABSENT if out is None else out for found in outs for out in found]
-        ends = np.cumsum(list(map(len, outs))) + len(self.outs) // OUT
+        ends = (np.cumsum(list(map(len, outs))) + len(self.outs) // OUT).tolist()
         first = len(self.numbers) // OP
         self.numbers.frombytes(_side_by_side(frames, allocated, copied, written, live, ends).tobytes())
         self.facts += _in_turns(ops, taken, masks)
@@ -184,31 +170,28 @@ class Log(Sequence[Op]):
             yield from self._made(at, min(at + _BLOCK, stop))
 
     def _of_many(self, index: int) -> Op:
-        """An op of a log that is too long to keep all of them; its neighbours will be asked for, too."""
-        ops = self._all()
-        if ops is not None and index < len(ops):
-            return ops[index]
-        first = index - index % _BLOCK
-        block = self._blocks.get(first)
-        if block is None:
-            if len(self._blocks) >= _KEPT // _BLOCK:
-                self._blocks.clear()
-            size = self._whole[0]
-            block = self._blocks[first] = list(self._made(first, min(first + _BLOCK, size)))
+        """An op of a log that is too long to keep all of them. Who asks for ops in order gets them from a block."""
+        first, block = self._block
+        if not first <= index < first + len(block):
+            in_order = index == first + len(block)
+            made = self._made(index, min(index + _BLOCK, self._whole[0])) if in_order else (self._one(index),)
+            first, block = self._block = index, list(made)
         return block[index - first]
 
-    def all(self) -> Ops:
-        """All ops, as a list of its own."""
-        ops = Ops(self)
-        if len(ops) > _KEPT:
-            self._all = ref(ops)
-        return ops
+    def _one(self, index: int) -> Op:
+        frame, *sums, end = self.numbers[index * OP : (index + 1) * OP]
+        begin = self.numbers[index * OP - 1] if index else 0
+        op, taken, masks = self.facts[index * FACTS : (index + 1) * FACTS]
+        freed = tuple(storage for _, storage in self.died(index, index + 1))
+        return Op(frame, op, taken, masks, tuple(map(self._output, range(begin, end))), freed, *sums)
 
     def output(self, index: int, at: int) -> Output | None:
-        """One output of an op. Of a long log its neighbours are not made with it."""
+        """One output of an op. Of a long log the op is not made with it."""
         if index >= self._whole[0] or len(self._ops) == self._whole[0]:
             return self[index].outs[at]
-        at += self.numbers[index * OP - 1] if index else 0
+        return self._output(at + (self.numbers[index * OP - 1] if index else 0))
+
+    def _output(self, at: int) -> Output | None:
         storage, generation, how, offset = self.outs[at * OUT : (at + 1) * OUT]
         shape, dtype, strides = self.forms[at * FORM : (at + 1) * FORM]
         return (
@@ -239,16 +222,33 @@ class Log(Sequence[Op]):
             found[op - first] += (storage,)
         return found
 
-    def ran(self, first: int) -> Iterator[tuple[int, Any]]:
-        """Frame and op from a place on, without making whole rows of them."""
+    def step_of(self, frame: int, node_index: int) -> int | None:
+        """The step at which a node of a frame ran, or None if it has not."""
+        steps, known = self._steps
+        if known < len(self):
+            self.settle()
+            steps += ({} for _ in range(len(steps), len(self.frames)))
+            ran = zip(self.numbers[known * OP :: OP], self.facts[known * FACTS :: FACTS])
+            for step, (number, op) in enumerate(ran, known):
+                steps[number][op.node.index] = step
+            self._steps = steps, len(self)
+        return steps[frame].get(node_index) if frame < len(steps) else None
+
+    def tables(self) -> tuple[np.ndarray, np.ndarray]:
+        """Copies of the numbers of all ops (frame, allocated, copied, written, live, outputs so far), one row an op,
+        and of all outputs (storage, generation, how, offset), one row an output."""
         self.settle()
-        return zip(self.numbers[first * OP :: OP], self.facts[first * FACTS :: FACTS])
+        return np.array(self.numbers, np.int64).reshape(-1, OP), np.array(self.outs, np.int64).reshape(-1, OUT)
 
     def died(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
         """(op, storage) of what died from one place to another."""
         self.settle()
-        low, high = (bisect_left(_Every(self.frees), op) * FREE for op in (first, stop))
-        return zip(self.frees[low:high:FREE], self.frees[low + 1 : high : FREE])
+        frees = self.frees
+        low = bisect_left(range(len(frees) // FREE), first, key=lambda at: frees[at * FREE]) * FREE
+        for at in range(low, len(frees), FREE):
+            if frees[at] >= stop:
+                break
+            yield frees[at], frees[at + 1]
 
     def columns_are_whole(self) -> None:
         """Take note of what is in the columns, after they were changed from outside."""
@@ -260,24 +260,27 @@ class Log(Sequence[Op]):
         return self.numbers[("frame", "allocated", "copied", "written", "live").index(name) :: OP]
 
     def cut(self, ops: int, frames: int) -> None:
-        """Drop the last ops and frames."""
+        """Drop the last ops and the frames that they ran in."""
         self.settle()
         self.cuts += 1
         last = self.numbers[ops * OP - 1] if ops else 0
         del self.outs[last * OUT :], self.forms[last * FORM :]
         del self.facts[ops * FACTS :], self.numbers[ops * OP :], self.frames[frames:]
-        del self.frees[bisect_left(_Every(self.frees), ops) * FREE :]
+        del self.frees[bisect_left(range(len(self.frees) // FREE), ops, key=lambda at: self.frees[at * FREE]) * FREE :]
         self.grew = [(min(at, ops), storage, more) for at, storage, more in self.grew]
         self.declared.cut(ops)
         del self._ops[ops:]
-        self._forget()
+        self._block = (0, [])
+        steps, known = self._steps
+        del steps[frames:]
+        self._steps = steps, min(known, ops)
         self.columns_are_whole()
 
 
-def _side_by_side(*columns: Any) -> np.ndarray:
+def _side_by_side(*columns: Sequence[int]) -> np.ndarray:
     made = np.empty((len(columns[0]), len(columns)), np.int64)
     for place, column in enumerate(columns):
-        made[:, place] = np.asarray(column)
+        made[:, place] = array("q", column)
     return made
 
 
@@ -286,16 +289,3 @@ def _in_turns(*columns: Sequence[Any]) -> list[Any]:
     for place, column in enumerate(columns):
         made[place :: len(columns)] = column
     return made
-
-
-class _Every(Sequence[int]):
-    """The ops of the column of frees, to be searched."""
-
-    def __init__(self, free: array[int]) -> None:
-        self._free = free
-
-    def __len__(self) -> int:
-        return len(self._free) // FREE
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._free[index * FREE]

@@ -6,9 +6,13 @@ place depends on where its outputs lie. A call in place that still took other me
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
+import numpy as np
+
+from kvviz.trace.events import APPEND, HOW, IN_PLACE, VIEW, Op
+from kvviz.trace.log import FACTS, Log
 from kvviz.trace.reasons import is_missed
 
 OUTCOMES = ("elsewhere", "missed", "in_place", "foreign", "view", "new")
@@ -41,6 +45,34 @@ def endings(trace: Any, row: Op) -> set[str]:
     if row.copied > 0:
         found.add("copied")
     return found
+
+
+class Kinds:
+    """The steps of a log by kind: the same op, refused for the same reasons, whose outputs came about alike. What is
+    said of one step of a kind by `endings` holds of all of them.
+
+    ``kind``: of every step. ``examples``: the first step of each kind. ``allocated, copied, spent``: bytes of every
+    step; see `spent`.
+    """
+
+    def __init__(self, log: Log) -> None:
+        numbers, outs = log.tables()
+        _, allocated, copied, written, _, ends = numbers.T
+        self.allocated, self.copied, self.spent = allocated.copy(), copied.copy(), np.maximum(allocated, copied)
+        known: dict[Any, int] = {}
+        facts = zip(*(log.facts[k::FACTS] for k in range(FACTS)))
+        asked = np.array([known.setdefault(fact, len(known)) for fact in facts], np.int64)
+        hows = np.zeros(len(numbers), np.int64)
+        there = outs[:, 0] >= 0
+        steps = np.repeat(np.arange(len(numbers)), np.diff(ends, prepend=0))
+        np.bitwise_or.at(hows, steps[there], 1 << outs[there, 2])
+        key = (asked << len(HOW) | hows) * 12 + 4 * np.sign(copied) + 2 * (copied == written) + (allocated != 0)
+        _, first, self.kind = np.unique(key, return_index=True, return_inverse=True)
+        self.examples = [log[step] for step in first.tolist()]
+
+    def where(self, holds: Iterable[bool], stop: int | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The steps, up to one, of kinds of which something holds."""
+        return np.flatnonzero(np.array(list(holds), bool)[self.kind[:stop]])
 
 
 def outcome(trace: Any, row: Op) -> str:

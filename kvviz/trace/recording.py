@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -14,7 +14,7 @@ from kvviz.late import late
 from kvviz.other_names import not_there
 from kvviz.trace.element_types import name_of, nbytes
 from kvviz.trace.guided_tour import Tour
-from kvviz.trace.lifetimes import Births, settled, storage_records
+from kvviz.trace.lifetimes import storage_records
 from kvviz.trace.log import Log
 from kvviz.trace.records import Branch, Cache, Caches, Live, Placed, Run, Step, StorageRecord, TraceFrame
 from kvviz.trace.run_options import RunOptions
@@ -96,9 +96,6 @@ class Trace:
         self.notes: dict[str, Any] = {}
         self._frames: list[TraceFrame] = []
         self._lives: tuple[Any, list[StorageRecord]] = (None, [])
-        self._births: Births | None = None
-        self._where: dict[tuple[int, int], int] = {}
-        self._where_upto = 0
 
     @property
     def dry(self) -> bool:
@@ -187,29 +184,21 @@ class Trace:
         """All storages, by id, with the value that first lived there and when they were born and freed."""
         version = self.log.version
         if self._lives[0] != version:
-            self._births = settled(self.log, self._births)
-            self._lives = (version, storage_records(self._births))
+            self._lives = (version, storage_records(self.log))
         return self._lives[1]
 
     def step_of(self, frame: int, node_index: int) -> int | None:
         """The step at which a node of a frame ran, or None if it has not."""
-        if self._where_upto < len(rows := self.log):
-            ran = enumerate(rows.ran(self._where_upto), self._where_upto)
-            self._where.update(((opened, op.node.index), index) for index, (opened, op) in ran)
-            self._where_upto = len(rows)
-        return self._where.get((frame, node_index))
+        return self.log.step_of(frame, node_index)
 
-    def forget(self, frame: int, rows: Sequence[Any]) -> None:
-        """Drop what was derived from the last frames and their rows, which are gone."""
+    def forget(self, frame: int) -> None:
+        """Drop what was derived from the last frames and their steps, which are gone."""
         del self._frames[frame:]
         if self.value_summaries is not None:
             self.value_summaries = self.value_summaries.until(len(self.log), len(self.runs) - 1)
-        for row in rows:
-            self._where.pop((row.frame, row.op.node.index), None)
-        self._where_upto = min(self._where_upto, len(self.log))
         if "meters" in self.notes:
-            # The recording that the meters hold has counts of its own.
-            self.notes["meters"].forget(frame, rows)
+            # The recording that the meters hold has records of its own.
+            self.notes["meters"].forget(frame)
         self._lives = (None, [])
 
     def apart(self) -> Trace:

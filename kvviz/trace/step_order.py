@@ -153,8 +153,9 @@ class Reachability:
             asked.append(key)
             producer = index.frames[key[0]].program.graph.producers.get(key[1])
             if producer is not None:
-                step = index.step_of.get((key[0], producer.index), -1)
-                found = step - self.first if self.first <= step < self.first + self.steps else -1
+                step = index.step_of(key[0], producer.index)
+                inside = step is not None and self.first <= step < self.first + self.steps
+                found = step - self.first if step is not None and inside else -1
                 break
             key = index.outer(*key)
         self._makers.update(dict.fromkeys(asked, found))

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple, cast, overload
+from weakref import proxy
+
+import numpy as np
 
 from kvviz.graph.model import Node
-from kvviz.trace.lifetimes import Key, Life, Place, Walk
+from kvviz.trace.events import IN_PLACE, NEW, POOL
+from kvviz.trace.last_uses import FrameSteps, last_uses
+from kvviz.trace.lifetimes import Ints, Key, Life, Lives, LogValues
+from kvviz.trace.outcome import Kinds
+from kvviz.trace.reasons import offset_of
+
+
+class Place(NamedTuple):
+    """Where a value lay.
+
+    ``how``: a code of `kvviz.trace.events`, -1 for what a frame started with.
+    ``bound``: for what a frame started with, how: ``"weight"``, ``"borrowed"``, …; empty otherwise.
+    ``step``: the step that made it, or before which its frame was opened.
+    ``offset``: bytes from the start of the storage.
+    """
+
+    storage: int
+    how: int
+    bound: str
+    step: int
+    shape: tuple[int, ...] | None
+    dtype: Any
+    strides: tuple[int, ...] | None
+    offset: int = 0
 
 
 class Index:
     """What is asked of a trace again and again.
 
-    ``members``: values that share bytes, in the order in which they were made.
+    ``places``: where every value lay; looked up when it is asked for.
     ``bodies``: frames that a control node opened.
     ``before``: of a frame that is not the first one of its control node: the frame of the iteration before.
     ``by_run``: frames of every run.
-    ``lives``: in order of birth.
+    ``lives``: of all storages, in order of birth.
+    ``last_use``: the last step that made or read each value, by its number in ``values``; bodies read what they
+      captured themselves.
     ``mains``: the main frame of every run whose steps were kept.
     ``moments``: number of moments in all.
     ``notes``: what others worked out about this trace and want to keep.
@@ -26,22 +55,16 @@ class Index:
     def __init__(self, trace: Any) -> None:
         self.trace = trace.apart()
         self.trace.caches = trace.caches
-        self.rows: list[Any] = trace.log.all()
+        self.rows = trace.log
         self.frames = trace.log.frames
-        self.places: dict[Key, Place] = {}
-        self.members: dict[tuple[int, int], list[Key]] = {}
-        self.step_of: dict[tuple[int, int], int] = {}
+        self.places = Places(self)
         self.bodies: dict[tuple[int, int], list[int]] = {}
         self.before: dict[int, int] = {}
         self.by_run: dict[int, list[int]] = {}
-        self.lives: list[Life] = []
         self.moments = len(self.rows) + len(trace.runs)
         self.notes: dict[str, Any] = {}
         self._starts = [self.binding(run.index) for run in trace.runs]
         self._inputs: dict[int, dict[str, int]] = {}
-        self._lives: dict[int, list[Life]] = {}
-        self._by_storage: dict[int, list[Key]] = {}
-        self._made: dict[int, list[int]] = {}
         self.mains = {frame.run: i for i, frame in enumerate(self.frames) if frame.parent is None}
         for number, frame in enumerate(self.frames):
             self.by_run.setdefault(frame.run, []).append(number)
@@ -50,13 +73,26 @@ class Index:
                 if siblings:
                     self.before[number] = siblings[-1]
                 siblings.append(number)
-        Walk(self).run()
+        self.values = LogValues(trace.log)
+        self.lives = Lives(self.values, self.moments)
+        self.steps = FrameSteps(self.values)
+        entered, scanned = {}, []
+        for node, bodies in self.bodies.items():
+            if (step := self.step_of(*node)) is not None:
+                entered[step] = self.frames[bodies[0]].opened
+                places = (self.places.get((body, name)) for body in bodies for name in self.scanned(body))
+                scanned += [(place.storage, step) for place in places if place is not None]
+        self.last_use = last_uses(self.steps, self.lives, entered, scanned)
 
     # -- values -----------------------------------------------------------------------------------------------------
 
     def moment(self, step: int) -> int:
         """The moment of a step."""
-        return step + self.frames[self.rows[step].frame].run + 1
+        return int(self.lives.moment[step])
+
+    def step_of(self, frame: int, node_index: int) -> int | None:
+        """The step at which a node of a frame ran, or None if it has not."""
+        return self.rows.step_of(frame, node_index)
 
     def binding(self, run: int) -> int:
         """The moment before the first step of a run, when its inputs are bound."""
@@ -68,29 +104,52 @@ class Index:
 
     def life(self, storage: int, moment: int) -> Life:
         """The life that a storage has at a moment."""
-        if not self._lives:
-            for life in self.lives:
-                self._lives.setdefault(life.storage, []).append(life)
-        return next(life for life in reversed(self._lives[storage]) if life.first <= moment)
+        lives = np.flatnonzero((self.lives.storage == storage) & (self.lives.first <= moment))
+        return self.lives[int(lives[-1])]
 
     def in_storage(self, storage: int) -> list[Key]:
         """Values that ever lay in a storage, in the order in which they were made."""
-        if not self._by_storage:
-            for (number, _), keys in self.members.items():
-                self._by_storage.setdefault(number, []).extend(keys)
-        return self._by_storage.get(storage, [])
+        return [self.values.key(number) for number in self.numbers_in(storage).tolist()]
 
-    def made_in(self, storage: int) -> list[int]:
-        """When these values were made: moments, in order. What a frame is given counts from the step before it."""
-        if storage not in self._made:
-            places = [(self.places[key], self.frames[key[0]].run) for key in self.in_storage(storage)]
-            self._made[storage] = [place.step + run + (not place.bound) for place, run in places]
-        return self._made[storage]
+    def in_life(self, number: int) -> list[int]:
+        """Numbers of the values that lay in a storage during one of its lives, in the order in which they were made."""
+        there = self.numbers_in(int(self.lives.storage[number]))
+        return there[self.lives.life[there] == number].tolist()
+
+    def sharing(self, key: Key) -> tuple[Key, ...]:
+        """Values that share bytes with one, itself with them, in the order in which they were made: those of its
+        storage since an op wrote over all of that, and until another one did."""
+        values, life = self.values, -1
+        found: list[Key] = []
+        last: list[Key] = []
+        for value in self.numbers_in(self.places[key].storage).tolist():
+            if self.lives.life[value] != life or values.how[value] in (NEW, POOL, IN_PLACE):
+                found, life = [], self.lives.life[value]
+            found.append(values.key(value))
+            last = found if found[-1] == key else last
+        return tuple(last)
+
+    def numbers_in(self, storage: int) -> Ints:
+        """Numbers of the values that ever lay in a storage, in the order in which they were made."""
+        order, starts = self._by_storage
+        return order[starts[storage] : starts[storage + 1]]
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """The steps by kind."""
+        return Kinds(self.rows)
+
+    @cached_property
+    def _by_storage(self) -> tuple[Ints, Ints]:
+        """The values storage by storage, in the order in which they were made, and where each storage begins."""
+        order = self.values.order[np.argsort(self.values.storage[self.values.order], kind="stable")]
+        numbers = np.arange(len(self.trace.log.storages) + 1)
+        return order, np.searchsorted(self.values.storage[order], numbers)
 
     def readers(self, frame: int, name: str) -> Iterator[tuple[Node, int]]:
         """Nodes of a frame that read a value, with their steps; those that have not run are left out."""
         for node in self.frames[frame].program.graph.consumers.get(name, ()):
-            step = self.step_of.get((frame, node.index))
+            step = self.step_of(frame, node.index)
             if step is not None:
                 yield node, step
 
@@ -163,6 +222,66 @@ class Index:
             names = [value.name for value in plan.graph.inputs]
             known = self._inputs[id(plan)] = {name: i for i, name in reversed(list(enumerate(names)))}
         return known.get(name)
+
+
+class Places(Mapping[Key, Place]):
+    """Where the values of a trace lay, each looked up in the log when it is asked for first."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = proxy(index)
+        self._known: dict[Key, Place] = {}
+
+    def __getitem__(self, key: Key) -> Place:
+        place = self.get(key)
+        if place is None:
+            raise KeyError(key)
+        return place
+
+    @overload
+    def get(self, key: Key | None) -> Place | None: ...
+    @overload
+    def get(self, key: Key | None, default: Any) -> Any: ...
+    def get(self, key: Key | None, default: Any = None) -> Any:
+        """The place of a value, or another object where there is none."""
+        if key is None:
+            return default
+        place = self._known.get(key)
+        if place is None:
+            place = self._found(*key)
+            if place is None:
+                return default
+            self._known[key] = place
+        return place
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(cast(Key, key)) is not None
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(dict.fromkeys(map(self._index.values.key, self._index.values.order.tolist())))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _found(self, frame: int, name: str) -> Place | None:
+        index = self._index
+        position, slot = index.steps.ran[frame].makers.get(name, (-1, -1))
+        if position >= 0:
+            step = int(index.steps.of(frame)[position])
+            where = index.rows.output(step, slot) if slot < index.values.counts[step] else None
+            if where is not None:
+                storage, _, how, shape, dtype, offset, strides = where
+                # It begins where that begins which it overwrote, or is a view of.
+                offset = offset_of(index.trace, step) if offset is None else offset
+                return Place(storage, how, "", step, shape, dtype, strides, offset)
+        row = index.frames[frame]
+        bind = row.bound(name)
+        if bind is None:
+            return None
+        outer = None if row.parent is None or bind.how == "weight" else self.get(index.outer(frame, name))
+        # In the memory that it had outside it is laid out as it was there.
+        kept = outer is not None and outer.storage == bind.storage and outer.shape == bind.shape
+        strides = outer.strides if outer is not None and kept else None
+        return Place(bind.storage, -1, bind.how, row.opened, bind.shape, bind.dtype, strides, bind.offset)
 
 
 def head_and_carried(node: Node) -> tuple[int, int]:

@@ -11,9 +11,9 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.explain.peak import GROUPS
-from kvviz.explain.summary import spent
 from kvviz.report.explain import explain
 from kvviz.report.report_text import report_text
+from kvviz.trace.outcome import spent
 from kvviz.trace.reasons import is_missed
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.test_fixes import DECODERS, decoded

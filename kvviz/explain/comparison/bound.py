@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from kvviz.explain.comparison.difference import places
 from kvviz.trace import blockers as b
 from kvviz.trace.events import APPEND, NEW, VIEW, Op
-from kvviz.trace.lifetimes import Key, Place
+from kvviz.trace.lifetimes import Key
 from kvviz.trace.outcome import copied_in_all
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
-from kvviz.trace.value_index import Index, head_and_carried, index_of
+from kvviz.trace.value_index import Index, Place, head_and_carried, index_of
 
 # A copy that another runtime may not make: all of it is what was there, in the same order.
 _RESHAPES = ("Reshape", "Flatten")
@@ -173,7 +173,7 @@ def _handed_out(index: Index, number: int, name: str) -> int:
     frame = index.frames[number]
     if frame.parent is None:
         return _end(index, frame.run)
-    step = index.step_of.get((frame.parent, frame.caller.node.index)) if frame.caller is not None else None
+    step = index.step_of(frame.parent, frame.caller.node.index) if frame.caller is not None else None
     if step is None or name in index.scanned(number):
         return -1  # A runtime may write scan outputs where they are wanted.
     if frame.iteration is None or index.bodies[frame.parent, frame.caller.node.index][-1] == number:

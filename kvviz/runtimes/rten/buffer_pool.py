@@ -25,9 +25,9 @@ def type_of(dtype: Any) -> str:
     return "int32" if dtype.kind in "iub" else "float32"
 
 
-def width_of(dtype: Any) -> int:
+def width_of(dtype: np.dtype) -> int:
     """Bytes of an element as rten holds it."""
-    return 1 if dtype in (np.int8, np.uint8) else 4
+    return 1 if dtype.char in "bB" else 4
 
 
 class RtenPool(Pool):

@@ -112,7 +112,7 @@ class Rules:
             return (), (), NOTHING
         if notes.commutative:
             candidates = self._operand(frame, planned, args)
-        refused = tuple([(i, mask) for i, slot in candidates if (mask := self._mask(frame, planned, slot))])
+        refused = [(i, mask) for i, slot in candidates if (mask := self._mask(frame, planned, slot))]
         if not refused:
             taken = tuple([i for i, _ in candidates])
             # An operand that cannot hold the result is named where it is found out; the other one is named here.
@@ -142,9 +142,13 @@ class Rules:
         if "one_operand" not in self.quirks:
             free = [c for c in candidates if not self._mask(frame, planned, c[1])]
             candidates = tuple(free) or candidates
-        scores = [self._score(frame, args[i], slot) for i, slot in candidates]
-        best = max(range(len(scores)), key=lambda n: (scores[n], n))
-        return (candidates[best],)
+        # Of operands of one size the last.
+        best, most = candidates[:1], 0
+        for candidate in candidates:
+            score = self._score(frame, args[candidate[0]], candidate[1])
+            if score >= most:
+                best, most = (candidate,), score
+        return best
 
     def _others(self, frame: Frame, planned: PlannedNode, tried: int) -> dict[int, int]:
         """Why a commutative op did not take over the operands that were not tried."""
@@ -153,7 +157,7 @@ class Rules:
     def _score(self, frame: Frame, value: Any, slot: int) -> int:
         """Elements of a value that this graph's run made or was given; 0 for any other."""
         lent = frame.uses[slot] >= KEEP >> 1 or not frame.stores[slot].owned
-        if lent or ("one_operand" in self.quirks and slot in frame.plan.notes.captured):
+        if lent or (slot in frame.plan.notes.captured and "one_operand" in self.quirks):
             return 0
         return value.size if is_array(value) else len(value)
 
@@ -164,6 +168,9 @@ class Rules:
             return b.CONSTANT
         plan = frame.plan
         left, here = frame.uses[slot], planned.reads.get(slot, 0)
+        if left == here == 1 and storage.owned and storage.holders == 1:
+            # The usual case: outputs, lent and pinned values have larger counts.
+            return 0
         mask = 0
         if left >= KEEP >> 1:
             left -= KEEP

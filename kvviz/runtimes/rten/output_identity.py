@@ -7,6 +7,7 @@ of strided data, an element type of another width. Source: ``run_in_place`` of e
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +45,8 @@ _NORMALIZES = {"BatchNormalization", "InstanceNormalization", "LpNormalization"}
 _RETURNS = {"Concat", "Expand", "Resize", "Slice", "Add", "Mul", "Sub", "Div", "Pow"}
 # Ops whose output has room for more elements than it has.
 _ROOMY = {"Range", "Shape"}
+# Homes in memory of an input, which are few.
+_held = cache(Home)
 # (domain, op) to (past, present) positions, and the axis that grows.
 _GROWS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("", "Concat"): ((0, 0),),
@@ -108,22 +111,22 @@ def _home(planned: PlannedNode, args: Arguments, out: ArrayLayout, position: int
     row_major = past.flags.c_contiguous
     same_shape = past.shape == out.shape
     if kind in _RELABELS:
-        return Home(VIEW, position)
+        return _held(VIEW, position)
     if kind in _RESHAPES:
-        return Home(VIEW, position) if row_major else _anew(kind, position, b.NOT_CONTIGUOUS)
+        return _held(VIEW, position) if row_major else _anew(kind, position, b.NOT_CONTIGUOUS)
     if kind == "Slice":
         if not _steps_are_one(planned, args):
             return _anew(kind, position, b.SHAPE_DIFFERS)
         # What is kept moves to the front of the buffer, if it does not begin there.
-        return Home(IN_PLACE if out.size and address(out) != address(past) else VIEW, position)
+        return _held(IN_PLACE if out.size and address(out) != address(past) else VIEW, position)
     if kind in ("Cast", "CastLike"):
         return _cast(kind, past, out, position)
     if kind in _NO_OPS:
-        return Home(VIEW, position) if same_shape else _anew(kind, position, b.SHAPE_DIFFERS)
+        return _held(VIEW, position) if same_shape else _anew(kind, position, b.SHAPE_DIFFERS)
     if kind in _ALONG_AXIS and not _last_axis(planned, past):
         return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=False)
     if same_shape and (row_major or kind in _STRIDED):
-        return Home(IN_PLACE, position)
+        return _held(IN_PLACE, position)
     if same_shape:
         return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=kind not in _ALONG_AXIS | _NORMALIZES)
     return _anew(kind, position, b.SHAPE_DIFFERS)
@@ -131,11 +134,11 @@ def _home(planned: PlannedNode, args: Arguments, out: ArrayLayout, position: int
 
 def _cast(kind: str, past: ArrayLayout, out: ArrayLayout, position: int) -> Home:
     if type_of(past.dtype) == type_of(out.dtype):
-        return Home(VIEW if past.dtype == out.dtype else IN_PLACE, position)
+        return _held(VIEW if past.dtype == out.dtype else IN_PLACE, position)
     if width_of(past.dtype) != width_of(out.dtype):
         return _anew(kind, position, b.DTYPE_DIFFERS)
     if past.flags.c_contiguous:
-        return Home(IN_PLACE, position)
+        return _held(IN_PLACE, position)
     return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=False)
 
 
