@@ -34,11 +34,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.fixes",),
     ("kvviz.explain",),
     ("kvviz.report",),
-    ("kvviz.verification",),
     ("kvviz.view",),
     ("kvviz.widget",),
     ("kvviz.lessons",),
-    ("kvviz.demo",),
+    ("kvviz.demo", "kvviz.verification"),
     ("kvviz", "kvviz.cli", "kvviz.ext", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
 )
 TOP = len(LAYERS) - 1

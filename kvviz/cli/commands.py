@@ -112,15 +112,20 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def verify_command(options: argparse.Namespace) -> int:
+    if options.html:
+        check_writable(options.html)
     graph, inputs = loaded(options), arrays_of(options.inputs)
     found: Any
     if options.prompt is None:
         refuse(options, ("tokens", "binding", "kv_capacity"), "needs --prompt")
         found = kvviz.verify(graph, inputs, profile=options.profile, record=options.record)
     else:
-        refuse(options, ("profile", "record"), "is for a single run; leave out --prompt")
+        refuse(options, ("profile", "record", "html"), "is for a single run; leave out --prompt")
         how = {"binding": options.binding, "kv_capacity": options.kv_capacity}
         found = kvviz.verify_decode(graph, options.prompt, options.tokens or 4, inputs, **how)
+    if options.html:
+        found.to_html(options.html)
+        say_written(options.html)
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
     return 1 if found.differences else 0
 

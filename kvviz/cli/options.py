@@ -99,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="onnxruntime's memory statistics beside --profile, or alone a recording of rten",
     )
+    beside.add_argument("--html", metavar="FILE", help="write the report and the debugger as one HTML file, too")
     beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
     beside.set_defaults(run=verify_command)
     for command in (told, page, asked, side):

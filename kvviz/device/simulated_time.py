@@ -46,14 +46,17 @@ class Cost:
         return self.op + max(dram / self.dram + l1 / self.l1, flops / self.flops)
 
 
+_PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "FusedGemm"})
+
+
 def flops(node: Node, inputs: list[tuple[int, ...] | None], outputs: list[tuple[int, ...] | None]) -> int:
     """Operations of an op: two for each product of a matrix, else one for each element that it makes."""
     made = sum(prod(shape) for shape in outputs if shape is not None)
-    if node.op_type in ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul") and inputs and inputs[0]:
+    if node.op_type in _PRODUCTS and inputs and inputs[0]:
         shape = inputs[0]
         inner = shape[0] if node.attributes.get("transA") else shape[-1]
         return 2 * made * inner
-    if node.op_type == "Conv" and len(inputs) > 1 and inputs[1]:
+    if node.op_type in ("Conv", "FusedConv") and len(inputs) > 1 and inputs[1]:
         return 2 * made * int(np.prod(inputs[1][1:]))
     return made
 

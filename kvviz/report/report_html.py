@@ -30,9 +30,9 @@ _LOOKS: dict[str, Look] = {
 }
 _LETTERS = dict(zip(GROUPS, "WIKAVHN"))
 # JupyterLab aligns every cell to the right, more strongly than a class can, and strips style sheets without trust.
-_LEFT = 'style="text-align:left"'
+LEFT = 'style="text-align:left"'
 
-_STYLE = """
+STYLE = """
 .kvviz-report{font:13px/1.45 var(--jp-ui-font-family,system-ui,sans-serif);color:var(--jp-ui-font-color1,#1b2430);
 background:var(--jp-layout-color1,#fff);max-width:1100px;padding:8px 2px}
 .kvviz-report h4{margin:14px 0 4px;font-size:13px}
@@ -85,7 +85,7 @@ def report_html(found: Diagnosis) -> str:
         _held(found),
         _caches(found),
     ]
-    return f'<div class="kvviz-report"><style>{_STYLE}</style>{"".join(parts)}</div>'
+    return f'<div class="kvviz-report"><style>{STYLE}</style>{"".join(parts)}</div>'
 
 
 def _verdict(found: Diagnosis) -> str:
@@ -113,7 +113,7 @@ def _missed(found: Diagnosis) -> str:
     told = [f"{count(rest, 'more kind')}: see <code>report.groups</code>"] if rest else []
     told += [f"{count(hidden, 'kind')} below {size(least)}"] if hidden else []
     more = f'<p class="soft">and {", ".join(told)}</p>' if told else ""
-    texts = f"<th {_LEFT}>op</th><th {_LEFT}>why, and what to change</th>"
+    texts = f"<th {LEFT}>op</th><th {LEFT}>why, and what to change</th>"
     head = f'<tr><th class="n">bytes</th>{texts}</tr>'
     return f"<h4>Missed in place: {total}</h4><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
 
@@ -124,9 +124,7 @@ def _missed_row(group: MissedGroup) -> str:
     times = f' <span class="soft">{group.often}</span>' if group.often else ""
     change = "" if reason is None or reason.fix is None else _fix(reason.fix)
     name = f"<b>{escape(group.op_type)}</b> {escape(short(group.label, 80))}"
-    return (
-        f'<tr><td class="n">{size(group.bytes)}</td><td {_LEFT}>{name}{times}</td><td {_LEFT}>{why}{change}</td></tr>'
-    )
+    return f'<tr><td class="n">{size(group.bytes)}</td><td {LEFT}>{name}{times}</td><td {LEFT}>{why}{change}</td></tr>'
 
 
 def _fix(fix: Fix) -> str:
@@ -152,8 +150,8 @@ def _peak(trace: Trace, top: Peak) -> str:
         more = f" and {len(members) - _PARTS:,} more" if len(members) > _PARTS else ""
         key = f'<span class="key" style="background:{_LOOKS[group].light}">{_LETTERS[group]}</span>'
         rows.append(
-            f'<tr><td class="n">{size(nbytes)}</td><td class="g" {_LEFT}>{key} {group}</td>'
-            f'<td class="soft" {_LEFT}>{escape(names)}{escape(more)}</td></tr>'
+            f'<tr><td class="n">{size(nbytes)}</td><td class="g" {LEFT}>{key} {group}</td>'
+            f'<td class="soft" {LEFT}>{escape(names)}{escape(more)}</td></tr>'
         )
     when = "" if top.run is None else f" {before_or_in(trace, top.run)}"
     when = when if top.step is None else f" at step {top.step:,}"
@@ -184,8 +182,8 @@ def _held(found: Diagnosis) -> str:
     more = [f"{others:,} more: see <code>report.held_too_long</code>"] if others else []
     more += [str(rest)] if rest is not None else []
     foot = f'<p class="soft">and {"; ".join(more)}</p>' if more else ""
-    last = f'<th class="n">steps</th><th {_LEFT}>kept because</th>'
-    head = f'<tr><th class="n">bytes</th><th {_LEFT}>buffer</th>{last}</tr>'
+    last = f'<th class="n">steps</th><th {LEFT}>kept because</th>'
+    head = f'<tr><th class="n">bytes</th><th {LEFT}>buffer</th>{last}</tr>'
     title = f"<h4>Held too long: {count(len(held), 'storage')}{kept_part(found.trace)}</h4>"
     return f"{title}<table><thead>{head}</thead><tbody>{rows}</tbody></table>{foot}" if rows else title + foot
 
@@ -195,9 +193,9 @@ def _held_row(group: HeldGroup) -> str:
     layers = f" in {group.layers:,} layers" if group.layers > 1 else ""
     times = f' <span class="soft">and {group.times - 1:,} more{layers}</span>' if group.times > 1 else ""
     return (
-        f'<tr><td class="n">{size(one.bytes)}</td><td {_LEFT}>{buffer(one.storage)} {escape(short(one.name, 40))}'
+        f'<tr><td class="n">{size(one.bytes)}</td><td {LEFT}>{buffer(one.storage)} {escape(short(one.name, 40))}'
         f'{times}</td><td class="n">{one.last_use:,} → {"end" if one.freed is None else f"{one.freed:,}"}</td>'
-        f"<td {_LEFT}>{escape(one.reason)}</td></tr>"
+        f"<td {LEFT}>{escape(one.reason)}</td></tr>"
     )
 
 

@@ -29,7 +29,8 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.verification.profile_answers import ProfileAnswers
 from kvviz.verification.session_record import NodeRun
-from kvviz.verification.verified import Verification, VerifiedOp
+from kvviz.verification.verified import Verification
+from kvviz.verification.verified_op import VerifiedOp
 
 Record = dict[str, Any]
 

@@ -38,6 +38,7 @@ class NodeRun(NamedTuple):
     ``name``: the node's, or for a node without one its operator and its index in the session.
     ``inputs, outputs``: shape and type of each that is not absent; None for a type that NumPy does not have.
     ``microseconds``: inside the kernel.
+    ``start``: when that began, in microseconds of the session's clock.
     """
 
     name: str
@@ -45,6 +46,7 @@ class NodeRun(NamedTuple):
     inputs: tuple[Layout | None, ...]
     outputs: tuple[Layout | None, ...]
     microseconds: float
+    start: float = 0.0
 
 
 class SessionRecord(NamedTuple):
@@ -149,6 +151,7 @@ def read_profile(path: str | os.PathLike[str], last: bool = False) -> tuple[Node
                 tuple(map(_layout, event["args"].get("input_type_shape", ()))),
                 tuple(map(_layout, event["args"].get("output_type_shape", ()))),
                 float(event.get("dur", 0)),
+                float(event.get("ts", 0)),
             )
             for event in events
             if event.get("cat") == "Node" and str(event.get("name", "")).endswith(_KERNEL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,47 +11,11 @@ from typing import Any
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, short, size
 from kvviz.verification.optimised_nodes import Change, in_words
+from kvviz.verification.verified_op import VerifiedOp
+from kvviz.verification.verified_page import verified_html
+from kvviz.view.export import to_html
 
 _LINES = 12
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedOp:
-    """One node beside its prediction; of a node that ran several times, the time in which it took most.
-
-    Attributes
-    ----------
-    node, op : str
-        Its name and operator.
-    frame : str
-        The body that it is in, such as ``"loop[body:0]"``; empty for the main graph.
-    step, steps : int, tuple of int
-        The first and all of its steps in ``Verification.trace``.
-    predicted : int
-        Bytes that it allocates by the rules of the policy.
-    observed : int or None
-        Bytes that it allocated; onnxruntime's arena rounds each output up to 256 B. None where that was not recorded.
-    microseconds : float
-        Time inside its kernel, of all times that it ran.
-    reason : str
-        What it does to memory by the policy, and why.
-    agrees : bool
-        Whether both are the same, but for the arena's rounding.
-    cause : str
-        What is known of why they differ; empty where they agree.
-    """
-
-    node: str
-    op: str
-    frame: str
-    step: int
-    steps: tuple[int, ...]
-    predicted: int
-    observed: int | None
-    microseconds: float
-    reason: str
-    agrees: bool
-    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,6 +104,14 @@ class Verification:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        where = f"{self.runtime} {self.version}".strip()
+        return verified_html(self.trace, self.rows, where, self.changes, self.notes, here=bool(self.version))
+
+    def to_html(self, path: str | os.PathLike[str]) -> str:
+        """Write the report with the debugger below it, where the session's times are a lane, as one file; gives it."""
+        return to_html(self.trace, path, above=self._repr_html_())
 
 
 def _as_dicts(values: Sequence[Any]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ stands for kernels that are not known here.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -26,8 +26,10 @@ from kvviz.memory.ghosts import ghost
 from kvviz.runtimes.ort.known_types import know_blocks, known
 from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
 from kvviz.runtimes.schedules.picks import Picks
+from kvviz.trace.declared import Mark, Timing
 from kvviz.trace.events import NEW
 from kvviz.trace.recording import Trace
+from kvviz.trace.units import size
 from kvviz.verification.matching import matched, unique_name
 from kvviz.verification.optimised_nodes import changes
 from kvviz.verification.profile_answers import ProfileAnswers
@@ -41,7 +43,8 @@ from kvviz.verification.session_record import (
     read_profile,
     read_statistics,
 )
-from kvviz.verification.verified import Verification, VerifiedOp
+from kvviz.verification.verified import Verification
+from kvviz.verification.verified_op import VerifiedOp
 
 Path = str | os.PathLike[str]
 
@@ -116,6 +119,8 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
     trace = _predicted(graph, runs, feeds)
     rows, unknown = _rows(record, runs, trace)
     unknown += tuple(run.name for key, run in pairs if key is None)
+    _add_times(trace, runs)
+    _add_marks(trace, rows)
     what = changes(model, graph, trace) if model is not None else ()
     return Verification(rows, trace, "onnxruntime", record.version, unknown, what, _notes(record))
 
@@ -186,6 +191,28 @@ def _rows(
         rows.append(VerifiedOp(*who, predicted, observed, times[key], why, agrees, cause))
     rows.sort(key=lambda row: (row.agrees, -row.microseconds))
     return tuple(rows), tuple(unknown)
+
+
+def _add_times(trace: Trace, runs: Sequence[tuple[Key, NodeRun]]) -> None:
+    """Give each step the time at which the session ran it, on a lane of its own."""
+    left: dict[Key, deque[NodeRun]] = defaultdict(deque)
+    for key, run in runs:
+        left[key].append(run)
+    origin = min((run.start for _, run in runs), default=0.0)
+    for step, row in enumerate(trace.log):
+        if times := left[trace.log.frames[row.frame].program.graph.path, row.op.node.name]:
+            run = times.popleft()
+            start = run.start - origin
+            trace.log.declared.times[step] = Timing("onnxruntime", start, start + run.microseconds)
+
+
+def _add_marks(trace: Trace, rows: Sequence[VerifiedOp]) -> None:
+    """Mark where the session allocated otherwise than predicted."""
+    for row in sorted((row for row in rows if not row.agrees), key=lambda row: row.step):
+        timing = trace.log.declared.times.get(row.step)
+        observed, when = row.observed or 0, 0.0 if timing is None else timing.end
+        words = f"{row.op} {row.node} allocated {size(observed)}, predicted {size(row.predicted)}"
+        trace.log.declared.marks.append(Mark(row.step, when, "differs", row.node, -1, nbytes=observed, text=words))
 
 
 def _new_outputs(trace: Trace) -> list[list[int]]:

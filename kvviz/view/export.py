@@ -15,6 +15,7 @@ from typing import Any
 from kvviz.atomic_write import write_text
 from kvviz.explain.comparison.figures import alike
 from kvviz.report.naming import told_apart
+from kvviz.report.palette import DARK
 from kvviz.report.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.kept_runs import keeps_all, told_steps
@@ -46,10 +47,14 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 #kvviz-still table {{ border-collapse: collapse; font-size: 12px }}
 #kvviz-still td, #kvviz-still th {{ padding: 2px 8px; border-bottom: 1px solid #8884; vertical-align: top }}
 #kvviz-still img {{ max-width: 100% }}
+@media (prefers-color-scheme: dark) {{ .kvviz-report {{
+  --jp-ui-font-color1: {dark.ink}; --jp-ui-font-color2: {dark.soft}; --jp-layout-color1: {dark.pane};
+  --jp-layout-color2: {dark.ground}; --jp-border-color1: {dark.soft}; --jp-border-color2: {dark.line} }} }}
 {style}
 </style>
 </head>
 <body>
+{above}
 <div id="kvviz"></div>
 <div id="kvviz-still">
 <h1>{title}</h1>
@@ -104,6 +109,7 @@ def to_html(
     diagnosis: bool | None = None,
     hazards: bool = False,
     tour: Tour | None = None,
+    above: str = "",
 ) -> str:
     """The debugger of a trace as one HTML file that needs nothing else.
 
@@ -119,6 +125,7 @@ def to_html(
     ``hazards``: tell the steps that only the schedule keeps in order, see `kvviz.hazards`, also where the producer did
       not declare what its ops touch. Where it did, they are told anyway.
     ``tour``: a guided tour, which the trace keeps from then on; see `kvviz.lessons.Tour`.
+    ``above``: HTML that stands above the debugger.
 
     Returns the page.
 
@@ -157,6 +164,7 @@ def to_html(
         f"{picture(trace, cursor)._repr_html_()}\n{table.html()}",
         payloads,
         {"mode": "debugger", "cursor": cursor, "selection": selection},
+        above=above,
     )
 
 
@@ -289,6 +297,7 @@ def _write(
     payloads: Mapping[str, bytes],
     state: Mapping[str, Any],
     module: str = "kvviz.js",
+    above: str = "",
 ) -> str:
     """Fill in the page, and write it where a path is given."""
     blocks = [
@@ -299,6 +308,8 @@ def _write(
         title=escape(short(title, 120)),
         summary=escape(summary),
         still=still,
+        above=above,
+        dark=DARK,
         style=bundled("kvviz.css").decode().replace("</", "<\\/"),
         module=base64.b64encode(bundled(module)).decode(),
         payloads="\n".join(blocks),

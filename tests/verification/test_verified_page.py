@@ -1,0 +1,82 @@
+"""The report of a verification as HTML: its figures, the times on the trace, and where it differs."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import kvviz
+from kvviz.cli import main
+from kvviz.verification.roofline import Work, works
+from kvviz.verification.session_record import observe
+from kvviz.verification.verified import Verification
+from kvviz.verification.verify import compared
+from tests.graph.build import MODELS
+
+MODEL = MODELS / "o04_dynamo_static_llama_op18" / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def found() -> Verification:
+    return kvviz.verify(MODEL)
+
+
+def test_each_step_has_the_time_at_which_the_session_ran_it(found: Verification) -> None:
+    times = found.trace.log.declared.times
+    assert sorted(times) == [step for row in sorted(found.rows, key=lambda row: row.step) for step in row.steps]
+    for row in found.rows:
+        assert sum(times[step].end - times[step].start for step in row.steps) == pytest.approx(row.microseconds)
+    # They ran one after the other, in the order of the steps.
+    ends = [(times[step].start, times[step].end) for step in sorted(times)]
+    assert all(end <= start for (_, end), (start, _) in pairwise(ends))
+    assert {timing.lane for timing in times.values()} == {"onnxruntime"}
+
+
+def test_the_page_has_the_figures_and_the_debugger(found: Verification, tmp_path: Path) -> None:
+    page = found.to_html(tmp_path / "verified.html")
+    assert page == (tmp_path / "verified.html").read_text(encoding="utf-8")
+    assert f"{found.agree:,} of {found.total:,}</span>" in page and 'id="kvviz-payload"' in page
+    assert "http" not in found._repr_html_().replace("http://www.w3.org", "")
+    bars = re.findall(r'<rect x="[\d.]+" width="([\d.]+)"', page)
+    assert len(bars) == len([row for row in found.rows if row.microseconds])
+    assert sum(map(float, bars)) == pytest.approx(1000, abs=len(bars) * 0.005)
+
+
+def test_where_they_differ_is_said_in_the_report_and_marked_in_the_trace() -> None:
+    # given a record that says of one node that it allocated what it did not
+    graph = kvviz.load(MODEL)
+    feeds = kvviz.inputs(graph)
+    record = observe(str(MODEL), feeds)
+    allocated = dict(record.allocated or {})
+    name = max(allocated, key=allocated.__getitem__)
+    # when
+    wrong = compared(record._replace(allocated={**allocated, name: allocated[name] + 256}), feeds)
+    # then
+    (row,) = wrong.differences
+    (mark,) = wrong.trace.log.declared.marks
+    assert mark.kind == "differs" and mark.after == row.step and mark.value == row.node
+    assert row.cause in wrong._repr_html_() and f"{wrong.total - 1:,} of {wrong.total:,}</span>" in wrong._repr_html_()
+
+
+def test_work_is_counted_from_shapes(found: Verification) -> None:
+    work = works(found.trace, found.rows)
+    weights = found.trace.graph.weights
+    product = next(row for row in found.rows if row.op == "MatMul" and found.trace.steps[row.step].inputs[1] in weights)
+    step = found.trace.steps[product.step]
+    left = next(out for s in found.trace.steps for out in s.outs if out.name == step.inputs[0])
+    weight = weights[step.inputs[1]]
+    (made,) = step.outs
+    assert left.shape is not None and made.shape is not None
+    assert work[product.step].flops == 2 * made.nbytes // 4 * left.shape[-1]
+    assert work[product.step].moved == left.nbytes + weight.nbytes + made.nbytes
+    assert Work(10**12, 10, 1e6).bound == "compute" and Work(10, 10**11, 1e6).bound == "memory"
+    assert Work(10, 10, 1e6).bound == "overhead"
+
+
+def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "page.html"
+    assert main(["verify", str(MODEL), "--html", str(path)]) == 0
+    assert "as predicted" in capsys.readouterr().out and "kvviz-report" in path.read_text(encoding="utf-8")
