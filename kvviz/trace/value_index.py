@@ -264,6 +264,8 @@ class Places(Mapping[Key, Place]):
 
     def _found(self, frame: int, name: str) -> Place | None:
         index = self._index
+        if not 0 <= frame < len(index.frames):
+            return None
         position, slot = index.steps.ran[frame].makers.get(name, (-1, -1))
         if position >= 0:
             step = int(index.steps.of(frame)[position])
