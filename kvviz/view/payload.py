@@ -103,15 +103,16 @@ class Payloads:
         self._bases = [(told, len(whole))]
         return whole
 
-    def change(self, level: int = 1, lazy: bool = False) -> tuple[bytes | None, bytes] | None:
+    def change(self, level: int = 1, lazy: bool = False, cures: bool = True) -> tuple[bytes | None, bytes] | None:
         """What changed since, see `kvviz.view.payload_delta`; None where a new payload is hardly more.
 
         ``level, lazy``: as in `tell`.
+        ``cures``: as in `report`; the page asks for them.
 
         ``edge``: what changed in the last payload; None: what was said of that last still stands.
         ``latest``: what changed in the two of them together, empty if nothing did.
         """
-        told = self._tell(lazy)
+        told = self._tell(lazy, cures)
         if len(self._bases) > 1:
             latest = delta(self._bases[1][0], told, HEADER, level)
             if len(latest) < _SMALL:
@@ -124,7 +125,7 @@ class Payloads:
                 return edge, b""
         return None
 
-    def _tell(self, lazy: bool) -> dict[str, bytes]:
+    def _tell(self, lazy: bool, cures: bool = True) -> dict[str, bytes]:
         trace, columns = self.trace, Columns()
         self._look_at_frames()
         self._take_in()
@@ -156,7 +157,7 @@ class Payloads:
             **self._hazards.write(self._told, self.kept, self._strings, columns),
             **tour_header(trace),
             "live": self._live(),
-            "report": self.report() if diagnosed else None,
+            "report": self.report(cures=cures) if diagnosed else None,
             "strings": self._strings.table(columns),
         }
         return parts(header, columns)

@@ -183,25 +183,29 @@ class Debugger(LanedPage):
         before, runs = len(self.trace.steps), self._runs_told()
         self._cursor.position = min(self.cursor, before - 1)
         self._cursor.breakpoints, _ = from_page(self.breakpoints)
+        interrupted = False
         try:
             stop: Stop = command()
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
         finally:
             # What ran before an error or an interrupt is shown as well.
             if len(self.trace.steps) != before:
                 if self._cursor.session is not None:
                     self._cursor.session.look_ahead()
-                self._tell_edge()
+                self._tell_edge(cures=not (interrupted or self.trace.interrupted))
                 if self.cache_data and self._runs_told() != runs:
                     self.cache_data = cache_payload(self.trace, level=1)
             self.cursor = self._cursor.position
             self.decode_step = self._cursor.decode_step
         return stop
 
-    def _tell_edge(self) -> None:
+    def _tell_edge(self, cures: bool = True) -> None:
         """Send what changed. The payload and its changes are together all that the page, or a saved notebook, needs."""
         if self.main != self.lane:
             return self._tell_lanes(self.lane)
-        change = self._payloads.change(lazy=True)
+        change = self._payloads.change(lazy=True, cures=cures)
         with self.hold_sync():
             if change is None:
                 self.payload, change = self._payloads.tell(level=1, lazy=True), (b"", b"")
