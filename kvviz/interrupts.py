@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _handler: Callable[..., Any] | None = None  # the caller's, while it is held back
+_callers: Callable[..., Any] = signal.default_int_handler  # the same, also until `_hold` is no handler any more
 _at_once = False
 
 WAITING: list[tuple[Callable[..., Any], int, Any]] = []
@@ -26,13 +27,13 @@ def held_back() -> Iterator[None]:
 
     Only a handler in Python is held back, and only in the main thread: no other can raise here.
     """
-    global _handler
+    global _handler, _callers
     handler = signal.getsignal(signal.SIGINT)
     if _handler is not None or not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield
         return
     try:
-        _handler = handler
+        _handler = _callers = handler
         signal.signal(signal.SIGINT, _hold)
         yield
     finally:
@@ -76,5 +77,5 @@ def changed_nothing(error: BaseException) -> bool:
 def _hold(number: int, frame: Any) -> None:
     if _handler is not None and _at_once:
         _handler(number, frame)
-    elif _handler is not None:
-        WAITING.append((_handler, number, frame))
+    else:
+        WAITING.append((_callers, number, frame))

@@ -91,14 +91,15 @@ class Payloads:
         self._bases: list[tuple[dict[str, bytes], int]] = []
         self._begin()
 
-    def tell(self, level: int = 6, lazy: bool = False) -> bytes:
+    def tell(self, level: int = 6, lazy: bool = False, cures: bool = True) -> bytes:
         """The payload as of now.
 
         ``level``: of zlib.
         ``lazy``: leave out the diagnosis of a recording of which not all steps are told, if it was not made before:
           the page asks for it.
+        ``cures``: as in `report`; the page asks for them.
         """
-        told = self._tell(lazy)
+        told = self._tell(lazy, cures)
         whole = compressed(told, level)
         self._bases = [(told, len(whole))]
         return whole
@@ -106,8 +107,7 @@ class Payloads:
     def change(self, level: int = 1, lazy: bool = False, cures: bool = True) -> tuple[bytes | None, bytes] | None:
         """What changed since, see `kvviz.view.payload_delta`; None where a new payload is hardly more.
 
-        ``level, lazy``: as in `tell`.
-        ``cures``: as in `report`; the page asks for them.
+        ``level, lazy, cures``: as in `tell`.
 
         ``edge``: what changed in the last payload; None: what was said of that last still stands.
         ``latest``: what changed in the two of them together, empty if nothing did.

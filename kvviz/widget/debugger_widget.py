@@ -208,7 +208,7 @@ class Debugger(LanedPage):
         change = self._payloads.change(lazy=True, cures=cures)
         with self.hold_sync():
             if change is None:
-                self.payload, change = self._payloads.tell(level=1, lazy=True), (b"", b"")
+                self.payload, change = self._payloads.tell(level=1, lazy=True, cures=cures), (b"", b"")
             edge, self.latest = change
             if edge is not None:
                 self.edge = edge
