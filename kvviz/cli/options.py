@@ -103,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
     beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
     beside.set_defaults(run=verify_command)
     for command in (told, page, asked, side):
-        _add_running(command.add_argument)
+        _add_running(command.add_argument, "" if command is side else ", or a trace written by --save")
     asked.add_argument(
         "query", metavar="QUERY", help="such as 'op:Concat copied>0 sort:-copied'; -- before a leading -"
     )
@@ -123,13 +123,13 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_model(add: Any) -> None:
-    add("model", metavar="MODEL", help="a model's folder, an .onnx or .gguf file, or a trace written by --save")
+def _add_model(add: Any, more: str = "") -> None:
+    add("model", metavar="MODEL", help=f"a model's folder or an .onnx or .gguf file{more}")
     add("--graph", metavar="NAME", help="which graph to use, if the folder has several")
 
 
-def _add_running(add: Any) -> None:
-    _add_model(add)
+def _add_running(add: Any, more: str) -> None:
+    _add_model(add, more)
     add("--inputs", metavar="FILE", help=_INPUTS)
     add(
         "--dim",

@@ -118,8 +118,6 @@ _FIELDS = {
     "frame": "frame",
     "node": "name",
     "op_type": "op",
-    "inputs": "value",
-    "outputs": "value",
     "live_bytes": "live",
     "allocated": "allocated",
     "copied": "copied",
@@ -154,7 +152,9 @@ def _by_text(text: str) -> Callable[[Trace], Test]:
         if word is not None:
             query += _JOINED.get(word, word)
         elif member is not None:
-            query += f"{_FIELDS[holder]}:{member}"
+            # A query finds whole op types, and parts of other texts.
+            found = f"{member[0]}*{member[1:-1]}*{member[0]}" if holder == "op_type" else member
+            query += f"{_FIELDS[holder]}:{found}"
         else:
             query += f"{_FIELDS[name]}{sign}{value}" if name is not None else "is:foreign"
         at = piece.end()

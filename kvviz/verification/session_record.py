@@ -7,9 +7,9 @@ names end in ``_kernel_time``, in the order of running), and the bytes that each
 
 from __future__ import annotations
 
-import csv
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -159,7 +159,9 @@ def read_profile(path: str | os.PathLike[str], last: bool = False) -> tuple[Node
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         raise LoadError(f"{path} is no profile of onnxruntime: {error}") from None
     if not runs:
-        raise LoadError("the profile has no node: it was written by a session that ran nothing, or by something else")
+        raise LoadError(
+            "the profile has no node: all became weights, the session ran nothing, or another program wrote it"
+        )
     return runs
 
 
@@ -169,11 +171,13 @@ def read_statistics(path: str | os.PathLike[str]) -> dict[str, int]:
     Raises `LoadError`: if the file has no such column.
     """
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            head, *rows = csv.reader(file)
+        with open(path, encoding="utf-8") as file:
+            head, rows = file.readline().strip().split(","), file.read()
         place = head.index(_COLUMN)
-        return {row[0]: int(row[place]) for row in rows if row}
-    except (OSError, ValueError, IndexError) as error:
+        # A name may have a comma or a line end in it, and nothing is quoted.
+        row = re.compile(r"(.+?)" + r",(\d+)" * (len(head) - 1) + r"(?:\n|$)", re.DOTALL)
+        return {found[1]: int(found[place + 1]) for found in row.finditer(rows)}
+    except (OSError, ValueError) as error:
         raise LoadError(f"{path} has no statistics as {_STATISTICS} writes them: {error}") from None
 
 

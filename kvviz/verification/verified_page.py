@@ -22,6 +22,8 @@ _GREY = "#8a929c"
 _OWN = """
 .kvviz-report .big{font-size:20px;font-weight:600;margin-right:10px}
 .kvviz-report svg{display:block;width:100%;height:26px}
+.kvviz-report .wide{overflow-x:auto}
+.kvviz-report .wide table{min-width:720px}
 """
 
 
@@ -122,8 +124,8 @@ def _table(trace: Trace, rows: Sequence[VerifiedOp], here: bool) -> str:
     shown = [*copies, *slow[: _KINDS - len(copies)]]
     lines = []
     for kind in shown:
-        right = all(row.agrees for row in kind.rows)
         observed = [row.observed for row in kind.rows if row.observed is not None]
+        sign = "" if not observed else "✓ " if all(row.agrees for row in kind.rows) else "✗ "
         often = f' <span class="soft">× {len(kind.rows):,}</span>' if len(kind.rows) > 1 else ""
         figures = [
             size(sum(row.predicted for row in kind.rows)),
@@ -136,7 +138,7 @@ def _table(trace: Trace, rows: Sequence[VerifiedOp], here: bool) -> str:
         cells = "".join(f'<td class="n">{figure}</td>' for figure in figures)
         worst = max(kind.rows, key=lambda row: (not row.agrees, row.microseconds))
         lines.append(
-            f"<tr><td {LEFT}>{'✓' if right else '✗'} <b>{escape(kind.op)}</b> "
+            f"<tr><td {LEFT}>{sign}<b>{escape(kind.op)}</b> "
             f"{escape(short(kind.role, 60))}{often}</td>{cells}"
             f'<td class="g" {LEFT}>{kind.work.bound if here else ""}</td>'
             f"<td {LEFT}>{escape(short(worst.reason, 160))}</td></tr>"
@@ -146,8 +148,9 @@ def _table(trace: Trace, rows: Sequence[VerifiedOp], here: bool) -> str:
     rest = f'<p class="soft">and {count(len(kinds) - len(shown), "more kind")}</p>' if len(kinds) > len(shown) else ""
     return (
         "<h4>What copies most, and what takes most time</h4>"
-        f"<table><thead><tr><th {LEFT}>op, role</th>{head}<th {LEFT}>bound by</th><th {LEFT}>why</th></tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table>{rest}"
+        f'<div class="wide"><table><thead><tr><th {LEFT}>op, role</th>{head}'
+        f"<th {LEFT}>bound by</th><th {LEFT}>why</th></tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></div>{rest}"
     )
 
 

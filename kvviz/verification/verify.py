@@ -23,6 +23,7 @@ from kvviz.explain.sentences import sentence
 from kvviz.graph.load import load
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import ghost
+from kvviz.other_names import with_other_names
 from kvviz.runtimes.ort.known_types import know_blocks, known
 from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
 from kvviz.runtimes.schedules.picks import Picks
@@ -49,6 +50,7 @@ from kvviz.verification.verified_op import VerifiedOp
 Path = str | os.PathLike[str]
 
 
+@with_other_names
 def verify(
     model: Graph | Path,
     inputs: Mapping[str, Any] | None = None,
@@ -218,12 +220,14 @@ def _add_marks(trace: Trace, rows: Sequence[VerifiedOp]) -> None:
 def _new_outputs(trace: Trace) -> list[list[int]]:
     """Bytes of each new output of each step, as onnxruntime counts them: at an If what its branch makes for it.
 
-    A value counts once by its name: not at an If that gives it the name under which its branch reads it.
+    A name counts once in a run: not again in the next iteration, in another body, or at an If whose branch reads it.
     """
     found: list[list[int]] = []
+    counted: set[str] = set()
     handed: dict[tuple[int, str], list[tuple[str, int]]] = defaultdict(list)
     for place, row in enumerate(trace.log):
         node, frame = row.op.node, trace.log.frames[row.frame]
+        counted.update(node.inputs)
         if row.op.control == "If":
             made = handed.pop((row.frame, node.name), [])
         elif row.op.control:
@@ -238,12 +242,10 @@ def _new_outputs(trace: Trace) -> list[list[int]]:
         body, caller, outer = frame.program.graph, frame.caller, {}
         if caller is not None and frame.parent is not None and caller.control in ("If", "Scan"):
             outer = dict(zip((value.name for value in body.outputs), caller.node.outputs))
-            handed[frame.parent, caller.node.name] += [
-                (outer[name], size)
-                for name, size in made
-                if name in outer and not (name in caller.node.outputs and name in body.consumers)
-            ]
-        found.append([size for name, size in made if name not in outer])
+            handed[frame.parent, caller.node.name] += [(outer[name], size) for name, size in made if name in outer]
+        here = [(name, size) for name, size in made if name not in outer]
+        found.append([0 if name in counted else size for name, size in here])
+        counted.update(name for name, _ in here)
     return found
 
 

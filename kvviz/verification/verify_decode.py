@@ -20,6 +20,7 @@ from kvviz.explain.sentences import sentence
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.load import load
 from kvviz.graph.model import Dim, Graph
+from kvviz.other_names import with_other_names
 from kvviz.report.hazard_table import hazards
 from kvviz.text.text_settings import json_file
 from kvviz.trace.recording import Trace
@@ -140,6 +141,7 @@ class VerifiedDecode:
     __repr__ = __str__
 
 
+@with_other_names
 def verify_decode(
     model: Graph | str | os.PathLike[str],
     prompt: Any,

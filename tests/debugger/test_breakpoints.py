@@ -90,6 +90,7 @@ def test_a_condition_is_a_function_of_the_step() -> None:
     [
         ("copied > 0", lambda s: s.copied > 0),
         ("op_type == 'Concat' and not foreign", lambda s: s.op_type == "Concat" and not s.foreign),
+        ("'Con' in op_type", lambda s: "Con" in s.op_type),
         ("'attn' in node or step.index<3", lambda s: "attn" in s.node or s.index < 3),
         ("not (run == 0 or copied == 0)", lambda s: not (s.run == 0 or s.copied == 0)),
         ("run == 0 or copied > 0 and index > 20", lambda s: s.run == 0 or (s.copied > 0 and s.index > 20)),
@@ -106,7 +107,8 @@ def test_a_condition_kept_as_text_becomes_the_query_that_says_the_same(text: str
 
 
 @pytest.mark.parametrize("text", ["", "step =", "copied > 5 5", "colour == 1", "__import__('os')", "step.__class__",
-                                  "copied + 1 > 2", "copied > 1 and 'x'.join(node)", "(copied > 1"])  # fmt: skip
+                                  "copied + 1 > 2", "copied > 1 and 'x'.join(node)", "'x' in inputs",
+                                  "(copied > 1"])  # fmt: skip
 def test_any_other_text_of_a_condition_is_refused(text: str) -> None:
     with pytest.raises(KvvizError, match="cannot be read"):
         Breakpoint("condition", text)

@@ -240,3 +240,11 @@ def test_the_wheel_goes_on_through_the_notebook(debugger: DebuggerPage) -> None:
         )
         page.mouse.wheel(0, -120)
         page.wait_for_timeout(300)
+
+
+def test_a_verification_fits_a_narrow_window(browser: Browser, tmp_path: Path) -> None:
+    found = kvviz.verify(MODELS / "storyteller" / "gqa" / "model.onnx")
+    found.to_html(tmp_path / "verified.html")
+    page = FilePage(browser, tmp_path / "verified.html", width=400)
+    assert page.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+    page.close()

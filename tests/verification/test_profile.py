@@ -68,6 +68,7 @@ def test_without_statistics_the_order_and_the_times_are_known_and_nothing_is_cou
     assert (found.agree, found.total, found.differences) == (0, 0, ())
     assert sum(row.microseconds > 0 for row in found.rows) > 100 and len(found.rows) == len(found.trace.graph.nodes)
     assert "nothing is compared" in str(found) and "does not say which onnxruntime" in str(found)
+    assert not {*"✓✗"} & {*found._repr_html_()}
 
 
 def test_a_profile_of_another_graph_is_refused(tmp_path: Path) -> None:

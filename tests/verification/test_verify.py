@@ -85,6 +85,18 @@ g (float[N, 64] x, bool p, bool q) => (float[N, 64] z) {
         else_branch = o () => (float[N, 64] b) { b = Neg (x) }>
     z = Neg (y) }"""
 
+# What grows in a loop, and one name in the branches of two Ifs: the statistics count a name once in a run.
+GROWING = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 64] x, int64 n) => (float[M, 64] y) {
+    y = Loop (n, , x) <body = b (int64 i, bool c, float[A, 64] s) => (bool d, float[B, 64] t) {
+        d = Identity (c)  u = Concat <axis = 0> (s, x)  t = Softmax <axis = 1> (u) }> }"""
+TWICE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 64] x, bool p) => (float[N, 64] y, float[N, 64] z) {
+    y = If (p) <then_branch = t () => (float[N, 64] a) { e = Exp (x)  a = Neg (e) },
+                else_branch = o () => (float[N, 64] b) { b = Neg (x) }>
+    z = If (p) <then_branch = u () => (float[N, 64] a) { e = Sqrt (x)  a = Neg (e) },
+                else_branch = v () => (float[N, 64] b) { b = Exp (x) }> }"""
+
 
 @pytest.mark.parametrize(
     ("text", "feeds", "inside"),
@@ -94,14 +106,26 @@ g (float[N, 64] x, bool p, bool q) => (float[N, 64] z) {
         (SCAN, {"s": np.ones(64, np.float32), "x": np.ones((8, 64), np.float32)}, 2),
         (BRANCH, {"x": np.ones((64, 64), np.float32), "limit": np.float32(9)}, 2),
         (BRANCH, {"x": np.ones((64, 64), np.float32), "limit": np.float32(0)}, 1),
+        (GROWING, {"x": np.ones((16, 64), np.float32), "n": np.array(3)}, 3),
+        (TWICE, {"x": np.ones((64, 64), np.float32), "p": np.array(True)}, 4),
     ],
-    ids=["nested", "loop", "scan", "then", "else"],
+    ids=["nested", "loop", "scan", "then", "else", "growing", "twice"],
 )
 def test_what_data_decides_in_bodies_is_taken_from_the_session(text: str, feeds: dict[str, Any], inside: int) -> None:
     found = kvviz.verify(kvviz.load(onnx.parser.parse_model(text)), feeds)
     assert found.differences == () and found.unknown == ()
     assert sum(bool(row.frame) for row in found.rows) == inside
     assert text != LOOP or {frame.iteration for frame in found.trace.frames} == {None, 0, 1, 2}
+
+
+@pytest.mark.parametrize("name", ["a,b", "a\nb", 'a"b,1', "é/🎉"])
+def test_a_node_may_have_any_name(name: str) -> None:
+    nodes = [onnx.helper.make_node("Exp", ["x"], [name], name=name), onnx.helper.make_node("Neg", [name], ["y"])]
+    x, y = (onnx.helper.make_tensor_value_info(value, onnx.TensorProto.FLOAT, (64,)) for value in "xy")
+    graph = onnx.helper.make_graph(nodes, "g", [x], [y])
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    found = kvviz.verify(kvviz.load(model))
+    assert (found.agree, found.total, found.unknown) == (2, 2, ())
 
 
 def test_the_command_prints_the_slowest_ops_and_fails_where_something_differs(
