@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
-from itertools import count
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorded_answers import Key
-from kvviz.errors import InputError, KvvizError
+from kvviz.errors import InputError
 from kvviz.explain.sentences import sentence
 from kvviz.graph.load import load
 from kvviz.graph.model import Graph, Node
@@ -39,7 +40,6 @@ from kvviz.verification.session_record import (
     NodeRun,
     SessionRecord,
     observe,
-    parts,
     read_profile,
     read_statistics,
 )
@@ -96,7 +96,12 @@ def verify(
         statistics = None if record is None else read_statistics(record)
         return compared(SessionRecord(graph, read_profile(profile, last=True), statistics), dict(inputs or {}))
     feeds = generated(graph, {}, dict(inputs or {}))
-    return compared(observe(opened(graph), feeds, options, graph.folder), feeds, graph)
+    return compared(observe(graph, partial(run_session, feeds), options), feeds, graph)
+
+
+def run_session(feeds: Mapping[str, Any], session: Any) -> None:
+    """Make one run of a session."""
+    session.run(None, {one.name: np.asarray(feeds[one.name]) for one in session.get_inputs()})
 
 
 def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | None = None) -> Verification:
@@ -277,23 +282,3 @@ def _notes(record: SessionRecord) -> tuple[str, ...]:
     if record.allocated is None:
         found.append("no allocations were recorded, so nothing is compared: give the statistics of the run as record")
     return tuple(found)
-
-
-def opened(graph: Graph) -> str | bytes:
-    """What onnxruntime opens: the model's file, or where nodes have no names of their own, the same with names."""
-    proto = graph.proto
-    path = os.path.join(graph.folder or "", graph.file.name) if graph.file.name else ""
-    names = [] if proto is None else [node.name for part in parts(proto.graph) for node in part.node]
-    named = len({*names} - {""}) == len(names)
-    if named and os.path.isfile(path):
-        return path
-    if proto is None:
-        raise KvvizError("the model has no file that onnxruntime could open: pass its path")
-    if not named:
-        proto, taken = deepcopy(proto), set[str]()
-        for node in (node for part in parts(proto.graph) for node in part.node):
-            base = node.name or next(filter(None, node.output), node.op_type)
-            node.name = next(name for n in count() if (name := f"{base}_{n}" if n else base) not in taken)
-            taken.add(node.name)
-    data: bytes = proto.SerializeToString()
-    return data

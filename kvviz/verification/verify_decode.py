@@ -28,7 +28,7 @@ from kvviz.verification.bound_loop import NEW, PAST, BoundLoop, Seen
 from kvviz.verification.matching import matched
 from kvviz.verification.profile_answers import ProfileAnswers
 from kvviz.verification.session_record import observe
-from kvviz.verification.verify import observed_order, opened
+from kvviz.verification.verify import observed_order
 
 BINDINGS = ("none", "io", "shared")
 # Logits that differ by more than this part of the largest one are those of another computation.
@@ -203,7 +203,7 @@ def verify_decode(
             if one is not None:
                 one.decode_in(session)
 
-    record = observe(opened(graph), {}, options, graph.folder, decode)
+    record = observe(graph, decode, options)
     runs = [(key, run) for key, run in matched(record.graph, record.runs) if key is not None]
     policy, answers = observed_order(record.graph, runs), ProfileAnswers(record.graph, runs)
     dry = _DryLoop(record.graph, rows, chosen, fed(), bind(policy, bound) if bound else policy, dry=answers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import pytest
 import kvviz
 from kvviz.errors import InputError, LoadError
 from kvviz.verification.session_record import observe
-from kvviz.verification.verify import compared
+from kvviz.verification.verify import compared, run_session
 from tests.explain.test_fixes import file_id
 from tests.graph.build import MODELS
 
@@ -108,7 +109,7 @@ def test_what_has_no_statistics_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_known_of_another_version_is_one_sentence() -> None:
     graph = kvviz.load(CONCAT)
-    record = observe(str(CONCAT), kvviz.inputs(graph), folder=graph.folder)
+    record = observe(graph, partial(run_session, kvviz.inputs(graph)))
     assert compared(record, kvviz.inputs(graph)).notes == ()
     (note,) = compared(record._replace(version="1.26.0"), kvviz.inputs(graph)).notes
     assert "the rules are those of onnxruntime 1.31" in note and "made no mean" in note

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from kvviz.cli import main
 from kvviz.verification.roofline import Work, works
 from kvviz.verification.session_record import observe
 from kvviz.verification.verified import Verification
-from kvviz.verification.verify import compared
+from kvviz.verification.verify import compared, run_session
 from tests.graph.build import MODELS
 
 MODEL = MODELS / "o04_dynamo_static_llama_op18" / "model.onnx"
@@ -49,7 +50,7 @@ def test_where_they_differ_is_said_in_the_report_and_marked_in_the_trace() -> No
     # given a record that says of one node that it allocated what it did not
     graph = kvviz.load(MODEL)
     feeds = kvviz.inputs(graph)
-    record = observe(str(MODEL), feeds)
+    record = observe(graph, partial(run_session, feeds))
     allocated = dict(record.allocated or {})
     name = max(allocated, key=allocated.__getitem__)
     # when
