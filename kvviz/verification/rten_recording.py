@@ -29,8 +29,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.verification.profile_answers import ProfileAnswers
 from kvviz.verification.session_record import NodeRun
-from kvviz.verification.verified import Verification
-from kvviz.verification.verified_op import VerifiedOp
+from kvviz.verification.verified import Verification, VerifiedOp
 
 Record = dict[str, Any]
 

@@ -28,7 +28,6 @@ from kvviz.runtimes.ort.known_types import know_blocks, known
 from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
 from kvviz.runtimes.schedules.picks import Picks
 from kvviz.trace.declared import Mark, Timing
-from kvviz.trace.events import NEW
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 from kvviz.verification.matching import matched, unique_name
@@ -43,8 +42,7 @@ from kvviz.verification.session_record import (
     read_profile,
     read_statistics,
 )
-from kvviz.verification.verified import Verification
-from kvviz.verification.verified_op import VerifiedOp
+from kvviz.verification.verified import Verification, VerifiedOp
 
 Path = str | os.PathLike[str]
 
@@ -121,21 +119,13 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
             f"the profile is of another graph than {graph.name!r}, which has no node {missing!r}: pass the "
             "optimised model that the session wrote (SessionOptions.optimized_model_filepath)"
         )
-    trace = _predicted(graph, runs, feeds)
-    rows, unknown = _rows(record, runs, trace)
-    unknown += tuple(run.name for key, run in pairs if key is None)
-    _add_times(trace, runs)
-    _add_marks(trace, rows)
-    what = changes(model, graph, trace) if model is not None else ()
-    return Verification(rows, trace, "onnxruntime", record.version, unknown, what, _notes(record))
-
-
-def _predicted(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> Trace:
-    """A dry run of the graph in the order in which its nodes ran."""
-    inputs, policy = _recorded_inputs(graph, runs, feeds), observed_order(graph, runs)
+    policy, inputs = observed_order(graph, runs), _recorded_inputs(graph, runs, feeds)
     trace = SingleRun(graph, inputs, policy=policy, dry=ProfileAnswers(graph, runs)).run_to_end()
     trace.title = f"{graph.name}, as onnxruntime runs it"
-    return trace
+    rows, unknown = _rows(record, runs, trace)
+    unknown += [run.name for key, run in pairs if key is None]
+    what = changes(model, graph, trace) if model is not None else ()
+    return Verification(tuple(rows), trace, "onnxruntime", record.version, tuple(unknown), what, _notes(record))
 
 
 def observed_order(graph: Graph, runs: Sequence[tuple[Key, NodeRun]]) -> Policy:
@@ -161,27 +151,18 @@ def _recorded_inputs(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: M
 
 def _rows(
     record: SessionRecord, runs: Sequence[tuple[Key, NodeRun]], trace: Trace
-) -> tuple[tuple[VerifiedOp, ...], tuple[str, ...]]:
+) -> tuple[list[VerifiedOp], list[str]]:
     """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of."""
     graphs = {part.path: part for part, _ in ((record.graph, None), *record.graph.walk())}
-    times: dict[Key, float] = defaultdict(float)
-    for key, run in runs:
-        times[key] += run.microseconds
-    steps: dict[Key, list[int]] = defaultdict(list)
-    most: dict[Key, list[int]] = {}
-    for place, (op, made) in enumerate(zip(trace.log, _new_outputs(trace))):
-        key = trace.log.frames[op.frame].program.graph.path, op.op.node.name
-        steps[key].append(place)
-        # The statistics keep the largest of all times that a node ran.
-        most[key] = max(most.get(key, []), made, key=sum)
-    # Casts that change nothing are taken out of the session, whatever its level.
-    casts = (trace.log[at[0]].op.node for key, at in steps.items() if key not in times)
-    removed = {node.outputs[0]: node.inputs[0] for node in casts if node.op_type == "Cast"}
-    rows: list[VerifiedOp] = []
+    steps, times, new = _timed_steps(trace, runs), trace.log.declared.times, _new_outputs(trace)
+    ran = dict.fromkeys(key for key, _ in runs)
     # What no output needs runs there and not here.
-    unknown = [name for path, name in times if (path, name) not in steps]
+    rows, unknown = [], [name for path, name in ran if (path, name) not in steps]
+    # Casts that change nothing are taken out of the session, whatever its level.
+    casts = (trace.log[at[0]].op.node for key, at in steps.items() if key not in ran)
+    removed = {node.outputs[0]: node.inputs[0] for node in casts if node.op_type == "Cast"}
     for key, at in steps.items():
-        graph, step, predicted = graphs[key[0]], trace.steps[at[0]], sum(most[key])
+        graph, step = graphs[key[0]], trace.steps[at[0]]
         node = step.graph_node
         if node.outputs[0] in removed:
             continue
@@ -189,35 +170,38 @@ def _rows(
         if observed is None and record.allocated is not None:
             unknown.append(node.name)
             continue
-        agrees = observed is None or observed == sum(-(-size // ARENA) * ARENA for size in most[key])
-        frame, why = "/".join(step.frame), sentence(replace(step, foreign=False), trace)
+        # The statistics keep the largest of all times that a node ran.
+        most = max((new[place] for place in at), key=sum)
+        predicted, op = sum(most), node.qualified_op
+        agrees = observed is None or observed == sum(-(-nbytes // ARENA) * ARENA for nbytes in most)
         cause = "" if agrees else _cause(graph, node, predicted, observed or 0)
-        who = node.name, node.qualified_op, frame, at[0], tuple(at)
-        rows.append(VerifiedOp(*who, predicted, observed, times[key], why, agrees, cause))
+        if not agrees:
+            words = f"{op} {node.name} allocated {size(observed or 0)}, predicted {size(predicted)}"
+            when = times[at[0]].end if at[0] in times else 0.0
+            mark = Mark(at[0], when, "differs", node.name, -1, nbytes=observed or 0, text=words)
+            trace.log.declared.marks.append(mark)
+        took = sum(times[place].end - times[place].start for place in at if place in times)
+        where, why = ("/".join(step.frame), at[0], tuple(at)), sentence(replace(step, foreign=False), trace)
+        rows.append(VerifiedOp(node.name, op, *where, predicted, observed, took, why, agrees, cause))
     rows.sort(key=lambda row: (row.agrees, -row.microseconds))
-    return tuple(rows), tuple(unknown)
+    return rows, unknown
 
 
-def _add_times(trace: Trace, runs: Sequence[tuple[Key, NodeRun]]) -> None:
-    """Give each step the time at which the session ran it, on a lane of its own."""
+def _timed_steps(trace: Trace, runs: Sequence[tuple[Key, NodeRun]]) -> dict[Key, list[int]]:
+    """The steps of each node; each step gets the time at which the session ran it, on a lane of its own."""
     left: dict[Key, deque[NodeRun]] = defaultdict(deque)
     for key, run in runs:
         left[key].append(run)
     origin = min((run.start for _, run in runs), default=0.0)
+    steps: dict[Key, list[int]] = defaultdict(list)
     for step, row in enumerate(trace.log):
-        if times := left[trace.log.frames[row.frame].program.graph.path, row.op.node.name]:
-            run = times.popleft()
+        key = trace.log.frames[row.frame].program.graph.path, row.op.node.name
+        steps[key].append(step)
+        if left[key]:
+            run = left[key].popleft()
             start = run.start - origin
             trace.log.declared.times[step] = Timing("onnxruntime", start, start + run.microseconds)
-
-
-def _add_marks(trace: Trace, rows: Sequence[VerifiedOp]) -> None:
-    """Mark where the session allocated otherwise than predicted."""
-    for row in sorted((row for row in rows if not row.agrees), key=lambda row: row.step):
-        timing = trace.log.declared.times.get(row.step)
-        observed, when = row.observed or 0, 0.0 if timing is None else timing.end
-        words = f"{row.op} {row.node} allocated {size(observed)}, predicted {size(row.predicted)}"
-        trace.log.declared.marks.append(Mark(row.step, when, "differs", row.node, -1, nbytes=observed, text=words))
+    return steps
 
 
 def _new_outputs(trace: Trace) -> list[list[int]]:
@@ -227,28 +211,21 @@ def _new_outputs(trace: Trace) -> list[list[int]]:
     """
     found: list[list[int]] = []
     handed: dict[tuple[int, str], list[tuple[str, int]]] = defaultdict(list)
-    for place, row in enumerate(trace.log):
-        node, frame = row.op.node, trace.log.frames[row.frame]
+    for row, step in zip(trace.log, trace.steps):
+        frame = trace.log.frames[row.frame]
         if row.op.control == "If":
-            made = handed.pop((row.frame, node.name), [])
-        elif row.op.control:
-            # What a loop holds between its iterations is no output.
-            made = [(out.name, out.nbytes) for out in trace.steps[place].outs if out.how in ("new", "passed")]
+            made = handed.pop((row.frame, row.op.node.name), [])
         else:
-            made = [
-                (name, trace.log.storages[out.storage].capacity)
-                for name, out in zip(node.outputs, row.outs)
-                if out is not None and out.how == NEW
-            ]
+            made = [(out.name, out.nbytes) for out in step.outs if out.how in ("new", "passed")]
         body, caller, outer = frame.program.graph, frame.caller, {}
         if caller is not None and frame.parent is not None and caller.control in ("If", "Scan"):
             outer = dict(zip((value.name for value in body.outputs), caller.node.outputs))
             handed[frame.parent, caller.node.name] += [
-                (outer[name], size)
-                for name, size in made
+                (outer[name], nbytes)
+                for name, nbytes in made
                 if name in outer and not (name in caller.node.outputs and name in body.consumers)
             ]
-        found.append([size for name, size in made if name not in outer])
+        found.append([nbytes for name, nbytes in made if name not in outer])
     return found
 
 

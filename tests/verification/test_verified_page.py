@@ -11,7 +11,7 @@ import pytest
 
 import kvviz
 from kvviz.cli import main
-from kvviz.verification.roofline import Work, works
+from kvviz.verification.roofline import Work, work_of
 from kvviz.verification.session_record import observe
 from kvviz.verification.verified import Verification
 from kvviz.verification.verify import compared, run_session
@@ -63,7 +63,6 @@ def test_where_they_differ_is_said_in_the_report_and_marked_in_the_trace() -> No
 
 
 def test_work_is_counted_from_shapes(found: Verification) -> None:
-    work = works(found.trace, found.rows)
     weights = found.trace.graph.weights
     product = next(row for row in found.rows if row.op == "MatMul" and found.trace.steps[row.step].inputs[1] in weights)
     step = found.trace.steps[product.step]
@@ -71,8 +70,9 @@ def test_work_is_counted_from_shapes(found: Verification) -> None:
     weight = weights[step.inputs[1]]
     (made,) = step.outs
     assert left.shape is not None and made.shape is not None
-    assert work[product.step].flops == 2 * made.nbytes // 4 * left.shape[-1]
-    assert work[product.step].moved == left.nbytes + weight.nbytes + made.nbytes
+    work = work_of(found.trace, product.steps, product.microseconds)
+    assert work.flops == 2 * made.nbytes // 4 * left.shape[-1]
+    assert work.moved == left.nbytes + weight.nbytes + made.nbytes
     assert Work(10**12, 10, 1e6).bound == "compute" and Work(10, 10**11, 1e6).bound == "memory"
     assert Work(10, 10, 1e6).bound == "overhead"
 
