@@ -17,9 +17,9 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.io_binding import bind
 from kvviz.errors import InputError
 from kvviz.explain.sentences import sentence
-from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import CachePair, cache_pairs
 from kvviz.graph.load import load
-from kvviz.graph.model import Dim, Graph
+from kvviz.graph.model import Graph
 from kvviz.report.hazard_table import hazards
 from kvviz.text.text_settings import json_file
 from kvviz.trace.recording import Trace
@@ -224,11 +224,12 @@ def _bindings(graph: Graph, binding: str) -> tuple[str, dict[str, str] | None]:
     pairs = cache_pairs(graph)
     cache = "shared" if any(map(may_share, pairs)) else "growing"
     shapes = {value.name: value.shape or () for value in (*graph.inputs, *graph.outputs)}
-    kept = [
-        pair
-        for pair in kept_as(pairs, cache)
-        if pair.protocol == "state" or is_fixed(pair) or _as_long(shapes[pair.input], shapes[pair.output], pair.axis)
-    ]
+
+    def is_as_long(pair: CachePair) -> bool:
+        past, present = (shapes[name][pair.axis :][:1] for name in (pair.input, pair.output))
+        return pair.axis is not None and past == present and isinstance(next(iter(past), None), int)
+
+    kept = [pair for pair in kept_as(pairs, cache) if pair.protocol == "state" or is_fixed(pair) or is_as_long(pair)]
     if not kept:
         kinds = ", ".join(sorted({op for pair in pairs for op in writers(pair)}))
         raise InputError(
@@ -236,13 +237,6 @@ def _bindings(graph: Graph, binding: str) -> tuple[str, dict[str, str] | None]:
             "onnxruntime refuses a buffer of another shape; use binding='io'"
         )
     return cache, {pair.output: pair.input for pair in kept}
-
-
-def _as_long(past: tuple[Dim, ...], present: tuple[Dim, ...], axis: int | None) -> bool:
-    """Whether the model declares one length for a past and its present."""
-    if axis is None or not axis < len(past) == len(present):
-        return False
-    return isinstance(past[axis], int) and past[axis] == present[axis]
 
 
 class _DryLoop(DecodeSession):
