@@ -26,11 +26,12 @@ _LEAST = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Operations, bytes read and written, and the microseconds that both took."""
+    """Operations, bytes read and written, the microseconds that both took, and how many of the bytes were copied."""
 
     flops: int
     moved: int
     microseconds: float
+    copied: int = 0
 
     @property
     def intensity(self) -> float:
@@ -54,15 +55,17 @@ class Work:
 
 def work_of(trace: Trace, steps: Iterable[int], microseconds: float) -> Work:
     """What steps did in a time."""
-    index, computed, moved = index_of(trace), 0, 0
-    for log in (trace.log[step] for step in steps if trace.log[step].written):
-        node = log.op.node
-        inputs = [index.places.get((log.frame, name)) for name in node.inputs]
+    index, computed, moved, copied = index_of(trace), 0, 0, 0
+    for log in (trace.log[step] for step in steps):
+        copied += log.copied
+        if not log.written:
+            continue
+        inputs = [index.places.get((log.frame, name)) for name in log.op.node.inputs]
         shapes = [None if place is None else place.shape for place in inputs]
-        computed += flops(node, shapes, [None if out is None else out.shape for out in log.outs])
+        computed += flops(log.op.node, shapes, [None if out is None else out.shape for out in log.outs])
         read = sum(nbytes(place.shape, place.dtype) for place in inputs if place is not None)
-        moved += log.written + (log.written if node.op_type in _READ_PARTS else read)
-    return Work(computed, moved, microseconds)
+        moved += log.written + (log.written if log.op.node.op_type in _READ_PARTS else read)
+    return Work(computed, moved, microseconds, copied)
 
 
 @cache

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
+from itertools import chain
 from typing import Any
 
 from kvviz.report.palette import STATES
@@ -15,11 +16,11 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.roles import place_of
 from kvviz.trace.units import count, short, size
 from kvviz.verification.optimised_nodes import Change, in_words
-from kvviz.verification.roofline import Work, work_of
+from kvviz.verification.roofline import work_of
 from kvviz.view.export import to_html
 
 _LINES = 12
-_KINDS, _DIFFERENT, _COLOURED, _SENTENCES = 14, 12, 3, 8
+_KINDS, _SENTENCES = 14, 8
 _HUES = (STATES["running"], STATES["in_place"], STATES["missed"])
 _GREY = "#8a929c"
 _OWN = """
@@ -138,9 +139,8 @@ class Verification:
                 + f"; {sum(not row.observed for row in compared):,} nodes allocated nothing"
             )
         lines += self.notes
-        for row in self.differences[:_LINES]:
-            lines += [f"  differs: {_line(row)}", f"           {row.cause}"]
-        lines += _more(len(self.differences))
+        different = [f"differs: {_line(row)}\n{'':11}{row.cause}" for row in self.differences]
+        lines += [f"  {line}" for line in _first(different, _LINES)]
         lines += [f"{'µs':>10} {'observed':>10} {'predicted':>10}"]
         for row in self.rows[len(self.differences) :][:_LINES]:
             observed = "" if row.observed is None else size(row.observed)
@@ -148,8 +148,7 @@ class Verification:
         if self.changes:
             kinds = Counter(change.kind for change in self.changes)
             lines.append("what the optimiser changed: " + ", ".join(f"{n:,} {kind}" for kind, n in kinds.items()))
-            words = in_words(self.changes)
-            lines += [f"  {line}" for line in words[:_LINES]] + _more(len(words))
+            lines += [f"  {line}" for line in _first(in_words(self.changes), _LINES)]
         if self.unknown:
             lines.append(f"not compared: {count(len(self.unknown), 'node')} without a report of their own")
         return "\n".join(lines)
@@ -158,7 +157,7 @@ class Verification:
 
     def _repr_html_(self) -> str:
         """The report in the look of the report on a trace: where the time goes, what is copied, what was changed."""
-        changed = f"<h4>What the optimiser changed</h4>{_list(in_words(self.changes), _SENTENCES)}"
+        changed = f"<h4>What the optimiser changed</h4>{_paragraphs(_first(in_words(self.changes), _SENTENCES))}"
         parts = [_head(self), _time(self.rows), _table(self), changed if self.changes else "", _different(self)]
         return f'<div class="kvviz-report"><style>{STYLE}{_OWN}</style>{"".join(parts)}</div>'
 
@@ -167,8 +166,8 @@ class Verification:
         return to_html(self.trace, path, above=self._repr_html_())
 
 
-def _more(lines: int) -> list[str]:
-    return [f"  and {lines - _LINES:,} more"] if lines > _LINES else []
+def _first(lines: Sequence[str], most: int) -> list[str]:
+    return [*lines[:most], *([f"and {len(lines) - most:,} more"] if len(lines) > most else [])]
 
 
 def _line(row: VerifiedOp) -> str:
@@ -197,8 +196,7 @@ def _time(ops: Sequence[VerifiedOp]) -> str:
     total = sum(by_op.values())
     if not total:
         return ""
-    largest = sorted(by_op, key=lambda op: -by_op[op])[:_COLOURED]
-    hues = {op: look.light for op, look in zip(largest, _HUES)}
+    hues = {op: look.light for op, look in zip(sorted(by_op, key=lambda op: -by_op[op]), _HUES)}
     x, bars = 0.0, []
     for row in rows:
         width = 1000 * row.microseconds / total
@@ -207,8 +205,8 @@ def _time(ops: Sequence[VerifiedOp]) -> str:
         fill = hues.get(row.op, _GREY)
         bars.append(f'<rect x="{x:.2f}" width="{width:.2f}" height="26" fill="{fill}">{name}</rect>')
         x += width
-    parts = [(hues[op], op, by_op[op]) for op in largest]
-    if rest := total - sum(by_op[op] for op in largest):
+    parts = [(hue, op, by_op[op]) for op, hue in hues.items()]
+    if rest := total - sum(by_op[op] for op in hues):
         parts.append((_GREY, "others", rest))
     keys = (
         f'<span class="key" style="background:{hue}"></span>{escape(op)} {_duration(time)}' for hue, op, time in parts
@@ -221,54 +219,39 @@ def _time(ops: Sequence[VerifiedOp]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Rows of one operator and role, in one or many layers."""
-
-    op: str
-    role: str
-    rows: tuple[VerifiedOp, ...]
-    copied: int
-    work: Work
-
-
-def _kinds(found: Verification) -> list[_Kind]:
-    trace, kinds = found.trace, []
-    members: dict[tuple[str, str], list[VerifiedOp]] = defaultdict(list)
-    for row in found.rows:
-        members[row.op, place_of(trace, trace.log[row.step]).role].append(row)
-    for (op, role), rows in members.items():
-        steps = [step for row in rows for step in row.steps]
-        work = work_of(trace, steps, sum(row.microseconds for row in rows))
-        kinds.append(_Kind(op, role, tuple(rows), sum(trace.log[step].copied for step in steps), work))
-    return kinds
-
-
 def _table(found: Verification) -> str:
-    """The kinds that copy most, and those that take most time."""
-    kinds = _kinds(found)
-    copies = sorted((kind for kind in kinds if kind.copied), key=lambda kind: -kind.copied)[: _KINDS // 2]
-    slow = sorted((kind for kind in kinds if kind not in copies), key=lambda kind: -kind.work.microseconds)
+    """The kinds that copy most, and those that take most time: rows of one operator and role, in all layers."""
+    trace = found.trace
+    kinds: dict[tuple[str, str], list[VerifiedOp]] = defaultdict(list)
+    for row in found.rows:
+        kinds[row.op, place_of(trace, trace.log[row.step]).role].append(row)
+    works = {
+        kind: work_of(trace, chain.from_iterable(row.steps for row in rows), sum(row.microseconds for row in rows))
+        for kind, rows in kinds.items()
+    }
+    copies = sorted((kind for kind in kinds if works[kind].copied), key=lambda kind: -works[kind].copied)[: _KINDS // 2]
+    slow = sorted((kind for kind in kinds if kind not in copies), key=lambda kind: -works[kind].microseconds)
     shown = [*copies, *slow[: _KINDS - len(copies)]]
     lines = []
     for kind in shown:
-        observed = [row.observed for row in kind.rows if row.observed is not None]
-        often = f' <span class="soft">× {len(kind.rows):,}</span>' if len(kind.rows) > 1 else ""
+        rows, work = kinds[kind], works[kind]
+        observed = [row.observed for row in rows if row.observed is not None]
+        often = f' <span class="soft">× {len(rows):,}</span>' if len(rows) > 1 else ""
         figures = [
-            size(sum(row.predicted for row in kind.rows)),
+            size(sum(row.predicted for row in rows)),
             size(sum(observed)) if observed else "",
-            size(kind.copied) if kind.copied else "",
-            _duration(kind.work.microseconds),
-            f"{kind.work.rate / 1e9:,.1f}",
-            f"{kind.work.intensity:,.1f}",
+            size(work.copied) if work.copied else "",
+            _duration(work.microseconds),
+            f"{work.rate / 1e9:,.1f}",
+            f"{work.intensity:,.1f}",
         ]
         cells = "".join(f'<td class="n">{figure}</td>' for figure in figures)
-        worst = max(kind.rows, key=lambda row: (not row.agrees, row.microseconds))
+        worst = max(rows, key=lambda row: (not row.agrees, row.microseconds))
         # Times of another machine are not compared with the roofs of this one.
-        bound = kind.work.bound if found.version else ""
+        bound = work.bound if found.version else ""
         lines.append(
-            f"<tr><td {LEFT}>{'✓' if worst.agrees else '✗'} <b>{escape(kind.op)}</b> "
-            f"{escape(short(kind.role, 60))}{often}</td>{cells}"
+            f"<tr><td {LEFT}>{'✓' if worst.agrees else '✗'} <b>{escape(kind[0])}</b> "
+            f"{escape(short(kind[1], 60))}{often}</td>{cells}"
             f'<td class="g" {LEFT}>{bound}</td><td {LEFT}>{escape(short(worst.reason, 160))}</td></tr>'
         )
     names = ("predicted", "observed", "copied", "time", "GB/s", "FLOP/B")
@@ -288,13 +271,12 @@ def _different(found: Verification) -> str:
         for row in rows
     ]
     title = f"<h4>Where prediction and run differ: {count(len(rows), 'node') if rows else 'nowhere'}</h4>"
-    return title + _list(lines, _DIFFERENT)
+    return title + _paragraphs(_first(lines, _LINES))
 
 
 def _duration(microseconds: float) -> str:
     return f"{microseconds / 1000:,.1f} ms" if microseconds >= 1000 else f"{microseconds:,.0f} µs"
 
 
-def _list(lines: Sequence[str], most: int) -> str:
-    more = [f"and {len(lines) - most:,} more"] if len(lines) > most else []
-    return "".join(f"<p>{escape(line)}</p>" for line in [*lines[:most], *more])
+def _paragraphs(lines: Sequence[str]) -> str:
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)
