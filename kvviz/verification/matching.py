@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from kvviz.engine.recorded_answers import Key
 from kvviz.graph.from_onnx import node_proto
 from kvviz.graph.model import Graph, Node
+from kvviz.verification.profile_answers import Ran
 from kvviz.verification.session_record import NodeRun
 
 _MASK = 0xFFFFFFFF
@@ -31,8 +31,8 @@ def unique_name(graph: Graph, node: Node, removed: Mapping[str, str]) -> str:
     return f"{_own_name(graph, node) or node.op_type}_{state[0] | state[1] << 32}"
 
 
-def matched(graph: Graph, runs: Sequence[NodeRun]) -> Iterator[tuple[Key | None, NodeRun]]:
-    """Each run with its node: path of the node's graph and its name; None where it is not clear which one it was.
+def matched(graph: Graph, runs: Sequence[NodeRun]) -> tuple[list[Ran], list[str]]:
+    """Runs with the nodes that ran, and the names in those of which it is not clear which node it was.
 
     Of nodes of one name in several bodies, it is the one whose body also ran others. A node without a name goes by its
     operator and its number in the session. In a model as it was written that is its place in the file, constants left
@@ -52,11 +52,17 @@ def matched(graph: Graph, runs: Sequence[NodeRun]) -> Iterator[tuple[Key | None,
                 nameless.remove(of_kind[0])
                 named[run.name] = [(graph, of_kind[0])]
     entered = {named[run.name][0][0] for run in runs if len(named.get(run.name, ())) == 1}
+    found: list[Ran] = []
+    missing: list[str] = []
     for run in runs:
-        found = [(part, node) for part, node in named.get(run.name, ()) if node.op_type == run.op_type]
-        if len(found) > 1:
-            found = [(part, node) for part, node in found if part in entered]
-        yield ((found[0][0].path, found[0][1].name) if len(found) == 1 else None), run
+        same = [(part, node) for part, node in named.get(run.name, ()) if node.op_type == run.op_type]
+        if len(same) > 1:
+            same = [(part, node) for part, node in same if part in entered]
+        if len(same) == 1:
+            found.append((same[0][0].path, same[0][1], run))
+        else:
+            missing.append(run.name)
+    return found, missing
 
 
 def _own_name(graph: Graph, node: Node) -> str:

@@ -26,13 +26,14 @@ from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import ghost
 from kvviz.runtimes.ort.known_types import know_blocks, known
 from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
+from kvviz.runtimes.schedules.graph_paths import graphs_of
 from kvviz.runtimes.schedules.picks import Picks
 from kvviz.trace.declared import Mark, Timing
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 from kvviz.verification.matching import matched, unique_name
 from kvviz.verification.optimised_nodes import changes
-from kvviz.verification.profile_answers import ProfileAnswers
+from kvviz.verification.profile_answers import ProfileAnswers, Ran
 from kvviz.verification.rten_recording import read_recording, verify_recording
 from kvviz.verification.session_record import (
     ARENA,
@@ -111,37 +112,31 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
     graph = record.graph
     if blocks := [run.outputs[0] for run in record.runs if run.op_type == "ReorderInput"]:
         know_blocks(graph, 16 if all(block is None or block[0][1] % 16 == 0 for block in blocks) else 8)
-    pairs = list(matched(graph, record.runs))
-    runs = [(key, run) for key, run in pairs if key is not None]
-    if not record.version and len(runs) < len(pairs):
-        missing = next(run.name for key, run in pairs if key is None)
+    runs, missing = matched(graph, record.runs)
+    if not record.version and missing:
         raise InputError(
-            f"the profile is of another graph than {graph.name!r}, which has no node {missing!r}: pass the "
+            f"the profile is of another graph than {graph.name!r}, which has no node {missing[0]!r}: pass the "
             "optimised model that the session wrote (SessionOptions.optimized_model_filepath)"
         )
-    policy, inputs = observed_order(graph, runs), _recorded_inputs(graph, runs, feeds)
+    policy, inputs = observed_order(runs), _recorded_inputs(graph, runs, feeds)
     trace = SingleRun(graph, inputs, policy=policy, dry=ProfileAnswers(graph, runs)).run_to_end()
     trace.title = f"{graph.name}, as onnxruntime runs it"
     rows, unknown = _rows(record, runs, trace)
-    unknown += [run.name for key, run in pairs if key is None]
     what = changes(model, graph, trace) if model is not None else ()
-    return Verification(tuple(rows), trace, "onnxruntime", record.version, tuple(unknown), what, _notes(record))
+    return Verification(tuple(rows), trace, "onnxruntime", record.version, (*unknown, *missing), what, _notes(record))
 
 
-def observed_order(graph: Graph, runs: Sequence[tuple[Key, NodeRun]]) -> Policy:
+def observed_order(runs: Sequence[Ran]) -> Policy:
     """The policy ``onnxruntime``, with the nodes in the order in which a session ran them."""
-    index = {(part.path, node.name): node.index for part, node in graph.walk()}
-    picks = dict.fromkeys((path, index[path, name]) for path, name in (key for key, _ in runs))
-    return replace(onnxruntime, schedule=Picks(tuple(picks)))
+    return replace(onnxruntime, schedule=Picks(tuple(dict.fromkeys((path, node.index) for path, node, _ in runs))))
 
 
-def _recorded_inputs(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> dict[str, Any]:
+def _recorded_inputs(graph: Graph, runs: Sequence[Ran], feeds: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs given, others without contents in the shapes that their readers had, and the rest made to fit."""
-    nodes = {(part.path, node.name): node for part, node in graph.walk()}
     wanted = {value.name for value in graph.inputs}
     found = {name: value for name, value in feeds.items() if name in wanted}
-    for key, run in runs:
-        names = [name for name in nodes[key].inputs if name]
+    for _, node, run in runs:
+        names = [name for name in node.inputs if name]
         # A weight that was packed is missing in the profile.
         for name, layout in zip(names, run.inputs if len(names) == len(run.inputs) else ()):
             if layout is not None and name in wanted and name not in found:
@@ -149,13 +144,11 @@ def _recorded_inputs(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: M
     return found if wanted == {*found} else generated(graph, {}, found)
 
 
-def _rows(
-    record: SessionRecord, runs: Sequence[tuple[Key, NodeRun]], trace: Trace
-) -> tuple[list[VerifiedOp], list[str]]:
+def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[list[VerifiedOp], list[str]]:
     """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of."""
-    graphs = {part.path: part for part, _ in ((record.graph, None), *record.graph.walk())}
+    graphs = {part.path: part for part in graphs_of(record.graph)}
     steps, times, new = _timed_steps(trace, runs), trace.log.declared.times, _new_outputs(trace)
-    ran = dict.fromkeys(key for key, _ in runs)
+    ran = dict.fromkeys((path, node.name) for path, node, _ in runs)
     # What no output needs runs there and not here.
     rows, unknown = [], [name for path, name in ran if (path, name) not in steps]
     # Casts that change nothing are taken out of the session, whatever its level.
@@ -187,12 +180,12 @@ def _rows(
     return rows, unknown
 
 
-def _timed_steps(trace: Trace, runs: Sequence[tuple[Key, NodeRun]]) -> dict[Key, list[int]]:
+def _timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
     """The steps of each node; each step gets the time at which the session ran it, on a lane of its own."""
     left: dict[Key, deque[NodeRun]] = defaultdict(deque)
-    for key, run in runs:
-        left[key].append(run)
-    origin = min((run.start for _, run in runs), default=0.0)
+    for path, node, run in runs:
+        left[path, node.name].append(run)
+    origin = min((run.start for *_, run in runs), default=0.0)
     steps: dict[Key, list[int]] = defaultdict(list)
     for step, row in enumerate(trace.log):
         key = trace.log.frames[row.frame].program.graph.path, row.op.node.name

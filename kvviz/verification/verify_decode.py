@@ -204,8 +204,8 @@ def verify_decode(
                 one.decode_in(session)
 
     record = observe(graph, decode, options)
-    runs = [(key, run) for key, run in matched(record.graph, record.runs) if key is not None]
-    policy, answers = observed_order(record.graph, runs), ProfileAnswers(record.graph, runs)
+    runs, _ = matched(record.graph, record.runs)
+    policy, answers = observed_order(runs), ProfileAnswers(record.graph, runs)
     dry = _DryLoop(record.graph, rows, chosen, fed(), bind(policy, bound) if bound else policy, dry=answers)
     dry.bound = tuple((bound or {}).values())
     trace = dry.run_to_end()
@@ -255,18 +255,17 @@ def _compared(trace: Trace, seen: Sequence[Seen]) -> list[VerifiedCache]:
     steps = {(step.run, name): step for step in trace.steps if not step.frame for name in step.outputs}
     found = []
     for run, name, observed, moved, by_python in seen:
-        if name not in caches:
-            why = "the graph that the session runs does not show that it is a cache"
-            found.append(VerifiedCache(run, name, observed, "unknown", moved, by_python, 0, why, False))
-            continue
-        after = caches[name].runs[run]
-        lies = pasts[run].get(after.storage, NEW)
-        lies = PAST if lies == name else lies
-        agrees = observed == lies and moved <= after.bytes_copied
-        why = sentence(steps[run, caches[name].output], trace)
-        if lies == PAST and after.bytes_copied:
-            why += " That is the caller's buffer, but binding it saves no copy."
-        found.append(VerifiedCache(run, name, observed, lies, moved, by_python, after.bytes_copied, why, agrees))
+        if name in caches:
+            after = caches[name].runs[run]
+            lies, copied = pasts[run].get(after.storage, NEW), after.bytes_copied
+            lies = PAST if lies == name else lies
+            why = sentence(steps[run, caches[name].output], trace)
+            if lies == PAST and copied:
+                why += " That is the caller's buffer, but binding it saves no copy."
+        else:
+            lies, copied, why = "unknown", 0, "the graph that the session runs does not show that it is a cache"
+        agrees = observed == lies and moved <= copied
+        found.append(VerifiedCache(run, name, observed, lies, moved, by_python, copied, why, agrees))
     return found
 
 
