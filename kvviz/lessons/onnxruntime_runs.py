@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from kvviz.errors import KvvizError
+from kvviz.text.needed_package import needed
 
 
 def session_of(model: str | bytes, order: str = "DEFAULT") -> Any:
@@ -16,10 +16,7 @@ def session_of(model: str | bytes, order: str = "DEFAULT") -> Any:
 
     ``order``: ``"DEFAULT"`` or ``"PRIORITY_BASED"``, ONNX Runtime's execution orders.
     """
-    try:
-        import onnxruntime as ort
-    except ImportError:
-        raise KvvizError("onnxruntime is not installed: pip install 'kvviz[ort]'") from None
+    ort = needed("onnxruntime", "ort")
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -36,9 +33,19 @@ def run_bound(
     It is the counterpart of a policy of `kvviz.engine.io_binding.bind`. ``bound``: input by output.
     """
     session = session_of(proto.SerializeToString(), order)
-    from onnxruntime import OrtValue
+    # An OrtValue does not keep the array that it was made from.
+    buffers = {name: array.copy() for name, array in feeds.items()}
+    return {name: value.numpy().copy() for name, value in bound_values(session, buffers, bound).items()}
 
-    values = {name: OrtValue.ortvalue_from_numpy(array.copy()) for name, array in feeds.items()}
+
+def bound_values(session: Any, feeds: Mapping[str, Any], bound: Mapping[str, str]) -> dict[str, Any]:
+    """Run a session with IO binding, and give all outputs as OrtValues.
+
+    ``feeds``: arrays, whose memory is used as it is and has to be kept, or OrtValues.
+    ``bound``: input by output.
+    """
+    make = needed("onnxruntime", "ort").OrtValue.ortvalue_from_numpy
+    values = {name: make(value) if isinstance(value, np.ndarray) else value for name, value in feeds.items()}
     binding = session.io_binding()
     for name, value in values.items():
         binding.bind_ortvalue_input(name, value)
@@ -49,4 +56,4 @@ def run_bound(
         else:
             binding.bind_output(name)
     session.run_with_iobinding(binding)
-    return dict(zip(names, binding.copy_outputs_to_cpu(), strict=True))
+    return dict(zip(names, binding.get_outputs(), strict=True))

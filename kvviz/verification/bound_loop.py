@@ -6,21 +6,27 @@ Tokens, masks, positions and first caches are those of kvviz's own token loop; o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
+from kvviz.lessons.onnxruntime_runs import bound_values
 from kvviz.trace.records import Run
 
 PAST, NEW = "past", "new"
-Arrays = dict[str, np.ndarray]
-Addresses = dict[str, int]
-Seen = tuple[int, str, str, int, int]
-"""Of one cache in one run: run, input, where its present lies, bytes moved, and bytes copied to a NumPy array, as in
-`kvviz.verification.verify_decode.VerifiedCache`."""
+
+
+class Seen(NamedTuple):
+    """One cache in one run, as in `kvviz.verification.verify_decode.VerifiedCache`."""
+
+    run: int
+    cache: str
+    observed: str
+    moved: int
+    by_python: int
 
 
 class BoundLoop(DecodeSession):
@@ -55,43 +61,29 @@ class BoundLoop(DecodeSession):
         while self.next_run():
             feeds = {one.name: np.asarray(self.feeds[one.name], order="C") for one in session.get_inputs()}
             before = {pair.input: feeds[pair.input].copy() for pair in self.own}
-            outputs, given, made = (self._by_arrays if self.bound is None else self._by_binding)(session, feeds)
+            feeds |= self.values
+            if self.bound is None:
+                names = [one.name for one in session.get_outputs()]
+                made = dict(zip(names, session.run(names, feeds), strict=True))
+            else:
+                made = bound_values(session, feeds, self.bound)
+                self.values = {pair.input: made[pair.output] for pair in self.own}
+            outputs = {name: value if self.bound is None else value.numpy() for name, value in made.items()}
             for pair in self.own:
-                past, present, at = before[pair.input], outputs[pair.output], made[pair.output]
-                inside = (name for name in before if given[name] <= at < given[name] + before[name].nbytes)
-                lies = next(inside, NEW)
+                past, present, at = before[pair.input], outputs[pair.output], _address(made[pair.output])
+                starts = {name: _address(feeds[name]) for name in before}
+                lies = next((name for name, start in starts.items() if start <= at < start + before[name].nbytes), NEW)
                 moved = 0 if lies == pair.input else _moved(past, present, pair.axis)
                 copied = present.nbytes * present.flags.owndata
                 lies = PAST if lies == pair.input else lies
-                self.seen.append((self.trace.runs[-1].index, pair.input, lies, moved, copied))
+                self.seen.append(Seen(self.trace.runs[-1].index, pair.input, lies, moved, copied))
             self.ended(outputs)
 
-    def _by_arrays(self, session: Any, feeds: Arrays) -> tuple[Arrays, Addresses, Addresses]:
-        """Outputs of a run, and the addresses of its inputs and outputs."""
-        names = [one.name for one in session.get_outputs()]
-        outputs = dict(zip(names, session.run(names, feeds), strict=True))
-        given, made = ({name: array.ctypes.data for name, array in one.items()} for one in (feeds, outputs))
-        return outputs, given, made
 
-    def _by_binding(self, session: Any, feeds: Arrays) -> tuple[Arrays, Addresses, Addresses]:
-        """The same by IO binding."""
-        from onnxruntime import OrtValue
-
-        inputs = {name: self.values.get(name) or OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
-        binding, bound = session.io_binding(), self.bound or {}
-        for name, value in inputs.items():
-            binding.bind_ortvalue_input(name, value)
-        names = [one.name for one in session.get_outputs()]
-        for name in names:
-            if name in bound:
-                binding.bind_ortvalue_output(name, inputs[bound[name]])
-            else:
-                binding.bind_output(name)
-        session.run_with_iobinding(binding)
-        outputs = dict(zip(names, binding.get_outputs(), strict=True))
-        self.values = {pair.input: outputs[pair.output] for pair in self.own}
-        given, made = ({name: value.data_ptr() for name, value in one.items()} for one in (inputs, outputs))
-        return {name: value.numpy() for name, value in outputs.items()}, given, made
+def _address(value: Any) -> int:
+    """Of an array or an OrtValue."""
+    found: int = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
+    return found
 
 
 def _moved(past: np.ndarray, present: np.ndarray, axis: int | None) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
-from kvviz.engine.recorded_answers import Key
 from kvviz.graph.from_onnx import node_proto
 from kvviz.graph.model import Graph, Node
+from kvviz.verification.profile_answers import Ran
 from kvviz.verification.session_record import NodeRun
 
 _MASK = 0xFFFFFFFF
@@ -30,49 +31,38 @@ def unique_name(graph: Graph, node: Node, removed: Mapping[str, str]) -> str:
     return f"{_own_name(graph, node) or node.op_type}_{state[0] | state[1] << 32}"
 
 
-def matched(graph: Graph, runs: Sequence[NodeRun]) -> Iterator[tuple[Key | None, NodeRun]]:
-    """Each run with its node: path of the node's graph and its name; None where it is not clear which one it was.
+def matched(graph: Graph, runs: Sequence[NodeRun]) -> tuple[list[Ran], list[str]]:
+    """Runs with the nodes that ran, and the names in those of which it is not clear which node it was.
 
     Of nodes of one name in several bodies, it is the one whose body also ran others. A node without a name goes by its
-    operator and its number in the file, constants left out; those of inlined functions have other numbers, and there it
-    is the one that is ready to run and is needed first.
+    operator and its number in the session. In a model as it was written that is its place in the file, constants left
+    out; a session writes its nodes in the order in which they run.
     """
-    named: dict[str, list[tuple[Graph, Node]]] = {}
-    nameless: list[Node] = []
+    named: dict[str, list[tuple[Graph, Node]]] = defaultdict(list)
     for part, node in graph.walk():
-        if name := _own_name(part, node):
-            named.setdefault(name, []).append((part, node))
-        elif part is graph:
-            nameless.append(node)
-    numbered = {f"{node.op_type}_{at}": node for at, node in enumerate(sorted(graph.nodes, key=lambda one: one.index))}
-    if {run.name for run in runs} <= {*numbered, *named}:
-        for name, node in numbered.items():
-            named.setdefault(name, [(graph, node)])
-        nameless = []
-    entered = {named[run.name][0][0] for run in runs if len(named.get(run.name, ())) == 1}
-    # When the nodes with names run, and before when those without one are needed.
-    due = {node.index: at for at, run in enumerate(runs) for part, node in named.get(run.name, ()) if part is graph}
-    for node in reversed(nameless):
-        readers = {reader.index for name in node.outputs for reader in graph.consumers.get(name, ())}
-        due[node.index] = min((due[index] for index in readers if index in due), default=len(runs))
-    ran: set[int] = set()
+        named[_own_name(part, node)].append((part, node))
+    nameless = [node for part, node in named.pop("", ()) if part is graph]
+    places = enumerate(sorted(graph.nodes, key=lambda node: node.index))
+    numbers = {f"{node.op_type}_{at}": node for at, node in places if node in nameless}
+    as_written = {run.name for run in runs} <= {*numbers, *named}
     for run in runs:
-        found = [(part, node) for part, node in named.get(run.name, ()) if node.op_type == run.op_type]
-        if len(found) > 1:
-            found = [(part, node) for part, node in found if part in entered]
-        ready = () if found else (n for n in nameless if n.op_type == run.op_type and _is_ready(graph, n, ran))
-        first = min(ready, key=lambda node: due[node.index], default=None)
-        if first is not None:
-            nameless.remove(first)
-            # In later runs of the session it has the same number.
-            found = named[run.name] = [(graph, first)]
-        ran.update(node.index for part, node in found if part is graph)
-        yield ((found[0][0].path, found[0][1].name) if len(found) == 1 else None), run
-
-
-def _is_ready(graph: Graph, node: Node, ran: set[int]) -> bool:
-    makers = (graph.producers.get(name) for name in (*node.inputs, *node.captures))
-    return all(maker is None or maker.index in ran for maker in makers)
+        if run.name not in named:
+            of_kind = [numbers[run.name]] if as_written else [node for node in nameless if node.op_type == run.op_type]
+            if of_kind:
+                nameless.remove(of_kind[0])
+                named[run.name] = [(graph, of_kind[0])]
+    entered = {named[run.name][0][0] for run in runs if len(named.get(run.name, ())) == 1}
+    found: list[Ran] = []
+    missing: list[str] = []
+    for run in runs:
+        same = [(part, node) for part, node in named.get(run.name, ()) if node.op_type == run.op_type]
+        if len(same) > 1:
+            same = [(part, node) for part, node in same if part in entered]
+        if len(same) == 1:
+            found.append((same[0][0].path, same[0][1], run))
+        else:
+            missing.append(run.name)
+    return found, missing
 
 
 def _own_name(graph: Graph, node: Node) -> str:

@@ -40,23 +40,22 @@ class Change:
     words: str = ""
 
 
-def changes(model: Graph, written: Graph, trace: Trace | None = None) -> tuple[Change, ...]:
+def changes(model: Graph, written: Graph, trace: Trace) -> tuple[Change, ...]:
     """What became of the nodes of a model's main graph; ``trace`` is a run of the optimised graph."""
     pairs = _pairs(model, written)
     gone = {node.index for nodes in pairs.values() for node in nodes}
     found = [_of_written(node, pairs[node.index]) for node in written.nodes]
     blocked = {
         blocker.input: (step.index, step.op_type)
-        for step in (reversed(trace.steps) if trace is not None else ())
+        for step in reversed(trace.steps)
         for blocker in step.decision.blockers
         if str(blocker.code) == "CONSTANT"
     }
     lost: dict[str, Change] = {}
     # Backwards: what only folded nodes read was folded with them.
-    for node in reversed(model.nodes):
-        if node.index not in gone:
-            lost[node.name] = _of_gone(model, written, node, lost, blocked)
-    return (*found, *(lost[node.name] for node in model.nodes if node.name in lost))
+    for node in reversed([node for node in model.nodes if node.index not in gone]):
+        lost[node.name] = _of_gone(model, written, node, lost, blocked)
+    return (*found, *reversed(lost.values()))
 
 
 def in_words(found: Sequence[Change]) -> list[str]:

@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from math import prod
 
-from kvviz.engine.recorded_answers import Answer, Answers, Key
-from kvviz.graph.model import Graph
+from kvviz.engine.recorded_answers import Answer, Answers
+from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.verification.session_record import NodeRun
+
+Ran = tuple[GraphPath, Node, NodeRun]
+"""A node, the path of its graph, and one of the times that it ran."""
 
 
 class ProfileAnswers(Answers):
@@ -17,21 +20,19 @@ class ProfileAnswers(Answers):
     ``runs``: of nodes of the graph, in the order of running.
     """
 
-    def __init__(self, graph: Graph, runs: Sequence[tuple[Key, NodeRun]]) -> None:
-        nodes = {(part.path, node.name): node for part, node in graph.walk()}
-        often = Counter(key for key, _ in runs)
+    def __init__(self, graph: Graph, runs: Sequence[Ran]) -> None:
         super().__init__(graph, {})
-        for (path, name), node in nodes.items():
-            inside = {
-                attribute: max((often[body.path, inner.name] for inner in body.nodes), default=0)
-                for attribute, body in node.subgraphs.items()
-            }
+        often = Counter((path, node.name) for path, node, _ in runs)
+        for part, node in graph.walk():
+            key, inside = (part.path, node.name), {}
+            for attribute, body in node.subgraphs.items():
+                inside[attribute] = max((often[body.path, inner.name] for inner in body.nodes), default=0)
             if node.op_type == "If" and sum(map(bool, inside.values())) == 1:
-                self[path, name] = int(bool(inside["then_branch"]))
-            elif node.op_type == "Loop" and often[path, name] and not inside["body"] % often[path, name]:
-                self[path, name] = inside["body"] // often[path, name]
-        for key, run in runs:
+                self[key] = int(bool(inside["then_branch"]))
+            elif node.op_type == "Loop" and often[key] and not inside["body"] % often[key]:
+                self[key] = inside["body"] // often[key]
+        for path, node, run in runs:
             given = iter(run.outputs)
-            layouts = tuple(next(given, None) if name else None for name in nodes[key].outputs)
+            layouts = tuple(next(given, None) if name else None for name in node.outputs)
             written = sum(prod(shape) * dtype.itemsize for shape, dtype in filter(None, layouts))
-            self.calls.setdefault(key, []).append(Answer(layouts, (written, 0), ()))
+            self.calls.setdefault((path, node.name), []).append(Answer(layouts, (written, 0), ()))

@@ -6,10 +6,10 @@ that of Williams, Waterman and Patterson, "Roofline" (2009).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from time import perf_counter
+from timeit import repeat
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from kvviz.device.simulated_time import flops
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.recording import Trace
 from kvviz.trace.value_index import index_of
-from kvviz.verification.verified_op import VerifiedOp
 
 # They read as much of their inputs as they write, or only ask for its shape.
 _READ_PARTS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Shape", "Size"})
@@ -27,11 +26,12 @@ _LEAST = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Operations, bytes read and written, and the microseconds that both took."""
+    """Operations, bytes read and written, the microseconds that both took, and how many of the bytes were copied."""
 
     flops: int
     moved: int
     microseconds: float
+    copied: int = 0
 
     @property
     def intensity(self) -> float:
@@ -53,23 +53,19 @@ class Work:
         return "memory" if moving > computing else "compute"
 
 
-def works(trace: Trace, rows: Iterable[VerifiedOp]) -> dict[int, Work]:
-    """The work of each row, by its first step."""
-    index, made = index_of(trace), {}
-    for row in rows:
-        computed = moved = 0
-        for step in row.steps:
-            log = trace.log[step]
-            node = log.op.node
-            inputs = [index.places.get((log.frame, name)) for name in node.inputs]
-            outputs = [None if out is None else out.shape for out in log.outs]
-            if not log.written:
-                continue
-            computed += flops(node, [None if place is None else place.shape for place in inputs], outputs)
-            read = sum(nbytes(place.shape, place.dtype) for place in inputs if place is not None)
-            moved += log.written + (log.written if node.op_type in _READ_PARTS else read)
-        made[row.step] = Work(computed, moved, row.microseconds)
-    return made
+def work_of(trace: Trace, steps: Iterable[int], microseconds: float) -> Work:
+    """What steps did in a time."""
+    index, computed, moved, copied = index_of(trace), 0, 0, 0
+    for log in (trace.log[step] for step in steps):
+        copied += log.copied
+        if not log.written:
+            continue
+        inputs = [index.places.get((log.frame, name)) for name in log.op.node.inputs]
+        shapes = [None if place is None else place.shape for place in inputs]
+        computed += flops(log.op.node, shapes, [None if out is None else out.shape for out in log.outs])
+        read = sum(nbytes(place.shape, place.dtype) for place in inputs if place is not None)
+        moved += log.written + (log.written if log.op.node.op_type in _READ_PARTS else read)
+    return Work(computed, moved, microseconds, copied)
 
 
 @cache
@@ -77,15 +73,6 @@ def _roofs() -> tuple[float, float]:
     """Bytes a second that a copy moves here, and operations a second of a product."""
     block, square = np.ones(1 << 24, np.float32), np.ones((512, 512), np.float32)
     other = np.empty_like(block)
-    copy, product = _fastest(lambda: np.copyto(other, block)), _fastest(lambda: square @ square)
+    copy = min(repeat(lambda: np.copyto(other, block), number=1, repeat=4))
+    product = min(repeat(lambda: square @ square, number=1, repeat=4))
     return 2 * block.nbytes / copy, 2 * 512**3 / product
-
-
-def _fastest(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of a few calls."""
-    times = []
-    for _ in range(4):
-        start = perf_counter()
-        work()
-        times.append(perf_counter() - start)
-    return min(times)

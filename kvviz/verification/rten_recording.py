@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -18,19 +18,18 @@ from typing import Any
 import numpy as np
 
 from kvviz.decode.single_run import SingleRun
-from kvviz.engine.recorded_answers import Key
 from kvviz.errors import InputError, LoadError
 from kvviz.explain.sentences import sentence
 from kvviz.graph.model import Graph, GraphPath
 from kvviz.memory.ghosts import ghost, with_room
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.rten.rten_policy import VERSION, rten
+from kvviz.runtimes.schedules.graph_paths import graphs_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
-from kvviz.verification.profile_answers import ProfileAnswers
+from kvviz.verification.profile_answers import ProfileAnswers, Ran
 from kvviz.verification.session_record import NodeRun
-from kvviz.verification.verified import Verification
-from kvviz.verification.verified_op import VerifiedOp
+from kvviz.verification.verified import Verification, VerifiedOp
 
 Record = dict[str, Any]
 
@@ -39,18 +38,7 @@ _ELEMENT = 4  # rten holds everything in elements of four bytes
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RtenRun:
-    """One run of a graph by rten.
-
-    Attributes
-    ----------
-    run : int
-        Its number.
-    mode : str
-        Who owns the inputs.
-    outputs : tuple of str
-        The requested ones, in order.
-    records : tuple of dict
-    """
+    """One run of a graph by rten: its number, who owns the inputs, and the requested outputs in order."""
 
     run: int
     mode: str
@@ -115,46 +103,37 @@ def verify_recording(graph: Graph, runs: tuple[RtenRun, ...], feeds: Mapping[str
     """
     found = [_verified_run(graph, run, feeds) for run in runs]
     shown = next((one for one in found if one.differences), found[0])
-    others = [
-        f"run {run.run} ({run.mode}): {one.agree:,} of {one.total:,} ops as predicted"
-        for run, one in zip(runs, found)
-        if one is not shown
-    ]
-    return Verification(shown.rows, shown.trace, "rten", VERSION, shown.unknown, (), (*shown.notes, *others))
+    others = [f"{one.notes[0]}: {one.agree:,} of {one.total:,} ops as predicted" for one in found if one is not shown]
+    return replace(shown, notes=(*shown.notes, *others))
 
 
 def _verified_run(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Verification:
     trace = _predicted(graph, run, feeds)
     steps = {("/".join(("main", *step.frame)), step.node_index): step for step in trace.steps}
     scratch = next((place for place, op in enumerate(run.ops) if has_scratch(op)), len(run.ops))
-    rows, unknown = [], []
-    for place, op in enumerate(run.ops):
-        step = steps.pop((op["path"], op["node_index"]), None)
-        if step is None:
-            unknown.append(op["name"])
-        else:
-            rows.append(_row(trace, step, op, place, place < scratch))
+    ran = [(op, steps.pop((op["path"], op["node_index"]), None)) for op in run.ops]
+    rows = [_row(trace, step, op, at, at < scratch) for at, (op, step) in enumerate(ran) if step is not None]
+    rows.sort(key=lambda row: row.agrees)
+    unknown = [op["name"] for op, step in ran if step is None] + [step.node for step in steps.values()]
     notes = [f"run {run.run} ({run.mode})"]
     if scratch < len(run.ops):
         notes.append(f"from op {scratch} on its kernels took scratch from the pool, too: what it holds is not compared")
-    unknown += [step.node for step in steps.values()]
-    rows.sort(key=lambda row: row.agrees)
     return Verification(tuple(rows), trace, "rten", VERSION, tuple(unknown), (), tuple(notes))
 
 
 def _predicted(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Trace:
     """A dry run of the recorded shapes under the policy ``rten``, with the recorded owners."""
-    types = {part.path: known(part).types for part, _ in ((graph, None), *graph.walk())}
+    types = {part.path: known(part).types for part in graphs_of(graph)}
     paths = dict(_paths(graph))
     nodes = {(part.path, node.index): node for part, node in graph.walk()}
-    recorded: list[tuple[Key, NodeRun]] = []
+    recorded: list[Ran] = []
     for op in run.ops:
         path = paths.get(re.sub(r":\d+]", "]", op["path"]))
         node = None if path is None else nodes.get((path, op["node_index"]))
         if path is None or node is None or not {out["n"] for out in op["out"] if out} <= {*node.outputs}:
             raise InputError(f"the recording is of another model than {graph.name!r}, which has no node {op['name']!r}")
         outs = tuple((tuple(o["shape"]), _dtype(types[path], o)) for o in op["out"] if o)
-        recorded.append(((path, node.name), NodeRun(node.name, node.op_type, (), outs, 0.0)))
+        recorded.append((path, node, NodeRun(node.name, node.op_type, (), outs, 0.0)))
     inputs = {}
     for item in run.inputs:
         array = feeds.get(item["n"], ghost(item["shape"], _dtype(types[()], item)))

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -18,8 +19,10 @@ import numpy as np
 import onnx
 
 from kvviz.errors import InputError, KvvizError, LoadError
+from kvviz.graph.from_onnx import draft, unique_names
 from kvviz.graph.load import load
 from kvviz.graph.model import Graph
+from kvviz.text.needed_package import needed
 
 Layout = tuple[tuple[int, ...], np.dtype]
 
@@ -65,23 +68,15 @@ class SessionRecord(NamedTuple):
     version: str = ""
 
 
-def observe(
-    model: str | bytes,
-    feeds: Mapping[str, Any],
-    options: Any = None,
-    folder: str | None = None,
-    loop: Callable[[Any], None] | None = None,
-) -> SessionRecord:
-    """Run a model once in a session that reports on itself.
+def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> SessionRecord:
+    """What a session of a model reports on itself.
 
-    ``model``: path, or the bytes of a model file.
-    ``folder``: where the external data of such bytes lies.
+    ``run``: makes all runs of the session.
     ``options``: ``onnxruntime.SessionOptions`` of the caller's own; what reports is added to them.
-    ``loop``: makes all runs of the session, in place of one run with the feeds.
 
     Raises `KvvizError`: without onnxruntime, or where the session refuses the model or its inputs.
     """
-    ort = _onnxruntime()
+    ort = needed("onnxruntime", "")
     options = ort.SessionOptions() if options is None else options
     with TemporaryDirectory(prefix="kvviz-") as made:
         statistics, written = os.path.join(made, "memory.csv"), os.path.join(made, "written.onnx")
@@ -89,18 +84,20 @@ def observe(
         options.enable_profiling = True
         options.profile_file_prefix = os.path.join(made, "profile")
         options.optimized_model_filepath = written
-        options.add_session_config_entry(_STATISTICS, statistics)
-        # Large weights stay outside of the written file, and are not read here.
-        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
-        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "16384")
-        if folder and isinstance(model, bytes):
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        entries = {
+            _STATISTICS: statistics,
+            # Large weights stay outside of the written file, and are not read here.
+            "session.optimized_model_external_initializers_file_name": "weights.bin",
+            "session.optimized_model_external_initializers_min_size_in_bytes": "16384",
+        }
+        model = _opened(graph)
+        if graph.folder and isinstance(model, bytes):
+            entries["session.model_external_initializers_file_folder_path"] = graph.folder
+        for key, value in entries.items():
+            options.add_session_config_entry(key, value)
         try:
             session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            if loop is not None:
-                loop(session)
-            else:
-                session.run(None, {one.name: np.asarray(feeds[one.name]) for one in session.get_inputs()})
+            run(session)
         except KvvizError:
             raise
         except KeyError as error:
@@ -111,18 +108,42 @@ def observe(
         return SessionRecord(_loaded(written), runs, read_statistics(statistics), ort.__version__)
 
 
-def parts(graph: Any) -> Iterator[Any]:
+def _opened(graph: Graph) -> str | bytes:
+    """What onnxruntime opens: the model's file, or where nodes have no names of their own, the same with names."""
+    proto = graph.proto
+    path = os.path.join(graph.folder or "", graph.file.name) if graph.file.name else ""
+    nodes = [] if proto is None else _nodes(proto)
+    named = len({node.name for node in nodes} - {""}) == len(nodes)
+    if named and os.path.isfile(path):
+        return path
+    if proto is None:
+        raise KvvizError("the model has no file that onnxruntime could open: pass its path")
+    if not named:
+        proto = deepcopy(proto)
+        nodes = _nodes(proto)
+        for node, name in zip(nodes, unique_names([draft(node, place) for place, node in enumerate(nodes)])):
+            node.name = name
+    data: bytes = proto.SerializeToString()
+    return data
+
+
+def _nodes(proto: Any) -> list[Any]:
+    """The nodes of a model's main graph and of its bodies."""
+    return [node for part in _parts(proto.graph) for node in part.node]
+
+
+def _parts(graph: Any) -> Iterator[Any]:
     """A GraphProto and its bodies."""
     yield graph
     for attribute in (attribute for node in graph.node for attribute in node.attribute):
         if attribute.HasField("g"):
-            yield from parts(attribute.g)
+            yield from _parts(attribute.g)
 
 
 def _loaded(path: str) -> Graph:
     """The graph that a session wrote. It writes some weights of bodies twice, and some constants as weights, too."""
     proto = onnx.load(path, load_external_data=False)
-    for part in parts(proto.graph):
+    for part in _parts(proto.graph):
         made = {name for node in part.node for name in node.output}
         once = {weight.name: weight for weight in part.initializer if weight.name not in made}
         if len(once) < len(part.initializer):
@@ -188,13 +209,3 @@ def _layout(entry: Mapping[str, Iterable[int]]) -> Layout | None:
         except TypeError:
             return None
     return None
-
-
-def _onnxruntime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise KvvizError(
-            "verify runs the model in onnxruntime, which is not installed: pip install onnxruntime"
-        ) from None
-    return onnxruntime

@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
-from itertools import count
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorded_answers import Key
-from kvviz.errors import InputError, KvvizError
+from kvviz.errors import InputError
 from kvviz.explain.sentences import sentence
 from kvviz.graph.load import load
 from kvviz.graph.model import Graph, Node
@@ -26,26 +27,24 @@ from kvviz.memory.ghosts import ghost
 from kvviz.other_names import with_other_names
 from kvviz.runtimes.ort.known_types import know_blocks, known
 from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
+from kvviz.runtimes.schedules.graph_paths import graphs_of
 from kvviz.runtimes.schedules.picks import Picks
 from kvviz.trace.declared import Mark, Timing
-from kvviz.trace.events import NEW
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 from kvviz.verification.matching import matched, unique_name
 from kvviz.verification.optimised_nodes import changes
-from kvviz.verification.profile_answers import ProfileAnswers
+from kvviz.verification.profile_answers import ProfileAnswers, Ran
 from kvviz.verification.rten_recording import read_recording, verify_recording
 from kvviz.verification.session_record import (
     ARENA,
     NodeRun,
     SessionRecord,
     observe,
-    parts,
     read_profile,
     read_statistics,
 )
-from kvviz.verification.verified import Verification
-from kvviz.verification.verified_op import VerifiedOp
+from kvviz.verification.verified import Verification, VerifiedOp
 
 Path = str | os.PathLike[str]
 
@@ -98,7 +97,12 @@ def verify(
         statistics = None if record is None else read_statistics(record)
         return compared(SessionRecord(graph, read_profile(profile, last=True), statistics), dict(inputs or {}))
     feeds = generated(graph, {}, dict(inputs or {}))
-    return compared(observe(opened(graph), feeds, options, graph.folder), feeds, graph)
+    return compared(observe(graph, partial(run_session, feeds), options), feeds, graph)
+
+
+def run_session(feeds: Mapping[str, Any], session: Any) -> None:
+    """Make one run of a session."""
+    session.run(None, {one.name: np.asarray(feeds[one.name]) for one in session.get_inputs()})
 
 
 def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | None = None) -> Verification:
@@ -110,45 +114,31 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
     graph = record.graph
     if blocks := [run.outputs[0] for run in record.runs if run.op_type == "ReorderInput"]:
         know_blocks(graph, 16 if all(block is None or block[0][1] % 16 == 0 for block in blocks) else 8)
-    pairs = list(matched(graph, record.runs))
-    runs = [(key, run) for key, run in pairs if key is not None]
-    if not record.version and len(runs) < len(pairs):
-        missing = next(run.name for key, run in pairs if key is None)
+    runs, missing = matched(graph, record.runs)
+    if not record.version and missing:
         raise InputError(
-            f"the profile is of another graph than {graph.name!r}, which has no node {missing!r}: pass the "
+            f"the profile is of another graph than {graph.name!r}, which has no node {missing[0]!r}: pass the "
             "optimised model that the session wrote (SessionOptions.optimized_model_filepath)"
         )
-    trace = _predicted(graph, runs, feeds)
-    rows, unknown = _rows(record, runs, trace)
-    unknown += tuple(run.name for key, run in pairs if key is None)
-    _add_times(trace, runs)
-    _add_marks(trace, rows)
-    what = changes(model, graph, trace) if model is not None else ()
-    return Verification(rows, trace, "onnxruntime", record.version, unknown, what, _notes(record))
-
-
-def _predicted(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> Trace:
-    """A dry run of the graph in the order in which its nodes ran."""
-    inputs, policy = _recorded_inputs(graph, runs, feeds), observed_order(graph, runs)
+    policy, inputs = observed_order(runs), _recorded_inputs(graph, runs, feeds)
     trace = SingleRun(graph, inputs, policy=policy, dry=ProfileAnswers(graph, runs)).run_to_end()
     trace.title = f"{graph.name}, as onnxruntime runs it"
-    return trace
+    rows, unknown = _rows(record, runs, trace)
+    what = changes(model, graph, trace) if model is not None else ()
+    return Verification(tuple(rows), trace, "onnxruntime", record.version, (*unknown, *missing), what, _notes(record))
 
 
-def observed_order(graph: Graph, runs: Sequence[tuple[Key, NodeRun]]) -> Policy:
+def observed_order(runs: Sequence[Ran]) -> Policy:
     """The policy ``onnxruntime``, with the nodes in the order in which a session ran them."""
-    index = {(part.path, node.name): node.index for part, node in graph.walk()}
-    picks = dict.fromkeys((path, index[path, name]) for path, name in (key for key, _ in runs))
-    return replace(onnxruntime, schedule=Picks(tuple(picks)))
+    return replace(onnxruntime, schedule=Picks(tuple(dict.fromkeys((path, node.index) for path, node, _ in runs))))
 
 
-def _recorded_inputs(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: Mapping[str, Any]) -> dict[str, Any]:
+def _recorded_inputs(graph: Graph, runs: Sequence[Ran], feeds: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs given, others without contents in the shapes that their readers had, and the rest made to fit."""
-    nodes = {(part.path, node.name): node for part, node in graph.walk()}
     wanted = {value.name for value in graph.inputs}
     found = {name: value for name, value in feeds.items() if name in wanted}
-    for key, run in runs:
-        names = [name for name in nodes[key].inputs if name]
+    for _, node, run in runs:
+        names = [name for name in node.inputs if name]
         # A weight that was packed is missing in the profile.
         for name, layout in zip(names, run.inputs if len(names) == len(run.inputs) else ()):
             if layout is not None and name in wanted and name not in found:
@@ -156,29 +146,18 @@ def _recorded_inputs(graph: Graph, runs: Sequence[tuple[Key, NodeRun]], feeds: M
     return found if wanted == {*found} else generated(graph, {}, found)
 
 
-def _rows(
-    record: SessionRecord, runs: Sequence[tuple[Key, NodeRun]], trace: Trace
-) -> tuple[tuple[VerifiedOp, ...], tuple[str, ...]]:
+def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[list[VerifiedOp], list[str]]:
     """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of."""
-    graphs = {part.path: part for part, _ in ((record.graph, None), *record.graph.walk())}
-    times: dict[Key, float] = defaultdict(float)
-    for key, run in runs:
-        times[key] += run.microseconds
-    steps: dict[Key, list[int]] = defaultdict(list)
-    most: dict[Key, list[int]] = {}
-    for place, (op, made) in enumerate(zip(trace.log, _new_outputs(trace))):
-        key = trace.log.frames[op.frame].program.graph.path, op.op.node.name
-        steps[key].append(place)
-        # The statistics keep the largest of all times that a node ran.
-        most[key] = max(most.get(key, []), made, key=sum)
-    # Casts that change nothing are taken out of the session, whatever its level.
-    casts = (trace.log[at[0]].op.node for key, at in steps.items() if key not in times)
-    removed = {node.outputs[0]: node.inputs[0] for node in casts if node.op_type == "Cast"}
-    rows: list[VerifiedOp] = []
+    graphs = {part.path: part for part in graphs_of(record.graph)}
+    steps, times, new = _timed_steps(trace, runs), trace.log.declared.times, _new_outputs(trace)
+    ran = dict.fromkeys((path, node.name) for path, node, _ in runs)
     # What no output needs runs there and not here.
-    unknown = [name for path, name in times if (path, name) not in steps]
+    rows, unknown = [], [name for path, name in ran if (path, name) not in steps]
+    # Casts that change nothing are taken out of the session, whatever its level.
+    casts = (trace.log[at[0]].op.node for key, at in steps.items() if key not in ran)
+    removed = {node.outputs[0]: node.inputs[0] for node in casts if node.op_type == "Cast"}
     for key, at in steps.items():
-        graph, step, predicted = graphs[key[0]], trace.steps[at[0]], sum(most[key])
+        graph, step = graphs[key[0]], trace.steps[at[0]]
         node = step.graph_node
         if node.outputs[0] in removed:
             continue
@@ -186,35 +165,38 @@ def _rows(
         if observed is None and record.allocated is not None:
             unknown.append(node.name)
             continue
-        agrees = observed is None or observed == sum(-(-size // ARENA) * ARENA for size in most[key])
-        frame, why = "/".join(step.frame), sentence(replace(step, foreign=False), trace)
+        # The statistics keep the largest of all times that a node ran.
+        most = max((new[place] for place in at), key=sum)
+        predicted, op = sum(most), node.qualified_op
+        agrees = observed is None or observed == sum(-(-nbytes // ARENA) * ARENA for nbytes in most)
         cause = "" if agrees else _cause(graph, node, predicted, observed or 0)
-        who = node.name, node.qualified_op, frame, at[0], tuple(at)
-        rows.append(VerifiedOp(*who, predicted, observed, times[key], why, agrees, cause))
+        if not agrees:
+            words = f"{op} {node.name} allocated {size(observed or 0)}, predicted {size(predicted)}"
+            when = times[at[0]].end if at[0] in times else 0.0
+            mark = Mark(at[0], when, "differs", node.name, -1, nbytes=observed or 0, text=words)
+            trace.log.declared.marks.append(mark)
+        took = sum(times[place].end - times[place].start for place in at if place in times)
+        where, why = ("/".join(step.frame), at[0], tuple(at)), sentence(replace(step, foreign=False), trace)
+        rows.append(VerifiedOp(node.name, op, *where, predicted, observed, took, why, agrees, cause))
     rows.sort(key=lambda row: (row.agrees, -row.microseconds))
-    return tuple(rows), tuple(unknown)
+    return rows, unknown
 
 
-def _add_times(trace: Trace, runs: Sequence[tuple[Key, NodeRun]]) -> None:
-    """Give each step the time at which the session ran it, on a lane of its own."""
+def _timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
+    """The steps of each node; each step gets the time at which the session ran it, on a lane of its own."""
     left: dict[Key, deque[NodeRun]] = defaultdict(deque)
-    for key, run in runs:
-        left[key].append(run)
-    origin = min((run.start for _, run in runs), default=0.0)
+    for path, node, run in runs:
+        left[path, node.name].append(run)
+    origin = min((run.start for *_, run in runs), default=0.0)
+    steps: dict[Key, list[int]] = defaultdict(list)
     for step, row in enumerate(trace.log):
-        if times := left[trace.log.frames[row.frame].program.graph.path, row.op.node.name]:
-            run = times.popleft()
+        key = trace.log.frames[row.frame].program.graph.path, row.op.node.name
+        steps[key].append(step)
+        if left[key]:
+            run = left[key].popleft()
             start = run.start - origin
             trace.log.declared.times[step] = Timing("onnxruntime", start, start + run.microseconds)
-
-
-def _add_marks(trace: Trace, rows: Sequence[VerifiedOp]) -> None:
-    """Mark where the session allocated otherwise than predicted."""
-    for row in sorted((row for row in rows if not row.agrees), key=lambda row: row.step):
-        timing = trace.log.declared.times.get(row.step)
-        observed, when = row.observed or 0, 0.0 if timing is None else timing.end
-        words = f"{row.op} {row.node} allocated {size(observed)}, predicted {size(row.predicted)}"
-        trace.log.declared.marks.append(Mark(row.step, when, "differs", row.node, -1, nbytes=observed, text=words))
+    return steps
 
 
 def _new_outputs(trace: Trace) -> list[list[int]]:
@@ -225,26 +207,19 @@ def _new_outputs(trace: Trace) -> list[list[int]]:
     found: list[list[int]] = []
     counted: set[str] = set()
     handed: dict[tuple[int, str], list[tuple[str, int]]] = defaultdict(list)
-    for place, row in enumerate(trace.log):
-        node, frame = row.op.node, trace.log.frames[row.frame]
-        counted.update(node.inputs)
+    for row, step in zip(trace.log, trace.steps):
+        frame = trace.log.frames[row.frame]
+        counted.update(row.op.node.inputs)
         if row.op.control == "If":
-            made = handed.pop((row.frame, node.name), [])
-        elif row.op.control:
-            # What a loop holds between its iterations is no output.
-            made = [(out.name, out.nbytes) for out in trace.steps[place].outs if out.how in ("new", "passed")]
+            made = handed.pop((row.frame, row.op.node.name), [])
         else:
-            made = [
-                (name, trace.log.storages[out.storage].capacity)
-                for name, out in zip(node.outputs, row.outs)
-                if out is not None and out.how == NEW
-            ]
+            made = [(out.name, out.nbytes) for out in step.outs if out.how in ("new", "passed")]
         body, caller, outer = frame.program.graph, frame.caller, {}
         if caller is not None and frame.parent is not None and caller.control in ("If", "Scan"):
             outer = dict(zip((value.name for value in body.outputs), caller.node.outputs))
-            handed[frame.parent, caller.node.name] += [(outer[name], size) for name, size in made if name in outer]
-        here = [(name, size) for name, size in made if name not in outer]
-        found.append([0 if name in counted else size for name, size in here])
+            handed[frame.parent, caller.node.name] += [(outer[name], nbytes) for name, nbytes in made if name in outer]
+        here = [(name, nbytes) for name, nbytes in made if name not in outer]
+        found.append([0 if name in counted else nbytes for name, nbytes in here])
         counted.update(name for name, _ in here)
     return found
 
@@ -279,23 +254,3 @@ def _notes(record: SessionRecord) -> tuple[str, ...]:
     if record.allocated is None:
         found.append("no allocations were recorded, so nothing is compared: give the statistics of the run as record")
     return tuple(found)
-
-
-def opened(graph: Graph) -> str | bytes:
-    """What onnxruntime opens: the model's file, or where nodes have no names of their own, the same with names."""
-    proto = graph.proto
-    path = os.path.join(graph.folder or "", graph.file.name) if graph.file.name else ""
-    names = [] if proto is None else [node.name for part in parts(proto.graph) for node in part.node]
-    named = len({*names} - {""}) == len(names)
-    if named and os.path.isfile(path):
-        return path
-    if proto is None:
-        raise KvvizError("the model has no file that onnxruntime could open: pass its path")
-    if not named:
-        proto, taken = deepcopy(proto), set[str]()
-        for node in (node for part in parts(proto.graph) for node in part.node):
-            base = node.name or next(filter(None, node.output), node.op_type)
-            node.name = next(name for n in count() if (name := f"{base}_{n}" if n else base) not in taken)
-            taken.add(node.name)
-    data: bytes = proto.SerializeToString()
-    return data

@@ -17,9 +17,9 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.io_binding import bind
 from kvviz.errors import InputError
 from kvviz.explain.sentences import sentence
-from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import CachePair, cache_pairs
 from kvviz.graph.load import load
-from kvviz.graph.model import Dim, Graph
+from kvviz.graph.model import Graph
 from kvviz.other_names import with_other_names
 from kvviz.report.hazard_table import hazards
 from kvviz.text.text_settings import json_file
@@ -29,7 +29,7 @@ from kvviz.verification.bound_loop import NEW, PAST, BoundLoop, Seen
 from kvviz.verification.matching import matched
 from kvviz.verification.profile_answers import ProfileAnswers
 from kvviz.verification.session_record import observe
-from kvviz.verification.verify import observed_order, opened
+from kvviz.verification.verify import observed_order
 
 BINDINGS = ("none", "io", "shared")
 # Logits that differ by more than this part of the largest one are those of another computation.
@@ -205,9 +205,9 @@ def verify_decode(
             if one is not None:
                 one.decode_in(session)
 
-    record = observe(opened(graph), {}, options, graph.folder, decode)
-    runs = [(key, run) for key, run in matched(record.graph, record.runs) if key is not None]
-    policy, answers = observed_order(record.graph, runs), ProfileAnswers(record.graph, runs)
+    record = observe(graph, decode, options)
+    runs, _ = matched(record.graph, record.runs)
+    policy, answers = observed_order(runs), ProfileAnswers(record.graph, runs)
     dry = _DryLoop(record.graph, rows, chosen, fed(), bind(policy, bound) if bound else policy, dry=answers)
     dry.bound = tuple((bound or {}).values())
     trace = dry.run_to_end()
@@ -226,11 +226,12 @@ def _bindings(graph: Graph, binding: str) -> tuple[str, dict[str, str] | None]:
     pairs = cache_pairs(graph)
     cache = "shared" if any(map(may_share, pairs)) else "growing"
     shapes = {value.name: value.shape or () for value in (*graph.inputs, *graph.outputs)}
-    kept = [
-        pair
-        for pair in kept_as(pairs, cache)
-        if pair.protocol == "state" or is_fixed(pair) or _as_long(shapes[pair.input], shapes[pair.output], pair.axis)
-    ]
+
+    def is_as_long(pair: CachePair) -> bool:
+        past, present = (shapes[name][pair.axis :][:1] for name in (pair.input, pair.output))
+        return pair.axis is not None and past == present and isinstance(next(iter(past), None), int)
+
+    kept = [pair for pair in kept_as(pairs, cache) if pair.protocol == "state" or is_fixed(pair) or is_as_long(pair)]
     if not kept:
         kinds = ", ".join(sorted({op for pair in pairs for op in writers(pair)}))
         raise InputError(
@@ -238,13 +239,6 @@ def _bindings(graph: Graph, binding: str) -> tuple[str, dict[str, str] | None]:
             "onnxruntime refuses a buffer of another shape; use binding='io'"
         )
     return cache, {pair.output: pair.input for pair in kept}
-
-
-def _as_long(past: tuple[Dim, ...], present: tuple[Dim, ...], axis: int | None) -> bool:
-    """Whether the model declares one length for a past and its present."""
-    if axis is None or not axis < len(past) == len(present):
-        return False
-    return isinstance(past[axis], int) and past[axis] == present[axis]
 
 
 class _DryLoop(DecodeSession):
@@ -263,18 +257,17 @@ def _compared(trace: Trace, seen: Sequence[Seen]) -> list[VerifiedCache]:
     steps = {(step.run, name): step for step in trace.steps if not step.frame for name in step.outputs}
     found = []
     for run, name, observed, moved, by_python in seen:
-        if name not in caches:
-            why = "the graph that the session runs does not show that it is a cache"
-            found.append(VerifiedCache(run, name, observed, "unknown", moved, by_python, 0, why, False))
-            continue
-        after = caches[name].runs[run]
-        lies = pasts[run].get(after.storage, NEW)
-        lies = PAST if lies == name else lies
-        agrees = observed == lies and moved <= after.bytes_copied
-        why = sentence(steps[run, caches[name].output], trace)
-        if lies == PAST and after.bytes_copied:
-            why += " That is the caller's buffer, but binding it saves no copy."
-        found.append(VerifiedCache(run, name, observed, lies, moved, by_python, after.bytes_copied, why, agrees))
+        if name in caches:
+            after = caches[name].runs[run]
+            lies, copied = pasts[run].get(after.storage, NEW), after.bytes_copied
+            lies = PAST if lies == name else lies
+            why = sentence(steps[run, caches[name].output], trace)
+            if lies == PAST and copied:
+                why += " That is the caller's buffer, but binding it saves no copy."
+        else:
+            lies, copied, why = "unknown", 0, "the graph that the session runs does not show that it is a cache"
+        agrees = observed == lies and moved <= copied
+        found.append(VerifiedCache(run, name, observed, lies, moved, by_python, copied, why, agrees))
     return found
 
 

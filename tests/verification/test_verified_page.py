@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import pytest
 
 import kvviz
 from kvviz.cli import main
-from kvviz.verification.roofline import Work, works
+from kvviz.verification.roofline import Work, work_of
 from kvviz.verification.session_record import observe
 from kvviz.verification.verified import Verification
-from kvviz.verification.verify import compared
+from kvviz.verification.verify import compared, run_session
 from tests.graph.build import MODELS
 
 MODEL = MODELS / "o04_dynamo_static_llama_op18" / "model.onnx"
@@ -49,7 +50,7 @@ def test_where_they_differ_is_said_in_the_report_and_marked_in_the_trace() -> No
     # given a record that says of one node that it allocated what it did not
     graph = kvviz.load(MODEL)
     feeds = kvviz.inputs(graph)
-    record = observe(str(MODEL), feeds)
+    record = observe(graph, partial(run_session, feeds))
     allocated = dict(record.allocated or {})
     name = max(allocated, key=allocated.__getitem__)
     # when
@@ -62,7 +63,6 @@ def test_where_they_differ_is_said_in_the_report_and_marked_in_the_trace() -> No
 
 
 def test_work_is_counted_from_shapes(found: Verification) -> None:
-    work = works(found.trace, found.rows)
     weights = found.trace.graph.weights
     product = next(row for row in found.rows if row.op == "MatMul" and found.trace.steps[row.step].inputs[1] in weights)
     step = found.trace.steps[product.step]
@@ -70,8 +70,9 @@ def test_work_is_counted_from_shapes(found: Verification) -> None:
     weight = weights[step.inputs[1]]
     (made,) = step.outs
     assert left.shape is not None and made.shape is not None
-    assert work[product.step].flops == 2 * made.nbytes // 4 * left.shape[-1]
-    assert work[product.step].moved == left.nbytes + weight.nbytes + made.nbytes
+    work = work_of(found.trace, product.steps, product.microseconds)
+    assert work.flops == 2 * made.nbytes // 4 * left.shape[-1]
+    assert work.moved == left.nbytes + weight.nbytes + made.nbytes
     assert Work(10**12, 10, 1e6).bound == "compute" and Work(10, 10**11, 1e6).bound == "memory"
     assert Work(10, 10, 1e6).bound == "overhead"
 
