@@ -97,9 +97,9 @@ class TraceAnswers(Answers):
             if frame.parent is None or not run <= frame.run < run + len(kept):
                 continue
             if frame.caller.control == "If":
-                caller = frames[frame.parent].program.graph.path, frame.caller.node.name
+                caller = frames[frame.parent].program.graph.path, frame.control_node.name
                 entered.setdefault(caller, set()).add(int(frame.attribute == "then_branch"))
-            iterations[frame.parent, frame.caller.node.index] += frame.iteration is not None
+            iterations[frame.parent, frame.control_node.index] += frame.iteration is not None
         first, rows = span[0].first, trace.log.declared.written
         for step, row in enumerate(trace.log[first : kept[-1].last if kept else first], first):
             key = frames[row.frame].program.graph.path, row.op.node.name
