@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 from kvviz.errors import InputError
 from kvviz.graph.load import holds_trace, load
@@ -18,7 +18,7 @@ class HasTrace(Protocol):
     def trace(self) -> Trace: ...
 
 
-TraceLike = Union[Trace, HasTrace, str, "os.PathLike[str]"]
+TraceLike = Trace | HasTrace | str | os.PathLike[str]
 """What functions of a trace accept; see `as_trace`."""
 
 

@@ -111,7 +111,7 @@ def observe(
         return SessionRecord(_loaded(written), runs, read_statistics(statistics), ort.__version__)
 
 
-def parts(graph: Any) -> Iterator[Any]:
+def parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """A GraphProto and its bodies."""
     yield graph
     for attribute in (attribute for node in graph.node for attribute in node.attribute):
