@@ -14,6 +14,7 @@ from kvviz.caches.value_flow import RunFrames
 from kvviz.trace.accesses import accesses_of
 from kvviz.trace.element_types import unit
 from kvviz.trace.events import NEW, PASSED, POOL, VIEW
+from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, Span
 from kvviz.trace.regions import Region, packed_strides
 from kvviz.trace.value_index import Index, Place, index_of
@@ -46,7 +47,7 @@ class CacheAt(NamedTuple):
     steps: tuple[int, ...]
 
 
-def row_steps(trace: Any, run: int) -> list[tuple[RowStep, ...]]:
+def row_steps(trace: Trace, run: int) -> list[tuple[RowStep, ...]]:
     """For each cache the steps of a run that store its rows, in order; empty where the steps were not kept."""
     index, part = index_of(trace), trace.runs[run]
     if part.first == part.last:
@@ -72,7 +73,7 @@ def row_steps(trace: Any, run: int) -> list[tuple[RowStep, ...]]:
     ]
 
 
-def caches_at(trace: Any, step: int) -> list[CacheAt]:
+def caches_at(trace: Trace, step: int) -> list[CacheAt]:
     """The caches after a step; see `kvviz.Trace.caches_at`."""
     run = trace.steps[step].run
     at = step if step >= 0 else step + len(trace.log)

@@ -16,6 +16,7 @@ from kvviz.decode.single_run import SingleRun
 from kvviz.engine.session import whole
 from kvviz.errors import InputError, KvvizError, OpError
 from kvviz.graph.model import Graph, Value
+from kvviz.trace.records import Step
 
 _OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -211,7 +212,7 @@ def _runs(graph: Graph, feeds: dict[str, Any]) -> bool:
     return all(out.nbytes for step in windows for out in step.outs) and all(_reflects(graph, step) for step in windows)
 
 
-def _reflects(graph: Graph, step: Any) -> bool:
+def _reflects(graph: Graph, step: Step) -> bool:
     """Whether a reflected edge is shorter than what it reflects, as onnxruntime demands (NumPy reflects again)."""
     node, shape = step.graph_node, step.outs[0].shape
     if node.op_type != "Pad" or node.attributes.get("mode") not in ("reflect", b"reflect"):
@@ -219,7 +220,7 @@ def _reflects(graph: Graph, step: Any) -> bool:
     pads = node.attributes.get("pads")
     if pads is None:
         pads = graph.weights.get(node.inputs[1]) if len(node.inputs) in (2, 3) else None
-    if pads is None or len(pads) != 2 * len(shape):
+    if shape is None or pads is None or len(pads) != 2 * len(shape):
         return True
     edges = [(int(before), int(after)) for before, after in zip(pads, pads[len(shape) :])]
     return all(max(edge) < length - sum(edge) for edge, length in zip(edges, shape) if max(edge) > 0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar, overload
 
 import numpy as np
+import onnx
 
 from kvviz.device import kv_updates, releases, transfers
 from kvviz.device.banks import MemoryView
@@ -153,7 +155,7 @@ class Device(DeviceState):
 
     def program(
         self,
-        graph: Any,
+        graph: Graph | str | os.PathLike[str] | bytes | onnx.ModelProto,
         *,
         name: str | None = None,
         layouts: Mapping[str, Layout] | None = None,
@@ -272,7 +274,7 @@ class Device(DeviceState):
         kv_updates.fill_cache(self, cache, input, batch)
 
     @_whole
-    def update_cache(self, cache: Handle, input: Handle, index: Any, batch_offset: int = 0) -> None:
+    def update_cache(self, cache: Handle, input: Handle, index: kv_updates.Index, batch_offset: int = 0) -> None:
         """``cache[batch_offset + b, :, index, :] = input[0, :, b, :]`` for each user b.
 
         ``index``: an integer; one that lies on the device is read by the host.

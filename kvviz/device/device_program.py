@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 from kvviz.device.device_layout import Layout
 from kvviz.errors import DeviceError
@@ -94,7 +94,7 @@ class Binary:
     def __init__(self, programs: Sequence[DeviceProgram]) -> None:
         self.programs = tuple(programs)
 
-    def program(self, index: Any) -> DeviceProgram:
+    def program(self, index: SupportsIndex) -> DeviceProgram:
         """A program by its number, from 0.
 
         Raises
@@ -120,7 +120,7 @@ class Binary:
         return f"<Binary: {', '.join(f'{number} {one.name!r}' for number, one in enumerate(self.programs))}>"
 
 
-def _number(index: Any, count: int, what: str, where: str) -> int:
+def _number(index: SupportsIndex, count: int, what: str, where: str) -> int:
     try:
         number = int(operator.index(index))
     except TypeError:

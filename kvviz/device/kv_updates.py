@@ -19,6 +19,8 @@ from kvviz.device.transfers import download
 
 Write = tuple[Any, Any]
 """Where in the cache, and the values."""
+Index = int | np.ndarray | Handle
+"""An integer of the host, or an array that may lie on the device."""
 
 
 def fill_cache(state: DeviceState, cache: Handle, given: Handle, batch: int) -> None:
@@ -34,7 +36,7 @@ def fill_cache(state: DeviceState, cache: Handle, given: Handle, batch: int) -> 
     _write(state, "fill_cache", cache, [given], [((batch, slice(None), slice(0, whole)), values)])
 
 
-def update_cache(state: DeviceState, cache: Handle, given: Handle, index: Any, batch_offset: int) -> None:
+def update_cache(state: DeviceState, cache: Handle, given: Handle, index: Index, batch_offset: int) -> None:
     """One row for each user; an index on the device is read by the host at every call."""
     target, source = _pair(state, "update_cache", cache, given)
     users = source.array.shape[2]

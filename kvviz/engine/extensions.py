@@ -1,21 +1,22 @@
-"""Checks of what the caller wrote: a kernel, a policy's rules, a schedule. kvviz's own pay nothing for them.
+"""Checks of what the caller wrote: a policy's rules, a schedule. kvviz's own pay nothing for them.
 
 Each check names the extension, what it returned, and what it has to return; without it, the next op would fail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
+from kvviz.engine.policy import Policy
 from kvviz.errors import ExtensionError, KvvizError
-from kvviz.graph.model import Node
+from kvviz.graph.model import Graph, Node
+from kvviz.memory.pool import Pool
 from kvviz.ops.registry import is_extension
 from kvviz.trace.blockers import rules
 
-_DOUBLE = np.dtype(np.float64)
 _VERDICT = (
     "it has to return (taken, refused, how): the input positions that the op takes over, pairs of a position and a "
     'reason, and {"out": array} or {"grown": (array,)} for the kernel'
@@ -24,58 +25,7 @@ _CAPTURES = "it has to return a set of slots, as policies.ideal.captures does"
 _ORDER = "it has to return every node that it was given once, each after the nodes whose outputs it reads"
 
 
-def checked_kernel(planned: Any, declared: Mapping[str, Any]) -> Callable[..., Any]:
-    """The call of a planned node; of a kernel that the caller wrote, its results are looked at.
-
-    ``declared``: dtypes that the model declares, by value name.
-    """
-    spec, node, call = planned.spec, planned.node, planned.call
-    if spec is None or not is_extension(spec.kernel):
-        return call
-    kernel = getattr(spec.kernel, "__name__", type(spec.kernel).__name__)
-    who = f"the kernel {kernel} of {node.qualified_op} (node {node.name!r})"
-    # Overwriting is described as elementwise unless ``fits`` says otherwise, so that the type is that of the input.
-    like = spec.overwrites[0] if spec.overwrites and spec.fits is None else None
-
-    def checked(*args: Any, **how: Any) -> Any:
-        out = call(*args, **how)
-        outs = out if type(out) is tuple else (out,)
-        if not isinstance(out, (np.ndarray, np.generic, tuple)):
-            what = "nothing" if out is None else f"a {type(out).__name__}"
-            raise ExtensionError(
-                f"{who} returned {what}; it has to return an ndarray, or a tuple with one entry an output (in which a "
-                "list is a sequence)"
-            )
-        if any(node.outputs[len(outs) :]):
-            raise ExtensionError(f"{who} returned {len(outs)} of the {len(node.outputs)} outputs that the node names")
-        if len(outs) > len(node.outputs):
-            raise ExtensionError(
-                f"{who} returned {len(outs)} outputs, and the node names {len(node.outputs)}; with n_outputs=1 among "
-                "its keywords the kernel is passed how many are wanted"
-            )
-        for position, (name, value) in enumerate(zip(node.outputs, outs)):
-            if not name:
-                continue
-            if not isinstance(value, (np.ndarray, np.generic, list)):
-                raise ExtensionError(f"{who} returned a {type(value).__name__} for {name!r}; it has to be an ndarray")
-            wanted, why = declared.get(name), "the model declares"
-            if wanted is None and position == 0 and like is not None and like < len(args) and args[like] is not None:
-                wanted, why = args[like].dtype, f"overwrites=({like},) promises: the type of {node.inputs[like]!r} is"
-            if isinstance(value, list):
-                continue
-            if wanted is not None and _differ(value.dtype, wanted):
-                raise ExtensionError(f"{who} returned {value.dtype} for {name!r}, for which {why} {wanted}")
-            if wanted is None and value.dtype == _DOUBLE and not any(_is_double(arg) for arg in args):
-                raise ExtensionError(
-                    f"{who} returned float64 for {name!r}, and none of its inputs is float64: a scalar or an array in "
-                    "the kernel is; if it is meant, declare the type of the value in the model"
-                )
-        return out
-
-    return checked
-
-
-def checked_rule(policy: Any) -> Callable[..., Any]:
+def checked_rule(policy: Policy) -> Callable[..., Any]:
     """A policy's rule for one dispatch; one that the caller wrote is looked at whenever it has decided."""
     if not is_extension(policy.in_place):
         return policy.in_place
@@ -90,7 +40,7 @@ def checked_rule(policy: Any) -> Callable[..., Any]:
     return decide
 
 
-def checked_captures(policy: Any) -> Callable[..., Any]:
+def checked_captures(policy: Policy) -> Callable[..., Any]:
     """A policy's rule for captured values; what one that the caller wrote returns is looked at."""
     if not is_extension(policy.captures):
         return policy.captures
@@ -105,7 +55,7 @@ def checked_captures(policy: Any) -> Callable[..., Any]:
     return captures
 
 
-def checked_pool(policy: Any) -> Any:
+def checked_pool(policy: Policy) -> Pool | None:
     """A new pool of a policy, None where it has none."""
     pool = None if policy.pool is None else policy.pool()
     if pool is not None and not callable(getattr(pool, "take", None)):
@@ -114,7 +64,7 @@ def checked_pool(policy: Any) -> Any:
 
 
 def checked_order(
-    schedule: Callable[..., Any], graph: Any, nodes: Sequence[Node], outputs: Sequence[str]
+    schedule: Callable[..., Any], graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]
 ) -> Sequence[Node]:
     """Nodes in the order of a schedule.
 
@@ -148,7 +98,7 @@ def checked_order(
     return order
 
 
-def _wrong(verdict: Any, policy: Any, planned: Any, inputs: int) -> str:
+def _wrong(verdict: Any, policy: Policy, planned: Any, inputs: int) -> str:
     """What is wrong with a verdict; empty if nothing is."""
     if not isinstance(verdict, tuple) or len(verdict) != 3:
         return f"returned {_brief(verdict)}"
@@ -172,7 +122,7 @@ def _wrong(verdict: Any, policy: Any, planned: Any, inputs: int) -> str:
     return ""
 
 
-def _called(policy: Any, name: str) -> Callable[..., Any]:
+def _called(policy: Policy, name: str) -> Callable[..., Any]:
     """A rule of a policy, whose exceptions are the extension's and not the op's."""
     rule = getattr(policy, name)
 
@@ -188,21 +138,12 @@ def _called(policy: Any, name: str) -> Callable[..., Any]:
     return call
 
 
-def _at(policy: Any, name: str, node: Node) -> str:
+def _at(policy: Policy, name: str, node: Node) -> str:
     return f"policy {policy.name!r}: {name} at node {node.name!r} ({node.qualified_op})"
-
-
-def _is_double(value: Any) -> bool:
-    return bool(getattr(value, "dtype", None) == _DOUBLE)
 
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _differ(found: Any, wanted: Any) -> bool:
-    """Whether two dtypes differ; texts have several."""
-    return found != wanted and not (found.kind in "OSUT" and wanted.kind in "OSUT")
 
 
 def _brief(value: Any) -> str:

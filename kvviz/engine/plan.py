@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 from weakref import ref
 
-from kvviz.engine.extensions import checked_kernel
+from kvviz.engine.kernel_check import checked_kernel
 from kvviz.engine.recorded_answers import Answers
 from kvviz.errors import GraphError, UnknownValueError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node

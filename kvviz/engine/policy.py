@@ -15,6 +15,7 @@ from kvviz.engine.plan import Plan
 from kvviz.errors import ExtensionError, KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.pool import Pool
+from kvviz.trace.trace_data import TraceData
 from kvviz.trace.type_facts import TypeFacts
 
 Schedule = Callable[[Graph, Sequence[Node], Sequence[str]], Sequence[Node]]
@@ -83,7 +84,7 @@ class Policy:
     feeds_inner: Callable[..., Graph] | None = None
     growth: str = "start"
     rules: tuple[str, ...] = ()
-    types_of: Callable[[Any], TypeFacts] | None = None
+    types_of: Callable[[TraceData], TypeFacts] | None = None
     variants: Callable[..., Policy] | None = None
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvviz.graph.model import Graph, GraphPath, Node
+from kvviz.trace.recording import Trace
 
 
 class Answer(NamedTuple):
@@ -79,7 +80,7 @@ class Answers(dict[Any, int]):
 class TraceAnswers(Answers):
     """The answers of a trace."""
 
-    def __init__(self, trace: Any, stated: Mapping[str, int]) -> None:
+    def __init__(self, trace: Trace, stated: Mapping[str, int]) -> None:
         super().__init__(trace.graph, stated)
         self.trace = trace
 
@@ -94,12 +95,12 @@ class TraceAnswers(Answers):
         iterations: Counter[tuple[int, int]] = Counter()
         frames = trace.log.frames
         for frame in frames:
-            if frame.parent is None or not run <= frame.run < run + len(kept):
+            if frame.parent is None or frame.caller is None or not run <= frame.run < run + len(kept):
                 continue
             if frame.caller.control == "If":
-                caller = frames[frame.parent].program.graph.path, frame.caller.node.name
+                caller = frames[frame.parent].program.graph.path, frame.control_node.name
                 entered.setdefault(caller, set()).add(int(frame.attribute == "then_branch"))
-            iterations[frame.parent, frame.caller.node.index] += frame.iteration is not None
+            iterations[frame.parent, frame.control_node.index] += frame.iteration is not None
         first, rows = span[0].first, trace.log.declared.written
         for step, row in enumerate(trace.log[first : kept[-1].last if kept else first], first):
             key = frames[row.frame].program.graph.path, row.op.node.name

@@ -17,6 +17,7 @@ from kvviz.explain.hazards import Hazard, find_hazards, hidden_by_level
 from kvviz.graph.layers import places
 from kvviz.trace.accesses import accesses_of
 from kvviz.trace.declared import Access
+from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
 from kvviz.trace.regions import LEVELS, Level, overlap
 from kvviz.trace.units import count, size
@@ -119,7 +120,7 @@ def ordered_pairs(trace: Trace, run: int) -> tuple[HiddenPair, ...]:
     return known[run]
 
 
-def hidden_pair(trace: Any, hazard: Hazard) -> HiddenPair:
+def hidden_pair(trace: TraceLike, hazard: Hazard) -> HiddenPair:
     """One hazard of a trace with its two sides.
 
     Raises
@@ -127,7 +128,7 @@ def hidden_pair(trace: Any, hazard: Hazard) -> HiddenPair:
     KvvizError
         If the trace has no such steps, or they do not touch the storage.
     """
-    trace = getattr(trace, "trace", trace)
+    trace = as_trace(trace, "hidden_pair")
     index = index_of(trace)
     if not 0 <= hazard.first < hazard.second < len(index.rows):
         raise KvvizError(f"steps {hazard.first} and {hazard.second} of the hazard are not steps of this trace")

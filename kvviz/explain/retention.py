@@ -139,12 +139,12 @@ def _held_by_the_caller(index: Index, life: Life, frame: int, name: str) -> str:
 def _held_by_a_frame(index: Index, frame: int, name: str, end: int) -> str:
     row = index.frames[frame]
     if name in index.scanned(frame):
-        return f"{short(row.caller.node.name)} collects {short(name)} of every iteration until it ends"
+        return f"{short(row.control_node.name)} collects {short(name)} of every iteration until it ends"
     for node, step in index.readers(frame, name):
         if index.rows[step].op.control and step >= end:
             return f"an outer frame holds {short(name)} while the body of {short(node.name)} runs"
     if row.parent is not None and name in index.outputs(frame):
-        return f"{short(name)} is an output of the body of {short(row.caller.node.name)}"
+        return f"{short(name)} is an output of the body of {short(row.control_node.name)}"
     if index.places[frame, name].bound and row.parent is not None:
-        return f"the body of {short(row.caller.node.name)} was given {short(name)} and keeps it to its end"
+        return f"the body of {short(row.control_node.name)} was given {short(name)} and keeps it to its end"
     return ""

@@ -171,7 +171,7 @@ def _kind(row: Op, found: set[str]) -> str:
     return "views" if {where.how for where in row.outs if where is not None} == {VIEW} else "cannot"
 
 
-def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
+def _missed(trace: Trace, path: tuple[str, ...], steps: list[int]) -> Missed:
     index = index_of(trace)
     sizes = index.kinds.spent[steps]
     worst = steps[int(np.argmax(sizes))]
@@ -190,7 +190,7 @@ def _missed(trace: Any, path: tuple[str, ...], steps: list[int]) -> Missed:
     )
 
 
-def _copying_loops(trace: Any, paths: list[tuple[str, ...]]) -> list[Missed]:
+def _copying_loops(trace: Trace, paths: list[tuple[str, ...]]) -> list[Missed]:
     """Loops that copied captured values for their iterations."""
     rows = index_of(trace).rows
     copied = clones(trace)

@@ -23,9 +23,9 @@ from kvviz.fixes.changes import (
     UsePolicy,
 )
 from kvviz.ops.registry import find
+from kvviz.runtimes.ort.told_types import free_dims
 from kvviz.trace import blockers as b
 from kvviz.trace.recording import Trace
-from kvviz.trace.type_facts import free_dims
 from kvviz.trace.value_index import Index
 
 Proposal = tuple[Change, ...]
@@ -76,7 +76,7 @@ def _cleared(index: Index, step: int, position: int, trace: Trace) -> Sequence[C
     are not asked for, the caller gives them away. None where somebody cannot be moved."""
     row = index.rows[step]
     path = index.path(row.frame)
-    nodes = [index.frames[frame].caller.node for frame in path[1:]] + [row.op.node]
+    nodes = [index.frames[frame].control_node for frame in path[1:]] + [row.op.node]
     place = index.places[row.frame, row.op.node.inputs[position]]
     options = trace.options
     found: dict[Change, None] = {}

@@ -180,7 +180,7 @@ class Replays:
         runs = len(trace.runs)
         if most is not None:
             runs = min(runs, max(2, most // self._longest))
-        fed = len(trace.runs) - options.max_new_tokens if options.chunk else 0
+        fed = len(trace.runs) - (options.max_new_tokens or 0) if options.chunk else 0
         told["max_new_tokens"] = max(1, runs - max(fed, 0))
         if trace.recipe is not None:
             return whole(trace.recipe.session(**{**told, "detail": None, "record": record, "dry": dry}).run_to_end())
@@ -194,8 +194,8 @@ class Replays:
             "cache": options.cache,
             "chunk": options.chunk,
         }
-        options = {**usual, **told, "record": record, "dry": dry}
-        return whole(DecodeSession(prompt=prompt, inputs=given, stop_tokens=(), **options).run_to_end())
+        asked = {**usual, **told, "record": record, "dry": dry}
+        return whole(DecodeSession(prompt=prompt, inputs=given, stop_tokens=(), **asked).run_to_end())
 
 
 def reaches_over_runs(trace: Trace, changes: Sequence[Change]) -> bool:
@@ -235,7 +235,8 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
             feeds[name] = np.ndarray(spot.shape, spot.dtype, block, spot.offset, spot.strides)
     for name, bind in bound.items():
         kept = known.get(name)
-        if bind.shape is None:
+        layout = bind.shape
+        if layout is None:
             if kept is None:
                 raise KvvizError(f"the input {name!r} is no tensor, and was not kept")
             feeds[name] = list(kept) if isinstance(kept, list) else kept
@@ -244,16 +245,16 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
         size = trace.log.storages[bind.storage].capacity - grew[bind.storage]
         room = spots[name].reserved if name in spots else _room(trace, bind, size)
         strides = spots[name].strides if name in spots else _strides(index, run, bind)
-        packed = packed_strides(bind.shape, bind.dtype.itemsize)
+        packed = packed_strides(layout, bind.dtype.itemsize)
         alone = often[bind.storage] == 1 and bind.storage not in blocks and room is None
-        if alone and (strides or packed) == packed and size <= math.prod(bind.shape) * bind.dtype.itemsize:
+        if alone and (strides or packed) == packed and size <= math.prod(layout) * bind.dtype.itemsize:
             small = isinstance(kept, np.ndarray) and kept.size <= _KNOWN and not is_ghost(kept)
-            feeds[name] = np.array(kept) if small else ghost(bind.shape, bind.dtype)
+            feeds[name] = np.array(kept) if small else ghost(layout, bind.dtype)
             continue
         if strides is None:
             strides = packed if room is None else packed_strides(room[0], bind.dtype.itemsize)
         block = _block(blocks, bind.storage, size, room)
-        feeds[name] = np.ndarray(bind.shape, bind.dtype, block, bind.offset, strides)
+        feeds[name] = np.ndarray(layout, bind.dtype, block, bind.offset, strides)
     unread = [name for name in trace.options.donate if name in feeds and name not in bound]
     return feeds, [*(name for name, bind in bound.items() if bind.how == "donated"), *unread]
 

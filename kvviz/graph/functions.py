@@ -51,7 +51,7 @@ def body_of_call(function: Any, call: Any) -> Any:
     return body
 
 
-def _resolve(graph: Any, given: dict[str, Any], absent: set[str]) -> None:
+def _resolve(graph: onnx.GraphProto, given: dict[str, Any], absent: set[str]) -> None:
     """Put attribute values in and blank absent inputs, in a graph that is ours to change."""
     for node in graph.node:
         if absent.intersection(node.input):
@@ -79,7 +79,7 @@ def subgraphs(attribute: Any) -> list[Any]:
     return list(attribute.graphs)
 
 
-def _defined(graph: Any) -> set[str]:
+def _defined(graph: onnx.GraphProto) -> set[str]:
     names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     return names.union(*(node.output for node in graph.node))
 
@@ -102,7 +102,9 @@ class _Own:
     calls: tuple[tuple[FunctionKey, int], ...]
 
 
-def extents(graph: Any, functions: Mapping[FunctionKey, Any], label: str) -> tuple[Extent, dict[FunctionKey, Extent]]:
+def extents(
+    graph: onnx.GraphProto, functions: Mapping[FunctionKey, Any], label: str
+) -> tuple[Extent, dict[FunctionKey, Extent]]:
     """Extent of a main graph, and of each function that it reaches, those that it calls first."""
     main = _own(graph, functions)
     own: dict[FunctionKey, _Own] = {}

@@ -17,6 +17,7 @@ from kvviz.query.query_reader import read_query
 from kvviz.query.step_facts import OF_NODE, OF_STEP, Scene, Told, first_of, short_texts, value_of
 from kvviz.trace.outcome import endings
 from kvviz.trace.reasons import blocker_codes
+from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 
 _read = lru_cache(maxsize=256)(read_query)
@@ -35,7 +36,7 @@ class Found(Sequence[Step]):
         Of the steps, in the order that the query asks for.
     """
 
-    trace: Any
+    trace: Trace
     query: str
     numbers: tuple[int, ...]
 
@@ -69,17 +70,17 @@ class Found(Sequence[Step]):
         return html
 
 
-def find(trace: Any, text: str) -> Found:
+def find(trace: Trace, text: str) -> Found:
     """The steps of a trace that a query asks for; see `Trace.find`."""
     query = _read(text)
     return Found(trace, text, tuple(steps_of(trace, query)))
 
 
-def _hazards(trace: Any) -> Any:
+def _hazards(trace: Trace) -> Any:
     return late("explain.hazards:find_hazards")(trace)
 
 
-def steps_of(trace: Any, query: Query) -> list[int]:
+def steps_of(trace: Trace, query: Query) -> list[int]:
     """Numbers of the steps that a query asks for, in its order."""
     scene = Scene(trace, _hazards)
     test = test_of(scene, query.part)
@@ -89,7 +90,7 @@ def steps_of(trace: Any, query: Query) -> list[int]:
     return found if query.limit is None else found[: query.limit]
 
 
-def test_for(trace: Any, part: Part | None) -> Test:
+def test_for(trace: Trace, part: Part | None) -> Test:
     """The test of a query's condition on the steps of a trace, which may still grow; orders and limits are left out."""
     return test_of(Scene(trace, _hazards), part)
 

@@ -13,6 +13,7 @@ from kvviz.trace.element_types import dims, nbytes
 from kvviz.trace.events import HOW, Op
 from kvviz.trace.outcome import outcome
 from kvviz.trace.reasons import blocker_codes, is_missed, placed_before
+from kvviz.trace.recording import Trace
 from kvviz.trace.roles import place_in
 from kvviz.trace.run_labels import run_label
 
@@ -57,7 +58,7 @@ class Scene:
     ``hazards``: gives the hidden ones of a trace; it is asked when a query is about them.
     """
 
-    def __init__(self, trace: Any, hazards: Callable[[Any], Any]) -> None:
+    def __init__(self, trace: Trace, hazards: Callable[[Any], Any]) -> None:
         self._hazards = hazards
         self.trace = trace
         self.log = trace.log

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvviz.errors import InputError
 from kvviz.explain.hazards import Hazard, find_hazards
 from kvviz.other_names import with_other_names
 from kvviz.report.steps_table import Table
-from kvviz.trace.model_or_trace import as_trace
+from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.regions import LEVELS, Level
 
 _COLUMNS = (
@@ -39,7 +37,7 @@ class Hazards(tuple[Hazard, ...]):
 
 
 @with_other_names
-def hazards(trace: Any, level: Level = "exact", ordered: bool = False, run: int | None = None) -> Hazards:
+def hazards(trace: TraceLike, level: Level = "exact", ordered: bool = False, run: int | None = None) -> Hazards:
     """The hazards of a trace, or of one of its runs, in the order of the second step.
 
     Parameters

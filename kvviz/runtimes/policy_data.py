@@ -20,6 +20,7 @@ from kvviz.runtimes.rten.rten_planner import rten as rten_order
 from kvviz.runtimes.rten.rten_policy import BY_REFERENCE, rten
 from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first
 from kvviz.trace.policy_facts import PolicyFacts
+from kvviz.trace.recording import Trace
 
 _SCHEDULES: dict[str, Schedule] = {
     "model": ideal.schedule,
@@ -55,7 +56,7 @@ def facts_of(policy: Policy) -> PolicyFacts:
     )
 
 
-def policy_of(trace: Any) -> Policy | None:
+def policy_of(trace: Trace) -> Policy | None:
     """The policy that a trace was run with, or None if it is not known here."""
     if "policy" not in trace.notes:
         trace.notes["policy"] = _policy(trace.policy)

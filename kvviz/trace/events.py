@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from kvviz.graph.model import Node
 from kvviz.trace.program import OpNode
 
 NEW, IN_PLACE, VIEW, APPEND, POOL, PASSED = range(6)
@@ -127,6 +128,12 @@ class FrameEvent:
         if self._bound is None or len(self._bound) != len(self.bindings):
             self._bound = {bind.name: bind for bind in reversed(self.bindings)}
         return self._bound.get(name)
+
+    @property
+    def control_node(self) -> Node:
+        """The node of the parent whose body the frame runs; the main graph has none."""
+        assert self.caller is not None
+        return self.caller.node
 
     @property
     def label(self) -> str:

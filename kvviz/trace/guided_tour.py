@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 from kvviz.errors import KvvizError
 
@@ -84,7 +84,7 @@ def _expect_texts(**given: Any) -> None:
             raise KvvizError(f"{name}= of a tour is a text, not {text!r}")
 
 
-def _whole(step: Any) -> int:
+def _whole(step: SupportsIndex) -> int:
     """A step's number as a plain int, NumPy's as well."""
     try:
         if not isinstance(step, bool):

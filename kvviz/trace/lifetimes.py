@@ -170,11 +170,11 @@ class Lives(Sequence[Life]):
                     self.grew[life] = (*self.grew.get(life, ()), (at, more))
                 self.bytes[life] -= more * (at > self.last[life])
 
-    def _part(self, storage: Any, step: Any) -> Ints:
+    def _part(self, storage: Ints | int, step: Ints | int) -> Ints:
         """Which part of the time of a storage a step is in."""
         return np.searchsorted(self._ends, storage * self._size + step) + storage
 
-    def at(self, storage: Any, step: Any) -> Ints:
+    def at(self, storage: Ints | int, step: Ints | int) -> Ints:
         """Numbers of the lives that storages have at steps; -1 where one is dead."""
         return self._lives[self._part(storage, step)]
 
@@ -220,7 +220,7 @@ class Lives(Sequence[Life]):
     def __getitem__(self, index: int) -> Life: ...
     @overload
     def __getitem__(self, index: slice) -> list[Life]: ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> Life | list[Life]:
         if isinstance(index, slice):
             return list(self.some(np.arange(len(self))[index]))
         return next(self.some(np.arange(len(self))[[index]]))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvviz.trace.log import Log
+from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
@@ -59,7 +60,7 @@ class LiveTrace:
     def __init__(
         self,
         title: str,
-        policy: Any,
+        policy: PolicyFacts,
         written: Log,
         runs: Sequence[WrittenRun],
         freed: Mapping[int, Sequence[int]],
@@ -74,7 +75,7 @@ class LiveTrace:
         self._died = 0  # storages that died with the last op, and are told
         self.trace = self._begun(policy, outputs)
 
-    def _begun(self, policy: Any, outputs: tuple[str, ...]) -> Trace:
+    def _begun(self, policy: PolicyFacts, outputs: tuple[str, ...]) -> Trace:
         runs: list[Run] = []
         self._begin(runs, outputs)
         trace = Trace(self._log.frames[0].program.graph, policy, self._log, self._title)

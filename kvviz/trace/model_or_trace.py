@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Protocol
 
 from kvviz.errors import InputError
 from kvviz.graph.load import holds_trace, load
 from kvviz.graph.model import Graph
 from kvviz.trace.recording import Trace
+
+
+class HasTrace(Protocol):
+    """A debugger, a recording of ggml, or anything else that has a trace."""
+
+    @property
+    def trace(self) -> Trace: ...
+
+
+TraceLike = Trace | HasTrace | str | os.PathLike[str]
+"""What functions of a trace accept; see `as_trace`."""
 
 
 def opened(given: Any) -> Any:

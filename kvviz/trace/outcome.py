@@ -14,6 +14,7 @@ import numpy as np
 from kvviz.trace.events import APPEND, HOW, IN_PLACE, VIEW, Op
 from kvviz.trace.log import FACTS, Log
 from kvviz.trace.reasons import is_missed
+from kvviz.trace.trace_data import TraceData
 
 OUTCOMES = ("elsewhere", "missed", "in_place", "foreign", "view", "new")
 """The ways in which a step can end; of several that hold of one step, the first is its outcome.
@@ -25,7 +26,7 @@ DECISIONS = ("missed", "in_place", "elsewhere", "run", "copied", "view", "foreig
 """What can be said of a step. ``"run"`` is about the dispatch: it was not called in place."""
 
 
-def endings(trace: Any, row: Op) -> set[str]:
+def endings(trace: TraceData, row: Op) -> set[str]:
     """Those of `DECISIONS` that hold of a step."""
     hows = {where.how for where in row.outs if where is not None}
     found = {"view"} if VIEW in hows else set()
@@ -75,7 +76,7 @@ class Kinds:
         return np.flatnonzero(np.array(list(holds), bool)[self.kind[:stop]])
 
 
-def outcome(trace: Any, row: Op) -> str:
+def outcome(trace: TraceData, row: Op) -> str:
     """How a step ended: one of `OUTCOMES`."""
     found = endings(trace, row)
     return next(end for end in OUTCOMES if end in found)
@@ -86,6 +87,6 @@ def spent(row: Op) -> int:
     return max(row.allocated, row.copied)
 
 
-def copied_in_all(trace: Any) -> int:
+def copied_in_all(trace: TraceData) -> int:
     """Bytes copied by the ops of a trace, and by its caller to give caches more room."""
     return int(trace.bytes_copied + sum(run.bytes_moved_outside for run in trace.runs))

@@ -12,9 +12,10 @@ from kvviz.late import late
 from kvviz.trace.blockers import Blocker, BlockerCode, Decision, codes, rules
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Bind, FrameEvent, Op, Output
+from kvviz.trace.trace_data import TraceData
 
 
-def decision_of(trace: Any, index: int) -> Decision:
+def decision_of(trace: TraceData, index: int) -> Decision:
     """The decision of one step, with a blocker for every reason."""
     row = trace.log[index]
     planned, taken, masks, placed = row.op, row.taken, row.masks, row.outs
@@ -39,7 +40,7 @@ def decision_of(trace: Any, index: int) -> Decision:
     return Decision(dispatch, names, shares, tuple(blockers))
 
 
-def blocker_codes(trace: Any, index: int) -> tuple[BlockerCode, ...]:
+def blocker_codes(trace: TraceData, index: int) -> tuple[BlockerCode, ...]:
     """The codes of a step's blockers, each once, without asking who the culprits were."""
     if not trace.policy.decides:
         return ()
@@ -54,7 +55,7 @@ def blocker_codes(trace: Any, index: int) -> tuple[BlockerCode, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _wholly(trace: Any, index: int, row: Op, shared: bool | None) -> tuple[int, BlockerCode] | None:
+def _wholly(trace: TraceData, index: int, row: Op, shared: bool | None) -> tuple[int, BlockerCode] | None:
     """Why an op that was not asked for each of its inputs did not share memory: the input in question and the reason.
 
     ``shared``: whether an output lies in the memory of an input; None: it is looked up where it matters.
@@ -73,7 +74,7 @@ def _wholly(trace: Any, index: int, row: Op, shared: bool | None) -> tuple[int, 
     return -1, BlockerCode.OP_CANNOT
 
 
-def _no_view(trace: Any, index: int, position: int) -> tuple[int, BlockerCode]:
+def _no_view(trace: TraceData, index: int, position: int) -> tuple[int, BlockerCode]:
     """Why an op that may return a view wrote its output: another element type (Cast), the layout of its input, or that
     it computed something: Attention, of which only the presents can be views, or a Dropout that is in training."""
     row = trace.log[index]
@@ -87,7 +88,7 @@ def _no_view(trace: Any, index: int, position: int) -> tuple[int, BlockerCode]:
     return -1, BlockerCode.OP_CANNOT
 
 
-def is_missed(trace: Any, row: Op) -> bool:
+def is_missed(trace: TraceData, row: Op) -> bool:
     """Whether an op could have run in place, or have been a view, by kind, and memory was spent because it did not.
 
     An op that was called in place and allocated all the same is one of them. A Cast to another type and the like are
@@ -104,7 +105,7 @@ def is_missed(trace: Any, row: Op) -> bool:
     return 0 < row.copied == row.written and all(where.how in (NEW, POOL) for where in row.outs if where is not None)
 
 
-def _source(trace: Any, index: int, output: str, where: Output) -> str:
+def _source(trace: TraceData, index: int, output: str, where: Output) -> str:
     """The input (or capture) of a step in whose storage one of its outputs lives, or an empty string."""
     row = trace.log[index]
     node = row.op.node
@@ -122,7 +123,7 @@ def _source(trace: Any, index: int, output: str, where: Output) -> str:
     return found
 
 
-def _died(trace: Any, index: int, storage: int) -> bool:
+def _died(trace: TraceData, index: int, storage: int) -> bool:
     """Whether a storage was freed inside the body of a control node, so that a pool could hand it out again."""
     rows = trace.log
     if not rows[index].op.control:
@@ -135,7 +136,7 @@ def _died(trace: Any, index: int, storage: int) -> bool:
     return False
 
 
-def placed_before(trace: Any, frame: int, name: str, index: int) -> Output | Bind | None:
+def placed_before(trace: TraceData, frame: int, name: str, index: int) -> Output | Bind | None:
     """Where a value of a frame lies as of a step, or None."""
     graph = trace.log.frames[frame].program.graph
     producer = graph.producers.get(name)
@@ -147,7 +148,7 @@ def placed_before(trace: Any, frame: int, name: str, index: int) -> Output | Bin
     return trace.log.frames[frame].bound(name)
 
 
-def offset_of(trace: Any, index: int) -> int:
+def offset_of(trace: TraceData, index: int) -> int:
     """Bytes from the start of its storage to what a step viewed or overwrote: where that began, this begins."""
     rows, frames = trace.log, trace.log.frames
     known: dict[int, int] = _looked_up(trace, "offsets", dict)
@@ -175,7 +176,7 @@ def offset_of(trace: Any, index: int) -> int:
     return found
 
 
-def next_reader(trace: Any, frame: int, name: str, index: int, but: Node | None = None) -> tuple[str, int | None]:
+def next_reader(trace: TraceData, frame: int, name: str, index: int, but: Node | None = None) -> tuple[str, int | None]:
     """The op that reads a value next after a step: (node name, its step or None if it has not run)."""
     known = _looked_up(trace, "readers", dict)
     found: tuple[list[tuple[int, Node]], list[Node]] | None = known.get((frame, name))
@@ -194,7 +195,7 @@ def next_reader(trace: Any, frame: int, name: str, index: int, but: Node | None 
     return next(((node.name, None) for node in due if node is not but), ("", None))
 
 
-def _looked_up(trace: Any, what: str, make: Callable[[], Any]) -> Any:
+def _looked_up(trace: TraceData, what: str, make: Callable[[], Any]) -> Any:
     """What was looked up in the rows of a trace, as long as it has no others."""
     found = trace.notes.get(what)
     if found is None or found[0] != trace.log.version:
@@ -202,7 +203,7 @@ def _looked_up(trace: Any, what: str, make: Callable[[], Any]) -> Any:
     return found[1]
 
 
-def _culprit(trace: Any, index: int, name: str, code: BlockerCode) -> tuple[str, int | None]:
+def _culprit(trace: TraceData, index: int, name: str, code: BlockerCode) -> tuple[str, int | None]:
     """Who stands in the way, and at which step, where it is an op that has run."""
     frame = trace.log[index].frame
     if code is BlockerCode.NOT_LAST_USE:
@@ -212,7 +213,7 @@ def _culprit(trace: Any, index: int, name: str, code: BlockerCode) -> tuple[str,
     return _owner(trace, index, name, code), None
 
 
-def _owner(trace: Any, index: int, name: str, code: BlockerCode) -> str:
+def _owner(trace: TraceData, index: int, name: str, code: BlockerCode) -> str:
     """Who stands in the way and is no later reader."""
     row = trace.log[index]
     frame = row.frame
@@ -234,7 +235,7 @@ def _owner(trace: Any, index: int, name: str, code: BlockerCode) -> str:
     return name
 
 
-def _outer_reader(trace: Any, frame: int, name: str, index: int) -> tuple[str, int | None]:
+def _outer_reader(trace: TraceData, frame: int, name: str, index: int) -> tuple[str, int | None]:
     """Who still needs a value that a body only borrows: a later reader outside, or the next iteration of the loop."""
     row = trace.log.frames[frame]
     if row.parent is None or row.caller is None:
@@ -266,7 +267,7 @@ def _name_outside(row: FrameEvent, name: str) -> str:
     return node.inputs[position] if position < len(node.inputs) else ""
 
 
-def _alias(trace: Any, index: int, name: str) -> str:
+def _alias(trace: TraceData, index: int, name: str) -> str:
     """Another value in the same storage that is still needed, by this op or after it."""
     frames, rows = trace.log.frames, trace.log
     frame: int | None = rows[index].frame
@@ -287,7 +288,7 @@ def _alias(trace: Any, index: int, name: str) -> str:
     return "another view"
 
 
-def _placed(trace: Any, run: int) -> dict[int, list[tuple[int, str]]]:
+def _placed(trace: TraceData, run: int) -> dict[int, list[tuple[int, str]]]:
     """By storage the steps of a run that put an output there, with its name; of one step the first output last."""
     frames, rows = trace.log.frames, trace.log
     found: dict[int, list[tuple[int, str]]] = {}
@@ -300,12 +301,12 @@ def _placed(trace: Any, run: int) -> dict[int, list[tuple[int, str]]]:
     return found
 
 
-def _is_needed(trace: Any, frame: int, name: str, index: int) -> bool:
+def _is_needed(trace: TraceData, frame: int, name: str, index: int) -> bool:
     """Whether a value is an output of its graph, or is read at a step or later."""
     return name in trace.log.frames[frame].program.wanted or bool(next_reader(trace, frame, name, index - 1)[0])
 
 
-def _blocker(trace: Any, index: int, position: int, code: BlockerCode) -> Blocker:
+def _blocker(trace: TraceData, index: int, position: int, code: BlockerCode) -> Blocker:
     row = trace.log[index]
     node = row.op.node
     name = node.inputs[position] if position >= 0 else ""
@@ -319,12 +320,12 @@ def _blocker(trace: Any, index: int, position: int, code: BlockerCode) -> Blocke
     return Blocker(code, name, position, culprit, text.format(**facts), cost, _finder(trace, index))
 
 
-def _finder(trace: Any, index: int) -> Any:
+def _finder(trace: TraceData, index: int) -> Any:
     """What finds the fix of a blocker of a step when somebody asks for it."""
     return partial(late("fixes.fix:fixer"), trace, index)
 
 
-def _rule(trace: Any, index: int, position: int, number: int) -> Blocker:
+def _rule(trace: TraceData, index: int, position: int, number: int) -> Blocker:
     """A reason that only the trace's policy has."""
     row = trace.log[index]
     node = row.op.node
@@ -336,7 +337,7 @@ def _rule(trace: Any, index: int, position: int, number: int) -> Blocker:
     )
 
 
-def _sizes(trace: Any, index: int, position: int, code: BlockerCode) -> str:
+def _sizes(trace: TraceData, index: int, position: int, code: BlockerCode) -> str:
     row = trace.log[index]
     here = placed_before(trace, row.frame, row.op.node.inputs[position], index) if position >= 0 else None
     presents = [row.outs[grow.output] for grow in row.op.grows if grow.input == position]

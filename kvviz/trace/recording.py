@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
 from kvviz.errors import ReplayError
-from kvviz.graph.model import Graph
 from kvviz.late import late
 from kvviz.other_names import not_there
-from kvviz.trace.element_types import name_of, nbytes
 from kvviz.trace.guided_tour import Tour
-from kvviz.trace.lifetimes import storage_records
-from kvviz.trace.log import Log
-from kvviz.trace.records import Branch, Cache, Caches, Live, Placed, Run, Step, StorageRecord, TraceFrame
-from kvviz.trace.run_options import RunOptions
+from kvviz.trace.records import Step
 from kvviz.trace.step_sequence import Steps
+from kvviz.trace.trace_data import TraceData
 from kvviz.trace.trace_reader import load
 from kvviz.trace.trace_writer import save
-from kvviz.trace.type_facts import TypeFacts
-from kvviz.trace.value_summaries import ValueSummaries
-from kvviz.trace.values_view import Recorded, Values
+from kvviz.trace.values_view import Values
 
 
-class Trace:
+class Trace(TraceData):
     """A recording of one or more runs of a graph.
 
     Attributes
@@ -62,75 +56,6 @@ class Trace:
         Results that readers computed and keep here.
     """
 
-    outputs = Recorded()
-    tokens = Recorded()
-    batch_tokens = Recorded()
-    logits = Recorded()
-
-    def __init__(self, graph: Graph, policy: Any, log: Log, title: str = "") -> None:
-        self.graph = graph
-        self.policy = policy
-        self.log = log
-        self.title = title or graph.name
-        self.model = graph.file
-        self.options = RunOptions()
-        self.runs: list[Run] = []
-        self.caches: list[Cache] = Caches()
-        self.outputs = {}
-        self.prompt: list[int] = []
-        self.tokens = []
-        self.batch_tokens = []
-        self.logits = []
-        self.results: list[dict[str, Any]] = []
-        self.words: list[str] | None = None
-        self.interrupted = False
-        self.live: Live | None = None
-        self.replayer: Any = None
-        self.recipe: Any = None
-        self.branch: Branch | None = None
-        self.tour: Tour | None = None
-        # What a runtime plans by beside the graph: it is asked when a file is written, and a file tells it.
-        self.types_of: Callable[[Trace], TypeFacts] | None = None
-        self.type_facts: TypeFacts | None = None
-        self.value_summaries: ValueSummaries | None = None
-        self.notes: dict[str, Any] = {}
-        self._frames: list[TraceFrame] = []
-        self._lives: tuple[Any, list[StorageRecord]] = (None, [])
-
-    @property
-    def dry(self) -> bool:
-        """Whether only layouts were worked out, and no numbers; see `kvviz.dry`."""
-        return self.options.dry
-
-    def known(self, name: str) -> Any:
-        """``outputs``, ``tokens`` or ``logits`` as far as they are known; in a dry run the outputs are layouts."""
-        return self.__dict__[name]
-
-    @property
-    def label(self) -> str:
-        """A name for this trace among others of the same inputs: the change that made it, or its policy."""
-        return self.policy.name if self.branch is None else self.branch.label
-
-    @property
-    def peak_bytes(self) -> int:
-        """The largest number of bytes alive at any time (weights and the caller's arrays counted)."""
-        return self.log.peak
-
-    @property
-    def bytes_copied(self) -> int:
-        """Bytes that kernels only moved."""
-        return self.log.copied
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes that kernels stored."""
-        return self.log.written
-
-    @property
-    def bytes_allocated(self) -> int:
-        """Bytes of new storage capacity."""
-        return self.log.allocated
-
     # -- a trace is the sequence of its steps -----------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -161,52 +86,6 @@ class Trace:
     def steps(self) -> Steps:
         """All steps, in the order in which they were completed; ``steps["name"]`` are those of one node."""
         return Steps(self)
-
-    @property
-    def frames(self) -> list[TraceFrame]:
-        """All activations of graphs, in the order in which they were opened."""
-        rows = self.log.frames
-        for id in range(len(self._frames), len(rows)):
-            row = rows[id]
-            path = () if row.parent is None else (*self._frames[row.parent].path, row.label)
-            bindings = tuple(
-                Placed(name, storage, generation, how, shape, name_of(dtype), offset, None, nbytes(shape, dtype))
-                for name, storage, generation, how, shape, dtype, offset in row.bindings
-            )
-            order = tuple(planned.node for planned in row.program.order)
-            node = row.caller.node if row.caller else None
-            place = (row.attribute, row.iteration, row.run, path)
-            self._frames.append(TraceFrame(id, row.program.graph, row.parent, node, *place, order, bindings))
-        return self._frames
-
-    @property
-    def storages(self) -> list[StorageRecord]:
-        """All storages, by id, with the value that first lived there and when they were born and freed."""
-        version = self.log.version
-        if self._lives[0] != version:
-            self._lives = (version, storage_records(self.log))
-        return self._lives[1]
-
-    def step_of(self, frame: int, node_index: int) -> int | None:
-        """The step at which a node of a frame ran, or None if it has not."""
-        return self.log.step_of(frame, node_index)
-
-    def forget(self, frame: int) -> None:
-        """Drop what was derived from the last frames and their steps, which are gone."""
-        del self._frames[frame:]
-        if self.value_summaries is not None:
-            self.value_summaries = self.value_summaries.until(len(self.log), len(self.runs) - 1)
-        if "meters" in self.notes:
-            # The recording that the meters hold has records of its own.
-            self.notes["meters"].forget(frame)
-        self._lives = (None, [])
-
-    def apart(self) -> Trace:
-        """The same recording, for what the trace itself keeps: if that held the trace, neither would be freed soon."""
-        twin = Trace.__new__(Trace)
-        vars(twin).update(vars(self))
-        twin.notes, twin.caches = {}, []
-        return twin
 
     def value(self, name: str, step: int | None = None) -> np.ndarray:
         """A value as it was right after a step, recomputed by replaying the run up to that step.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from kvviz.trace.recording import Trace
 
 
-def decodes(trace: Any) -> bool:
+def decodes(trace: Trace) -> bool:
     """Whether its runs generate tokens. Which ones, a dry run does not know."""
     return bool(trace.prompt) or trace.options.kind == "decode"
 
 
-def run_label(trace: Any, run: int) -> str:
+def run_label(trace: Trace, run: int) -> str:
     """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` where there are no tokens; what a producer called it.
     Where several runs read the prompt, the later ones are ``"prefill 1"`` and so on."""
     if trace.prompt:

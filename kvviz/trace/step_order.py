@@ -130,6 +130,7 @@ class Reachability:
     def _of_start(self, number: int) -> list[int]:
         """A body waits for what its node is told by, and for the iteration before."""
         row = self.index.frames[number]
+        assert row.parent is not None and row.caller is not None
         found = self._makers_of(row.parent, _awaited(row.caller))
         if row.parent in self._start:
             found.append(self._start[row.parent])

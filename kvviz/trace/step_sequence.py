@@ -12,6 +12,7 @@ from kvviz.trace.events import HOW
 from kvviz.trace.outcome import outcome
 from kvviz.trace.reasons import decision_of, offset_of
 from kvviz.trace.records import Placed, Step
+from kvviz.trace.trace_data import TraceData
 
 
 class Steps(Sequence[Step]):
@@ -19,7 +20,7 @@ class Steps(Sequence[Step]):
 
     __slots__ = ("_trace",)
 
-    def __init__(self, trace: Any) -> None:
+    def __init__(self, trace: TraceData) -> None:
         self._trace = trace
 
     def __len__(self) -> int:
@@ -63,7 +64,7 @@ class Steps(Sequence[Step]):
         return late("report.steps_table:steps_table")(self._trace)
 
 
-def make_step(trace: Any, index: int) -> Step:
+def make_step(trace: TraceData, index: int) -> Step:
     """The record of one step."""
     frame_id, planned, *_, freed, allocated, copied, written, live = trace.log[index]
     node = planned.node
@@ -91,7 +92,7 @@ def make_step(trace: Any, index: int) -> Step:
     )
 
 
-def outs_of(trace: Any, index: int) -> Iterator[Placed]:
+def outs_of(trace: TraceData, index: int) -> Iterator[Placed]:
     """Records of where a step's outputs live."""
     row = trace.log[index]
     for name, where in zip(row.op.node.outputs, row.outs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple, overload
 
 ORIGINS = ("weights", "caller", "donated", "run", "pool")
 """Whom the memory of a storage is from."""
@@ -58,7 +58,7 @@ class Storages(Sequence[StorageFacts]):
     def __getitem__(self, index: int) -> StorageFacts: ...
     @overload
     def __getitem__(self, index: slice) -> list[StorageFacts]: ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> StorageFacts | list[StorageFacts]:
         made, size = self._made, len(self.capacities)
         if len(made) < size:
             origins = (ORIGINS[origin] for origin in self.origins[len(made) :])

@@ -15,12 +15,13 @@ from kvviz.trace.element_types import unit
 from kvviz.trace.events import APPEND, BINDINGS, IN_PLACE, NEW
 from kvviz.trace.reasons import offset_of
 from kvviz.trace.regions import Region, bounds, packed_strides
+from kvviz.trace.trace_data import TraceData
 
 LARGEST = 1 << 48
 """No count, size or offset in a trace is larger."""
 
 
-def check_trace(trace: Any) -> None:
+def check_trace(trace: TraceData) -> None:
     """Raise ValueError, with what is wrong, unless a trace is consistent."""
     rows, frames, storages = trace.log, trace.log.frames, trace.log.storages
     _expect(all(storage < len(storages) for storage in trace.log.later), "a storage that there is not")
@@ -64,14 +65,14 @@ def check_trace(trace: Any) -> None:
     _check_caches(trace)
 
 
-def _check_declared(trace: Any) -> None:
+def _check_declared(trace: TraceData) -> None:
     """Everything that was declared is about an op and a storage that there are."""
     declared, ops, storages = trace.log.declared, len(trace.log), trace.log.storages
-    after = (said.after for said in (*declared.frees, *declared.marks))
+    after = (*(free.after for free in declared.frees), *(mark.after for mark in declared.marks))
     told = (*declared.accesses, *declared.written, *declared.times, *after)
     _expect(all(op < ops for op in told), "an op that there is not")
     touched = [access for accesses in declared.accesses.values() for access in accesses]
-    said = (one.storage for one in (*declared.frees, *declared.marks))
+    said = (*(free.storage for free in declared.frees), *(mark.storage for mark in declared.marks))
     named = (*(a.storage for a in touched), *declared.places, *said)
     _expect(all(storage < len(storages) for storage in named), "a storage that there is not")
     for access in touched:
@@ -86,7 +87,7 @@ def _check_declared(trace: Any) -> None:
     _expect(all(timing.start <= timing.end for timing in declared.times.values()), "an op that ends before it starts")
 
 
-def _check_runs(trace: Any) -> None:
+def _check_runs(trace: TraceData) -> None:
     last = 0
     for run in trace.runs:
         _expect(last <= run.first <= run.last <= len(trace.log), f"run {run.index} of other steps")
@@ -94,7 +95,7 @@ def _check_runs(trace: Any) -> None:
     _expect(last == len(trace.log), "steps after the last run")
 
 
-def _check_growth(trace: Any) -> None:
+def _check_growth(trace: TraceData) -> None:
     """Storages grow one step after the other, and no storage by more than it has at the end."""
     last, grown = 0, Counter[int]()
     for step, storage, more in trace.log.grew:
@@ -105,7 +106,7 @@ def _check_growth(trace: Any) -> None:
         _expect(grown[storage] <= trace.log.storages[storage].capacity, f"a storage that grew by {more} bytes")
 
 
-def _check_layouts(trace: Any) -> None:
+def _check_layouts(trace: TraceData) -> None:
     """The caller's arrays have as many strides as axes, and lie in their blocks."""
     bound = {bind.name: bind for frame in trace.log.frames[:1] for bind in frame.bindings}
     for name, layout in trace.options.layouts.items():
@@ -147,7 +148,7 @@ def _check_region(region: Region, capacity: int) -> None:
     _expect(low >= 0 and high <= capacity, f"a value at bytes {low} to {high} of {capacity}")
 
 
-def _check_caches(trace: Any) -> None:
+def _check_caches(trace: TraceData) -> None:
     """Every cache is an input and an output of the main graph, as often as there are runs, on an axis that it has.
 
     Where a model declares no shapes, one of the two may turn out to have fewer axes than the other. A cache that is
@@ -159,9 +160,10 @@ def _check_caches(trace: Any) -> None:
         _expect(cache.input in inputs and cache.output in {*outputs, cache.input}, f"cache {cache.name!r}")
         _expect(len(cache.runs) <= len(trace.runs), f"cache {cache.name!r} in {len(cache.runs)} runs")
         for run in cache.runs:
-            told = [(*rows.held, *rows.wrote, *(rows.read or ()), *rows.notes, *rows.owners) for rows in run.items]
-            spans = [span[:2] for rows in told for span in rows]
-            _expect(all(0 <= a <= b <= run.capacity for a, b in spans), f"rows of cache {cache.name!r}")
+            for rows in run.items:
+                spans = [*rows.wrote, *(rows.read or ()), *((a, b) for a, b, _ in rows.held)]
+                spans += [*((a, b) for a, b, _ in rows.notes), *((a, b) for a, b, *_ in rows.owners)]
+                _expect(all(0 <= a <= b <= run.capacity for a, b in spans), f"rows of cache {cache.name!r}")
         if cache.axis is not None:
             shapes = _shapes_of(trace, (cache.input, cache.output))
             declared = inputs[cache.input].shape, {**inputs, **outputs}[cache.output].shape
@@ -169,7 +171,7 @@ def _check_caches(trace: Any) -> None:
             _expect(0 <= cache.axis < max(ranks, default=LARGEST), f"axis {cache.axis} of a cache")
 
 
-def _shapes_of(trace: Any, names: tuple[str, ...]) -> Iterable[Sequence[int] | None]:
+def _shapes_of(trace: TraceData, names: tuple[str, ...]) -> Iterable[Sequence[int] | None]:
     mains = {number for number, frame in enumerate(trace.log.frames) if frame.parent is None}
     for number in mains:
         yield from (bound.shape for bound in trace.log.frames[number].bindings if bound.name in names)

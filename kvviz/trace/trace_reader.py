@@ -27,13 +27,14 @@ from kvviz.trace.records import Branch, Cache, CacheRun, Rows, Run
 from kvviz.trace.regions import Region
 from kvviz.trace.run_options import from_plain
 from kvviz.trace.trace_check import check_trace
+from kvviz.trace.trace_data import Data, TraceData
 from kvviz.trace.trace_writer import FORMAT
 from kvviz.trace.type_facts import GraphTypes, TypeFacts
 from kvviz.trace.value_summaries import COLUMNS as VALUES
 from kvviz.trace.value_summaries import Counted, ValueSummaries, checked
 
 
-def load(path: Any, make: Callable[..., Any]) -> Any:
+def load(path: Any, make: Callable[[Graph, PolicyFacts, Log, str], Data]) -> Data:
     """Read a trace that `save` wrote; see `Trace.load`, which is ``make``."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -65,7 +66,9 @@ def load(path: Any, make: Callable[..., Any]) -> Any:
         raise LoadError(f"{path} is not a trace of kvviz, or it is damaged ({detail})") from None
 
 
-def _rebuild(header: dict[str, Any], columns: dict[str, bytes], make: Callable[..., Any]) -> Any:
+def _rebuild(
+    header: dict[str, Any], columns: dict[str, bytes], make: Callable[[Graph, PolicyFacts, Log, str], Data]
+) -> Data:
     check_header(header)
     graphs: list[Graph] = []
     for graph in header["graphs"]:
@@ -104,7 +107,7 @@ def _rebuild(header: dict[str, Any], columns: dict[str, bytes], make: Callable[.
     return trace
 
 
-def _values(trace: Any, saved: list[Any], kept: dict[str, bytes]) -> ValueSummaries:
+def _values(trace: TraceData, saved: list[Any], kept: dict[str, bytes]) -> ValueSummaries:
     budget, counted, missing, first = saved
     columns = checked(kept, len(trace.log), len(trace.runs) + 1, len(trace.caches))
     keys = {kind: (at, slot) for kind, (at, slot) in first}

@@ -18,6 +18,7 @@ from kvviz.trace.log_columns import pack
 from kvviz.trace.packed_file import write_packed
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.run_options import to_plain
+from kvviz.trace.trace_data import TraceData
 from kvviz.trace.type_facts import TypeFacts
 from kvviz.trace.value_summaries import COLUMNS, ValueSummaries
 
@@ -26,7 +27,7 @@ FORMAT = 11
 _LONGEST = 64
 
 
-def save(trace: Any, path: Any) -> None:
+def save(trace: TraceData, path: Any) -> None:
     """Write a trace to a file; see `Trace.save`."""
     log = trace.log
     programs = list({id(frame.program): frame.program for frame in log.frames}.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvviz.graph.fixed_dimensions import Dims
 from kvviz.graph.model import Value
@@ -33,16 +33,3 @@ class TypeFacts(NamedTuple):
 
     dims: Dims
     graphs: tuple[GraphTypes, ...]
-
-
-def free_dims(trace: Any) -> Dims:
-    """Dimensions of the model's inputs without a number, with the length that they had in every run."""
-    given = [{bound.name: bound.shape for bound in f.bindings} for f in trace.log.frames if f.parent is None]
-    found = []
-    for value in trace.graph.inputs:
-        shapes = {shapes.get(value.name) for shapes in given}
-        for axis, dim in enumerate(value.shape or ()):
-            lengths = {-1 if shape is None else shape[axis] for shape in shapes}
-            if not isinstance(dim, int) and len(lengths) == 1 and -1 not in lengths:
-                found.append((value.name, axis, lengths.pop()))
-    return tuple(found)

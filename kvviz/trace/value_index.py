@@ -16,6 +16,7 @@ from kvviz.trace.last_uses import FrameSteps, last_uses
 from kvviz.trace.lifetimes import Ints, Key, Life, Lives, LogValues
 from kvviz.trace.outcome import Kinds
 from kvviz.trace.reasons import offset_of
+from kvviz.trace.recording import Trace
 
 
 class Place(NamedTuple):
@@ -52,7 +53,7 @@ class Index:
     ``notes``: what others worked out about this trace and want to keep.
     """
 
-    def __init__(self, trace: Any) -> None:
+    def __init__(self, trace: Trace) -> None:
         self.trace = trace.apart()
         self.trace.caches = trace.caches
         self.rows = trace.log
@@ -69,7 +70,7 @@ class Index:
         for number, frame in enumerate(self.frames):
             self.by_run.setdefault(frame.run, []).append(number)
             if frame.parent is not None:
-                siblings = self.bodies.setdefault((frame.parent, frame.caller.node.index), [])
+                siblings = self.bodies.setdefault((frame.parent, frame.control_node.index), [])
                 if siblings:
                     self.before[number] = siblings[-1]
                 siblings.append(number)
@@ -169,7 +170,7 @@ class Index:
         row = self.frames[frame]
         if row.iteration is None or row.caller is None:
             return ()
-        head, carried = head_and_carried(row.caller.node)
+        head, carried = head_and_carried(row.control_node)
         return self.outputs(frame)[head // 2 + carried :]
 
     def outer(self, frame: int, name: str) -> Key | None:
@@ -181,7 +182,7 @@ class Index:
         position = self._position(row.program, name)
         if position is None:
             return row.parent, name
-        node = row.caller.node
+        node = row.control_node
         if row.iteration is None:
             return (row.parent, node.inputs[position]) if position < len(node.inputs) else None
         head, carried = head_and_carried(node)
@@ -294,7 +295,7 @@ def head_and_carried(node: Node) -> tuple[int, int]:
     return 0, max(len(node.inputs) - scanned - (node.opset < 9), 0)
 
 
-def index_of(trace: Any) -> Index:
+def index_of(trace: Trace) -> Index:
     """The index of a trace, made once for as long as the trace does not grow."""
     found: tuple[Any, Index] | None = trace.notes.get("index")
     if found is None or found[0] != trace.log.version:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from kvviz.errors import KvvizError, ReplayError
+from kvviz.errors import KvvizError
+from kvviz.trace.events import FrameEvent
+from kvviz.trace.trace_data import TraceData
 from kvviz.trace.value_numbers import Axes, Numbers, Picture
 from kvviz.trace.value_summaries import WHOLE, Key, ValueSummaries, numbers_in
 
@@ -68,7 +70,7 @@ class Values:
         Bytes that it may have, and has.
     """
 
-    def __init__(self, trace: Any, summaries: ValueSummaries) -> None:
+    def __init__(self, trace: TraceData, summaries: ValueSummaries) -> None:
         self._trace = trace
         self._kept = summaries
         self._entry: dict[Key, int] | None = None
@@ -176,7 +178,7 @@ class Values:
         op = self._trace.log[at]
         return at, self._trace.log.frames[op.frame].run, op.op.node.outputs[slot]
 
-    def _main(self, run: int) -> Any:
+    def _main(self, run: int) -> FrameEvent:
         for frame in self._trace.log.frames:
             if frame.run == run and frame.parent is None:
                 return frame
@@ -189,20 +191,3 @@ class Values:
         step, run, name = self._named(key)
         node = None if step is None else self._trace.log[step].op.node
         return NotFinite(step, run, node.name if node else "", node.op_type if node else "", name)
-
-
-class Recorded:
-    """An attribute that a dry run has nothing for; `Trace.known` reads it without complaint."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, trace: Any, owner: type) -> Any:
-        if trace is None:
-            return self
-        if trace.dry:
-            raise ReplayError(f"{self.name} were not recorded: a dry run works out layouts and no numbers")
-        return trace.__dict__[self.name]
-
-    def __set__(self, trace: Any, value: Any) -> None:
-        trace.__dict__[self.name] = value

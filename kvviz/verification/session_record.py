@@ -132,7 +132,7 @@ def _nodes(proto: Any) -> list[Any]:
     return [node for part in _parts(proto.graph) for node in part.node]
 
 
-def _parts(graph: Any) -> Iterator[Any]:
+def _parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """A GraphProto and its bodies."""
     yield graph
     for attribute in (attribute for node in graph.node for attribute in node.attribute):

@@ -14,11 +14,13 @@ from typing import Any
 
 from kvviz.atomic_write import write_text
 from kvviz.explain.comparison.figures import alike
+from kvviz.graph.model import Graph
 from kvviz.report.naming import told_apart
 from kvviz.report.palette import DARK
 from kvviz.report.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.kept_runs import keeps_all, told_steps
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import short, size
 from kvviz.view.page_modules import bundled, page_modules
 from kvviz.view.payload import Payloads
@@ -99,7 +101,7 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 
 
 def to_html(
-    trace: Any,
+    trace: Trace,
     path: str | os.PathLike[str] | None = None,
     *,
     detail: Collection[int] | None = None,
@@ -234,7 +236,7 @@ def pair_to_html(
 
 
 def plan_to_html(
-    graph: Any,
+    graph: Graph,
     events: Sequence[Any],
     policy: Mapping[str, str],
     path: str | os.PathLike[str] | None = None,

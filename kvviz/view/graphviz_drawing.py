@@ -18,6 +18,7 @@ from kvviz.explain.hazards import find_hazards
 from kvviz.graph.layers import places
 from kvviz.graph.model import Graph, Node
 from kvviz.report.palette import LIGHT, OWNERS, STATES, Look, mix
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, dims, short, size
 
 _NAME, _LONGEST = 28, 400
@@ -52,7 +53,7 @@ def graph_drawing(graph: Graph, fold: bool = True) -> GraphDrawing:
     return drawing.made
 
 
-def trace_drawing(trace: Any, step: int | None = None, fold: bool = True, hidden: bool = True) -> GraphDrawing:
+def trace_drawing(trace: Trace, step: int | None = None, fold: bool = True, hidden: bool = True) -> GraphDrawing:
     """The frame of a step as a Digraph; see `Trace.to_graphviz`."""
     steps = len(trace.steps)
     index = steps - 1 if step is None else step + steps if step < 0 else step

@@ -14,6 +14,8 @@ from xml.sax.saxutils import escape, quoteattr
 from kvviz.explain.hazards import Hazard
 from kvviz.explain.hidden_pairs import HiddenPair, hidden_pair
 from kvviz.report.palette import DARK, LIGHT
+from kvviz.trace.model_or_trace import TraceLike, as_trace
+from kvviz.trace.recording import Trace
 from kvviz.trace.regions import bounds, spans, stored_bytes
 from kvviz.trace.units import dims, short, size
 
@@ -121,7 +123,7 @@ SHAPES = _shapes()
 """Tag, attributes, the text or path that goes into it (a fixed one behind ``=``), and the state that has it."""
 
 
-def hidden_pair_svg(trace: Any, hazard: Hazard) -> str:
+def hidden_pair_svg(trace: TraceLike, hazard: Hazard) -> str:
     """The picture of one hazard as an SVG document: what a maintainer pastes into a thread.
 
     Parameters
@@ -135,7 +137,7 @@ def hidden_pair_svg(trace: Any, hazard: Hazard) -> str:
     KvvizError
         If the hazard is of another trace.
     """
-    trace = getattr(trace, "trace", trace)
+    trace = as_trace(trace, "hidden_pair_svg")
     pair = hidden_pair(trace, hazard)
     capacity = capacity_of(trace, pair)
     told = {**pair_texts(pair, capacity), **dict(zip(PAIR_PATHS, pair_paths(pair, capacity)))}
@@ -207,7 +209,7 @@ def view_text(access: Any) -> str:
     return f"{what}: offset {region.offset:,} · {short(form, 50)}"
 
 
-def capacity_of(trace: Any, pair: HiddenPair) -> int:
+def capacity_of(trace: Trace, pair: HiddenPair) -> int:
     """Bytes of the root."""
     return int(trace.log.storages[pair.hazard.storage].capacity)
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from kvviz.caches.cache_heat import heat
+from kvviz.trace.recording import Trace
 
 # In the order of their numbers.
 STATES = ("reserved", "valid", "written", "stale", "outside", "wrapped")
@@ -78,7 +79,7 @@ def entries_of(cache: Any) -> int:
     return max((len(told.items) for told in cache.runs), default=1) or 1
 
 
-def heads_of(trace: Any, cache: Any) -> int:
+def heads_of(trace: Trace, cache: Any) -> int:
     """Heads that share a row; 1 where they are not apart, or not known."""
     runs = zip(trace.runs, cache.runs)
     first = next((i for i, (run, told) in enumerate(runs) if told.items and run.last > run.first), None)

@@ -6,11 +6,13 @@ Each trace has a hue, a kind of dashes and a marker of its own; traces whose num
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from kvviz.report.palette import Theme
+from kvviz.trace.model_or_trace import TraceLike
+from kvviz.trace.recording import Trace
 from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import short
 from kvviz.view.chart_axes import axes_and_theme, finish, hues, legend, say, unit_of, whole_numbers
@@ -24,13 +26,23 @@ _NAME = 40
 _MOST_MARKERS = 40
 
 
-def traces_of(source: Any) -> dict[str, Any] | None:
+class HasTraces(Protocol):
+    """A comparison: traces by name."""
+
+    @property
+    def traces(self) -> Mapping[str, Trace]: ...
+
+
+Traces = Mapping[str, Trace] | HasTraces
+
+
+def traces_of(source: TraceLike | Traces) -> dict[str, Trace] | None:
     """Traces by name of a mapping or a Comparison; None for a single trace."""
     traces = getattr(source, "traces", source)
     return dict(traces) if isinstance(traces, Mapping) else None
 
 
-def occupancy(traces: Mapping[str, Any], ax: Any = None) -> Any:
+def occupancy(traces: Mapping[str, Trace], ax: Any = None) -> Any:
     """Rows valid and rows reserved after every run, of the first cache of each trace that has rows."""
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     told = {name: _rows(trace) for name, trace in traces.items() if _rows(trace)[0].size}
@@ -46,14 +58,14 @@ def occupancy(traces: Mapping[str, Any], ax: Any = None) -> Any:
     return _done(ax, theme, lines, names, "rows", "Cache rows: thin dashes reserved, line valid", traces)
 
 
-def held(traces: Mapping[str, Any], ax: Any = None) -> Any:
+def held(traces: Mapping[str, Trace], ax: Any = None) -> Any:
     """The largest number of bytes alive in every run, without the weights."""
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     told = {name: (_above_weights(trace),) for name, trace in traces.items() if trace.runs}
     return _bytes(ax, theme, told, {}, "peak above weights", "Memory of each run", traces)
 
 
-def copied(traces: Mapping[str, Any], ax: Any = None, closed: Any = None) -> Any:
+def copied(traces: Mapping[str, Trace], ax: Any = None, closed: Any = None) -> Any:
     """Bytes that kernels copied to carry the caches through every run; crosses for what the caller moved outside.
 
     ``closed``: what the bytes should be by calculation, by the name of the trace: for every run, or as a function of
@@ -71,7 +83,7 @@ def _bytes(
     closed: Mapping[str, Closed],
     what: str,
     title: str,
-    traces: Mapping[str, Any],
+    traces: Mapping[str, Trace],
 ) -> Any:
     by_name = {name: by_run(form, len(told[name][0])) for name, form in closed.items() if name in told}
     top = max(
@@ -123,7 +135,7 @@ def _lines(
 
 
 def _done(
-    ax: Any, theme: Theme, lines: list[Any], names: list[str], y: str, title: str, traces: Mapping[str, Any]
+    ax: Any, theme: Theme, lines: list[Any], names: list[str], y: str, title: str, traces: Mapping[str, Trace]
 ) -> Any:
     if lines:
         legend(ax, theme, columns=2 if max(map(len, names)) > 30 else 3, handles=(lines, names))
@@ -134,18 +146,18 @@ def _done(
     return ax
 
 
-def _rows(trace: Any) -> tuple[np.ndarray, np.ndarray]:
+def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     cache = next((c for c in trace.caches if c.axis is not None and c.protocol not in ("state", "cross")), None)
     runs = cache.runs if cache is not None else []
     return np.array([r.valid for r in runs], float), np.array([r.capacity for r in runs], float)
 
 
-def _above_weights(trace: Any) -> np.ndarray:
+def _above_weights(trace: Trace) -> np.ndarray:
     weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
     return np.array([run.peak_bytes - weights for run in trace.runs], float)
 
 
-def _moved(trace: Any) -> tuple[np.ndarray, np.ndarray]:
+def _moved(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     """Bytes copied by kernels, and moved by the caller, for all caches of a trace; of the runs where it has none."""
     if not trace.caches:
         return np.array([run.bytes_copied for run in trace.runs], float), np.zeros(len(trace.runs))

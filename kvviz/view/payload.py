@@ -21,6 +21,7 @@ from kvviz.report.markdown_text import TEMPLATES
 from kvviz.report.palette import OWNERS, STATES
 from kvviz.trace.events import BINDINGS, HOW
 from kvviz.trace.outcome import DECISIONS, OUTCOMES
+from kvviz.trace.recording import Trace
 from kvviz.trace.storages import ORIGINS
 from kvviz.view.packed_columns import HEADER, Columns, Strings, compressed, parts, unpack
 from kvviz.view.payload_delta import delta
@@ -57,7 +58,7 @@ _SHARE, _SMALL = 0.25, 3000
 decode = unpack
 
 
-def payload(trace: Any, *, detail: Collection[int] | None = None) -> bytes:
+def payload(trace: Trace, *, detail: Collection[int] | None = None) -> bytes:
     """The trace as compressed bytes.
 
     ``detail``: runs whose steps are told, all or, in a long recording, the few that `few_runs` names by default. Of
@@ -76,7 +77,7 @@ class Payloads:
     ``kept``: numbers of the steps that were told last, ascending.
     """
 
-    def __init__(self, trace: Any, detail: Collection[int] | None = None) -> None:
+    def __init__(self, trace: Trace, detail: Collection[int] | None = None) -> None:
         self.trace = trace
         self.detail = detail
         self._asked: list[int] = []

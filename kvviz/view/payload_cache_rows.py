@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from kvviz.caches.cache_facts import rows_given
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.caches.row_steps import row_steps
+from kvviz.trace.recording import Trace
 from kvviz.view.cell_looks import page_looks
 from kvviz.view.heat_cells import STATES, Cell, cells, entries_of, heads_of, notes, owners
 from kvviz.view.packed_columns import Columns, pack
@@ -46,7 +47,7 @@ _PARTS = ("start", "stop", "state", "fresh", "token")
 _Told = tuple[tuple[Cell, ...], tuple[tuple[int, int, str], ...], tuple[Any, ...]]
 
 
-def cache_payload(trace: Any, level: int = 6) -> bytes:
+def cache_payload(trace: Trace, level: int = 6) -> bytes:
     """The caches as compressed bytes; `kvviz.view.packed_columns.unpack` reads them back.
 
     ``level``: of zlib.
@@ -107,7 +108,7 @@ def _cell_columns(streams: Sequence[Sequence[Sequence[Cell]]], columns: Columns)
         columns.ints(f"cell.{name}", [cell[place] for cell in every])
 
 
-def _store_columns(trace: Any, columns: Columns) -> None:
+def _store_columns(trace: Trace, columns: Columns) -> None:
     """Which rows of a run hold what it stores from which step on."""
     by_run = [row_steps(trace, run) for run in range(len(trace.runs))]
     every: list[tuple[int, int, int]] = []
@@ -157,7 +158,7 @@ def _row_bytes(cache: Any) -> int:
     return 0
 
 
-def _warnings(trace: Any) -> list[dict[str, Any]]:
+def _warnings(trace: Trace) -> list[dict[str, Any]]:
     at = {cache.input: i for i, cache in enumerate(trace.caches)}
     return [
         {"cache": at[w.cache], "run": w.run, "runs": w.runs, "kind": w.kind, "text": w.sentence}

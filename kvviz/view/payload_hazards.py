@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.explain.hazards import path_between
 from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs, ordered_pairs
+from kvviz.trace.recording import Trace
 from kvviz.view.hazard_picture import (
     BAR_WIDTH,
     FONT,
@@ -52,7 +53,7 @@ class HazardColumns:
     traces it would take a quarter of the time that packing takes: there they are told when they are ``wanted``.
     """
 
-    def __init__(self, trace: Any) -> None:
+    def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.wanted = False
         self._known: dict[int, tuple[HiddenPair, ...]] = {}

@@ -16,12 +16,13 @@ from kvviz.explain.comparison.difference import first_difference
 from kvviz.explain.comparison.figures import alike
 from kvviz.explain.comparison.order_change import OrderChange, order_change, value_change
 from kvviz.fixes.forking import holds_throughout, what_holds
+from kvviz.trace.recording import Trace
 
 MOST_BROKEN = 60
 """So many hazards that an order breaks are told, and the number of all."""
 
 
-def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] | None) -> dict[str, Any]:
+def lane_header(number: int, label: str, trace: Trace, left: tuple[int, str, Any] | None) -> dict[str, Any]:
     """What the page says of a lane.
 
     ``left``: number, label and trace of the lane that it left; None for the first one.
@@ -70,7 +71,7 @@ def lane_header(number: int, label: str, trace: Any, left: tuple[int, str, Any] 
     }
 
 
-def _order(change: OrderChange, trace: Any) -> dict[str, Any]:
+def _order(change: OrderChange, trace: Trace) -> dict[str, Any]:
     broken = change.broken[:MOST_BROKEN]
     return {
         # At the addresses that an allocator chose for another order, tensors of different roots share bytes.

@@ -11,6 +11,7 @@ from typing import Any
 
 from kvviz.report.missed_groups import hidden_below
 from kvviz.report.retention_groups import HeldGroup, held_groups
+from kvviz.trace.recording import Trace
 from kvviz.view.payload_graphs import GraphTable
 
 MOST = 200
@@ -18,7 +19,7 @@ _MOST_NAMES, _MOST_HELD = 12, 40
 
 
 def report_header(
-    report: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int], start: int = 0, cures: bool = True
+    report: Any, trace: Trace, tables: Mapping[int, GraphTable], kept: Sequence[int], start: int = 0, cures: bool = True
 ) -> dict[str, Any]:
     """A report as the page reads it.
 
@@ -58,7 +59,7 @@ def report_header(
     }
 
 
-def _verdict(one: Any, number: int, trace: Any, tables: Mapping[int, GraphTable]) -> dict[str, Any]:
+def _verdict(one: Any, number: int, trace: Trace, tables: Mapping[int, GraphTable]) -> dict[str, Any]:
     """A sentence of the verdict; ``parts`` say what a piece of it leads to: the selection, the step, or nothing;
     ``ask`` is what the kernel is asked with to apply its fix."""
     selection: dict[str, Any] | None = None
@@ -94,7 +95,7 @@ def _told(steps: Sequence[int], kept: Sequence[int]) -> list[int]:
 
 
 def _missed(
-    entry: Any, trace: Any, tables: Mapping[int, GraphTable], kept: Sequence[int], often: str, cures: bool
+    entry: Any, trace: Trace, tables: Mapping[int, GraphTable], kept: Sequence[int], often: str, cures: bool
 ) -> dict[str, Any]:
     row = trace.log[entry.step]
     table = tables[id(trace.frames[row.frame].graph)]

@@ -11,6 +11,7 @@ from typing import Any
 
 from kvviz.caches.cache_facts import rows_given
 from kvviz.caches.path_search import attention_ops
+from kvviz.trace.recording import Trace
 from kvviz.trace.records import meter_in_turn
 from kvviz.trace.run_labels import run_label
 
@@ -46,7 +47,7 @@ def few_runs(runs: Sequence[Any], budget: int | None = None) -> frozenset[int] |
     return frozenset(chosen)
 
 
-def runs_header(trace: Any, kept: Sequence[int]) -> list[dict[str, Any]]:
+def runs_header(trace: Trace, kept: Sequence[int]) -> list[dict[str, Any]]:
     """Totals of every run.
 
     ``kept``: numbers of the steps that are told, ascending. ``first`` and ``last`` are places among them, equal for a
@@ -70,7 +71,7 @@ def runs_header(trace: Any, kept: Sequence[int]) -> list[dict[str, Any]]:
     ]
 
 
-def story_header(trace: Any) -> list[dict[str, Any]]:
+def story_header(trace: Trace) -> list[dict[str, Any]]:
     """Words of the prompt, then of every token with the run that produced it."""
     tokens = [*trace.prompt, *trace.known("tokens")]
     words = list(trace.words or ())
@@ -86,7 +87,7 @@ def story_header(trace: Any) -> list[dict[str, Any]]:
     ]
 
 
-def caches_header(trace: Any) -> list[dict[str, Any]]:
+def caches_header(trace: Trace) -> list[dict[str, Any]]:
     """The meters of every cache that all panes show, by run; `kvviz.view.payload_cache_rows` has more."""
     meter_in_turn(trace.caches)
     places = [_layer_and_role(cache.name) for cache in trace.caches]

@@ -27,6 +27,7 @@ from kvviz.trace.element_types import nbytes as size_of
 from kvviz.trace.events import HOW, Op
 from kvviz.trace.outcome import DECISIONS, OUTCOMES, endings
 from kvviz.trace.reasons import decision_of
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import dims
 from kvviz.view.packed_columns import Columns, Strings
 from kvviz.view.payload_graphs import GraphTable
@@ -68,7 +69,7 @@ class StepColumns:
 
     def __init__(
         self,
-        trace: Any,
+        trace: Trace,
         tables: Mapping[int, GraphTable],
         strings: Strings,
         values: Values,

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.trace.guided_tour import Tour, TourStop
+from kvviz.trace.recording import Trace
 
 # What a stop may light: the class of a pane, or the tab that has to be opened for it.
 PANES = {
@@ -30,7 +31,7 @@ PANES = {
 LAYOUTS = ("Debug", "Memory", "Cache", "Layers", "Lanes")
 
 
-def keep_tour(trace: Any, tour: Tour, runs_on: bool = False) -> None:
+def keep_tour(trace: Trace, tour: Tour, runs_on: bool = False) -> None:
     """Give a trace a tour; one that is refused leaves the trace as it was. ``runs_on``: its steps may come later.
 
     Raises `KvvizError`: if it is no tour, or a stop names a pane, a layout or a step that is not there.
@@ -44,7 +45,7 @@ def keep_tour(trace: Any, tour: Tour, runs_on: bool = False) -> None:
     trace.tour = tour
 
 
-def tour_header(trace: Any) -> dict[str, Any]:
+def tour_header(trace: Trace) -> dict[str, Any]:
     """What the header of a payload says of the trace's tour; nothing where there is none.
 
     Raises `KvvizError`: if a stop names a pane, a layout or a step that is not there.
@@ -55,7 +56,7 @@ def tour_header(trace: Any) -> dict[str, Any]:
     return {"tour": {"title": tour.title, "stops": [_stop(trace, i, stop) for i, stop in enumerate(tour.stops)]}}
 
 
-def tour_runs(trace: Any) -> frozenset[int]:
+def tour_runs(trace: Trace) -> frozenset[int]:
     """Runs that the stops are in: the page needs their steps."""
     tour: Tour | None = trace.tour
     at = [step_of(trace, i, stop) for i, stop in enumerate(tour.stops)] if tour is not None else []
@@ -64,7 +65,7 @@ def tour_runs(trace: Any) -> frozenset[int]:
     )
 
 
-def step_of(trace: Any, number: int, stop: TourStop) -> int | None:
+def step_of(trace: Trace, number: int, stop: TourStop) -> int | None:
     """The step that a stop goes to; None where the cursor stays, or what is meant has not run yet."""
     size = len(trace.steps)
     if stop.query:
@@ -87,7 +88,7 @@ def _check_names(number: int, stop: TourStop) -> None:
         raise KvvizError(f"stop {number + 1} of the tour has layout {stop.layout!r}; {_known(stop.layout, LAYOUTS)}")
 
 
-def _stop(trace: Any, number: int, stop: TourStop) -> dict[str, Any]:
+def _stop(trace: Trace, number: int, stop: TourStop) -> dict[str, Any]:
     _check_names(number, stop)
     kind, place = PANES[stop.pane] if stop.pane else ("", "")
     return {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvviz.trace.recording import Trace
 from kvviz.trace.value_numbers import ABOVE, BELOW, BINS, EMPTY, NAN, SHADES
 from kvviz.trace.value_summaries import COLUMNS, WHOLE
 from kvviz.trace.values_view import NotFinite, Values
@@ -16,7 +17,7 @@ from kvviz.view.payload import FORMAT, run_label
 CODES = {"bins": BINS, "shades": SHADES, "empty": EMPTY, "below": BELOW, "above": ABOVE, "nan": NAN, "whole": WHOLE}
 
 
-def values_payload(trace: Any, level: int = 6) -> bytes:
+def values_payload(trace: Trace, level: int = 6) -> bytes:
     """The values in a recording as compressed bytes; none where it has none.
 
     ``level``: of zlib.
@@ -49,7 +50,7 @@ def values_payload(trace: Any, level: int = 6) -> bytes:
     return pack(header, columns, level)
 
 
-def _told(trace: Any, found: NotFinite | None) -> dict[str, Any] | None:
+def _told(trace: Trace, found: NotFinite | None) -> dict[str, Any] | None:
     if found is None:
         return None
     text = f"{found.op_type} {found.node}" if found.step is not None else f"the input of {run_label(trace, found.run)}"

@@ -13,6 +13,7 @@ from typing import Any
 from kvviz.atomic_write import write_text
 from kvviz.explain.sentences import sentence
 from kvviz.report.steps_table import memory_word
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import buffer, short
 from kvviz.view.payload import run_label
 
@@ -21,7 +22,7 @@ _RUNS = 0
 _LANES = 1000  # tracks of lanes come behind those of frames
 
 
-def export_perfetto(trace: Any, path: str | os.PathLike[str]) -> None:
+def export_perfetto(trace: Trace, path: str | os.PathLike[str]) -> None:
     """Write a trace for Perfetto: a slice for every op, a track for each depth of frames, counters for bytes and rows.
 
     ``path``: file to write; an existing one is replaced.
@@ -30,7 +31,7 @@ def export_perfetto(trace: Any, path: str | os.PathLike[str]) -> None:
     write_text(path, json.dumps(told, separators=(",", ":")))
 
 
-def perfetto_events(trace: Any) -> list[dict[str, Any]]:
+def perfetto_events(trace: Trace) -> list[dict[str, Any]]:
     """The events of the file, ordered by time within each kind."""
     events: list[dict[str, Any]] = [_name("process_name", 0, f"kvviz: {short(trace.title, 80)}")]
     events.append(_name("thread_name", _RUNS, "runs"))
@@ -39,8 +40,12 @@ def perfetto_events(trace: Any) -> list[dict[str, Any]]:
     events += [_name("thread_name", depth + 1, f"depth {depth}" if depth else "main graph") for depth in depths]
     for run in trace.runs:
         if run.last > run.first and not trace.log.declared.times:
-            args = {"peak bytes": run.peak_bytes, "bytes copied": run.bytes_copied, "bytes written": run.bytes_written}
-            events.append(_slice(run_label(trace, run.index), _RUNS, run.first, run.last - run.first, args))
+            totals = {
+                "peak bytes": run.peak_bytes,
+                "bytes copied": run.bytes_copied,
+                "bytes written": run.bytes_written,
+            }
+            events.append(_slice(run_label(trace, run.index), _RUNS, run.first, run.last - run.first, totals))
     starts = _body_starts(trace)
     times = trace.log.declared.times
     lanes = {lane: _LANES + i for i, lane in enumerate(dict.fromkeys(timing.lane for timing in times.values()))}
@@ -71,7 +76,7 @@ def perfetto_events(trace: Any) -> list[dict[str, Any]]:
     return events
 
 
-def _body_starts(trace: Any) -> dict[tuple[int, int], int]:
+def _body_starts(trace: Trace) -> dict[tuple[int, int], int]:
     """First step inside the bodies of a control node, by (frame, ``id`` of the node)."""
     frames = trace.frames
     starts: dict[tuple[int, int], int] = {}

@@ -12,7 +12,8 @@ import numpy as np
 
 from kvviz.report.palette import OWNERS, STATES, Theme
 from kvviz.trace.kept_runs import in_kept_runs, keeps_all
-from kvviz.trace.model_or_trace import as_trace
+from kvviz.trace.model_or_trace import TraceLike, as_trace
+from kvviz.trace.recording import Trace
 from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import buffer, short, size
 from kvviz.view import many_traces
@@ -40,7 +41,7 @@ LEGEND_COLUMNS = 3
 _MOST_MARKS = 24
 
 
-def memory(trace: Any, ax: Any = None) -> Any:
+def memory(trace: TraceLike | many_traces.Traces, ax: Any = None) -> Any:
     """Bytes alive at every step, with the peak and the start of every run marked.
 
     If weights are most of the memory, the axis starts at their size and says so. Otherwise the changes would be too
@@ -97,7 +98,7 @@ def memory(trace: Any, ax: Any = None) -> Any:
     return ax
 
 
-def cache(trace: Any, ax: Any = None) -> Any:
+def cache(trace: TraceLike | many_traces.Traces, ax: Any = None) -> Any:
     """Rows reserved and rows valid after every run, for each cache of a trace; equal caches are drawn once.
 
     Parameters
@@ -142,7 +143,7 @@ def cache(trace: Any, ax: Any = None) -> Any:
     return ax
 
 
-def copies(trace: Any, ax: Any = None, *, closed: Any = None) -> Any:
+def copies(trace: TraceLike | many_traces.Traces, ax: Any = None, *, closed: Any = None) -> Any:
     """Bytes copied, and other bytes written, by every run (every token of a decode).
 
     Parameters
@@ -224,7 +225,7 @@ def protocols(traces: Any, closed: Any = None, figure: Any = None) -> Any:
     return figure
 
 
-def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:
+def lifetimes(trace: TraceLike, ax: Any = None, limit: int = 60) -> Any:
     """Lifetimes of the largest buffers, in steps; the colour and the letter of a bar show the owner.
 
     Parameters
@@ -282,7 +283,7 @@ def lifetimes(trace: Any, ax: Any = None, limit: int = 60) -> Any:
     return ax
 
 
-def cache_groups(trace: Any) -> dict[tuple[tuple[int, ...], tuple[int, ...]], list[Any]]:
+def cache_groups(trace: Trace) -> dict[tuple[tuple[int, ...], tuple[int, ...]], list[Any]]:
     """Caches by the rows that they reserve and hold after every run."""
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Any]] = {}
     for c in trace.caches:
@@ -291,12 +292,12 @@ def cache_groups(trace: Any) -> dict[tuple[tuple[int, ...], tuple[int, ...]], li
     return groups
 
 
-def live_bytes(trace: Any) -> np.ndarray:
+def live_bytes(trace: Trace) -> np.ndarray:
     """Bytes alive at every step, as floats."""
     return np.fromiter((row.live for row in trace.log), float, len(trace.log))
 
 
-def _run_marks(ax: Any, trace: Any, theme: Theme, text: bool = True) -> None:
+def _run_marks(ax: Any, trace: Trace, theme: Theme, text: bool = True) -> None:
     """A thin line where each run with steps begins; of many runs every second, fifth … one has its name."""
     runs = [run for run in trace.runs if run.last > run.first]
     if len(trace.runs) < 2:
@@ -325,9 +326,9 @@ def _run_marks(ax: Any, trace: Any, theme: Theme, text: bool = True) -> None:
         )
 
 
-def _run_word(trace: Any) -> str:
+def _run_word(trace: Trace) -> str:
     return "decode step (0 is the prefill)" if decodes(trace) else "run"
 
 
-def _dry(trace: Any) -> str:
+def _dry(trace: Trace) -> str:
     return ", dry run" if trace.dry else ""

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.explain.sentences import sentence
 from kvviz.report.palette import LIGHT
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import short, size
 from kvviz.view import plots
 from kvviz.view.chart_axes import points_of, text_width
@@ -20,7 +21,7 @@ _STEPS = 8
 _MOST, _SIZE, _INDENT, _SLACK = 122, 8.5, 0.06, 0.98
 
 
-def still(trace: Any, step: int | None = None, cache: int | None = None) -> bytes:
+def still(trace: Trace, step: int | None = None, cache: int | None = None) -> bytes:
     """Draw the picture that stands in for the debugger where no kernel runs.
 
     ``step``: the last step that is told in words; the last of the trace by default.
@@ -75,7 +76,7 @@ def few_colours(png: bytes) -> bytes:
     return out.getvalue()
 
 
-def _words(ax: Any, told: list[Any], trace: Any) -> None:
+def _words(ax: Any, told: list[Any], trace: Trace) -> None:
     ax.set_axis_off()
     ax.set_xlim(0, 1)
     ax.set_ylim(max(len(told), 1), -1)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvviz.explain.sentences import sentence
 from kvviz.report.steps_table import Table
+from kvviz.trace.records import Step
 from kvviz.trace.units import buffer, count, short, size
 
 _NAME, _TEXT = 48, 400
@@ -34,13 +35,13 @@ _CACHE_RUNS = (
 )
 
 
-def step_text(step: Any) -> str:
+def step_text(step: Step) -> str:
     """A step in a few lines."""
     head, *rest = _step_facts(step)
     return "\n".join([f"{head[0]}: {head[1]}", *(f"  {what}: {told}" for what, told in rest)])
 
 
-def step_table(step: Any) -> Table:
+def step_table(step: Step) -> Table:
     """A step as a table of two columns."""
     return Table([{"what": what, "is": told} for what, told in _step_facts(step)], _FACTS)
 
@@ -79,7 +80,7 @@ def caches_table(caches: Sequence[Any]) -> Table:
     return Table([_cache_row(cache) for cache in caches], _CACHES)
 
 
-def _step_facts(step: Any) -> list[tuple[str, str]]:
+def _step_facts(step: Step) -> list[tuple[str, str]]:
     where = f" in {' › '.join(step.frame)}" if step.frame else ""
     facts = [(f"step {step.index:,}", f"{step.op_type} {short(step.node, _NAME)}, run {step.run}{where}")]
     facts.append(("reads", ", ".join(short(name, _NAME) for name in step.inputs if name) or "nothing"))

@@ -7,6 +7,7 @@ from typing import Any
 from kvviz.errors import KvvizError
 from kvviz.report.palette import STATES as LOOKS
 from kvviz.report.palette import Theme, mix
+from kvviz.trace.recording import Trace
 from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import short
 from kvviz.view.chart_axes import axes_and_theme, cache_hue, finish, hue_of, legend, say, whole_numbers
@@ -17,7 +18,7 @@ _HATCH = {"stale": "////", "outside": "xxxx", "wrapped": "....", "reserved": "",
 _ORDER = ("reserved", "valid", "wrapped", "outside", "stale", "written")
 
 
-def rows(trace: Any, cache: int | str = 0, ax: Any = None, *, entry: int = 0) -> Any:
+def rows(trace: Trace, cache: int | str = 0, ax: Any = None, *, entry: int = 0) -> Any:
     """What every row of a cache held after every run: runs from top to bottom, rows from left to right.
 
     ``cache``: place in ``trace.caches``, or name.
@@ -59,7 +60,7 @@ def rows(trace: Any, cache: int | str = 0, ax: Any = None, *, entry: int = 0) ->
     return ax
 
 
-def _find(trace: Any, cache: int | str) -> Any:
+def _find(trace: Trace, cache: int | str) -> Any:
     names = [one.name for one in trace.caches]
     if isinstance(cache, str) and cache in names:
         return trace.caches[names.index(cache)]

@@ -17,6 +17,7 @@ from kvviz.explain.sentences import sentence
 from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
 from kvviz.report.palette import LIGHT, STATES, Look, mix
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import dims, short
 from kvviz.view.block_layout import Drawing, layout
 from kvviz.view.payload import run_label
@@ -50,7 +51,7 @@ class Picture:
         return self.svg
 
 
-def picture(trace: Any, step: int = -1) -> Picture:
+def picture(trace: Trace, step: int = -1) -> Picture:
     """Draw the block around a step, with the state of every node as of that step.
 
     ``step``: index of the step; the last one by default.
@@ -111,7 +112,7 @@ def _around(frame: Any, node: Node) -> tuple[str, Sequence[Node]]:
     return frame.graph.name, (node,)
 
 
-def _shapes(trace: Any, frame: int, nodes: Sequence[Node]) -> dict[int, str]:
+def _shapes(trace: Trace, frame: int, nodes: Sequence[Node]) -> dict[int, str]:
     """Shape of each node's first output in a frame, where it has run there."""
     found = {}
     for node in nodes:

@@ -154,7 +154,7 @@ def test_what_ran_in_place_had_nothing_left_to_change() -> None:
         trace = of_seed(seed, "ideal")
         index = index_of(trace)
         for step, row in enumerate(index.rows):
-            if row.taken and row.outs[0].how == IN_PLACE:
+            if row.taken and row.outs[0] is not None and row.outs[0].how == IN_PLACE:
                 assert fix_for(index, step, row.taken[0]) is None
                 checked += 1
     assert checked > 200

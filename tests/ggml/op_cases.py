@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.ggml.graph.math_calls import UNARY
+from kvviz.ggml.graph.tensor import UNARY
 
 Case = Callable[[Any], list[Any]]
 """Given a context of either kind, what to expand."""

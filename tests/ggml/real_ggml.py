@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.ggml.graph.math_calls import GLU, UNARY
+from kvviz.ggml.graph.tensor import GLU, UNARY
 from kvviz.ggml.graph.tensor_data import to_type
 
 P, I32, I64, SIZE, F32 = C.c_void_p, C.c_int, C.c_int64, C.c_size_t, C.c_float

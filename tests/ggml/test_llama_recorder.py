@@ -18,7 +18,7 @@ from tests.ggml.real_recordings import DATA
 def llama(monkeypatch: pytest.MonkeyPatch) -> FakeLlama:
     found = FakeLlama()
     modules = {
-        "llama_cpp": types.SimpleNamespace(__version__="0.3.36"),
+        "llama_cpp": types.SimpleNamespace(__name__="llama_cpp", __version__="0.3.36"),
         "llama_cpp.llama_cpp": found.low,
         "llama_cpp._ggml": types.SimpleNamespace(libggml=Ggml(found.memory)),
     }

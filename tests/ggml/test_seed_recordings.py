@@ -7,7 +7,7 @@ import json
 import pytest
 
 import kvviz
-from kvviz.ggml.graph.executor import KERNELS
+from kvviz.ggml.graph.attention_kernels import KERNELS
 from kvviz.ggml.graph.tensor_data import tensor_get
 
 from .recordings import DATA, assert_same_nodes, lines

@@ -173,13 +173,13 @@ def _handed_out(index: Index, number: int, name: str) -> int:
     frame = index.frames[number]
     if frame.parent is None:
         return _end(index, frame.run)
-    step = index.step_of(frame.parent, frame.caller.node.index) if frame.caller is not None else None
+    step = index.step_of(frame.parent, frame.control_node.index)
     if step is None or name in index.scanned(number):
         return -1  # A runtime may write scan outputs where they are wanted.
-    if frame.iteration is None or index.bodies[frame.parent, frame.caller.node.index][-1] == number:
-        carried = frame.iteration is None or head_and_carried(frame.caller.node)[1]
+    if frame.iteration is None or index.bodies[frame.parent, frame.control_node.index][-1] == number:
+        carried = frame.iteration is None or head_and_carried(frame.control_node)[1]
         return 2 * index.moment(step) if carried else -1
-    after = index.bodies[frame.parent, frame.caller.node.index]
+    after = index.bodies[frame.parent, frame.control_node.index]
     following = after[after.index(number) + 1]
     return 2 * (index.frames[following].opened + frame.run + 1)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kvviz.ggml.graph.math_kernels import sources
+from kvviz.ggml.graph.math_kernels import MATHS, MOVES, sources
 from kvviz.ggml.graph.tensor import Tensor, real, word
 from kvviz.ggml.graph.tensor_data import read, rounded, write
 
@@ -167,7 +167,9 @@ def _weighed(weights: np.ndarray, values: np.ndarray, keep: np.ndarray) -> np.nd
     return made
 
 
-ATTENTION: dict[str, Callable[[Tensor], None]] = {
+KERNELS: dict[str, Callable[[Tensor], None]] = {
+    **MOVES,
+    **MATHS,
     "MUL_MAT": _mul_mat,
     "SOFT_MAX": _soft_max,
     "DIAG_MASK_INF": _diag_mask,
@@ -175,3 +177,4 @@ ATTENTION: dict[str, Callable[[Tensor], None]] = {
     "ROPE": _rope,
     "FLASH_ATTN_EXT": _flash_attn_ext,
 }
+"""What can be run, by op."""

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Any, TypeVar
 
+from kvviz.ggml.graph.attention_kernels import KERNELS
+from kvviz.ggml.graph.op_effects import is_noop
 from kvviz.ggml.graph.tensor import COMPUTE, PARAM, Tensor
 from kvviz.late import late
 from kvviz.trace.recording import Trace
@@ -86,8 +88,13 @@ class ComputeGraph:
     @property
     def cannot_run(self) -> str:
         """Why it cannot be run; empty if it can."""
-        why: str = late("ggml.graph.executor:cannot_run")(self)
-        return why
+        for node in self.executed:
+            if not is_noop(node) and node.op not in KERNELS:
+                return f"there is no kernel for {node.op} {node.name!r}"
+            for source in node.src:
+                if source is not None and source.root.op == "NONE" and source.root.data is None:
+                    return f"{source.root.name!r} has no data"
+        return ""
 
     def session(self, values: int | str = "1 MB") -> Any:
         """A session that runs the graph node by node, in memory of its own: what ``kvviz.debug(graph)`` drives.

@@ -11,18 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.ggml.graph.attention_kernels import ATTENTION
+from kvviz.ggml.graph.attention_kernels import KERNELS
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.graph_trace import GraphWriter
-from kvviz.ggml.graph.math_kernels import MATHS, MOVES
 from kvviz.ggml.graph.memory_plan import MemoryPlan, place_data
 from kvviz.ggml.graph.op_effects import is_noop
 from kvviz.ggml.graph.tensor import Tensor, described
 from kvviz.ggml.graph.tensor_data import RUN_TYPES, allocate, note_values, read, tensor_get
 from kvviz.trace.recording import Trace
-
-KERNELS = {**MOVES, **MATHS, **ATTENTION}
-"""What can be run, by op."""
 
 
 class Executor:
@@ -130,17 +126,6 @@ class Executor:
 def has_numbers(tensor: Tensor) -> bool:
     """Whether there is something to look at."""
     return 0 not in tensor.ne and tensor.root.data is not None and tensor.type in RUN_TYPES
-
-
-def cannot_run(graph: ComputeGraph) -> str:
-    """Why a graph cannot be run; empty if it can."""
-    for node in graph.executed:
-        if not is_noop(node) and node.op not in KERNELS:
-            return f"there is no kernel for {node.op} {node.name!r}"
-        for source in node.src:
-            if source is not None and source.root.op == "NONE" and source.root.data is None:
-                return f"{source.root.name!r} has no data"
-    return ""
 
 
 def saved_state(graphs: Iterable[ComputeGraph]) -> dict[Tensor, np.ndarray]:

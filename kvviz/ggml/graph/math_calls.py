@@ -5,16 +5,18 @@ from __future__ import annotations
 from functools import partialmethod
 
 from kvviz.ggml.graph.new_nodes import Nodes
-from kvviz.ggml.graph.tensor import Tensor, can_repeat, elements, has_whole_rows, is_contiguous, is_padded, need, words
-
-UNARY = (
-    *("ABS", "SGN", "NEG", "STEP", "TANH", "ELU", "RELU", "SIGMOID", "GELU", "GELU_QUICK", "SILU"),
-    *("HARDSWISH", "HARDSIGMOID", "EXP", "EXPM1", "SOFTPLUS", "GELU_ERF", "XIELU", "FLOOR", "CEIL", "ROUND", "TRUNC"),
+from kvviz.ggml.graph.tensor import (
+    GLU,
+    UNARY,
+    Tensor,
+    can_repeat,
+    elements,
+    has_whole_rows,
+    is_contiguous,
+    is_padded,
+    need,
+    words,
 )
-"""Kinds of UNARY by their number (``ggml_unary_op``)."""
-
-GLU = ("REGLU", "GEGLU", "SWIGLU", "SWIGLU_OAI", "GEGLU_ERF", "GEGLU_QUICK", "SWIGLU_CLAMP")
-"""Kinds of GLU by their number (``ggml_glu_op``)."""
 
 
 class MathCalls(Nodes):

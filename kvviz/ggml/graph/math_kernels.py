@@ -12,9 +12,8 @@ from math import erf
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.ggml.graph.math_calls import GLU, UNARY
 from kvviz.ggml.graph.op_effects import patch_of
-from kvviz.ggml.graph.tensor import Tensor, described, real, word
+from kvviz.ggml.graph.tensor import GLU, UNARY, Tensor, described, real, word
 from kvviz.ggml.graph.tensor_data import read, rounded, stored, to_type, write
 
 _F = np.float32

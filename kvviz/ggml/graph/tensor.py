@@ -22,6 +22,15 @@ INPUT, OUTPUT, PARAM, LOSS, COMPUTE = 1, 2, 4, 8, 16
 VIEW_OPS = frozenset({"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"})
 """Ops that do nothing when they are executed."""
 
+UNARY = (
+    *("ABS", "SGN", "NEG", "STEP", "TANH", "ELU", "RELU", "SIGMOID", "GELU", "GELU_QUICK", "SILU"),
+    *("HARDSWISH", "HARDSIGMOID", "EXP", "EXPM1", "SOFTPLUS", "GELU_ERF", "XIELU", "FLOOR", "CEIL", "ROUND", "TRUNC"),
+)
+"""Kinds of UNARY by their number (``ggml_unary_op``)."""
+
+GLU = ("REGLU", "GEGLU", "SWIGLU", "SWIGLU_OAI", "GEGLU_ERF", "GEGLU_QUICK", "SWIGLU_CLAMP")
+"""Kinds of GLU by their number (``ggml_glu_op``)."""
+
 PLAIN = {
     "f32": "float32",
     "f16": "float16",

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.executor import Executor, cannot_run
+from kvviz.ggml.graph.executor import Executor
 from kvviz.ggml.graph.graph_trace import to_trace
 from kvviz.ggml.graph.memory_plan import MemoryPlan
 from kvviz.ggml.graph.tensor import Tensor
@@ -124,7 +124,7 @@ def listed(graphs: Sequence[ComputeGraph], title: str, about: str = LISTED, labe
 
 def session_of(graph: ComputeGraph, values: int | str = "1 MB") -> GraphSession:
     """A session that is to run a graph, node by node; see `ComputeGraph.session`."""
-    why_not = cannot_run(graph)
+    why_not = graph.cannot_run
     if why_not:
         raise KvvizError(f"{graph.title!r} cannot be run: {why_not}")
     if graph.meant is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.executor import Executor, cannot_run, restore_state, saved_state
+from kvviz.ggml.graph.executor import Executor, restore_state, saved_state
 from kvviz.ggml.graph.graph_trace import to_trace
 from kvviz.ggml.graph.op_effects import effects
 from kvviz.ggml.graph.tensor import Tensor
@@ -230,7 +230,7 @@ def reorder(
     broken = broken_pairs(graph.nodes, nodes, level)
     at = broken_addresses(graph, nodes)
     moved = sum(one is not two for one, two in zip(graph.nodes, nodes))
-    why_not = cannot_run(graph) if run is not False else "it was not asked for"
+    why_not = graph.cannot_run if run is not False else "it was not asked for"
     if run and why_not:
         raise KvvizError(f"{graph.title!r} cannot be run: {why_not}")
     titles = (f"{graph.title}: as listed", f"{graph.title}: {name}")

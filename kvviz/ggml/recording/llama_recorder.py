@@ -10,7 +10,6 @@ import ctypes
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 from kvviz.errors import KvvizError
@@ -86,20 +85,23 @@ def record(llama: Any) -> Iterator[Recording]:
             held.__dict__.pop(name, None)
         _point(low, held, old)
         low.llama_free(fresh)
-    lines = taking.finished({"llama_cpp_python": str(getattr(import_module("llama_cpp"), "__version__", ""))})
+    import llama_cpp
+
+    lines = taking.finished({"llama_cpp_python": str(getattr(llama_cpp, "__version__", ""))})
     found = from_objects(lines, recording.title)
     recording.graphs, recording.meta, recording.lines = found.graphs, found.meta, lines
 
 
 def _llama_cpp() -> tuple[Any, Library]:
     try:
-        low = import_module("llama_cpp.llama_cpp")
-        loaded = import_module("llama_cpp._ggml").libggml
+        from llama_cpp import _ggml
+        from llama_cpp import llama_cpp as low
+
+        library = Library(_ggml.libggml)
     except (ImportError, AttributeError, OSError) as error:
         raise KvvizError(
             f"recording needs llama-cpp-python 0.3.14 or later (pip install llama-cpp-python): {error}"
         ) from None
-    library = Library(loaded)
     library.check()
     return low, library
 

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kvviz.graph.fixed_dimensions import with_dims
+from kvviz.graph.fixed_dimensions import Dims, with_dims
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.runtimes.ort.known_types import keep, known, own_types
 from kvviz.runtimes.schedules.graph_paths import graphs_of
-from kvviz.trace.type_facts import GONE, GraphTypes, TypeFacts, free_dims
+from kvviz.trace.trace_data import TraceData
+from kvviz.trace.type_facts import GONE, GraphTypes, TypeFacts
 
 
-def types_of(trace: Any) -> TypeFacts:
+def types_of(trace: TraceData) -> TypeFacts:
     """What is known of the values of a trace's model, and what if its free dimensions had the lengths of this run."""
     dims = free_dims(trace)
     known(trace.graph)
@@ -48,3 +49,16 @@ def _written(graph: Graph, nodes: Any) -> Mapping[int, Node]:
 def _fixed(of: GraphTypes) -> dict[str, Value]:
     types = {value.name: value for value in (*of.types, *of.fixed)}
     return {name: value for name, value in types.items() if value.kind != GONE}
+
+
+def free_dims(trace: TraceData) -> Dims:
+    """Dimensions of the model's inputs without a number, with the length that they had in every run."""
+    given = [{bound.name: bound.shape for bound in f.bindings} for f in trace.log.frames if f.parent is None]
+    found = []
+    for value in trace.graph.inputs:
+        shapes = {shapes.get(value.name) for shapes in given}
+        for axis, dim in enumerate(value.shape or ()):
+            lengths = {-1 if shape is None else shape[axis] for shape in shapes}
+            if not isinstance(dim, int) and len(lengths) == 1 and -1 not in lengths:
+                found.append((value.name, axis, lengths.pop()))
+    return tuple(found)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.schedules.frontier import forward, reads
 from kvviz.runtimes.schedules.planning_events import Log
 from kvviz.trace.events import PASSED, VIEW
+from kvviz.trace.recording import Trace
 
 # Value name, the value in whose memory it lies, and the bytes of that memory ("" and 0: not the run's to free).
 Measured = tuple[str, str, int]
@@ -79,7 +79,7 @@ class LeastLive:
         return forward(nodes, rank, why, log, books.run)
 
 
-def least_live(trace: Any = None) -> LeastLive:
+def least_live(trace: Trace | None = None) -> LeastLive:
     """The schedule `LeastLive`, with the sizes that values had in a trace.
 
     ``trace``: of the same model. Of a value that had several sizes (a cache that grows) the largest counts.

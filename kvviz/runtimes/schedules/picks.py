@@ -14,6 +14,7 @@ from kvviz.graph.model import MAX_NODES, Graph, GraphPath, Node
 from kvviz.runtimes.schedules.frontier import follow, makers, pull, reads
 from kvviz.runtimes.schedules.graph_paths import fingerprint, told
 from kvviz.runtimes.schedules.planning_events import Log
+from kvviz.trace.recording import Trace
 
 FORMAT = 1
 
@@ -67,7 +68,7 @@ class Picks:
         return follow(decided, nodes, log)
 
     @classmethod
-    def of(cls, trace: Any) -> Picks:
+    def of(cls, trace: Trace) -> Picks:
         """The order in which a trace ran; for every graph, the order of its first frame."""
         graph = trace.graph
         first: dict[Graph, int] = {}
