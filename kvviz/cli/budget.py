@@ -61,8 +61,8 @@ def over(limit: Compare, found: Diagnosis) -> str | None:
         return None
     bound: Any = limit.values[0]
     field = FIELDS[limit.field]
-    told, asked = (_amount(field, number) for number in (figure, bound.low))
-    return f"{field.name} is {told} ({field.about}), so the limit {field.name}{limit.sign}{asked} fails"
+    actual, asked = (_amount(field, number) for number in (figure, bound.low))
+    return f"{field.name} is {actual} ({field.about}), so the limit {field.name}{limit.sign}{asked} fails"
 
 
 def _amount(field: Field, number: float) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import kvviz
-from kvviz.cli.proposed_lines import blame, proposed, telling_lengths, with_options, without_text
+from kvviz.cli.proposed_lines import blame, proposed, reporting_lengths, with_options, without_text
 from kvviz.cli.results import say_written
 from kvviz.decode.model_kind import model_kind
 from kvviz.decode.synthetic_inputs import Maker
@@ -59,7 +59,7 @@ def trace_of(options: argparse.Namespace) -> Any:
         graph = loaded(options)
         inputs, how = arguments_of(graph, options)
         make = kvviz.dry if options.dry else kvviz.decode if decodes(graph, options) else kvviz.run
-        with telling_lengths(options.chosen):
+        with reporting_lengths(options.chosen):
             trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
         trace.title = title_of(options.model, options.graph) + (", dry run" if trace.dry else "")
         if trace.interrupted:
@@ -114,7 +114,7 @@ def dry_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
     return arrays_of(options.inputs), {
         "prompt_tokens": options.prompt_tokens,
         "max_new_tokens": options.tokens or TOKENS,
-        "dims": _told(options),
+        "dims": _lengths(options),
         "kv_capacity": options.kv_capacity,
         "donate": tuple(dict.fromkeys((*(options.donate or ()), *caches))),
         "outputs": options.output,
@@ -134,8 +134,8 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
     if not kind.decodes:
         prompt = next(name for name in ("prompt", "text", "chat") if getattr(options, name) is not None)
         why = f": {kind.why}" if kind.why else ""
-        told = f"{options.model} holds {kind.name}, which has no next token to choose{why}"
-        raise InputError(f"{told}; leave out --{prompt}")
+        why_not = f"{options.model} holds {kind.name}, which has no next token to choose{why}"
+        raise InputError(f"{why_not}; leave out --{prompt}")
     given = arrays_of(options.inputs)
     missing = [name for name in kind.needs if name not in given]
     if missing and options.prompt is None:
@@ -186,7 +186,7 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
     if not decoding and options.text is not None:
         _tokenizer(graph, options)
         given = {**text_inputs(graph, options.text), **given}
-    maker = Maker(graph, _told(options), given, decoding)
+    maker = Maker(graph, _lengths(options), given, decoding)
     options.chosen = maker.proposed()
     try:
         return maker.filled(options.chosen).make()
@@ -194,12 +194,12 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
         raise InputError(f"{error}{blame(options.chosen)}") from None
 
 
-def _told(options: argparse.Namespace) -> dict[str, int]:
-    told: dict[str, int] = {}
+def _lengths(options: argparse.Namespace) -> dict[str, int]:
+    lengths: dict[str, int] = {}
     for name, length in options.dim or ():
-        if told.setdefault(name, length) != length:
-            raise InputError(f"--dim gives {name!r} twice, as {told[name]} and as {length}")
-    return told
+        if lengths.setdefault(name, length) != length:
+            raise InputError(f"--dim gives {name!r} twice, as {lengths[name]} and as {length}")
+    return lengths
 
 
 def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:

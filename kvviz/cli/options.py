@@ -52,17 +52,17 @@ def parser() -> argparse.ArgumentParser:
     what = commands.add_parser("about", help="say what kind of model it is and how to run it", allow_abbrev=False)
     _add_model(what.add_argument)
     what.set_defaults(run=about_command)
-    told = commands.add_parser("report", help="run a model and print a report of one screen", allow_abbrev=False)
-    told.add_argument("--steps", action="store_true", help="also print the table of all steps")
-    told.add_argument("--json", action="store_true", help="print the numbers as JSON; kvviz schema describes them")
-    told.add_argument("--sarif", metavar="FILE", help="also write the missed in-place ops, for code scanning")
-    told.add_argument(
+    report = commands.add_parser("report", help="run a model and print a report of one screen", allow_abbrev=False)
+    report.add_argument("--steps", action="store_true", help="also print the table of all steps")
+    report.add_argument("--json", action="store_true", help="print the numbers as JSON; kvviz schema describes them")
+    report.add_argument("--sarif", metavar="FILE", help="also write the missed in-place ops, for code scanning")
+    report.add_argument(
         "--fail-on",
         action="append",
         metavar="LIMIT",
         help="exit with 1 if this holds, such as 'peak>120MB' or 'copied_per_token>0'; may be repeated",
     )
-    told.set_defaults(run=report_command)
+    report.set_defaults(run=report_command)
     page = commands.add_parser("html", help="write the debugger as one HTML file", allow_abbrev=False)
     page.add_argument("-o", "--out", metavar="FILE", help="file to write (default: the model's name with .html)")
     page.add_argument("--open", action="store_true", help="open it in the browser")
@@ -102,12 +102,12 @@ def parser() -> argparse.ArgumentParser:
     beside.add_argument("--html", metavar="FILE", help="write the report and the debugger as one HTML file, too")
     beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
     beside.set_defaults(run=verify_command)
-    for command in (told, page, asked, side):
+    for command in (report, page, asked, side):
         _add_running(command.add_argument)
     asked.add_argument(
         "query", metavar="QUERY", help="such as 'op:Concat copied>0 sort:-copied'; -- before a leading -"
     )
-    for command in (told, page, asked):
+    for command in (report, page, asked):
         _add_keeping(command.add_argument)
     small = commands.add_parser("smollm2", help="write SmolLM2-135M-Instruct as an ONNX model", allow_abbrev=False)
     add_smollm2(small)
@@ -224,7 +224,9 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
         for name, flags in commands.items():
             lines.append(f"complete -c kvviz -f -n __fish_use_subcommand -a {name} -d {_quoted(about[name])}")
             here = f"-n '__fish_seen_subcommand_from {name}'"
-            lines += [f"complete -c kvviz {here} -l {flag[2:]} -d {_quoted(told)}" for flag, told in flags.items()]
+            lines += [
+                f"complete -c kvviz {here} -l {flag[2:]} -d {_quoted(about_flag)}" for flag, about_flag in flags.items()
+            ]
         return "\n".join(lines[1:]) + "\n"
     cases = "\n".join(f'    {name}) known="{" ".join(flags)}" ;;' for name, flags in commands.items())
     script = _BASH.format(commands=" ".join(commands), cases=cases)

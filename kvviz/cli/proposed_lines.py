@@ -22,7 +22,7 @@ def with_options(line: Sequence[str], *more: str) -> list[str]:
 
 
 @contextmanager
-def telling_lengths(chosen: Mapping[str, int]) -> Iterator[None]:
+def reporting_lengths(chosen: Mapping[str, int]) -> Iterator[None]:
     """Tell which lengths were chosen for dimensions that nobody gave: after a run, or with the op that failed."""
     try:
         yield
@@ -38,10 +38,10 @@ def blame(chosen: Mapping[str, int]) -> str:
 
 
 def _as_options(lengths: Mapping[str, int]) -> list[str]:
-    told = [f"{name}={length}" for name, length in lengths.items()]
-    if any(one.startswith("-") for one in told):
-        return [f"--dim={one}" for one in told]
-    return ["--dim", *told]
+    pairs = [f"{name}={length}" for name, length in lengths.items()]
+    if any(one.startswith("-") for one in pairs):
+        return [f"--dim={one}" for one in pairs]
+    return ["--dim", *pairs]
 
 
 def without_text(line: Sequence[str]) -> list[str]:

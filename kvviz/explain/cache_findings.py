@@ -23,7 +23,7 @@ from kvviz.trace.value_index import Index, Place
 WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows overwritten"})
 """Kinds of warnings after which results may be wrong."""
 # A warning, and the finding that says the same with bytes and with a fix.
-_SAID = {"past copied": "copied", "reserve thrown away": "thrown away"}
+_FINDING_OF = {"past copied": "copied", "reserve thrown away": "thrown away"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ def cache_findings(index: Index, warnings: Sequence[CacheWarning]) -> tuple[Cach
     """
     thrown = [found for cache in index.trace.caches for found in _thrown(index, cache)]
     found = (*_together(thrown), *_copied(index), *_moved(index))
-    said = {(one.kind, name) for one in found for name in one.caches}
-    warned = [w for w in warnings if (_SAID.get(w.kind), w.cache) not in said]
+    covered = {(one.kind, name) for one in found for name in one.caches}
+    warned = [w for w in warnings if (_FINDING_OF.get(w.kind), w.cache) not in covered]
     wrong = _warned(warning for warning in warned if warning.kind in WRONG)
     wasteful = _warned(warning for warning in warned if warning.kind not in WRONG)
     return (*_recomputed(index), *wrong, *found, *wasteful)
@@ -113,14 +113,14 @@ def _together(found: list[CacheFinding]) -> list[CacheFinding]:
     groups: dict[tuple[int, str], list[CacheFinding]] = {}
     for one in found:
         groups.setdefault((one.run, one.sentence.partition("thrown away")[2]), []).append(one)
-    told = []
+    merged = []
     for group in groups.values():
         more = len(group) - 1
         text = group[0].sentence + (f"; so were those of {count(more, 'other cache')}" if more else "")
         caches = tuple(name for one in group for name in one.caches)
         find = partial(_first, group)
-        told.append(replace(group[0], caches=caches, bytes=sum(one.bytes for one in group), sentence=text, find=find))
-    return told
+        merged.append(replace(group[0], caches=caches, bytes=sum(one.bytes for one in group), sentence=text, find=find))
+    return merged
 
 
 def copying_steps(index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
@@ -151,8 +151,8 @@ def _copied(index: Index) -> list[CacheFinding]:
     times = len({run for some in runs.values() for run in some})
     which = short(names[0]) + (f" and {count(len(names) - 1, 'other cache')}" if len(names) > 1 else "")
     why = "had no room for new rows" if no_room else "could not be appended to"
-    told = "" if keeps_all(index.trace) else f" of the {len(index.mains):,} whose steps were kept"
-    text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}{told}"
+    part = "" if keeps_all(index.trace) else f" of the {len(index.mains):,} whose steps were kept"
+    text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}{part}"
     find = partial(_fix, index, [(name, sorted(some, reverse=True)) for name, some in runs.items()])
     return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, steps, find)]
 

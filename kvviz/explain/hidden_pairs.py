@@ -151,8 +151,8 @@ def _by_level(trace: Trace, index: Index, run: int) -> dict[tuple[Any, ...], tup
             for hazard in of_level:
                 found.setdefault(_key(hazard), (hazard, {}))[1][level] = hazard.bytes
         known[run] = found
-    told: dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]] = known[run]
-    return told
+    pairs: dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]] = known[run]
+    return pairs
 
 
 def _sides(index: Index, hazard: Hazard) -> tuple[Access, Access]:
@@ -191,8 +191,8 @@ _SURE = {"certain": "", "likely": "likely", "unknown": "not certain"}
 def doubts(pairs: Iterable[HiddenPair]) -> str:
     """How many pairs are not certain: `` (8 likely, 4 not certain)``, or nothing."""
     found = Counter(pair.hazard.confidence for pair in pairs)
-    told = ", ".join(f"{found[name]:,} {word}" for name, word in _SURE.items() if word and found[name])
-    return f" ({told})" if told else ""
+    doubtful = ", ".join(f"{found[name]:,} {word}" for name, word in _SURE.items() if word and found[name])
+    return f" ({doubtful})" if doubtful else ""
 
 
 def folded(pairs: Sequence[HiddenPair]) -> tuple[list[int], list[str]]:
@@ -224,13 +224,13 @@ def _title(group: Sequence[HiddenPair]) -> str:
     first = group[0]
     shared = [pair.exact or pair.range or pair.root for pair in group]
     each = " each" if len(group) > 1 else ""
-    told = size(shared[0]) if min(shared) == max(shared) else f"{size(min(shared))} to {size(max(shared))}"
-    told = told if first.hazard.known == "exact" else f"at most {told}"
+    sizes = size(shared[0]) if min(shared) == max(shared) else f"{size(min(shared))} to {size(max(shared))}"
+    sizes = sizes if first.hazard.known == "exact" else f"at most {sizes}"
     sure = _SURE[first.hazard.confidence]
     wrong = (sure and f", {sure}") if first.exact else ", no byte of them shared"
     root = _common([pair.hazard.root for pair in group])
     times = _times(group)
-    return f"{first.hazard.kind}{times}: {first.ops[0]} → {first.ops[1]} {root}: {told}{each}{wrong}"
+    return f"{first.hazard.kind}{times}: {first.ops[0]} → {first.ops[1]} {root}: {sizes}{each}{wrong}"
 
 
 def _times(group: Sequence[HiddenPair]) -> str:

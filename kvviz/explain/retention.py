@@ -89,9 +89,9 @@ def _held(index: Index, life: Life, values: list[int], end: int, whole: int) -> 
 
 def _reason(index: Index, life: Life, members: list[Key], end: int) -> str:
     """Who held a storage last."""
-    told = _told(index, life)
-    if told:
-        return told
+    stated = _stated_reason(index, life)
+    if stated:
+        return stated
     for frame, name in members:
         if index.frames[frame].parent is None:
             text = _held_by_the_caller(index, life, frame, name)
@@ -108,7 +108,7 @@ def _reason(index: Index, life: Life, members: list[Key], end: int) -> str:
     return "something that is not recorded holds it, as a sequence does"
 
 
-def _told(index: Index, life: Life) -> str:
+def _stated_reason(index: Index, life: Life) -> str:
     """What the producer said of letting it go."""
     frees = [free for free in index.trace.log.declared.frees if free.storage == life.storage]
     refused = next((free for free in reversed(frees) if not free.done), None)

@@ -328,14 +328,14 @@ def _of_control(op: str, bodies: Sequence[Any]) -> str:
     else:
         text = f"{op} ran its {first.attribute} {count(len(bodies), 'time')}"
     hows = [b.how for b in first.bindings]
-    told = [text]
+    clauses = [text]
     if "passed" in hows:
-        told.append(f"it was passed {count(hows.count('passed'), 'value')}")
+        clauses.append(f"it was passed {count(hows.count('passed'), 'value')}")
     captured = [
         f"{count(hows.count(f'captured by {how}'), 'value')} by {how}"
         for how in ("value", "reference")
         if f"captured by {how}" in hows
     ]
     if captured:
-        told.append(f"it captured {' and '.join(captured)}")
-    return "; ".join(told) + "."
+        clauses.append(f"it captured {' and '.join(captured)}")
+    return "; ".join(clauses) + "."

@@ -244,19 +244,19 @@ def _appends(index: Index, step: int, position: int) -> bool:
 
 def _exchange(effect: Effect, where: Where, saved: int, lost: int) -> str:
     """What gets worse."""
-    told = ""
+    text = ""
     worst = effect.worse(where)
     if worst is not None and (lost > 0 or min(effect.total) < 0):
         op_type, name, more = worst
         rest = f", and others {size(lost - more)}" if lost > more else ""
-        told = f" In exchange {op_type} {short(name)} spends {size(more)} more{rest}."
+        text = f" In exchange {op_type} {short(name)} spends {size(more)} more{rest}."
         if lost >= saved:
-            told += " Together they save nothing." if rest else " Together the two save nothing."
+            text += " Together they save nothing." if rest else " Together the two save nothing."
     if effect.moved > 0:
-        told += f" The caller moves {size(effect.moved)} more between runs."
+        text += f" The caller moves {size(effect.moved)} more between runs."
     if effect.peak > 0:
-        told += f" The peak is {size(effect.peak)} higher."
-    return told
+        text += f" The peak is {size(effect.peak)} higher."
+    return text
 
 
 def _stays(trace: Trace, changes: tuple[Change, ...]) -> str:

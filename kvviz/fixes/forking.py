@@ -113,19 +113,19 @@ def fork_session(trace: Trace, step: int, asked: Departure) -> Session:
         if given > 1:
             raise KvvizError("a fix cannot be combined with other changes; give it alone")
         return forked(trace, 0, asked.fix.label, **arguments(trace, asked.fix.changes, asked.fix.picked, own))
-    told, options = [], arguments(trace, changes, False, own)
+    parts, options = [], arguments(trace, changes, False, own)
     if asked.policy is not None:
         options["policy"] = find_policy(asked.policy)
         if trace.options.kind == "decode" and trace.options.growth == own.growth:
             options["growth"] = None  # each policy has its own way with caches that grow
-        told.append(options["policy"].name)
+        parts.append(options["policy"].name)
     if changes:
-        told.append(label_of(trace.graph, changes))
+        parts.append(label_of(trace.graph, changes))
     choice = None
     if asked.run is not None:
         choice = find_choice(trace, step, asked.run)
-        told.append(f"{called(choice[1])} at step {step:,}")
-    return forked(trace, step, " and ".join(told), choice, **options)
+        parts.append(f"{called(choice[1])} at step {step:,}")
+    return forked(trace, step, " and ".join(parts), choice, **options)
 
 
 def _in_order(trace: Trace, step: int, asked: Departure) -> Session:

@@ -57,18 +57,18 @@ def proposals(index: Index, step: int, position: int, trace: Trace, policy: Poli
             return []
         cleared.update(dict.fromkeys(found))
     first = tuple(cleared)
-    told = [first] if first else []
+    proposed = [first] if first else []
     # How a runtime that exists passes captured values is not for the caller to say.
     if mask & b.CAPTURED_BY_REFERENCE and not policy.version:
-        told.append((*first, ByValue()))
+        proposed.append((*first, ByValue()))
     if b.rules(mask):
         node = row.op.node
         spec = find(node.domain, node.op_type, node.opset)
         if spec is not None and spec.commutative and len(node.inputs) == 2:
-            told.append((*first, Swap(index.frames[row.frame].program.graph.path, node.index)))
+            proposed.append((*first, Swap(index.frames[row.frame].program.graph.path, node.index)))
         if policy.types_of is not None and (dims := free_dims(trace)):
-            told.append((FixDims(dims), *first))
-    return told
+            proposed.append((FixDims(dims), *first))
+    return proposed
 
 
 def _cleared(index: Index, step: int, position: int, trace: Trace) -> Sequence[Change] | None:
@@ -112,10 +112,10 @@ def _room(index: Index, step: int, position: int, trace: Trace) -> list[Proposal
     if growth is None:
         return []
     if options.kind == "decode":
-        told: list[Proposal] = []
+        proposed: list[Proposal] = []
         if (options.kv_capacity or 0) < options.rows:
-            told.append((Capacity(options.rows),))
-        return [*told, (GrowAfter(),)] if options.growth != "after" else told
+            proposed.append((Capacity(options.rows),))
+        return [*proposed, (GrowAfter(),)] if options.growth != "after" else proposed
     if options.kind != "run":
         return []
     rows = max(other.rows for other in growths(index, run) if other.input == growth.input)

@@ -28,7 +28,7 @@ from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import ghost, is_ghost, reserved_block, with_room
 from kvviz.runtimes.named_schedules import OwnOrder
-from kvviz.runtimes.ort.told_types import take_types
+from kvviz.runtimes.ort.planner_types import take_types
 from kvviz.runtimes.policy_data import policy_of
 from kvviz.runtimes.schedules import Picks
 from kvviz.trace.recording import Trace
@@ -154,17 +154,17 @@ class Replays:
             return make(self.stated)
 
     def _run(self, run: int, changes: Sequence[Change], dry: Any, record: bool = True) -> Trace:
-        told = self._arguments(changes)
+        arguments = self._arguments(changes)
         feeds, donated = _feeds(self.index, run, self.graph)
         for change in changes:
             if isinstance(change, Reserve):
                 feeds[change.input] = with_room(feeds[change.input], change.axis, change.rows)
         session = SingleRun(
-            told.get("graph", self.graph),
+            arguments.get("graph", self.graph),
             feeds,
-            told.get("outputs", asked(self.trace)),
-            [*donated, *(name for name in told.get("donate", ()) if name not in donated)],
-            told.get("policy", self.policy),
+            arguments.get("outputs", asked(self.trace)),
+            [*donated, *(name for name in arguments.get("donate", ()) if name not in donated)],
+            arguments.get("policy", self.policy),
             record,
             dry=dry,
         )
@@ -176,14 +176,16 @@ class Replays:
 
     def _decode(self, changes: Sequence[Change], most: int | None, dry: Any, record: bool = True) -> Trace:
         trace, options = self.trace, self.trace.options
-        told = self._arguments(changes)
+        arguments = self._arguments(changes)
         runs = len(trace.runs)
         if most is not None:
             runs = min(runs, max(2, most // self._longest))
         fed = len(trace.runs) - options.max_new_tokens if options.chunk else 0
-        told["max_new_tokens"] = max(1, runs - max(fed, 0))
+        arguments["max_new_tokens"] = max(1, runs - max(fed, 0))
         if trace.recipe is not None:
-            return whole(trace.recipe.session(**{**told, "detail": None, "record": record, "dry": dry}).run_to_end())
+            return whole(
+                trace.recipe.session(**{**arguments, "detail": None, "record": record, "dry": dry}).run_to_end()
+            )
         prompt, given = _prompt(self.index)
         usual = {
             "graph": self.graph,
@@ -194,7 +196,7 @@ class Replays:
             "cache": options.cache,
             "chunk": options.chunk,
         }
-        options = {**usual, **told, "record": record, "dry": dry}
+        options = {**usual, **arguments, "record": record, "dry": dry}
         return whole(DecodeSession(prompt=prompt, inputs=given, stop_tokens=(), **options).run_to_end())
 
 

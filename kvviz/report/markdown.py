@@ -13,7 +13,7 @@ from kvviz.report.markdown_text import REPORT, STEP, filled
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.report_text import written_elsewhere
 from kvviz.runtimes.named_policies import NAMED
-from kvviz.trace.kept_runs import told_steps
+from kvviz.trace.kept_runs import steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.trace.run_labels import run_label
@@ -124,7 +124,7 @@ def _report_facts(report: Diagnosis) -> dict[str, Any]:
             fixes.setdefault(group.fix.label, group.fix)
     return {
         "title": trace.title,
-        "steps": told_steps(trace),
+        "steps": steps_summary(trace),
         "without": next((one.sentence for one in report.caches if not one.caches), ""),
         "peak": size(trace.peak_bytes),
         "allocated": size(trace.bytes_allocated),
@@ -138,7 +138,7 @@ def _report_facts(report: Diagnosis) -> dict[str, Any]:
 
 def _kind(group: MissedGroup) -> dict[str, Any]:
     return {
-        "told": str(group),
+        "kind": str(group),
         "label": group.label,
         "codes": ", ".join(group.reasons),
         "fix": group.fix.label if group.fix else "",

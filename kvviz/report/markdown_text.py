@@ -108,7 +108,7 @@ REPORT: Template = [
     (
         "kinds",
         ("| missed | where | blocked by | fix |", "| --- | --- | --- | --- |"),
-        ("| {told} | {label|code} | {codes} | {fix} |",),
+        ("| {kind} | {label|code} | {codes} | {fix} |",),
     ),
     _FIX,
     *_AGAIN,
@@ -154,9 +154,11 @@ def filled(template: Template, facts: Mapping[str, Any]) -> str:
     """The text of a template; ``facts``: strings, and under an ``each`` a list of such mappings."""
     blocks = []
     for each, head, lines in template:
-        told = [_line(line, entry) for entry in facts.get(each, ()) for line in lines] if each else _known(lines, facts)
-        if told:
-            blocks.append("\n".join([*head, *told]) if head or not each else "\n\n".join(told))
+        filled_lines = (
+            [_line(line, entry) for entry in facts.get(each, ()) for line in lines] if each else _known(lines, facts)
+        )
+        if filled_lines:
+            blocks.append("\n".join([*head, *filled_lines]) if head or not each else "\n\n".join(filled_lines))
     return "\n\n".join(blocks) + "\n"
 
 

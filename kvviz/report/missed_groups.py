@@ -94,10 +94,10 @@ class MissedGroup:
         unit = "token" if decodes(self.worst.trace) else "run"
         parts = [count(len(self.layers), "layer")] if len(self.layers) > 1 else []
         parts += [count(len(self.runs), unit)] if len(self.runs) > 1 else []
-        told = max(1, len(self.layers)) * len(self.runs)
-        if self.times % told == 0 and self.times > told:
-            parts.append(count(self.times // told, "iteration"))
-        elif self.times != told:
+        expected = max(1, len(self.layers)) * len(self.runs)
+        if self.times % expected == 0 and self.times > expected:
+            parts.append(count(self.times // expected, "iteration"))
+        elif self.times != expected:
             # It was not missed in all layers or runs alike.
             parts = [count(self.times, "step")]
         return "".join(f" × {part}" for part in parts)[1:]
@@ -129,9 +129,9 @@ def reason_codes(trace: Trace, entry: Missed) -> tuple[str, ...]:
     masks = trace.log[entry.step].masks
     if entry.clones or not masks:
         return tuple(dict.fromkeys(str(blocker.code) for blocker in entry.blockers))
-    told = {code for _, mask in masks for code in codes(mask)}
-    told |= {BlockerCode.POLICY for _, mask in masks if rules(mask)}
-    return tuple(str(code) for code in BlockerCode if code in told)
+    found = {code for _, mask in masks for code in codes(mask)}
+    found |= {BlockerCode.POLICY for _, mask in masks if rules(mask)}
+    return tuple(str(code) for code in BlockerCode if code in found)
 
 
 def reason_of(entry: Missed) -> Blocker | None:
@@ -148,19 +148,19 @@ def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
     """
     saving: list[Missed] = []
     vain: list[Missed] = []
-    told: set[tuple[Key, ...]] = set()
+    fixed: set[tuple[Key, ...]] = set()
     for entry in entries:
         # To find a fix takes time, so no more are looked for than are wanted.
         if len(saving) == most:
             break
         wanted = _wanted(entry)
-        if wanted and wanted <= told:
+        if wanted and wanted <= fixed:
             continue
         if entry.fix is not None and entry.fix.saves > 0:
             saving.append(entry)
         elif entry.fix is not None:
             vain.append(entry)
-            told |= wanted
+            fixed |= wanted
     return [*saving, *vain][:most]
 
 

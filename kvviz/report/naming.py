@@ -7,12 +7,12 @@ from kvviz.runtimes.policy_data import schedule_of
 from kvviz.trace.recording import Trace
 
 
-def told_apart(first: Trace, second: Trace) -> tuple[str, str]:
+def pair_labels(first: Trace, second: Trace) -> tuple[str, str]:
     """Names of two traces: their changes, policies, orders, titles or options, whatever tells them apart."""
     for name in (_label, _policy, _order):
-        told = name(first), name(second)
-        if told[0] != told[1]:
-            return told
+        names = name(first), name(second)
+        if names[0] != names[1]:
+            return names
     if first.title != second.title:
         return _titles(first.title, second.title)
     options = _options(first), _options(second)
@@ -24,13 +24,13 @@ def told_apart(first: Trace, second: Trace) -> tuple[str, str]:
 
 
 def _label(trace: Trace) -> str:
-    told: str = trace.label
-    return told
+    own: str = trace.label
+    return own
 
 
 def _policy(trace: Trace) -> str:
-    told: str = trace.policy.name
-    return told
+    policy: str = trace.policy.name
+    return policy
 
 
 def _order(trace: Trace) -> str:

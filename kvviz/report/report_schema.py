@@ -23,8 +23,8 @@ def _many(items: dict[str, Any], about: str = "") -> dict[str, Any]:
 
 
 def _object(about: str = "", /, **keys: dict[str, Any]) -> dict[str, Any]:
-    told = {"description": about} if about else {}
-    return {"type": "object", **told, "properties": keys, "required": list(keys)}
+    described = {"description": about} if about else {}
+    return {"type": "object", **described, "properties": keys, "required": list(keys)}
 
 
 _FIX = _or_null({"$ref": "#/$defs/fix"})

@@ -17,7 +17,7 @@ from kvviz.report.report_data import before_or_in, model_facts, moved_outside, t
 from kvviz.report.retention_groups import held_groups
 from kvviz.report.steps_table import Table
 from kvviz.trace.blockers import Blocker
-from kvviz.trace.kept_runs import in_kept_runs, keeps_all, kept_runs, told_steps
+from kvviz.trace.kept_runs import in_kept_runs, keeps_all, kept_runs, steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run, Step
 from kvviz.trace.run_labels import run_label
@@ -61,12 +61,12 @@ def _model_line(trace: Trace) -> str:
 
 
 def _totals(trace: Trace) -> list[str]:
-    told = [f"{size(value)} {key.split('_')[1]}" for key, value in totals(trace).items() if key != "peak_bytes"]
+    figures = [f"{size(value)} {key.split('_')[1]}" for key, value in totals(trace).items() if key != "peak_bytes"]
     # Steps may have been kept of some runs; the bytes are those of all.
     whose = "" if keeps_all(trace) else f"; all {count(len(trace.runs), 'run')}"
-    line = f"{told_steps(trace)}{whose}: peak {size(trace.peak_bytes)}, "
-    told += [f"{size(moved_outside(trace))} moved outside the graph"] if moved_outside(trace) else []
-    return [line + ", ".join(told)] + (
+    line = f"{steps_summary(trace)}{whose}: peak {size(trace.peak_bytes)}, "
+    figures += [f"{size(moved_outside(trace))} moved outside the graph"] if moved_outside(trace) else []
+    return [line + ", ".join(figures)] + (
         ["stopped from the keyboard: only what ran is counted"] if trace.interrupted else []
     )
 
@@ -122,7 +122,7 @@ def _run_row(trace: Trace, runs: Sequence[Run], label: str) -> dict[str, str]:
     steps = sum(run.last - run.first for run in runs)
     return {
         "run": label,
-        "token": " ".join(short(part, 24) for part in _told_token(runs[0])) if len(runs) == 1 else "",
+        "token": " ".join(short(part, 24) for part in _token_text(runs[0])) if len(runs) == 1 else "",
         "steps": f"{steps:,}" if steps or keeps_all(trace) else "not kept",
         "peak": size(max(run.peak_bytes for run in runs)),
         "allocated": size(sum(run.bytes_allocated for run in runs)),
@@ -132,7 +132,7 @@ def _run_row(trace: Trace, runs: Sequence[Run], label: str) -> dict[str, str]:
     }
 
 
-def _told_token(run: Run) -> list[str]:
+def _token_text(run: Run) -> list[str]:
     if run.token is None:
         return []
     return [str(run.token)] if run.text in ("", str(run.token)) else [str(run.token), repr(run.text)]
@@ -242,10 +242,10 @@ def _at_step(trace: Trace, number: int) -> str:
 def _part(part: PeakPart) -> str:
     if part.storage is None:
         return part.name
-    told = {"caller": "borrowed from the caller", "donated": "donated by the caller"}.get(part.origin, "")
+    why = {"caller": "borrowed from the caller", "donated": "donated by the caller"}.get(part.origin, "")
     if part.group in ("views", "held too long"):
-        told = "kept by views" if part.group == "views" else "held too long"
-    return f"{buffer(part.storage)} {short(part.name)}" + (f", {told}" if told else "")
+        why = "kept by views" if part.group == "views" else "held too long"
+    return f"{buffer(part.storage)} {short(part.name)}" + (f", {why}" if why else "")
 
 
 def _order_lines(found: Diagnosis) -> list[str]:
@@ -266,8 +266,8 @@ def _held_lines(found: Diagnosis) -> list[str]:
         until = "the end" if one.freed is None else f"{one.freed:,}"
         when = f"steps {one.last_use:,} to {until}" + (f", and {group.times - 1:,} more" if group.times > 1 else "")
         many = f", in {count(group.layers, 'layer')}" if group.layers > 1 else ""
-        told = f"{buffer(one.storage)} {when}{many}: {one.reason}"
-        lines += _reason(told, (one.name, short(one.name)), f"  {size(one.bytes):>8}  ")
+        line = f"{buffer(one.storage)} {when}{many}: {one.reason}"
+        lines += _reason(line, (one.name, short(one.name)), f"  {size(one.bytes):>8}  ")
     others = groups[_HELD:]
     if others:
         total, times = sum(group.bytes for group in others), sum(group.times for group in others)

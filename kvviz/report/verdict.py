@@ -214,7 +214,7 @@ def _ways(index: Index, step: int) -> list[tuple[Fix, int]]:
 
 def _warnings(index: Index, found: Sequence[CacheFinding]) -> list[Verdict]:
     """What the caches are warned of, in a few words each."""
-    told = []
+    verdicts = []
     for one in found[:_WARNINGS]:
         more = f" and {count(len(one.caches) - 1, 'other cache')}" if len(one.caches) > 1 else ""
         step = _first_step(index, one.run)
@@ -222,10 +222,10 @@ def _warnings(index: Index, found: Sequence[CacheFinding]) -> list[Verdict]:
         cost = f", {size(one.bytes)}" if one.bytes else ""
         begun = (f"run {one.run}", "" if step is None else "step")
         parts = ((f"{_WORDS.get(one.kind, one.kind)}: {name}{more}{cost}", "select"), (", from ", ""), begun)
-        told.append(Verdict("cache", parts, one.bytes, step, ("cache", one.caches[0])))
+        verdicts.append(Verdict("cache", parts, one.bytes, step, ("cache", one.caches[0])))
     if len(found) > _WARNINGS:
-        told.append(Verdict("cache", ((f"{count(len(found) - _WARNINGS, 'more finding')} about caches", ""),)))
-    return told
+        verdicts.append(Verdict("cache", ((f"{count(len(found) - _WARNINGS, 'more finding')} about caches", ""),)))
+    return verdicts
 
 
 def _first_step(index: Index, number: int) -> int | None:
@@ -255,17 +255,17 @@ def _hidden(trace: Trace) -> list[Verdict]:
     found = [pair for run in looked for pair in hidden_pairs(trace, run.index) if pair.exact]
     broken = [pair for pair in found if pair.hazard.broken]
     hidden = [pair for pair in found if not pair.hazard.broken]
-    told = []
+    verdicts = []
     if broken:
         words = f"{count(len(broken), 'pair')} in the wrong order{where}"
-        told.append(_of_pairs("broken", words, f": {broken[0].hazard.sentence}{_ids(trace, broken[0])}", broken))
+        verdicts.append(_of_pairs("broken", words, f": {broken[0].hazard.sentence}{_ids(trace, broken[0])}", broken))
     if hidden:
         words = f"{count(len(hidden), 'hidden pair')}{doubts(hidden)}{where}"
         rest = f"; nothing but the order of the list keeps {'them' if len(hidden) > 1 else 'it'}"
         rest += "" if trace.policy.decides else f": {_kinds(hidden)}"
-        told.append(_of_pairs("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
+        verdicts.append(_of_pairs("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
     none = NONE_SHOWN if any(_id(trace, run.first) for run in looked) else NONE_HIDDEN
-    return told or [Verdict("unhidden", ((f"{none}{where}", ""),))]
+    return verdicts or [Verdict("unhidden", ((f"{none}{where}", ""),))]
 
 
 def _of_pairs(kind: str, words: str, rest: str, pairs: list[HiddenPair]) -> Verdict:
@@ -293,7 +293,7 @@ def _kinds(pairs: list[HiddenPair]) -> str:
 def _declared(trace: Trace) -> list[Verdict]:
     """Warnings first, then transfers; nothing where a producer declares no marks, and all lies in one memory."""
     declared, last = trace.log.declared, len(trace.log) - 1
-    told = []
+    verdicts = []
     warned = [mark for mark in declared.marks if mark.kind.startswith(_WARNING)]
     if warned and last >= 0:
         codes = Counter(mark.kind.removeprefix(_WARNING).lower().replace("_", " ") for mark in warned)
@@ -301,7 +301,7 @@ def _declared(trace: Trace) -> list[Verdict]:
         more = f" and {count(len(codes) - _CODES, 'other kind')}" if len(codes) > _CODES else ""
         step = min(max(0, warned[0].after), last)
         parts = ((count(len(warned), "warning"), "step"), (f": {', '.join(kinds)}{more}", ""))
-        told.append(Verdict("warning", parts, sum(mark.nbytes for mark in warned), step))
+        verdicts.append(Verdict("warning", parts, sum(mark.nbytes for mark in warned), step))
     if any(place.space != HOST.space for place in declared.places.values()):
         moved = _transfers(trace)
         total = sum(nbytes for _, nbytes in moved)
@@ -309,8 +309,8 @@ def _declared(trace: Trace) -> list[Verdict]:
         runs = f" for {count(len(trace.runs), 'submit')}" if len(trace.runs) > 1 else ""
         link = f"{size(total)} over the host link" if moved else "nothing went over the host link"
         words = f" in {count(len(moved), 'transfer')}{runs}" if moved else ""
-        told.append(Verdict("transfer", ((link, "step" if moved else ""), (words, "")), total, most))
-    return told
+        verdicts.append(Verdict("transfer", ((link, "step" if moved else ""), (words, "")), total, most))
+    return verdicts
 
 
 def _transfers(trace: Trace) -> list[tuple[int, int]]:

@@ -77,7 +77,7 @@ class Debugger(LanedPage):
             self._cursor.session.previews = True
             self._cursor.session.look_ahead()
         super().__init__(
-            payload=self._payloads.tell(lazy=True),
+            payload=self._payloads.encode(lazy=True),
             value_data=values_payload(self._cursor.trace),
             height=height,
             lanes=self._lanes.headers(),
@@ -162,7 +162,7 @@ class Debugger(LanedPage):
             If there is no such run, or its steps were not recorded.
         """
         if self._payloads.show(run):
-            self._tell_lanes(self.lane)
+            self._send_lanes(self.lane)
 
     def summarise(self, budget: int | str = "2 MB") -> Any:
         """Store summaries of the values in the recording and show them in the page; see `Trace.summarise`."""
@@ -180,7 +180,7 @@ class Debugger(LanedPage):
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _do(self, command: Any) -> Stop:
-        before, runs = len(self.trace.steps), self._runs_told()
+        before, runs = len(self.trace.steps), self._metered_runs()
         self._cursor.position = min(self.cursor, before - 1)
         self._cursor.breakpoints, _ = from_page(self.breakpoints)
         try:
@@ -190,36 +190,36 @@ class Debugger(LanedPage):
             if len(self.trace.steps) != before:
                 if self._cursor.session is not None:
                     self._cursor.session.look_ahead()
-                self._tell_edge()
-                if self.cache_data and self._runs_told() != runs:
+                self._send_edge()
+                if self.cache_data and self._metered_runs() != runs:
                     self.cache_data = cache_payload(self.trace, level=1)
             self.cursor = self._cursor.position
             self.decode_step = self._cursor.decode_step
         return stop
 
-    def _tell_edge(self) -> None:
+    def _send_edge(self) -> None:
         """Send what changed. The payload and its changes are together all that the page, or a saved notebook, needs."""
         if self.main != self.lane:
-            return self._tell_lanes(self.lane)
+            return self._send_lanes(self.lane)
         change = self._payloads.change(lazy=True)
         with self.hold_sync():
             if change is None:
-                self.payload, change = self._payloads.tell(level=1, lazy=True), (b"", b"")
+                self.payload, change = self._payloads.encode(level=1, lazy=True), (b"", b"")
             edge, self.latest = change
             if edge is not None:
                 self.edge = edge
             self.lanes = self._lanes.headers()
         return None
 
-    def _tell_payload(self, main: int) -> None:
-        self.payload, self.edge, self.latest = self._lanes[main].payloads.tell(lazy=True), b"", b""
+    def _send_payload(self, main: int) -> None:
+        self.payload, self.edge, self.latest = self._lanes[main].payloads.encode(lazy=True), b"", b""
 
-    def _tell_aside(self) -> None:
+    def _send_aside(self) -> None:
         with self.hold_sync():
             self.value_data = values_payload(self.trace)
             if self.cache_data:
                 self.cache_data = cache_payload(self.trace, level=1)
-            super()._tell_aside()
+            super()._send_aside()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         # What a saved page shows first it has to hold: nobody answers it.
@@ -232,7 +232,7 @@ class Debugger(LanedPage):
         chosen = self.selection is not None and self.selection.get("kind") == "cache"
         return bool(self.trace.caches) and (chosen or any(s.pane == "caches" or s.layout == "Cache" for s in stops))
 
-    def _runs_told(self) -> int:
+    def _metered_runs(self) -> int:
         """Runs that have told their caches."""
         return max((len(cache.runs) for cache in self.trace.caches), default=0)
 
@@ -259,7 +259,7 @@ class Debugger(LanedPage):
             return None
         if do == "hazards":
             if self._payloads.look_for_hazards():
-                self._tell_lanes(self.lane)
+                self._send_lanes(self.lane)
             return None
         if do == "choose":
             frame = self.trace.frames[whole_number(message, "frame")]

@@ -61,7 +61,7 @@ class LanedPage(Page):
     @property
     def traces(self) -> dict[str, Trace]:
         """The traces of all lanes, by their labels."""
-        return {told["label"]: self._lanes[told["id"]].trace for told in self.lanes}
+        return {header["label"]: self._lanes[header["id"]].trace for header in self.lanes}
 
     def fork(self, step: int | None = None, **change: Any) -> Trace:
         """Run again with a change, and show it as a lane of its own.
@@ -150,7 +150,7 @@ class LanedPage(Page):
         of = self._lanes[number].of
         if of is None or self.lane != number:
             self._lanes.remove(number)
-            return self._tell_lanes(self.lane)
+            return self._send_lanes(self.lane)
         at = self._lanes.partner(number, of, self.cursor)
         self._lanes.remove(number)
         self._show(of, at)
@@ -160,28 +160,28 @@ class LanedPage(Page):
         """Show a lane as the page's own: at a step, or at the same op as now."""
         if at is None:
             at = self._lanes.partner(self.lane, number, self.cursor)
-        self._tell_lanes(number, at)
+        self._send_lanes(number, at)
 
-    def _tell_lanes(self, main: int, at: int | None = None) -> None:
+    def _send_lanes(self, main: int, at: int | None = None) -> None:
         """Send the payloads of all lanes, that of one as the page's own."""
         before, self._following = self._following, True
         try:
             with self.hold_sync():
-                self._tell_payload(main)
+                self._send_payload(main)
                 self.branches = self._lanes.pack(main)
                 self.lanes = self._lanes.headers()
                 self.main = self._shown = self.lane = main
                 if at is not None:
                     self.cursor = at
-                self._tell_aside()
+                self._send_aside()
         finally:
             self._following = before
 
-    def _tell_payload(self, main: int) -> None:
+    def _send_payload(self, main: int) -> None:
         """Send the payload of a lane."""
         raise NotImplementedError
 
-    def _tell_aside(self) -> None:
+    def _send_aside(self) -> None:
         """Send what the page shows of a lane beside its payload."""
         self.offers = offers(self.trace)
         self.data_of = self.lane
@@ -209,7 +209,7 @@ class LanedPage(Page):
             before, self._following = self._following, True
             self.cursor = self._lanes.partner(old, change["new"], self.cursor)
             self._following = before
-        self._tell_aside()
+        self._send_aside()
 
     def _stand_where(self, message: Mapping[str, Any]) -> None:
         """Be at the lane and step that a message speaks of: it may come before the traits that say so."""
@@ -237,29 +237,31 @@ class LanedPage(Page):
             return super()._answer(message)
         return None
 
-    def _apply(self, told: Mapping[str, Any]) -> None:
+    def _apply(self, request: Mapping[str, Any]) -> None:
         """Apply the fix that the page names: of a cache finding, of the verdict, or of a reason of a missed step."""
         found = self._here.payloads.diagnosis()
-        if "cache" in told:
-            self.apply(found.caches[whole_number(told, "cache")].fix)
-        elif "verdict" in told:
-            verdict = found.verdict[whole_number(told, "verdict")]
+        if "cache" in request:
+            self.apply(found.caches[whole_number(request, "cache")].fix)
+        elif "verdict" in request:
+            verdict = found.verdict[whole_number(request, "verdict")]
             self.apply(verdict.fix, verdict.step)
         else:
-            self.fix(whole_number(told, "step"), whole_number(told, "blocker"))
+            self.fix(whole_number(request, "step"), whole_number(request, "blocker"))
 
     def _asked(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of `fork` from what the page sends."""
-        told = dict(message.get("change") or {})
+        change = dict(message.get("change") or {})
         known = {"run", "donate", "reserve", "kv_capacity", "policy", "order"}
-        if not told or not told.keys() <= known:
-            raise KvvizError(f"the page asked for a fork with {', '.join(told) or 'nothing'}, which is not known here")
-        if isinstance(told.get("run"), Mapping):
+        if not change or not change.keys() <= known:
+            raise KvvizError(
+                f"the page asked for a fork with {', '.join(change) or 'nothing'}, which is not known here"
+            )
+        if isinstance(change.get("run"), Mapping):
             frame = frame_id_after(self.trace, whole_number(message, "step") - 1)
             if frame is None:
                 raise KvvizError(f"nothing is left to run at step {message['step']}")
-            nodes, number = self.trace.frames[frame].graph.nodes, whole_number(told["run"], "node")
+            nodes, number = self.trace.frames[frame].graph.nodes, whole_number(change["run"], "node")
             if not 0 <= number < len(nodes):
                 raise KvvizError(f"there is no node {number} in the graph that runs at step {message['step']}")
-            told["run"] = nodes[number]
-        return {"step": whole_number(message, "step"), **told}
+            change["run"] = nodes[number]
+        return {"step": whole_number(message, "step"), **change}

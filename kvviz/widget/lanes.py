@@ -71,11 +71,11 @@ class Lanes:
         cursor = Cursor(source)
         taken = {lane.label for lane in self._by_number.values()}
         name = label or cursor.trace.label
-        number, told = 1, name
-        while told in taken:
+        number, unused = 1, name
+        while unused in taken:
             number += 1
-            told = f"{name} ({number})"
-        lane = Lane(self._next, told, of, cursor, Payloads(cursor.trace, self[of].payloads.runs()))
+            unused = f"{name} ({number})"
+        lane = Lane(self._next, unused, of, cursor, Payloads(cursor.trace, self[of].payloads.runs()))
         self._by_number[lane.number] = lane
         self._next += 1
         return lane
@@ -123,7 +123,7 @@ class Lanes:
         key = (len(lane.trace.log), lane.trace.live is None, lane.payloads.runs())
         known = self._packed.get(lane.number)
         if known is None or known[0] != key:
-            known = self._packed[lane.number] = key, lane.payloads.tell(lazy=True)
+            known = self._packed[lane.number] = key, lane.payloads.encode(lazy=True)
         return known[1]
 
     def partner(self, lane: int, other: int, step: int) -> int:

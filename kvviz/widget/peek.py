@@ -32,7 +32,7 @@ def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
     while numbers.ndim > 2:
         numbers = numbers[0] if numbers.shape[0] else numbers.reshape(0, 0)
     grid = np.atleast_2d(numbers)[:SIDE, :SIDE]
-    rows = [[_told(v) for v in row] for row in grid]
+    rows = [[_as_json(v) for v in row] for row in grid]
     return {"info": info, "stats": stats, "rows": rows}
 
 
@@ -41,7 +41,7 @@ def _stats(numbers: np.ndarray) -> dict[str, float | str]:
     finite = present[np.isfinite(present)]
     stats: dict[str, float | str] = {}
     if present.size:
-        stats = {"min": _told(present.min()), "max": _told(present.max())}
+        stats = {"min": _as_json(present.min()), "max": _as_json(present.max())}
     if finite.size:
         stats["mean" if finite.size == numbers.size else "mean of the finite"] = float(finite.mean())
     if numbers.size:
@@ -50,7 +50,7 @@ def _stats(numbers: np.ndarray) -> dict[str, float | str]:
     return stats
 
 
-def _told(number: Any) -> Any:
+def _as_json(number: Any) -> Any:
     """A number as JSON can hold it."""
     if np.isfinite(number):
         return float(number)
@@ -76,4 +76,4 @@ def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, 
             "mask is not known, or the run has no such query"
         )
     rows = int(np.flatnonzero(weights.any(0)).max(initial=-1)) + 1
-    return {"heads": [[_told(round(float(w), 5)) for w in head[:rows]] for head in weights]}
+    return {"heads": [[_as_json(round(float(w), 5)) for w in head[:rows]] for head in weights]}

@@ -65,8 +65,8 @@ def still_bundle(trace: Trace, position: int, selection: Mapping[str, Any] | Non
     if step < 0:
         return {"text/plain": repr(trace)}
     source = picture(trace, step).data_uri
-    told = f"Step {step:,} of {len(trace.steps):,}: {sentence(trace.steps[step], trace)}"
-    html = f'<img alt="{escape(told)}" style="{_FITS}" src="{source}">'
+    caption = f"Step {step:,} of {len(trace.steps):,}: {sentence(trace.steps[step], trace)}"
+    html = f'<img alt="{escape(caption)}" style="{_FITS}" src="{source}">'
     cache = _cache_at(trace, step, selection)
     png = base64.b64encode(still(trace, step, cache)).decode()
     if cache is not None:

@@ -64,24 +64,24 @@ def bound(ideal: Trace, other: Trace) -> str:
         return "no bound here, because other nodes run: the graph was changed"
     if ours != theirs:
         return "no bound here, because the ops run in another order"
-    told = []
+    parts = []
     if copied_in_all(ideal) <= copied_in_all(other):
-        told.append("no rules copy fewer bytes than ideal in this order")
+        parts.append("no rules copy fewer bytes than ideal in this order")
     else:
         room, order = spared(ideal, other)
         why = [f"{size(room)} less were copied by appending to rows that nobody reserved"] * bool(room)
         why += [f"ideal copies {size(order)} of views, which lay in order and by themselves there"] * bool(order)
-        told.append("no bound on bytes copied, because " + " and ".join(why or ["other kernels ran"]))
+        parts.append("no bound on bytes copied, because " + " and ".join(why or ["other kernels ran"]))
     least = least_peak(ideal)
     if ideal.peak_bytes <= least:
-        told.append("none has a lower peak")
+        parts.append("none has a lower peak")
     else:
         rest = ideal.peak_bytes - least
-        told.append(
+        parts.append(
             f"none has a peak below {size(least)}: {size(rest)} of ideal's peak are rows reserved, or parts of blocks "
             "of which a view is left, or layouts that an op does not overwrite"
         )
-    return "; ".join(told)
+    return "; ".join(parts)
 
 
 def spared(ideal: Trace, other: Trace) -> tuple[int, int]:

@@ -117,8 +117,8 @@ def _called(row: Op) -> str:
 
 def _difference(kind: str, trace: Trace, index: int, other: int, text: str) -> Difference:
     step = trace.steps[index]
-    told = f"{_run_label(trace, step.run)}step {index:,}: {text}"
-    return Difference(kind, index, other, step.run, step.frame, step.node, step.op_type, told)
+    sentence = f"{_run_label(trace, step.run)}step {index:,}: {text}"
+    return Difference(kind, index, other, step.run, step.frame, step.node, step.op_type, sentence)
 
 
 def _what(trace: Trace, index: int) -> str:

@@ -99,8 +99,8 @@ def alike(a: Trace, b: Trace) -> Alike:
     if not shared:
         note = "one of them has not finished a run, so the figures cover different steps"
         return Alike(None, note, figures(a), figures(b))
-    told = f"the {shared} runs" if shared > 1 else "the one run"
-    return Alike(shared, f"figures of {told} that both have finished", figures(a, shared), figures(b, shared))
+    which = f"the {shared} runs" if shared > 1 else "the one run"
+    return Alike(shared, f"figures of {which} that both have finished", figures(a, shared), figures(b, shared))
 
 
 def finished(trace: Trace) -> int:

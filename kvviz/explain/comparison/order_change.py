@@ -82,8 +82,8 @@ def value_change(a: Trace, b: Trace, broken: Sequence[Hazard] = ()) -> ValueChan
             continue
         node = b.log[step].op.node
         what = f"{node.op_type} {short(node.name)}"
-        told = [f"{text} {x:.4g} → {y:.4g}" for text, x, y in zip(_FIGURES, was[0], now[0]) if x != y]
-        text = f": {', '.join(told)}" if told else ""
+        changes = [f"{text} {x:.4g} → {y:.4g}" for text, x, y in zip(_FIGURES, was[0], now[0]) if x != y]
+        text = f": {', '.join(changes)}" if changes else ""
         parts = _bytes(a, b, node.outputs[slot], other, step) if broken else ""
         sentence = f"step {step:,}: {what} is the first that made other numbers{text}{parts}"
         return ValueChange(step, other, sentence, _why(b, step, broken))
