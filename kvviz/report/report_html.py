@@ -1,4 +1,4 @@
-"""The report on a trace as a piece of HTML: tables that follow the notebook's theme, with neither script nor fetch."""
+"""The report on a trace as HTML: tables in the notebook's theme, without scripts or network access."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.units import buffer, count, short, size, with_short_names
 
 _MISSED, _FIXED, _HELD, _PARTS, _LOOKED_AT = 6, 3, 3, 4, 60
-# Group of the peak to its look; each has a letter beside its hue.
+# The look of each group of the peak, with a letter beside its hue.
 _LOOKS: dict[str, Look] = {
     "weights": OWNERS["weights"],
     "inputs": OWNERS["caller"],
@@ -29,7 +29,7 @@ _LOOKS: dict[str, Look] = {
     "not recorded": OWNERS["pool"],
 }
 _LETTERS = dict(zip(GROUPS, "WIKAVHN"))
-# JupyterLab aligns every cell to the right, more strongly than a class can, and strips style sheets without trust.
+# JupyterLab right-aligns every cell with a rule that a class cannot override, and strips style sheets without trust.
 LEFT = 'style="text-align:left"'
 
 STYLE = """
@@ -62,7 +62,7 @@ color:#fff;text-shadow:0 0 2px #000;margin-right:4px}
 def report_html(found: Diagnosis) -> str:
     """The report as HTML.
 
-    Colours of text and ground come from the notebook's ``--jp-*`` variables, and are those of a light page elsewhere.
+    Text and background colours come from the notebook's ``--jp-*`` variables; elsewhere they are those of a light page.
     """
     trace = found.trace
     c = found.counts

@@ -1,7 +1,7 @@
 """The JSON Schema of ``kvviz report --json`` and `Report.to_dict`.
 
-The version counts up when a key goes, or means something else, or changes its type. Keys may be added without that, so
-readers must let unknown ones pass.
+The version increases when a key is removed, or changes its meaning or type. Keys may be added in the same version, so
+readers must ignore unknown ones.
 """
 
 from __future__ import annotations
