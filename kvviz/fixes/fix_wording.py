@@ -1,4 +1,4 @@
-"""Fixes in words and in code: a label, a sentence, and the same change for whoever exports or runs the model."""
+"""Fixes in words and in code: a label, a sentence, and Python for the exporter or the calling code."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def label_of(graph: Graph, changes: Sequence[Change]) -> str:
 
 
 def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, appends: bool, saved: int) -> str:
-    """What the changes do, and what they would save."""
+    """What the changes do and save, in a sentence."""
     clauses = []
     firsts = [c for c in changes if isinstance(c, RunFirst)]
     for change in firsts[:2]:
@@ -87,10 +87,10 @@ def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, 
 
 
 def code_of(trace: Trace, changes: Sequence[Change], picked: bool) -> str:
-    """The change as Python: of the model file where the model must change, else of the call.
+    """The change as Python: to the model file if the model must change, otherwise to the call.
 
-    It is given ``kvviz`` and what the call was given: ``graph``, ``inputs`` … and, where these change, ``model`` (the
-    file), ``trace``, and a ``policy`` that has no name.
+    The code may use ``kvviz`` and the arguments of the call, ``graph``, ``inputs`` …, and, if these change, ``model``
+    (the file), ``trace``, and a ``policy`` without a name.
     """
     graph, base = trace.graph, _policy_name(trace)
     lines = []
@@ -138,7 +138,7 @@ def code_of(trace: Trace, changes: Sequence[Change], picked: bool) -> str:
 
 
 def _call(trace: Trace, changes: Sequence[Change], ordered: bool) -> list[str]:
-    """The call that makes the trace, with what is new about it."""
+    """The call that makes the trace, with the changed arguments."""
     changed = []
     donated = [c.input for c in changes if isinstance(c, Donate)]
     if donated:
@@ -159,7 +159,7 @@ def _call(trace: Trace, changes: Sequence[Change], ordered: bool) -> list[str]:
 
 
 def caller(trace: Trace) -> tuple[str, list[str]]:
-    """The function that makes such a trace, and what it takes behind the graph."""
+    """The function that makes such a trace, and its arguments after the graph."""
     options = trace.options
     if not options.dry:
         return options.kind, [{"run": "inputs", "decode": "prompt", "stream": "chunks"}[options.kind]]
@@ -174,7 +174,7 @@ def caller(trace: Trace) -> tuple[str, list[str]]:
 
 
 def as_before(trace: Trace, changed: set[str]) -> list[str]:
-    """Options that the trace was made with and that stay, as far as they are not the usual ones."""
+    """Unchanged options of the trace that differ from the defaults."""
     options, policy, name = trace.options, trace.policy, _policy_name(trace)
     kept = {"policy": {"policy": "policy", "kvviz.policies.ideal": "None"}.get(name, repr(policy.name))}
     if options.kind == "decode":
@@ -193,7 +193,7 @@ def as_before(trace: Trace, changed: set[str]) -> list[str]:
 
 
 def _policy_name(trace: Trace) -> str:
-    """How Python gets at the policy of a trace."""
+    """The Python expression for the policy of a trace."""
     policy = trace.policy
     named = policy.name in NAMED and policy == facts_of(NAMED[policy.name])
     return f"kvviz.policies.{policy.name}" if named else "policy"
@@ -249,7 +249,7 @@ def _node(graph: Graph, key: GraphPath, index: int) -> Node:
 
 
 def _moved(graph: Graph, key: GraphPath, node: int, readers: Sequence[int]) -> list[int]:
-    """Indices of the readers and of what they need, as far as the model lists it behind a node."""
+    """Indices of the readers and their predecessors that the model lists after a node."""
     inside = graph_at(graph, key)
     found: set[int] = set()
     stack = [inside.by_index[reader] for reader in readers]
@@ -262,7 +262,7 @@ def _moved(graph: Graph, key: GraphPath, node: int, readers: Sequence[int]) -> l
 
 
 def _nodes(graph: Graph, key: GraphPath) -> str:
-    """How a model file gives the nodes of one of its graphs."""
+    """The Python expression for the nodes of a graph in a model file."""
     text = "model.graph.node"
     for depth, (index, attribute) in enumerate(key):
         if attribute == "function":
