@@ -1,4 +1,4 @@
-"""What each command does."""
+"""The commands of the command line."""
 
 from __future__ import annotations
 

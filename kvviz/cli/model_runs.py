@@ -1,4 +1,4 @@
-"""Traces for the commands: read from a file, or made by running a model as the options say."""
+"""Traces for the commands: read from a file, or made by running a model with the options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kvviz.view.perfetto import export_perfetto
 
 TOKENS = 16
 POLICIES = ("ideal", "rten", "onnxruntime")
-# What these say of a run has no meaning for a trace that was saved, and for the other kind of run.
+# Options that have no meaning for a saved trace, or for the other kind of run.
 _FOR_DECODE = ("tokens", "words")
 _FOR_ONE_RUN = ("donate", "donate_caches", "output")
 _OWN_CACHES = "is for a single run; a decode always donates its caches"
@@ -83,7 +83,7 @@ def loaded(options: argparse.Namespace) -> Graph:
 
 
 def decodes(graph: Graph, options: argparse.Namespace) -> bool:
-    """Whether tokens are asked for; a text goes once through a model that reads one but decodes none."""
+    """Whether to decode tokens. A model that reads text but does not decode runs once on it."""
     if options.prompt is not None or options.chat is not None:
         return True
     return options.text is not None and (options.words is not None or not _only_reads(graph))
@@ -139,7 +139,7 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
     given = arrays_of(options.inputs)
     missing = [name for name in kind.needs if name not in given]
     if missing and options.prompt is None:
-        # Made up states would do to look at memory, but no answer could come of them.
+        # Made-up states would show the memory, but give no answer.
         raise InputError(f"{options.model} holds {kind.name}: give its encoder's output, {missing[0]}, with --inputs")
     inputs = _inputs(graph, options, decoding=True)
     prompt = options.prompt
@@ -203,7 +203,7 @@ def _lengths(options: argparse.Namespace) -> dict[str, int]:
 
 
 def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:
-    """The tokenizer beside the model; without one, the command line that needs none is told."""
+    """The tokenizer beside the model. Without one, the error proposes a command line that needs none."""
     assert graph.companions is not None
     try:
         return graph.companions.needed_tokenizer()
@@ -215,7 +215,7 @@ def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:
 
 
 def text_inputs(graph: Graph, text: str) -> dict[str, np.ndarray]:
-    """The tokens of a text as a model reads them that decodes none."""
+    """The tokens of a text, as inputs of a model that does not decode."""
     assert graph.companions is not None
     name = control_inputs(graph)["tokens"]
     dtype = next(value.dtype for value in graph.inputs if value.name == name)
@@ -249,7 +249,7 @@ def refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
 
 
 def title_of(path: str, graph: str | None = None) -> str:
-    """A model's file name, or that of its folder where all models are called the same; and its graph, if chosen."""
+    """A model's file name, or its folder's if all models have the same name; and its graph, if chosen."""
     place = Path(path)
     if place.is_dir():
         name = place.resolve().name

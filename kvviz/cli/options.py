@@ -27,7 +27,7 @@ from kvviz.verification.verify_decode import BINDINGS
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as every command does."""
+    """A parser that reports errors in one line, as every command does."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {' '.join(message.split())}; see {self.prog} --help\n")
@@ -188,7 +188,7 @@ def _positive(text: str) -> int:
 
 
 # -- completion -------------------------------------------------------------------------------------------------------
-# What makes a shell complete the commands and options: a script made of the parser, so that it never lags behind.
+# Shell completion of commands and options: a script made from the parser, so that it is always up to date.
 
 
 SHELLS = ("bash", "zsh", "fish")
@@ -217,7 +217,7 @@ def completion_command(options: argparse.Namespace) -> int:
 
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """A script for a shell, to be read at its start: ``eval "$(kvviz completion bash)"``."""
+    """A script for the startup file of a shell: ``eval "$(kvviz completion bash)"``."""
     commands, about = _commands(parser)
     if shell == "fish":
         lines = ["complete -c kvviz -f -n __fish_use_subcommand -a '' "]
@@ -234,7 +234,7 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _commands(parser: argparse.ArgumentParser) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Long options of each command with what they do, and what each command does."""
+    """The long options of each command with their help, and the help of each command."""
     (found,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     about = {choice.dest: choice.help or "" for choice in found._choices_actions}
     flags = {

@@ -1,7 +1,7 @@
 """The `Debugger` widget: traits and messages around a headless cursor. It draws nothing and decides nothing.
 
-Recorded steps are scrubbed in the page, which never asks the kernel for them. The kernel is asked at the live edge:
-to run on, to run another op of the frontier, to test a condition; and for a value, a diagnosis, or a fix.
+The page moves through recorded steps without asking the kernel. It asks the kernel at the live edge, to continue, to
+run another op of the frontier, or to test a condition, and for a value, a diagnosis, or a fix.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Debugger(LanedPage):
         ``{"kind", "value", "enabled"}``; see `kvviz.debugger.Breakpoint`. A breakpoint that cannot be used gets an
         ``"error"`` that says why, and is skipped. Synced.
     lane : int
-        Number of the lane that is shown: 0 is ``source``, others are forks of it. Synced: set it to show another one,
+        Number of the lane that is shown: 0 is ``source``, others are forks of it. Synced: set it to show another lane
         at the same op.
     trace : Trace
         Of that lane.
@@ -60,12 +60,12 @@ class Debugger(LanedPage):
         The run with the fix that was applied last.
     """
 
-    # What changed in the payload since it was told, and what has changed since then.
+    # What changed in the payload since it was sent, and what has changed since then.
     edge = traitlets.Bytes().tag(sync=True)
     latest = traitlets.Bytes().tag(sync=True)
-    # What the cache view draws, where the page opens on it, and else once somebody has looked at it.
+    # What the cache view draws: from the start if the page opens on it, otherwise after its first use.
     cache_data = traitlets.Bytes().tag(sync=True)
-    # What is kept of the values, where the recording has them.
+    # The summaries of values, if the recording has them.
     value_data = traitlets.Bytes().tag(sync=True)
     decode_step = traitlets.Int(0).tag(sync=True)
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
@@ -100,7 +100,7 @@ class Debugger(LanedPage):
         return self._do(self._cursor.next)
 
     def into(self) -> Stop:
-        """Complete one more op, wherever it is: the first one of a body, where a body comes next."""
+        """Complete one more op, wherever it is; if a body comes next, its first op."""
         return self._do(self._cursor.into)
 
     over = next
@@ -186,7 +186,7 @@ class Debugger(LanedPage):
         try:
             stop: Stop = command()
         finally:
-            # What ran before an error or an interrupt is shown as well.
+            # Steps before an error or an interrupt are shown too.
             if len(self.trace.steps) != before:
                 if self._cursor.session is not None:
                     self._cursor.session.look_ahead()
@@ -198,7 +198,7 @@ class Debugger(LanedPage):
         return stop
 
     def _send_edge(self) -> None:
-        """Send what changed. The payload and its changes are together all that the page, or a saved notebook, needs."""
+        """Send what changed. The payload and its changes are all that the page, or a saved notebook, needs."""
         if self.main != self.lane:
             return self._send_lanes(self.lane)
         change = self._payloads.change(lazy=True)
@@ -222,7 +222,7 @@ class Debugger(LanedPage):
             super()._send_aside()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        # What a saved page shows first it has to hold: nobody answers it.
+        # A saved page has no kernel to ask, so it must hold what it shows first.
         if not self.cache_data and self._opens_on_caches():
             self.cache_data = cache_payload(self.trace)
         return super()._repr_mimebundle_(**options)
@@ -233,7 +233,7 @@ class Debugger(LanedPage):
         return bool(self.trace.caches) and (chosen or any(s.pane == "caches" or s.layout == "Cache" for s in stops))
 
     def _metered_runs(self) -> int:
-        """Runs that have told their caches."""
+        """The number of runs whose caches are metered."""
         return max((len(cache.runs) for cache in self.trace.caches), default=0)
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -281,12 +281,12 @@ class Debugger(LanedPage):
 
     @traitlets.validate("breakpoints")
     def _checked(self, proposal: Any) -> Any:
-        """Say at each breakpoint what is wrong with it, in the page as well."""
+        """Add an error to each breakpoint that cannot be used; the page shows it too."""
         return from_page(proposal["value"])[1]
 
     @traitlets.observe("cursor")
     def _moved(self, change: Any) -> None:
-        """Keep the decode step with a cursor that was set from outside, and run on if it was set past the end."""
+        """Update the decode step after a cursor change from outside, and run on if the cursor is past the end."""
         if not hasattr(self, "_lanes"):
             return
         size = len(self.trace.steps)
@@ -295,10 +295,10 @@ class Debugger(LanedPage):
             self.goto(change["new"])
         elif change["new"] >= 0:
             run = self.trace.frames[self.trace.log[change["new"]][0]].run
-            # The page asks for steps itself, where it stays at a run for a moment.
+            # The page asks for steps itself when it stays at a run for a moment.
             if not self._following:
                 self.detail(run)
-            # In a run whose steps were not recorded the cursor stands at the last step before it.
+            # For a run whose steps were not recorded, the cursor is at the last step before it.
             here = self.trace.runs[self.decode_step : self.decode_step + 1]
             if not any(bare.first == bare.last == change["new"] + 1 for bare in here):
                 self.decode_step = run

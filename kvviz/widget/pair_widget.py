@@ -1,4 +1,4 @@
-"""Two traces as lanes of one debugger: where one goes, the other can be looked at, at the same op of the same run."""
+"""Two traces as lanes of one debugger, which can switch between them at the same op of the same run."""
 
 from __future__ import annotations
 

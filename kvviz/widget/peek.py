@@ -1,4 +1,4 @@
-"""A look at one value for the page, or at what attention weighed."""
+"""One value, or the weights of attention, for the page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
 
     Returns ``info`` (type and shape), ``stats`` (smallest and largest number, the mean of the finite ones, how many
       are NaN and how many infinite), ``rows`` (at most 64 × 64 numbers: the last two axes, the first entry of all
-      others). JSON has no infinity: an infinite number is told as ``"inf"`` or ``"-inf"``, and NaN among the rows as
-      None.
+      others). JSON has no infinity: an infinite number is encoded as ``"inf"`` or ``"-inf"``, and NaN among the rows
+      as None.
 
     Raises `ReplayError`: if it was not recorded.
     """
@@ -58,7 +58,7 @@ def _as_json(number: Any) -> Any:
 
 
 def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, Any]:
-    """What one query of a run weighed, computed again by replaying the run.
+    """The attention weights of one query of a run, computed again by replaying the run.
 
     ``cache``: its place in ``trace.caches``.
     ``query``: which token of the run; -1 is the last.
