@@ -51,7 +51,7 @@ def deliver() -> None:
 
 
 @contextmanager
-def heard_at_once() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Let Ctrl-C be heard in here, although it is held back around: for long work that changes nothing.
 
     What is raised is marked, so that nobody repairs what is whole; see `changed_nothing`.

@@ -60,16 +60,16 @@ def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
     trace = as_trace(trace, "kvviz.cache_warnings")
     frames = [RunFrames(trace, run.index) for run in trace.runs]
     found: dict[tuple[str, str, str], list[tuple[int, Told]]] = {}
-    for kind, tell in _KINDS.items():
+    for kind, check in _KINDS.items():
         for cache in trace.caches:
             if cache.protocol in ("state", "cross") or cache.axis is None:
                 continue
             for run, entry in enumerate(cache.runs):
                 if not frames[run].rows:
                     continue
-                told = tell(Scene(trace, frames[run], cache, entry))
-                if told is not None:
-                    found.setdefault((kind, cache.input, told[0]), []).append((run, told))
+                found_here = check(Scene(trace, frames[run], cache, entry))
+                if found_here is not None:
+                    found.setdefault((kind, cache.input, found_here[0]), []).append((run, found_here))
     return tuple(
         CacheWarning(kind, cache, runs[0][0], len(runs), _sentence(runs)) for (kind, cache, _), runs in found.items()
     )

@@ -53,7 +53,7 @@ def row_steps(trace: Trace, run: int) -> list[tuple[RowStep, ...]]:
     if part.first == part.last:
         return [()] * len(trace.caches)
     runs = [cache.runs[run] if run < len(cache.runs) else None for cache in trace.caches]
-    wanted = {told.storage for told in runs if told is not None and told.storage >= 0}
+    wanted = {entry.storage for entry in runs if entry is not None and entry.storage >= 0}
     stores: dict[int, list[tuple[int, Region]]] = {storage: [] for storage in wanted}
     declared = trace.log.declared.accesses
     for step in range(part.first, part.last):
@@ -68,8 +68,8 @@ def row_steps(trace: Trace, run: int) -> list[tuple[RowStep, ...]]:
                 if writes and storage in wanted:
                     stores[storage].append((step, region))
     return [
-        () if told is None else _last_stores(index, run, cache, told, stores.get(told.storage, []))
-        for cache, told in zip(trace.caches, runs)
+        () if entry is None else _last_stores(index, run, cache, entry, stores.get(entry.storage, []))
+        for cache, entry in zip(trace.caches, runs)
     ]
 
 
@@ -77,25 +77,25 @@ def caches_at(trace: Trace, step: int) -> list[CacheAt]:
     """The caches after a step; see `kvviz.Trace.caches_at`."""
     run = trace.steps[step].run
     at = step if step >= 0 else step + len(trace.log)
-    told = []
+    states = []
     for cache, stored in zip(trace.caches, row_steps(trace, run)):
         done = union(span for one in stored if one.step <= at for span in one.rows)
         todo = union(span for one in stored if one.step > at for span in one.rows)
-        told.append(CacheAt(cache.name, done, todo, tuple(one.step for one in stored)))
-    return told
+        states.append(CacheAt(cache.name, done, todo, tuple(one.step for one in stored)))
+    return states
 
 
 def _last_stores(
-    index: Index, run: int, cache: Cache, told: Any, stores: Sequence[tuple[int, Region]]
+    index: Index, run: int, cache: Cache, entry: Any, stores: Sequence[tuple[int, Region]]
 ) -> tuple[RowStep, ...]:
     """Of each row that the run wrote the last step that stores it."""
-    left = union(span for item in told.items for span in item.wrote) if told.items else ((0, told.capacity),)
-    if not told.items and not told.rows_written:
+    left = union(span for item in entry.items for span in item.wrote) if entry.items else ((0, entry.capacity),)
+    if not entry.items and not entry.rows_written:
         return ()
     place = _place(index, run, cache)
     found: list[RowStep] = []
     for step, region in reversed(stores):
-        rows = left if cache.axis is None else both(left, _rows(region, place, cache.axis, told.capacity))
+        rows = left if cache.axis is None else both(left, _rows(region, place, cache.axis, entry.capacity))
         if rows:
             found.append(RowStep(step, tuple(rows)))
             left = minus(left, rows)

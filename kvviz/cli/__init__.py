@@ -1,6 +1,6 @@
 """The command line: ``kvviz demo``, ``about``, ``report``, ``html``, ``find``, ``compare``, ``smollm2`` and ``lab``.
 
-What is wrong with the input is said in one line on stderr, and the exit status is 2.
+Errors in the input are reported in one line on stderr, and the exit status is 2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from kvviz.errors import KvvizError
 from kvviz.version import VERSION
 
-_INTERRUPTED = 130  # as a shell has it: 128 and the number of the signal
+_INTERRUPTED = 130  # as in shells: 128 plus the number of the signal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     ``arguments``: without the program's name; those of the process by default.
 
-    Returns exit status: 0; 1 where ``report --fail-on`` found its limit passed; 2 where the input was wrong; 130 where
-      it was stopped from the keyboard.
+    Returns the exit status: 0; 1 if a limit of ``report --fail-on`` was exceeded; 2 if the input was wrong; 130 if it
+      was stopped from the keyboard.
     """
     _open_streams()
     try:
@@ -52,7 +52,7 @@ def _status(arguments: Sequence[str] | None) -> int:
     except KvvizError as error:
         return _fail(str(error))
     except BrokenPipeError:
-        # Whoever read the output has seen enough.
+        # The reader of the output has closed the pipe.
         return 0
     except OSError as error:
         return _fail(f"{error.filename or 'cannot write the output'}: {error.strerror or error}")
@@ -64,14 +64,14 @@ def _status(arguments: Sequence[str] | None) -> int:
 
 
 def _open_streams() -> None:
-    """Somewhere to print to, if whoever started us has closed it."""
+    """Open standard streams that the parent process has closed."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it stays open
 
 
 def _settle_streams() -> None:
-    """Drop what a stream cannot write: the interpreter flushes again at exit and would end with status 120."""
+    """Discard what a stream cannot write: the interpreter flushes again at exit and would exit with status 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -82,7 +82,7 @@ def _settle_streams() -> None:
 
 def _read(line: list[str]) -> Any:
     """The options of a command line."""
-    from kvviz.cli.options import parser  # it knows of all commands, which takes a second to import
+    from kvviz.cli.options import parser  # it imports all commands, which takes a second
     from kvviz.cli.results import check_outputs
 
     options = parser().parse_args(line)
@@ -92,13 +92,13 @@ def _read(line: list[str]) -> Any:
     if isinstance(level, int):
         logging.basicConfig(level=level, format="%(name)s: %(message)s")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A model may be named in letters that this terminal does not have.
+        # A model's name may have letters that this terminal cannot print.
         sys.stdout.reconfigure(errors="replace")
     return options
 
 
 def _fail(message: str) -> int:
-    # One line, with names as they are: they may hold several spaces.
+    # One line, with names unchanged: they may contain several spaces.
     with suppress(OSError):
         print(f"kvviz: {' '.join(part.strip() for part in message.strip().splitlines())}", file=sys.stderr)
     return 2

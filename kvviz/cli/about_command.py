@@ -1,4 +1,4 @@
-"""``kvviz about``: what a model is, and which command shows it, before anything is run."""
+"""``kvviz about``: what a model is, and which command shows it, without running it."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _place(path: str) -> str:
 
 
 def _next(path: str, graph: Graph, kind: ModelKind, chosen: str | None, words: bool, chats: bool) -> str:
-    """The command line that shows this model, or why none does without the user's own inputs. Each line is prepared as
-    the command does it, up to the first op, and the first one that can be is proposed."""
+    """The command line that shows this model, or why it needs the user's own inputs. Each candidate is prepared as the
+    command does it, up to the first op, and the first one that succeeds is proposed."""
     line = ["kvviz", "html", _place(path), *(["--graph", chosen] if chosen else [])]
     for options, prepare in _ways(graph, kind, words, chats):
         try:
@@ -108,9 +108,9 @@ def _next(path: str, graph: Graph, kind: ModelKind, chosen: str | None, words: b
 def _ways(
     graph: Graph, kind: ModelKind, words: bool, chats: bool
 ) -> Iterator[tuple[list[str], Callable[[], DecodeSession | SingleRun]]]:
-    """Options to show a model with, the most telling first, and what prepares a run with them."""
+    """Options to show a model with, the most informative first, and a function that prepares a run with them."""
     prompts: list[tuple[str, str, Any]] = []
-    # With an encoder a text would have to come with what that made of its input.
+    # With an encoder, a text would also need the encoder's output.
     if kind.decodes and chats and not kind.needs:
         prompts.append(("--chat", _QUESTION, lambda: graph.chat(_QUESTION)))
     if kind.decodes and words and not kind.needs:
@@ -127,7 +127,7 @@ def _ways(
 
 
 def _prompts(graph: Graph, kind: ModelKind) -> list[list[int]]:
-    """Token numbers that a model may be given, within its vocabulary: a few, one, and as many as a run takes."""
+    """Prompts of token numbers within a model's vocabulary: a few, one, and as many as a run takes."""
     name = control_inputs(graph)["tokens"]
     known = index_range(graph, name, shape_of)
     few = [token for token in _NUMBERS if known is None or known.low <= token < known.high]

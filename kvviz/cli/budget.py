@@ -1,6 +1,6 @@
-"""Limits on what a run costs, so that a pipeline can guard its model: ``peak>120MB``, ``copied_per_token>0``.
+"""Limits on the cost of a run, for checks in a pipeline: ``peak>120MB``, ``copied_per_token>0``.
 
-A limit is a comparison as in a query, of a figure of the whole trace; where it holds, the limit is passed.
+A limit is a comparison, as in a query, on a figure of the whole trace. If it holds, the limit is exceeded.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ _FIGURES: tuple[tuple[Field, Callable[[Diagnosis], float]], ...] = (
     (Field("steps", "number", "ops run"), lambda r: len(r.trace.steps)),
 )
 FIELDS = {field.name: field for field, _ in _FIGURES}
-"""What a limit can be set on, by name."""
+"""The figures that a limit can be set on, by name."""
 
 _OF = {field.name: figure for field, figure in _FIGURES}
 
 
 def read_budget(text: str) -> Compare:
-    """What a limit says; of a text that is none the KvvizError says what is wrong with it."""
+    """Parse a limit. Raises `KvvizError`: if the text is not one, with the reason."""
     return read_comparison(text, FIELDS)
 
 
 def over(limit: Compare, found: Diagnosis) -> str | None:
-    """A sentence that says by how much a limit is passed; None where it is kept."""
+    """A sentence on an exceeded limit, with the figure; None if the limit is kept."""
     figure = _OF[limit.field](found)
     if not holds(limit.sign, limit.values, figure):
         return None
     bound: Any = limit.values[0]
     field = FIELDS[limit.field]
-    told, asked = (_amount(field, number) for number in (figure, bound.low))
-    return f"{field.name} is {told} ({field.about}), so the limit {field.name}{limit.sign}{asked} fails"
+    actual, asked = (_amount(field, number) for number in (figure, bound.low))
+    return f"{field.name} is {actual} ({field.about}), so the limit {field.name}{limit.sign}{asked} fails"
 
 
 def _amount(field: Field, number: float) -> str:

@@ -1,4 +1,4 @@
-"""What each command does."""
+"""The commands of the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kvviz.cli.model_runs import (
     title_of,
     trace_of,
 )
-from kvviz.cli.proposed_lines import telling_lengths
+from kvviz.cli.proposed_lines import reporting_lengths
 from kvviz.cli.results import answer_of, open_page, say, say_written
 from kvviz.errors import InputError, KvvizError
 from kvviz.graph.load import holds_trace
@@ -68,8 +68,8 @@ def html_command(options: argparse.Namespace) -> int:
     path = options.out or f"{title_of(options.model, options.graph)}.html"
     check_writable(path)
     trace = trace_of(options)
-    if told := answer_of(trace):
-        print(told)
+    if answer := answer_of(trace):
+        print(answer)
     to_html(trace, path)
     say_written(path)
     if options.open:
@@ -96,7 +96,7 @@ def compare_command(options: argparse.Namespace) -> int:
         raise InputError(f"{options.model} is a saved trace, which cannot run under other policies; give the model")
     graph = loaded(options)
     inputs, how = arguments_of(graph, options)
-    with telling_lengths(options.chosen):
+    with reporting_lengths(options.chosen):
         policies = options.policies or POLICIES
         comparison = kvviz.compare(graph, inputs, policies, options.schedules, dry=options.dry, **how)
     if options.json:

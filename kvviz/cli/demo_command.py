@@ -1,4 +1,4 @@
-"""``kvviz demo``: something to look at, right after installing."""
+"""``kvviz demo``: a first example, right after installing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def demo_command(options: argparse.Namespace) -> int:
 
 
 def _opening(trace: Trace) -> dict[str, Any]:
-    """How the page opens: at the start of a guided tour, where a row joins a cache. A story of no word has no tour."""
+    """How the page opens: at the start of a guided tour, at a step that appends to a cache. An empty story has none."""
     if len(trace.tokens) < 2:
         return {}
     from kvviz.lessons.quickstart_tour import quickstart_tour  # with the widgets, which no other command needs

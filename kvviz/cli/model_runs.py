@@ -1,4 +1,4 @@
-"""Traces for the commands: read from a file, or made by running a model as the options say."""
+"""Traces for the commands: read from a file, or made by running a model with the options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import kvviz
-from kvviz.cli.proposed_lines import blame, proposed, telling_lengths, with_options, without_text
+from kvviz.cli.proposed_lines import blame, proposed, reporting_lengths, with_options, without_text
 from kvviz.cli.results import say_written
 from kvviz.decode.model_kind import model_kind
 from kvviz.decode.synthetic_inputs import Maker
@@ -27,7 +27,7 @@ from kvviz.view.perfetto import export_perfetto
 
 TOKENS = 16
 POLICIES = ("ideal", "rten", "onnxruntime")
-# What these say of a run has no meaning for a trace that was saved, and for the other kind of run.
+# Options that have no meaning for a saved trace, or for the other kind of run.
 _FOR_DECODE = ("tokens", "words")
 _FOR_ONE_RUN = ("donate", "donate_caches", "output")
 _OWN_CACHES = "is for a single run; a decode always donates its caches"
@@ -59,7 +59,7 @@ def trace_of(options: argparse.Namespace) -> Any:
         graph = loaded(options)
         inputs, how = arguments_of(graph, options)
         make = kvviz.dry if options.dry else kvviz.decode if decodes(graph, options) else kvviz.run
-        with telling_lengths(options.chosen):
+        with reporting_lengths(options.chosen):
             trace = make(graph, inputs=inputs, policy=options.policy or "ideal", **how)
         trace.title = title_of(options.model, options.graph) + (", dry run" if trace.dry else "")
         if trace.interrupted:
@@ -83,7 +83,7 @@ def loaded(options: argparse.Namespace) -> Graph:
 
 
 def decodes(graph: Graph, options: argparse.Namespace) -> bool:
-    """Whether tokens are asked for; a text goes once through a model that reads one but decodes none."""
+    """Whether to decode tokens. A model that reads text but does not decode runs once on it."""
     if options.prompt is not None or options.chat is not None:
         return True
     return options.text is not None and (options.words is not None or not _only_reads(graph))
@@ -114,7 +114,7 @@ def dry_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
     return arrays_of(options.inputs), {
         "prompt_tokens": options.prompt_tokens,
         "max_new_tokens": options.tokens or TOKENS,
-        "dims": _told(options),
+        "dims": _lengths(options),
         "kv_capacity": options.kv_capacity,
         "donate": tuple(dict.fromkeys((*(options.donate or ()), *caches))),
         "outputs": options.output,
@@ -134,12 +134,12 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
     if not kind.decodes:
         prompt = next(name for name in ("prompt", "text", "chat") if getattr(options, name) is not None)
         why = f": {kind.why}" if kind.why else ""
-        told = f"{options.model} holds {kind.name}, which has no next token to choose{why}"
-        raise InputError(f"{told}; leave out --{prompt}")
+        why_not = f"{options.model} holds {kind.name}, which has no next token to choose{why}"
+        raise InputError(f"{why_not}; leave out --{prompt}")
     given = arrays_of(options.inputs)
     missing = [name for name in kind.needs if name not in given]
     if missing and options.prompt is None:
-        # Made up states would do to look at memory, but no answer could come of them.
+        # Made-up states would show the memory, but give no answer.
         raise InputError(f"{options.model} holds {kind.name}: give its encoder's output, {missing[0]}, with --inputs")
     inputs = _inputs(graph, options, decoding=True)
     prompt = options.prompt
@@ -186,7 +186,7 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
     if not decoding and options.text is not None:
         _tokenizer(graph, options)
         given = {**text_inputs(graph, options.text), **given}
-    maker = Maker(graph, _told(options), given, decoding)
+    maker = Maker(graph, _lengths(options), given, decoding)
     options.chosen = maker.proposed()
     try:
         return maker.filled(options.chosen).make()
@@ -194,16 +194,16 @@ def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -
         raise InputError(f"{error}{blame(options.chosen)}") from None
 
 
-def _told(options: argparse.Namespace) -> dict[str, int]:
-    told: dict[str, int] = {}
+def _lengths(options: argparse.Namespace) -> dict[str, int]:
+    lengths: dict[str, int] = {}
     for name, length in options.dim or ():
-        if told.setdefault(name, length) != length:
-            raise InputError(f"--dim gives {name!r} twice, as {told[name]} and as {length}")
-    return told
+        if lengths.setdefault(name, length) != length:
+            raise InputError(f"--dim gives {name!r} twice, as {lengths[name]} and as {length}")
+    return lengths
 
 
 def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:
-    """The tokenizer beside the model; without one, the command line that needs none is told."""
+    """The tokenizer beside the model. Without one, the error proposes a command line that needs none."""
     assert graph.companions is not None
     try:
         return graph.companions.needed_tokenizer()
@@ -215,7 +215,7 @@ def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:
 
 
 def text_inputs(graph: Graph, text: str) -> dict[str, np.ndarray]:
-    """The tokens of a text as a model reads them that decodes none."""
+    """The tokens of a text, as inputs of a model that does not decode."""
     assert graph.companions is not None
     name = control_inputs(graph)["tokens"]
     dtype = next(value.dtype for value in graph.inputs if value.name == name)
@@ -249,7 +249,7 @@ def refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
 
 
 def title_of(path: str, graph: str | None = None) -> str:
-    """A model's file name, or that of its folder where all models are called the same; and its graph, if chosen."""
+    """A model's file name, or its folder's if all models have the same name; and its graph, if chosen."""
     place = Path(path)
     if place.is_dir():
         name = place.resolve().name

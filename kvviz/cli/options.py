@@ -27,7 +27,7 @@ from kvviz.verification.verify_decode import BINDINGS
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as every command does."""
+    """A parser that reports errors in one line, as every command does."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {' '.join(message.split())}; see {self.prog} --help\n")
@@ -52,17 +52,17 @@ def parser() -> argparse.ArgumentParser:
     what = commands.add_parser("about", help="say what kind of model it is and how to run it", allow_abbrev=False)
     _add_model(what.add_argument)
     what.set_defaults(run=about_command)
-    told = commands.add_parser("report", help="run a model and print a report of one screen", allow_abbrev=False)
-    told.add_argument("--steps", action="store_true", help="also print the table of all steps")
-    told.add_argument("--json", action="store_true", help="print the numbers as JSON; kvviz schema describes them")
-    told.add_argument("--sarif", metavar="FILE", help="also write the missed in-place ops, for code scanning")
-    told.add_argument(
+    report = commands.add_parser("report", help="run a model and print a report of one screen", allow_abbrev=False)
+    report.add_argument("--steps", action="store_true", help="also print the table of all steps")
+    report.add_argument("--json", action="store_true", help="print the numbers as JSON; kvviz schema describes them")
+    report.add_argument("--sarif", metavar="FILE", help="also write the missed in-place ops, for code scanning")
+    report.add_argument(
         "--fail-on",
         action="append",
         metavar="LIMIT",
         help="exit with 1 if this holds, such as 'peak>120MB' or 'copied_per_token>0'; may be repeated",
     )
-    told.set_defaults(run=report_command)
+    report.set_defaults(run=report_command)
     page = commands.add_parser("html", help="write the debugger as one HTML file", allow_abbrev=False)
     page.add_argument("-o", "--out", metavar="FILE", help="file to write (default: the model's name with .html)")
     page.add_argument("--open", action="store_true", help="open it in the browser")
@@ -102,12 +102,12 @@ def parser() -> argparse.ArgumentParser:
     beside.add_argument("--html", metavar="FILE", help="write the report and the debugger as one HTML file, too")
     beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
     beside.set_defaults(run=verify_command)
-    for command in (told, page, asked, side):
+    for command in (report, page, asked, side):
         _add_running(command.add_argument, "" if command is side else ", or a trace written by --save")
     asked.add_argument(
         "query", metavar="QUERY", help="such as 'op:Concat copied>0 sort:-copied'; -- before a leading -"
     )
-    for command in (told, page, asked):
+    for command in (report, page, asked):
         _add_keeping(command.add_argument)
     small = commands.add_parser("smollm2", help="write SmolLM2-135M-Instruct as an ONNX model", allow_abbrev=False)
     add_smollm2(small)
@@ -188,7 +188,7 @@ def _positive(text: str) -> int:
 
 
 # -- completion -------------------------------------------------------------------------------------------------------
-# What makes a shell complete the commands and options: a script made of the parser, so that it never lags behind.
+# Shell completion of commands and options: a script made from the parser, so that it is always up to date.
 
 
 SHELLS = ("bash", "zsh", "fish")
@@ -217,14 +217,16 @@ def completion_command(options: argparse.Namespace) -> int:
 
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """A script for a shell, to be read at its start: ``eval "$(kvviz completion bash)"``."""
+    """A script for the startup file of a shell: ``eval "$(kvviz completion bash)"``."""
     commands, about = _commands(parser)
     if shell == "fish":
         lines = ["complete -c kvviz -f -n __fish_use_subcommand -a '' "]
         for name, flags in commands.items():
             lines.append(f"complete -c kvviz -f -n __fish_use_subcommand -a {name} -d {_quoted(about[name])}")
             here = f"-n '__fish_seen_subcommand_from {name}'"
-            lines += [f"complete -c kvviz {here} -l {flag[2:]} -d {_quoted(told)}" for flag, told in flags.items()]
+            lines += [
+                f"complete -c kvviz {here} -l {flag[2:]} -d {_quoted(about_flag)}" for flag, about_flag in flags.items()
+            ]
         return "\n".join(lines[1:]) + "\n"
     cases = "\n".join(f'    {name}) known="{" ".join(flags)}" ;;' for name, flags in commands.items())
     script = _BASH.format(commands=" ".join(commands), cases=cases)
@@ -232,7 +234,7 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _commands(parser: argparse.ArgumentParser) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Long options of each command with what they do, and what each command does."""
+    """The long options of each command with their help, and the help of each command."""
     (found,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     about = {choice.dest: choice.help or "" for choice in found._choices_actions}
     flags = {

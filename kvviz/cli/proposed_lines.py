@@ -1,4 +1,4 @@
-"""Options that the user did not give: chosen, or proposed in a command line that is quoted to be pasted."""
+"""Options that the user did not give: chosen by kvviz, or proposed in a command line, quoted for pasting."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from kvviz.errors import InputError, LimitError, OpError
 
 
 def proposed(message: str, line: Sequence[str]) -> str:
-    """An error's message with the command line that would do."""
+    """An error's message with a command line that would work."""
     return f"{message}, for example: kvviz {shlex.join(line)}"
 
 
 def with_options(line: Sequence[str], *more: str) -> list[str]:
-    """A command line with more options; what stands behind ``--`` is no option."""
+    """A command line with more options, inserted before ``--``."""
     at = list(line).index("--") if "--" in line else len(line)
     return [*line[:at], *more, *line[at:]]
 
 
 @contextmanager
-def telling_lengths(chosen: Mapping[str, int]) -> Iterator[None]:
-    """Tell which lengths were chosen for dimensions that nobody gave: after a run, or with the op that failed."""
+def reporting_lengths(chosen: Mapping[str, int]) -> Iterator[None]:
+    """Report the lengths that were chosen for dimensions: after a run, or with the error of a failed op."""
     try:
         yield
     except (OpError, LimitError) as error:
@@ -33,19 +33,19 @@ def telling_lengths(chosen: Mapping[str, int]) -> Iterator[None]:
 
 
 def blame(chosen: Mapping[str, int]) -> str:
-    """What to add to an error that may be due to lengths that were chosen."""
+    """A suffix for an error that may be due to chosen lengths."""
     return f"; the lengths were chosen, give others in place of {shlex.join(_as_options(chosen))}" if chosen else ""
 
 
 def _as_options(lengths: Mapping[str, int]) -> list[str]:
-    told = [f"{name}={length}" for name, length in lengths.items()]
-    if any(one.startswith("-") for one in told):
-        return [f"--dim={one}" for one in told]
-    return ["--dim", *told]
+    pairs = [f"{name}={length}" for name, length in lengths.items()]
+    if any(one.startswith("-") for one in pairs):
+        return [f"--dim={one}" for one in pairs]
+    return ["--dim", *pairs]
 
 
 def without_text(line: Sequence[str]) -> list[str]:
-    """A command line without the prompt that it gave as a text."""
+    """A command line without its text prompt."""
     kept, skip = [], False
     for word in line:
         name = word.partition("=")[0]

@@ -1,4 +1,4 @@
-"""What commands say of their results: a file that was written, a page that opens, the text that was decoded."""
+"""Messages on results: a file that was written, a page that opens, the text that was decoded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvviz.trace.units import size
 
 
 def say(text: str) -> None:
-    """Tell something beside the result, which counts also where nobody reads this."""
+    """Print a message beside the result. It must not fail if nothing reads it."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
@@ -27,13 +27,13 @@ def say_written(path: str) -> None:
 
 
 def open_page(path: str) -> None:
-    """Open a page in the browser, or ask for it where there is none."""
+    """Open a page in the browser, or print its address if there is no browser."""
     if not webbrowser.open(Path(path).resolve().as_uri()):
         say(f"open {path} in a browser")
 
 
 def answer_of(trace: Trace) -> str:
-    """What was decoded, as text by the tokenizer beside the model; empty without one."""
+    """The decoded text, by the tokenizer beside the model; empty without one."""
     beside = trace.graph.companions
     if beside is None or beside.tokenizer is None or not trace.known("tokens"):
         return ""
@@ -41,7 +41,7 @@ def answer_of(trace: Trace) -> str:
 
 
 # -- output paths -----------------------------------------------------------------------------------------------------
-# The files that a command writes: what could not be written, or would be lost, is refused before anything runs.
+# The files that a command writes. A path that cannot be written, or would destroy a file, is refused before a run.
 
 
 _OUTPUTS = ("save", "sarif", "perfetto", "figure", "out")
@@ -49,7 +49,7 @@ _INPUTS = ("model", "inputs", "words")
 
 
 def check_outputs(options: argparse.Namespace) -> None:
-    """Refuse what could not be written in the end, or would replace what is read or written as well."""
+    """Refuse paths that cannot be written, or that would replace another file that is read or written."""
     read = {os.path.realpath(path) for name in _INPUTS if (path := getattr(options, name, None))}
     written: dict[str, str] = {}
     for name in _OUTPUTS:
@@ -68,7 +68,7 @@ def check_outputs(options: argparse.Namespace) -> None:
 
 
 def figure_file(path: str) -> str:
-    """The file of a figure, whose ending says the format: PNG where it has none."""
+    """The file of a figure. Its suffix gives the format; PNG by default."""
     from matplotlib.backend_bases import FigureCanvasBase  # slow to import, and asked for by this option only
 
     if not path:

@@ -15,7 +15,7 @@ from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.plan import Counts
 from kvviz.engine.policy import Policy
-from kvviz.engine.session import Session, heard
+from kvviz.engine.session import Session, note_interrupt
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back
@@ -172,7 +172,7 @@ def decode(
             runs = session.trace.runs
             session.on_run_end = lambda: bar.update(int(runs[-1].token is not None))
             session.run_to_end()
-        return heard(session.trace)
+        return note_interrupt(session.trace)
 
 
 @with_other_names

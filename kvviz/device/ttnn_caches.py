@@ -35,7 +35,7 @@ def whole_cache_copies(function: TtnnFunction) -> list[CacheCopy]:
     return [] if function.kind == "const_eval" else _Caches(function).copies()
 
 
-def told(function: TtnnFunction, copies: Sequence[CacheCopy]) -> str:
+def copies_text(function: TtnnFunction, copies: Sequence[CacheCopy]) -> str:
     """All copies of a function in a sentence."""
     caches = len({copy.cache for copy in copies})
     kinds = Counter(copy.op.name.removeprefix("ttnn.") for copy in copies)

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvviz.device.ttnn_caches import CODE, CacheCopy, told, whole_cache_copies
+from kvviz.device.ttnn_caches import CODE, CacheCopy, copies_text, whole_cache_copies
 from kvviz.device.ttnn_effects import MOVES, freed_activation, is_view, reads_what_it_writes, written
 from kvviz.device.ttnn_layouts import TensorType
 from kvviz.device.ttnn_text import TtnnFunction, TtnnOp, parse
@@ -126,7 +126,9 @@ class _Writing:
         self._leaks(function)
         if copies:
             total = sum(copy.nbytes for copy in copies)
-            self.findings.append(Finding(CODE, copies[0].cache, copies[0].op.line, total, told(function, copies)))
+            self.findings.append(
+                Finding(CODE, copies[0].cache, copies[0].op.line, total, copies_text(function, copies))
+            )
         for name in function.returned:
             if name not in self.types:
                 raise KvvizError(f"{self.where}: @{function.name} returns {name}, which nothing defines")

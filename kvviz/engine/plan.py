@@ -168,7 +168,7 @@ class Plan:
     def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node], dry: Counts | None = None) -> None:
         self.dry = dry
         self._graph = ref(graph)
-        self._told: tuple[tuple[OpNode, ...], tuple[str, ...]] | None = None
+        self._facts: tuple[tuple[OpNode, ...], tuple[str, ...]] | None = None
         self.slots: dict[str, int] = {"": ABSENT}
         self.names: list[str] = [""]
         self.order = tuple(PlannedNode(node, i, self._slot, isinstance(dry, Answers)) for i, node in enumerate(nodes))
@@ -233,12 +233,12 @@ class Plan:
         assert graph is not None
         return graph
 
-    def told(self) -> tuple[tuple[OpNode, ...], tuple[str, ...]]:
-        """What the log tells of the nodes and of the outputs."""
-        if self._told is None:
+    def facts(self) -> tuple[tuple[OpNode, ...], tuple[str, ...]]:
+        """What the log records of the nodes and of the outputs."""
+        if self._facts is None:
             records = tuple([planned.record for planned in self.order])
-            self._told = records, tuple([self.names[slot] for slot in self.outputs])
-        return self._told
+            self._facts = records, tuple([self.names[slot] for slot in self.outputs])
+        return self._facts
 
     def _slot(self, name: str) -> int:
         slot = self.slots.get(name)

@@ -43,7 +43,7 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy, dry: Counts
         if policy.prepare is not None:
             policy.prepare(plan)
             for planned in plan.order:
-                if note := getattr(planned.notes, "told", ""):
+                if note := getattr(planned.notes, "summary", ""):
                     planned.note_record(note)
         plans[key] = plan
         _LOG.debug("planned %s under %s: %d of %d nodes", graph.name, policy.name, len(plan.order), len(graph.nodes))

@@ -32,7 +32,7 @@ class Recorder:
         """What the log tells of a plan."""
         found = self._programs.get(plan)
         if found is None:
-            found = self._programs[plan] = Program(plan.graph, *plan.told())
+            found = self._programs[plan] = Program(plan.graph, *plan.facts())
         return found
 
     def note_growth(self) -> None:

@@ -132,7 +132,7 @@ class Session:
             if len(trace.runs) > 1:
                 with self._mended():
                     self.log.settle()
-            return heard(trace)
+            return note_interrupt(trace)
 
     def finish_run(self) -> None:
         """Run the present run to its end."""
@@ -275,7 +275,7 @@ class Session:
             self.on_run_end()
 
 
-def heard(trace: Trace) -> Trace:
+def note_interrupt(trace: Trace) -> Trace:
     """Note on a trace that is done an interrupt that came too late to stop it, so that the trace is not lost."""
     try:
         deliver()

@@ -1,6 +1,6 @@
-"""What is to be said about the caches of a decode: buffers thrown away, copies, moves outside, and what meters warn of.
+"""Findings about the caches of a decode: buffers thrown away, copies, moves by the caller, and warnings.
 
-Invariant: what a finding with a fix says already is not said twice.
+Invariant: a warning that a finding with a fix covers is not repeated.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kvviz.trace.value_index import Index, Place
 
 WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows overwritten"})
 """Kinds of warnings after which results may be wrong."""
-# A warning, and the finding that says the same with bytes and with a fix.
-_SAID = {"past copied": "copied", "reserve thrown away": "thrown away"}
+# Kinds of warnings, and the kind of finding that covers each, with bytes and a fix.
+_FINDING_OF = {"past copied": "copied", "reserve thrown away": "thrown away"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class CacheFinding:
 
     ``kind``: ``"thrown away"``, ``"copied"`` or ``"moved"``, the kind of a
       `kvviz.caches.cache_warnings.CacheWarning`, or ``"no cache"``.
-    ``caches``: inputs of the caches; none where no cache is kept.
+    ``caches``: inputs of the caches; empty if no cache is kept.
     ``run``: the run in which it happened, or began.
     ``bytes``: bytes of the blocks that were thrown away, or bytes copied or moved in all runs; 0 for a warning.
-    ``steps``: of what was copied, the steps that copied it.
-    ``find``: looks for the fix.
+    ``steps``: for copies, the steps that made them.
+    ``find``: searches for the fix.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class CacheFinding:
 
     @property
     def fix(self) -> Fix | None:
-        """The change after which it no longer happens, looked for when it is read; None where there is none."""
+        """The change that prevents it, searched for when it is read; None if there is none."""
         return None if self.find is None else self.find()
 
     def __str__(self) -> str:
@@ -57,14 +57,14 @@ class CacheFinding:
 
 
 def cache_findings(index: Index, warnings: Sequence[CacheWarning]) -> tuple[CacheFinding, ...]:
-    """What is to be said about the caches of a trace: first what may make results wrong, then what wastes memory.
+    """Findings about the caches of a trace: first what may make results wrong, then what wastes memory.
 
-    ``warnings``: what `kvviz.cache_warnings` gives.
+    ``warnings``: the result of `kvviz.cache_warnings`.
     """
     thrown = [found for cache in index.trace.caches for found in _thrown(index, cache)]
     found = (*_together(thrown), *_copied(index), *_moved(index))
-    said = {(one.kind, name) for one in found for name in one.caches}
-    warned = [w for w in warnings if (_SAID.get(w.kind), w.cache) not in said]
+    covered = {(one.kind, name) for one in found for name in one.caches}
+    warned = [w for w in warnings if (_FINDING_OF.get(w.kind), w.cache) not in covered]
     wrong = _warned(warning for warning in warned if warning.kind in WRONG)
     wasteful = _warned(warning for warning in warned if warning.kind not in WRONG)
     return (*_recomputed(index), *wrong, *found, *wasteful)
@@ -80,7 +80,7 @@ def _thrown(index: Index, cache: Cache) -> list[CacheFinding]:
         if before is None or after is None or cache.axis is None or cache.protocol != "growing":
             continue
         if any(cache.axis >= len(place.shape or ()) for place in (before, after)):
-            # Where the model declares no shapes, a value may turn out to have fewer axes.
+            # If the model declares no shapes, a value may turn out to have fewer axes.
             continue
         rows, left = (reserved_rows(index.trace, run + i, cache) for i in (0, 1))
         had_room, has_room = rows > _length(before, cache.axis), left > _length(after, cache.axis)
@@ -113,14 +113,14 @@ def _together(found: list[CacheFinding]) -> list[CacheFinding]:
     groups: dict[tuple[int, str], list[CacheFinding]] = {}
     for one in found:
         groups.setdefault((one.run, one.sentence.partition("thrown away")[2]), []).append(one)
-    told = []
+    merged = []
     for group in groups.values():
         more = len(group) - 1
         text = group[0].sentence + (f"; so were those of {count(more, 'other cache')}" if more else "")
         caches = tuple(name for one in group for name in one.caches)
         find = partial(_first, group)
-        told.append(replace(group[0], caches=caches, bytes=sum(one.bytes for one in group), sentence=text, find=find))
-    return told
+        merged.append(replace(group[0], caches=caches, bytes=sum(one.bytes for one in group), sentence=text, find=find))
+    return merged
 
 
 def copying_steps(index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
@@ -151,8 +151,8 @@ def _copied(index: Index) -> list[CacheFinding]:
     times = len({run for some in runs.values() for run in some})
     which = short(names[0]) + (f" and {count(len(names) - 1, 'other cache')}" if len(names) > 1 else "")
     why = "had no room for new rows" if no_room else "could not be appended to"
-    told = "" if keeps_all(index.trace) else f" of the {len(index.mains):,} whose steps were kept"
-    text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}{told}"
+    part = "" if keeps_all(index.trace) else f" of the {len(index.mains):,} whose steps were kept"
+    text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}{part}"
     find = partial(_fix, index, [(name, sorted(some, reverse=True)) for name, some in runs.items()])
     return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, steps, find)]
 
@@ -178,11 +178,11 @@ def _first(group: Sequence[CacheFinding]) -> Fix | None:
 
 
 def _fix(index: Index, where: Sequence[tuple[str, Iterable[int]]]) -> Fix | None:
-    """The fix of the first op that copied one of these caches in one of its runs to make it longer."""
+    """The fix of the first op that copied one of these caches to extend it."""
     for name, runs in where:
         for run in runs:
             for step in (growth.steps[-1] for growth in growths(index, run) if growth.input == name):
-                # The input with the fewest reasons against it came nearest to being taken over.
+                # The input with the fewest reasons against it was nearest to being taken over.
                 for _, position in sorted((mask.bit_count(), position) for position, mask in index.rows[step].masks):
                     if (fix := fix_for(index, step, position)) is not None:
                         return fix
@@ -195,7 +195,7 @@ def _length(place: Place, axis: int) -> int:
 
 
 def _warned(warnings: Iterable[CacheWarning]) -> list[CacheFinding]:
-    """One finding for all caches that are warned of for the same reason in the same runs."""
+    """One finding for all caches with the same warning in the same runs."""
     groups: dict[tuple[str, int, int], list[CacheWarning]] = {}
     for warning in warnings:
         groups.setdefault((warning.kind, warning.run, warning.runs), []).append(warning)
@@ -209,7 +209,7 @@ def _warned(warnings: Iterable[CacheWarning]) -> list[CacheFinding]:
 
 
 def _recomputed(index: Index) -> tuple[CacheFinding, ...]:
-    """That no cache is kept, with the tokens that the runs computed; nothing for other traces.
+    """The finding that no cache is kept, with the number of tokens computed; empty for other traces.
 
     With a cache the first run computes the prompt and each later one a single token, in every sequence.
     """
@@ -226,7 +226,7 @@ def _recomputed(index: Index) -> tuple[CacheFinding, ...]:
     computed = sequences * sum(size if fixed else size + run for run in range(runs))
     longest = trace.options.rows - (trace.options.max_new_tokens or 0) + runs  # with all but the last new token
     text = f"no cache: every run computes all tokens again, {computed:,} in {count(runs, 'run')}"
-    # A sequence whose first tokens are gone has its tokens at other places in every run, so nothing could be kept.
+    # A sequence that drops its first tokens has its tokens at other positions in every run, so no cache would be valid.
     if runs > 1 and not (fixed and longest > size):
         text += f"; a cache would leave {sequences * longest:,}"
     return (CacheFinding("no cache", (), 0, 0, text),)

@@ -1,10 +1,9 @@
 """Hazards: two accesses to shared bytes, one of them a write, and what keeps them in order.
 
-A hazard is named by the order that the graph's meaning asks for, not by the order that was recorded. An op that
-overwrites a value in place relies on all its other readers having run: they must read before it writes (WAR). Where a
-path of the graph says so, the order is certain; where only the schedule does, the hazard is hidden: another legal order
-would give another result. If a reader came after its value was overwritten, the order is broken: still a WAR, and the
-result is wrong.
+A hazard is named by the order that the graph requires, not by the recorded order. An op that overwrites a value in
+place relies on all other readers having run: they must read before it writes (WAR). If a path of the graph ensures
+this, the order is certain. If only the schedule does, the hazard is hidden: another legal order would give another
+result. If a reader ran after its value was overwritten, the order is broken: still a WAR, and the result is wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kvviz.trace.step_order import Reachability
 from kvviz.trace.units import short, size
 from kvviz.trace.value_index import Index, index_of
 
-# So many touches are looked at one by one, more of them together.
+# Up to this many touches are examined one by one, more of them together.
 _FEW = 16
 
 _LEVEL_OF: dict[str, Level] = {"exact": "exact", "range": "range", "root": "root", "name": "root"}
@@ -44,8 +43,8 @@ class Hazard:
     Attributes
     ----------
     kind : str
-        By the order that is required. ``"RAW"``: one step must read what the other wrote. ``"WAR"``: one must read
-        before the other overwrites what it reads. ``"WAW"``: both write, and it matters whose bytes stay.
+        By the required order. ``"RAW"``: one step must read what the other wrote. ``"WAR"``: one must read before the
+        other overwrites what it reads. ``"WAW"``: both write, and it matters whose bytes stay.
     first, second : int
         Steps, in the order in which they ran.
     storage : int
@@ -58,14 +57,14 @@ class Hazard:
     ordered : bool
         A path of the graph leads from the first step to the second. Otherwise only the schedule has them in order.
     broken : bool
-        The recorded order is not the required one: the first step overwrote what the second reads, which so does not
-        see what the graph says.
+        The recorded order is not the required one: the first step overwrote what the second reads, so the second does
+        not read the value that the graph specifies.
     sentence : str
     known : {"exact", "range", "root"}
-        How precisely it is known which bytes the two touch. If it is not exact, ``bytes`` is the most that they share.
+        How precisely the touched bytes are known. If not exactly, ``bytes`` is an upper bound.
     confidence : {"certain", "likely", "unknown"}
-        How sure it is that they share bytes: likely where a name alone says whose memory one of them touches, unknown
-        where each may touch others.
+        How certain it is that they share bytes: likely if only a name says whose memory one of them touches, unknown if
+        each may touch other bytes.
     """
 
     kind: str
@@ -83,7 +82,7 @@ class Hazard:
 
     @property
     def state(self) -> str:
-        """What keeps the two steps in order: the graph, or nothing but the schedule, or not even that."""
+        """What keeps the two steps in order: the graph, only the schedule, or nothing."""
         return "broken" if self.broken else "ordered" if self.ordered else "hidden"
 
     def __repr__(self) -> str:
@@ -116,16 +115,15 @@ def _in_order(found: Iterable[Hazard]) -> tuple[Hazard, ...]:
 
 
 def _since(index: Index, storage: int, touches: Sequence[Touch]) -> int:
-    """The first touch that may be out of order: who made the storage comes before all who use it, where edges tell what
-    a value is."""
+    """The first touch that may be out of order. If edges define values, a storage's maker runs before all users."""
     made = index.trace.log.storages[storage].origin in ("run", "pool")
     return 1 if made and not touches[0].latest else 0
 
 
 def hidden_by_level(trace: Trace, run: int) -> dict[Level, tuple[Hazard, ...]]:
-    """What `hazards` finds in one run at every level, the finest first; each access is looked at once for all of them.
+    """The result of `hazards` for one run at every level, the finest first. Each access is examined once.
 
-    What shares bytes shares a range, and what shares a range shares a root.
+    Accesses that share bytes share a range, and those that share a range share a root.
     """
     index = index_of(trace)
     part = trace.runs[run]
@@ -141,7 +139,7 @@ def hidden_by_level(trace: Trace, run: int) -> dict[Level, tuple[Hazard, ...]]:
 
 
 def path_between(trace: Trace, first: int, second: int) -> tuple[int, ...]:
-    """The steps of a shortest path of the graph from one step of a run to a later one, both with it; empty without."""
+    """The steps of a shortest path of the graph from one step of a run to a later one, both included; empty without."""
     index = index_of(trace)
     return _reachability(index, index.frames[index.rows[second].frame].run).path(first, second)
 
@@ -160,8 +158,8 @@ _Pair = tuple[int, int, int]
 class _Pairs:
     """The pairs in one storage.
 
-    What the graph has before the write that made a value, it has before all that use the value. So a write is compared
-    with what came after its source, and with what was not ordered before the source; not with all of the past.
+    Everything that the graph orders before the write of a value is ordered before all uses of the value. So a write is
+    compared only with the touches after its source, and with those not ordered before the source.
     """
 
     def __init__(self, index: Index, run: int, storage: int, touches: Sequence[Touch], level: Level) -> None:
@@ -174,11 +172,11 @@ class _Pairs:
         self.steps = [touch.step for touch in touches]
         self.writes = [number for number, touch in enumerate(touches) if touch.writes]
         self.bounds = np.array([(touch.low, touch.high) for touch in touches], np.int64).reshape(-1, 2)
-        # Of a write: the earlier touches that the graph may not have before it.
+        # By write: the earlier touches that the graph may not order before it.
         self.open: dict[int, Sequence[int]] = {}
 
     def unordered(self) -> Iterator[_Pair]:
-        """What only the schedule keeps in order, or did not."""
+        """Pairs that only the schedule keeps in order, or that are broken."""
         for number, touch in enumerate(self.touches):
             if touch.writes or touch.latest:
                 yield from self._hidden(number, touch)
@@ -188,21 +186,21 @@ class _Pairs:
                         yield early, number, shared
 
     def ordered(self) -> Iterator[_Pair]:
-        """What a path of the graph keeps in order, but for what a write on the way covers."""
+        """Pairs that a path of the graph keeps in order, without those that a write in between covers."""
         for number, touch in enumerate(self.touches):
             found = [pair for pair in self._older(number, touch) if self.steps[pair[0]] < touch.step]
             before = self._before([early for early, _ in found], touch)
             yield from ((early, number, shared) for early, shared in found if early in before)
 
     def shared(self, pairs: Iterable[_Pair], level: Level) -> Iterator[_Pair]:
-        """Those of the pairs that have bytes in common at a level, and how many."""
+        """The pairs that share bytes at a level, and how many."""
         for early, later, _ in pairs:
             count = overlap(self.touches[early].region, self.touches[later].region, level, self.capacity)
             if count:
                 yield early, later, count
 
     def _hidden(self, number: int, late: Touch) -> Iterator[_Pair]:
-        # Only one write takes over what another one made, so this is asked for once.
+        # Only one write takes over what another one made, so this runs once for it.
         earlier = self.open.pop(late.source, None) if late.writes else self.open.get(late.source)
         if earlier is None:
             earlier = range(late.source)
@@ -217,13 +215,13 @@ class _Pairs:
                 yield early, number, shared
 
     def _older(self, number: int, late: Touch) -> Iterator[tuple[int, int]]:
-        """Earlier touches that no write between the two covers, of those from which the later one has its value."""
+        """Earlier touches that are not covered by a write in between from which the later touch has its value."""
         source, end, floor = late.source, number, 0
         covering: list[Touch] = []
         while end > floor:
             since: Sequence[int] = range(max(source + 1, floor), end)
             if not late.writes:
-                # A value that is read was made by its sources, and is no rival of what else reads it.
+                # A value that is read was made by its sources, and does not conflict with its other readers.
                 since = self._between(source, end) if late.latest else ()
             for early, shared in self._near([*since, source] if source >= floor else since, late):
                 touch = self.touches[early]
@@ -242,7 +240,7 @@ class _Pairs:
         return self.writes[bisect_right(self.writes, source) : bisect_left(self.writes, number)]
 
     def _near(self, numbers: Sequence[int], late: Touch) -> Iterator[tuple[int, int]]:
-        """Those of the touches that have bytes in common with another one, and how many."""
+        """The touches that share bytes with another one, and how many."""
         if len(numbers) > _FEW and self.level != "root":
             chosen = np.asarray(numbers)
             low, high = self.bounds[chosen].T
@@ -264,14 +262,14 @@ class _Pairs:
         return False
 
     def _before(self, numbers: Sequence[int], late: Touch) -> set[int]:
-        """Those of the touches from whose step a path of the graph leads to that of a later one."""
+        """The touches from whose steps a path of the graph leads to the step of a later touch."""
         if not numbers:
             return set()
         steps = _reachability(self.index, self.run).before({self.steps[number] for number in numbers}, late.step)
         return {number for number in numbers if self.steps[number] in steps}
 
     def _left(self, earlier: Sequence[int], since: range, ordered: set[int], late: Touch) -> Sequence[int]:
-        """What a write leaves to those that come after it: all that it is not known to come after."""
+        """The touches that later ones must still be compared with: those not known to be ordered before the write."""
         gone = {number for number in since if self.steps[number] == late.step} | ordered
         if len(earlier) + len(since) <= _FEW:
             return [number for part in (earlier, since) for number in part if number not in gone]
@@ -280,7 +278,7 @@ class _Pairs:
         return cast(Sequence[int], left)
 
     def named(self, pairs: Iterable[_Pair], ordered: bool) -> Iterator[Hazard]:
-        """Pairs of touches as hazards; what two steps share at several places is added up."""
+        """Pairs of touches as hazards; bytes that two steps share in several places are added up."""
         shared: dict[tuple[str, int, int, str, bool], int] = {}
         known: dict[tuple[str, int, int, str, bool], tuple[int, int]] = {}
         for early, later, count in pairs:
@@ -301,7 +299,7 @@ class _Pairs:
             yield Hazard(*where, _LEVEL_OF[KNOWN[coarse]], _SURE[sure])
 
     def _kind(self, early: Touch, late: Touch, ordered: bool) -> tuple[str, str, bool]:
-        """Kind by the required order, the value that is read or written last, and whether that order is broken."""
+        """The kind by the required order, the value that is read or written last, and whether the order is broken."""
         one, two = self.index.rows[early.step], self.index.rows[late.step]
         if not ordered and not late.writes and not late.latest:
             return "WAR", late.value, True
@@ -313,7 +311,7 @@ class _Pairs:
 
 
 def _root(index: Index, storage: int, first: Touch) -> str:
-    """The value that a storage was made for, or that a pool handed it out for."""
+    """The value that a storage was made for, or that a pool provided it for."""
     place = index.places.get((index.rows[first.step].frame, first.value))
     made = first.writes and place is not None and place.how in (NEW, POOL)
     return first.value if made else str(index.trace.storages[storage].name)

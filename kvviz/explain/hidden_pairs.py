@@ -1,7 +1,7 @@
-"""Pairs of steps that only the schedule keeps in order, with what each precision says of them and where they touch.
+"""Pairs of steps that only the schedule keeps in order, with the result at each precision and the bytes touched.
 
-A pair that shares no byte is among them where ranges or roots alone would have called it one: so it is seen where a
-coarser look is wrong.
+A pair that shares no byte is included if ranges or roots alone would report it, which shows where a coarser level is
+wrong.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class HiddenPair:
     hazard : Hazard
         At the finest level that has it.
     exact, range, root : int
-        Bytes that the two share at each level; 0: at that level there is no conflict.
+        Bytes that the two share at each level; 0: no conflict at that level.
     early, late : Access
         What the earlier and the later step touch.
     layer : int, optional
         Of the later step.
     run : int
     ops, names : tuple of str
-        Of both steps: their operators, and what their nodes are called.
+        The operators and the node names of both steps.
     """
 
     hazard: Hazard
@@ -91,7 +91,7 @@ class HiddenPair:
         return HEADLINES[self.hazard.kind, self.hazard.broken]
 
     def says(self, level: Level) -> str:
-        """What a look at one level comes to."""
+        """The result at one level, in words."""
         shared = {"exact": self.exact, "range": self.range, "root": self.root}[level]
         if not shared:
             return "no conflict"
@@ -101,7 +101,7 @@ class HiddenPair:
 
 
 def hidden_pairs(trace: Trace, run: int) -> tuple[HiddenPair, ...]:
-    """All of one run: what is broken or hidden first, then what only ranges take for one, and what only roots do."""
+    """All pairs of one run: broken and hidden ones first, then those that only ranges report, then only roots."""
     index = index_of(trace)
     known: dict[int, tuple[HiddenPair, ...]] = index.notes.setdefault("hidden pairs", {})
     if run not in known:
@@ -121,7 +121,7 @@ def ordered_pairs(trace: Trace, run: int) -> tuple[HiddenPair, ...]:
 
 
 def hidden_pair(trace: TraceLike, hazard: Hazard) -> HiddenPair:
-    """One hazard of a trace with its two sides.
+    """A hazard of a trace with its two accesses.
 
     Raises
     ------
@@ -152,12 +152,12 @@ def _by_level(trace: Trace, index: Index, run: int) -> dict[tuple[Any, ...], tup
             for hazard in of_level:
                 found.setdefault(_key(hazard), (hazard, {}))[1][level] = hazard.bytes
         known[run] = found
-    told: dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]] = known[run]
-    return told
+    pairs: dict[tuple[Any, ...], tuple[Hazard, dict[Level, int]]] = known[run]
+    return pairs
 
 
 def _sides(index: Index, hazard: Hazard) -> tuple[Access, Access]:
-    """What the two steps touch of the storage; of several accesses the two that share most."""
+    """The accesses of the two steps to the storage; of several, the two that share most."""
     writes = _WRITES.get((hazard.kind, hazard.broken), (True, True))
     first, second = (
         [one for one in accesses_of(index, step) if one.storage == hazard.storage and one.writes is write]
@@ -192,12 +192,12 @@ _SURE = {"certain": "", "likely": "likely", "unknown": "not certain"}
 def doubts(pairs: Iterable[HiddenPair]) -> str:
     """How many pairs are not certain: `` (8 likely, 4 not certain)``, or nothing."""
     found = Counter(pair.hazard.confidence for pair in pairs)
-    told = ", ".join(f"{found[name]:,} {word}" for name, word in _SURE.items() if word and found[name])
-    return f" ({told})" if told else ""
+    doubtful = ", ".join(f"{found[name]:,} {word}" for name, word in _SURE.items() if word and found[name])
+    return f" ({doubtful})" if doubtful else ""
 
 
 def folded(pairs: Sequence[HiddenPair]) -> tuple[list[int], list[str]]:
-    """Pairs that are alike but for their layer and their run: the group of each pair, and a title for each group."""
+    """Group pairs that differ only in layer and run: the group of each pair, and a title for each group."""
     at: dict[tuple[Any, ...], int] = {}
     groups = [at.setdefault(_alike(pair), len(at)) for pair in pairs]
     members: list[list[HiddenPair]] = [[] for _ in at]
@@ -225,13 +225,13 @@ def _title(group: Sequence[HiddenPair]) -> str:
     first = group[0]
     shared = [pair.exact or pair.range or pair.root for pair in group]
     each = " each" if len(group) > 1 else ""
-    told = size(shared[0]) if min(shared) == max(shared) else f"{size(min(shared))} to {size(max(shared))}"
-    told = told if first.hazard.known == "exact" else f"at most {told}"
+    sizes = size(shared[0]) if min(shared) == max(shared) else f"{size(min(shared))} to {size(max(shared))}"
+    sizes = sizes if first.hazard.known == "exact" else f"at most {sizes}"
     sure = _SURE[first.hazard.confidence]
     wrong = (sure and f", {sure}") if first.exact else ", no byte of them shared"
     root = _common([pair.hazard.root for pair in group])
     times = _times(group)
-    return f"{first.hazard.kind}{times}: {first.ops[0]} → {first.ops[1]} {root}: {told}{each}{wrong}"
+    return f"{first.hazard.kind}{times}: {first.ops[0]} → {first.ops[1]} {root}: {sizes}{each}{wrong}"
 
 
 def _times(group: Sequence[HiddenPair]) -> str:

@@ -1,4 +1,4 @@
-"""The peak of a trace: when most bytes were alive, and whose they were.
+"""The peak of a trace: when most bytes were alive, and what they held.
 
 Invariant: the parts of a peak sum to it.
 """
@@ -33,8 +33,8 @@ class PeakPart:
     bytes : int
         Capacity.
     group : str
-        ``"weights"``; ``"cache"``: it holds a cache; ``"inputs"``: others that the caller gave; of what is left
-        ``"held too long"``: nothing in it is used any more; ``"views"``: only views of what it was made for are; and
+        ``"weights"``; ``"cache"``: it holds a cache; ``"inputs"``: others from the caller. Of the rest,
+        ``"held too long"``: nothing in it is used any more; ``"views"``: only views of its value are still used; and
         ``"activations"``. ``"not recorded"``: the peak was in a run whose steps were not kept.
     """
 
@@ -54,7 +54,7 @@ class Peak:
     bytes : int
         ``trace.peak_bytes``.
     step : int or None
-        The op that ran then; None where no op ran, and in a run whose steps were not kept.
+        The op that ran then; None if no op ran, or in a run whose steps were not kept.
     run : int or None
         Its run; None for an empty trace.
     parts : tuple of PeakPart
@@ -76,7 +76,7 @@ class Peak:
 def peak(trace: Trace) -> Peak:
     """When most bytes were alive, and which storages they were.
 
-    Kernel scratch is not counted, as nowhere in a trace.
+    Kernel scratch memory is not counted anywhere in a trace.
     """
     index = index_of(trace)
     total, rows = trace.peak_bytes, index.rows
@@ -102,7 +102,7 @@ def peak(trace: Trace) -> Peak:
 
 
 def _forgotten(index: Index, total: int) -> Peak:
-    """The peak of a run whose steps were not kept: weights are known to be there, of the rest only the bytes."""
+    """The peak of a run whose steps were not kept: the weights are known, and the total of the rest."""
     runs = index.trace.runs
     run = next((run.index for run in runs if run.first == run.last and run.peak_bytes == total), None)
     storages = index.trace.log.storages
@@ -141,7 +141,7 @@ def _group(index: Index, life: Life, moment: int, origin: str, numbers: list[int
 
 
 def _is_for_views(index: Index, moment: int, there: dict[int, Key]) -> bool:
-    """Whether what is still to be read in a storage are views, and not the values that were written there."""
+    """Whether only views in a storage are still to be read, not the values that were written there."""
     views = [number for number in there if index.values.how[number] == VIEW]
     return bool(views) and not any(
         _is_read(index, number, key, moment) for number, key in there.items() if number not in views
@@ -149,6 +149,6 @@ def _is_for_views(index: Index, moment: int, there: dict[int, Key]) -> bool:
 
 
 def _is_read(index: Index, number: int, key: Key, moment: int) -> bool:
-    """Whether a value is read at a moment or later, or is handed out at the end."""
+    """Whether a value is read at a moment or later, or is an output."""
     later = any(index.moment(step) >= moment for _, step in index.readers(*key))
     return later or index.lives.made[number] == moment or key[1] in index.outputs(key[0])

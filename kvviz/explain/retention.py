@@ -1,7 +1,7 @@
-"""Storages that were kept although nothing in them was used any more, and who kept them.
+"""Storages that were kept although nothing in them was used any more, and the reason.
 
-A storage counts from the last step that read or wrote it to the step with which it died. A block of which only a small
-view is still in use counts too, less that view. Weights are left out: the model keeps them for good.
+A storage counts from the last step that read or wrote it to the step that freed it. A block of which only a small view
+is still in use counts too, without the view. Weights are left out: the model always keeps them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kvviz.trace.lifetimes import Key, Life
 from kvviz.trace.units import short, size
 from kvviz.trace.value_index import Index
 
-# A view is small if it is at most this part of its block.
+# A view is small up to this fraction of its block.
 _SMALL = 1 / 2
 _ASKED = "which the caller asked for"
 
@@ -29,15 +29,15 @@ class Held:
         The value that it was made for.
     storage : int
     bytes : int
-        Its capacity; where a small view keeps it, without that view.
+        Its capacity; if a small view keeps it, without that view.
     last_use : int
-        The last step that used it; where a small view keeps it, the last step that used anything else in it.
+        The last step that used it; if a small view keeps it, the last step that used anything else in it.
     freed : int or None
-        The step with which it died; None where it lives on.
+        The step that freed it; None if it was not freed.
     byte_steps : int
         Bytes times steps between the two.
     reason : str
-        Who kept it, in one sentence.
+        Why it was kept, in one sentence.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Held:
 
 
 def held_too_long(index: Index) -> tuple[Held, ...]:
-    """Every storage that was held too long, by byte-steps; what the caller asked for comes last."""
+    """Every storage that was held too long, by byte-steps; those that the caller requested come last."""
     lives, values = index.lives, index.values
-    # By life, the last use of anything in it, and of what is no small view.
+    # By life, the last use of anything in it, and of anything but a small view.
     there, latest, whole = np.flatnonzero(lives.life >= 0), np.full(len(lives), -1), np.full(len(lives), -1)
     np.maximum.at(latest, lives.life[there], index.last_use[there])
     large = there[values.sizes[there] > lives.bytes[lives.life[there]] * _SMALL]
@@ -71,14 +71,14 @@ def is_past_use(index: Index, life: Life, moment: int) -> bool:
 
 
 def _held(index: Index, life: Life, values: list[int], end: int, whole: int) -> Held:
-    """``whole``: the last use of what is no small view."""
+    """``whole``: the last use of anything but a small view."""
     members = [index.values.key(value) for value in values]
     name = members[0][1] if members else index.trace.storages[life.storage].name
     if end > life.used:
         time = end - max(life.used, 0)
         reason = _reason(index, life, members, end)
         return Held(name, life.storage, life.bytes, life.used, life.freed, life.bytes * time, reason)
-    # From the last use of the whole on only a small view is used.
+    # After the last use of the whole, only a small view is used.
     sizes, uses = index.values.sizes[values].tolist(), index.last_use[values].tolist()
     view, use = max(pair for pair in zip(sizes, uses) if pair[1] > whole)
     keeper = members[uses.index(use)][1]
@@ -88,10 +88,10 @@ def _held(index: Index, life: Life, values: list[int], end: int, whole: int) -> 
 
 
 def _reason(index: Index, life: Life, members: list[Key], end: int) -> str:
-    """Who held a storage last."""
-    told = _told(index, life)
-    if told:
-        return told
+    """Why a storage was kept to its end."""
+    stated = _stated_reason(index, life)
+    if stated:
+        return stated
     for frame, name in members:
         if index.frames[frame].parent is None:
             text = _held_by_the_caller(index, life, frame, name)
@@ -108,12 +108,14 @@ def _reason(index: Index, life: Life, members: list[Key], end: int) -> str:
     return "something that is not recorded holds it, as a sequence does"
 
 
-def _told(index: Index, life: Life) -> str:
-    """What the producer said of letting it go."""
+def _stated_reason(index: Index, life: Life) -> str:
+    """The reason that the producer stated for its end."""
     frees = [free for free in index.trace.log.declared.frees if free.storage == life.storage]
     refused = next((free for free in reversed(frees) if not free.done), None)
     if refused is not None:
-        return f"it was to be freed after step {refused.after}, which was refused: {refused.why or 'no reason is told'}"
+        return (
+            f"it was to be freed after step {refused.after}, which was refused: {refused.why or 'no reason is given'}"
+        )
     if frees:
         return f"the recording frees it then: {frees[-1].why}"
     marks = [m for m in index.trace.log.declared.marks if m.storage == life.storage and m.holder >= 0]

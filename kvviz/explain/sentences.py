@@ -1,6 +1,6 @@
-"""One sentence for every step: the page, the table, the command line and a screen reader all say this one.
+"""One sentence for every step: the page, the table, the command line and screen readers all use it.
 
-Invariant: the text depends on what was recorded only, never on who asks for it.
+Invariant: the text depends only on what was recorded, never on who asks.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.trace.units import buffer, count, short, size, size_of
 
-# Which of several reasons a sentence names first. What lies in the op's own result comes before all others: an input
-# of another shape could not have been taken over whoever owned it.
+# The order in which a sentence names reasons. Those in the op's own result come first: an input of another shape could
+# not have been taken over under any owner.
 _UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
 _ORDER = (
     *_UNFIT,
@@ -60,7 +60,7 @@ _REFUSALS = {
 
 
 class Out(NamedTuple):
-    """Where one output of a step lives, as in `kvviz.trace.records.Placed`; ``weight``: in memory of the model."""
+    """Where one output of a step lives, as in `kvviz.trace.records.Placed`. ``weight``: in the model's memory."""
 
     name: str
     storage: int
@@ -72,7 +72,7 @@ class Out(NamedTuple):
 
 
 class Grown(NamedTuple):
-    """What an append added: rows and bytes; 0 and 0 where the past's shape is not known."""
+    """What an append added: rows and bytes; both 0 if the past's shape is not known."""
 
     rows: int = 0
     nbytes: int = 0
@@ -82,16 +82,16 @@ UNKNOWN = Grown()
 
 
 class Facts(NamedTuple):
-    """What the words of a step are made of.
+    """The facts from which the words of a step are made.
 
     ``op``: operator.
     ``outs``: outputs that exist.
-    ``source``: the input that was taken over; empty where none was.
+    ``source``: the input that was taken over; empty if there is none.
     ``copied, written, allocated``: bytes.
     ``foreign``: it ran on the reference kernel.
     ``control``: it runs a body in a frame of its own.
-    ``bodies``: the frames that it ran, where these are known.
-    ``grown``: for an append, what is known of the rows added.
+    ``bodies``: the frames that it ran, if known.
+    ``grown``: for an append, the rows added, if known.
     """
 
     op: str
@@ -135,7 +135,7 @@ def ended(step: Step) -> str:
 
 
 def rule(step: Step) -> str:
-    """Why the decision fell as it did, in a few words: ``"last use, owned by the run, same shape and type"``."""
+    """The reason for the decision in a few words: ``"last use, owned by the run, same shape and type"``."""
     return rule_of(facts_of(step))
 
 
@@ -154,7 +154,7 @@ def grown_by(out: Out, taken: Iterable[str], bindings: Iterable[Any]) -> Grown:
 
 
 def in_weights(trace: Trace) -> Callable[[int], bool]:
-    """Tells of a storage whether it belongs to the model; of those no reader needs the number."""
+    """A test of whether a storage belongs to the model; readers do not need the numbers of these."""
     storages = trace.log.storages
     return lambda storage: storages[storage].origin == "weights"
 
@@ -165,7 +165,7 @@ def is_control(node: Node) -> bool:
 
 
 def sentence_of(facts: Facts) -> str:
-    """What a step did to memory, from plain facts, for those who read many steps at once."""
+    """What a step did to memory, from plain facts, for readers of many steps."""
     op, outs = facts.op, facts.outs
     if facts.bodies is not None:
         return _of_control(op, facts.bodies)
@@ -190,7 +190,7 @@ def sentence_of(facts: Facts) -> str:
 
 
 def ending_of(facts: Facts, outcome: str) -> str:
-    """How a step ended in a few words, from plain facts; ``outcome``: one of `kvviz.trace.outcome.OUTCOMES`."""
+    """How a step ended in a few words, from plain facts. ``outcome``: one of `kvviz.trace.outcome.OUTCOMES`."""
     how = main_output(facts.outs).how if facts.outs else ""
     copied = f"copied {size(facts.copied)}" if facts.copied else ""
     if outcome == "elsewhere":
@@ -285,9 +285,9 @@ def _also(outs: Sequence[Out]) -> str:
 
 
 def nearest(blockers: Iterable[Blocker]) -> list[Blocker]:
-    """The reasons against the input that came nearest to being taken over; none where there are none.
+    """The reasons against the input that was nearest to being taken over; empty if there are none.
 
-    An input of another shape or type could not have been taken over whoever owned it, so it comes last.
+    An input of another shape or type could not have been taken over under any owner, so it comes last.
     """
     inputs: dict[int, list[Blocker]] = {}
     for blocker in blockers:
@@ -296,7 +296,7 @@ def nearest(blockers: Iterable[Blocker]) -> list[Blocker]:
 
 
 def _because(op: str, blockers: Sequence[Blocker]) -> str:
-    """The input that came nearest to being taken over, and what stood in the way."""
+    """The input that was nearest to being taken over, and the reasons against it."""
     found = nearest(b for b in blockers if b.code is not BlockerCode.OP_CANNOT)
     if not found:
         return ""
@@ -309,7 +309,7 @@ def _because(op: str, blockers: Sequence[Blocker]) -> str:
 
 
 def _brief(blocker: Blocker) -> str:
-    """A blocker's message with long names cut."""
+    """A blocker's message with long names shortened."""
     text = blocker.message
     for name in (blocker.input, blocker.culprit):
         if len(name) > 60:
@@ -328,14 +328,14 @@ def _of_control(op: str, bodies: Sequence[Any]) -> str:
     else:
         text = f"{op} ran its {first.attribute} {count(len(bodies), 'time')}"
     hows = [b.how for b in first.bindings]
-    told = [text]
+    clauses = [text]
     if "passed" in hows:
-        told.append(f"it was passed {count(hows.count('passed'), 'value')}")
+        clauses.append(f"it was passed {count(hows.count('passed'), 'value')}")
     captured = [
         f"{count(hows.count(f'captured by {how}'), 'value')} by {how}"
         for how in ("value", "reference")
         if f"captured by {how}" in hows
     ]
     if captured:
-        told.append(f"it captured {' and '.join(captured)}")
-    return "; ".join(told) + "."
+        clauses.append(f"it captured {' and '.join(captured)}")
+    return "; ".join(clauses) + "."

@@ -1,4 +1,4 @@
-"""What a trace comes to: how its ops ran, and where memory was spent that need not have been.
+"""A summary of a trace: how its ops ran, and where memory was spent without need.
 
 Invariant: every step is counted once, and the bytes of the missed list are those of the missed steps.
 """
@@ -32,13 +32,12 @@ class Counts:
     ``views``: made nothing but views of an input.
     ``missed``: could have run in place, or have been a view, by kind, and spent memory because they did not; see
       `kvviz.trace.reasons.is_missed`.
-    ``cannot``: all others: their kind never runs in place under the policy, or there was nothing to spare.
+    ``cannot``: all others: their kind never runs in place under the policy, or there was nothing to save.
     ``bodies``: control nodes (If, Loop, Scan, local functions), whose work is done by the steps of their bodies.
     ``missed_bytes``: bytes that the missed ones spent, see `spent`, and those of captured values that a Loop copied.
-    ``cannot_bytes``: what those spent that cannot: a runtime whose Concat never appends misses nothing, and pays all
-      the same.
-    ``elsewhere, elsewhere_copied``: steps among the missed ones and the others that were called in place and wrote to
-      other memory, and the bytes that they copied; see `kvviz.trace.outcome`.
+    ``cannot_bytes``: bytes that ``cannot`` spent: a runtime whose Concat never appends misses nothing, but still pays.
+    ``elsewhere, elsewhere_copied``: steps of any kind that were called in place and wrote to other memory, and the
+      bytes that they copied; see `kvviz.trace.outcome`.
     """
 
     in_place: int = 0
@@ -79,13 +78,13 @@ class Missed:
     steps : tuple of int
         The steps at which it was missed.
     step : int
-        The one of them that spent most, the first on ties.
+        The step that spent most, the first of them on ties.
     bytes : int
         Bytes spent in all these steps; see `spent`.
     allocated, copied : int
         Bytes of new capacity, and bytes that were only moved, in all these steps.
     clones : tuple of Clone
-        What a Loop copied for its iterations at ``step``; empty for all others.
+        What a Loop copied for its iterations at ``step``; empty for other ops.
     """
 
     node: str
@@ -101,31 +100,31 @@ class Missed:
 
     @cached_property
     def blockers(self) -> tuple[Blocker, ...]:
-        """What stood in the way at ``step``, each with its fix, if there is one. All of an input share one fix."""
+        """The reasons at ``step``, each with its fix, if there is one. All reasons of an input share one fix."""
         if self.clones:
             return _why_copied(self.trace, self.step, self.clones)
         return distinct(self.trace.steps[self.step].decision.blockers)
 
     @property
     def fix(self) -> Fix | None:
-        """The first fix among the blockers that saves memory, else the first; None where there is none."""
+        """The first fix among the blockers that saves memory, else the first; None if there is none."""
         fixes = [fix for blocker in self.blockers if (fix := blocker.fix) is not None]
         return next((fix for fix in fixes if fix.saves > 0), fixes[0] if fixes else None)
 
     @property
     def peak_effect(self) -> int | None:
-        """Bytes by which the peak is lower with the fix, of what it was tried on; None without a fix."""
+        """Bytes by which the fix lowers the peak of what it was tried on; None without a fix."""
         return None if self.fix is None else self.fix.peak
 
 
 NOT_ASKED = "the recording does not say what else could have run in place"
-"""What takes the place of the missed ops in a report on a trace whose runtime gave no reasons."""
+"""Text that replaces the missed ops in a report on a trace whose runtime gave no reasons."""
 
 
 def counts(trace: Trace, runs: int | None = None) -> Counts:
     """How the steps of a trace ran.
 
-    ``runs``: count the steps of so many runs, from the first on; of all by default.
+    ``runs``: count the steps of this many runs, from the first on; of all by default.
     """
     kinds = index_of(trace).kinds
     found = [endings(trace, row) for row in kinds.examples]
@@ -157,7 +156,7 @@ def missed(trace: Trace) -> tuple[Missed, ...]:
 
 
 def distinct(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
-    """Each reason once: an op that reads a value at two of its inputs is refused at both for the same reason."""
+    """Each reason once: an op that reads a value at two inputs is refused at both for the same reason."""
     return tuple({(b.code, b.input, b.message): b for b in reversed(tuple(blockers))}.values())[::-1]
 
 
@@ -218,7 +217,7 @@ def _paths(frames: list[Any]) -> list[tuple[str, ...]]:
 
 
 def clones(trace: Trace) -> dict[int, tuple[Clone, ...]]:
-    """What every Loop that is complete copied for its iterations, by its step; most Loops copy nothing."""
+    """What every complete Loop copied for its iterations, by its step; most Loops copy nothing."""
     storages = trace.log.storages
     found: dict[int, dict[str, list[int]]] = {}
     for frame in trace.log.frames:
@@ -237,7 +236,7 @@ def clones(trace: Trace) -> dict[int, tuple[Clone, ...]]:
 
 
 def _why_copied(trace: Trace, step: int, copied: tuple[Clone, ...]) -> tuple[Blocker, ...]:
-    """Why a Loop copied these values: the rule of the policy, one reason for each value."""
+    """The policy's rule by which a Loop copied these values, as one reason for each value."""
     node, policy = trace.log[step].op.node, trace.policy.name
     return tuple(
         Blocker(

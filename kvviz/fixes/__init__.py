@@ -1,1 +1,1 @@
-"""Changes that need less memory: the order of least peak, with a bound that no order beats."""
+"""Changes that need less memory, among them the order of least peak, with a lower bound for all orders."""

@@ -1,9 +1,8 @@
-"""The order of least peak: proven on small graphs, elsewhere the best that was found, with a bound that no order beats.
+"""The order of least peak: proven for small graphs, otherwise the best one found, with a lower bound for all orders.
 
-Three ways, each of which begins with what the ones before it found: an order is cut at its peak and put together anew;
-the sets of ops that may have run are searched by their peak, which proves an order if it ends; a beam keeps the best
-few of these sets. In all of them an op that leaves no more alive than before runs at once: no order gains by
-waiting with it.
+Three methods are used, each starting from the best result so far. An order is cut at its peak and reassembled. The sets
+of ops that may have run are searched by their peak, which proves an order if the search ends. A beam keeps the best few
+of these sets. In all of them, an op that leaves no more bytes alive than before runs at once: delaying it never helps.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ from typing import Any
 from kvviz.fixes.least_bytes import least_bytes
 from kvviz.fixes.order_model import Larger, Move, OrderModel
 
-# What is searched, until an order is good enough: the width of a beam, 0 for all sets by their peak, and the moves that
-# are looked at. In a graph of many ops each of them takes longer.
+# The searches, in order, until one is good enough: the width of a beam (0: all sets by their peak), and the maximum of
+# moves to examine. In a large graph each move takes longer.
 _SEARCHES = ((1, 200_000), (2, 30_000), (0, 40_000), (16, 40_000))
-# So many of the next sets of each one in a beam are looked at.
+# How many successors of each set in a beam are examined.
 _NEXT = 4
-# So often an order is cut at its peak and put together anew.
+# How often an order is cut at its peak and reassembled.
 _CUTS = 24
-# In a graph of more ops, the smallest blocks, this part of the peak in all, count nothing while searching, and an order
-# this near to the bound is good enough; both beside the weights.
+# In a graph of more ops, the search ignores the smallest blocks, up to this share of the peak in total, and accepts an
+# order this near to the bound; both without the weights.
 FEW, _SMALL, _NEAR = 40, 1 / 200, 1 / 100
 
 
 @dataclass(frozen=True, slots=True)
 class BestOrder:
-    """What was found.
+    """The result of a search.
 
     ``order``: places of the ops in the model.
     ``peak``: its bytes.
-    ``least``: no order needs less.
+    ``least``: a lower bound for all orders.
     """
 
     order: tuple[int, ...]
@@ -46,8 +45,8 @@ class BestOrder:
 def best_order(model: OrderModel, enough: int | None = None) -> BestOrder:
     """The order of least peak, or the best one that is found.
 
-    ``enough``: a peak above this is of no use; nothing more is looked for once every order needs more. Where many ops
-      run by rules that are not known, only cuts say what that is.
+    ``enough``: a peak above this is useless; the search stops once every order is known to need more. If many ops run
+      by unknown rules, only cuts give that bound.
     """
     recorded = tuple(range(len(model.nodes)))
     found = _cut(model, BestOrder(recorded, model.peak(recorded), model.start))
@@ -69,7 +68,7 @@ def best_order(model: OrderModel, enough: int | None = None) -> BestOrder:
 
 
 def _better(model: OrderModel, found: BestOrder, order: Sequence[int] | None, least: int) -> BestOrder:
-    """The better one of what was found and of another order, which is cut at its peak, too."""
+    """The better of the result so far and another order, after the other order is cut at its peak."""
     found = replace(found, least=max(found.least, min(least, found.peak)))
     if order is None:
         return found
@@ -78,7 +77,7 @@ def _better(model: OrderModel, found: BestOrder, order: Sequence[int] | None, le
 
 
 def _cut(model: OrderModel, found: BestOrder) -> BestOrder:
-    """Let at the peak nothing be alive that some order does without, and go on with where the peak is then."""
+    """Remove from the peak what some order can do without, and continue where the peak is then."""
     best, order, least, seen = found, found.order, found.least, set()
     for _ in range(max(_CUTS // (1 + len(model.nodes) // 500), 3)):
         needs = model.needs(order)
@@ -99,7 +98,7 @@ def _cut(model: OrderModel, found: BestOrder) -> BestOrder:
 
 
 def _rough(model: OrderModel, peak: int) -> OrderModel:
-    """The same without what is too small to matter, where ops are many: no order needs more of it."""
+    """The same model without negligible blocks, if there are many ops; no order needs more in it."""
     if len(model.nodes) <= FEW:
         return model
     left, least = (peak - model.weights) * _SMALL, 0
@@ -114,7 +113,7 @@ def _rough(model: OrderModel, peak: int) -> OrderModel:
 
 @dataclass(slots=True)
 class _State:
-    """Some ops have run: which, what is alive, and what each op of the frontier would do."""
+    """A set of ops that have run, with what is alive, and what each op of the frontier would do."""
 
     done: int
     live: int
@@ -140,7 +139,7 @@ class _Search:
         self.model, self.below, self.least = model, below, least
         self.moved = 0
         sizes = [block.size for block in model.blocks]
-        # What an op in place keeps of a larger block depends on who ran before it.
+        # How much of a larger block an in-place op keeps depends on which ops ran before it.
         uneven = {g for over in model.over for pair in over if sizes[pair[0]] != sizes[pair[1]] for g in pair}
         self.waits = [bool(uneven.intersection(read)) for read in model.read]
         ready = [op for op, ahead in enumerate(model.before) if not ahead]
@@ -149,7 +148,7 @@ class _Search:
         )
 
     def greedily(self, most: int) -> list[int] | None:
-        """The order in which the op that leaves the least alive is always the next; None if it takes too long."""
+        """The order that always takes the op that leaves the fewest bytes alive; None if it takes too long."""
         self.below = 1 << 80
         state = self.first
         ways = [(move.change, move.new, op) for op, move in state.moves.items()]
@@ -163,9 +162,9 @@ class _Search:
         return None if state.moves else state.order
 
     def by_peak(self, most: int) -> list[int] | None:
-        """An order of the lowest peak, looking at so many moves at most; None if no lower one was found.
+        """An order of the lowest peak, after at most ``most`` moves; None if no lower one was found.
 
-        Afterwards ``least`` is what every order needs, as far as was searched.
+        Afterwards ``least`` is the bound for all orders that the search has proven.
         """
         states, number = [(self.first.peak, 0, 0, self.first)], count(1)
         known: dict[tuple[int, Larger], int] = {}
@@ -192,7 +191,7 @@ class _Search:
         return None
 
     def by_beam(self, width: int, most: int) -> list[int] | None:
-        """The best order of those that a beam finds; None if none has a lower peak or it would take too long."""
+        """The best order that a beam finds; None if none has a lower peak, or if it would take too long."""
         levels: dict[int, dict[tuple[int, Larger], _State]] = {0: {(0, ()): self.first}}
         total = len(self.model.nodes)
         for level in range(total):
@@ -214,12 +213,12 @@ class _Search:
         return min(ends, key=lambda state: state.peak).order if ends else None
 
     def _ways(self, state: _State) -> list[int]:
-        """The few ops of the frontier that need least, or else leave least alive."""
+        """The few ops of the frontier that need the fewest bytes, then those that leave the fewest alive."""
         room, moves = state.peak - state.live, state.moves
         return nsmallest(_NEXT, moves, key=lambda op: (max(moves[op].new - room, 0), moves[op].change, op))
 
     def _settle(self, state: _State) -> None:
-        """Run at once what leaves no more alive and needs no more than was needed already."""
+        """Run all ops that leave no more alive and need no more than was needed already."""
         moves = state.moves
         while not state.larger:
             room = state.peak - state.live
@@ -231,7 +230,7 @@ class _Search:
                 return
 
     def _after(self, state: _State, op: int) -> _State | None:
-        """The state once an op has run; None where that needs too much."""
+        """The state after an op has run; None if that needs too much."""
         peak = max(state.peak, state.live + state.moves[op].new)
         if peak >= self.below:
             return None
@@ -241,7 +240,7 @@ class _Search:
         return after
 
     def _run(self, state: _State, op: int) -> set[int]:
-        """Run an op of the frontier; gives the ops that it lets into the frontier, or lets do something else."""
+        """Run an op of the frontier; returns the ops that join the frontier, or whose moves change."""
         model, moves = self.model, state.moves
         move = moves.pop(op)
         done = state.done = state.done | 1 << op

@@ -1,4 +1,4 @@
-"""Changes to a run, one small value each, and what they mean for running it again."""
+"""Changes to a run, one small value each, and the arguments for running it again with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvviz.trace.recording import Trace
 
 @dataclass(frozen=True, slots=True)
 class RunFirst:
-    """Run a reader before a node. ``graph`` is the path of their graph, both are indices in its node list."""
+    """Run a reader before a node. ``graph`` is the path of their graph; both are indices in its node list."""
 
     graph: GraphPath
     reader: int
@@ -33,12 +33,12 @@ class Donate:
 
 @dataclass(frozen=True, slots=True)
 class ByValue:
-    """Let a branch take over captured values that nobody else needs."""
+    """Let a branch take over captured values that nothing else needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Put an input into a buffer with room for so many rows along an axis."""
+    """Put an input into a buffer with room for ``rows`` rows along an axis."""
 
     input: str
     axis: int
@@ -54,7 +54,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class GrowAfter:
-    """Move a cache that is full into a larger buffer after a run of a decode."""
+    """Move a full cache into a larger buffer after a run of a decode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Reorder:
-    """Run in another order: its name, the Python that makes such a schedule, and the order itself."""
+    """Run in another order: its name, the Python code for such a schedule, and the order itself."""
 
     name: str
     code: str
@@ -101,11 +101,11 @@ Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | S
 def arguments(
     trace: Trace, changes: Sequence[Change], picked: bool, policy: Policy, model: Graph | None = None
 ) -> dict[str, Any]:
-    """What `kvviz.engine.recipe.Recipe.again` has to be told.
+    """The arguments of `kvviz.engine.recipe.Recipe.again`.
 
-    ``picked``: the trace ran in an order that a person chose, which is to be kept.
-    ``policy``: what it ran by.
-    ``model``: what is changed in the place of the trace's own graph, which it is like.
+    ``picked``: the trace ran in an order that a person chose, which is kept.
+    ``policy``: the policy that it ran under.
+    ``model``: a graph like the trace's own, which is changed instead of it.
     """
     graph = model or trace.graph
     found: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def asked(trace: Trace) -> tuple[str, ...]:
 
 
 def swapped(graph: Graph, key: GraphPath, index: int) -> Graph:
-    """A graph in which one node, maybe of a body, has its first two inputs exchanged."""
+    """A graph in which one node, possibly in a body, has its first two inputs exchanged."""
     nodes = []
     for node in graph.nodes:
         if key and node.index == key[0][0]:

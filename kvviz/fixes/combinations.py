@@ -1,7 +1,7 @@
-"""Changes that help together: the fewest with which a trace copies least, and the fewest with which its peak is least.
+"""Changes that help together: the fewest with the fewest bytes copied, and the fewest with the lowest peak.
 
-Every set is tried as a whole. Of a few changes all sets are; of more, one change after the other is added, and then
-those are left out that the others make needless.
+Every set is tried as a whole. For few changes, all sets are tried. For more, changes are added one by one, and then
+those that the others make unnecessary are removed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from kvviz.trace.units import count, size
 from kvviz.trace.value_index import Index
 
 Unit = tuple[Change, ...]
-"""What mends one kind of miss, in all layers: it is taken as a whole or not at all."""
+"""The changes for one kind of miss in all layers, used together or not at all."""
 
 Cost = tuple[int, int]
 
-_STEPS = 200_000  # of all tries together
-_UNITS = 12  # those that come first
-# A set is worth its changes if it saves this part more than each of them.
+_STEPS = 200_000  # in all trials together
+_UNITS = 12  # only the first ones are tried
+# A set is worthwhile if it saves this share more than each of its changes.
 _WORTH = 1 / 100
 _GOALS: dict[str, tuple[Callable[[Any], Cost], str]] = {
     "copies": (lambda trace: (copied_in_all(trace), trace.peak_bytes), "copy"),
@@ -35,9 +35,9 @@ _GOALS: dict[str, tuple[Callable[[Any], Cost], str]] = {
 
 
 def together(index: Index, units: Sequence[Unit]) -> tuple[Fix, ...]:
-    """The fixes of several changes that beat each of them: for the least copies, and for the least peak.
+    """Fixes of several changes that are better than each alone: for the fewest bytes copied, and for the lowest peak.
 
-    ``units``: changes that were tried one by one, those that save most first.
+    ``units``: changes that were tried one by one; those that save most come first.
     """
     units = list(dict.fromkeys(units))[:_UNITS]
     if len(units) < 2:
@@ -61,7 +61,7 @@ def together(index: Index, units: Sequence[Unit]) -> tuple[Fix, ...]:
 
 
 class _Tries:
-    """Totals of a trace after sets of units, each tried once."""
+    """Totals of a trace with sets of units applied, each tried once."""
 
     def __init__(self, replays: Replays, steps: int, units: int) -> None:
         self.replays = replays
@@ -73,7 +73,7 @@ class _Tries:
         return self.replays.totals(changes, self.most)
 
     def of(self, units: Sequence[Unit]) -> Any:
-        """None where the changes contradict each other."""
+        """The totals after some units; None if the changes contradict each other."""
         key = frozenset(units)
         if key not in self.known:
             try:
@@ -84,7 +84,7 @@ class _Tries:
 
 
 def _fewest(tries: _Tries, units: Sequence[Unit], cost: Callable[[Any], Cost]) -> tuple[tuple[Unit, ...], bool]:
-    """The fewest units that reach the least, and whether all sets were looked at."""
+    """The fewest units that reach the lowest cost, and whether all sets were tried."""
 
     def least(chosen: Sequence[Unit]) -> float:
         found = tries.of(chosen)

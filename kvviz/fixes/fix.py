@@ -1,8 +1,8 @@
-"""Fixes: changes after which an op that was refused runs in place. Each was tried on ghosts before it is offered.
+"""Fixes: changes that let a refused op run in place. Each is tried on ghosts before it is offered.
 
-Changes for a kind of miss are searched once: for the step that is asked for first, and a report asks first where it
-costs most. What is alike, in other runs and other layers, gets the same change there. What a change does is measured on
-all of the trace; of a long one, on a part, which the sentence names.
+Changes for a kind of miss are searched once, for the first step that is asked for; a report asks for the most expensive
+one first. The same miss in other runs and layers gets the same change. The effect of a change is measured on the whole
+trace, or on a part of a long one, which the sentence names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kvviz.trace.value_index import Index, index_of
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change after which an op runs in place, and nothing else about the results is different.
+    """A change that lets an op run in place without changing any result.
 
     Attributes
     ----------
@@ -40,14 +40,14 @@ class Fix:
     label : str
         A few words.
     sentence : str
-        What it does, what it saves, and what gets worse for it.
+        What it does, what it saves, and what it makes worse.
     code : str
         The same change in the exporter or in the calling code: one to three lines of Python.
     changes : tuple of Change
     saves : int
-        Bytes that this step then does not spend, new memory or copies, less those that all others spend more.
+        Bytes of new memory or copies that this step saves, less those that all others spend more.
     peak : int
-        Bytes by which the peak is lower, of what was tried; negative where it is higher.
+        Bytes by which it lowers the peak of what was tried; negative if the peak is higher.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Fix:
         Returns
         -------
         Trace
-            Of the whole run or decode. That of a trace that was loaded from a file is a dry run.
+            Of the whole run or decode. For a trace loaded from a file, it is a dry run.
 
         Raises
         ------
@@ -86,12 +86,12 @@ class Fix:
 
 
 def fixer(trace: Trace, step: int, blocker: Blocker) -> Fix | None:
-    """The fix that removes a blocker of a step, together with all others of its input; None where there is none."""
+    """The fix that removes a blocker of a step, together with all others of its input; None if there is none."""
     return fix_for(index_of(trace), step, blocker.position) if blocker.position >= 0 else None
 
 
 def fix_for(index: Index, step: int, position: int) -> Fix | None:
-    """The fix after which a step can take over one of its inputs.
+    """The fix that lets a step take over one of its inputs.
 
     ``position``: of the input.
     """
@@ -104,7 +104,7 @@ def fix_for(index: Index, step: int, position: int) -> Fix | None:
 
 
 def replays_of(index: Index, picked: bool) -> Replays:
-    """The replays of a trace; what was tried once is kept."""
+    """The replays of a trace, which cache their trials."""
     found: dict[bool, Replays] = index.notes.setdefault("replays", {})
     if picked not in found:
         found[picked] = Replays(index, picked)
@@ -149,10 +149,10 @@ def _fix(
     tried: tuple[Change, ...],
     replays: Replays,
 ) -> Fix | None:
-    """The fix of a step, by what changes do to it; None where they do nothing.
+    """The fix of a step, by the effect of changes on it; None if they have none.
 
-    ``like``: a step of the same kind, which ``tried`` were found for. Of a long trace that is enough, where both spend
-      the same.
+    ``like``: a step of the same kind, for which ``tried`` were found. In a long trace that is enough if both spend the
+      same.
     """
     trace, row, node = index.trace, index.rows[step], index.rows[step].op.node
     other = index.rows[like]
@@ -182,7 +182,7 @@ def _fix(
 def _in_layer(
     graph: Graph, changes: tuple[Change, ...], layer: int | None, other: int | None
 ) -> tuple[Change, ...] | None:
-    """Changes in one graph of a model as they are in another layer; None where something there has no counterpart."""
+    """Changes in one graph of a model, moved to another layer; None if something there has no counterpart."""
     if layer == other:
         return changes
     if layer is None or other is None:
@@ -233,7 +233,7 @@ def _moved(
 
 
 def _appends(index: Index, step: int, position: int) -> bool:
-    """Whether the op would make its past longer; if not, it writes into rows that are there."""
+    """Whether the op would extend its past; if not, it writes into existing rows."""
     row = index.rows[step]
     grow = next((g for g in row.op.grows if g.input == position), None)
     if grow is None:
@@ -243,24 +243,24 @@ def _appends(index: Index, step: int, position: int) -> bool:
 
 
 def _exchange(effect: Effect, where: Where, saved: int, lost: int) -> str:
-    """What gets worse."""
-    told = ""
+    """A text on what the change makes worse."""
+    text = ""
     worst = effect.worse(where)
     if worst is not None and (lost > 0 or min(effect.total) < 0):
         op_type, name, more = worst
         rest = f", and others {size(lost - more)}" if lost > more else ""
-        told = f" In exchange {op_type} {short(name)} spends {size(more)} more{rest}."
+        text = f" In exchange {op_type} {short(name)} spends {size(more)} more{rest}."
         if lost >= saved:
-            told += " Together they save nothing." if rest else " Together the two save nothing."
+            text += " Together they save nothing." if rest else " Together the two save nothing."
     if effect.moved > 0:
-        told += f" The caller moves {size(effect.moved)} more between runs."
+        text += f" The caller moves {size(effect.moved)} more between runs."
     if effect.peak > 0:
-        told += f" The peak is {size(effect.peak)} higher."
-    return told
+        text += f" The peak is {size(effect.peak)} higher."
+    return text
 
 
 def _stays(trace: Trace, changes: tuple[Change, ...]) -> str:
-    """What an earlier ``kv_capacity`` means where caches are moved when they are full: fewer moves."""
+    """A text on an earlier ``kv_capacity``: with caches that move when full, it means fewer moves."""
     capacity = trace.options.kv_capacity
     if capacity is None or not any(isinstance(change, GrowAfter) for change in changes):
         return ""
@@ -268,7 +268,7 @@ def _stays(trace: Trace, changes: tuple[Change, ...]) -> str:
 
 
 def _on_what(index: Index, step: int, like: int, effect: Effect) -> str:
-    """On which part of a trace it was tried, where that is not all of it."""
+    """A text on the part of a trace that it was tried on, if that is not all of it."""
     trace, runs = index.trace, effect.runs
     layer = place_of(trace, index.rows[like]).layer
     parts = [] if layer == place_of(trace, index.rows[step]).layer else [f"layer {layer}"]
@@ -278,18 +278,18 @@ def _on_what(index: Index, step: int, like: int, effect: Effect) -> str:
 
 
 def is_repeatable(index: Index, step: int) -> bool:
-    """Whether the run of a step was finished, and another run would do the same and give the same results."""
+    """Whether the run of a step was finished, and running it again would give the same results."""
     return _is_over(index, step) and not _has_chance(index) and _is_alike(index)
 
 
 def _is_alike(index: Index) -> bool:
-    """Whether the inputs of another run lie as those of this one did."""
+    """Whether the inputs of another run have the same layouts."""
     given = index.trace.options.given
     return given is None or given.alike
 
 
 def _is_over(index: Index, step: int) -> bool:
-    """Whether the run of a step was finished, so that all who read its values are known."""
+    """Whether the run of a step was finished, so that all readers of its values are known."""
     trace, run = index.trace, index.frames[index.rows[step].frame].run
     return run + 1 < len(trace.runs) or (trace.live is None and not trace.interrupted)
 
@@ -304,7 +304,7 @@ def _has_chance(index: Index) -> bool:
 def _is_picked(index: Index, path: list[int]) -> bool:
     """Whether these frames ran in an order that a person chose.
 
-    Raises `KvvizError`: if it was another one each time.
+    Raises `KvvizError`: if the orders differ.
     """
     if all(_order(index, frame) == _plan(index, frame) for frame in path):
         return False

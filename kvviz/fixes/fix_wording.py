@@ -1,4 +1,4 @@
-"""Fixes in words and in code: a label, a sentence, and the same change for whoever exports or runs the model."""
+"""Fixes in words and in code: a label, a sentence, and Python for the exporter or the calling code."""
 
 from __future__ import annotations
 
@@ -46,51 +46,51 @@ KINDS: dict[type, str] = {
 
 def label_of(graph: Graph, changes: Sequence[Change]) -> str:
     """A few words: ``donate x``, ``run Neg first``, ``kv_capacity=64``."""
-    told = []
+    parts = []
     firsts = [c for c in changes if isinstance(c, RunFirst)]
     if len(firsts) == 1:
-        told.append(f"run {_node(graph, firsts[0].graph, firsts[0].reader).op_type} first")
+        parts.append(f"run {_node(graph, firsts[0].graph, firsts[0].reader).op_type} first")
     elif firsts:
-        told.append(f"run {len(firsts)} readers first")
+        parts.append(f"run {len(firsts)} readers first")
     reserved = [c.input for c in changes if isinstance(c, Reserve)]
-    told += [f"reserve {count(c.rows, 'row')} for {short(c.input, 32)}" for c in changes if isinstance(c, Reserve)]
+    parts += [f"reserve {count(c.rows, 'row')} for {short(c.input, 32)}" for c in changes if isinstance(c, Reserve)]
     donated = [c.input for c in changes if isinstance(c, Donate)]
     if donated and donated == reserved:
-        told.append("donate it")
+        parts.append("donate it")
     elif donated:
-        told.append("donate " + _listed(donated))
+        parts.append("donate " + _listed(donated))
     dropped = [c.output for c in changes if isinstance(c, Drop)]
     if dropped:
-        told.append(f"drop output {_listed(dropped)}")
+        parts.append(f"drop output {_listed(dropped)}")
     for change in changes:
         if isinstance(change, Capacity):
-            told.append(f"kv_capacity={change.rows}")
+            parts.append(f"kv_capacity={change.rows}")
         elif isinstance(change, (GrowAfter, ByValue, Swap, FixDims, Reorder, UsePolicy)):
-            told.append(_SHORT[type(change)](change))
-    return " and ".join(told)
+            parts.append(_SHORT[type(change)](change))
+    return " and ".join(parts)
 
 
 def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, appends: bool, saved: int) -> str:
-    """What the changes do, and what they would save."""
-    told = []
+    """What the changes do and save, in a sentence."""
+    clauses = []
     firsts = [c for c in changes if isinstance(c, RunFirst)]
     for change in firsts[:2]:
         first, second = _node(graph, change.graph, change.reader), _node(graph, change.graph, change.node)
-        told.append(f"run {_called(first)} before {_called(second)}")
+        clauses.append(f"run {_called(first)} before {_called(second)}")
     if len(firsts) > 2:
-        told.append(f"so too {count(len(firsts) - 2, 'other reader')}")
-    told += [_CLAUSES[type(change)](change) for change in changes if not isinstance(change, RunFirst)]
-    text = "; ".join(told)
+        clauses.append(f"so too {count(len(firsts) - 2, 'other reader')}")
+    clauses += [_CLAUSES[type(change)](change) for change in changes if not isinstance(change, RunFirst)]
+    text = "; ".join(clauses)
     does = f"appends to {short(name)}" if appends else f"works in the memory of {short(name)}"
     gain = f"saves {size(saved)}" if saved else "saves nothing"
     return f"{text[0].upper()}{text[1:]}: then {_called(node)} {does}, which {gain} at this step."
 
 
 def code_of(trace: Trace, changes: Sequence[Change], picked: bool) -> str:
-    """The change as Python: of the model file where the model must change, else of the call.
+    """The change as Python: to the model file if the model must change, otherwise to the call.
 
-    It is given ``kvviz`` and what the call was given: ``graph``, ``inputs`` … and, where these change, ``model`` (the
-    file), ``trace``, and a ``policy`` that has no name.
+    The code may use ``kvviz`` and the arguments of the call, ``graph``, ``inputs`` …, and, if these change, ``model``
+    (the file), ``trace``, and a ``policy`` without a name.
     """
     graph, base = trace.graph, _policy_name(trace)
     lines = []
@@ -138,28 +138,28 @@ def code_of(trace: Trace, changes: Sequence[Change], picked: bool) -> str:
 
 
 def _call(trace: Trace, changes: Sequence[Change], ordered: bool) -> list[str]:
-    """The call that makes the trace, with what is new about it."""
-    told = []
+    """The call that makes the trace, with the changed arguments."""
+    changed = []
     donated = [c.input for c in changes if isinstance(c, Donate)]
     if donated:
-        told.append(f"donate={list(dict.fromkeys((*trace.options.donate, *donated)))}")
+        changed.append(f"donate={list(dict.fromkeys((*trace.options.donate, *donated)))}")
     if any(isinstance(c, Drop) for c in changes):
         dropped = {c.output for c in changes if isinstance(c, Drop)}
-        told.append(f"outputs={[name for name in asked(trace) if name not in dropped]}")
+        changed.append(f"outputs={[name for name in asked(trace) if name not in dropped]}")
     for change in changes:
         if isinstance(change, (Capacity, GrowAfter, UsePolicy)):
-            told.append(_SHORT[type(change)](change))
+            changed.append(_SHORT[type(change)](change))
     if ordered:
-        told.append("policy=policy")
-    if not told:
+        changed.append("policy=policy")
+    if not changed:
         return []
-    told += as_before(trace, {text.partition("=")[0] for text in told})
+    changed += as_before(trace, {text.partition("=")[0] for text in changed})
     name, given = caller(trace)
-    return [f"trace = kvviz.{name}({', '.join(['graph', *given, *told])})"]
+    return [f"trace = kvviz.{name}({', '.join(['graph', *given, *changed])})"]
 
 
 def caller(trace: Trace) -> tuple[str, list[str]]:
-    """The function that makes such a trace, and what it takes behind the graph."""
+    """The function that makes such a trace, and its arguments after the graph."""
     options = trace.options
     if not options.dry:
         return options.kind, [{"run": "inputs", "decode": "prompt", "stream": "chunks"}[options.kind]]
@@ -174,7 +174,7 @@ def caller(trace: Trace) -> tuple[str, list[str]]:
 
 
 def as_before(trace: Trace, changed: set[str]) -> list[str]:
-    """Options that the trace was made with and that stay, as far as they are not the usual ones."""
+    """Unchanged options of the trace that differ from the defaults."""
     options, policy, name = trace.options, trace.policy, _policy_name(trace)
     kept = {"policy": {"policy": "policy", "kvviz.policies.ideal": "None"}.get(name, repr(policy.name))}
     if options.kind == "decode":
@@ -193,7 +193,7 @@ def as_before(trace: Trace, changed: set[str]) -> list[str]:
 
 
 def _policy_name(trace: Trace) -> str:
-    """How Python gets at the policy of a trace."""
+    """The Python expression for the policy of a trace."""
     policy = trace.policy
     named = policy.name in NAMED and policy == facts_of(NAMED[policy.name])
     return f"kvviz.policies.{policy.name}" if named else "policy"
@@ -230,8 +230,8 @@ def _sized(change: FixDims) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    told = ", ".join(short(name, 32) for name in names[:2])
-    return told + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    text = ", ".join(short(name, 32) for name in names[:2])
+    return text + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
 def graph_at(graph: Graph, key: GraphPath) -> Graph:
@@ -249,7 +249,7 @@ def _node(graph: Graph, key: GraphPath, index: int) -> Node:
 
 
 def _moved(graph: Graph, key: GraphPath, node: int, readers: Sequence[int]) -> list[int]:
-    """Indices of the readers and of what they need, as far as the model lists it behind a node."""
+    """Indices of the readers and their predecessors that the model lists after a node."""
     inside = graph_at(graph, key)
     found: set[int] = set()
     stack = [inside.by_index[reader] for reader in readers]
@@ -262,7 +262,7 @@ def _moved(graph: Graph, key: GraphPath, node: int, readers: Sequence[int]) -> l
 
 
 def _nodes(graph: Graph, key: GraphPath) -> str:
-    """How a model file gives the nodes of one of its graphs."""
+    """The Python expression for the nodes of a graph in a model file."""
     text = "model.graph.node"
     for depth, (index, attribute) in enumerate(key):
         if attribute == "function":

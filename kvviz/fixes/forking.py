@@ -1,4 +1,4 @@
-"""Forks: another trace over the same inputs that leaves a recorded one at a step, by one change."""
+"""Forks: traces over the same inputs that leave a recorded trace at a step, by one change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Rows = Mapping[str, int | tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """What is to differ in a fork, as in the arguments of `fork`."""
+    """The changes of a fork, as in the arguments of `fork`."""
 
     run: str | Node | None = None
     donate: str | Sequence[str] = ()
@@ -54,7 +54,7 @@ def fork(
     Parameters
     ----------
     trace : Trace
-        One that was run or decoded here.
+        A trace that was run or decoded in this session.
     step : int
         The steps before it run in the recorded order, the others in the policy's order. With 0, all steps run in the
         policy's order. Only ``run`` leaves the steps before ``step`` as they were: a policy, donations and reserved
@@ -70,7 +70,7 @@ def fork(
     policy : str or Policy, optional
         The policy of the whole run.
     fix : Fix, optional
-        A fix of ``kvviz.explain(trace)``. It brings its own order, so ``step`` is only where it is looked at.
+        A fix of ``kvviz.explain(trace)``. It has its own order, so ``step`` is only the step to show.
     order : str, or sequence of Tensor or int, optional
         For ggml graphs: a rule of ``kvviz.ggml.RULES``, or, for one graph, all its nodes or their positions in the new
         order, from the beginning; see `kvviz.ggml.reorder`.
@@ -100,7 +100,7 @@ def fork(
 
 
 def fork_session(trace: Trace, step: int, asked: Departure) -> Session:
-    """The same, but stopped where it leaves the recorded order, to be run on; see `fork`."""
+    """A fork that has stopped where it leaves the recorded order, and can continue; see `fork`."""
     check_repeatable(trace)
     if trace.recipe.orders or asked.order is not None:
         return _in_order(trace, step, asked)
@@ -113,23 +113,23 @@ def fork_session(trace: Trace, step: int, asked: Departure) -> Session:
         if given > 1:
             raise KvvizError("a fix cannot be combined with other changes; give it alone")
         return forked(trace, 0, asked.fix.label, **arguments(trace, asked.fix.changes, asked.fix.picked, own))
-    told, options = [], arguments(trace, changes, False, own)
+    parts, options = [], arguments(trace, changes, False, own)
     if asked.policy is not None:
         options["policy"] = find_policy(asked.policy)
         if trace.options.kind == "decode" and trace.options.growth == own.growth:
-            options["growth"] = None  # each policy has its own way with caches that grow
-        told.append(options["policy"].name)
+            options["growth"] = None  # each policy treats growing caches in its own way
+        parts.append(options["policy"].name)
     if changes:
-        told.append(label_of(trace.graph, changes))
+        parts.append(label_of(trace.graph, changes))
     choice = None
     if asked.run is not None:
         choice = find_choice(trace, step, asked.run)
-        told.append(f"{called(choice[1])} at step {step:,}")
-    return forked(trace, step, " and ".join(told), choice, **options)
+        parts.append(f"{called(choice[1])} at step {step:,}")
+    return forked(trace, step, " and ".join(parts), choice, **options)
 
 
 def _in_order(trace: Trace, step: int, asked: Departure) -> Session:
-    """A fork of a list of nodes: another op of the frontier, or another order of all."""
+    """A fork of a list of nodes: another op of the frontier, or another order of all nodes."""
     run, order = asked.run, asked.order
     if not trace.recipe.orders:
         raise KvvizError("order is for ggml graphs; other models run in the order of their policy")
@@ -143,9 +143,9 @@ def _in_order(trace: Trace, step: int, asked: Departure) -> Session:
 
 
 def what_holds(trace: Trace, other: Trace) -> str:
-    """What of a fork holds from where, in a sentence; empty for a trace that left no other at a step of it.
+    """Which part of a run the change of a fork affects, in a sentence; empty for a trace that is no fork of ``other``.
 
-    ``other``: the one that it left.
+    ``other``: the trace that it left.
     """
     if trace.branch is None or not trace.branch.step:
         return ""
@@ -160,15 +160,15 @@ def what_holds(trace: Trace, other: Trace) -> str:
 
 
 def holds_throughout(trace: Trace, other: Trace) -> bool:
-    """Whether the change of a fork holds also before the step at which it left the other trace."""
+    """Whether the change of a fork also holds before the step at which it left the other trace."""
     return trace.policy != other.policy or trace.options != other.options
 
 
 def offers(trace: Trace) -> dict[str, Any]:
-    """What of a run could be changed as a whole: other policies by name, inputs to donate, rows to reserve.
+    """What could be changed for a whole run: other policies by name, inputs to donate, rows to reserve.
 
-    ``kv_capacity``: as many rows as the caches of a decode hold in the end; None where it has no growing ones, or they
-      have this room. ``orders``: rules by which a list of nodes could be put in order.
+    ``kv_capacity``: the number of rows that the caches of a decode hold in the end; None if it has no growing caches,
+      or if they have enough room. ``orders``: rules by which a list of nodes could be reordered.
     """
     orders = trace.recipe.orders if trace.recipe is not None else ()
     if orders or trace.log.declared.accesses:
@@ -187,7 +187,7 @@ def offers(trace: Trace) -> dict[str, Any]:
 
 
 def _changes(trace: Trace, asked: Departure) -> tuple[Change, ...]:
-    """What is asked for as changes, after checking that this run can have them."""
+    """The requested changes, after checking that they fit this run."""
     reserve, kv_capacity = asked.reserve, asked.kv_capacity
     names = (asked.donate,) if isinstance(asked.donate, str) else tuple(asked.donate)
     inputs = {value.name for value in trace.graph.inputs}

@@ -1,7 +1,7 @@
-"""The bytes that any order must hold when an op runs: a minimal cut through the ops that may run before or after it.
+"""The bytes that any order must hold when an op runs: a minimum cut through the ops that may run before or after it.
 
-What has run before an op is a set that has with each op all that it needs. Of all such sets the one with the fewest
-bytes alive is a minimal cut: a block is paid for if its maker has run and one of its readers has not.
+The ops that have run before an op form a set that contains all predecessors of its members. The set with the fewest
+bytes alive is a minimum cut: a block costs its size if its maker has run and one of its readers has not.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from itertools import pairwise
 
 from kvviz.fixes.order_model import OrderModel, bits
 
-# Above so many ops that may run on either side of it, only what must be alive is counted.
+# If more ops than this may run before or after it, only bytes that must be alive are counted.
 _MOST_FREE = 1500
 _BEGIN, _END = -1, -2
 _ALL = 1 << 80
 
 
 def least_bytes(model: OrderModel, op: int) -> tuple[int, int]:
-    """Bytes that are alive at least while an op runs, in any order.
+    """The fewest bytes that are alive while an op runs, in any order.
 
     Returns
     -------
     bytes : int
     done : int
-        The ops that have run before it where no more are alive, as bits.
+        The ops that have run before it in such an order, as bits.
     """
     ahead, after = _closure(model.before, op), _behind(model, op)
     free = model.all & ~ahead & ~after & ~(1 << op)
@@ -55,7 +55,7 @@ def least_bytes(model: OrderModel, op: int) -> tuple[int, int]:
 
 
 def _made(model: OrderModel, op: int, free: int, out: int, net: _Network | None) -> int:
-    """Bytes that an op has to allocate, whatever has run before it; what depends on that is paid in the network."""
+    """Bytes that an op must allocate in any case; those that depend on the ops before it are arcs of the network."""
     total = sum(model.blocks[g].size for g in model.made[op]) + model.inside.get(op, 0)
     others = ~(1 << op)
     for made in dict.fromkeys(made for _, made in model.over[op]):
@@ -91,20 +91,20 @@ def _behind(model: OrderModel, op: int) -> int:
 
 
 class _Network:
-    """A flow network whose nodes are ops, and one more for each block."""
+    """A flow network with a node for each op, and one for each block."""
 
     def __init__(self) -> None:
         self.room: dict[int, dict[int, int]] = {_BEGIN: {}, _END: {}}
         self._blocks = _END
 
     def arc(self, one: int, other: int, room: int) -> None:
-        """Let so much flow from one node to another."""
+        """Add an arc from one node to another with a capacity."""
         there = self.room.setdefault(one, {})
         there[other] = there.get(other, 0) + room
         self.room.setdefault(other, {}).setdefault(one, 0)
 
     def pay(self, maker: int, readers: Sequence[int], size: int) -> None:
-        """Pay for a block whose maker has run and one of whose readers has not."""
+        """Add the cost of a block whose maker has run and one of whose readers has not."""
         if len(readers) == 1:
             self.arc(maker, readers[0], size)
             return
@@ -114,7 +114,7 @@ class _Network:
             self.arc(self._blocks, reader, _ALL)
 
     def cut(self) -> tuple[int, set[int]]:
-        """The least that has to be paid, and what is on the side of the beginning."""
+        """The value of the minimum cut, and the nodes on the side of the source."""
         flow = 0
         while True:
             level = self._levels()
@@ -125,7 +125,7 @@ class _Network:
                 flow += more
 
     def _levels(self) -> dict[int, int]:
-        """How many arcs with room lead from the beginning to each node that can be reached."""
+        """The distance of each reachable node from the source, over arcs with free capacity."""
         level, queue = {_BEGIN: 0}, deque([_BEGIN])
         while queue:
             node = queue.popleft()
@@ -136,7 +136,7 @@ class _Network:
         return level
 
     def _augment(self, level: dict[int, int], ways: dict[int, Iterator[int]]) -> int:
-        """Send what fits along one more shortest way; 0 where there is none."""
+        """Send as much flow as fits along one more shortest path; 0 if there is none."""
         path = [_BEGIN]
         while path:
             node = path[-1]

@@ -1,7 +1,7 @@
-"""Another order of the main graph whose peak is lower: searched in a model of the run, then tried without numbers.
+"""Another order of the main graph with a lower peak: searched in a model of the run, then tried on ghosts.
 
-Invariant: the peak that is reported is that of a run in that order under the policy in force. A trace that cannot be
-run again has one only where the model of its runs is exact. No order has a lower peak than the one given as the least.
+Invariant: the reported peak is that of a run in that order under the policy in force. A trace that cannot be run again
+gets one only if the model of its runs is exact. No order has a lower peak than the reported bound.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 from kvviz.trace.value_index import Index
 
-# An order is offered if it saves more than this part of what is alive beside the weights.
+# An order is offered if it saves more than this share of the peak beside the weights.
 WORTH = 1 / 10
-# Larger graphs are not searched, longer traces are not run again: an order is looked at in so many of their runs.
+# Larger graphs are not searched. Longer traces are not run again as a whole: an order is tried in this many runs.
 _MOST_NODES, _MOST_STEPS, _RUNS = 20_000, 50_000, 16
 CODE = "kvviz.explain(trace).other_order.order"
 
@@ -39,7 +39,7 @@ class OtherOrder:
     bytes : int
         Its peak.
     least : int
-        No order has a lower peak than this.
+        A lower bound for the peak of all orders.
     order : Picks
         The order, as a schedule.
     fix : Fix
@@ -56,10 +56,10 @@ class OtherOrder:
 
 
 def lower_peak(index: Index) -> OtherOrder | None:
-    """The best order that is found for the run with the highest peak, if it needs much less than the one of the trace.
+    """The best order that is found for the run with the highest peak, if it needs much less than that of the trace.
 
-    Main graphs of up to 20,000 ops are searched. Of a graph of few ops (some tens; of a long chain also many) the best
-    order is exact.
+    Main graphs of up to 20,000 ops are searched. For a graph of some tens of ops, or a long chain, the best order is
+    exact.
     """
     trace = index.trace
     if not index.rows or not trace.policy.decides or trace.graph.spelled is not None or not keeps_all(trace):
@@ -95,21 +95,21 @@ def _picks(trace: Trace, model: OrderModel, found: BestOrder) -> Picks:
 
 
 def _tried(index: Index, order: Picks) -> int | None:
-    """The peak in another order, under the policy in force and without numbers; None where that is not known."""
+    """The peak of a run on ghosts in another order, under the policy in force; None if it is not known."""
     if len(index.rows) > _MOST_STEPS:
         return None
     trace = index.trace
     try:
         replays = replays_of(index, False)
         peak: int = replays.whole((Reorder("", CODE, order),)).peak_bytes
-        # A file does not say how large weights are that no op reads.
+        # A file does not have the sizes of weights that no op reads.
         return peak if trace.recipe is not None else peak + trace.peak_bytes - replays.whole(()).peak_bytes
     except KvvizError:
         return None
 
 
 def _modelled(index: Index, model: OrderModel, found: BestOrder) -> tuple[int | None, int]:
-    """The peak by models of the runs, None where they are not exact, and of how many runs."""
+    """The peak by models of the runs, None if they are not exact, and the number of runs."""
     runs, few = list(index.mains), len(index.rows) <= _MOST_STEPS
     looked_at = runs if few else sorted({runs[at * (len(runs) - 1) // (_RUNS - 1)] for at in range(_RUNS)})
     most = found.peak
@@ -138,7 +138,7 @@ def _fix(index: Index, weights: int, name: str, order: Picks, peak: int, least: 
 
 
 def _bound(peak: int, least: int) -> str:
-    """How near a peak is to what every order needs."""
+    """A text on how near a peak is to the bound for all orders."""
     if peak == least:
         return "no order needs less"
     text = f"no order needs less than {size(least)}"

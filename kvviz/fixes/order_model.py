@@ -1,7 +1,7 @@
-"""What is alive while the main graph of a trace runs in some order: who makes, reads and may reuse each block.
+"""What is alive while the main graph of a trace runs in some order: which ops make, read and may reuse each block.
 
-Invariant: `OrderModel.exact` says that the bytes alive in any order are those of a run in that order. Otherwise bodies,
-sequences or rules that are not known here add to them or save some of them.
+Invariant: if `OrderModel.exact`, the modelled bytes of any order are those of a run in that order. Otherwise bodies,
+sequences or rules that are not modelled add or save some bytes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NEVER = b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b.NOT_CONTIGUOUS | b.OP_CANNOT | b.
 # The kind of an optional output that the kernel leaves out.
 _ABSENT = type(None).__name__
 Larger = tuple[tuple[int, int], ...]
-"""Blocks that are larger than what is in them, as an op runs in place in what a view has left: (block, bytes)."""
+"""Blocks that are larger than their contents, since an op ran in place in the block of a view: (block, bytes)."""
 
 
 class Move(NamedTuple):
-    """What an op does that runs now: bytes that it allocates, by how much more is alive afterwards, and what is then
-    larger than its contents."""
+    """The effect of running an op now: bytes allocated, the change of bytes alive afterwards, and the blocks that are
+    then larger than their contents."""
 
     new: int
     change: int
@@ -43,9 +43,9 @@ class Move(NamedTuple):
 class Block:
     """Memory that is alive from the op that makes it to the last op that reads a value in it.
 
-    ``maker``: place of that op among the ops, -1 for what the run starts with.
+    ``maker``: place of that op among the ops; -1 for a block that the run starts with.
     ``readers``: the ops that read it, as bits.
-    ``kept``: the caller has it, or gets it.
+    ``kept``: the caller owns it, or gets it.
     """
 
     size: int
@@ -59,12 +59,12 @@ class OrderModel:
     """The ops of a main graph, by their place in the recorded order, and the blocks that they share.
 
     ``start``: bytes alive before the first op, ``weights`` among them.
-    ``before``: for each op, the ops that must run before it, as bits; ``behind``: those that wait for it.
+    ``before``: for each op, the ops that must run before it, as bits; ``behind``: the ops that wait for it.
     ``read, made``: blocks that an op reads, and those that it makes.
-    ``over``: for each op, the blocks that it may run in place in, each with the block that it then need not make.
-    ``inside``: bytes that the bodies of an op had alive at most.
-    ``exact``: the model is the machine; see the module's invariant.
-    ``loose``: in no order more is alive than in a run in that order, whatever the rules.
+    ``over``: for each op, the blocks that it may overwrite, each with the block that it then does not make.
+    ``inside``: the most bytes that the bodies of an op had alive.
+    ``exact``: the model agrees with the machine; see the module's invariant.
+    ``loose``: the bytes of an order are a lower bound for a run in that order under any rules.
     """
 
     nodes: list[Node]
@@ -86,7 +86,7 @@ class OrderModel:
         return (1 << len(self.nodes)) - 1
 
     def move(self, done: int, larger: Larger, op: int) -> Move:
-        """What an op does once the ops in ``done`` have run."""
+        """The effect of running an op after the ops in ``done``."""
         blocks, here, left = self.blocks, 1 << op, ~done
         dead = [g for g in self.read[op] if blocks[g].readers & left == here and not blocks[g].kept]
         grown = dict(larger)
@@ -132,14 +132,14 @@ class OrderModel:
 def order_model(index: Index, run: int, loose: bool = False) -> OrderModel:
     """The model of one run of a trace.
 
-    ``loose``: count only what is alive by any rules: bodies need nothing, what may be a view is one, and an op works in
-      the memory of whatever dies with it.
+    ``loose``: count only what is alive under any rules: bodies need nothing, every possible view is one, and an op
+      works in the memory of any value that dies with it.
     """
     return _Building(index, run, loose).model
 
 
 class _Building:
-    """A model in the making: in which block each value lies."""
+    """A model under construction, with the block of each value."""
 
     def __init__(self, index: Index, run: int, loose: bool) -> None:
         self.index, self.frame, self.rule = index, index.mains[run], index.trace.policy.base
@@ -152,8 +152,8 @@ class _Building:
         weights = sum(storage.capacity for storage in capacities if storage.origin == "weights")
         self.model = OrderModel([row.op.node for row in rows], int(live_curve(index)[index.binding(run)]), weights)
         self.model.exact, self.model.loose = known and not loose, loose
-        self.home: dict[str, int] = {}  # value to its block; what is not here is never the run's to free
-        self.here: dict[int, int] = {}  # storage to the block that lies there now
+        self.home: dict[str, int] = {}  # value to its block; the run never frees values that are not here
+        self.here: dict[int, int] = {}  # storage to the block that is there now
         self.known = {bound.storage for bound in frame.bindings}  # storages that values of this frame lay in
         self.fixed: set[str] = set()  # views that cannot be written to
         self.appended: Counter[int] = Counter()
@@ -175,7 +175,7 @@ class _Building:
             if row.op.control:
                 made = sum(model.blocks[g].size for g in model.made[place])
                 model.inside[place] = -made if loose else _inside(index, row)
-        # What is given may count less than it takes.
+        # A given value may count less than it takes.
         model.start -= self.given - sum(block.size for block in model.blocks if block.maker < 0)
         if self.model.exact:
             seen = self.model.needs(range(len(rows)))
@@ -190,7 +190,7 @@ class _Building:
                 if block is None:
                     block = self.here[bound.storage] = self._add(storages[bound.storage].capacity, -1)
                 self.home[bound.name] = block
-                # What no op reads is held to the end.
+                # A value that no op reads is held to the end.
                 self.model.blocks[block].kept |= bound.name not in self.index.frames[self.frame].program.graph.consumers
 
     def _add(self, size: int, maker: int) -> int:
@@ -239,7 +239,7 @@ class _Building:
         model.made.append(tuple(made))
 
     def _shared(self, row: Op, out: Any) -> int | None:
-        """The one block of all that some rule may let an output lie in, while what is there is still read."""
+        """The one block in which some rule may place an output while its contents are still read."""
         op = row.op
         lenders = (*op.views, *(grow.input for grow in op.grows)) if not op.foreign else range(len(op.node.inputs))
         names = [op.node.inputs[position] for position in lenders if position < len(op.node.inputs)]
@@ -262,12 +262,12 @@ class _Building:
         return one
 
     def _over(self, place: int, row: Op) -> tuple[tuple[int, int], ...]:
-        """Blocks that an op can run in place in, with what it then need not make, in the order of being tried."""
+        """Blocks that an op can overwrite, with the block that it then does not make, in the order of trial."""
         blocks = self.model.blocks
         if row.op.control or self.rule == "never":
             return ()
         if self.any_rule:
-            # Of an op that may run in place by kind, every rule says why it did not.
+            # If an op may run in place by kind, every rule says why it did not.
             may = row.op.overwrites or row.taken or row.masks or any(out and out.how == IN_PLACE for out in row.outs)
             read, new = self.model.read[place] if may else (), self.model.made[place]
             return tuple((g, m) for m in new for g in read if blocks[m].size <= self.most[g])
@@ -290,7 +290,7 @@ class _Building:
 
 
 def _packed(value: Any) -> bool:
-    """Whether a value lies in row-major order; strides of axes with one entry say nothing."""
+    """Whether a value is in row-major order; strides of axes of length 1 do not matter."""
     meant = packed_strides(value.shape, np.dtype(value.dtype).itemsize)
     return all(n == 1 or a == c for n, a, c in zip(value.shape, value.strides, meant)) or 0 in value.shape
 
@@ -304,7 +304,7 @@ def bits(mask: int) -> Iterable[int]:
 
 
 def _inside(index: Index, row: Op) -> int:
-    """Bytes that the bodies of a control node had alive at most."""
+    """The most bytes that the bodies of a control node had alive."""
     bodies = index.bodies.get((row.frame, row.op.node.index))
     step = index.step_of(row.frame, row.op.node.index)
     if not bodies or step is None:

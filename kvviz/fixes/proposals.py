@@ -1,6 +1,6 @@
-"""What could be changed so that an op takes over one of its inputs: suggestions, read off the reasons against it.
+"""Proposed changes that may let an op take over one of its inputs, derived from the reasons against it.
 
-A suggestion need not work. `kvviz.fixes.trial` runs with it, and asks again with the reasons that are left.
+A proposal may fail. `kvviz.fixes.trial` runs with it, and asks again with the remaining reasons.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b
 
 
 def proposals(index: Index, step: int, position: int, trace: Trace, policy: Policy) -> list[Proposal]:
-    """Further changes after which a step might take over an input, the most likely first; none where none would do.
+    """Further changes that might let a step take over an input, the most likely first; empty if none would.
 
     ``index``: of a replay of ``trace``, which ran under ``policy``.
     """
@@ -57,23 +57,23 @@ def proposals(index: Index, step: int, position: int, trace: Trace, policy: Poli
             return []
         cleared.update(dict.fromkeys(found))
     first = tuple(cleared)
-    told = [first] if first else []
-    # How a runtime that exists passes captured values is not for the caller to say.
+    proposed = [first] if first else []
+    # The caller cannot change how a real runtime passes captured values.
     if mask & b.CAPTURED_BY_REFERENCE and not policy.version:
-        told.append((*first, ByValue()))
+        proposed.append((*first, ByValue()))
     if b.rules(mask):
         node = row.op.node
         spec = find(node.domain, node.op_type, node.opset)
         if spec is not None and spec.commutative and len(node.inputs) == 2:
-            told.append((*first, Swap(index.frames[row.frame].program.graph.path, node.index)))
+            proposed.append((*first, Swap(index.frames[row.frame].program.graph.path, node.index)))
         if policy.types_of is not None and (dims := free_dims(trace)):
-            told.append((FixDims(dims), *first))
-    return told
+            proposed.append((FixDims(dims), *first))
+    return proposed
 
 
 def _cleared(index: Index, step: int, position: int, trace: Trace) -> Sequence[Change] | None:
-    """The changes after which nobody else needs the bytes of an input: those who read them later run before, outputs
-    are not asked for, the caller gives them away. None where somebody cannot be moved."""
+    """The changes after which nothing else needs the bytes of an input: later readers run first, outputs are dropped,
+    or the caller donates it. None if a reader cannot be moved."""
     row = index.rows[step]
     path = index.path(row.frame)
     nodes = [index.frames[frame].control_node for frame in path[1:]] + [row.op.node]
@@ -103,7 +103,7 @@ def _cleared(index: Index, step: int, position: int, trace: Trace) -> Sequence[C
 
 
 def _room(index: Index, step: int, position: int, trace: Trace) -> list[Proposal]:
-    """Room behind a past, from where it comes from."""
+    """Changes that give a past room for new rows, according to its source."""
     row, options = index.rows[step], trace.options
     run = index.frames[row.frame].run
     name = row.op.node.inputs[position]
@@ -112,10 +112,10 @@ def _room(index: Index, step: int, position: int, trace: Trace) -> list[Proposal
     if growth is None:
         return []
     if options.kind == "decode":
-        told: list[Proposal] = []
+        proposed: list[Proposal] = []
         if (options.kv_capacity or 0) < options.rows:
-            told.append((Capacity(options.rows),))
-        return [*told, (GrowAfter(),)] if options.growth != "after" else told
+            proposed.append((Capacity(options.rows),))
+        return [*proposed, (GrowAfter(),)] if options.growth != "after" else proposed
     if options.kind != "run":
         return []
     rows = max(other.rows for other in growths(index, run) if other.input == growth.input)

@@ -1,7 +1,7 @@
-"""One run of a trace, made again on ghosts with a change: what was bound to it says how its inputs lay.
+"""A run of a trace, repeated on ghosts with a change. Its recorded bindings give the layouts of its inputs.
 
-It needs neither the model's weights nor the arrays that were given, so a trace that was loaded from a file is replayed
-as well. Numbers that shapes hang on are known where the trace is live; elsewhere the recording says the shapes.
+Neither the model's weights nor the caller's arrays are needed, so a trace loaded from a file can be replayed too.
+Numbers that determine shapes are known if the trace is live; otherwise the recording has the shapes.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import ghost, is_ghost, reserved_block, with_room
 from kvviz.runtimes.named_schedules import OwnOrder
-from kvviz.runtimes.ort.told_types import take_types
+from kvviz.runtimes.ort.planner_types import take_types
 from kvviz.runtimes.policy_data import policy_of
 from kvviz.runtimes.schedules import Picks
 from kvviz.trace.recording import Trace
 from kvviz.trace.regions import packed_strides
 from kvviz.trace.value_index import Index
 
-# Elements of an input whose numbers are given to a replay; what is longer says no shape.
+# Up to this many elements, a replay gets the numbers of an input; longer inputs determine no shape.
 _KNOWN = 1 << 12
-# Steps of a trace that changes are tried on.
+# Changes are tried on this many steps of a trace.
 _MOST_STEPS = 40_000
 
 
 class Replays:
-    """Replays of the trace of an index, which keeps them; whoever asks for one holds the index.
+    """Replays of the trace of an index, which caches them; the caller holds the index.
 
-    ``picked``: it ran in an order that a person chose, which stays.
+    ``picked``: it ran in an order that a person chose, which is kept.
 
     Raises `KvvizError`: if its policy is not known here.
     """
@@ -69,7 +69,7 @@ class Replays:
             if isinstance(self.policy.schedule, OwnOrder) or isinstance(
                 getattr(self.policy.schedule, "base", None), OwnOrder
             ):
-                # An order of the caller's own is that of the recording.
+                # If the caller chose the order, the recording has it.
                 self.policy = replace(self.policy, schedule=Picks.of(trace))
             _describe_weights(trace)
             if trace.type_facts is not None:
@@ -91,13 +91,13 @@ class Replays:
 
     @property
     def is_short(self) -> bool:
-        """Whether changes are tried on all of the trace."""
+        """Whether changes are tried on the whole trace."""
         return len(self.trace.runs) * self._longest <= _MOST_STEPS
 
     def run(self, run: int, changes: tuple[Change, ...] = ()) -> Trace:
-        """A run of the trace, alone, after changes.
+        """A single run of the trace with changes.
 
-        Raises `KvvizError`: if they contradict each other, or something is not known that its shapes hang on.
+        Raises `KvvizError`: if they contradict each other, or if something that determines its shapes is not known.
         """
         key = run, changes
         if key not in self._runs:
@@ -110,7 +110,7 @@ class Replays:
         return policy
 
     def decode(self, changes: tuple[Change, ...] = (), most: int | None = _MOST_STEPS) -> Trace:
-        """The decode from its start, after changes: as many runs as make up so many steps, or two."""
+        """The decode from its start with changes: the runs that make up ``most`` steps, at least two."""
         if changes not in self._loops or most is None:
             made = self._answered(0, len(self.trace.runs), lambda dry: self._decode(changes, most, dry))
             if most is None or (changes and not reaches_over_runs(self.trace, changes)):
@@ -119,7 +119,7 @@ class Replays:
         return self._loops[changes]
 
     def whole(self, changes: tuple[Change, ...]) -> Trace:
-        """All of the trace after changes.
+        """The whole trace with changes.
 
         Raises `KvvizError`: if it is a stream.
         """
@@ -129,7 +129,7 @@ class Replays:
         return self.decode(changes, None) if kind == "decode" else self.run(0, changes)
 
     def totals(self, changes: tuple[Change, ...], most: int) -> Trace:
-        """The totals of the trace after changes: of a decode, those of as many runs as make up so many steps.
+        """The totals of the trace with changes; for a decode, those of the runs that make up ``most`` steps.
 
         Raises `KvvizError`: as `run` does.
         """
@@ -144,7 +144,7 @@ class Replays:
 
     def _answered(self, run: int, runs: int, make: Any) -> Trace:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what there was to warn of was said of the recording
+            warnings.simplefilter("ignore")  # the recording has given the same warnings
             if not isinstance(self.stated, Answers):
                 try:
                     return make(self.stated)
@@ -154,17 +154,17 @@ class Replays:
             return make(self.stated)
 
     def _run(self, run: int, changes: Sequence[Change], dry: Any, record: bool = True) -> Trace:
-        told = self._arguments(changes)
+        arguments = self._arguments(changes)
         feeds, donated = _feeds(self.index, run, self.graph)
         for change in changes:
             if isinstance(change, Reserve):
                 feeds[change.input] = with_room(feeds[change.input], change.axis, change.rows)
         session = SingleRun(
-            told.get("graph", self.graph),
+            arguments.get("graph", self.graph),
             feeds,
-            told.get("outputs", asked(self.trace)),
-            [*donated, *(name for name in told.get("donate", ()) if name not in donated)],
-            told.get("policy", self.policy),
+            arguments.get("outputs", asked(self.trace)),
+            [*donated, *(name for name in arguments.get("donate", ()) if name not in donated)],
+            arguments.get("policy", self.policy),
             record,
             dry=dry,
         )
@@ -176,14 +176,16 @@ class Replays:
 
     def _decode(self, changes: Sequence[Change], most: int | None, dry: Any, record: bool = True) -> Trace:
         trace, options = self.trace, self.trace.options
-        told = self._arguments(changes)
+        arguments = self._arguments(changes)
         runs = len(trace.runs)
         if most is not None:
             runs = min(runs, max(2, most // self._longest))
         fed = len(trace.runs) - (options.max_new_tokens or 0) if options.chunk else 0
-        told["max_new_tokens"] = max(1, runs - max(fed, 0))
+        arguments["max_new_tokens"] = max(1, runs - max(fed, 0))
         if trace.recipe is not None:
-            return whole(trace.recipe.session(**{**told, "detail": None, "record": record, "dry": dry}).run_to_end())
+            return whole(
+                trace.recipe.session(**{**arguments, "detail": None, "record": record, "dry": dry}).run_to_end()
+            )
         prompt, given = _prompt(self.index)
         usual = {
             "graph": self.graph,
@@ -194,17 +196,17 @@ class Replays:
             "cache": options.cache,
             "chunk": options.chunk,
         }
-        asked = {**usual, **told, "record": record, "dry": dry}
+        asked = {**usual, **arguments, "record": record, "dry": dry}
         return whole(DecodeSession(prompt=prompt, inputs=given, stop_tokens=(), **asked).run_to_end())
 
 
 def reaches_over_runs(trace: Trace, changes: Sequence[Change]) -> bool:
-    """Whether a later run of a decode finds its caches otherwise after changes."""
+    """Whether changes affect the caches that a later run of a decode gets."""
     return trace.options.kind == "decode" and any(isinstance(c, (Capacity, GrowAfter, UsePolicy)) for c in changes)
 
 
 def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[str]]:
-    """Inputs that lie as those of a run did, and the names of those that it owned."""
+    """Inputs with the layouts of a run's inputs, and the names of those that it owned."""
     trace, frame = index.trace, index.frames[index.mains[run]]
     given = None if run else trace.options.given
     spots = {} if given is None else given.layouts
@@ -213,13 +215,13 @@ def _feeds(index: Index, run: int, graph: Graph) -> tuple[dict[str, Any], list[s
     known = {} if entry is None else entry.kept.values
     bound = {bind.name: bind for bind in frame.bindings if bind.how not in ("weight", "captured by value")}
     often = Counter(bind.storage for bind in bound.values())
-    # A storage is as large as it is in the end, and was smaller before an op made it larger.
+    # A storage is recorded with its final size; it was smaller before an op extended it.
     grew: Counter[int] = Counter()
     for step, storage, more in trace.log.grew:
         grew[storage] += more if step >= trace.runs[run].first else 0
     blocks: dict[Any, np.ndarray] = {}
     feeds: dict[str, Any] = {}
-    # An input that no op reads may lie in memory that another one lies in.
+    # An input that no op reads may share memory with another one.
     storages = {spots[name].block: bind.storage for name, bind in bound.items() if name in spots}
     inputs = graph.inputs if given is None else (*graph.inputs, *graph.overridable)
     for value in inputs:
@@ -268,7 +270,7 @@ def _block(blocks: dict[Any, np.ndarray], storage: int, size: int, room: Any) ->
 
 
 def _room(trace: Trace, bind: Any, size: int) -> tuple[tuple[int, ...], np.dtype, int] | None:
-    """The block that a growing cache of a decode lay in, if that had room."""
+    """The block of a growing cache of a decode, if it had room."""
     axis = next((c.axis for c in trace.caches if c.input == bind.name and c.protocol == "growing"), None)
     if trace.options.kind != "decode" or axis is None or bind.offset:
         return None
@@ -281,7 +283,7 @@ def _room(trace: Trace, bind: Any, size: int) -> tuple[tuple[int, ...], np.dtype
 
 
 def _strides(index: Index, run: int, bind: Any) -> tuple[int, ...] | None:
-    """Those of the output of an earlier run that an input is; None where it is none."""
+    """The strides of an input that is an output of an earlier run; None for other inputs."""
     for frame, name in reversed(index.in_storage(bind.storage)):
         place = index.places[frame, name]
         if index.frames[frame].run >= run or place.bound:
@@ -292,7 +294,7 @@ def _strides(index: Index, run: int, bind: Any) -> tuple[int, ...] | None:
 
 
 def _describe_weights(trace: Trace) -> None:
-    """Let the weights of a loaded model have the layouts that its frames were given."""
+    """Give the weights of a loaded model the layouts in its frames."""
     for frame in trace.log.frames:
         weights = frame.program.graph.weights
         for bind in frame.bindings:
@@ -302,8 +304,8 @@ def _describe_weights(trace: Trace) -> None:
 
 
 def _as_recorded(trace: Trace) -> Graph:
-    """The model of a loaded trace, with the lengths that its caches had where nothing in it says them, and the values
-    that the caller gave in the place of weights."""
+    """The model of a loaded trace, with the recorded lengths of its caches if it does not state them, and with the
+    values that the caller gave instead of weights."""
     bound = {bind.name: bind.shape for bind in trace.log.frames[0].bindings} if trace.log.frames else {}
     axes = {cache.input: cache.axis for cache in trace.caches}
     inputs = []
@@ -324,7 +326,7 @@ def _as_recorded(trace: Trace) -> Graph:
 
 
 def _prompt(index: Index) -> tuple[list[list[int]], dict[str, Any]]:
-    """Tokens of a loaded decode, whatever they were, and what the caller gave beside them."""
+    """Placeholder tokens of a loaded decode, and the caller's other inputs."""
     trace = index.trace
     feeds, donated = _feeds(index, 0, index.trace.graph)
     tokens = feeds.pop(control_inputs(trace.graph)["tokens"])

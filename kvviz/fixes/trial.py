@@ -1,4 +1,4 @@
-"""Trying changes: a run is made again with them on ghosts, and what they do is measured on all of a trace."""
+"""Trials of changes: a run is repeated with them on ghosts, and their effect is measured on the whole trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvviz.trace.events import Op
 from kvviz.trace.recording import Trace
 from kvviz.trace.value_index import index_of
 
-# Sets of changes that are tried for one op.
+# At most this many sets of changes are tried for one op.
 _TRIES = 10
 
 Where = tuple[int, tuple[str, ...], str]
@@ -22,13 +22,13 @@ Where = tuple[int, tuple[str, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What changes did to what they were tried on.
+    """The effect of changes on the part of a trace that they were tried on.
 
-    ``runs``: the runs of that.
-    ``falls``: operator, and bytes allocated and copied that a step does not spend any more, where that is not 0.
-    ``takes``: inputs that ops take over since, by name.
-    ``total``: bytes allocated, and bytes copied, that all of it does not spend any more.
-    ``moved``: bytes that the caller moves more between runs.
+    ``runs``: the runs in that part.
+    ``falls``: operator, and bytes allocated and copied that a step saves, if not 0.
+    ``takes``: inputs that ops newly take over, by name.
+    ``total``: bytes allocated, and bytes copied, that are saved in total.
+    ``moved``: additional bytes that the caller moves between runs.
     ``peak``: bytes by which the peak is higher.
     """
 
@@ -40,29 +40,29 @@ class Effect:
     peak: int
 
     def at(self, where: Where) -> Where:
-        """A step as it is here: of a long decode the first runs are, and a later one goes as the last of them."""
+        """The place of a step here. Of a long decode, only the first runs were tried; later ones count as the last."""
         return (where[0] if where[0] in self.runs else self.runs[-1], *where[1:])
 
     def gain(self, where: Where) -> tuple[int, int]:
-        """Bytes that a step saves, new memory or copies, and those that all others spend more.
+        """Bytes of new memory or copies that a step saves, and those that all others spend more.
 
-        Together they are what is left of either; what is moved between runs is copied.
+        Their difference is the saving that remains in total, of the better kind. Bytes moved between runs are copies.
         """
         _, *fell = self.falls.get(where, ("", 0, 0))
         saved = max(fell)
         return max(saved, 0), max(saved, 0) - max(map(min, fell, (self.total[0], self.total[1] - self.moved)))
 
     def worse(self, where: Where) -> tuple[str, str, int] | None:
-        """The other step that spends most more, of the same run if one does, by operator, name and bytes."""
+        """The other step whose spending grows most, preferably of the same run, by operator, name and bytes."""
         more = {at: -min(fell) for at, (_, *fell) in self.falls.items() if at != where and min(fell) < 0}
         most = max(more, key=lambda at: (at[0] == where[0], more[at]), default=None)
         return None if most is None else (self.falls[most][0], most[2], more[most])
 
 
 def find_changes(replays: Replays, step: int, position: int) -> tuple[Change, ...] | None:
-    """The first set of changes after which a step takes over an input; None where none was found.
+    """The first set of changes after which a step takes over an input; None if none was found.
 
-    A run is tried alone, but for changes that reach over several runs.
+    A run is tried alone, unless a change affects several runs.
     """
     trace = replays.trace
     run = trace.log.frames[trace.log[step].frame].run
@@ -80,7 +80,7 @@ def find_changes(replays: Replays, step: int, position: int) -> tuple[Change, ..
             continue
         row = replay.log[at]
         if not changes and (row.taken, row.masks) != (trace.log[step].taken, trace.log[step].masks):
-            # It is not the run that was recorded.
+            # The replay differs from the recorded run.
             return None
         if name in _taken(row):
             return _fewest(replays, run, where, name, changes) if changes else None
@@ -96,7 +96,7 @@ def find_changes(replays: Replays, step: int, position: int) -> tuple[Change, ..
 
 
 def effect_of(replays: Replays, run: int, changes: tuple[Change, ...]) -> Effect | None:
-    """What changes do to all of a trace, or where that is long, to one run of it; None where that is not known."""
+    """The effect of changes on a trace, or on one run of a long one; None if it is not known."""
     whole = replays.is_short or reaches_over_runs(replays.trace, changes)
     key = None if whole else run, changes
     if key not in replays.effects:
@@ -106,7 +106,7 @@ def effect_of(replays: Replays, run: int, changes: tuple[Change, ...]) -> Effect
 
 
 def place_of_step(trace: Trace, step: int) -> Where:
-    """A step as every replay has it."""
+    """The place of a step, the same in every replay."""
     row = trace.log[step]
     frame = trace.frames[row.frame]
     return frame.run, frame.path, row.op.node.name
@@ -153,12 +153,12 @@ def _effect(replays: Replays, run: int, changes: tuple[Change, ...], whole: bool
 
 
 def _taken(row: Op) -> set[str]:
-    """Inputs that an op takes over, and nothing is said against it."""
+    """Inputs that an op takes over without a reason against it."""
     return {row.op.node.inputs[place] for place in row.taken if place not in dict(row.masks)}
 
 
 def _fewest(replays: Replays, run: int, where: Where, name: str, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """Changes without those that are not needed: a reader that a dropped output alone needed need not run first."""
+    """The necessary changes: a reader that only a dropped output needed does not have to run first."""
     if not any(isinstance(change, Drop) for change in changes):
         return changes
     for change in changes:
@@ -192,5 +192,5 @@ def _steps(trace: Trace) -> dict[Where, int]:
 
 def _same_step(replay: Trace, where: Where, whole: bool) -> int | None:
     run, path, name = where
-    # Of a long decode only the first runs were made; a later one went as they did.
+    # Of a long decode only the first runs were repeated; later ones count as the last of them.
     return _steps(replay).get((min(run, len(replay.runs) - 1) if whole else 0, path, name))

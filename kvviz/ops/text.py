@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.interrupts import heard_at_once
+from kvviz.interrupts import interruptible
 from kvviz.ops.numeric import FLOAT32
 from kvviz.ops.registry import op
 
@@ -55,7 +55,7 @@ def regex_full_match(x, *, pattern=""):
         matcher = re.compile(pattern, re.ASCII)
     except re.error as error:
         raise OpError(f"pattern {pattern!r} is no regular expression: {error}") from None
-    with heard_at_once():  # one that goes back and forth may take for ever
+    with interruptible():  # one that goes back and forth may take for ever
         found = [matcher.fullmatch(text) is not None for text in x.reshape(-1).tolist()]
     return np.array(found, np.bool_).reshape(x.shape)
 

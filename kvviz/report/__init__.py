@@ -1,1 +1,1 @@
-"""One report on a trace: what was found, ranked and worded, and its faces as text, HTML, Markdown, JSON and SARIF."""
+"""The report on a trace: ranked findings in words, as text, HTML, Markdown, JSON and SARIF."""

@@ -1,7 +1,7 @@
-"""What a report says of a trace, as data: what was missed, what the peak was made of, what was held too long.
+"""The findings of a report as data: missed ops, the parts of the peak, storages held too long.
 
-Invariant: the bytes of the missed list are those of the missed steps, and the parts of the peak sum to it. Nothing is
-tried to make a report: fixes, another order, and the verdict that names them are found when they are read.
+Invariant: the bytes of the missed list are those of the missed steps, and the parts of the peak sum to it. Making a
+report tries no changes: fixes, another order, and the verdict that names them are computed when they are read.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Diagnosis:
 
     @cached_property
     def together(self) -> tuple[Fix, ...]:
-        """Fixes of several changes, tried as a whole: the fewest with the least bytes copied, and with the least peak;
-        none where one change does as well. Some seconds where many ops were missed."""
+        """Fixes of several changes each: the fewest changes with the fewest bytes copied, and with the lowest peak.
+        Empty if a single change does as well. Takes some seconds if many ops were missed."""
         units = [group.changes for group in self.groups if (fix := group.fix) is not None and fix.saves > 0]
         orders = [self.other_order.fix.changes] if self.other_order is not None else []
         return together(index_of(self.trace), orders + units)
 
     @cached_property
     def verdict(self) -> tuple[Verdict, ...]:
-        """The conclusions, in a few sentences, with the one change that removes most of what each is about."""
+        """The conclusions in a few sentences, each with the one change that helps most."""
         index = index_of(self.trace)
         return verdict(index, self.peak, self.groups, self.caches, self.cache_warnings, self.other_order)

@@ -1,4 +1,4 @@
-"""The report on a trace with its faces: text, HTML, Markdown, and plain values."""
+"""The report on a trace, with its output as text, HTML, Markdown, and plain values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kvviz.trace.value_index import index_of
 
 
 class Report(Diagnosis):
-    """The diagnosis of a trace, which shows itself as text and as HTML.
+    """The diagnosis of a trace, displayed as text and as HTML.
 
     Its attributes are those of `kvviz.report.diagnosis.Diagnosis`.
     """
@@ -34,7 +34,7 @@ class Report(Diagnosis):
             return not_there(self, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as its trace, which is diagnosed anew: fixes are found when they are read."""
+        """Pickle only the trace, which is diagnosed again: fixes are found when they are read."""
         return explain, (self.trace,)
 
     def to_dict(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Report(Diagnosis):
         return report_data(self)
 
     def to_markdown(self, step: int | None = None) -> str:
-        """A step in Markdown that GitHub renders: what was decided and why, the fix with its code, how to see it again.
+        """A step in GitHub's Markdown: what was decided and why, the fix with its code, how to reproduce it.
 
         Parameters
         ----------

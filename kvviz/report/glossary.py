@@ -1,6 +1,6 @@
-"""What figures are called: one name for one thing, in the page, in tables, texts and plots.
+"""The names of figures, the same in the page, in tables, texts and plots.
 
-Invariant: figures that mean different things have different names, and those that mean the same have one.
+Invariant: figures with different meanings have different names, and each meaning has one name.
 """
 
 from __future__ import annotations
@@ -14,4 +14,4 @@ FIGURES: dict[str, tuple[str, str]] = {
     "written": ("written", "bytes that kernels stored"),
     "missed": ("missed", "bytes that ops spent which could have run in place, or have been views"),
 }
-"""By key: its name, and what it counts. Weights, and arrays of the caller, are counted as alive."""
+"""By key: the name, and what it counts. Weights and arrays of the caller count as alive."""

@@ -1,4 +1,4 @@
-"""The hazards of a trace as people ask for them: a tuple that shows itself as a table."""
+"""The hazards of a trace as a tuple that is displayed as a table."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _COLUMNS = (
 
 
 class Hazards(tuple[Hazard, ...]):
-    """Hazards in the order of their second step; shown as a table."""
+    """Hazards in the order of their second step, displayed as a table."""
 
     __slots__ = ()
 
     def table(self) -> Table:
-        """One row a pair."""
+        """The hazards as a table, one row for each pair."""
         return Table([{name: getattr(hazard, name) for name, *_ in _COLUMNS} for hazard in self], _COLUMNS)
 
     def __repr__(self) -> str:
@@ -59,9 +59,9 @@ def hazards(trace: TraceLike, level: Level = "exact", ordered: bool = False, run
 
     Notes
     -----
-    Two runs are ordered by their caller. Two values to which a pool gave the same storage one after the other are
-    ordered by the pool, and are not a hazard. An ordered pair is left out where a write in between, from which the
-    later access has its value, covers all bytes of one of the two: a chain of writes is told pair by pair.
+    Runs are ordered by their caller. Two values that a pool put into the same storage one after the other are ordered
+    by the pool, and are not a hazard. An ordered pair is left out if a write in between, from which the later access
+    has its value, covers all bytes of one of the two: a chain of writes is listed pair by pair.
 
     Examples
     --------

@@ -13,14 +13,14 @@ from kvviz.report.markdown_text import REPORT, STEP, filled
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.report_text import written_elsewhere
 from kvviz.runtimes.named_policies import NAMED
-from kvviz.trace.kept_runs import told_steps
+from kvviz.trace.kept_runs import steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.trace.run_labels import run_label
 from kvviz.trace.units import count, size
 from kvviz.version import VERSION
 
-# Tokens of a prompt that are told; kinds of missed ops, and fixes with their code.
+# How many tokens of a prompt, kinds of missed ops, and fixes with their code are shown.
 _PROMPT, _KINDS, _FIXES = 400, 20, 3
 _DIGITS = 16
 
@@ -34,7 +34,7 @@ def to_markdown(report: Diagnosis, step: int | None = None) -> str:
 
 
 def about(trace: Trace) -> dict[str, str]:
-    """What stands under everything that is shared: the model, the version, and whose rules were followed."""
+    """The footer of everything that is shared: the model, the version, and the policy."""
     name, digest = trace.model
     version = trace.policy.version
     policy = f"{trace.policy.name}, {version}" if version else trace.policy.name
@@ -42,9 +42,9 @@ def about(trace: Trace) -> dict[str, str]:
 
 
 def again(trace: Trace, step: str | int | None = None) -> list[str]:
-    """Three lines of Python that make the trace again and show a step of it.
+    """Three lines of Python that reproduce the trace and show a step of it.
 
-    ``step``: its number; by default the debugger opens where the trace ends.
+    ``step``: its number; by default the debugger opens at the end of the trace.
     """
     shown = "trace" if step is None else f"trace, step={step}"
     return ["import kvviz", f"trace = {_call(trace)}", f"kvviz.debug({shown})"]
@@ -64,7 +64,7 @@ def _call(trace: Trace) -> str:
 
 
 def step_facts(report: Diagnosis, step: Step) -> dict[str, Any]:
-    """What the template of a step asks for."""
+    """The values for the template of a step."""
     trace = report.trace
     entry = next((m for m in report.missed if step.index in m.steps), None)
     blockers = distinct(step.decision.blockers) or (entry.blockers if entry else ())
@@ -91,13 +91,13 @@ def step_facts(report: Diagnosis, step: Step) -> dict[str, Any]:
 
 
 def held_after(trace: Trace, step: Step) -> int:
-    """Bytes alive once a step is over: those while it ran, less what it was the last to need."""
+    """Bytes alive after a step: those while it ran, less what it used last."""
     storages, later = trace.log.storages, trace.log.later
     return int(step.live_bytes - sum(storages[s].capacity for s in step.freed if s not in later))
 
 
 def fixes_of(entry: Missed) -> list[Any]:
-    """The fixes of a missed op, each once: the reasons that stand against one input share one."""
+    """The fixes of a missed op, each once: the reasons against one input share a fix."""
     fixes: list[Any] = []
     for blocker in entry.blockers:
         fix = blocker.fix
@@ -107,7 +107,7 @@ def fixes_of(entry: Missed) -> list[Any]:
 
 
 def of_step(entry: Missed, step: int) -> str:
-    """In front of a fix where a step is shown: of which step its bytes are, if of another one."""
+    """A prefix for a fix that names the step of its bytes; empty if it is the step shown."""
     return "" if entry.step == step else f"For step {entry.step:,}, where this op spent most: "
 
 
@@ -124,7 +124,7 @@ def _report_facts(report: Diagnosis) -> dict[str, Any]:
             fixes.setdefault(group.fix.label, group.fix)
     return {
         "title": trace.title,
-        "steps": told_steps(trace),
+        "steps": steps_summary(trace),
         "without": next((one.sentence for one in report.caches if not one.caches), ""),
         "peak": size(trace.peak_bytes),
         "allocated": size(trace.bytes_allocated),
@@ -138,7 +138,7 @@ def _report_facts(report: Diagnosis) -> dict[str, Any]:
 
 def _kind(group: MissedGroup) -> dict[str, Any]:
     return {
-        "told": str(group),
+        "kind": str(group),
         "label": group.label,
         "codes": ", ".join(group.reasons),
         "fix": group.fix.label if group.fix else "",

@@ -1,10 +1,10 @@
-"""Markdown from templates that the page fills in as well: they travel in the payload's table of codes.
+"""Markdown from templates. The page fills in the same ones, which are part of the payload's table of codes.
 
 A template is a list of blocks ``[each, head, lines]``. A placeholder is ``{name}`` for text, ``{name|code}`` for a
 name, ``{name|raw}`` inside a fence. Without ``each``, a line is left out if a fact of it is empty, and a block if none
 of its lines is left; else the lines are repeated for every entry of the fact ``each``.
 
-Invariant: no name of a model becomes markup, and none leaves its cell of a table or calls upon somebody.
+Invariant: no name from a model becomes markup, breaks out of a table cell, or mentions a GitHub user.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ REPORT: Template = [
     (
         "kinds",
         ("| missed | where | blocked by | fix |", "| --- | --- | --- | --- |"),
-        ("| {told} | {label|code} | {codes} | {fix} |",),
+        ("| {kind} | {label|code} | {codes} | {fix} |",),
     ),
     _FIX,
     *_AGAIN,
@@ -117,14 +117,14 @@ REPORT: Template = [
 TEMPLATES: dict[str, Template] = {"step": STEP, "storage": STORAGE, "cache": CACHE}
 
 _PLACE = re.compile(r"\{(\w+)(?:\|(\w+))?\}")
-# Within a word a low line is one.
+# An underscore within a word is no markup.
 _SIGNS = re.compile(r"([\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_]))")
-# A thread would tell a person, or link an issue.
+# GitHub would notify a user, or link an issue.
 _CALLS = re.compile(r"@(?=\w)|#(?=\d)")
 
 
 def text(raw: str) -> str:
-    """Words as Markdown shows them.
+    """Text escaped for Markdown.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def text(raw: str) -> str:
 
 
 def code(raw: str) -> str:
-    """A name between backticks, more of them where it has some itself; nothing for an empty one.
+    """A name between backticks, with more of them if the name contains some; empty for an empty name.
 
     Examples
     --------
@@ -154,9 +154,11 @@ def filled(template: Template, facts: Mapping[str, Any]) -> str:
     """The text of a template; ``facts``: strings, and under an ``each`` a list of such mappings."""
     blocks = []
     for each, head, lines in template:
-        told = [_line(line, entry) for entry in facts.get(each, ()) for line in lines] if each else _known(lines, facts)
-        if told:
-            blocks.append("\n".join([*head, *told]) if head or not each else "\n\n".join(told))
+        filled_lines = (
+            [_line(line, entry) for entry in facts.get(each, ()) for line in lines] if each else _known(lines, facts)
+        )
+        if filled_lines:
+            blocks.append("\n".join([*head, *filled_lines]) if head or not each else "\n\n".join(filled_lines))
     return "\n\n".join(blocks) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Missed ops as a reader wants them: what is the same in all layers is one thing, and so are its tokens.
+"""Missed ops in groups: the same op in all layers and for all tokens is one group.
 
 Invariant: every entry of the missed list is in one group, and the bytes of a group are those of its entries.
 """
@@ -22,7 +22,7 @@ from kvviz.trace.units import count, size
 from kvviz.trace.value_index import index_of
 
 SMALL = 1000
-"""Bytes below which a kind of missed op is hidden at first: what computes shapes spends so little, however often."""
+"""Bytes below which a kind of missed op is hidden at first: ops that compute shapes spend this little in total."""
 _REST = 1 / 10
 
 
@@ -33,10 +33,10 @@ class MissedGroup:
     Attributes
     ----------
     role : str
-        Its place inside its layer by name, ``"self_attn/k_cache/Concat"``; in bodies behind the role of their caller.
+        Its place inside its layer by name, ``"self_attn/k_cache/Concat"``; in a body, after the role of the caller.
     op_type : str
     reasons : tuple of str
-        Codes of what stood in the way where it spent most.
+        Codes of the blockers at the step that spent most.
     layers : tuple of int
         Numbers of its layers, ascending; empty for an op that is in no layer.
     runs : tuple of int
@@ -78,27 +78,27 @@ class MissedGroup:
 
     @property
     def peak_effect(self) -> int | None:
-        """Bytes by which the peak is lower with that fix, of what it was tried on; None without one."""
+        """Bytes by which that fix lowers the peak of what it was tried on; None without a fix."""
         return self.worst.peak_effect
 
     @property
     def label(self) -> str:
-        """What to call it: its role, and where it stands alone, its layer; a node in no layer has its own name."""
+        """Its label: the role, with the layer if there is only one; for a node in no layer, the name of the node."""
         if len(self.entries) == 1 and not self.layers:
             return " › ".join([*self.worst.frame, self.worst.node])
         return f"layer {self.layers[0]} › {self.role}" if len(self.layers) == 1 else self.role
 
     @property
     def often(self) -> str:
-        """``"× 30 layers × 7 tokens"``; empty for what was missed once."""
+        """``"× 30 layers × 7 tokens"``; empty if it was missed once."""
         unit = "token" if decodes(self.worst.trace) else "run"
         parts = [count(len(self.layers), "layer")] if len(self.layers) > 1 else []
         parts += [count(len(self.runs), unit)] if len(self.runs) > 1 else []
-        told = max(1, len(self.layers)) * len(self.runs)
-        if self.times % told == 0 and self.times > told:
-            parts.append(count(self.times // told, "iteration"))
-        elif self.times != told:
-            # It was not missed in all layers or runs alike.
+        expected = max(1, len(self.layers)) * len(self.runs)
+        if self.times % expected == 0 and self.times > expected:
+            parts.append(count(self.times // expected, "iteration"))
+        elif self.times != expected:
+            # It was not missed in every layer and run.
             parts = [count(self.times, "step")]
         return "".join(f" × {part}" for part in parts)[1:]
 
@@ -119,48 +119,48 @@ def missed_groups(trace: Trace, entries: Sequence[Missed]) -> tuple[MissedGroup,
 
 
 def hidden_below(groups: Sequence[MissedGroup]) -> int:
-    """Bytes below which groups are hidden at first: `SMALL`, and 0 where those are more than a tenth of all bytes."""
+    """Bytes below which groups are hidden at first: `SMALL`, or 0 if these add up to more than a tenth of all bytes."""
     small = sum(group.bytes for group in groups if group.bytes < SMALL)
     return SMALL if small <= _REST * sum(group.bytes for group in groups) else 0
 
 
 def reason_codes(trace: Trace, entry: Missed) -> tuple[str, ...]:
-    """Codes of what stood in the way of an entry at its worst step, each once, in the order of `BlockerCode`."""
+    """Codes of the blockers of an entry at its worst step, each once, in the order of `BlockerCode`."""
     masks = trace.log[entry.step].masks
     if entry.clones or not masks:
         return tuple(dict.fromkeys(str(blocker.code) for blocker in entry.blockers))
-    told = {code for _, mask in masks for code in codes(mask)}
-    told |= {BlockerCode.POLICY for _, mask in masks if rules(mask)}
-    return tuple(str(code) for code in BlockerCode if code in told)
+    found = {code for _, mask in masks for code in codes(mask)}
+    found |= {BlockerCode.POLICY for _, mask in masks if rules(mask)}
+    return tuple(str(code) for code in BlockerCode if code in found)
 
 
 def reason_of(entry: Missed) -> Blocker | None:
-    """The reason to give for an entry: the first that a fix removes, or else one of the nearest input."""
+    """The reason to show for an entry: the first that a fix removes, or else one against the nearest input."""
     fixed = next((blocker for blocker in entry.blockers if blocker.fix is not None), None)
     return fixed or next(iter(nearest(entry.blockers)), None)
 
 
 def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
-    """Those that have a fix, at most so many: first those whose fix saves memory, all told.
+    """At most ``most`` entries that have a fix, first those whose fix saves memory in total.
 
-    One op can have the bytes of a value for itself. Where that saves nothing because another op has them now, it saves
-    nothing for any other op either, and the fix is told once.
+    Only one op can take over the bytes of a value. If that saves nothing because another op has them now, it saves
+    nothing for any other op either, and the fix is listed once.
     """
     saving: list[Missed] = []
     vain: list[Missed] = []
-    told: set[tuple[Key, ...]] = set()
+    fixed: set[tuple[Key, ...]] = set()
     for entry in entries:
-        # To find a fix takes time, so no more are looked for than are wanted.
+        # Finding a fix takes time, so no more are searched than needed.
         if len(saving) == most:
             break
         wanted = _wanted(entry)
-        if wanted and wanted <= told:
+        if wanted and wanted <= fixed:
             continue
         if entry.fix is not None and entry.fix.saves > 0:
             saving.append(entry)
         elif entry.fix is not None:
             vain.append(entry)
-            told |= wanted
+            fixed |= wanted
     return [*saving, *vain][:most]
 
 
@@ -175,7 +175,7 @@ def _wanted(entry: Missed) -> set[tuple[Key, ...]]:
 def _group(
     trace: Trace, role: str, op_type: str, reasons: tuple[str, ...], members: Sequence[tuple[Missed, int | None]]
 ) -> MissedGroup:
-    # A long log makes its ops when they are asked for; of these steps only the runs are needed.
+    # A long log creates its ops on demand; only the runs of these steps are needed.
     starts = [run.first for run in trace.runs]
     runs = {bisect_right(starts, step) - 1 for entry, _ in members for step in entry.steps}
     return MissedGroup(

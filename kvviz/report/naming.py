@@ -1,4 +1,4 @@
-"""What to call two traces beside each other: what differs between them."""
+"""Labels for two traces that are shown together: what differs between them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from kvviz.runtimes.policy_data import schedule_of
 from kvviz.trace.recording import Trace
 
 
-def told_apart(first: Trace, second: Trace) -> tuple[str, str]:
-    """Names of two traces: their changes, policies, orders, titles or options, whatever tells them apart."""
+def pair_labels(first: Trace, second: Trace) -> tuple[str, str]:
+    """Labels of two traces: the first of changes, policies, orders, titles and options that differs."""
     for name in (_label, _policy, _order):
-        told = name(first), name(second)
-        if told[0] != told[1]:
-            return told
+        names = name(first), name(second)
+        if names[0] != names[1]:
+            return names
     if first.title != second.title:
         return _titles(first.title, second.title)
     options = _options(first), _options(second)
@@ -24,13 +24,13 @@ def told_apart(first: Trace, second: Trace) -> tuple[str, str]:
 
 
 def _label(trace: Trace) -> str:
-    told: str = trace.label
-    return told
+    own: str = trace.label
+    return own
 
 
 def _policy(trace: Trace) -> str:
-    told: str = trace.policy.name
-    return told
+    policy: str = trace.policy.name
+    return policy
 
 
 def _order(trace: Trace) -> str:
@@ -38,7 +38,7 @@ def _order(trace: Trace) -> str:
 
 
 def _titles(first: str, second: str) -> tuple[str, str]:
-    """Two titles without the words before a colon that both begin with."""
+    """Two titles without a common beginning that ends in a colon."""
     head, colon, rest = first.partition(": ")
     if colon and rest and second.startswith(head + colon) and second != head + colon:
         return _titles(rest, second.removeprefix(head + colon))
@@ -46,7 +46,7 @@ def _titles(first: str, second: str) -> tuple[str, str]:
 
 
 def _options(trace: Trace) -> dict[str, str]:
-    """What the caller asked for beside the inputs, by name; empty where it is left to kvviz."""
+    """The caller's options by name; empty texts for defaults."""
     options = trace.options
     capacity, tokens = options.kv_capacity, options.max_new_tokens
     return {

@@ -1,7 +1,7 @@
-"""One table of looks: what a state or an owner is drawn with, in SVG and in matplotlib alike.
+"""One table of looks: how a state or an owner is drawn, in SVG and in matplotlib.
 
-No meaning rests on hue alone: every entry also has a letter and a kind of border. The six hues of the states keep
-a colour distance of at least 19 (CIE Lab) for normal, protan, deutan and tritan sight.
+Hue alone carries no meaning: every entry also has a letter and a kind of border. The six hues of the states have a
+colour distance of at least 19 (CIE Lab) for normal, protan, deutan and tritan vision.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ class Look:
     """How one state or owner is drawn.
 
     ``name``: key, e.g. ``"in_place"``.
-    ``light, dark``: hue on a white and on a dark ground, ``#rrggbb``.
-    ``letter``: one character that says the same as the hue; empty where nothing is to be said.
+    ``light, dark``: hue on a white and on a dark background, ``#rrggbb``.
+    ``letter``: one character with the meaning of the hue; empty for the plain states.
     ``border``: ``"none"``, ``"thin"``, ``"solid"``, ``"dashed"``, ``"dotted"`` or ``"double"``.
-    ``about``: what a legend says.
+    ``about``: text of the legend.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Inks and grounds of one theme, ``#rrggbb``."""
+    """Text and background colours of one theme, ``#rrggbb``."""
 
     ink: str
     soft: str
@@ -79,6 +79,6 @@ def luminance(colour: tuple[float, ...]) -> float:
 
 
 def mix(colour: str, ground: str, share: float) -> str:
-    """``share`` of one ``#rrggbb`` colour laid over another, so that no renderer needs opacity."""
+    """One ``#rrggbb`` colour over another with the opacity ``share``, so that no renderer needs opacity."""
     pairs = [(int(colour[i : i + 2], 16), int(ground[i : i + 2], 16)) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(over * share + under * (1 - share)):02x}" for over, under in pairs)

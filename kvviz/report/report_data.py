@@ -1,6 +1,6 @@
 """The report on a trace as plain values, for programs.
 
-Invariant: nothing is cut, and everything goes through JSON unharmed.
+Invariant: nothing is shortened, and everything survives JSON unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kvviz.trace.run_labels import run_label
 
 
 def report_data(found: Diagnosis) -> dict[str, Any]:
-    """The report as plain values that JSON can hold; nothing is cut."""
+    """The report as plain values that JSON can hold."""
     trace = found.trace
     kept = frozenset(kept_runs(trace))
     return {
@@ -107,7 +107,7 @@ def moved_outside(trace: Trace) -> int:
 
 
 def before_or_in(trace: Trace, run: int) -> str:
-    """When the peak of a run was that no step tells: before its first op, or at a step that was not kept."""
+    """When the peak of a run was, if at no kept step: before its first op, or at a step that was not kept."""
     label = run_label(trace, run)
     if run in kept_runs(trace):
         return f"before the first op of {label}"

@@ -1,4 +1,4 @@
-"""The report on a trace as a piece of HTML: tables that follow the notebook's theme, with neither script nor fetch."""
+"""The report on a trace as HTML: tables in the notebook's theme, without scripts or network access."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kvviz.report.palette import OWNERS, STATES, Look
 from kvviz.report.report_data import before_or_in
 from kvviz.report.report_text import kept_part, written_elsewhere
 from kvviz.report.retention_groups import HeldGroup, held_groups
-from kvviz.trace.kept_runs import keeps_all, told_steps
+from kvviz.trace.kept_runs import keeps_all, steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import buffer, count, short, size, with_short_names
 
 _MISSED, _FIXED, _HELD, _PARTS, _LOOKED_AT = 6, 3, 3, 4, 60
-# Group of the peak to its look; each has a letter beside its hue.
+# The look of each group of the peak, with a letter beside its hue.
 _LOOKS: dict[str, Look] = {
     "weights": OWNERS["weights"],
     "inputs": OWNERS["caller"],
@@ -29,7 +29,7 @@ _LOOKS: dict[str, Look] = {
     "not recorded": OWNERS["pool"],
 }
 _LETTERS = dict(zip(GROUPS, "WIKAVHN"))
-# JupyterLab aligns every cell to the right, more strongly than a class can, and strips style sheets without trust.
+# JupyterLab right-aligns every cell with a rule that a class cannot override, and strips style sheets without trust.
 LEFT = 'style="text-align:left"'
 
 STYLE = """
@@ -62,14 +62,14 @@ color:#fff;text-shadow:0 0 2px #000;margin-right:4px}
 def report_html(found: Diagnosis) -> str:
     """The report as HTML.
 
-    Colours of text and ground come from the notebook's ``--jp-*`` variables, and are those of a light page elsewhere.
+    Text and background colours come from the notebook's ``--jp-*`` variables; elsewhere they are those of a light page.
     """
     trace = found.trace
     c = found.counts
     whose = "" if keeps_all(trace) else f"all {count(len(trace.runs), 'run')}: "
     head = (
         f"<p><b>{escape(short(trace.title))}</b> · policy {escape(trace.policy.name)} · "
-        f"{told_steps(trace)} · {whose}peak {size(trace.peak_bytes)} · "
+        f"{steps_summary(trace)} · {whose}peak {size(trace.peak_bytes)} · "
         f"{size(trace.bytes_allocated)} allocated · {size(trace.bytes_copied)} copied</p>"
         f'<p class="soft">{c.in_place:,} ops in place, {count(c.views, "view")}, '
         + (f"{c.missed:,} missed, {c.cannot:,} cannot, which spent " if trace.policy.decides else f"{c.cannot:,} with ")
@@ -110,9 +110,9 @@ def _missed(found: Diagnosis) -> str:
     shown = [*large[:_MISSED], *(group for group in large[_MISSED:] if group.worst in fixed)]
     rows = "".join(map(_missed_row, shown))
     rest, hidden = len(large) - len(shown), len(groups) - len(large)
-    told = [f"{count(rest, 'more kind')}: see <code>report.groups</code>"] if rest else []
-    told += [f"{count(hidden, 'kind')} below {size(least)}"] if hidden else []
-    more = f'<p class="soft">and {", ".join(told)}</p>' if told else ""
+    parts = [f"{count(rest, 'more kind')}: see <code>report.groups</code>"] if rest else []
+    parts += [f"{count(hidden, 'kind')} below {size(least)}"] if hidden else []
+    more = f'<p class="soft">and {", ".join(parts)}</p>' if parts else ""
     texts = f"<th {LEFT}>op</th><th {LEFT}>why, and what to change</th>"
     head = f'<tr><th class="n">bytes</th>{texts}</tr>'
     return f"<h4>Missed in place: {total}</h4><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
@@ -202,7 +202,7 @@ def _held_row(group: HeldGroup) -> str:
 def _caches(found: Diagnosis) -> str:
     if not found.caches:
         return ""
-    told = "".join(
+    paragraphs = "".join(
         f"<p>{escape(one.sentence)}</p>{_fix(one.fix) if one.fix is not None else ''}" for one in found.caches
     )
-    return f"<h4>Caches</h4>{told}"
+    return f"<h4>Caches</h4>{paragraphs}"

@@ -1,7 +1,7 @@
 """The JSON Schema of ``kvviz report --json`` and `Report.to_dict`.
 
-The version counts up when a key goes, or means something else, or changes its type. Keys may be added without that, so
-readers must let unknown ones pass.
+The version increases when a key is removed, or changes its meaning or type. Keys may be added in the same version, so
+readers must ignore unknown ones.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def _many(items: dict[str, Any], about: str = "") -> dict[str, Any]:
 
 
 def _object(about: str = "", /, **keys: dict[str, Any]) -> dict[str, Any]:
-    told = {"description": about} if about else {}
-    return {"type": "object", **told, "properties": keys, "required": list(keys)}
+    described = {"description": about} if about else {}
+    return {"type": "object", **described, "properties": keys, "required": list(keys)}
 
 
 _FIX = _or_null({"$ref": "#/$defs/fix"})

@@ -1,6 +1,6 @@
 """The report on a trace on one screen of text.
 
-Invariant: the text is made of the report; both depend on what was recorded only.
+Invariant: the text depends only on the report, and the report only on what was recorded.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from kvviz.report.report_data import before_or_in, model_facts, moved_outside, t
 from kvviz.report.retention_groups import held_groups
 from kvviz.report.steps_table import Table
 from kvviz.trace.blockers import Blocker
-from kvviz.trace.kept_runs import in_kept_runs, keeps_all, kept_runs, told_steps
+from kvviz.trace.kept_runs import in_kept_runs, keeps_all, kept_runs, steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run, Step
 from kvviz.trace.run_labels import run_label
 from kvviz.trace.units import buffer, count, short, size, with_short_names
 
-# What fits on one screen; the data has all of it.
+# What fits on one screen; the data has everything.
 _RUNS, _MISSED, _MORE, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 3, 2, 3, 3, 3, 2
 _LINES, _WIDTH = 48, 118
-# Kinds among which those with a fix are looked for.
+# Among this many kinds, those with a fix are searched for.
 _LOOKED_AT = 60
-# Of many runs with steps so many from the start are told, and the last one.
+# Of many runs with steps, this many from the start are shown, and the last one.
 _KEPT = 4
 _INDENT = " " * 12
 
@@ -61,12 +61,12 @@ def _model_line(trace: Trace) -> str:
 
 
 def _totals(trace: Trace) -> list[str]:
-    told = [f"{size(value)} {key.split('_')[1]}" for key, value in totals(trace).items() if key != "peak_bytes"]
-    # Steps may have been kept of some runs; the bytes are those of all.
+    figures = [f"{size(value)} {key.split('_')[1]}" for key, value in totals(trace).items() if key != "peak_bytes"]
+    # Steps may have been kept for only some runs; the bytes are those of all.
     whose = "" if keeps_all(trace) else f"; all {count(len(trace.runs), 'run')}"
-    line = f"{told_steps(trace)}{whose}: peak {size(trace.peak_bytes)}, "
-    told += [f"{size(moved_outside(trace))} moved outside the graph"] if moved_outside(trace) else []
-    return [line + ", ".join(told)] + (
+    line = f"{steps_summary(trace)}{whose}: peak {size(trace.peak_bytes)}, "
+    figures += [f"{size(moved_outside(trace))} moved outside the graph"] if moved_outside(trace) else []
+    return [line + ", ".join(figures)] + (
         ["stopped from the keyboard: only what ran is counted"] if trace.interrupted else []
     )
 
@@ -84,18 +84,18 @@ def _numbers(found: Diagnosis) -> str:
 
 
 def written_elsewhere(c: Counts) -> str:
-    """Behind the numbers of steps: those that were called in place and wrote to other memory."""
+    """The steps that were called in place and wrote to other memory, as a suffix."""
     copied = f", copied {size(c.elsewhere_copied)}" if c.elsewhere_copied else ""
     return f"; {c.elsewhere:,} called in place wrote elsewhere{copied}" if c.elsewhere else ""
 
 
 def kept_part(trace: Trace) -> str:
-    """Behind sums over steps: of which runs they are, if not of all."""
+    """A suffix for sums over steps that names their runs, if these are not all."""
     return "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
 
 
 def _runs(trace: Trace) -> list[str]:
-    """Runs, of many the first and the last ones; where steps of some were kept, those first."""
+    """Lines of runs; of many, the first and last ones. If only some runs have steps, those come first."""
     if len(trace.runs) < 2:
         return []
     keys = ["run", "token", "steps", "peak", "allocated", "written", "copied"]
@@ -118,11 +118,11 @@ def _runs(trace: Trace) -> list[str]:
 
 
 def _run_row(trace: Trace, runs: Sequence[Run], label: str) -> dict[str, str]:
-    """What a run comes to, or several together: the largest peak, and sums of bytes."""
+    """The figures of one or several runs: the largest peak, and sums of bytes."""
     steps = sum(run.last - run.first for run in runs)
     return {
         "run": label,
-        "token": " ".join(short(part, 24) for part in _told_token(runs[0])) if len(runs) == 1 else "",
+        "token": " ".join(short(part, 24) for part in _token_text(runs[0])) if len(runs) == 1 else "",
         "steps": f"{steps:,}" if steps or keeps_all(trace) else "not kept",
         "peak": size(max(run.peak_bytes for run in runs)),
         "allocated": size(sum(run.bytes_allocated for run in runs)),
@@ -132,7 +132,7 @@ def _run_row(trace: Trace, runs: Sequence[Run], label: str) -> dict[str, str]:
     }
 
 
-def _told_token(run: Run) -> list[str]:
+def _token_text(run: Run) -> list[str]:
     if run.token is None:
         return []
     return [str(run.token)] if run.text in ("", str(run.token)) else [str(run.token), repr(run.text)]
@@ -144,7 +144,7 @@ def _verdict_lines(found: Diagnosis) -> list[str]:
 
 
 def _missed_lines(report: Diagnosis) -> list[str]:
-    """The kinds of ops that spent most, each with its reason; then the others, those of few bytes as a number."""
+    """The kinds of ops that spent most, each with its reason; then a sum of the others, and a count of small ones."""
     trace, least = report.trace, hidden_below(report.groups)
     found = [group for group in report.groups if group.bytes >= least]
     cannot = report.counts.cannot_bytes
@@ -190,13 +190,13 @@ def _missed_line(group: MissedGroup) -> str:
 
 
 def _message(step: Step, blocker: Blocker) -> list[str]:
-    """A blocker's sentence, and how the step ended where its call says otherwise."""
+    """A blocker's sentence, and the outcome of the step if it differs from its call."""
     called = f", {ended(step).partition(':')[0]}" if step.outcome == "elsewhere" else ""
     return _reason(f"step {step.index:,}{called}: {blocker.message}", (blocker.input, blocker.culprit), _INDENT)
 
 
 def _reason(text: str, names: Sequence[str], first: str) -> list[str]:
-    """A sentence on one line; names are cut where it is too long for that, and what is still too long is wrapped."""
+    """A sentence on one line. If it is too long, names are shortened, and then it is wrapped."""
     cut = text
     for limit in (60, 40, 28):
         cut = with_short_names(text, names, limit)
@@ -242,10 +242,10 @@ def _at_step(trace: Trace, number: int) -> str:
 def _part(part: PeakPart) -> str:
     if part.storage is None:
         return part.name
-    told = {"caller": "borrowed from the caller", "donated": "donated by the caller"}.get(part.origin, "")
+    why = {"caller": "borrowed from the caller", "donated": "donated by the caller"}.get(part.origin, "")
     if part.group in ("views", "held too long"):
-        told = "kept by views" if part.group == "views" else "held too long"
-    return f"{buffer(part.storage)} {short(part.name)}" + (f", {told}" if told else "")
+        why = "kept by views" if part.group == "views" else "held too long"
+    return f"{buffer(part.storage)} {short(part.name)}" + (f", {why}" if why else "")
 
 
 def _order_lines(found: Diagnosis) -> list[str]:
@@ -266,8 +266,8 @@ def _held_lines(found: Diagnosis) -> list[str]:
         until = "the end" if one.freed is None else f"{one.freed:,}"
         when = f"steps {one.last_use:,} to {until}" + (f", and {group.times - 1:,} more" if group.times > 1 else "")
         many = f", in {count(group.layers, 'layer')}" if group.layers > 1 else ""
-        told = f"{buffer(one.storage)} {when}{many}: {one.reason}"
-        lines += _reason(told, (one.name, short(one.name)), f"  {size(one.bytes):>8}  ")
+        line = f"{buffer(one.storage)} {when}{many}: {one.reason}"
+        lines += _reason(line, (one.name, short(one.name)), f"  {size(one.bytes):>8}  ")
     others = groups[_HELD:]
     if others:
         total, times = sum(group.bytes for group in others), sum(group.times for group in others)
@@ -285,7 +285,7 @@ def _findings(found: Diagnosis) -> list[str]:
 
 
 def _cache_lines(trace: Trace, limit: int) -> list[str]:
-    """Caches with their first and last run; copied and written are bytes of that one run."""
+    """Caches with their first and last run; copied and written are bytes of that run."""
     rows = []
     for cache in trace.caches:
         if cache.runs:
@@ -310,5 +310,5 @@ def _ends(first: str, last: str, alone: bool) -> str:
 
 def _lines(rows: list[dict[str, str]], keys: Sequence[str], words: set[str], limit: int) -> list[str]:
     columns = tuple((key, key, key not in words, 60) for key in keys)
-    # To leave out a single row would save nothing.
+    # Leaving out a single row would save nothing.
     return Table(rows, columns).text(limit if len(rows) > limit + 1 else len(rows)).split("\n")

@@ -1,6 +1,6 @@
-"""What was held too long, as a reader wants it: the same thing of many layers and runs once, what is small in one sum.
+"""Storages held too long, in groups: the same value in many layers and runs is one group, small ones are summed.
 
-Invariant: the groups and the rest have every storage of the list, each once.
+Invariant: every storage of the list is in exactly one group or in the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kvviz.explain.retention import Held
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, size
 
-# Of the largest number of bytes beside the weights; less than that nobody needs to look at.
+# Share of the peak beside the weights below which a group is negligible.
 _WORTH = 1 / 200
 # A part of a path that is only a number, as exporters write layers: `present.3.key`, `/model/layers.3/mlp/Mul`.
 _LAYER = re.compile(r"(?<=[./])\d+(?=[./])")
@@ -24,8 +24,8 @@ class HeldGroup:
     """Storages that one reason kept for one value, in one or many layers and runs.
 
     ``worst``: the one with the most byte-steps.
-    ``layers``: how many values differ in the number of their layer alone.
-    ``times``: how many there were.
+    ``layers``: number of values that differ only in their layer number.
+    ``times``: number of storages.
     ``bytes``: of all of them.
     """
 
@@ -37,7 +37,7 @@ class HeldGroup:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Storages that are too small to be told one by one; ``str()`` of it is the line."""
+    """Storages that are too small to be listed; ``str()`` of it is the line."""
 
     times: int
     bytes: int
@@ -49,9 +49,9 @@ class Rest:
 
 
 def held_groups(trace: Trace, held: Sequence[Held]) -> tuple[tuple[HeldGroup, ...], Rest | None]:
-    """The storages of the list by value and reason, layers alike, in its order; of those that do not matter the sum.
+    """The storages grouped by value and reason across layers, in the order of the list, and the sum of negligible ones.
 
-    ``held``: as `kvviz.explain.retention.held_too_long` tells them.
+    ``held``: the result of `kvviz.explain.retention.held_too_long`.
     """
     weights = sum(storage.capacity for storage in trace.storages if storage.origin == "weights")
     least = (trace.peak_bytes - weights) * _WORTH

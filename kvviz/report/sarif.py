@@ -1,7 +1,7 @@
-"""What missed running in place as SARIF 2.1.0, the form in which code scanning takes findings.
+"""Missed in-place ops as SARIF 2.1.0, the input format of code scanning.
 
-Each kind of missed op is one result: the same role in all layers. Its rule is the reason that stood in the way. An ONNX
-file has no lines, so a result lies in the model file and names its nodes as logical locations.
+Each kind of missed op is one result: the same role in all layers. Its rule is the blocking reason. An ONNX file has no
+lines, so a result refers to the model file and names its nodes as logical locations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The steps of a trace as a table: plain rows, text of fixed width, HTML, and a data frame where pandas is there."""
+"""The steps of a trace as a table: plain rows, fixed-width text, HTML, and a data frame if pandas is installed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ COLUMNS = (
     ("live", "live", True, 12),
     ("sentence", "what happened", False, 160),
 )
-# Of a recording that tells when its ops ran.
+# For a recording with times.
 _TIMES = (("lane", "lane", False, 16), ("start", "start", True, 12), ("end", "end", True, 12))
-# How many there are of something; numbers of steps and runs are names.
+# Counts. The numbers of steps and runs are labels.
 _COUNTS = {"in_place", "missed", "steps"}
 _SHOWN_ROWS = 60
 _SIZES = {
@@ -50,9 +50,9 @@ _SIZES = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Table:
-    """Rows of a table that shows itself in a notebook and in a terminal.
+    """Rows of a table with a display in notebooks and terminals.
 
-    ``rows``: plain values by column key, one dict a row.
+    ``rows``: plain values by column key, one dict for each row.
     """
 
     rows: list[dict[str, Any]]
@@ -72,7 +72,7 @@ class Table:
         return self.text()
 
     def text(self, limit: int = _SHOWN_ROWS) -> str:
-        """The table in columns of fixed width; of a long one the first and last rows."""
+        """The table in columns of fixed width; a long one is reduced to its first and last rows."""
         lines = [[heading for _, heading, _, _ in self.columns]]
         shown, left_out = _ends(self.rows, limit)
         lines += [[short(_cell(key, row), most) for key, _, _, most in self.columns] for row in shown]
@@ -89,7 +89,7 @@ class Table:
         return "\n".join(texts)
 
     def html(self, limit: int | None = None) -> str:
-        """The table as HTML, with no script and no style of its own but alignment."""
+        """The table as HTML, without scripts, and with no style but alignment."""
         shown, left_out = _ends(self.rows, limit) if limit else (self.rows, 0)
         head = "".join(f'<th scope="col" style="{_HEAD[number]}">{escape(h)}</th>' for _, h, number, _ in self.columns)
         body = [
@@ -97,7 +97,7 @@ class Table:
             + "".join(
                 f'<td style="{_align(number, len(text))}">{escape(text)}</td>'
                 for key, _, number, most in self.columns
-                # where styles are taken out, a number still stands before its unit
+                # if styles are stripped, a number still comes before its unit
                 for text in (short(_cell(key, row), most).replace(" ", "\u00a0" if number else " "),)
             )
             + "</tr>"
@@ -151,7 +151,7 @@ def step_row(trace: Trace, step: Step) -> dict[str, Any]:
 
 
 def memory_word(step: Step) -> str:
-    """One word for what became of the outputs: ``in place``, ``append``, ``view``, ``new`` …"""
+    """One word for where the outputs are: ``in place``, ``append``, ``view``, ``new`` …"""
     hows = [o.how for o in step.outs]
     for how in ("append", "in place"):
         if how in hows:
@@ -180,6 +180,6 @@ _HEAD = {True: "text-align:right;vertical-align:bottom", False: "text-align:left
 
 
 def _align(number: bool, length: int) -> str:
-    # a text that is long wraps, but not to a column of single words
+    # long text wraps, but not into a column of single words
     look = "text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
     return look if number else f"text-align:left;min-width:{min(length, 24) / 2:g}em"

@@ -1,7 +1,7 @@
 """The answer first: the peak, what was copied and the one change that removes it, the biggest miss, and the caches.
 
-Invariant: what a change saves is worked out from the fixes of all steps that it is said to help, and is claimed of them
-only; nothing is guessed, and nothing is run.
+Invariant: the savings of a change are computed from the fixes of all steps that it helps, and are claimed for these
+steps only. Nothing is guessed, and nothing is run.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import count, short, size
 from kvviz.trace.value_index import Index
 
-# Warnings that are told one by one.
+# How many warnings are listed one by one.
 _WARNINGS = 2
 _WORDS = {"thrown away": "reserved buffer thrown away", "moved": "moved by the caller"}
-# A change is told with the biggest miss if it removes so much of it; above so many steps it is not looked for.
+# A change is shown with the biggest miss if it removes this share of it; above this many steps none is searched.
 _MOST_OF, _MOST_STEPS = 0.5, 500
-# Codes of a producer, and kinds of hidden pairs, that are named.
+# How many codes of a producer, and kinds of hidden pairs, are named.
 _CODES, _KINDS = 3, 2
 _WARNING = "warning "
-# Hidden pairs are looked for in runs up to so many steps.
+# Hidden pairs are searched for in runs up to this many steps in total.
 _MOST_PAIRED = 40_000
 NONE_HIDDEN = "no hidden dependencies: the graph itself keeps all in order that share bytes"
 NONE_SHOWN = "no hidden dependencies that the file shows; it does not say which ops write into memory of another tensor"
-# What was missed is worth telling from this part of all bytes on.
+# Missed bytes are reported from this share of all bytes on.
 _WORTH = 1 / 100
 
 
@@ -49,11 +49,11 @@ class Verdict:
     Attributes
     ----------
     kind : str
-        ``"peak"``, ``"copied"``, ``"miss"``, ``"cache"``, or ``"nothing"`` where nothing is to be gained or warned of;
-        ``"warning"`` or ``"transfer"`` of what a producer declared;
-        ``"broken"``, ``"hidden"`` or ``"unhidden"`` of pairs that nothing but the order of the steps keeps.
+        ``"peak"``, ``"copied"``, ``"miss"``, ``"cache"``, or ``"nothing"`` if there is no gain and no warning;
+        ``"warning"`` or ``"transfer"`` for what a producer declared;
+        ``"broken"``, ``"hidden"`` or ``"unhidden"`` for pairs whose order only the schedule keeps.
     parts : tuple of (str, str)
-        The sentence in pieces, each with what it leads to: ``"select"`` (what it is about), ``"step"`` or nothing.
+        The sentence in pieces, each with what it links to: ``"select"`` (the selection), ``"step"`` or nothing.
     bytes : int
     step : int or None
         The step to look at.
@@ -62,10 +62,10 @@ class Verdict:
     fix : Fix or None
         The one change that removes most of it.
     left : int or None
-        Bytes of the peak that this change leaves at most; None for what is no peak, or without a fix.
+        An upper bound of the peak with this change; None for other kinds, or without a fix.
     saves : tuple of (int, int) or None
-        Bytes that the change saves at the steps that it helps, and the number of those steps; what it does at others
-        was not tried.
+        Bytes that the change saves at the steps that it helps, and the number of those steps; its effect on others was
+        not tried.
     """
 
     kind: str
@@ -105,15 +105,15 @@ def verdict(
     warnings: Sequence[CacheWarning],
     other: OtherOrder | None,
 ) -> tuple[Verdict, ...]:
-    """What a report comes to, in a few sentences: what may make results wrong first, then from the peak on.
+    """The conclusions of a report in a few sentences: first what may make results wrong, then the peak and the rest.
 
-    ``warnings``: what `kvviz.cache_warnings` gives: as many are counted here, in the list and by a limit.
+    ``warnings``: the result of `kvviz.cache_warnings`, so that all places count the same warnings.
     """
     if not index.rows and not top.bytes:
         return (Verdict("nothing", (("nothing has run", ""),)),)
     past = next((one for one in findings if one.kind == "copied"), None)
     steps, copied = (frozenset(past.steps), [_copied(index, past)]) if past is not None else (frozenset(), [])
-    # What copies pasts is told already.
+    # Copies of pasts are reported already.
     others = [g for g in groups if sum(step in steps for one in g.entries for step in one.steps) * 2 <= g.times]
     # Less than that is no gain.
     least = max(index.trace.bytes_allocated, index.trace.bytes_copied) * _WORTH
@@ -121,7 +121,7 @@ def verdict(
     warned = [one for one in findings if one.kind != "copied" and one.caches]
     without = [Verdict("cache", ((one.sentence, ""),)) for one in findings if not one.caches]
     declared, hidden = _declared(index.trace), _hidden(index.trace)
-    # Where the runtime itself chose what to overwrite, it did so for the order that it kept.
+    # A runtime that chose what to overwrite did so for the order that it used.
     last = ("hidden",) if index.trace.policy.decides else ()
     found = [one for one in hidden if one.kind == "broken"]
     found += _warnings(index, [one for one in warned if one.kind in WRONG])
@@ -162,7 +162,7 @@ def _peak(index: Index, top: Peak, other: OtherOrder | None) -> Verdict:
 
 
 def _copied(index: Index, past: CacheFinding) -> Verdict:
-    """What was copied of pasts, and the change that removes most of that."""
+    """The bytes of pasts that were copied, and the change that removes most of them."""
     rows = index.rows
     step = max(past.steps, key=lambda step: rows[step].copied)
     runs = len({index.frames[rows[step].frame].run for step in past.steps})
@@ -174,7 +174,7 @@ def _copied(index: Index, past: CacheFinding) -> Verdict:
 
 
 def _miss(index: Index, group: MissedGroup, which: str) -> Verdict:
-    """The kind of op that spent most, and the change that removes most of that, if one does."""
+    """The kind of op that spent most, and the change that removes most of it, if there is one."""
     often = f" {group.often}" if group.often else ""
     parts = ((f"biggest {which}miss ", ""), (f"{group.op_type}{often}: {size(group.bytes)}", "select"))
     about = ("node", group.worst.node)
@@ -186,7 +186,7 @@ def _miss(index: Index, group: MissedGroup, which: str) -> Verdict:
 
 
 def _best(index: Index, steps: Sequence[int]) -> tuple[Fix | None, tuple[int, int] | None]:
-    """The one change that saves most at these steps; those bytes, and at how many of the steps."""
+    """The one change that saves most at these steps, the bytes saved, and the number of steps that it helps."""
     ways: dict[Any, list[tuple[Fix, int]]] = {}
     for step in steps:
         for fix, saved in _ways(index, step):
@@ -198,14 +198,14 @@ def _best(index: Index, steps: Sequence[int]) -> tuple[Fix | None, tuple[int, in
 
 
 def _ways(index: Index, step: int) -> list[tuple[Fix, int]]:
-    """The fixes each of which is enough for a step to spend nothing, with the bytes that it then does not spend."""
+    """The fixes that each suffice for a step to spend nothing, with the bytes saved."""
     row = index.rows[step]
     grown = {grow.input for grow in row.op.grows}
     refused = [position for position, _ in row.masks]
     pasts = [position for position in refused if position in grown]
     fixes = [fix for position in pasts or refused if (fix := fix_for(index, step, position)) is not None]
     if pasts:
-        # An op with two pasts copies as long as one of them is refused.
+        # An op with two pasts copies if either is refused.
         if len(fixes) < len(pasts) or any(fix.changes != fixes[0].changes for fix in fixes):
             return []
         return [(fixes[0], max(fix.saves for fix in fixes))]
@@ -213,8 +213,8 @@ def _ways(index: Index, step: int) -> list[tuple[Fix, int]]:
 
 
 def _warnings(index: Index, found: Sequence[CacheFinding]) -> list[Verdict]:
-    """What the caches are warned of, in a few words each."""
-    told = []
+    """The warnings about caches, in a few words each."""
+    verdicts = []
     for one in found[:_WARNINGS]:
         more = f" and {count(len(one.caches) - 1, 'other cache')}" if len(one.caches) > 1 else ""
         step = _first_step(index, one.run)
@@ -222,10 +222,10 @@ def _warnings(index: Index, found: Sequence[CacheFinding]) -> list[Verdict]:
         cost = f", {size(one.bytes)}" if one.bytes else ""
         begun = (f"run {one.run}", "" if step is None else "step")
         parts = ((f"{_WORDS.get(one.kind, one.kind)}: {name}{more}{cost}", "select"), (", from ", ""), begun)
-        told.append(Verdict("cache", parts, one.bytes, step, ("cache", one.caches[0])))
+        verdicts.append(Verdict("cache", parts, one.bytes, step, ("cache", one.caches[0])))
     if len(found) > _WARNINGS:
-        told.append(Verdict("cache", ((f"{count(len(found) - _WARNINGS, 'more finding')} about caches", ""),)))
-    return told
+        verdicts.append(Verdict("cache", ((f"{count(len(found) - _WARNINGS, 'more finding')} about caches", ""),)))
+    return verdicts
 
 
 def _first_step(index: Index, number: int) -> int | None:
@@ -243,9 +243,9 @@ def _nothing(index: Index, groups: Sequence[MissedGroup]) -> Verdict:
 
 
 def _hidden(trace: Trace) -> list[Verdict]:
-    """What is broken first, then what is hidden, or that nothing is.
+    """Broken pairs first, then hidden ones, or a sentence that there are none.
 
-    Nothing is said where ops did not declare what they touch: there finding the pairs takes longer than all the rest.
+    Empty if ops did not declare what they touch: finding the pairs would take longer than everything else.
     """
     if not trace.log.declared.accesses or trace.live is not None:
         return []
@@ -255,17 +255,17 @@ def _hidden(trace: Trace) -> list[Verdict]:
     found = [pair for run in looked for pair in hidden_pairs(trace, run.index) if pair.exact]
     broken = [pair for pair in found if pair.hazard.broken]
     hidden = [pair for pair in found if not pair.hazard.broken]
-    told = []
+    verdicts = []
     if broken:
         words = f"{count(len(broken), 'pair')} in the wrong order{where}"
-        told.append(_of_pairs("broken", words, f": {broken[0].hazard.sentence}{_ids(trace, broken[0])}", broken))
+        verdicts.append(_of_pairs("broken", words, f": {broken[0].hazard.sentence}{_ids(trace, broken[0])}", broken))
     if hidden:
         words = f"{count(len(hidden), 'hidden pair')}{doubts(hidden)}{where}"
         rest = f"; nothing but the order of the list keeps {'them' if len(hidden) > 1 else 'it'}"
         rest += "" if trace.policy.decides else f": {_kinds(hidden)}"
-        told.append(_of_pairs("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
+        verdicts.append(_of_pairs("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
     none = NONE_SHOWN if any(_id(trace, run.first) for run in looked) else NONE_HIDDEN
-    return told or [Verdict("unhidden", ((f"{none}{where}", ""),))]
+    return verdicts or [Verdict("unhidden", ((f"{none}{where}", ""),))]
 
 
 def _of_pairs(kind: str, words: str, rest: str, pairs: list[HiddenPair]) -> Verdict:
@@ -274,13 +274,13 @@ def _of_pairs(kind: str, words: str, rest: str, pairs: list[HiddenPair]) -> Verd
 
 
 def _ids(trace: Trace, pair: HiddenPair) -> str:
-    """What a DOT file calls the two nodes of the first pair."""
+    """The names of the first pair's nodes in a DOT file."""
     ids = [_id(trace, step) for step in (pair.hazard.first, pair.hazard.second)]
     return f" (the first: {ids[0]} → {ids[1]})" if all(ids) else ""
 
 
 def _id(trace: Trace, step: int) -> Any:
-    """What the DOT file that a graph was read from calls a node; None in graphs from elsewhere."""
+    """The name of a node in the DOT file that the graph was read from; None for other graphs."""
     return trace.steps[step].graph_node.attributes.get("id")
 
 
@@ -291,9 +291,9 @@ def _kinds(pairs: list[HiddenPair]) -> str:
 
 
 def _declared(trace: Trace) -> list[Verdict]:
-    """Warnings first, then transfers; nothing where a producer declares no marks, and all lies in one memory."""
+    """Warnings first, then transfers; empty if the producer declares no marks and everything is in one memory."""
     declared, last = trace.log.declared, len(trace.log) - 1
-    told = []
+    verdicts = []
     warned = [mark for mark in declared.marks if mark.kind.startswith(_WARNING)]
     if warned and last >= 0:
         codes = Counter(mark.kind.removeprefix(_WARNING).lower().replace("_", " ") for mark in warned)
@@ -301,7 +301,7 @@ def _declared(trace: Trace) -> list[Verdict]:
         more = f" and {count(len(codes) - _CODES, 'other kind')}" if len(codes) > _CODES else ""
         step = min(max(0, warned[0].after), last)
         parts = ((count(len(warned), "warning"), "step"), (f": {', '.join(kinds)}{more}", ""))
-        told.append(Verdict("warning", parts, sum(mark.nbytes for mark in warned), step))
+        verdicts.append(Verdict("warning", parts, sum(mark.nbytes for mark in warned), step))
     if any(place.space != HOST.space for place in declared.places.values()):
         moved = _transfers(trace)
         total = sum(nbytes for _, nbytes in moved)
@@ -309,8 +309,8 @@ def _declared(trace: Trace) -> list[Verdict]:
         runs = f" for {count(len(trace.runs), 'submit')}" if len(trace.runs) > 1 else ""
         link = f"{size(total)} over the host link" if moved else "nothing went over the host link"
         words = f" in {count(len(moved), 'transfer')}{runs}" if moved else ""
-        told.append(Verdict("transfer", ((link, "step" if moved else ""), (words, "")), total, most))
-    return told
+        verdicts.append(Verdict("transfer", ((link, "step" if moved else ""), (words, "")), total, most))
+    return verdicts
 
 
 def _transfers(trace: Trace) -> list[tuple[int, int]]:

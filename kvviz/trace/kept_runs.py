@@ -20,7 +20,7 @@ def keeps_all(trace: Trace) -> bool:
     return len(kept_runs(trace)) == len(trace.runs) or not trace.log
 
 
-def told_steps(trace: Trace) -> str:
+def steps_summary(trace: Trace) -> str:
     """``6,400 steps in 16 runs``, or ``13,640 steps of 8 of 512 runs were kept``."""
     steps, runs = count(len(trace.steps), "step"), count(len(trace.runs), "run")
     if keeps_all(trace):

@@ -1,4 +1,4 @@
-"""From sketches to drawings: Graphviz where there is one, the built-in layers otherwise; equal sketches once.
+"""Turn sketches into drawings, with Graphviz where it is installed and with the built-in layout otherwise.
 
 Invariant: every sketch gets a drawing, within the deadline; layout never raises because of an engine.
 """
@@ -20,7 +20,7 @@ from kvviz.view.sketch import Sketch
 _LOG = logging.getLogger(__name__)
 
 MARGIN = 14
-# Larger blocks go to the built-in layout at once: Graphviz would take seconds, and a reader sees no shape in them.
+# Larger blocks use the built-in layout: Graphviz would take seconds, and no reader sees a shape in them.
 LARGEST_FOR_DOT = 400
 DEADLINE = 10.0
 STUB_REACH, STUB_STEP = 9, 9
@@ -48,18 +48,18 @@ class Drawing:
 
 
 _CACHE: OrderedDict[Sketch, Drawing] = OrderedDict()
-# Engines that gave nothing at all; they are not waited for a second time.
+# Engines that produced nothing in time. They are not tried again.
 _BROKEN: set[tuple[str, ...]] = set()
 _CACHE_SIZE = 512
 
 
 def layout(sketches: Iterable[Sketch], deadline: float = DEADLINE) -> list[Drawing]:
-    """Lay out blocks; one child process for all that are not known yet.
+    """Lay out blocks, with one child process for all that are not cached.
 
     ``sketches``: equal ones are laid out once.
     ``deadline``: seconds for Graphviz altogether; blocks not done by then get the built-in layout.
 
-    Returns one for each sketch, equal sketches sharing one object.
+    Returns one drawing for each sketch. Equal sketches share one object.
     """
     wanted = list(sketches)
     fresh = [s for s in dict.fromkeys(wanted) if s not in _CACHE]
@@ -77,7 +77,7 @@ def layout(sketches: Iterable[Sketch], deadline: float = DEADLINE) -> list[Drawi
 
 
 def forget() -> None:
-    """Empty the memory of drawings, for tests and after ``KVVIZ_DOT`` has changed."""
+    """Clear the cache of drawings, for tests and after ``KVVIZ_DOT`` has changed."""
     _CACHE.clear()
     _BROKEN.clear()
 
@@ -94,7 +94,7 @@ def _with_graphviz(sketches: Sequence[Sketch], deadline: float) -> dict[Sketch, 
             break
         plains = run_engine(engine, [dot_source(s) for s in left], seconds)
         if not plains:
-            _LOG.info("the layout engine %s gave nothing in time; it is not asked again", engine.name)
+            _LOG.info("the layout engine %s produced nothing in time and is not used again", engine.name)
             _BROKEN.add(engine.command)
         for sketch, plain in zip(left, plains):
             if plain.centres.keys() == set(range(len(sketch.sizes))):
@@ -148,7 +148,7 @@ def _drawing(
 def _stub_ends(
     sketch: Sketch, boxes: Sequence[tuple[float, float, float, float]]
 ) -> list[tuple[int, str, float, float, int]]:
-    """Ends in a row: above the left top corner for what comes in, below the right bottom corner for what goes out."""
+    """The far ends of stubs: inputs above the top left corner of a box, outputs below its bottom right corner."""
     ends = []
     seen: dict[tuple[int, str], int] = {}
     for box, side, slot in sketch.stubs:

@@ -1,4 +1,4 @@
-"""What a trace and a graph show of themselves as a cell's last line: a few figures, a small picture, the verdict.
+"""How a notebook displays a trace and a graph: a few figures, a small picture, the verdict.
 
 Untrusted notebooks strip scripts and inline SVG, so the picture goes in as a data URI and the rest is plain HTML.
 """
@@ -18,7 +18,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, short, size
 
 _WIDTH, _HEIGHT, _POINTS = 560, 64, 280
-_LONGEST = 200_000  # steps; a verdict on more takes its time
+_LONGEST = 200_000  # steps; a verdict on more takes too long
 _OPS, _INPUTS = 6, 6
 
 
@@ -38,7 +38,7 @@ def trace_card(trace: Trace) -> str:
 
 
 def graph_card(graph: Graph) -> str:
-    """A graph: its kind, its ops, what goes in and how its caches are kept."""
+    """A graph: its kind, its ops, its inputs and how its caches are kept."""
     ops = Counter(node.qualified_op for _, node in graph.walk()) if len(graph.path) == 0 else Counter()
     common = ", ".join(f"{op} {times:,}" for op, times in ops.most_common(_OPS))
     lines = [f"<b>{escape(short(graph.name, 60))}</b> {escape(model_kind(graph).name)}"]
@@ -60,7 +60,7 @@ def _card(lines: list[str]) -> str:
 
 
 def _curve(trace: Trace) -> str:
-    """Live bytes over the steps, the highest of each stretch, as a picture that stands for itself."""
+    """Live bytes over the steps, as the data URI of a picture; each point is the maximum of a range of steps."""
     live = np.fromiter((row.live for row in trace.log), np.float64, len(trace.log))
     stretches = np.array_split(live, min(_POINTS, len(live)))
     highest = np.array([stretch.max() for stretch in stretches])

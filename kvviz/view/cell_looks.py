@@ -1,6 +1,6 @@
-"""What the cells of a KV cache look like: hues by sequence, and what each state adds, for every drawing of them.
+"""How the cells of a KV cache are drawn: the hue shows the sequence, hatches and borders show the state.
 
-No state rests on its hue: each has a hatch or a border of its own, and a word under the position.
+Colour alone carries no meaning: every state has a hatch or a border of its own, and a word below the position.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ HATCHES = {FREE: "", LIVE: "", SHIFTED: "\\\\\\\\", DIRTY: "////"}
 """By state, for matplotlib."""
 
 DASHED = frozenset({SHIFTED})
-"""States in which cell and row do not agree."""
+"""States in which the cell and its row disagree."""
 
 MARKS = {SHIFTED: "back", DIRTY: "hatch"}
-"""The same by the names that the page has for them."""
+"""The same, by the names that the page uses."""
 
 NAMES = tuple(name for name, _ in CELL_STATES)
 
 
 class Face(NamedTuple):
-    """A cell as it is drawn: one fill for each sequence, ink and text."""
+    """How one cell is drawn: a fill for each sequence, ink and text."""
 
     fills: tuple[str, ...]
     edge: str
@@ -36,12 +36,12 @@ class Face(NamedTuple):
 
 
 def hue(seq: int, theme: Theme) -> str:
-    """The hue of a sequence; they come again after six, and every cell names its sequences."""
+    """The hue of a sequence. Hues repeat after six; every cell also names its sequences."""
     return hue_of(_HUES[seq % len(_HUES)], theme)
 
 
 def page_looks() -> dict[str, Any]:
-    """What the page draws cells with: hues of sequences on both grounds, and of each state mark, border and meaning."""
+    """What the page needs to draw cells: sequence hues for both themes, and each state's mark, border and meaning."""
     return {
         "hues": [[hue(seq, theme) for seq in range(len(_HUES))] for theme in (LIGHT, DARK)],
         "states": [
@@ -52,7 +52,6 @@ def page_looks() -> dict[str, Any]:
 
 
 def face(cells: CellMap, cell: int, theme: Theme) -> Face:
-    """How a cell looks."""
     state, turned, seqs = int(cells.states[cell]), int(cells.turned[cell]), sorted(cells.seqs[cell])
     if state == FREE:
         return Face((theme.pane,), theme.line, theme.soft, "", "")
@@ -63,6 +62,6 @@ def face(cells: CellMap, cell: int, theme: Theme) -> Face:
     return Face(fills, hue(seqs[0], theme), theme.ink, str(int(cells.pos[cell])), below)
 
 
-def said(states: Any) -> list[int]:
-    """The states that occur, in the order of a legend; empty cells need no word."""
+def shown_states(states: Any) -> list[int]:
+    """The states that occur, in the order of the legend, without the empty one."""
     return [state for state in (LIVE, DIRTY, SHIFTED) if state in states]

@@ -12,11 +12,11 @@ from kvviz.errors import KvvizError
 from kvviz.ggml.kv_cache import FREE, Change, KVCache
 from kvviz.report.palette import Theme, mix
 from kvviz.trace.units import short
-from kvviz.view.cell_looks import DASHED, HATCHES, NAMES, Face, face, hue, said
+from kvviz.view.cell_looks import DASHED, HATCHES, NAMES, Face, face, hue, shown_states
 from kvviz.view.chart_axes import axes_and_theme, finish, legend, points_of, text_width
 
 _MOST_CALLS, _MOST_CELLS = 60, 320
-# Points that a cell needs for words below its position, and the size of a position at least and at most.
+# Points that a cell needs for words below its position, and the smallest and largest font of a position.
 _WORDED = (20.0, 19.0)
 _SMALL, _LARGE = 5.5, 8.5
 _WORDS, _LINES = 46, 3  # characters of a line beside the map, and lines at most
@@ -25,7 +25,7 @@ _WORDS, _LINES = 46, 3  # characters of a line beside the map, and lines at most
 def cells(
     cache: KVCache, ax: Any = None, *, last: int | None = None, first: int | None = None, words: bool = True
 ) -> Any:
-    """What every cell stood for after every call, and what its row of K held.
+    """Draw which token every cell held after every call, and what its row of K contained.
 
     The colour of a cell shows its sequences, and its label the position; below it is the sequence, or what is wrong
     with its key. Hatched: the row and the cell do not agree, or no sequence holds the bytes any more. A line at the
@@ -78,7 +78,6 @@ def cells(
 
 
 def drawn_text(drawn: range, size: int) -> str:
-    """Which cells are drawn."""
     if len(drawn) == size:
         return f"{size} of them"
     return f"{f'{drawn.start} to {drawn.stop - 1}' if drawn.start else f'the first {len(drawn)}'} of {size:,}"
@@ -93,12 +92,12 @@ def drawn_cells(history: Sequence[Change], first: int | None = None) -> range:
     if first is None:
         return range(max(stop - _MOST_CELLS, 0), stop)
     if not 0 <= first < size:
-        raise KvvizError(f"cells from {first} on; the cache has cells 0 to {size - 1}")
+        raise KvvizError(f"there is no cell {first}; the cache has cells 0 to {size - 1}")
     return range(first, min(max(stop, first + 8), size, first + _MOST_CELLS))
 
 
 def _draw(ax: Any, theme: Theme, history: Sequence[Change], drawn: range, per_cell: tuple[float, float]) -> None:
-    """All cells, one collection for each look."""
+    """Draw all cells, with one collection for each look."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     boxes: dict[tuple[Any, ...], list[Any]] = {}
@@ -137,7 +136,7 @@ def _name_runs(
     per_cell: float,
     points: float,
 ) -> None:
-    """The sequence of cells side by side, where they are too narrow for a word each and are not as in the row above."""
+    """Label groups of adjacent cells with their sequence if cells are too narrow and the row above differs."""
     start = 0
     for stop in range(1, len(seqs) + 1):
         if stop < len(seqs) and seqs[stop] == seqs[start]:
@@ -145,14 +144,14 @@ def _name_runs(
         name = "s" + ",".join(map(str, sorted(seqs[start])))
         new = any(seqs[cell] != (above[cell] if above else frozenset()) for cell in range(start, stop))
         if seqs[start] and new and (stop - start) * per_cell >= text_width(name, 5.5):
-            # Under the positions where there are any.
+            # Below the positions, if there are any.
             place = ((start + stop) / 2, row + (0.72 if points >= _SMALL else 0.45))
             ax.text(*place, name, ha="center", va="center", fontsize=5.5, color=theme.ink, zorder=4)
         start = stop
 
 
 def _add_box(boxes: dict[tuple[Any, ...], list[Any]], looks: Face, state: int, left: float, row: float) -> None:
-    """A cell; of several sequences a band for each, and a border around all of them."""
+    """Add a cell: a band for each of its sequences, and one border around them."""
 
     def box(top: float, high: float) -> list[tuple[float, float]]:
         return [(left + 0.03, top), (left + 0.97, top), (left + 0.97, top + high), (left + 0.03, top + high)]
@@ -168,7 +167,7 @@ def _add_box(boxes: dict[tuple[Any, ...], list[Any]], looks: Face, state: int, l
 def _letter(ax: Any, looks: Face, left: float, row: float, worded: bool, points: float, hatched: bool) -> None:
     middle: dict[str, Any] = {"ha": "center", "va": "center", "color": looks.ink, "zorder": 4}
     if hatched:
-        # Hatches would go through the letters.
+        # Hatches would cross the letters.
         middle["bbox"] = {"facecolor": looks.fills[0], "edgecolor": "none", "pad": 1.0}
     if looks.label:
         high = 0.33 if worded and looks.below else 0.5 if worded else 0.4
@@ -216,7 +215,7 @@ def _legend(ax: Any, theme: Theme, history: Sequence[Change]) -> None:
         own = hue(seq, theme)
         handles.append(Patch(facecolor=mix(own, theme.pane, 0.42), edgecolor=own))
         names.append(f"sequence {seq}")
-    for state in said({int(state) for cells_ in shown for state in np.unique(cells_.states)})[1:]:
+    for state in shown_states({int(state) for cells_ in shown for state in np.unique(cells_.states)})[1:]:
         style = "--" if state in DASHED else "-"
         handles.append(Patch(facecolor=theme.pane, edgecolor=theme.soft, hatch=HATCHES[state], linestyle=style))
         names.append(NAMES[state])

@@ -1,6 +1,6 @@
-"""The cells of a KV cache over its calls as an HTML table, which a notebook shows for the cache itself.
+"""The cells of a KV cache over its calls as an HTML table: how a notebook displays the cache.
 
-All looks are attributes of the cells, so that a notebook without trust shows them too; text and ground are the theme's.
+All styles are inline, so that untrusted notebooks show them too. Text and background follow the theme.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from kvviz.ggml.kv_cache import CELL_STATES, DIRTY, FREE, LIVE, SHIFTED, Change, KVCache
 from kvviz.report.palette import LIGHT
-from kvviz.view.cell_looks import DASHED, hue, said
+from kvviz.view.cell_looks import DASHED, hue, shown_states
 from kvviz.view.cell_plot import drawn_cells, drawn_text
 
 _CALLS = 40  # the last ones that are shown
-_ONE_BY_ONE = 24  # cells that are drawn one by one; of more, those that go on from each other are joined
+_ONE_BY_ONE = 24  # cells that are drawn one by one; above that, consecutive cells are joined
 
 _INK, _SOFT = "var(--jp-ui-font-color1,#1b2430)", "var(--jp-ui-font-color2,#5b6675)"
 _LINE, _PANE = "var(--jp-border-color2,#d5dae1)", "var(--jp-layout-color1,#fff)"
@@ -24,7 +24,7 @@ _ANGLES = {SHIFTED: "45deg", DIRTY: "135deg"}
 
 
 class _Run(NamedTuple):
-    """Cells side by side that are drawn as one."""
+    """Adjacent cells that are drawn as one."""
 
     start: int
     stop: int
@@ -36,7 +36,6 @@ class _Run(NamedTuple):
 
 
 def html(cache: KVCache) -> str:
-    """The table."""
     history = cache.history[-_CALLS:]
     drawn = drawn_cells(history)
     joined = len(drawn) > _ONE_BY_ONE
@@ -59,7 +58,7 @@ def _row(change: Change, drawn: range, joined: bool) -> str:
 
 
 def _runs(change: Change, drawn: range, joined: bool) -> Iterator[_Run]:
-    """The cells, those that go on from each other as one where they are many."""
+    """The cells; where there are many, consecutive ones are joined."""
     cells = change.cells
     open_run: _Run | None = None
     for cell in drawn:
@@ -105,7 +104,7 @@ def _cell(run: _Run, head: int, joined: bool) -> str:
     text = _span(run.pos, length) if run.pos >= 0 else "&nbsp;"
     text += f'<br><span style="font-size:9px">{below}</span>' if below else ""
     if run.state in _ANGLES:
-        # Stripes would go through the letters.
+        # Stripes would cross the letters.
         tint = hue(min(run.seqs), LIGHT) + "44" if run.seqs else "transparent"
         ground = f"background:linear-gradient({tint},{tint}),{_PANE}"
         text = f'<span style="display:inline-block;margin:0 4px;padding:0 1px;{ground}">{text}</span>'
@@ -113,7 +112,7 @@ def _cell(run: _Run, head: int, joined: bool) -> str:
 
 
 def _title(run: _Run) -> str:
-    """All that is known of cells, as one sentence."""
+    """One sentence with everything known about some cells."""
     name, meaning = CELL_STATES[run.state]
     length = run.stop - run.start
     text = f"cell {run.start}" if length == 1 else f"cells {run.start} to {run.stop - 1}"
@@ -133,7 +132,7 @@ def _below(run: _Run) -> str:
 
 
 def _fill(run: _Run, seqs: list[int]) -> str:
-    """Ground and border: a band for each sequence, stripes by state."""
+    """CSS background and border: a band for each sequence, stripes by state."""
     tints = [hue(seq, LIGHT) + "66" for seq in seqs]
     layers = []
     if run.state in _ANGLES:
@@ -165,8 +164,8 @@ def _numbers(drawn: range) -> str:
 
 
 def _key(history: Sequence[Change]) -> str:
-    """What the states that occur mean."""
-    found = said({int(state) for change in history for state in change.cells.states})
+    """A legend of the states that occur."""
+    found = shown_states({int(state) for change in history for state in change.cells.states})
     parts = [f"<b>{CELL_STATES[state][0]}</b>: {CELL_STATES[state][1]}" for state in found if state != LIVE]
     parts.append("thick below: this call wrote the key; thick at the left: the next search begins here")
     return f'<p style="color:{_SOFT};font-size:11px">{" · ".join(parts)}</p>'

@@ -1,4 +1,4 @@
-"""What every chart shares: axes, inks that fit the ground, units, thinning of long curves.
+"""What all charts share: axes, colours that fit the background, units, thinning of long curves.
 
 Invariant: `matplotlib.pyplot` is imported only where a caller asks for a chart without giving an Axes.
 """
@@ -15,14 +15,14 @@ from kvviz.report.palette import DARK, LIGHT, OWNERS, STATES, Look, Theme, lumin
 
 # More points than a chart has pixels would only cost time.
 MOST_POINTS = 3000
-# Of a legend, in points: handle and its distance, distance of columns; and how much of its width a chart may gain yet.
+# Of a legend, in points: a handle with its gap, the gap between columns; and how much wider the chart may still become.
 _SWATCH, _GAP, _SLACK = 21.0, 11.2, 1.0
-# Points that there are for names beside a chart.
+# Points that are free for names beside a chart.
 _BESIDE = 25.0
 
 
 def axes_and_theme(ax: Any, inches: tuple[float, float]) -> tuple[Any, Theme]:
-    """The given Axes, or one in a new figure; and the theme that can be read on its ground."""
+    """The given Axes or one in a new figure, and the theme that is readable on its background."""
     if ax is None:
         from matplotlib import pyplot as plt
 
@@ -36,7 +36,7 @@ def axes_and_theme(ax: Any, inches: tuple[float, float]) -> tuple[Any, Theme]:
 
 
 def finish(ax: Any, theme: Theme, x: str, y: str, title: str) -> None:
-    """Names of the axes and a title at the left; above a legend, where there is one."""
+    """Label the axes, and put the title at the left, above the legend if there is one."""
     ax.set_xlabel(x, color=theme.soft, fontsize=9)
     ax.set_ylabel(y, color=theme.soft, fontsize=9)
     key = ax.get_legend()
@@ -49,7 +49,7 @@ def finish(ax: Any, theme: Theme, x: str, y: str, title: str) -> None:
 
 
 def _wrapped(ax: Any, title: str) -> str:
-    """A title in so many lines that none is wider than its chart."""
+    """A title broken into lines that are no wider than its chart."""
     lines: list[str] = []
     room, _ = points_of(ax)
     for word in title.split(" "):
@@ -62,10 +62,10 @@ def _wrapped(ax: Any, title: str) -> str:
 
 
 def points_of(ax: Any) -> tuple[float, float]:
-    """Width and height of a chart in points, as it is placed now; a layout that comes later changes little of it."""
+    """Width and height of a chart in points, as it is placed now. A later layout changes them little."""
     box, dots = ax.get_window_extent(), ax.figure.dpi / 72
     names = [tick.get_text() for tick in ax.get_yticklabels()]
-    # A layout takes room from the chart for long names beside it.
+    # A layout shrinks the chart to make room for long labels beside it.
     beside = max((text_width(name, 7) for name in names), default=0.0) - _BESIDE
     return box.width / dots - max(beside, 0.0), box.height / dots
 
@@ -75,14 +75,14 @@ def text_width(text: str, points: float, weight: str = "normal") -> float:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    # A dollar sign that stands for itself is written with a backslash.
+    # A literal dollar sign is escaped with a backslash.
     plain = text.replace(r"\$", "$")
     width, _, _ = text_to_path.get_text_width_height_descent(plain, FontProperties(size=points, weight=weight), False)
     return float(width)
 
 
 def _columns(ax: Any, most: int, labels: list[str]) -> int:
-    """Columns of a legend that is no wider than its chart; labels are dealt to them as matplotlib does."""
+    """The number of legend columns that fit the width of the chart. Labels fill them as in matplotlib."""
     widths = [text_width(label, 8) + _SWATCH for label in labels]
     for columns in range(min(most, max(len(labels), 1)), 1, -1):
         wide = [max(column) for column in np.array_split(widths, columns)]
@@ -110,29 +110,29 @@ def legend(ax: Any, theme: Theme, columns: int, handles: tuple[list[Any], list[s
 
 
 def say(ax: Any, theme: Theme, text: str) -> None:
-    """A sentence in the middle of a chart that has nothing to draw."""
+    """Put a sentence in the middle of a chart that has nothing to draw."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=theme.soft, fontsize=10)
 
 
 def hue_of(look: Look, theme: Theme) -> str:
-    """The hue of a state or an owner on this ground."""
+    """The hue of a state or an owner in this theme."""
     return look.light if theme is LIGHT else look.dark
 
 
 def cache_hue(theme: Theme) -> str:
-    """The hue of rows that a run found in a cache."""
+    """The hue of rows that were in a cache before a run."""
     return hue_of(OWNERS["donated"], theme)
 
 
 def hues(theme: Theme) -> Iterator[str]:
-    """Hues for things that are neither states nor owners, far from each other, over and over."""
+    """Hues for things that are neither states nor owners; distinct from each other, repeated without end."""
     owners = (OWNERS[name] for name in ("donated", "pool", "run"))
     looks = (*owners, STATES["missed"], OWNERS["caller"], OWNERS["weights"])
     return cycle([hue_of(look, theme) for look in looks])
 
 
 def unit_of(nbytes: float) -> tuple[str, float]:
-    """A decimal unit in which a byte count has one to four digits before the point, and its size."""
+    """The decimal unit in which a byte count has one to four digits before the point, and its size in bytes."""
     scale = 1.0
     for unit in ("B", "kB", "MB"):
         if nbytes < 10_000 * scale:
@@ -142,7 +142,7 @@ def unit_of(nbytes: float) -> tuple[str, float]:
 
 
 def thinned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Places, lows and highs of a curve with at most `MOST_POINTS` places; no peak is lost."""
+    """Positions, minima and maxima of a curve at no more than `MOST_POINTS` positions; no peak is lost."""
     if len(values) <= MOST_POINTS:
         return np.arange(len(values)), values, values
     width = -(-len(values) // MOST_POINTS)
@@ -151,14 +151,14 @@ def thinned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def thousands(ax: Any) -> None:
-    """Step numbers as sentences write them: 4,800."""
+    """Write step numbers with thousands separators, as sentences do: 4,800."""
     from matplotlib.ticker import StrMethodFormatter
 
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def whole_numbers(ax: Any, which: str) -> None:
-    """Ticks at whole numbers only, for runs and rows."""
+    """Put ticks at whole numbers only, for runs and rows."""
     from matplotlib.ticker import MaxNLocator
 
     if which in ("x", "both"):

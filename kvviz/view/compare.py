@@ -1,6 +1,6 @@
-"""The same runs under other rules, side by side: what each costs, where they part, and that the results agree.
+"""The same runs under other rules, side by side: what each costs, where they differ, and whether results agree.
 
-Invariant: every row of a comparison starts from the same inputs, and the caller's arrays are as before afterwards.
+Invariant: every row of a comparison starts from the same inputs, and the caller's arrays stay unchanged.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Comparison:
 
     @classmethod
     def of(cls, traces: Mapping[str, Trace]) -> Comparison:
-        """Put traces that exist already side by side, by the names of their rows.
+        """Compare existing traces, given by the names of their rows.
 
         Examples
         --------
@@ -84,11 +84,11 @@ class Comparison:
 
     @property
     def dry(self) -> bool:
-        """Whether there are dry runs among them."""
+        """Whether any of the rows is a dry run."""
         return any(trace.dry for trace in self.traces.values())
 
     def first_difference(self, a: str | int = 0, b: str | int = 1) -> Difference | None:
-        """The first op that two rows, given by name or number, run at another step or in another way."""
+        """The first op that two rows run at different steps or in different ways. Rows are given by name or number."""
         names = self._name(a), self._name(b)
         return first_difference(self.traces[names[0]], self.traces[names[1]], names)
 
@@ -97,11 +97,11 @@ class Comparison:
         return align(self[a], self[b])
 
     def bound(self, row: str | int = 0) -> str:
-        """Of what the policy ``ideal`` is a bound for a row, or why it is none.
+        """What the policy ``ideal`` bounds for a row, or why it bounds nothing.
 
-        It compares with the row that ran under ``ideal`` in the same order (``schedules`` can ask for one): no rules
-        copy fewer bytes that have the same rows reserved, with what is moved outside of the graph counted, and none has
-        a peak below the bytes that are needed at once.
+        The row is compared with the row that ran under ``ideal`` in the same order (``schedules`` can ask for one). No
+        rules that reserve the same rows copy fewer bytes, if bytes moved outside of the graph count. No rules have a
+        peak below the bytes that are needed at the same time.
         """
         other = self[row]
         ideals = [self.traces[each.name] for each in self.rows if each.policy == "ideal"]
@@ -135,7 +135,7 @@ class Comparison:
         return Table(rows, columns, f"Comparison: {alike}" if alike else "Comparison")
 
     def plot(self, figure: Any = None) -> Any:
-        """Bars of what each row costs, and the live bytes of all over their steps; returns the matplotlib figure."""
+        """Draw bars of what each row costs, and the live bytes over the steps; returns the matplotlib figure."""
         return plot_comparison(self.rows, list(self.traces.values()), figure)
 
     def __repr__(self) -> str:
@@ -182,7 +182,7 @@ def compare(
     dry : bool
         Compare dry runs: nothing is computed, and whether results are equal is not known.
     prompt_tokens : int, optional
-        In dry runs: decode after a prompt of so many tokens.
+        In dry runs: decode after a prompt of this many tokens.
     **options
         Further arguments of `kvviz.run` (``outputs``) or `kvviz.decode` (``max_new_tokens``, ``kv_capacity``,
         ``tokenizer``, …); of `kvviz.dry` (``dims``, ``counts``, ``chunk``, …) for dry runs without ``prompt``.
@@ -235,7 +235,7 @@ def runner(
     if prompt is not None:
         if donated:
             raise InputError("donate is for a single run; a decode always donates its caches")
-        # Caches that the caller gave to start from are borrowed in the first run, so nothing of his is overwritten.
+        # Caches that the caller passed in are borrowed in the first run, so they are not overwritten.
         quiet = {"progress": False, "dry": layouts_only, **options}
         return lambda policy: decode(graph, prompt, inputs=inputs, policy=policy, **quiet)
 
@@ -250,7 +250,7 @@ def runner(
 
 
 def own_copy(value: Any) -> Any:
-    """A copy of an array, or of all arrays in a sequence; one that `kvviz.reserve` made keeps its room."""
+    """A copy of an array, or of all arrays in a sequence. An array from `kvviz.reserve` keeps its reserved rows."""
     if isinstance(value, (list, tuple)):
         return [own_copy(element) for element in value]
     if not isinstance(value, np.ndarray):
@@ -260,7 +260,7 @@ def own_copy(value: Any) -> Any:
 
 
 def _named(schedules: Schedules | None) -> list[tuple[str, str | Schedule | None]]:
-    """Names of schedules with the schedules; one that has to be measured first stays a name, None is the policy's."""
+    """Schedules by name. One that needs a measurement first stays a name; None is the policy's own."""
     if schedules is None:
         return [("", None)]
     if isinstance(schedules, str):
@@ -282,7 +282,7 @@ def _named(schedules: Schedules | None) -> list[tuple[str, str | Schedule | None
 
 
 def _unused(name: str, taken: Mapping[str, Any]) -> str:
-    """The name, with a number behind it where a row has it already."""
+    """The name, with a number appended if another row already has it."""
     number, found = 1, name
     while found in taken:
         number += 1
@@ -291,7 +291,7 @@ def _unused(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _alike(comparison: Comparison) -> str:
-    """What all rows have in common and no column has to repeat: as many steps, and equal results or none."""
+    """What all rows have in common, so that no column repeats it: the number of steps, and the state of results."""
     rows = list(comparison)
     steps, results = {row.steps for row in rows}, {_results(row) for row in rows}
     if len(rows) < 2 or len(steps) > 1 or len(results) > 1 or any(row.equal is False for row in rows):
@@ -300,7 +300,7 @@ def _alike(comparison: Comparison) -> str:
 
 
 def _results(row: Row) -> str:
-    """What the table says of a row's results."""
+    """The text on a row's results in the table."""
     if row.equal:
         return f"equal ({row.difference})" if row.difference else "equal"
     return row.difference
@@ -310,6 +310,6 @@ def _partings(comparison: Comparison) -> list[str]:
     lines = []
     for row in comparison.rows[1:]:
         found = comparison.first_difference(0, row.name)
-        told = f"at {found.sentence}" if found else "nowhere: every op ran in the same order and way"
-        lines.append(f"{comparison.rows[0].name} and {row.name} part {visible(told)}")
+        where = f"at {found.sentence}" if found else "nowhere: every op ran in the same order and way"
+        lines.append(f"{comparison.rows[0].name} and {row.name} part {visible(where)}")
     return lines

@@ -18,14 +18,14 @@ _BARS = (
     ("copied", "copied"),
     ("moved_outside", "moved outside"),
 )
-# Beside its hue each curve has its own dashes; five hues and four kinds of dashes tell twenty curves apart.
+# Each curve has its own hue and dashes; five hues and four dash patterns distinguish twenty curves.
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 _MOST_MARKS = 24
 _NAME = 32
 
 
 def plot_comparison(rows: Sequence[Row], traces: Sequence[Trace], figure: Any = None) -> Any:
-    """Bars of what each row costs, each kind of bytes on a scale of its own, over the live memory of all rows.
+    """Draw bars of what each row costs, with a scale for each kind of bytes, above the live memory of all rows.
 
     ``figure``: an empty one to draw on; a new one by default.
     """
@@ -52,18 +52,18 @@ def plot_comparison(rows: Sequence[Row], traces: Sequence[Trace], figure: Any = 
 
 
 def weights_of(traces: Sequence[Trace]) -> int:
-    """Bytes of weights that all traces hold, whatever their rules."""
+    """Bytes of weights that all traces hold under any rules."""
     return min((sum(s.capacity for s in t.log.storages if s.origin == "weights") for t in traces), default=0)
 
 
 def used(columns: tuple[Any, ...], rows: Sequence[Row]) -> tuple[Any, ...]:
-    """Columns that have something to say: most of what is compared moves nothing between runs."""
+    """Columns that are not empty: most comparisons move nothing between runs."""
     moved = any(row.moved_outside for row in rows)
     return tuple(column for column in columns if moved or column[0] != "moved_outside")
 
 
 def _bars(ax: Any, rows: Sequence[Row], key: str, title: str) -> None:
-    """One kind of bytes: a bar for each row with its number behind it."""
+    """Draw one kind of bytes: a bar for each row, followed by its number."""
     ax, theme = axes_and_theme(ax, (2.0, 2.0))
     values = [getattr(row, key) for row in rows]
     for place, (value, hue) in enumerate(zip(values, hues(theme))):
@@ -77,7 +77,7 @@ def _bars(ax: Any, rows: Sequence[Row], key: str, title: str) -> None:
             fontsize=8,
             color=theme.ink,
         )
-    # The longest number stands behind the longest bar.
+    # The longest number follows the longest bar.
     ax.set_xlim(0, (max(values, default=0) or 1) * 1.75)
     ax.set_xticks([])
     ax.spines["bottom"].set_visible(False)
@@ -86,7 +86,7 @@ def _bars(ax: Any, rows: Sequence[Row], key: str, title: str) -> None:
 
 
 def _curves(ax: Any, names: Sequence[str], traces: Sequence[Trace], what: str) -> None:
-    """Bytes alive at every step, one curve a trace."""
+    """Draw the bytes alive at every step, one curve for each trace."""
     ax, theme = axes_and_theme(ax, (9.0, 2.6))
     curves = [live_bytes(trace) for trace in traces]
     top = max((curve.max(initial=0.0) for curve in curves), default=0.0)

@@ -1,10 +1,10 @@
 """Running Graphviz with a deadline: the ``dot`` program of the package graphviz, or pygraphviz in a child process.
 
-The package makes the DOT text and knows the program; its own ``pipe`` has no deadline and starts a process for every
+The package makes the DOT text and knows the program. Its own ``pipe`` has no deadline and starts a process for every
 graph, so the process is started here.
 
-Invariant: never raises for a bad engine and never outlives its deadline; what was laid out by then is kept. Output goes
-to a file and not to a pipe, so that a killed engine whose own children live on cannot block us, and nothing that an
+Invariant: no error is raised for a bad engine, and no call exceeds its deadline; graphs laid out by then are kept.
+Output goes to a file instead of a pipe, so that children of a killed engine cannot block the caller. Nothing that an
 engine writes to stderr reaches a notebook.
 """
 
@@ -30,7 +30,7 @@ Point = tuple[float, float]
 class Engine:
     """How to start a layout engine.
 
-    ``name``: what the page says of it: ``"dot"`` or ``"pygraphviz"``.
+    ``name``: as the page shows it: ``"dot"`` or ``"pygraphviz"``.
     ``command``: reads DOT graphs (``dot``) or a JSON list of them (pygraphviz) and writes Graphviz's plain format.
     ``json_input``: which of the two it reads.
     """
@@ -65,7 +65,7 @@ for source in json.load(sys.stdin):
 def engines() -> list[Engine]:
     """Graphviz engines on this machine, the preferred one first.
 
-    ``KVVIZ_DOT`` names a program to use in place of ``dot``; ``KVVIZ_DOT=layered`` asks for none at all.
+    ``KVVIZ_DOT`` names a program to use instead of ``dot``. ``KVVIZ_DOT=layered`` disables Graphviz.
     """
     wish = os.environ.get("KVVIZ_DOT", "")
     if wish == "layered":
@@ -87,8 +87,8 @@ def run_engine(engine: Engine, sources: Sequence[str], deadline: float) -> list[
     ``sources``: DOT texts with nodes ``n0`` …
     ``deadline``: seconds until the child is killed.
 
-    Returns the first graphs of ``sources``, as many as were done; fewer than asked when the engine failed or was
-      killed.
+    Returns the graphs that were laid out, in the order of ``sources``; fewer than requested if the engine failed or
+      was killed.
     """
     text = json.dumps(list(sources)) if engine.json_input else "\n".join(sources)
     with tempfile.TemporaryFile() as inlet, tempfile.TemporaryFile() as outlet:
@@ -142,7 +142,7 @@ def parse_plain(text: str) -> list[Plain]:
                 done.append(graph)
                 graph = None
     except (ValueError, IndexError):
-        # Not the format that was asked for: keep what was read before.
+        # Not the expected format: keep what was read before.
         return done
     return done
 

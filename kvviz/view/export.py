@@ -15,11 +15,11 @@ from typing import Any
 from kvviz.atomic_write import write_text
 from kvviz.explain.comparison.figures import alike
 from kvviz.graph.model import Graph
-from kvviz.report.naming import told_apart
+from kvviz.report.naming import pair_labels
 from kvviz.report.palette import DARK
 from kvviz.report.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
-from kvviz.trace.kept_runs import keeps_all, told_steps
+from kvviz.trace.kept_runs import keeps_all, steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import short, size
 from kvviz.view.page_modules import bundled, page_modules
@@ -32,7 +32,7 @@ from kvviz.view.payload_values import values_payload
 from kvviz.view.svg import picture
 
 _TABLE_ROWS = 400
-# Steps up to which a file is given the diagnosis unless asked.
+# Up to this many steps, a file contains the diagnosis by default.
 _DIAGNOSED = 150_000
 
 _PAGE = """<!doctype html>
@@ -116,23 +116,23 @@ def to_html(
     """The debugger of a trace as one HTML file that needs nothing else.
 
     ``path``: where to write it; an existing file is replaced.
-    ``detail``: runs whose steps are told. By default all, or in a long recording a few; the totals of all runs are
-      told.
+    ``detail``: runs whose steps are included. By default all, or a few of a long recording. The totals of all runs
+      are always included.
     ``step``: step that the page opens at; the last one by default, -1: before the first.
-    ``selection``: what is selected there, as `kvviz.Debugger.selection` has it; for example the cache that is shown.
-    ``values``: bytes that summaries of values may have; see `Trace.summarise`. By default the page has those that the
-      trace has.
-    ``diagnosis``: tell what was missed, the fixes, and what was held, of all steps, whether or not the page has them.
-      By default up to 150,000 steps, which takes a few seconds; of a recording that the page has as a whole always.
-    ``hazards``: tell the steps that only the schedule keeps in order, see `kvviz.hazards`, also where the producer did
-      not declare what its ops touch. Where it did, they are told anyway.
+    ``selection``: what is selected there, as in `kvviz.Debugger.selection`; for example the cache to show.
+    ``values``: maximum bytes for summaries of values; see `Trace.summarise`. By default the page has the summaries
+      that the trace has.
+    ``diagnosis``: include missed ops, fixes and storages held too long, for all steps, even those not in the page. By
+      default for up to 150,000 steps, which takes a few seconds, and always if the page has all steps.
+    ``hazards``: include the steps that only the schedule keeps in order, see `kvviz.hazards`, even if the producer did
+      not declare what its ops touch. If it did, they are always included.
     ``tour``: a guided tour, which the trace keeps from then on; see `kvviz.lessons.Tour`.
     ``above``: HTML that stands above the debugger.
 
     Returns the page.
 
-    Raises `KvvizError`: if the page's bundle is missing from the installation, or a stop of the tour names what is not
-      there.
+    Raises `KvvizError`: if the page's bundle is missing from the installation, or a stop of the tour names something
+      that does not exist.
     """
     if tour is not None:
         keep_tour(trace, tour)
@@ -142,7 +142,7 @@ def to_html(
     cursor = steps - 1 if step is None else min(step, steps - 1)
     table = steps_table(trace, _ends(steps))
     summary = (
-        f"{told_steps(trace)}, policy {trace.policy.name}; {'' if keeps_all(trace) else 'of all runs: '}"
+        f"{steps_summary(trace)}, policy {trace.policy.name}; {'' if keeps_all(trace) else 'of all runs: '}"
         f"peak {size(trace.peak_bytes)}, "
         f"{size(trace.bytes_copied)} copied, {size(trace.bytes_allocated)} allocated."
     )
@@ -153,7 +153,7 @@ def to_html(
     packing = Payloads(trace, detail)
     if hazards:
         packing.look_for_hazards()
-    payloads = {"payload": packing.tell(lazy=not diagnosis)}
+    payloads = {"payload": packing.encode(lazy=not diagnosis)}
     payloads["modules"] = page_modules()
     if trace.caches:
         payloads["cache_data"] = cache_payload(trace)
@@ -180,26 +180,26 @@ def lanes_to_html(
 ) -> str:
     """Traces of the same thing as lanes of one HTML file that needs nothing else.
 
-    ``traces``: by what to call them.
+    ``traces``: by label.
     ``path``: where to write it; an existing file is replaced.
-    ``step``: step of the shown one that the page opens at; -1: before the first.
-    ``shown``: which of them the page opens on.
-    ``lanes``: what the page says of each; by default, what it comes to beside the first one.
+    ``step``: step of the shown trace that the page opens at; -1: before the first.
+    ``shown``: number of the trace that the page opens with.
+    ``lanes``: a header for each lane; by default, a comparison with the first one.
 
     Returns the page.
     """
-    names, told = list(traces), list(traces.values())
+    names, ordered = list(traces), list(traces.values())
     if lanes is None:
-        first = (0, names[0], told[0])
-        lanes = [lane_header(i, name, told[i], first if i else None) for i, name in enumerate(names)]
+        first = (0, names[0], ordered[0])
+        lanes = [lane_header(i, name, ordered[i], first if i else None) for i, name in enumerate(names)]
     number = {lane["label"]: str(lane["id"]) for lane in lanes}
-    main = Payloads(told[shown])
-    own = {"payload": main.tell(lazy=True), "modules": page_modules()}
+    main = Payloads(ordered[shown])
+    own = {"payload": main.encode(lazy=True), "modules": page_modules()}
     others: dict[str, bytes] = {}
     for name, trace in traces.items():
-        alone = trace is told[shown]
+        alone = trace is ordered[shown]
         if not alone:
-            others[number[name]] = Payloads(trace, main.runs()).tell(lazy=True)
+            others[number[name]] = Payloads(trace, main.runs()).encode(lazy=True)
         aside = {"cache_data": cache_payload(trace) if trace.caches else b"", "value_data": values_payload(trace)}
         for key, raw in aside.items():
             if raw and alone:
@@ -208,9 +208,9 @@ def lanes_to_html(
                 others[f"{key}:{number[name]}"] = raw
     own["branches"] = pack_lanes(others)
     here = int(number[names[shown]])
-    title = f"{told[0].title}: {' and '.join(names)}"
-    summary = f"{' and '.join(f'{len(trace.steps):,}' for trace in told)} steps."
-    still = "".join(figures_table(told[0], trace, (names[0], name)) for name, trace in list(traces.items())[1:])
+    title = f"{ordered[0].title}: {' and '.join(names)}"
+    summary = f"{' and '.join(f'{len(trace.steps):,}' for trace in ordered)} steps."
+    still = "".join(figures_table(ordered[0], trace, (names[0], name)) for name, trace in list(traces.items())[1:])
     state = {"mode": "debugger", "cursor": step, "lanes": list(lanes), "lane": here, "main": here, "data_of": here}
     return _write(path, title, summary, still, own, state)
 
@@ -231,7 +231,7 @@ def pair_to_html(
 
     Returns the page.
     """
-    names = told_apart(first, second) if labels is None else labels
+    names = pair_labels(first, second) if labels is None else labels
     return lanes_to_html({names[0]: first, names[1]: second}, path, step=step)
 
 
@@ -260,8 +260,8 @@ def plan_to_html(
 
 
 def figures_table(before: Any, after: Any, labels: Sequence[str]) -> str:
-    """What two traces come to in the runs that both have finished, as a small HTML table."""
-    told = alike(before, after)
+    """The figures of two traces for the runs that both have finished, as a small HTML table."""
+    shared = alike(before, after)
     figures: list[tuple[str, str, Callable[[int], str]]] = [
         ("peak", "peak", size),
         ("copied", "copied", size),
@@ -270,17 +270,17 @@ def figures_table(before: Any, after: Any, labels: Sequence[str]) -> str:
     ]
     head = "".join(f"<th>{escape(text)}</th>" for text in ("", *labels))
     rows = []
-    for name, key, tell in figures:
-        cells = "".join(f"<td>{tell(getattr(side, key))}</td>" for side in (told.first, told.second))
+    for name, key, form in figures:
+        cells = "".join(f"<td>{form(getattr(side, key))}</td>" for side in (shared.first, shared.second))
         rows.append(f"<tr><th>{name}</th>{cells}</tr>")
-    note = f"<caption>{told.note}</caption>" if told.note else ""
+    note = f"<caption>{shared.note}</caption>" if shared.note else ""
     return f"<table>{note}<tr>{head}</tr>{''.join(rows)}</table>"
 
 
 def plan_table(events: Sequence[Any]) -> str:
-    """The picks of a plan with their reasons, as an HTML table; of many the first and the last."""
+    """The picks of a plan with their reasons, as an HTML table; the first and last ones if there are many."""
     picks = [event for event in events if event.action == "pick"]
-    # JupyterLab aligns cells to the right unless they say otherwise themselves.
+    # JupyterLab aligns cells to the right unless their own style says otherwise.
     left = 'style="text-align:left"'
     rows = []
     for i in _ends(len(picks)):
@@ -301,7 +301,7 @@ def _write(
     module: str = "kvviz.js",
     above: str = "",
 ) -> str:
-    """Fill in the page, and write it where a path is given."""
+    """Fill in the page, and write it to the path if one is given."""
     blocks = [
         f'<script type="application/octet-stream" id="kvviz-{name}">{base64.b64encode(data).decode()}</script>'
         for name, data in payloads.items()

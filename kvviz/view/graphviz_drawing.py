@@ -1,7 +1,7 @@
 """A graph, or a frame of a trace at a step, as a ``graphviz.Digraph``.
 
-Layers that are alike are drawn once: nodes that have the same role in their layers are one box. Fill, border and letter
-of a box are those of the page's legend.
+Repeated layers are drawn once: nodes with the same role in their layers are one box. The fill, border and letter of a
+box follow the page's legend.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, dims, short, size
 
 _NAME, _LONGEST = 28, 400
-_PLAIN = ("waiting", "done")  # nothing to say beside the box itself
+_PLAIN = ("waiting", "done")  # states without a mark of their own
 _BORDERS: dict[str, dict[str, str]] = {
     "none": {"style": "filled,rounded", "penwidth": "0"},
     "thin": {"style": "filled,rounded", "penwidth": "0.8"},
@@ -40,8 +40,8 @@ class GraphDrawing(graphviz.Digraph):
         try:
             return super()._repr_mimebundle_(*arguments, **options)
         except graphviz.ExecutableNotFound:
-            told = "install Graphviz, so that its dot program is on the PATH, to see this as a picture"
-            return {"text/plain": f"{told}\n\n{self.source}"}
+            hint = "install Graphviz, so that its dot program is on the PATH, to see this as a picture"
+            return {"text/plain": f"{hint}\n\n{self.source}"}
 
 
 def graph_drawing(graph: Graph, fold: bool = True) -> GraphDrawing:
@@ -81,7 +81,7 @@ def trace_drawing(trace: Trace, step: int | None = None, fold: bool = True, hidd
 
 
 class _Drawing:
-    """A Digraph while it is made.
+    """A Digraph under construction.
 
     ``nodes``: those that are drawn, in the order in which they run.
     ``shapes``: value name to its shape as text, where it is known.
@@ -107,7 +107,7 @@ class _Drawing:
         self.made.attr("edge", arrowsize="0.6", color=LIGHT.soft, fontname="sans-serif", fontsize="9")
 
     def boxes(self, states: Mapping[int, str], shown: Node | None) -> None:
-        """Draw the boxes; of a folded one the node in the layer of ``shown`` is the one that is looked at."""
+        """Draw the boxes. A folded box shows the state of its node in the layer of ``shown``."""
         layer = None if shown is None else self.layer.get(shown.index)
         for box, nodes in self.groups.items():
             node = next((one for one in nodes if self.layer.get(one.index) == layer), nodes[0])
@@ -120,13 +120,15 @@ class _Drawing:
                 lines.append(f"× {count(len(nodes), 'layer')}")
                 often = Counter(states[one.index] for one in nodes)
                 if len(often) > 1:
-                    said = [f"{STATES[state].letter or STATES[state].about} {times}" for state, times in often.items()]
-                    lines.append(", ".join(said))
+                    counts = [
+                        f"{STATES[state].letter or STATES[state].about} {times}" for state, times in often.items()
+                    ]
+                    lines.append(", ".join(counts))
             tip = _text(f"{node.name}: {look.about}" if shown is not None else node.name)
             self.made.node(self.id[box], _text(*lines), tooltip=tip, **_dress(look))
 
     def links(self) -> None:
-        """Draw the values between the boxes, and what goes into the graph and comes out of it."""
+        """Draw the values between the boxes, and the inputs and outputs of the graph."""
         solid: dict[tuple[Hashable, Hashable], str] = {}
         onward: dict[tuple[Hashable, Hashable], None] = {}
         maker = {name: node for node in self.nodes for name in node.outputs if name}
@@ -170,7 +172,7 @@ class _Drawing:
             self.made.edge(self.id[source], self.id[target], label=label, tooltip=tip, constraint="false", **style)
 
     def legend(self, states: set[str]) -> None:
-        """What the signs mean that occur."""
+        """Draw a legend of the states that occur."""
         used = [look for look in STATES.values() if look.name in states and look.name not in _PLAIN]
         with self.made.subgraph(name="cluster_legend") as part:
             part.attr(label="", color=LIGHT.line)
@@ -178,7 +180,7 @@ class _Drawing:
                 part.node(f"legend_{look.name}", _text(f"{look.letter} {look.about}".strip()), **_dress(look))
 
     def _passes_on(self, source: Node, target: Node) -> bool:
-        """Whether a value goes from one layer to another, whose boxes are the same ones."""
+        """Whether a value goes from one layer to another that is drawn with the same boxes."""
         layers = self.layer.get(source.index), self.layer.get(target.index)
         return None not in layers and layers[0] != layers[1]
 
@@ -189,7 +191,7 @@ class _Drawing:
 
 
 def _alike(ends: Mapping[str, Sequence[Hashable]]) -> list[tuple[tuple[Hashable, ...], list[str]]]:
-    """Values at the border of a graph by the boxes that they lead to, so that those of folded layers are one."""
+    """Inputs or outputs of a graph, grouped by the boxes that they connect to, so that folded layers share one."""
     found: dict[tuple[Hashable, ...], list[str]] = {}
     for name, boxes in ends.items():
         found.setdefault(tuple(dict.fromkeys(boxes)), []).append(name)
@@ -203,5 +205,5 @@ def _dress(look: Look) -> dict[str, str]:
 
 
 def _text(*lines: str) -> str:
-    r"""Lines as a label in which nothing has a meaning of its own: no ``\N``, no HTML."""
+    r"""Lines as an escaped label: no ``\N``, no HTML."""
     return graphviz.nohtml(r"\n".join(graphviz.escape(short(line, _LONGEST)) for line in lines))

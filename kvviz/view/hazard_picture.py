@@ -1,7 +1,7 @@
-"""The picture of one hidden pair: two ops, the bytes that both touch in their root, and the edge that is missing.
+"""The picture of one hidden pair: two ops, the bytes of the root that both touch, and the missing edge.
 
-What it is made of is a table of shapes and a table of texts. The page gets both and draws the same picture.
-Invariant: every text is escaped and cut to its place; colours follow the reader's light or dark scheme.
+The picture is a table of shapes and a table of texts. The page receives both and draws the same picture.
+Invariant: every text is escaped and shortened to fit; colours follow the reader's light or dark scheme.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kvviz.trace.regions import bounds, spans, stored_bytes
 from kvviz.trace.units import dims, short, size
 
 WIDTH, HEIGHT = 800, 452
-HEAD = 94  # headline and sentence end there
+HEAD = 94  # bottom of the headline and the sentence
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 _LEFT, _RIGHT = 24, WIDTH - 24
 BAR_WIDTH = _RIGHT - _LEFT
-"""Of a bar that stands for all bytes of a root."""
+"""The bar that represents all bytes of a root."""
 _BOX, _TOP, _TALL = 280, 104, 72
 _BAR, _TRACKS = 14, (232, 282, 332)
-# Runs of bytes that lie closer to each other than this part of a bar are drawn as one.
+# Byte ranges closer to each other than this fraction of a bar are drawn as one.
 _APART = 1 / 1400
 _NARROWEST = 1.5
 
@@ -35,9 +35,9 @@ PAIR_TEXTS = (
     *("kind", "headline", "line1", "line2", "label", "op1", "name1", "does1", "op2", "name2", "does2"),
     *("view1", "span1", "view2", "span2", "shared", "span3", "root", "says_root", "says_range", "says_exact"),
 )
-"""Names of the texts of a pair, in the order in which a payload tells them."""
+"""Names of the texts of a pair, in their order in the payload."""
 PAIR_PATHS = ("path1", "path2", "path3")
-"""Names of its drawn bytes: the earlier step's, the later one's, and those of both."""
+"""Names of the drawn byte ranges: of the earlier step, of the later one, and of both."""
 
 _COLOURS = {
     "ground": (LIGHT.pane, DARK.pane),
@@ -57,7 +57,7 @@ def _style(theme: int) -> str:
 
 
 PAIR_STYLES = (_style(0), _style(1))
-"""CSS of the picture on a light and on a dark ground."""
+"""CSS of the picture for the light or the dark theme."""
 
 _Shape = tuple[str, dict[str, Any], str, str]
 
@@ -120,11 +120,11 @@ def _shapes() -> tuple[_Shape, ...]:
 
 
 SHAPES = _shapes()
-"""Tag, attributes, the text or path that goes into it (a fixed one behind ``=``), and the state that has it."""
+"""Tag, attributes, the name of its text or path (a fixed text starts with ``=``), and the state that shows it."""
 
 
 def hidden_pair_svg(trace: TraceLike, hazard: Hazard) -> str:
-    """The picture of one hazard as an SVG document: what a maintainer pastes into a thread.
+    """The picture of one hazard as an SVG document, ready to paste into an issue.
 
     Parameters
     ----------
@@ -135,25 +135,25 @@ def hidden_pair_svg(trace: TraceLike, hazard: Hazard) -> str:
     Raises
     ------
     KvvizError
-        If the hazard is of another trace.
+        If the hazard belongs to another trace.
     """
     trace = as_trace(trace, "hidden_pair_svg")
     pair = hidden_pair(trace, hazard)
     capacity = capacity_of(trace, pair)
-    told = {**pair_texts(pair, capacity), **dict(zip(PAIR_PATHS, pair_paths(pair, capacity)))}
+    texts = {**pair_texts(pair, capacity), **dict(zip(PAIR_PATHS, pair_paths(pair, capacity)))}
     state = pair_state(pair)
     light, dark = PAIR_STYLES
-    body = "".join(_drawn(shape, told) for shape in SHAPES if shape[3] in ("", state))
+    body = "".join(_drawn(shape, texts) for shape in SHAPES if shape[3] in ("", state))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'font-family="{FONT}" role="img"><title>{escape(told["headline"])}</title>'
+        f'font-family="{FONT}" role="img"><title>{escape(texts["headline"])}</title>'
         f"<style>{light}@media (prefers-color-scheme:dark){{{dark}}}</style>{body}</svg>"
     )
 
 
-def _drawn(shape: _Shape, told: Mapping[str, str]) -> str:
+def _drawn(shape: _Shape, texts: Mapping[str, str]) -> str:
     tag, attributes, field, _ = shape
-    content = field[1:] if field.startswith("=") else told.get(field, "")
+    content = field[1:] if field.startswith("=") else texts.get(field, "")
     if tag == "path" and field:
         attributes, content = {**attributes, "d": content}, ""
     written = "".join(f" {name}={quoteattr(str(value))}" for name, value in attributes.items())
@@ -161,18 +161,18 @@ def _drawn(shape: _Shape, told: Mapping[str, str]) -> str:
 
 
 def pair_state(pair: HiddenPair) -> str:
-    """``"broken"``, ``"hidden"`` or, of a pair that shares no byte, ``"false"``."""
+    """``"broken"``, ``"hidden"`` or, for a pair that shares no byte, ``"false"``."""
     return "false" if not pair.exact else "broken" if pair.hazard.broken else "hidden"
 
 
 def pair_texts(pair: HiddenPair, capacity: int) -> dict[str, str]:
-    """The texts of a pair by their names in `PAIR_TEXTS`, cut to their places."""
+    """The texts of a pair by their names in `PAIR_TEXTS`, shortened to fit."""
     hazard = pair.hazard
     lines = wrap(short(hazard.sentence, 200), 106) or [""]
     if len(lines) > 2:
         lines = [lines[0], short(" ".join(lines[1:]), 106)]
     state = {"broken": "broken: in the wrong order", "hidden": "hidden: no edge joins them", "false": "no dependency"}
-    told = {
+    texts = {
         "kind": state[pair_state(pair)],
         "headline": pair.headline,
         "line1": lines[0],
@@ -184,22 +184,22 @@ def pair_texts(pair: HiddenPair, capacity: int) -> dict[str, str]:
     }
     both = _both(pair)
     if both:
-        told["shared"] += f" in {len(both):,} pieces" if len(both) > 1 else ""
-        told["span3"] = f"bytes {both[0][0]:,} to {both[-1][1]:,}"
+        texts["shared"] += f" in {len(both):,} pieces" if len(both) > 1 else ""
+        texts["span3"] = f"bytes {both[0][0]:,} to {both[-1][1]:,}"
     sides = zip(pair.ops, pair.names, (pair.early, pair.late), (hazard.first, hazard.second))
     for n, (op, name, access, step) in enumerate(sides, start=1):
         low, high = bounds(access.region)
-        told[f"op{n}"] = short(op, 28)
-        told[f"name{n}"] = short(name if name != op else access.value, 38)
-        told[f"does{n}"] = f"step {step:,} {'writes' if access.writes else 'reads'}"
-        told[f"view{n}"] = view_text(access)
-        told[f"span{n}"] = f"bytes {low:,} to {high:,}"
-    told.update({"says_root": pair.says("root"), "says_range": pair.says("range"), "says_exact": pair.says("exact")})
-    return told
+        texts[f"op{n}"] = short(op, 28)
+        texts[f"name{n}"] = short(name if name != op else access.value, 38)
+        texts[f"does{n}"] = f"step {step:,} {'writes' if access.writes else 'reads'}"
+        texts[f"view{n}"] = view_text(access)
+        texts[f"span{n}"] = f"bytes {low:,} to {high:,}"
+    texts.update({"says_root": pair.says("root"), "says_range": pair.says("range"), "says_exact": pair.says("exact")})
+    return texts
 
 
 def view_text(access: Any) -> str:
-    """By which view an access touches its root: name, offset, form and strides."""
+    """The view through which an access touches its root: name, offset, shape and strides."""
     region = access.region
     what = f"{'writes' if access.writes else 'reads'} {short(access.value, 30)}"
     if region.known != "exact":
@@ -210,12 +210,12 @@ def view_text(access: Any) -> str:
 
 
 def capacity_of(trace: Trace, pair: HiddenPair) -> int:
-    """Bytes of the root."""
+    """The size of the root in bytes."""
     return int(trace.log.storages[pair.hazard.storage].capacity)
 
 
 def pair_paths(pair: HiddenPair, capacity: int) -> tuple[str, str, str]:
-    """The bytes of both sides, and those that they share, as paths over a bar that stands for the root."""
+    """The bytes of each side, and the shared bytes, as SVG paths over the bar of the root."""
     one, two = pair.early.region, pair.late.region
     return (
         _path(spans(one) or (bounds(one),), capacity),
@@ -225,7 +225,7 @@ def pair_paths(pair: HiddenPair, capacity: int) -> tuple[str, str, str]:
 
 
 def _both(pair: HiddenPair) -> Sequence[tuple[int, int]]:
-    """The runs of bytes that a pair shares; none where it is not known which."""
+    """The byte ranges that a pair shares; empty if they are not known."""
     one, two = pair.early.region, pair.late.region
     if not pair.exact or pair.hazard.known != "exact":
         return ()

@@ -1,7 +1,7 @@
 """The rows of a cache as cells: what each row holds after a run, as spans that views can draw.
 
-Invariant: the cells of a cache after a run cover its rows from 0 to its capacity, without gaps and overlaps, and say
-of each row what `kvviz.caches.cache_heat` says of it.
+Invariant: the cells of a cache after a run cover its rows from 0 to its capacity, without gaps or overlaps, and agree
+with `kvviz.caches.cache_heat` on every row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 from kvviz.caches.cache_heat import heat
 from kvviz.trace.recording import Trace
 
-# In the order of their numbers.
 STATES = ("reserved", "valid", "written", "stale", "outside", "wrapped")
 RESERVED, VALID, WRITTEN, STALE, OUTSIDE, WRAPPED = range(len(STATES))
 
@@ -25,29 +24,29 @@ where there is none."""
 def cells(cache: Any, run: int, entry: int = 0) -> tuple[Cell, ...]:
     """What the rows of a cache hold after a run.
 
-    A row that was never written is ``reserved``; one that holds something, but no live token, is ``stale``. One that
-    holds a token is ``outside`` where attention cannot see it, else ``written`` where this run wrote it, else
-    ``wrapped`` where the token took the place of an older one, else ``valid``.
+    A row that was never written is ``reserved``. A row that was written but holds no live token is ``stale``. A row
+    with a live token is ``outside`` if attention cannot see it, else ``written`` if this run wrote it, else ``wrapped``
+    if the token replaced an older one, else ``valid``.
 
     ``entry``: of the batch.
 
-    Returns empty for a state, and for a run that has not told its caches. Where it is not known which rows a run
-      wrote, the first ones count as valid.
+    Returns empty for a state, and for a run whose caches were not metered. If it is not known which rows a run wrote,
+      the first ones count as valid.
     """
     if run >= len(cache.runs) or cache.axis is None:
         return ()
-    told = cache.runs[run]
-    if not told.items:
-        found = [(0, told.valid, VALID, 0, 0), (told.valid, told.capacity, RESERVED, 0, -1)]
+    after = cache.runs[run]
+    if not after.items:
+        found = [(0, after.valid, VALID, 0, 0), (after.valid, after.capacity, RESERVED, 0, -1)]
         return tuple(cell for cell in found if cell[0] < cell[1])
-    rows = told.items[min(entry, len(told.items) - 1)]
-    edges = {0, told.capacity, *(edge for span in rows.held for edge in span[:2])}
+    rows = after.items[min(entry, len(after.items) - 1)]
+    edges = {0, after.capacity, *(edge for span in rows.held for edge in span[:2])}
     edges |= {edge for span in (*rows.wrote, *(rows.read or ())) for edge in span}
     joined: list[Cell] = []
-    for start, stop in pairwise(sorted(edge for edge in edges if 0 <= edge <= told.capacity)):
+    for start, stop in pairwise(sorted(edge for edge in edges if 0 <= edge <= after.capacity)):
         token = next((at + start - a if at >= 0 else -1 for a, b, at in rows.held if a <= start < b), None)
         wrote = _within(rows.wrote, start)
-        state = _state(cache.protocol, told.capacity, rows, start, token, wrote)
+        state = _state(cache.protocol, after.capacity, rows, start, token, wrote)
         cell = (start, stop, state, int(wrote), -1 if token is None else token)
         if joined and _goes_on(joined[-1], cell):
             joined[-1] = (joined[-1][0], stop, *joined[-1][2:])
@@ -57,32 +56,32 @@ def cells(cache: Any, run: int, entry: int = 0) -> tuple[Cell, ...]:
 
 
 def notes(cache: Any, run: int, entry: int = 0) -> tuple[tuple[int, int, str], ...]:
-    """What the producer says of rows after a run: first row, row after the last, and a text; mostly nothing."""
+    """The producer's notes on rows after a run: first row, row after the last, and a text. Usually empty."""
     if run >= len(cache.runs) or cache.axis is None or not cache.runs[run].items:
         return ()
     items = cache.runs[run].items
-    told: tuple[tuple[int, int, str], ...] = items[min(entry, len(items) - 1)].notes
-    return told
+    noted: tuple[tuple[int, int, str], ...] = items[min(entry, len(items) - 1)].notes
+    return noted
 
 
 def owners(cache: Any, run: int, entry: int = 0) -> tuple[Any, ...]:
-    """Whose rows are after a run, where sequences share a cache; see `kvviz.trace.records.Rows`."""
+    """The owners of rows after a run, if sequences share the cache; see `kvviz.trace.records.Rows`."""
     if run >= len(cache.runs) or cache.axis is None or not cache.runs[run].items:
         return ()
     items = cache.runs[run].items
-    told: tuple[Any, ...] = items[min(entry, len(items) - 1)].owners
-    return told
+    owned: tuple[Any, ...] = items[min(entry, len(items) - 1)].owners
+    return owned
 
 
 def entries_of(cache: Any) -> int:
-    """Batch entries that are told apart."""
-    return max((len(told.items) for told in cache.runs), default=1) or 1
+    """How many batch entries are recorded separately."""
+    return max((len(after.items) for after in cache.runs), default=1) or 1
 
 
 def heads_of(trace: Trace, cache: Any) -> int:
-    """Heads that share a row; 1 where they are not apart, or not known."""
+    """The number of heads that share a row; 1 if they are not separate, or not known."""
     runs = zip(trace.runs, cache.runs)
-    first = next((i for i, (run, told) in enumerate(runs) if told.items and run.last > run.first), None)
+    first = next((i for i, (run, after) in enumerate(runs) if after.items and run.last > run.first), None)
     shown = None if first is None else heat(trace, cache, first)
     return 1 if shown is None else len(shown.states)
 
@@ -96,7 +95,7 @@ def _state(protocol: str, capacity: int, rows: Any, row: int, token: int | None,
         return OUTSIDE
     if wrote:
         return WRITTEN
-    # In a cache that is written round and round a row's first token has the row's own number.
+    # In a circular cache, the first token of a row has the number of the row.
     turned = protocol == "window" and token >= capacity and token % capacity == row
     return WRAPPED if turned else VALID
 

@@ -1,4 +1,4 @@
-"""Where the boxes of each row of a layered drawing stand, and how its long lines run between them."""
+"""Positions of the boxes in each row of a layered drawing, and the routes of its long lines."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ Point = tuple[float, float]
 
 GAP_X = 14
 PASSES, SETTLING = 12, 24
-# How strongly a line pulls its ends under each other, by how many of its ends are bends: long lines shall be straight.
+# How strongly a line aligns its ends, by how many of its ends are bends: long lines should be straight.
 PULL = (1.0, 2.0, 8.0)
-# And how strongly a box without lines holds its place.
+# How strongly a box without lines keeps its position.
 ALONE = 0.01
-# What a line keeps away from a box, and two lines from the middle between them.
+# The clearance of a line from a box, and of two lines from the middle between them.
 CLEAR, APART = 7.0, 3.0
 
 
 def places(rows: list[list[int]], widths: list[int], above: list[list[int]], below: list[list[int]]) -> list[float]:
-    """Centre of every item: near its neighbours, never closer than a gap to the next in its row.
+    """The centre of every item: near its neighbours, and at least a gap away from the next item in its row.
 
-    First each pass puts a row under the means of the row before it, which finds the shape; then between the medians of
-    both sides, which makes lines straight. Items of width 0 are bends of long lines.
+    The first passes align a row with the means of the previous row, which finds the shape. The later passes align it
+    with the medians of both sides, which straightens lines. Items of width 0 are bends of long lines.
     """
     centre = [0.0] * len(widths)
     bend = [int(not width) for width in widths]
@@ -57,7 +57,7 @@ def places(rows: list[list[int]], widths: list[int], above: list[list[int]], bel
 def _close_up(
     rows: list[list[int]], widths: list[int], centre: list[float], above: list[list[int]], below: list[list[int]]
 ) -> None:
-    """Move parts that no line joins to the largest one next to it: nothing has pulled them there."""
+    """Move each disconnected part next to the largest one, since no line has pulled it there."""
     part = [-1] * len(widths)
     parts: list[list[int]] = []
     for first in range(len(widths)):
@@ -90,7 +90,7 @@ def _close_up(
 
 
 def _median(pulls: list[tuple[float, float]], weight: float, here: float) -> float:
-    """The weighted median; between two of them, as near as can be to where the item stands."""
+    """The weighted median; between two of them, the value nearest to the item's present position."""
     pulls.sort()
     passed = 0.0
     for i, (place, pull) in enumerate(pulls):
@@ -103,7 +103,7 @@ def _median(pulls: list[tuple[float, float]], weight: float, here: float) -> flo
 
 
 def _spread(row: list[int], want: list[tuple[float, float]], widths: list[int], centre: list[float]) -> None:
-    """The places nearest to the wished ones that keep order and gaps (pool adjacent violators)."""
+    """The positions nearest to the wanted ones that keep order and gaps (pool adjacent violators)."""
     # Offsets turn "keep a gap" into "do not decrease"; runs of equal places are then averaged.
     offset, x = [], 0.0
     for i, item in enumerate(row):
@@ -124,8 +124,7 @@ def _spread(row: list[int], want: list[tuple[float, float]], widths: list[int], 
 
 
 def corridors(rows: list[list[int]], widths: list[int], centre: list[float]) -> dict[int, tuple[float, float]]:
-    """From where to where the line may run that has a bend in a row: up to the boxes beside it, and half way to other
-    lines."""
+    """The range in which each bend of a line may lie: up to the boxes beside it, and halfway to other lines."""
     found = {}
     for row in rows:
         for i, item in enumerate(row):
@@ -156,7 +155,7 @@ def taut(start: Point, gates: Sequence[tuple[float, float, float]], end: Point) 
             depth, left, right = stops[i]
             steepest = max(depth - y, 0.1)
             a, b = (left - x) / steepest, (right - x) / steepest
-            # The gate lies beside what the earlier ones let through: the line bends round the one that is in the way.
+            # The gate is out of sight of the earlier ones: the line bends around the one in the way.
             if b < low[0]:
                 line.append((stops[low[1]][1], stops[low[1]][0]))
                 at = low[1] + 1

@@ -1,7 +1,7 @@
 """The built-in layout, for machines without Graphviz and for blocks too large for it.
 
-Rows by the shortest lines, order by crossings, places by averaging, long lines as straight as the boxes allow.
-Deterministic: the same sketch gives the same places on every machine.
+Boxes are assigned to rows for short lines, ordered for few crossings, and positioned by averaging; long lines run as
+straight as the boxes allow. Deterministic: the same sketch gives the same positions on every machine.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from kvviz.view.layer_places import corridors, places, taut
 from kvviz.view.sketch import Sketch
 
 GAP_Y = 24
-# Where all edges together span more layers than the first number, one over more than the second is drawn straight: its
-# bends would cost more than they help.
+# If all edges together span more layers than the first number, an edge over more layers than the second number is drawn
+# straight: its bends would cost more than they help.
 MOST_BENDS, LONGEST_BEND = 2000, 12
 
 Places = tuple[list[tuple[float, float]], list[list[tuple[float, float]]]]
 
 
 def layered(sketch: Sketch) -> Places:
-    """Left-top corner of every box, and for every link its poly-line from box to box, in px."""
+    """The top left corner of every box, and the poly-line of every link, in px."""
     sizes = sketch.sizes
     layer = ranks(len(sizes), sketch.links)
     widths = [width for width, _ in sizes]
@@ -73,22 +73,22 @@ def layered(sketch: Sketch) -> Places:
 
 
 # -- layer ranks ------------------------------------------------------------------------------------------------------
-# Which row of a layered drawing each box stands in: as short lines as can be, and no line upward.
+# The row of each box in a layered drawing: lines are as short as possible, and none leads upward.
 
 
 Links = Sequence[tuple[int, int]]
 
 ROUNDS = 8
-# A set of boxes that moves together is not followed further than this.
+# The largest set of boxes that is moved together.
 LARGEST_SET = 64
 
 
 def ranks(n: int, links: Links) -> list[int]:
     """The row of each of ``n`` boxes, from 0 at the top; ``links`` go forward by index.
 
-    First every box stands as far up as the longest path to it allows. Then sets of boxes move as long as that makes the
-    lines shorter altogether: a box, and whatever its move pushes on. Rows are what network simplex would find or close
-    to it, for a fraction of the code.
+    First every box is placed as far up as the longest path to it allows. Then a box moves, together with the boxes that
+    it pushes, while this shortens the lines in total. The result equals or nearly equals that of network simplex, with
+    a fraction of the code.
     """
     rank = [0] * n
     readers: list[list[int]] = [[] for _ in range(n)]
@@ -112,7 +112,7 @@ def ranks(n: int, links: Links) -> list[int]:
 
 
 def _even_out(rank: list[int], readers: list[list[int]], feeders: list[list[int]]) -> None:
-    """Move boxes that may stand in several rows, with lines as long in each, to the row with the fewest boxes."""
+    """Move boxes that fit several rows with the same line length to the row with the fewest boxes."""
     crowd = [0] * (max(rank, default=-1) + 1)
     for row in rank:
         crowd[row] += 1
@@ -126,7 +126,7 @@ def _even_out(rank: list[int], readers: list[list[int]], feeders: list[list[int]
 
 
 def _move(item: int, rank: list[int], ahead: list[list[int]], behind: list[list[int]], way: int) -> bool:
-    """Move a box, and what stands directly in its way, towards ``ahead``, if the lines get shorter by it."""
+    """Move a box, and the boxes in its way, towards ``ahead`` if this shortens the lines."""
     together, stack, gain = {item}, [item], 0
     while stack:
         box = stack.pop()
@@ -147,14 +147,14 @@ def _move(item: int, rank: list[int], ahead: list[list[int]], behind: list[list[
 
 
 # -- layer order ------------------------------------------------------------------------------------------------------
-# The order of the boxes in each row of a layered drawing: as few crossing lines as can be found.
+# The order of the boxes in each row of a layered drawing, with as few crossing lines as can be found.
 
 
 Rows = list[list[int]]
 Near = list[list[int]]
 
 SWEEPS = 16
-# Neighbours change places, and more first orders are tried, in drawings up to so many boxes and bends.
+# Drawings with up to this many boxes and bends also exchange neighbours and try more initial orders.
 LARGEST_EXCHANGE, LARGEST_TRIED = 1500, 400
 SHUFFLES = 6
 
@@ -162,9 +162,9 @@ SHUFFLES = 6
 def best_order(rows: Rows, above: Near, below: Near) -> None:
     """Sort each row so that few lines between the rows cross.
 
-    From several first orders: rows are sorted by the means of their neighbours' places, down and up in turn, and then
-    neighbours change places where that helps (Gansner and others, "A Technique for Drawing Directed Graphs", 1993). The
-    best order that was seen stays.
+    For each of several initial orders, rows are sorted by the means of their neighbours' positions, downward and upward
+    in turn. Then neighbours are exchanged where that helps (Gansner and others, "A Technique for Drawing Directed
+    Graphs", 1993). The best order found is kept.
     """
     position = [0.0] * len(above)
     best, fewest = rows, -1
@@ -187,7 +187,7 @@ def best_order(rows: Rows, above: Near, below: Near) -> None:
 
 
 def _starts(rows: Rows, above: Near, below: Near) -> Iterator[Rows]:
-    """First orders: the given one, those in which a walk from the top or the bottom finds the boxes, shuffled ones."""
+    """Initial orders: the given one, the orders of a walk from the top and from the bottom, and shuffled ones."""
     yield [list(row) for row in rows]
     yield _walked(rows, above, below)
     if len(above) <= LARGEST_TRIED:
@@ -201,7 +201,7 @@ def _starts(rows: Rows, above: Near, below: Near) -> Iterator[Rows]:
 
 
 def _walked(rows: Rows, above: Near, below: Near) -> Rows:
-    """The rows in the order in which a walk finds their boxes: what hangs together stands together."""
+    """The rows in the order in which a walk finds their boxes, which keeps connected boxes together."""
     found: Rows = [[] for _ in rows]
     level = {item: i for i, row in enumerate(rows) for item in row}
     seen: set[int] = set()
@@ -219,7 +219,7 @@ def _walked(rows: Rows, above: Near, below: Near) -> Rows:
 
 
 def _sort(rows: Rows, above: Near, below: Near, position: list[float], sweep: int) -> None:
-    """Sort all rows by the means of their neighbours' places; every other pair of sweeps, equal ones change order."""
+    """Sort all rows by the means of their neighbours' positions; every other pair of sweeps reverses ties."""
     down = sweep % 2 == 1
     near = above if down else below
     for row in rows if down else reversed(rows):
@@ -231,7 +231,7 @@ def _sort(rows: Rows, above: Near, below: Near, position: list[float], sweep: in
 
 
 def _exchange(rows: Rows, above: Near, below: Near, position: list[float]) -> None:
-    """Let neighbours change places as long as that leaves fewer crossings."""
+    """Exchange neighbours while this reduces crossings."""
     waiting = set(range(len(rows)))
     for _ in range(4 * len(rows)):
         if not waiting:
@@ -255,7 +255,7 @@ def _exchange(rows: Rows, above: Near, below: Near, position: list[float]) -> No
 
 
 def _inversions(first: list[float], second: list[float]) -> int:
-    """Pairs of ends that cross while the item of ``first`` stands left; both sorted."""
+    """Pairs of ends that cross while the item of ``first`` is on the left; both lists are sorted."""
     return sum(bisect_left(second, end) for end in first)
 
 
@@ -265,7 +265,7 @@ def _number(row: list[int], position: list[float]) -> None:
 
 
 def _crossings(rows: Rows, below: Near, position: list[float]) -> int:
-    """Pairs of lines between neighbouring rows that cross."""
+    """The number of crossing pairs of lines between neighbouring rows."""
     found = 0
     for row in rows:
         ends: list[float] = []

@@ -1,6 +1,6 @@
-"""Charts of several traces on one Axes: how their caches fill, what they hold and what they copy, run by run.
+"""Charts of several traces on one Axes: how their caches fill, what they hold and what they copy in each run.
 
-Each trace has a hue, a kind of dashes and a marker of its own; traces whose numbers are equal share one line.
+Each trace has its own hue, dashes and marker. Traces with equal numbers share one line.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def traces_of(source: TraceLike | Traces) -> dict[str, Trace] | None:
 def occupancy(traces: Mapping[str, Trace], ax: Any = None) -> Any:
     """Rows valid and rows reserved after every run, of the first cache of each trace that has rows."""
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
-    told = {name: _rows(trace) for name, trace in traces.items() if _rows(trace)[0].size}
+    curves = {name: _rows(trace) for name, trace in traces.items() if _rows(trace)[0].size}
     lines, names, top = [], [], 1.0
-    for label, (valid, capacity), look in _lines(told, theme):
+    for label, (valid, capacity), look in _lines(curves, theme):
         mine = ax.plot(valid, **look, drawstyle="steps-mid")
         ax.plot(capacity, color=look["color"], linewidth=1.0, linestyle=(0, (5, 3)), drawstyle="steps-mid")
         lines += mine
@@ -61,8 +61,8 @@ def occupancy(traces: Mapping[str, Trace], ax: Any = None) -> Any:
 def held(traces: Mapping[str, Trace], ax: Any = None) -> Any:
     """The largest number of bytes alive in every run, without the weights."""
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
-    told = {name: (_above_weights(trace),) for name, trace in traces.items() if trace.runs}
-    return _bytes(ax, theme, told, {}, "peak above weights", "Memory of each run", traces)
+    curves = {name: (_above_weights(trace),) for name, trace in traces.items() if trace.runs}
+    return _bytes(ax, theme, curves, {}, "peak above weights", "Memory of each run", traces)
 
 
 def copied(traces: Mapping[str, Trace], ax: Any = None, closed: Any = None) -> Any:
@@ -72,27 +72,29 @@ def copied(traces: Mapping[str, Trace], ax: Any = None, closed: Any = None) -> A
       its number. Drawn as a thin dashed line.
     """
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
-    told = {name: _moved(trace) for name, trace in traces.items() if trace.runs}
-    return _bytes(ax, theme, told, dict(closed or {}), "bytes", "Bytes copied by each run to carry the caches", traces)
+    curves = {name: _moved(trace) for name, trace in traces.items() if trace.runs}
+    return _bytes(
+        ax, theme, curves, dict(closed or {}), "bytes", "Bytes copied by each run to carry the caches", traces
+    )
 
 
 def _bytes(
     ax: Any,
     theme: Theme,
-    told: Mapping[str, tuple[np.ndarray, ...]],
+    curves: Mapping[str, tuple[np.ndarray, ...]],
     closed: Mapping[str, Closed],
     what: str,
     title: str,
     traces: Mapping[str, Trace],
 ) -> Any:
-    by_name = {name: by_run(form, len(told[name][0])) for name, form in closed.items() if name in told}
+    by_name = {name: by_run(form, len(curves[name][0])) for name, form in closed.items() if name in curves}
     top = max(
-        (float(series.max(initial=0.0)) for all_of in (*told.values(), [*by_name.values()]) for series in all_of),
+        (float(series.max(initial=0.0)) for all_of in (*curves.values(), [*by_name.values()]) for series in all_of),
         default=0.0,
     )
     unit, scale = unit_of(top)
     lines, names = [], []
-    for label, (values, *outside), look in _lines(told, theme):
+    for label, (values, *outside), look in _lines(curves, theme):
         lines += ax.plot(values / scale, **look)
         names.append(label)
         moved = outside[0] if outside else np.zeros(0)
@@ -111,15 +113,15 @@ def _bytes(
 
 
 def _lines(
-    told: Mapping[str, tuple[np.ndarray, ...]], theme: Theme
+    curves: Mapping[str, tuple[np.ndarray, ...]], theme: Theme
 ) -> Iterator[tuple[str, tuple[np.ndarray, ...], dict[str, Any]]]:
-    """Names that share their numbers, the numbers, and how to draw them: as the first of them looks in every chart."""
+    """Names that share their numbers, the numbers, and the style, which is that of the first name in every chart."""
     groups: dict[tuple[bytes, ...], list[str]] = {}
-    for name, series in told.items():
+    for name, series in curves.items():
         groups.setdefault(tuple(one.tobytes() for one in series), []).append(name)
-    places = {name: (i, hue) for (i, name), hue in zip(enumerate(told), hues(theme))}
+    places = {name: (i, hue) for (i, name), hue in zip(enumerate(curves), hues(theme))}
     for names in groups.values():
-        series, (i, hue) = told[names[0]], places[names[0]]
+        series, (i, hue) = curves[names[0]], places[names[0]]
         every = -(-len(series[0]) // _MOST_MARKERS) or 1
         look = {
             "color": hue,
@@ -127,7 +129,7 @@ def _lines(
             "linewidth": 1.7,
             "marker": _MARKERS[i % len(_MARKERS)],
             "markersize": 3.5,
-            # not all at the same places, so that none hides another
+            # offset from each other, so that no marker hides another
             "markevery": (i % every, every),
         }
         # A dollar sign would begin a formula.
@@ -158,13 +160,13 @@ def _above_weights(trace: Trace) -> np.ndarray:
 
 
 def _moved(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes copied by kernels, and moved by the caller, for all caches of a trace; of the runs where it has none."""
+    """Bytes of each run that kernels copied, and that the caller moved, for all caches; without caches, of the run."""
     if not trace.caches:
         return np.array([run.bytes_copied for run in trace.runs], float), np.zeros(len(trace.runs))
     both = np.zeros((2, len(trace.runs)))
     for cache in trace.caches:
-        for run, told in enumerate(cache.runs):
-            both[:, run] += told.bytes_copied, told.bytes_moved_outside
+        for run, after in enumerate(cache.runs):
+            both[:, run] += after.bytes_copied, after.bytes_moved_outside
     return both[0], both[1]
 
 

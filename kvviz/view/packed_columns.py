@@ -1,12 +1,12 @@
 """A header and columns of numbers in one compressed block of bytes.
 
-Layout: uint32 (little endian) length of the header | header, JSON in UTF-8, padded with spaces so that what follows
-starts at a multiple of 8 | columns back to back, each padded to a multiple of 8. All of it gzipped, with no time stamp,
-so that equal content gives equal bytes.
+Layout: uint32 (little endian) length of the header | header, JSON in UTF-8, padded with spaces so that the columns
+start at a multiple of 8 | columns back to back, each padded to a multiple of 8. The whole is gzipped without a time
+stamp, so that equal content gives equal bytes.
 
-The header's ``columns`` tells kind and length of each. Columns of integers tell what is added from entry to entry,
-modulo 2**32. Texts that differ in numbers alone are one text with a mark in the place of each number; what is added to
-a number since the last text that is alike stands in a column.
+The header's ``columns`` gives the kind and length of each. Integer columns are delta-encoded, modulo 2**32. Texts that
+differ only in numbers are stored once, with a mark for each number; a column has the difference of each number from
+the previous text of the same form.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kvviz.view.payload_delta import patched
 INT, FLOAT, RAW, ADDED = "i", "d", "raw", "s"
 HEADER = "header."
 _DTYPES: dict[str, np.dtype] = {FLOAT: np.dtype("<f8"), **dict.fromkeys((INT, RAW, ADDED), np.dtype("<i4"))}
-# Stands in a text for a number; for itself it stands with the number -1.
+# The mark for a number in a text. The number -1 stands for a literal mark.
 _MARK = "\x01"
 _NUMBERS = re.compile(rf"(?<!\d)(?:0|[1-9]\d{{0,8}})(?!\d)|{_MARK}", re.ASCII)
 
@@ -37,19 +37,19 @@ class Strings:
 
     def __init__(self) -> None:
         self._index: dict[str, int] = {}
-        # What `table` made of the texts that it has seen: a page that is stepped asks at every step.
+        # The results of `table` so far: a page in use asks at every step.
         self._alike: dict[str, int] = {}
         self._last: dict[int, list[int]] = {}
         self._of: list[int] = []
         self._added: list[int] = []
 
     def __call__(self, text: str) -> int:
-        """The number of a text, a new one if it was not seen before."""
+        """The number of a text; a new text gets a new number."""
         index = self._index
         return index.setdefault(text, len(index))
 
     def table(self, columns: Columns) -> list[str]:
-        """Texts with marks for numbers; adds the columns that make all texts of them, in order of their numbers."""
+        """Texts with marks for numbers; adds the columns from which all texts are restored, in order."""
         for text in islice(self._index, len(self._of), None):
             numbers = [-1 if found == _MARK else int(found) for found in _NUMBERS.findall(text)]
             number = self._alike.setdefault(_NUMBERS.sub(_MARK, text), len(self._alike))
@@ -75,7 +75,7 @@ def texts(alike: Sequence[str], of: Iterable[int], added: Iterable[int]) -> list
 
 
 class Columns:
-    """Columns by name, gathered and then written out together."""
+    """Columns by name, collected and then written together."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, tuple[str, np.ndarray]] = {}
@@ -93,7 +93,7 @@ class Columns:
         self._add(name, FLOAT, values)
 
     def rows(self, prefix: str, fields: str, rows: Sequence[tuple]) -> None:
-        """Add one column a field, ``"frame i, live d"``, from rows that hold the fields in that order."""
+        """Add a column for each field, such as ``"frame i, live d"``, from rows with the fields in that order."""
         kinds = [field.split() for field in fields.split(", ")]
         columns: Iterable[Any] = zip(*rows) if rows else [()] * len(kinds)
         for (name, kind), values in zip(kinds, columns, strict=True):
@@ -105,24 +105,24 @@ class Columns:
 
 
 def parts(header: Mapping[str, Any], columns: Columns) -> dict[str, bytes]:
-    """A payload before it is compressed, by the parts of it that change apart from each other: each entry of the header
-    (their names begin with ``HEADER``), and each column. The table of columns becomes ``header["columns"]``."""
+    """A payload before compression, as parts that change independently: each entry of the header (its name begins with
+    ``HEADER``), and each column. The table of columns becomes ``header["columns"]``."""
     table, blocks = {}, {}
     for name, (kind, array) in columns.arrays.items():
         data = (np.diff(array, prepend=array.dtype.type(0)) if kind == INT else array).tobytes()
         table[name] = [ADDED if kind == INT else kind, len(array)]
         blocks[name] = data + bytes(-len(data) % 8)
-    told: dict[str, bytes] = {}
+    entries: dict[str, bytes] = {}
     for key, value in {**header, "columns": table}.items():
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        told[HEADER + key] = b"%s%s:%s" % (
-            b"," if told else b"{",
+        entries[HEADER + key] = b"%s%s:%s" % (
+            b"," if entries else b"{",
             json.dumps(key).encode(),
             text.encode("utf-8", "replace"),
         )
-    size = sum(map(len, told.values())) + 1
+    size = sum(map(len, entries.values())) + 1
     pad = -(4 + size) % 8
-    return {HEADER + "size": (size + pad).to_bytes(4, "little"), **told, HEADER + "end": b"}" + b" " * pad, **blocks}
+    return {HEADER + "size": (size + pad).to_bytes(4, "little"), **entries, HEADER + "end": b"}" + b" " * pad, **blocks}
 
 
 def pack(header: Mapping[str, Any], columns: Columns, level: int = 6) -> bytes:
@@ -130,13 +130,13 @@ def pack(header: Mapping[str, Any], columns: Columns, level: int = 6) -> bytes:
     return compressed(parts(header, columns), level)
 
 
-def compressed(told: Mapping[str, bytes], level: int = 6) -> bytes:
+def compressed(pieces: Mapping[str, bytes], level: int = 6) -> bytes:
     """The parts of a payload as compressed bytes."""
-    return gzip.compress(b"".join(told.values()), level, mtime=0)
+    return gzip.compress(b"".join(pieces.values()), level, mtime=0)
 
 
 def unpack(payload: bytes, *changes: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and columns of a payload, the inverse of `pack`; ``changes`` are put in one after the other."""
+    """Header and columns of a payload, the inverse of `pack`; ``changes`` are applied in order."""
     raw = gzip.decompress(payload)
     for change in filter(None, changes):
         raw = patched(raw, change)

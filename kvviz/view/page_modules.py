@@ -1,4 +1,4 @@
-"""The parts of the page that it loads when they are first looked at, packed for a trait or a file."""
+"""The parts of the page that are loaded on demand, packed for a trait or a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kvviz.errors import KvvizError
 
-# The bundle belongs to the widget, which lies above this layer: only its files are read, nothing is imported.
+# The bundle belongs to the widget, a higher layer: only its files are read, nothing is imported.
 STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"
 _PAGES = frozenset({"kvviz", "planner", "ask"})
 

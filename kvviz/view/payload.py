@@ -1,8 +1,8 @@
 """A trace as the bytes that the page reads: graphs, drawings, runs and caches in a header, steps in columns.
 
 Invariant: equal traces give equal bytes. The format is numbered; the page refuses numbers that it does not know.
-A long recording tells the totals of all its runs, and the steps of some: frames and steps are then numbered by their
-place among those that are told.
+The payload of a long recording has the totals of all runs, but only some of the steps. Frames and steps are then
+numbered by their place among those that are sent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kvviz.view.payload_tour import tour_header, tour_runs
 __all__ = ["CODES", "FORMAT", "Payloads", "decode", "payload", "run_label"]
 
 FORMAT = 4
-# What the numbers in columns stand for; the page has no such tables of its own.
+# The meaning of numbers in columns. The page has no such tables of its own.
 CODES = {
     "flag": FLAGS,
     "how": HOW,
@@ -50,9 +50,9 @@ CODES = {
     "figure": FIGURES,
     "markdown": TEMPLATES,
 }
-# Of the runs that the page asked for, so many are kept.
+# How many of the runs that the page asked for are kept.
 _MOST_ASKED = 4
-# What changed in the payload is told up to this share of it, and what changed since then up to so many bytes.
+# A change is sent up to this share of the payload, and a change on top of that up to this many bytes.
 _SHARE, _SMALL = 0.25, 3000
 
 decode = unpack
@@ -61,20 +61,20 @@ decode = unpack
 def payload(trace: Trace, *, detail: Collection[int] | None = None) -> bytes:
     """The trace as compressed bytes.
 
-    ``detail``: runs whose steps are told, all or, in a long recording, the few that `few_runs` names by default. Of
-      the others only the totals are kept.
+    ``detail``: runs whose steps are sent; by default all, or those of `few_runs` in a long recording. Of the others
+      only the totals are sent.
 
-    Returns see `kvviz.view.packed_columns` for the layout; `decode` reads it back.
+    Returns bytes in the layout of `kvviz.view.packed_columns`; `decode` reads them back.
     """
-    return Payloads(trace, detail).tell()
+    return Payloads(trace, detail).encode()
 
 
 class Payloads:
-    """Payloads of a trace that grows: what is over is worked out once, the run that goes on each time.
+    """Payloads of a growing trace: finished runs are encoded once, the unfinished run each time.
 
     ``detail``: as in `payload`.
 
-    ``kept``: numbers of the steps that were told last, ascending.
+    ``kept``: numbers of the steps in the last payload, ascending.
     """
 
     def __init__(self, trace: Trace, detail: Collection[int] | None = None) -> None:
@@ -88,50 +88,49 @@ class Payloads:
         self._drawings = Drawings(self._tables)
         self._hazards = HazardColumns(trace)
         self._report: tuple[int, Report] | None = None
-        # What the page has: the payload, and that with the edge put in; unpacked, with their sizes as sent.
+        # What the page has: the payload, and the payload with the edge applied; unpacked, with their sizes as sent.
         self._bases: list[tuple[dict[str, bytes], int]] = []
         self._begin()
 
-    def tell(self, level: int = 6, lazy: bool = False, cures: bool = True) -> bytes:
+    def encode(self, level: int = 6, lazy: bool = False, cures: bool = True) -> bytes:
         """The payload as of now.
 
         ``level``: of zlib.
-        ``lazy``: leave out the diagnosis of a recording of which not all steps are told, if it was not made before:
-          the page asks for it.
+        ``lazy``: leave out the diagnosis if not all steps are sent and it was not made before; the page asks for it.
         ``cures``: as in `report`; the page asks for them.
         """
-        told = self._tell(lazy, cures)
-        whole = compressed(told, level)
-        self._bases = [(told, len(whole))]
+        pieces = self._pieces(lazy, cures)
+        whole = compressed(pieces, level)
+        self._bases = [(pieces, len(whole))]
         return whole
 
     def change(self, level: int = 1, lazy: bool = False, cures: bool = True) -> tuple[bytes | None, bytes] | None:
-        """What changed since, see `kvviz.view.payload_delta`; None where a new payload is hardly more.
+        """What changed since, see `kvviz.view.payload_delta`; None if a new payload is hardly larger.
 
-        ``level, lazy, cures``: as in `tell`.
+        ``level, lazy, cures``: as in `encode`.
 
-        ``edge``: what changed in the last payload; None: what was said of that last still stands.
-        ``latest``: what changed in the two of them together, empty if nothing did.
+        ``edge``: the change from the last payload; None: the edge that was sent last still holds.
+        ``latest``: the change from both together, empty if there is none.
         """
-        told = self._tell(lazy, cures)
+        pieces = self._pieces(lazy, cures)
         if len(self._bases) > 1:
-            latest = delta(self._bases[1][0], told, HEADER, level)
+            latest = delta(self._bases[1][0], pieces, HEADER, level)
             if len(latest) < _SMALL:
                 return None, latest
         if self._bases:
             whole, size = self._bases[0]
-            edge = delta(whole, told, HEADER, level)
+            edge = delta(whole, pieces, HEADER, level)
             if len(edge) < max(size * _SHARE, _SMALL):
-                self._bases[1:] = [(told, len(edge))]
+                self._bases[1:] = [(pieces, len(edge))]
                 return edge, b""
         return None
 
-    def _tell(self, lazy: bool, cures: bool = True) -> dict[str, bytes]:
+    def _pieces(self, lazy: bool, cures: bool = True) -> dict[str, bytes]:
         trace, columns = self.trace, Columns()
         self._look_at_frames()
         self._take_in()
         whole = len(self.kept) == len(trace.log)
-        # While a trace still goes on, its diagnosis would be out of date at every step: the page asks for it.
+        # The diagnosis of an unfinished trace would be out of date at every step: the page asks for it.
         diagnosed = trace.live is None and self.kept and (whole or self._report is not None or not lazy)
         self._frames.write(columns)
         self._steps.write(columns)
@@ -155,7 +154,7 @@ class Payloads:
             "runs": runs_header(trace, self.kept),
             "story": story_header(trace),
             "caches": caches_header(trace),
-            **self._hazards.write(self._told, self.kept, self._strings, columns),
+            **self._hazards.write(self._sent, self.kept, self._strings, columns),
             **tour_header(trace),
             "live": self._live(),
             "report": self.report(cures=cures) if diagnosed else None,
@@ -164,7 +163,7 @@ class Payloads:
         return parts(header, columns)
 
     def show(self, run: int) -> bool:
-        """Tell the steps of one more run from now on; of the runs so asked for, the last few are kept.
+        """Send the steps of one more run from now on. The last few runs requested this way are kept.
 
         Returns whether that changes anything.
 
@@ -181,7 +180,7 @@ class Payloads:
         return True
 
     def look_for_hazards(self) -> bool:
-        """Tell hidden pairs from now on, also where they follow from the table of operators and take longer to find.
+        """Send hidden pairs from now on, even if they follow from the table of operators and take longer to find.
 
         Returns whether that changes anything.
         """
@@ -189,15 +188,15 @@ class Payloads:
         return not known
 
     def runs(self) -> frozenset[int] | None:
-        """Runs whose steps are told; None: all."""
-        told = self._wanted()
+        """Runs whose steps are sent; None: all."""
+        sent = self._wanted()
         with_steps = sum(run.last > run.first for run in self.trace.runs)
-        return None if len(told) == with_steps else frozenset(told)
+        return None if len(sent) == with_steps else frozenset(sent)
 
     def report(self, start: int = 0, cures: bool = True) -> dict[str, Any]:
-        """The diagnosis of what has run so far, as the page reads it; entries of its missed list from ``start`` on.
+        """The diagnosis so far, as the page reads it, with entries of its missed list from ``start`` on.
 
-        ``cures``: with fixes and the verdict, which take time to find.
+        ``cures``: include fixes and the verdict, which take time to find.
         """
         self._look_at_frames()
         steps = len(self.trace.log)
@@ -205,20 +204,20 @@ class Payloads:
         return report_header(self.diagnosis(), self.trace, self._tables, kept, start, cures)
 
     def diagnosis(self) -> Report:
-        """What `kvviz.explain` says of what has run so far; worked out once for each length of the trace."""
+        """The report of `kvviz.explain` so far, made once for each length of the trace."""
         steps = len(self.trace.log)
         if self._report is None or self._report[0] != steps:
             self._report = (steps, explain(self.trace))
         return self._report[1]
 
     def _begin(self) -> None:
-        """Forget all columns."""
+        """Discard all columns."""
         self._strings = Strings()
         values = Values(self._strings)
         self._frames = FrameColumns(self._tables, self._strings, values)
         self._steps = StepColumns(self.trace, self._tables, self._strings, values, self._frames.number)
         self.kept: list[int] = []
-        self._told: list[int] = []
+        self._sent: list[int] = []
         self._cuts = 0
 
     def _look_at_frames(self) -> None:
@@ -229,24 +228,24 @@ class Payloads:
         self._seen = len(frames)
 
     def _wanted(self) -> list[int]:
-        """Runs whose steps are to be told, ascending."""
+        """Runs whose steps are to be sent, ascending."""
         runs = self.trace.runs
         detail = few_runs(runs) if self.detail is None else self.detail
         chosen = range(len(runs)) if detail is None else {*detail, *self._asked, *tour_runs(self.trace)}
-        # What goes on must be there, and what came right before it.
+        # The unfinished run is needed, and the one before it.
         live = len(runs) - 2 if self.trace.live is not None else len(runs)
         return [run.index for run in runs if run.last > run.first and (run.index in chosen or run.index >= live)]
 
     def _take_in(self) -> None:
-        """Tell the steps of runs that are over once, and those of the last one anew: its blockers may name other
-        culprits now, and its last step may have freed more."""
-        wanted, over = self._wanted(), self._told[:-1]
+        """Encode the steps of finished runs once, and those of the last run again: its blockers may name other culprits
+        now, and its last step may have freed more."""
+        wanted, over = self._wanted(), self._sent[:-1]
         if wanted[: len(over)] != over:
             self._begin()
             over = []
         again = wanted[len(over) :]
         cuts = self.trace.log.cuts
-        if wanted != self._told or cuts != self._cuts or not self.kept or not self._steps.again(self.kept):
+        if wanted != self._sent or cuts != self._cuts or not self.kept or not self._steps.again(self.kept):
             del self.kept[self._steps.rewind() :]
         self._frames.rewind(again[0] if again else len(self.trace.runs))
         rows = self.trace.log
@@ -263,7 +262,7 @@ class Payloads:
         begun = len(self.trace.runs) - 1
         if begun not in wanted and self.trace.live is not None:
             self._frames.add(self._frames_of.get(begun, ()))
-        self._told, self._cuts = wanted, cuts
+        self._sent, self._cuts = wanted, cuts
 
     def _live(self) -> dict[str, Any] | None:
         trace, live = self.trace, self.trace.live
@@ -281,14 +280,14 @@ class Payloads:
 
 
 # -- payload times ----------------------------------------------------------------------------------------------------
-# When and on which lane steps ran, which frees were refused, how large arenas are, and what else happened, where a
-# producer declares it.
+# What a producer may declare: when and on which lane steps ran, which frees were refused, how large arenas are, and
+# other events.
 
 
 def time_columns(declared: Any, kept: Sequence[int], strings: Strings, columns: Columns) -> None:
-    """Add the columns ``time``, ``refused``, ``arena`` and ``mark``, each only where there is something to tell.
+    """Add the columns ``time``, ``refused``, ``arena`` and ``mark``, each only if it has entries.
 
-    ``declared``: of the log. ``kept``: numbers of the steps that are told, ascending; of others nothing is told.
+    ``declared``: of the log. ``kept``: numbers of the steps that are sent, ascending.
     """
     place = {step: at for at, step in enumerate(kept)}
     times = [

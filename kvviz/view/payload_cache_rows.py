@@ -1,6 +1,6 @@
 """The caches of a trace as the bytes that the cache view reads: the state of every row after every run, and meters.
 
-Invariant: caches whose rows went through the same are told once. Rows are told as spans, so that 4,096 of them cost no
+Invariant: caches whose rows have the same history are sent once. Rows are sent as spans, so that 4,096 of them cost no
 more than ten.
 """
 
@@ -20,7 +20,7 @@ from kvviz.view.payload import FORMAT, run_label
 
 
 class Meter(NamedTuple):
-    """A number that is told of every run of a cache; ``sums``: it adds up over runs, ``bad``: more than 0 is a loss."""
+    """A number for every run of a cache. ``sums``: it adds up over runs. ``bad``: more than 0 is a loss."""
 
     name: str
     label: str
@@ -44,7 +44,7 @@ METERS = (
     Meter("generations", "generations", "storages with a version of it alive at once, at most"),
 )
 _PARTS = ("start", "stop", "state", "fresh", "token")
-_Told = tuple[tuple[Cell, ...], tuple[tuple[int, int, str], ...], tuple[Any, ...]]
+_CacheRun = tuple[tuple[Cell, ...], tuple[tuple[int, int, str], ...], tuple[Any, ...]]
 
 
 def cache_payload(trace: Trace, level: int = 6) -> bytes:
@@ -52,32 +52,32 @@ def cache_payload(trace: Trace, level: int = 6) -> bytes:
 
     ``level``: of zlib.
 
-    Returns the header has ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), ``streams``, one number for each
-      batch entry, and ``given``: rows with tokens, and rows with room, before the first run), ``runs`` (labels),
+    Returns a header with ``caches`` (for each: ``heads``, ``unit`` (bytes of a row), ``streams``, one number for each
+      batch entry, and ``given``: rows with tokens, and reserved rows, before the first run), ``runs`` (labels),
       ``states``, ``meters`` and ``warnings``. Columns ``cell.*`` hold the cells of all streams back to back; those of
-      stream ``s`` after run ``r`` are at ``cell.at[s * (runs + 1) + r]`` to the next one. Columns ``store.*`` have, in
-      the same way by cache and run, which rows are stored after which step of the trace. ``meter.*`` has one value for
-      each cache and run. Where a producer says more of rows, columns ``note.*`` hold that in the same way, and
-      ``note.text`` are places in ``notes``. Where sequences share a cache, columns ``owner.*`` say whose rows are, and
-      ``owner.of`` are places in ``owners.table``: sequences, and a word on what is wrong.
+      stream ``s`` after run ``r`` start at ``cell.at[s * (runs + 1) + r]``. Columns ``store.*`` have, in the same way
+      by cache and run, which rows are stored after which step of the trace. ``meter.*`` has one value for each cache
+      and run. If a producer has notes on rows, columns ``note.*`` hold them in the same way, and ``note.text`` are
+      indices into ``notes``. If sequences share a cache, columns ``owner.*`` give the owners of rows, and ``owner.of``
+      are indices into ``owners.table``: sequences, and a word on what is wrong.
     """
     runs = len(trace.runs)
-    streams: dict[tuple[_Told, ...], int] = {}
+    streams: dict[tuple[_CacheRun, ...], int] = {}
     caches = []
     for cache in trace.caches:
-        told = []
+        numbers = []
         for entry in range(entries_of(cache)):
             rows = tuple(
                 (cells(cache, run, entry), notes(cache, run, entry), owners(cache, run, entry)) for run in range(runs)
             )
-            told.append(streams.setdefault(rows, len(streams)))
+            numbers.append(streams.setdefault(rows, len(streams)))
         given = rows_given(trace, cache)
-        caches.append({"heads": heads_of(trace, cache), "unit": _row_bytes(cache), "streams": told, "given": given})
+        caches.append({"heads": heads_of(trace, cache), "unit": _row_bytes(cache), "streams": numbers, "given": given})
     columns = Columns()
-    _cell_columns([[told for told, *_ in stream] for stream in streams], columns)
-    said = _told_columns("note", "text", [[noted for _, noted, _ in stream] for stream in streams], columns)
-    owned = [[tuple((a, b, (of, state)) for a, b, of, state in told) for *_, told in stream] for stream in streams]
-    whose = _told_columns("owner", "of", owned, columns)
+    _cell_columns([[rows for rows, *_ in stream] for stream in streams], columns)
+    note_texts = _span_columns("note", "text", [[noted for _, noted, _ in stream] for stream in streams], columns)
+    owned = [[tuple((a, b, (of, state)) for a, b, of, state in spans) for *_, spans in stream] for stream in streams]
+    whose = _span_columns("owner", "of", owned, columns)
     _store_columns(trace, columns)
     for meter in METERS:
         values = [_meter(cache, run, meter.name) for cache in trace.caches for run in range(runs)]
@@ -89,7 +89,7 @@ def cache_payload(trace: Trace, level: int = 6) -> bytes:
         "runs": [run_label(trace, run) for run in range(runs)],
         "caches": caches,
         "warnings": _warnings(trace),
-        **({"notes": said} if said else {}),
+        **({"notes": note_texts} if note_texts else {}),
         **({"owners": {"table": whose, **page_looks()}} if whose else {}),
     }
     return pack(header, columns, level)
@@ -109,29 +109,29 @@ def _cell_columns(streams: Sequence[Sequence[Sequence[Cell]]], columns: Columns)
 
 
 def _store_columns(trace: Trace, columns: Columns) -> None:
-    """Which rows of a run hold what it stores from which step on."""
+    """Add columns with the step at which each row of a run is stored."""
     by_run = [row_steps(trace, run) for run in range(len(trace.runs))]
     every: list[tuple[int, int, int]] = []
     at = []
     for cache in range(len(trace.caches)):
-        for told in by_run:
+        for of_run in by_run:
             at.append(len(every))
-            every += [(one.step, start, stop) for one in told[cache] for start, stop in one.rows]
+            every += [(one.step, start, stop) for one in of_run[cache] for start, stop in one.rows]
         at.append(len(every))
     columns.ints("store.at", at)
     for place, name in enumerate(("step", "start", "stop")):
         columns.ints(f"store.{name}", [one[place] for one in every])
 
 
-def _told_columns(name: str, last: str, streams: Sequence[Sequence[Sequence[Any]]], columns: Columns) -> list[Any]:
-    """What is told of rows: (first, behind the last, what), in a table by itself; nothing is added where nothing is."""
+def _span_columns(name: str, last: str, streams: Sequence[Sequence[Sequence[Any]]], columns: Columns) -> list[Any]:
+    """Add spans of rows, each (first, behind the last, what), if there are any. Returns the table of what."""
     table: dict[Any, int] = {}
     every: list[tuple[int, int, int]] = []
     at = []
     for stream in streams:
-        for told in stream:
+        for spans in stream:
             at.append(len(every))
-            every += [(start, stop, table.setdefault(what, len(table))) for start, stop, what in told]
+            every += [(start, stop, table.setdefault(what, len(table))) for start, stop, what in spans]
         at.append(len(every))
     if every:
         columns.ints(f"{name}.at", at)
@@ -143,18 +143,18 @@ def _told_columns(name: str, last: str, streams: Sequence[Sequence[Sequence[Any]
 def _meter(cache: Any, run: int, name: str) -> float:
     if run >= len(cache.runs):
         return 0.0
-    told = cache.runs[run]
+    after = cache.runs[run]
     if name == "lost":
-        return float(max((item.lost for item in told.items), default=0))
-    return float(getattr(told, name))
+        return float(max((item.lost for item in after.items), default=0))
+    return float(getattr(after, name))
 
 
 def _row_bytes(cache: Any) -> int:
-    """Bytes of one row, as far as the runs tell: what the first run wrote without copying is whole rows."""
-    for told in cache.runs:
-        fresh = told.bytes_written - told.bytes_copied
-        if told.rows_written and fresh > 0 and fresh % told.rows_written == 0:
-            return int(fresh // told.rows_written)
+    """Bytes of one row, from the first run whose new bytes are a whole number of rows."""
+    for after in cache.runs:
+        fresh = after.bytes_written - after.bytes_copied
+        if after.rows_written and fresh > 0 and fresh % after.rows_written == 0:
+            return int(fresh // after.rows_written)
     return 0
 
 

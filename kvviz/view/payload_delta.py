@@ -1,7 +1,7 @@
-"""What changed from one payload to a later one, so that whoever has the one can make the other.
+"""The change from one payload to a later one, from which a reader of the first restores the second.
 
-Layout: int32 (little endian) bytes of the old one, bytes of the new one, number of pieces n | n pairs of int32, where a
-piece begins in the old one and its length; -1: in the new bytes | the new bytes, one piece after the other. Gzipped.
+Layout: int32 (little endian) bytes of the old one, bytes of the new one, number of pieces n | n pairs of int32: where a
+piece begins in the old one (-1: in the new bytes), and its length | the new bytes, one piece after the other. Gzipped.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from kvviz.errors import KvvizError
 Parts = Mapping[str, bytes]
 """Parts of an unpacked payload by name, in order."""
 
-# A piece takes eight bytes: shorter ones of what is equal are not told apart from what lies around them.
+# A piece takes eight bytes: shorter equal ranges are merged with their surroundings.
 _SHORTEST = 16
 
 
 def delta(old: Parts, new: Parts, texts: str, level: int = 6) -> bytes:
     """What changed from one payload to another.
 
-    ``old, new``: parts of both, in order. Equal names are compared with each other.
-    ``texts``: how the names of parts begin in which bytes move when something is put in. Of the others each byte
-      keeps its place.
+    ``old, new``: parts of both, in order. Parts with equal names are compared.
+    ``texts``: prefix of the names of parts in which an insertion moves later bytes. In other parts every byte keeps
+      its place.
     ``level``: of zlib.
     """
     begins, at = {}, 0
@@ -59,14 +59,14 @@ def delta(old: Parts, new: Parts, texts: str, level: int = 6) -> bytes:
 
 
 def patched(old: bytes, change: bytes) -> bytes:
-    """The later payload, unpacked, from the earlier one and what changed since.
+    """The later payload, unpacked, from the earlier one and the change.
 
-    Raises `KvvizError`: if the change is one of another payload.
+    Raises `KvvizError`: if the change belongs to another payload.
     """
     raw = gzip.decompress(change)
     was, size, count = np.frombuffer(raw, "<i4", 3).tolist()
     if was != len(old):
-        raise KvvizError(f"this change is one of a payload of {was:,} bytes, not of {len(old):,}")
+        raise KvvizError(f"this change is for a payload of {was:,} bytes, not of {len(old):,}")
     at, made = 12 + 8 * count, []
     for start, length in np.frombuffer(raw, "<i4", 2 * count, 12).reshape(-1, 2).tolist():
         if start < 0:
@@ -80,7 +80,7 @@ def patched(old: bytes, change: bytes) -> bytes:
 
 
 def _equal(old: bytes, new: bytes, text: bool) -> list[tuple[int, int, int]]:
-    """Stretches of the new bytes that are in the old ones too: start, stop, and how much further on they are there."""
+    """Ranges of the new bytes that are in the old ones too: start, stop, and their offset in the old ones."""
     if old == new:
         return [(0, len(new), 0)]
     shared = min(len(old), len(new))

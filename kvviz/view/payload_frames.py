@@ -1,4 +1,4 @@
-"""Frames and storages of a trace as columns: what a payload tells of them, and what it leaves out."""
+"""Frames and storages of a trace as columns of a payload."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kvviz.view.payload_steps import Values
 
 
 class FrameColumns:
-    """Frames and the values that they start with, as columns; a frame that was told does not change.
+    """Frames and the values that they start with, as columns; an encoded frame does not change.
 
-    ``number``: places of the frames that are told, by their ids in the trace.
+    ``number``: places of the frames that are sent, by their ids in the trace.
     """
 
     def __init__(self, tables: Mapping[int, GraphTable], strings: Strings, values: Values) -> None:
@@ -31,13 +31,13 @@ class FrameColumns:
         self._bind_at = [0]
 
     def rewind(self, run: int) -> None:
-        """Forget the frames of a run and of all later ones."""
+        """Discard the frames of a run and of all later ones."""
         while self._frames and self._frames[-1].run >= run:
             del self.number[self._frames.pop().id], self._rows[-1], self._bind_at[-1]
         del self._bound[self._bind_at[-1] :]
 
     def add(self, frames: Sequence[Any]) -> None:
-        """Take in frames, the outer before the inner ones."""
+        """Add frames, the outer before the inner ones."""
         for frame in frames:
             table = self._tables[id(frame.graph)]
             parent, node = -1, -1
@@ -56,7 +56,7 @@ class FrameColumns:
             self._bind_at.append(len(self._bound))
 
     def storages(self) -> set[int]:
-        """Those that the frames start with."""
+        """The storages that the frames start with."""
         return {bound[1] for bound in self._bound}
 
     def write(self, columns: Columns) -> None:
@@ -76,15 +76,15 @@ def storage_columns(
 ) -> None:
     """Add the columns of all storages.
 
-    One that no step that is told knows (``used``) keeps its number only, and one of ``later`` outlives the step that it
-    was written to. Where they lie is told if any lies in an arena, or elsewhere than in the host's memory; an address
-    that is not known is -1.
+    A storage that is not in ``used``, which no sent step refers to, keeps only its number. A storage in ``later``
+    outlives the step that it was written to. Locations are added if any storage lies in an arena or outside of the
+    host's memory; an unknown address is -1.
     """
     steps = len(kept)
     whole = used is None
 
     def moved(step: int) -> int:
-        # Where steps were left out, what happened there is told of the next step that was kept.
+        # Events of steps that were left out count for the next step that was kept.
         return step if whole else bisect_left(kept, step)
 
     unknown = (0, ORIGINS.index("run"), strings(""), steps, steps)

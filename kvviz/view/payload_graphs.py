@@ -41,12 +41,12 @@ class GraphTable:
         self.index = index
         self.kind = kind
         self.parent = parent
-        self.places = places(graph) if within is None else _told_within(within, parent, kind, graph)
+        self.places = places(graph) if within is None else _places_within(within, parent, kind, graph)
         self.node_at = {id(node): i for i, node in enumerate(graph.nodes)}
         self.value_at: dict[str, int] = {}
         self.order: dict[int, Node] = {}
         self.blocks: tuple[Block, ...] = ()
-        self._cut = -1  # how many nodes had run when the blocks were cut, and what is told of them was written
+        self._cut = -1  # how many nodes had run when the blocks were last cut and encoded
         self._still: dict[str, Any] = {}
         for value in (*graph.inputs, *graph.outputs):
             self.value(value.name)
@@ -59,12 +59,12 @@ class GraphTable:
         return self.value_at.setdefault(name, len(self.value_at)) if name else -1
 
     def ordered(self, nodes: Sequence[Node]) -> None:
-        """Note which nodes run; the first order that is told is kept, later ones only add to it."""
+        """Note which nodes run. The first order is kept; later ones only add to it."""
         for node in nodes:
             self.order.setdefault(id(node), node)
 
     def cut(self) -> None:
-        """Cut the graph into blocks, where more nodes have run than when that was done last."""
+        """Cut the graph into blocks, if more nodes have run since it was last cut."""
         if self._cut != len(self.order):
             self.blocks = tuple(blocks(self.graph, tuple(self.order.values())))
             self._still = self._without_blocks()
@@ -86,7 +86,7 @@ class GraphTable:
         return {**self._still, "blocks": parts}
 
     def _without_blocks(self) -> dict[str, Any]:
-        """What stays as it is while shapes are added."""
+        """The fields that do not change when shapes are added."""
         graph, value = self.graph, self.value
         nodes = [
             [
@@ -115,27 +115,27 @@ class GraphTable:
 
     def _names(self) -> dict[str, Any]:
         """Layers (-1: none) and roles of the nodes, and the short names of nodes and values."""
-        told = [self.places[node.index] for node in self.graph.nodes]
-        roles = {role: i for i, role in enumerate(dict.fromkeys(place.role for place in told))}
+        places = [self.places[node.index] for node in self.graph.nodes]
+        roles = {role: i for i, role in enumerate(dict.fromkeys(place.role for place in places))}
         names = node_names(self.blocks)
         return {
             "roles": list(roles),
-            "role": [roles[place.role] for place in told],
-            "layer": [-1 if place.layer is None else place.layer for place in told],
+            "role": [roles[place.role] for place in places],
+            "layer": [-1 if place.layer is None else place.layer for place in places],
             "names": [names.get(id(node), "") for node in self.graph.nodes],
             "called": value_names(self.graph, self.value_at),
         }
 
 
-def _told_within(outer: GraphTable, parent: tuple[int, int] | None, attribute: str, graph: Graph) -> dict[int, Place]:
-    """Places of the nodes of a body, told from the main graph."""
+def _places_within(outer: GraphTable, parent: tuple[int, int] | None, attribute: str, graph: Graph) -> dict[int, Place]:
+    """Places of the nodes of a body, relative to the main graph."""
     assert parent is not None
     caller = outer.places[outer.graph.nodes[parent[1]].index]
     return {index: inside(caller, outer.graph, attribute, own) for index, own in places(graph).items()}
 
 
 def add_tables(tables: dict[int, GraphTable], frames: Sequence[Any], start: int = 0) -> None:
-    """Add a table for every graph that was entered since frame ``start``, by ``id(graph)``, outermost first."""
+    """Add a table for every graph entered since frame ``start``, by ``id(graph)``, outermost first."""
     for frame in frames[start:]:
         table = tables.get(id(frame.graph))
         if table is None:
@@ -152,7 +152,7 @@ def add_tables(tables: dict[int, GraphTable], frames: Sequence[Any], start: int 
 
 
 class Drawings:
-    """Drawings of all blocks, made again only when a graph or a shape was added.
+    """Drawings of all blocks, updated only when a graph or a shape was added.
 
     ``tables``: may grow between calls.
     """
@@ -160,7 +160,7 @@ class Drawings:
     def __init__(self, tables: Mapping[int, GraphTable]) -> None:
         self._tables = tables
         self._drawn: tuple[Any, list[dict[int, int]], list[int], list[dict[str, Any]]] | None = None
-        self._sketched: dict[tuple[int, int], tuple[Any, Sketch]] = {}  # by graph and block: of what, and the sketch
+        self._sketched: dict[tuple[int, int], tuple[Any, Sketch]] = {}  # by graph and block: its key, and the sketch
 
     def headers(
         self, shapes: Mapping[int, str], pills: Collection[str] = ()
@@ -168,9 +168,9 @@ class Drawings:
         """Headers of all graphs and the drawings that their blocks share.
 
         ``shapes``: ``id(node)`` to the shape that its box shows.
-        ``pills``: names of values that are drawn where they are read, as the past of caches.
+        ``pills``: names of values that are drawn where they are read, such as the pasts of caches.
 
-        ``graphs, drawings``: as the payload's header has them.
+        ``graphs, drawings``: as in the payload's header.
         """
         tables = list(self._tables.values())
         state = ([len(table.order) for table in tables], dict(shapes), tuple(pills))
@@ -201,7 +201,7 @@ def _draw(
                 made = sketch(table.graph, block.nodes, lambda node: shapes.get(id(node), ""), running, pills)
                 known[table.index, i] = of, made
             made = known[table.index, i][1]
-            # Blocks of one make share a drawing even where a shape is longer in one of them: the widest box counts.
+            # Blocks of one kind share a drawing even if a shape is longer in one of them: the widest box counts.
             kind = (tuple(node.op_type for node in block.nodes), made.links, made.stubs, made.pills)
             at = kinds.setdefault(kind, len(sketches))
             if at == len(sketches):
@@ -217,7 +217,7 @@ def _draw(
 
 
 def drawing_header(drawing: Drawing) -> dict[str, Any]:
-    """A drawing as the payload's header has it; numbers without a fraction are written without one."""
+    """A drawing as in the payload's header; whole numbers are written as integers."""
     return {
         "w": drawing.w,
         "h": drawing.h,
@@ -235,7 +235,7 @@ def _short(number: float) -> float:
 
 
 # -- short names ------------------------------------------------------------------------------------------------------
-# Short names of nodes and values: what tells one from another where both are listed, and no more.
+# Short names of nodes and values, just long enough to distinguish the names in one list.
 #
 # Invariant: operators with the short names of a block's nodes are distinct, and so are short names of a graph's
 # inputs, and of its outputs.
@@ -245,19 +245,20 @@ _PARTS = re.compile(r"[/:]+")
 
 
 def node_names(parts: Iterable[Block]) -> dict[int, str]:
-    """The telling part of the names of all nodes of some blocks, by ``id(node)``.
+    """The distinguishing part of the names of all nodes of some blocks, by ``id(node)``.
 
-    That is the last part; where that only repeats the operator, the module around it, unless that is the block's own.
-    What is then not unique in its block gets the exporter's number (``Concat_5`` gives ``#5``), else more of its path.
+    This is the last part of the name. If that only repeats the operator, it is the enclosing module, unless that is the
+    block's own. A name that is then not unique in its block gets the exporter's number (``Concat_5`` gives ``#5``), or
+    else more of its path.
     """
     found: dict[int, str] = {}
     for block in parts:
         home = block.path[-1] if block.path else ""
-        told = [(node, *_telling(node, home)) for node in block.nodes]
-        often = Counter((node.op_type, name) for node, name, _ in told)
+        named = [(node, *_short_part(node, home)) for node in block.nodes]
+        often = Counter((node.op_type, name) for node, name, _ in named)
         names = [
             f"{name} {number}".strip() if not name or often[node.op_type, name] > 1 else name
-            for node, name, number in told
+            for node, name, number in named
         ]
         often = Counter((node.op_type, name) for node, name in zip(block.nodes, names))
         alike = [node.name for node, name in zip(block.nodes, names) if often[node.op_type, name] > 1]
@@ -267,8 +268,8 @@ def node_names(parts: Iterable[Block]) -> dict[int, str]:
     return found
 
 
-def _telling(node: Node, home: str) -> tuple[str, str]:
-    """The telling part of one name, and the exporter's number behind it."""
+def _short_part(node: Node, home: str) -> tuple[str, str]:
+    """The distinguishing part of one name, and the exporter's number after it."""
     parts = [part for part in _PARTS.split(node.name) if part]
     last = parts.pop() if parts else ""
     match = re.fullmatch(rf"(?:node_)?{re.escape(node.op_type)}(?:_node)?(?:_(\d+))?", last, re.IGNORECASE)
@@ -280,7 +281,7 @@ def _telling(node: Node, home: str) -> tuple[str, str]:
 
 
 def value_names(graph: Graph, names: Iterable[str]) -> list[str]:
-    """Short names of values: the last two parts of a path, and as many more as tell inputs, or outputs, apart."""
+    """Short names of values: the last two parts of a path, and as many more as inputs, or outputs, need to differ."""
     lists = ([value.name for value in graph.inputs], [value.name for value in graph.outputs])
     known: dict[str, str] = {}
     for own in lists:
@@ -289,7 +290,7 @@ def value_names(graph: Graph, names: Iterable[str]) -> list[str]:
 
 
 def distinct(names: Sequence[str]) -> dict[str, str]:
-    """The last parts of some names by name, at least two, and so many that no two names have the same."""
+    """The last parts of some names by name: at least two, and as many as needed to make them unique."""
     found: dict[str, str] = {}
     left = list(dict.fromkeys(names))
     for length in range(2, 2 + max((_length(name) for name in left), default=0)):

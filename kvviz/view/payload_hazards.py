@@ -1,4 +1,4 @@
-"""Hidden pairs as columns: steps, bytes at each precision, and all that the page writes and draws of them."""
+"""Hidden pairs as columns: steps, bytes at each precision, and the texts and shapes that the page shows."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from kvviz.view.hazard_picture import (
 from kvviz.view.packed_columns import Columns, Strings
 
 MOST_PAIRS = 2_000
-"""So many pairs are told at most; of the others the number."""
+"""The maximum number of pairs sent. The total is always sent."""
 MOST_ORDERED = 2_000
-"""So many pairs that the graph keeps in order are told at most."""
+"""The maximum number of pairs sent that the graph keeps in order."""
 PAIR_STATES = ("hidden", "broken", "false")
 PAIR_PICTURE = {
     "texts": PAIR_TEXTS,
@@ -46,24 +46,24 @@ PAIR_PICTURE = {
 
 
 class HazardColumns:
-    """The hidden pairs of the runs that are told, worked out once for each run that is over.
+    """The hidden pairs of the runs that are sent, found once for each finished run.
 
-    They are told where a producer declared what its ops touch: there tensors are memory, and finding the pairs takes
-    little beside reading them. Beside them stands what the graph keeps in order, with the path that does. For other
-    traces it would take a quarter of the time that packing takes: there they are told when they are ``wanted``.
+    They are always sent if a producer declared what its ops touch: there tensors are memory, and finding the pairs is
+    cheap. The pairs that the graph keeps in order are sent too, each with its path. For other traces, finding pairs
+    would take a quarter of the time of packing, so they are sent when ``wanted``.
     """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.wanted = False
         self._known: dict[int, tuple[HiddenPair, ...]] = {}
-        self._latest = 0  # ordered pairs of the run that was looked at last
+        self._latest = 0  # ordered pairs of the run examined last
         self._paths: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
     def write(self, runs: Iterable[int], kept: Sequence[int], strings: Strings, columns: Columns) -> dict[str, Any]:
-        """Add the columns, if there is a pair, and return the header's entry of them all.
+        """Add the columns, if there is a pair, and return the header's entry.
 
-        ``runs``: those whose steps are told. ``kept``: numbers of these steps, ascending.
+        ``runs``: those whose steps are sent. ``kept``: numbers of these steps, ascending.
         """
         trace = self.trace
         if trace.live is not None or not (self.wanted or trace.log.declared.accesses):
@@ -73,14 +73,14 @@ class HazardColumns:
             if run not in self._known:
                 self._known[run] = hidden_pairs(trace, run)
         found = [pair for run in runs for pair in self._known[run]]
-        # What is true comes before what only a coarser look takes for a pair.
+        # Real pairs come before those that only a coarser level reports.
         found.sort(key=lambda pair: (not pair.exact, not pair.hazard.broken, not pair.range))
         groups, titles = folded(found)
         place = {step: at for at, step in enumerate(kept)}
         rows, texts = [], []
         for pair, group in list(zip(found, groups))[:MOST_PAIRS]:
             hazard = pair.hazard
-            written, drawn = self._tell(pair)
+            written, drawn = self._texts_and_paths(pair)
             texts += [(strings(text),) for text in (*written, *drawn)]
             rows.append(
                 (
@@ -102,14 +102,14 @@ class HazardColumns:
         columns.rows("pairtext", "of i", texts)
         counts = [sum(getattr(pair, level) > 0 for pair in found) for level in ("exact", "range", "root")]
         says = _says(found, counts)
-        told = {"picture": PAIR_PICTURE, "groups": titles, "total": len(found), "counts": counts, "says": says}
-        return {"hazards": {**told, "ordered": self._ordered(runs, place, strings, columns)}}
+        header = {"picture": PAIR_PICTURE, "groups": titles, "total": len(found), "counts": counts, "says": says}
+        return {"hazards": {**header, "ordered": self._ordered(runs, place, strings, columns)}}
 
     def _ordered(
         self, runs: Sequence[int], place: Mapping[int, int], strings: Strings, columns: Columns
     ) -> dict[str, Any]:
-        """Add the columns of what a path of the graph keeps in order, run by run as long as they are few, and give the
-        header's entry."""
+        """Add the columns of pairs that a path of the graph keeps in order, run by run up to the maximum, and return
+        the header's entry."""
         found: list[HiddenPair] = []
         looked = 0
         for run in runs:
@@ -133,18 +133,18 @@ class HazardColumns:
         columns.ints("path.step", steps)
         return {"groups": titles, "total": len(found), "runs": looked, "of": len(runs)}
 
-    def _tell(self, pair: HiddenPair) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _texts_and_paths(self, pair: HiddenPair) -> tuple[tuple[str, ...], tuple[str, ...]]:
         capacity = capacity_of(self.trace, pair)
-        told = pair_texts(pair, capacity)
+        texts = pair_texts(pair, capacity)
         key = pair.early.region, pair.late.region, capacity, pair.exact > 0
         if key not in self._paths:
             # Repeated layers touch the same bytes of their roots.
             self._paths[key] = pair_paths(pair, capacity)
-        return tuple(told[name] for name in PAIR_TEXTS), self._paths[key]
+        return tuple(texts[name] for name in PAIR_TEXTS), self._paths[key]
 
 
 def _says(found: Sequence[HiddenPair], counts: Sequence[int]) -> str:
-    """How many pairs there are at each precision, as far as it is known."""
+    """How many pairs there are at each precision, as far as known."""
     exact, ranges, roots = counts
     vague = [pair for pair in found if pair.hazard.known != "exact"]
     if not vague:

@@ -1,7 +1,7 @@
-"""Traces of the same thing as lanes of one page: what each comes to beside the one that it left, and all payloads.
+"""Traces of the same inputs as lanes of one page: each compared with the lane that it left, and all payloads.
 
-Layout of the payloads that are not the page's own: uint32 (little endian) bytes of a JSON object, name to (offset,
-length) behind it | that object | the payloads, each compressed by itself.
+Layout of the payloads that are not the page's own: uint32 (little endian) size of a JSON object, name to (offset,
+length) after it | that object | the payloads, each compressed separately.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from kvviz.fixes.forking import holds_throughout, what_holds
 from kvviz.trace.recording import Trace
 
 MOST_BROKEN = 60
-"""So many hazards that an order breaks are told, and the number of all."""
+"""The maximum number of broken hazards sent. The total is always sent."""
 
 
 def lane_header(number: int, label: str, trace: Trace, left: tuple[int, str, Any] | None) -> dict[str, Any]:
-    """What the page says of a lane.
+    """The page's data on a lane.
 
     ``left``: number, label and trace of the lane that it left; None for the first one.
 
     ``figures`` are those of the lane that it left and its own, of the runs that both have finished; ``note`` says
-    which these are where it is not all of both. ``first`` is the first step that differs; ``order`` tells what moved
+    which these are where it is not all of both. ``first`` is the first step that differs; ``order`` says what moved
     where both ran the same ops in another order, and ``value`` the first step that made other numbers. ``holds`` says
     what of the change holds from where.
     """
@@ -50,9 +50,9 @@ def lane_header(number: int, label: str, trace: Trace, left: tuple[int, str, Any
     if left is None:
         return about
     of, name, other = left
-    told = alike(other, trace)
+    shared = alike(other, trace)
     first = first_difference(other, trace, (name, label))
-    if first is not None and told.runs is not None and first.step >= other.runs[told.runs - 1].last:
+    if first is not None and shared.runs is not None and first.step >= other.runs[shared.runs - 1].last:
         # It ends there for no other reason than that it has not run any further.
         first = None
     moved = order_change(other, trace)
@@ -60,9 +60,9 @@ def lane_header(number: int, label: str, trace: Trace, left: tuple[int, str, Any
     return {
         **about,
         "of": of,
-        "figures": [asdict(told.first), asdict(told.second)],
-        "note": told.note,
-        "runs": told.runs,
+        "figures": [asdict(shared.first), asdict(shared.second)],
+        "note": shared.note,
+        "runs": shared.runs,
         "first": None if first is None else {"step": first.step, "other": first.other, "sentence": first.sentence},
         "order": None if moved is None else _order(moved, trace),
         "value": None if value is None else asdict(value),

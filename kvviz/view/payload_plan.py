@@ -1,6 +1,6 @@
 """The planning of a graph as the bytes that the page reads: a payload without steps, but with planning events.
 
-Invariant: the frontier of every event can be told from the changes since the last event that tells all of it.
+Invariant: the frontier of every event follows from the changes since the last event that has all of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kvviz.view.packed_columns import Columns, Strings, pack
 from kvviz.view.payload import CODES, FORMAT
 from kvviz.view.payload_graphs import Drawings, GraphTable
 
-# So many changes of the frontier are followed at most to know it.
+# The maximum number of changes to follow to restore a frontier.
 _KEY = 64
 # Room for what the page writes into a box: "depth 1,234".
 _CAPTION = "depth 000"
@@ -60,15 +60,15 @@ def _events(
     before: list[int] = []
     for i, event in enumerate(events):
         now = [at[node.name] for node in event.frontier]
-        told = _change(before, now) if i % _KEY else None
-        changes += now if told is None else told
+        change = _change(before, now) if i % _KEY else None
+        changes += now if change is None else change
         ready += [at[node.name] for node in event.ready]
         change_at.append(len(changes))
         ready_at.append(len(ready))
         node = -1 if event.node is None else at.get(event.node.name, -1)
         value = table.value(event.value)
         words = (strings(event.phase), strings(event.action), strings(event.reason))
-        rows.append((node, value, *words, event.planned, event.depth, int(told is None)))
+        rows.append((node, value, *words, event.planned, event.depth, int(change is None)))
         before = now
     columns.rows("event", "node i, value i, phase i, action i, reason i, planned i, depth i, full i", rows)
     columns.ints("event.change", change_at)
@@ -78,7 +78,7 @@ def _events(
 
 
 def _change(before: list[int], now: list[int]) -> list[int] | None:
-    """Who leaves (as ``-1 - node``) and who joins at the end; None where that does not lead from one to the other."""
+    """The nodes that leave (as ``-1 - node``) and those that join at the end; None if that does not give the result."""
     stay = set(now)
     known = set(before)
     gone = [-1 - node for node in before if node not in stay]

@@ -1,6 +1,6 @@
-"""The diagnosis of a trace as plain values for the page: what was missed and how to change it, and what was held.
+"""The diagnosis of a trace as plain values for the page: missed ops with their fixes, and storages held too long.
 
-Invariant: the order and the numbers are the report's own; only its largest entries are told, more on demand.
+Invariant: the order and the numbers are the report's own. Only its largest entries are sent, and more on demand.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ def report_header(
 
     ``report``: what `kvviz.explain` found about the trace.
     ``tables``: by ``id(graph)``: the numbers of nodes.
-    ``kept``: the steps that the payload tells, ascending. Lists of steps hold their places in it; a single step that
-      is named keeps its own number, since it may be one that is not told.
-    ``start``: first entry of the missed list to tell; `MOST` of them are.
-    ``cures``: with fixes, and the verdict that names them, which take time to find.
+    ``kept``: the steps in the payload, ascending. Lists of steps hold their places in it; a single step keeps its own
+      number, since it may not be in the payload.
+    ``start``: first entry of the missed list to send; `MOST` entries are sent.
+    ``cures``: include fixes, and the verdict that names them, which take time to find.
     """
     peak = report.peak
     held, rest = held_groups(trace, report.held_too_long)
     kinds = {id(entry): str(group) for group in report.groups for entry in group.entries}
 
-    def told(entry: Any) -> dict[str, Any]:
+    def encoded(entry: Any) -> dict[str, Any]:
         return _missed(entry, trace, tables, kept, kinds.get(id(entry), ""), cures)
 
     return {
         **({} if cures else {"cures": False}),
         "verdict": [_verdict(one, i, trace, tables) for i, one in enumerate(report.verdict)] if cures else [],
         "steps": len(kept),
-        "missed": [told(m) for m in report.missed[start : start + MOST]],
-        # The page tells kinds of missed ops; of each it is to know the fix.
-        "worst": [] if start else [told(m) for m in _worst(report)],
+        "missed": [encoded(m) for m in report.missed[start : start + MOST]],
+        # The page lists kinds of missed ops and needs the fix of each.
+        "worst": [] if start else [encoded(m) for m in _worst(report)],
         "total": len(report.missed),
         "small": hidden_below(report.groups),
         "held": [_held(group) for group in held[:_MOST_HELD]],
@@ -60,8 +60,8 @@ def report_header(
 
 
 def _verdict(one: Any, number: int, trace: Trace, tables: Mapping[int, GraphTable]) -> dict[str, Any]:
-    """A sentence of the verdict; ``parts`` say what a piece of it leads to: the selection, the step, or nothing;
-    ``ask`` is what the kernel is asked with to apply its fix."""
+    """A sentence of the verdict. ``parts``: its pieces, with what each links to: the selection, the step, or nothing.
+    ``ask``: the request to the kernel that applies its fix."""
     selection: dict[str, Any] | None = None
     if one.selection is not None and one.selection[0] == "cache":
         inputs = [cache.input for cache in trace.caches]
@@ -83,13 +83,13 @@ def _verdict(one: Any, number: int, trace: Trace, tables: Mapping[int, GraphTabl
 
 
 def _worst(report: Any) -> list[Any]:
-    """The worst entry of each group, as far as it is not among the first of the missed list."""
+    """The worst entry of each group that is not among the first of the missed list."""
     first = {id(entry) for entry in report.missed[:MOST]}
     return [group.worst for group in report.groups[:MOST] if id(group.worst) not in first]
 
 
-def _told(steps: Sequence[int], kept: Sequence[int]) -> list[int]:
-    """Places of those steps that are told."""
+def _places(steps: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """Places of those steps that are sent."""
     places = ((step, bisect_left(kept, step)) for step in steps)
     return [place for step, place in places if place < len(kept) and kept[place] == step]
 
@@ -103,7 +103,7 @@ def _missed(
     reasons = []
     for blocker in entry.blockers:
         fix = blocker.fix if cures else None
-        # The reasons that stand against one input share one fix.
+        # The reasons against one input share one fix.
         known = next((i for i, other in enumerate(fixes) if other is fix or other == fix), -1)
         if fix is not None and known < 0:
             known = len(fixes)
@@ -122,7 +122,7 @@ def _missed(
         "node": table.node_at[id(row.op.node)],
         "frame": " › ".join(entry.frame),
         "step": entry.step,
-        "steps": _told(entry.steps, kept),
+        "steps": _places(entry.steps, kept),
         "times": len(entry.steps),
         "bytes": entry.bytes,
         "repeated": often,
@@ -155,7 +155,7 @@ def _groups(parts: Sequence[Any]) -> list[dict[str, Any]]:
     groups: dict[str, list[Any]] = {}
     for part in sorted(parts, key=lambda part: -part.bytes):
         groups.setdefault(part.group, []).append(part)
-    told = [
+    summed = [
         {
             "group": group,
             "bytes": sum(part.bytes for part in members),
@@ -164,4 +164,4 @@ def _groups(parts: Sequence[Any]) -> list[dict[str, Any]]:
         }
         for group, members in groups.items()
     ]
-    return sorted(told, key=lambda group: -group["bytes"])
+    return sorted(summed, key=lambda group: -group["bytes"])

@@ -1,6 +1,6 @@
-"""Which runs a payload tells step by step, and what it tells of every run: totals, words and caches.
+"""Which runs are sent with their steps, and what is sent for every run: totals, words and caches.
 
-Invariant: the totals of all runs are told, whether or not their steps are.
+Invariant: the totals of all runs are sent, whether or not their steps are.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kvviz.trace.run_labels import run_label
 
 __all__ = ["caches_header", "few_runs", "run_label", "runs_header", "story_header"]
 
-# Steps that a payload tells at most by default; 60,000 are about 1.5 MB of it, and a second of work for the page.
+# The default maximum of steps in a payload; 60,000 are about 1.5 MB, and a second of work for the page.
 BUDGET = 60_000
-# Of a longer recording the first runs are told, the last one, and so many in between.
+# Of a longer recording, the first runs, the last one, and this many in between are sent.
 _BETWEEN = 6
 
 
 def few_runs(runs: Sequence[Any], budget: int | None = None) -> frozenset[int] | None:
-    """Runs whose steps to tell where there are too many of them.
+    """The runs whose steps are sent if there are too many steps.
 
-    Those in between are multiples of a power of two, so that they stay the same while a recording goes on.
+    Those in between are multiples of a power of two, so that they stay the same while a recording grows.
 
     ``budget``: steps; `BUDGET` by default.
 
@@ -50,8 +50,8 @@ def few_runs(runs: Sequence[Any], budget: int | None = None) -> frozenset[int] |
 def runs_header(trace: Trace, kept: Sequence[int]) -> list[dict[str, Any]]:
     """Totals of every run.
 
-    ``kept``: numbers of the steps that are told, ascending. ``first`` and ``last`` are places among them, equal for a
-      run whose steps are not told; ``from`` is the number of its first step, and ``steps`` how many were recorded.
+    ``kept``: numbers of the steps that are sent, ascending. ``first`` and ``last`` are places among them, equal for a
+      run whose steps are not sent; ``from`` is the number of its first step, and ``steps`` how many were recorded.
     """
     return [
         {
@@ -88,7 +88,7 @@ def story_header(trace: Trace) -> list[dict[str, Any]]:
 
 
 def caches_header(trace: Trace) -> list[dict[str, Any]]:
-    """The meters of every cache that all panes show, by run; `kvviz.view.payload_cache_rows` has more."""
+    """The cache meters that all panes show, by run; `kvviz.view.payload_cache_rows` has more."""
     meter_in_turn(trace.caches)
     places = [_layer_and_role(cache.name) for cache in trace.caches]
     return [
@@ -113,6 +113,6 @@ def caches_header(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _layer_and_role(name: str) -> tuple[int, str]:
-    """``0.key`` is the key of layer 0; a name without a number in front is of no layer (-1)."""
+    """Split ``0.key`` into layer 0 and ``key``; a name without a leading number has no layer (-1)."""
     layer, _, role = name.partition(".")
     return (int(layer), role) if layer.isdecimal() and role else (-1, name)

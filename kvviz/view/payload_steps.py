@@ -1,6 +1,6 @@
-"""Steps of a trace as columns. Reads the recorder's rows, not `Step` records: a payload tells tens of thousands.
+"""Steps of a trace as columns, read from the recorder's rows instead of `Step` records, for speed.
 
-Invariant: what is told of a step here equals what its `Step` record and `explain.sentences` say; a test compares them.
+Invariant: the columns of a step agree with its `Step` record and with `explain.sentences`; a test compares them.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from kvviz.view.payload_graphs import GraphTable
 FLAGS = (*DECISIONS, "control")
 """By bit."""
 _BITS = {name: 1 << bit for bit, name in enumerate(FLAGS)}
-# A payload has 31 bits for positions; an op that takes over an input beyond them tells it in its sentence only.
+# A payload has 31 bits for positions; an input beyond them that is taken over appears only in the sentence.
 _LAST_POSITION = 31
 
 
 class Values:
-    """Shape, type and size of values, worked out once for each (shape, dtype)."""
+    """Shape, type and size of values, computed once for each (shape, dtype)."""
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
         self._known: dict[tuple[Any, Any], tuple[int, int, str]] = {}
 
     def __call__(self, shape: Any, dtype: Any) -> tuple[int, int, str]:
-        """Number of the text ``float32 [1,4]``, bytes, and the shape alone as text."""
+        """The number of the text ``float32 [1,4]``, the bytes, and the shape alone as text."""
         key = (shape, dtype)
         found = self._known.get(key)
         if found is None:
@@ -58,11 +58,11 @@ class Values:
 
 
 class StepColumns:
-    """Gathers what is told of steps, one by one, and then writes it out as columns.
+    """Collects steps one by one, and then writes them as columns.
 
     ``tables``: by ``id(graph)``.
     ``strings, values``: shared with the rest of the payload.
-    ``number``: places of the frames that are told, by their ids in the trace.
+    ``number``: places of the frames that are sent, by their ids in the trace.
 
     ``shapes``: ``id(node)`` to the longest shape that its first output had.
     """
@@ -89,7 +89,7 @@ class StepColumns:
         self._offsets: dict[tuple[int, str], int] = {}
         self._seen = 0
         self._marked = (0, 0, 0, 0)
-        # Places of steps whose reasons the trace was asked for: told again, they may name other culprits.
+        # Places of steps whose reasons came from the trace: encoded again, they may name other culprits.
         self._asked: list[int] = []
         self._steps: list[tuple] = []
         self._outs: list[tuple] = []
@@ -98,11 +98,11 @@ class StepColumns:
         self._out_at, self._block_at, self._free_at = [0], [0], [0]
 
     def mark(self) -> None:
-        """Note that what comes from here on may be told again."""
+        """Mark the point from which steps may be encoded again."""
         self._marked = (len(self._steps), len(self._outs), len(self._blocks), len(self._freed))
 
     def rewind(self) -> int:
-        """Forget what was taken in since the mark; the number of steps that stay."""
+        """Discard what was added since the mark; returns the number of remaining steps."""
         steps, outs, blocks, freed = self._marked
         del self._steps[steps:], self._outs[outs:], self._blocks[blocks:], self._freed[freed:]
         for offsets in (self._out_at, self._block_at, self._free_at):
@@ -111,8 +111,8 @@ class StepColumns:
         return steps
 
     def again(self, kept: Sequence[int]) -> bool:
-        """Tell those steps since the mark anew that may read otherwise now: the last one, and those with reasons that
-        the trace was asked for. False where one of them takes another room than before.
+        """Encode again the steps since the mark that may have changed: the last one, and those whose reasons came from
+        the trace. Returns False if one of them takes a different number of entries than before.
 
         ``kept``: the steps by their places.
         """
@@ -120,16 +120,16 @@ class StepColumns:
         parts = ((self._outs, self._out_at), (self._blocks, self._block_at), (self._freed, self._free_at))
         for place in sorted({*self._asked[bisect_left(self._asked, self._marked[0]) :], last}):
             self.add(kept[place], rows[kept[place]])
-            # It was told at the end, from where it goes to its place.
+            # It was encoded at the end, from where it moves to its place.
             self._steps[place] = self._steps.pop()
             del self._asked[bisect_left(self._asked, last + 1) :]
             for column, ends in parts:
                 del ends[-1]
-                told: list[Any] = column[ends[-1] :]
+                fresh: list[Any] = column[ends[-1] :]
                 del column[ends[-1] :]
-                if place != last and len(told) != ends[place + 1] - ends[place]:
+                if place != last and len(fresh) != ends[place + 1] - ends[place]:
                     return False
-                column[ends[place] : ends[place + 1]] = told
+                column[ends[place] : ends[place + 1]] = fresh
                 ends[-1] = len(column)
         return True
 
@@ -141,7 +141,7 @@ class StepColumns:
         self._seen = len(self.frames)
 
     def add(self, index: int, row: Op) -> None:
-        """Take in the row of one step."""
+        """Add the row of one step."""
         if row.frame >= self._seen:
             self._look_at_frames()
         frame_id, planned, taken, _, placed, freed, allocated, copied, written, live = row
@@ -166,14 +166,14 @@ class StepColumns:
         numbers = (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written)
         self._steps.append((*numbers, *map(self.strings, (sentence, why, planned.note, end))))
         later = self.trace.log.later
-        # What outlived this step, and died in a run of which there are no steps, is not freed by it.
+        # A storage that died in a run without steps is not freed by this step.
         self._freed += [storage for storage in freed if storage not in later] if later else freed
         self._out_at.append(len(self._outs))
         self._block_at.append(len(self._blocks))
         self._free_at.append(len(self._freed))
 
     def write(self, columns: Columns) -> None:
-        """Add the columns of all steps taken in."""
+        """Add the columns of all steps."""
         fields = (
             "frame i, node i, flags i, taken i, live d, alloc d, copied d, written d, sentence i, rule i, note i, end i"
         )
@@ -186,7 +186,7 @@ class StepColumns:
         columns.ints("free.storage", self._freed)
 
     def storages(self) -> set[int]:
-        """Those that the steps place values in, or free."""
+        """The storages that the steps place values in, or free."""
         return {out[1] for out in self._outs} | set(self._freed)
 
     def _place(self, frame_id: int, fact: _Fact, placed: tuple, taken: tuple[int, ...]) -> list[Out]:
@@ -196,7 +196,7 @@ class StepColumns:
                 continue
             storage, generation, how, shape, dtype, offset, _ = where
             if offset is None:
-                # The row leaves it open: it starts where that does which the op overwrote, or is a view of.
+                # The row does not say: it starts where the overwritten or viewed value starts.
                 source = fact.planned.node.inputs[taken[0]] if taken else fact.first
                 offset = self._offsets.get((frame_id, source), 0)
             if offset:
@@ -210,7 +210,7 @@ class StepColumns:
         return outs
 
     def _refuse(self, index: int, row: Op, fact: _Fact) -> tuple[Blocker, ...]:
-        """Note the blockers of a step. Asking the trace is slow, so what is known without it is not asked."""
+        """Add the blockers of a step. Asking the trace is slow, so it is asked only if necessary."""
         taken, masks, written = row.taken, row.masks, row.written
         if not masks:
             if taken or fact.planned.control or (fact.planned.views and not written):
@@ -222,15 +222,15 @@ class StepColumns:
         self._asked.append(len(self._steps))
         blockers = distinct(decision_of(self.trace, index).blockers)
         for b in blockers:
-            told = (strings(b.code.value), b.position, strings(b.culprit), strings(b.message))
-            self._blocks.append((*told, b.bytes))
+            blocker = (strings(b.code.value), b.position, strings(b.culprit), strings(b.message))
+            self._blocks.append((*blocker, b.bytes))
             if b.code is BlockerCode.OP_CANNOT:
-                # An op without an in-place form: the same at every run, but for the bytes.
-                fact.cannot = told
+                # An op without an in-place form: the same in every run, except for the bytes.
+                fact.cannot = blocker
         return blockers
 
     def _taken_over(self, index: int, row: Op, outs: Sequence[Out]) -> tuple[str, Grown]:
-        """The input whose storage the told output took over, and what an append added."""
+        """The input whose storage the main output took over, and what an append added."""
         if not outs:
             return "", UNKNOWN
         names = [row.op.node.inputs[i] for i in row.taken]
@@ -242,7 +242,7 @@ class StepColumns:
 
 
 class _Fact:
-    """What does not change from one run of a planned node to the next."""
+    """The facts of a planned node that are the same in every run."""
 
     __slots__ = ("cannot", "first", "key", "longest", "number", "op", "outputs", "planned")
 

@@ -1,4 +1,4 @@
-"""A tour as the page reads it: every stop with the number of its step, and where the lit part of the page is."""
+"""A tour as the page reads it: every stop with its step and the highlighted part of the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvviz.errors import KvvizError
 from kvviz.trace.guided_tour import Tour, TourStop
 from kvviz.trace.recording import Trace
 
-# What a stop may light: the class of a pane, or the tab that has to be opened for it.
+# What a stop may highlight: the class of a pane, or the tab to open for it.
 PANES = {
     "toolbar": ("class", "kv-bar"),
     "verdict": ("class", "kv-verdict"),
@@ -32,7 +32,7 @@ LAYOUTS = ("Debug", "Memory", "Cache", "Layers", "Lanes")
 
 
 def keep_tour(trace: Trace, tour: Tour, runs_on: bool = False) -> None:
-    """Give a trace a tour; one that is refused leaves the trace as it was. ``runs_on``: its steps may come later.
+    """Give a trace a tour. A rejected tour leaves the trace unchanged. ``runs_on``: its steps may come later.
 
     Raises `KvvizError`: if it is no tour, or a stop names a pane, a layout or a step that is not there.
     """
@@ -46,7 +46,7 @@ def keep_tour(trace: Trace, tour: Tour, runs_on: bool = False) -> None:
 
 
 def tour_header(trace: Trace) -> dict[str, Any]:
-    """What the header of a payload says of the trace's tour; nothing where there is none.
+    """The payload header's entry of the trace's tour; empty without one.
 
     Raises `KvvizError`: if a stop names a pane, a layout or a step that is not there.
     """
@@ -57,7 +57,7 @@ def tour_header(trace: Trace) -> dict[str, Any]:
 
 
 def tour_runs(trace: Trace) -> frozenset[int]:
-    """Runs that the stops are in: the page needs their steps."""
+    """The runs of the stops, whose steps the page needs."""
     tour: Tour | None = trace.tour
     at = [step_of(trace, i, stop) for i, stop in enumerate(tour.stops)] if tour is not None else []
     return frozenset(
@@ -66,7 +66,7 @@ def tour_runs(trace: Trace) -> frozenset[int]:
 
 
 def step_of(trace: Trace, number: int, stop: TourStop) -> int | None:
-    """The step that a stop goes to; None where the cursor stays, or what is meant has not run yet."""
+    """The step that a stop goes to; None if the cursor stays, or if the step has not run yet."""
     size = len(trace.steps)
     if stop.query:
         found = trace.find(stop.query)

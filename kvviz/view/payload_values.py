@@ -1,6 +1,6 @@
-"""The values in a recording as the bytes that the page reads: what `kvviz.trace.value_summaries` keeps, as it is.
+"""Summaries of recorded values as the bytes that the page reads, as `kvviz.trace.value_summaries` keeps them.
 
-Steps have their numbers in the trace here, since which of them a payload tells may change.
+Steps have their numbers in the trace here, since the steps in a payload may change.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ CODES = {"bins": BINS, "shades": SHADES, "empty": EMPTY, "below": BELOW, "above"
 
 
 def values_payload(trace: Trace, level: int = 6) -> bytes:
-    """The values in a recording as compressed bytes; none where it has none.
+    """The values in a recording as compressed bytes; empty if it has none.
 
     ``level``: of zlib.
 
-    Returns the header has ``about``, one sentence on what is kept; ``first``: the first value with a NaN, and with an
-      infinity; ``codes``. The columns are those of `COLUMNS`; those of bytes and of 16 bits are packed into 32.
+    Returns a header with ``about``, one sentence on what is kept; ``first``: the first value with a NaN, and with an
+      infinity; ``codes``. The columns are those of `COLUMNS`; 8-bit and 16-bit columns are packed into 32 bits.
     """
     kept = trace.value_summaries
     if kept is None:
@@ -45,12 +45,12 @@ def values_payload(trace: Trace, level: int = 6) -> bytes:
         "about": values.about(),
         "budget": kept.budget,
         "steps": kept.counted.steps,
-        "first": {"nan": _told(trace, values.first_nan()), "inf": _told(trace, values.first_inf())},
+        "first": {"nan": _position(trace, values.first_nan()), "inf": _position(trace, values.first_inf())},
     }
     return pack(header, columns, level)
 
 
-def _told(trace: Trace, found: NotFinite | None) -> dict[str, Any] | None:
+def _position(trace: Trace, found: NotFinite | None) -> dict[str, Any] | None:
     if found is None:
         return None
     text = f"{found.op_type} {found.node}" if found.step is not None else f"the input of {run_label(trace, found.run)}"

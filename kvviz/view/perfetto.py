@@ -1,7 +1,7 @@
 """A trace as Chrome trace JSON, which Perfetto and chrome://tracing open.
 
-Where the recording tells no times, one microsecond stands for one step: time is the order of ops, not how long they
-took. Ops that have times lie on the track of their lane.
+Without recorded times, one microsecond represents one step: time is the order of ops, not their duration. Ops with
+times are on the track of their lane.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kvviz.view.payload import run_label
 
 _PROCESS = 1
 _RUNS = 0
-_LANES = 1000  # tracks of lanes come behind those of frames
+_LANES = 1000  # tracks of lanes come after those of frames
 
 
 def export_perfetto(trace: Trace, path: str | os.PathLike[str]) -> None:
@@ -27,8 +27,8 @@ def export_perfetto(trace: Trace, path: str | os.PathLike[str]) -> None:
 
     ``path``: file to write; an existing one is replaced.
     """
-    told = {"traceEvents": perfetto_events(trace), "displayTimeUnit": "ms"}
-    write_text(path, json.dumps(told, separators=(",", ":")))
+    content = {"traceEvents": perfetto_events(trace), "displayTimeUnit": "ms"}
+    write_text(path, json.dumps(content, separators=(",", ":")))
 
 
 def perfetto_events(trace: Trace) -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ def perfetto_events(trace: Trace) -> list[dict[str, Any]]:
     lanes = {lane: _LANES + i for i, lane in enumerate(dict.fromkeys(timing.lane for timing in times.values()))}
     events += [_name("thread_name", track, lane or "ops") for lane, track in lanes.items()]
     for step in trace.steps:
-        # A control node is logged after the ops of its body: its slice begins where the first of them began.
+        # A control node is logged after the ops of its body; its slice begins with the first of them.
         start = starts.get((step.frame_id, id(step.graph_node)), step.index)
         args = {
             "node": short(step.node, 200),

@@ -129,7 +129,7 @@ def cache(trace: TraceLike | many_traces.Traces, ax: Any = None) -> Any:
         filled = ax.plot(runs, valid, **look, linewidth=1.8, marker="o", markersize=3, label=f"{name}: valid")
         ax.fill_between(runs, valid, capacity, step="mid", color=hue, alpha=0.10, linewidth=0)
         top = max(top, *capacity, *valid)
-        # Of one group both lines are named; of several each group once, and the title says which line is which.
+        # For one group, the legend names both lines. For several, it names each group, and the title names the lines.
         lines += [*reserved, *filled] if len(groups) == 1 else filled
         names += [f"{name}: reserved", "valid"] if len(groups) == 1 else [name]
     ax.set_ylim(0, top * 1.08)
@@ -298,7 +298,7 @@ def live_bytes(trace: Trace) -> np.ndarray:
 
 
 def _run_marks(ax: Any, trace: Trace, theme: Theme, text: bool = True) -> None:
-    """A thin line where each run with steps begins; of many runs every second, fifth … one has its name."""
+    """Draw a thin line where each run with steps begins; if there are many, label every second, fifth … one."""
     runs = [run for run in trace.runs if run.last > run.first]
     if len(trace.runs) < 2:
         return

@@ -1,4 +1,4 @@
-"""A still PNG of a trace, the only form that every reader shows: memory, caches, and the last steps in words."""
+"""A still PNG of a trace, the one form that every viewer shows: memory, caches, and the last steps in words."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ WIDTH, DPI = 9.0, 100
 LEFT, RIGHT, HEAD, GAP = 0.72, 0.16, 0.62, 0.5
 _MEMORY, _CACHE, _LEGEND, _LINE = 1.7, 1.5, 0.25, 0.23
 _STEPS = 8
-# Of a sentence: characters at most, points of a letter, where it begins as a share of the width, and how much of the
-# rest it may take: letters are drawn on whole pixels, up to a fiftieth wider than they measure.
+# Of a sentence: most characters, font size in points, its start as a share of the width, and the share of the rest that
+# it may take. Letters are drawn on whole pixels, up to a fiftieth wider than measured.
 _MOST, _SIZE, _INDENT, _SLACK = 122, 8.5, 0.06, 0.98
 
 
 def still(trace: Trace, step: int | None = None, cache: int | None = None) -> bytes:
-    """Draw the picture that stands in for the debugger where no kernel runs.
+    """Draw the picture that replaces the debugger when no kernel runs.
 
-    ``step``: the last step that is told in words; the last of the trace by default.
-    ``cache``: whose rows are drawn run by run; by default the counts of all caches are.
+    ``step``: the last step that is described in words; the last of the trace by default.
+    ``cache``: the cache whose rows are drawn run by run; by default the row counts of all caches are drawn.
 
     Returns a PNG of about 900 px width, under 200 kB.
     """
@@ -34,12 +34,12 @@ def still(trace: Trace, step: int | None = None, cache: int | None = None) -> by
 
     steps = len(trace.steps)
     last = steps - 1 if step is None else range(steps)[step]
-    told = [trace.steps[i] for i in range(max(0, last - _STEPS + 1), last + 1)]
-    heights = [_MEMORY, *([_CACHE] if trace.caches else []), 0.1 + _LINE * max(len(told), 1)]
+    shown = [trace.steps[i] for i in range(max(0, last - _STEPS + 1), last + 1)]
+    heights = [_MEMORY, *([_CACHE] if trace.caches else []), 0.1 + _LINE * max(len(shown), 1)]
     keys = 1 if cache is not None else -(-len(plots.cache_groups(trace)) // plots.LEGEND_COLUMNS)
     tops = [HEAD, *([GAP + 0.3 + _LEGEND * keys] if trace.caches else []), GAP + 0.25]
     total = sum(heights) + sum(tops) + 0.1
-    # A figure without pyplot belongs to nobody's list of open figures; fixed places spare the search for a layout.
+    # A figure made without pyplot is in no list of open figures; fixed positions avoid a layout search.
     figure = Figure(figsize=(WIDTH, total), dpi=DPI, facecolor=LIGHT.pane)
     FigureCanvasAgg(figure)
     panes, bottom = [], total
@@ -51,7 +51,7 @@ def still(trace: Trace, step: int | None = None, cache: int | None = None) -> by
         panes[0].axvline(last, color=LIGHT.ink, linewidth=1.0, linestyle=(0, (2, 2)))
     if trace.caches:
         plots.cache(trace, ax=panes[1]) if cache is None else plots.rows(trace, cache, ax=panes[1])
-    _words(panes[-1], told, trace)
+    _words(panes[-1], shown, trace)
     figure.text(
         LEFT / WIDTH,
         1 - 0.1 / total,
@@ -68,7 +68,7 @@ def still(trace: Trace, step: int | None = None, cache: int | None = None) -> by
 
 
 def few_colours(png: bytes) -> bytes:
-    """The same picture in 256 colours, which a chart has hardly more of: a third of the bytes in a saved notebook."""
+    """The same picture in 256 colours, enough for a chart and a third of the bytes in a saved notebook."""
     from PIL import Image  # matplotlib brings it
 
     out = io.BytesIO()
@@ -76,24 +76,24 @@ def few_colours(png: bytes) -> bytes:
     return out.getvalue()
 
 
-def _words(ax: Any, told: list[Any], trace: Trace) -> None:
+def _words(ax: Any, shown: list[Any], trace: Trace) -> None:
     ax.set_axis_off()
     ax.set_xlim(0, 1)
-    ax.set_ylim(max(len(told), 1), -1)
+    ax.set_ylim(max(len(shown), 1), -1)
     ax.set_title("The last steps", loc="left", fontsize=10, fontweight="bold", color=LIGHT.ink, pad=0)
     room = points_of(ax)[0] * (1 - _INDENT) * _SLACK
-    for row, step in enumerate(told):
-        weight = "bold" if row == len(told) - 1 else "normal"
+    for row, step in enumerate(shown):
+        weight = "bold" if row == len(shown) - 1 else "normal"
         ax.text(0.0, row, f"{step.index:,}", ha="left", va="center", fontsize=_SIZE, color=LIGHT.soft)
         text = _cut(sentence(step, trace), room, weight)
         ax.text(_INDENT, row, text, ha="left", va="center", fontsize=_SIZE, color=LIGHT.ink, fontweight=weight)
-    if not told:
+    if not shown:
         ax.text(0.0, 0, "nothing has run yet", ha="left", va="center", fontsize=_SIZE, color=LIGHT.soft)
 
 
 def _cut(text: str, room: float, weight: str) -> str:
-    """A sentence cut in the middle until it is no wider than so many points."""
+    """A sentence shortened in the middle until it is no wider than ``room`` points."""
     limit = _MOST
-    while (wide := text_width(told := short(text, limit), _SIZE, weight)) > room:
-        limit = min(int(limit * room / wide), len(told) - 1)
-    return told
+    while (wide := text_width(cut := short(text, limit), _SIZE, weight)) > room:
+        limit = min(int(limit * room / wide), len(cut) - 1)
+    return cut

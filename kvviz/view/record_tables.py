@@ -1,4 +1,4 @@
-"""A step and a cache as they show themselves: a few lines of text, and a table in a notebook."""
+"""How a step and a cache are displayed: a few lines of text, and a table in a notebook."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ _CACHE_RUNS = (
 def step_text(step: Step) -> str:
     """A step in a few lines."""
     head, *rest = _step_facts(step)
-    return "\n".join([f"{head[0]}: {head[1]}", *(f"  {what}: {told}" for what, told in rest)])
+    return "\n".join([f"{head[0]}: {head[1]}", *(f"  {what}: {fact}" for what, fact in rest)])
 
 
 def step_table(step: Step) -> Table:
     """A step as a table of two columns."""
-    return Table([{"what": what, "is": told} for what, told in _step_facts(step)], _FACTS)
+    return Table([{"what": what, "is": fact} for what, fact in _step_facts(step)], _FACTS)
 
 
 def cache_text(cache: Any) -> str:
     """A cache in one line."""
-    told = _cache_row(cache)
+    row = _cache_row(cache)
     axis = "" if cache.axis is None else f", axis {cache.axis}"
-    rows = f"{told['valid']:,} of {told['capacity']:,} rows valid, " if cache.runs and cache.axis is not None else ""
-    moved = f"{size(told['copied'])} copied, {size(told['written'])} written"
+    rows = f"{row['valid']:,} of {row['capacity']:,} rows valid, " if cache.runs and cache.axis is not None else ""
+    moved = f"{size(row['copied'])} copied, {size(row['written'])} written"
     runs = f"{count(len(cache.runs), 'run')}: {rows}{moved}" if cache.runs else "no run yet"
     carried = f"{short(cache.input, _NAME)} → {short(cache.output, _NAME)}"
     return f"<Cache {short(cache.name, _NAME)!r} ({cache.protocol}{axis}): {carried}; {runs}>"
 
 
 def cache_table(cache: Any) -> Table:
-    """A cache as a table, one row a run."""
+    """A cache as a table, one row for each run."""
     rows = [
         {
             "run": number,
@@ -76,7 +76,7 @@ def cache_table(cache: Any) -> Table:
 
 
 def caches_table(caches: Sequence[Any]) -> Table:
-    """Caches as a table, one row a cache: rows after the last run, bytes of all runs."""
+    """Caches as a table, one row for each: rows after the last run, bytes of all runs."""
     return Table([_cache_row(cache) for cache in caches], _CACHES)
 
 

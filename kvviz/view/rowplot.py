@@ -1,4 +1,4 @@
-"""The rows of one cache over all runs as a chart: how it grows, where its window is, and when it begins again."""
+"""The rows of one cache over all runs as a chart: how it grows, where its window is, and when it wraps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvviz.trace.units import short
 from kvviz.view.chart_axes import axes_and_theme, cache_hue, finish, hue_of, legend, say, whole_numbers
 from kvviz.view.heat_cells import STATES, cells
 
-# Hatches, so that no state rests on its colour.
+# Hatches, so that colour alone carries no meaning.
 _HATCH = {"stale": "////", "outside": "xxxx", "wrapped": "....", "reserved": "", "valid": "", "written": ""}
 _ORDER = ("reserved", "valid", "wrapped", "outside", "stale", "written")
 
@@ -40,7 +40,7 @@ def rows(trace: Trace, cache: int | str = 0, ax: Any = None, *, entry: int = 0) 
             box = [(start, run), (stop, run), (stop, run + high), (start, run + high)]
             boxes[name].append(box)
             if high < 1:
-                # The lower half says that this run wrote it.
+                # The lower half shows that this run wrote it.
                 boxes["written"].append([(x, y + 0.5) for x, y in box])
             wide = max(wide, stop)
     shown = [state for state in _ORDER if boxes[state]]
@@ -70,7 +70,7 @@ def _find(trace: Trace, cache: int | str) -> Any:
 
 
 def _inks(state: str, theme: Theme) -> tuple[str, str]:
-    """Fill and border of a state."""
+    """The fill and border colours of a state."""
     view = cache_hue(theme)
     missed = hue_of(LOOKS["missed"], theme)
     return {

@@ -1,6 +1,6 @@
-"""What a block of the graph needs in order to be drawn: boxes, links inside it, and stubs of values from elsewhere.
+"""What a layout engine needs to draw a block: boxes, links inside it, and stubs of values from elsewhere.
 
-Invariant: a sketch holds numbers only, no names, so two equal layers have equal sketches and no name can harm a layout.
+Invariant: a sketch holds only numbers, so equal layers have equal sketches and no name can break a layout.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ BOX_HEIGHT = 36
 MIN_WIDTH, MAX_WIDTH = 84, 180
 PILL = (124, BOX_HEIGHT)
 OP_PITCH, SHAPE_PITCH = 7.4, 6.4
-# Beside the operator stand the mark of its state and, where it is short, what tells it from others: "#12".
+# Room beside the operator for the mark of its state and for a short distinguishing name such as "#12".
 PADDING, MARKER = 18, 34
 GRID = 4
 
-# A value with more readers than this, read by a node this many places further on, gets a stub in place of an edge.
+# A value with more readers than this gets a stub instead of an edge to a reader this many places further on.
 HUB_READERS, HUB_SPAN = 2, 12
 MAX_STUBS = 10
-# An op that reads more caches than this, as an If around a whole model, has them as stubs.
+# An op that reads more caches than this, such as an If around a whole model, gets stubs for them.
 MAX_PILLS = 4
 
 
@@ -32,8 +32,8 @@ class Sketch:
 
     ``sizes``: width and height of each box in px: first the pills, then the block's nodes in their order.
     ``links``: from box, to box; each pair once, always forward in the order of the boxes.
-    ``stubs``: box, ``"in"`` or ``"out"``, and position among the node's inputs (captures behind them) or outputs.
-    ``pills``: values from elsewhere with a box of their own: a box that reads it, and the position among its inputs.
+    ``stubs``: box, ``"in"`` or ``"out"``, and position among the node's inputs (then captures) or outputs.
+    ``pills``: values from elsewhere with a box of their own: a box that reads each, and the position among its inputs.
     """
 
     sizes: tuple[tuple[int, int], ...]
@@ -45,7 +45,7 @@ class Sketch:
 def box_size(op_type: str, shape: str = "") -> tuple[int, int]:
     """Width and height in px of a box that shows an operator and, below it, a short shape.
 
-    Every number of the shape counts as two digits at least, so that a cache growing from 9 to 10 rows moves nothing.
+    Every number in the shape counts as at least two digits, so that a cache growing from 9 to 10 rows moves nothing.
     """
     spare = sum(len(part) == 1 for part in shape.strip("[]").split(",")) if shape else 0
     text = max(len(op_type) * OP_PITCH + MARKER, (len(shape) + spare) * SHAPE_PITCH)
@@ -65,15 +65,15 @@ def sketch(
     ``graph``: the graph that the nodes belong to.
     ``nodes``: the block, in the order in which they run.
     ``shape``: ``shape(node)`` gives the second line of its box.
-    ``order``: indices of the nodes that run at all; a value whose only other readers never run gets no stub.
-    ``pills``: names of values that get a box of their own where they come from elsewhere.
+    ``order``: indices of the nodes that run; a value whose only other readers never run gets no stub.
+    ``pills``: names of values that get a box of their own if they come from elsewhere.
     """
     inside = {name for node in nodes for name in node.outputs}
     asked = [[name for name in _reads(node) if name in pills and name not in inside] for node in nodes]
     pill = {
         name: i for i, name in enumerate(dict.fromkeys(n for names in asked if len(names) <= MAX_PILLS for n in names))
     }
-    told: dict[str, tuple[int, int]] = {}
+    read_at: dict[str, tuple[int, int]] = {}
     box = {id(node): i for i, node in enumerate(nodes, len(pill))}
     maker = {name: box[id(node)] for node in nodes for name in node.outputs if name}
     results = {value.name for value in graph.outputs}
@@ -94,7 +94,7 @@ def sketch(
             source = maker.get(name)
             if name in pill:
                 links[pill[name], i] = None
-                told.setdefault(name, (i, slot))
+                read_at.setdefault(name, (i, slot))
             elif source is None or source >= i:
                 into.append((i, "in", slot))
             elif len(readers[name]) > HUB_READERS and i - source > HUB_SPAN:
@@ -112,7 +112,7 @@ def sketch(
                 out.append((i, "out", slot))
         stubs += out[:MAX_STUBS]
     sizes = (PILL,) * len(pill) + tuple(box_size(node.op_type, shape(node)) for node in nodes)
-    return Sketch(sizes, tuple(links), tuple(stubs), tuple(told[name] for name in pill))
+    return Sketch(sizes, tuple(links), tuple(stubs), tuple(read_at[name] for name in pill))
 
 
 def _reads(node: Node) -> tuple[str, ...]:

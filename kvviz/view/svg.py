@@ -1,7 +1,7 @@
 """A still picture of the graph around one step, for readers without a kernel.
 
-Invariant: every text in it is escaped and cut to its box, so names of any kind change nothing but the label.
-It stays under 200 kB.
+Invariant: every text is escaped and shortened to its box, so a name affects only its label. The picture stays under
+200 kB.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvviz.view.block_layout import Drawing, layout
 from kvviz.view.payload import run_label
 from kvviz.view.sketch import OP_PITCH, SHAPE_PITCH, sketch
 
-# Of a larger block only the nodes next to the step are drawn: more would be too small to read, and no sheet holds it.
+# Of a larger block, only the nodes near the step are drawn: more would be too small to read or print.
 LARGEST_BLOCK, WINDOW = 24, 16
 HEAD, FOOT_LINE, LEGEND_LINE, LEGEND_PITCH = 46, 18, 18, 5.6
 SMALLEST_WIDTH = 460
@@ -32,7 +32,7 @@ FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An SVG that shows itself in a notebook, trusted or not.
+    """An SVG that a notebook displays, trusted or not.
 
     ``svg``: the document.
     """
@@ -41,7 +41,7 @@ class Picture:
 
     @property
     def data_uri(self) -> str:
-        """The picture as an address for ``<img src=…>``, which untrusted notebooks show too."""
+        """The picture as a data URI for ``<img src=…>``, which untrusted notebooks show too."""
         return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode()
 
     def _repr_html_(self) -> str:
@@ -88,7 +88,7 @@ def picture(trace: Trace, step: int = -1) -> Picture:
 
 
 def wrap(text: str, limit: int) -> list[str]:
-    """Text as lines of at most ``limit`` characters, broken at blanks; a longer word is cut."""
+    """Text as lines of at most ``limit`` characters, broken at spaces; a longer word is shortened."""
     lines = [""]
     for word in text.split(" "):
         part = short(word, limit)
@@ -100,7 +100,7 @@ def wrap(text: str, limit: int) -> list[str]:
 
 
 def _around(frame: Any, node: Node) -> tuple[str, Sequence[Node]]:
-    """Title and nodes of the block that a node lies in, or of a window of it."""
+    """Title and nodes of the block that contains a node, or of a window of it."""
     for block in blocks(frame.graph, frame.order):
         for at, member in enumerate(block.nodes):
             if member is node:
@@ -113,7 +113,7 @@ def _around(frame: Any, node: Node) -> tuple[str, Sequence[Node]]:
 
 
 def _shapes(trace: Trace, frame: int, nodes: Sequence[Node]) -> dict[int, str]:
-    """Shape of each node's first output in a frame, where it has run there."""
+    """The shape of each node's first output in a frame, if it has run there."""
     found = {}
     for node in nodes:
         index = trace.step_of(frame, node.index)
@@ -124,7 +124,7 @@ def _shapes(trace: Trace, frame: int, nodes: Sequence[Node]) -> dict[int, str]:
 
 def _document(width: int, height: int, parts: Sequence[str]) -> str:
     body = "\n".join(parts)
-    # Its own light ground: the picture stays readable on a dark page, where an image cannot ask for the theme.
+    # An image cannot ask for the page's theme: a light background of its own keeps it readable on a dark page.
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'font-family="{FONT}" font-size="12">\n'
@@ -178,7 +178,7 @@ def _box(node: Node, box: tuple[float, float, float, float], state: str, shape: 
 
 
 def _legend(states: Sequence[str], width: float) -> list[list[tuple[float, Look]]]:
-    """The states that the picture shows, in the palette's order, as rows of (place, look) that fit the width."""
+    """The states in the picture, in the palette's order, as rows of (position, look) that fit the width."""
     rows: list[list[tuple[float, Look]]] = []
     x = width
     for name, look in STATES.items():

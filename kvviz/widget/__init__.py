@@ -1,4 +1,4 @@
-"""kvviz in a notebook: the debugger, before and after of a change, and the planner, as Jupyter widgets."""
+"""kvviz in a notebook: the debugger, a comparison of two traces, and the planner, as Jupyter widgets."""
 
 from kvviz.widget.debugger_widget import Debugger
 from kvviz.widget.open_widget import debug, plan

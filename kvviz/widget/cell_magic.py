@@ -16,14 +16,14 @@ def load_ipython_extension(shell: Any) -> None:
     """Called by IPython for ``%load_ext kvviz``."""
 
     def kvviz(line: str, cell: str) -> Any:
-        """Run the cell and open the debugger on the trace that it made: its last line, or the last one it named."""
+        """Run the cell and open the debugger on its trace: the value of its last line, or the last trace it named."""
         return debug(trace_made(shell, cell))
 
     shell.register_magic_function(kvviz, "cell", "kvviz")
 
 
 def trace_made(shell: Any, cell: str) -> Trace:
-    """The trace that a cell makes in a shell: the value of its last line, or of the last name that it gave one.
+    """The trace that a cell makes in a shell: the value of its last line, or the last trace that it assigned.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The `Debugger` widget: traits and messages around a headless cursor. It draws nothing and decides nothing.
 
-Recorded steps are scrubbed in the page, which never asks the kernel for them. The kernel is asked at the live edge:
-to run on, to run another op of the frontier, to test a condition; and for a value, a diagnosis, or a fix.
+The page moves through recorded steps without asking the kernel. It asks the kernel at the live edge, to continue, to
+run another op of the frontier, or to test a condition, and for a value, a diagnosis, or a fix.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Debugger(LanedPage):
         ``{"kind", "value", "enabled"}``; see `kvviz.debugger.Breakpoint`. A breakpoint that cannot be used gets an
         ``"error"`` that says why, and is skipped. Synced.
     lane : int
-        Number of the lane that is shown: 0 is ``source``, others are forks of it. Synced: set it to show another one,
+        Number of the lane that is shown: 0 is ``source``, others are forks of it. Synced: set it to show another lane
         at the same op.
     trace : Trace
         Of that lane.
@@ -60,12 +60,12 @@ class Debugger(LanedPage):
         The run with the fix that was applied last.
     """
 
-    # What changed in the payload since it was told, and what has changed since then.
+    # What changed in the payload since it was sent, and what has changed since then.
     edge = traitlets.Bytes().tag(sync=True)
     latest = traitlets.Bytes().tag(sync=True)
-    # What the cache view draws, where the page opens on it, and else once somebody has looked at it.
+    # What the cache view draws: from the start if the page opens on it, otherwise after its first use.
     cache_data = traitlets.Bytes().tag(sync=True)
-    # What is kept of the values, where the recording has them.
+    # The summaries of values, if the recording has them.
     value_data = traitlets.Bytes().tag(sync=True)
     decode_step = traitlets.Int(0).tag(sync=True)
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
@@ -77,7 +77,7 @@ class Debugger(LanedPage):
             self._cursor.session.previews = True
             self._cursor.session.look_ahead()
         super().__init__(
-            payload=self._payloads.tell(lazy=True),
+            payload=self._payloads.encode(lazy=True),
             value_data=values_payload(self._cursor.trace),
             height=height,
             lanes=self._lanes.headers(),
@@ -100,7 +100,7 @@ class Debugger(LanedPage):
         return self._do(self._cursor.next)
 
     def into(self) -> Stop:
-        """Complete one more op, wherever it is: the first one of a body, where a body comes next."""
+        """Complete one more op, wherever it is; if a body comes next, its first op."""
         return self._do(self._cursor.into)
 
     over = next
@@ -162,7 +162,7 @@ class Debugger(LanedPage):
             If there is no such run, or its steps were not recorded.
         """
         if self._payloads.show(run):
-            self._tell_lanes(self.lane)
+            self._send_lanes(self.lane)
 
     def summarise(self, budget: int | str = "2 MB") -> Any:
         """Store summaries of the values in the recording and show them in the page; see `Trace.summarise`."""
@@ -180,7 +180,7 @@ class Debugger(LanedPage):
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _do(self, command: Any) -> Stop:
-        before, runs = len(self.trace.steps), self._runs_told()
+        before, runs = len(self.trace.steps), self._metered_runs()
         self._cursor.position = min(self.cursor, before - 1)
         self._cursor.breakpoints, _ = from_page(self.breakpoints)
         interrupted = False
@@ -190,43 +190,43 @@ class Debugger(LanedPage):
             interrupted = True
             raise
         finally:
-            # What ran before an error or an interrupt is shown as well.
+            # Steps before an error or an interrupt are shown too.
             if len(self.trace.steps) != before:
                 if self._cursor.session is not None:
                     self._cursor.session.look_ahead()
-                self._tell_edge(cures=not (interrupted or self.trace.interrupted))
-                if self.cache_data and self._runs_told() != runs:
+                self._send_edge(cures=not (interrupted or self.trace.interrupted))
+                if self.cache_data and self._metered_runs() != runs:
                     self.cache_data = cache_payload(self.trace, level=1)
             self.cursor = self._cursor.position
             self.decode_step = self._cursor.decode_step
         return stop
 
-    def _tell_edge(self, cures: bool = True) -> None:
-        """Send what changed. The payload and its changes are together all that the page, or a saved notebook, needs."""
+    def _send_edge(self, cures: bool = True) -> None:
+        """Send what changed. The payload and its changes are all that the page, or a saved notebook, needs."""
         if self.main != self.lane:
-            return self._tell_lanes(self.lane)
+            return self._send_lanes(self.lane)
         change = self._payloads.change(lazy=True, cures=cures)
         with self.hold_sync():
             if change is None:
-                self.payload, change = self._payloads.tell(level=1, lazy=True, cures=cures), (b"", b"")
+                self.payload, change = self._payloads.encode(level=1, lazy=True, cures=cures), (b"", b"")
             edge, self.latest = change
             if edge is not None:
                 self.edge = edge
             self.lanes = self._lanes.headers()
         return None
 
-    def _tell_payload(self, main: int) -> None:
-        self.payload, self.edge, self.latest = self._lanes[main].payloads.tell(lazy=True), b"", b""
+    def _send_payload(self, main: int) -> None:
+        self.payload, self.edge, self.latest = self._lanes[main].payloads.encode(lazy=True), b"", b""
 
-    def _tell_aside(self) -> None:
+    def _send_aside(self) -> None:
         with self.hold_sync():
             self.value_data = values_payload(self.trace)
             if self.cache_data:
                 self.cache_data = cache_payload(self.trace, level=1)
-            super()._tell_aside()
+            super()._send_aside()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        # What a saved page shows first it has to hold: nobody answers it.
+        # A saved page has no kernel to ask, so it must hold what it shows first.
         if not self.cache_data and self._opens_on_caches():
             self.cache_data = cache_payload(self.trace)
         return super()._repr_mimebundle_(**options)
@@ -236,8 +236,8 @@ class Debugger(LanedPage):
         chosen = self.selection is not None and self.selection.get("kind") == "cache"
         return bool(self.trace.caches) and (chosen or any(s.pane == "caches" or s.layout == "Cache" for s in stops))
 
-    def _runs_told(self) -> int:
-        """Runs that have told their caches."""
+    def _metered_runs(self) -> int:
+        """The number of runs whose caches are metered."""
         return max((len(cache.runs) for cache in self.trace.caches), default=0)
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -263,7 +263,7 @@ class Debugger(LanedPage):
             return None
         if do == "hazards":
             if self._payloads.look_for_hazards():
-                self._tell_lanes(self.lane)
+                self._send_lanes(self.lane)
             return None
         if do == "choose":
             frame = self.trace.frames[whole_number(message, "frame")]
@@ -285,12 +285,12 @@ class Debugger(LanedPage):
 
     @traitlets.validate("breakpoints")
     def _checked(self, proposal: Any) -> Any:
-        """Say at each breakpoint what is wrong with it, in the page as well."""
+        """Add an error to each breakpoint that cannot be used; the page shows it too."""
         return from_page(proposal["value"])[1]
 
     @traitlets.observe("cursor")
     def _moved(self, change: Any) -> None:
-        """Keep the decode step with a cursor that was set from outside, and run on if it was set past the end."""
+        """Update the decode step after a cursor change from outside, and run on if the cursor is past the end."""
         if not hasattr(self, "_lanes"):
             return
         size = len(self.trace.steps)
@@ -299,10 +299,10 @@ class Debugger(LanedPage):
             self.goto(change["new"])
         elif change["new"] >= 0:
             run = self.trace.frames[self.trace.log[change["new"]][0]].run
-            # The page asks for steps itself, where it stays at a run for a moment.
+            # The page asks for steps itself when it stays at a run for a moment.
             if not self._following:
                 self.detail(run)
-            # In a run whose steps were not recorded the cursor stands at the last step before it.
+            # For a run whose steps were not recorded, the cursor is at the last step before it.
             here = self.trace.runs[self.decode_step : self.decode_step + 1]
             if not any(bare.first == bare.last == change["new"] + 1 for bare in here):
                 self.decode_step = run

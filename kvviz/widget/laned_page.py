@@ -17,32 +17,32 @@ from kvviz.widget.page_widget import Page, whole_number
 
 
 class NoLaneError(KvvizError, traitlets.TraitError):
-    """A lane was asked for that there is not; to traitlets it is what keeps the old one."""
+    """A lane that does not exist was requested. As a `TraitError`, it makes traitlets keep the old value."""
 
 
 class LanedPage(Page):
-    """What a debugger does with its lanes.
+    """The part of a debugger that manages its lanes.
 
-    ``lane``: number of the one that is shown. Synced: set it to show another, at the same op.
-    ``lanes``: what the page says of each. Synced.
-    ``main``: number of the lane that ``payload`` is of; those of the others are in ``branches``. Synced.
-    ``offers``: what of the shown lane could be changed as a whole. Synced.
+    ``lane``: number of the lane that is shown. Synced: set it to show another lane at the same op.
+    ``lanes``: the page's data on each lane. Synced.
+    ``main``: number of the lane of ``payload``; the payloads of other lanes are in ``branches``. Synced.
+    ``offers``: what could be changed for the whole run of the shown lane. Synced.
     """
 
-    # Parts of the page that it loads when they are first looked at.
+    # Parts of the page that are loaded on demand.
     modules = traitlets.Bytes().tag(sync=True)
     lanes: Any = traitlets.List().tag(sync=True)
     branches = traitlets.Bytes().tag(sync=True)
     lane = traitlets.Int(0).tag(sync=True)
     main = traitlets.Int(0).tag(sync=True)
     offers: Any = traitlets.Dict().tag(sync=True)
-    # The lane that data which come apart from payloads are of: rows of caches, summaries of values.
+    # The lane of the data that are sent apart from payloads: rows of caches, summaries of values.
     data_of = traitlets.Int(0).tag(sync=True)
 
     fixed: Trace | None = None
     _following = False
     _lanes: Lanes
-    _shown = 0  # the lane that the cursor is of
+    _shown = 0  # the lane of the cursor
 
     @traitlets.default("modules")
     def _packed(self) -> bytes:
@@ -61,23 +61,23 @@ class LanedPage(Page):
     @property
     def traces(self) -> dict[str, Trace]:
         """The traces of all lanes, by their labels."""
-        return {told["label"]: self._lanes[told["id"]].trace for told in self.lanes}
+        return {header["label"]: self._lanes[header["id"]].trace for header in self.lanes}
 
     def fork(self, step: int | None = None, **change: Any) -> Trace:
-        """Run again with a change, and show it as a lane of its own.
+        """Run again with a change, and show the result as a new lane.
 
         Parameters
         ----------
         step : int, optional
-            Where to leave the recorded order; see `kvviz.fork`. By default the next step for an op that is to run, and
-            the beginning for everything else.
+            Where to leave the recorded order; see `kvviz.fork`. By default the next step if ``run`` is given, else the
+            beginning.
         **change
             ``run``, ``donate``, ``reserve``, ``kv_capacity``, ``policy``, ``fix`` or ``order``, as in `kvviz.fork`.
 
         Returns
         -------
         Trace
-            Where the present one still goes on, this one does too, from where it has come as far.
+            If the present trace is unfinished, so is this one; it has run equally far.
         """
         left, at = self._here, self.cursor
         if step is None:
@@ -92,7 +92,7 @@ class LanedPage(Page):
         return lane.trace
 
     def fix(self, step: int, blocker: int = 0) -> Trace:
-        """Run again with the change that lets a missed op run in place, and show that as a lane.
+        """Run again with the change that lets a missed op run in place, and show the result as a lane.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class LanedPage(Page):
         return self.apply(change, step)
 
     def apply(self, fix: Any, step: int | None = None) -> Trace:
-        """Run again with a fix of the report, and show that as a lane.
+        """Run again with a fix of the report, and show the result as a lane.
 
         Parameters
         ----------
@@ -139,55 +139,55 @@ class LanedPage(Page):
         return after
 
     def close_lane(self, lane: int | None = None) -> None:
-        """Undo a fork: take its lane away.
+        """Undo a fork: remove its lane.
 
         Parameters
         ----------
         lane : int, optional
-            The one that is shown by default. What is shown then is the one that it left, at the same op.
+            The shown lane by default. Then the lane that it left is shown, at the same op.
         """
         number = self.lane if lane is None else lane
         of = self._lanes[number].of
         if of is None or self.lane != number:
             self._lanes.remove(number)
-            return self._tell_lanes(self.lane)
+            return self._send_lanes(self.lane)
         at = self._lanes.partner(number, of, self.cursor)
         self._lanes.remove(number)
         self._show(of, at)
         return None
 
     def _show(self, number: int, at: int | None = None) -> None:
-        """Show a lane as the page's own: at a step, or at the same op as now."""
+        """Show a lane at a step, or at the same op as now."""
         if at is None:
             at = self._lanes.partner(self.lane, number, self.cursor)
-        self._tell_lanes(number, at)
+        self._send_lanes(number, at)
 
-    def _tell_lanes(self, main: int, at: int | None = None) -> None:
-        """Send the payloads of all lanes, that of one as the page's own."""
+    def _send_lanes(self, main: int, at: int | None = None) -> None:
+        """Send the payloads of all lanes, with lane ``main`` as the page's own."""
         before, self._following = self._following, True
         try:
             with self.hold_sync():
-                self._tell_payload(main)
+                self._send_payload(main)
                 self.branches = self._lanes.pack(main)
                 self.lanes = self._lanes.headers()
                 self.main = self._shown = self.lane = main
                 if at is not None:
                     self.cursor = at
-                self._tell_aside()
+                self._send_aside()
         finally:
             self._following = before
 
-    def _tell_payload(self, main: int) -> None:
+    def _send_payload(self, main: int) -> None:
         """Send the payload of a lane."""
         raise NotImplementedError
 
-    def _tell_aside(self) -> None:
-        """Send what the page shows of a lane beside its payload."""
+    def _send_aside(self) -> None:
+        """Send what the page shows of a lane in addition to its payload."""
         self.offers = offers(self.trace)
         self.data_of = self.lane
 
     def set_state(self, sync_data: Any) -> None:
-        """What the page says is not followed: it has moved already."""
+        """Apply the page's state without following its moves, which the page has made already."""
         before, self._following = self._following, True
         try:
             super().set_state(sync_data)
@@ -209,10 +209,10 @@ class LanedPage(Page):
             before, self._following = self._following, True
             self.cursor = self._lanes.partner(old, change["new"], self.cursor)
             self._following = before
-        self._tell_aside()
+        self._send_aside()
 
     def _stand_where(self, message: Mapping[str, Any]) -> None:
-        """Be at the lane and step that a message speaks of: it may come before the traits that say so."""
+        """Move to the lane and step of a message, which may arrive before the traits that set them."""
         shown, at = message.get("shown", self.lane), message.get("at", self.cursor)
         if shown not in self._lanes or (shown, at) == (self.lane, self.cursor):
             return
@@ -237,29 +237,31 @@ class LanedPage(Page):
             return super()._answer(message)
         return None
 
-    def _apply(self, told: Mapping[str, Any]) -> None:
-        """Apply the fix that the page names: of a cache finding, of the verdict, or of a reason of a missed step."""
+    def _apply(self, request: Mapping[str, Any]) -> None:
+        """Apply the fix that the page names: of a cache finding, a verdict, or a reason of a missed step."""
         found = self._here.payloads.diagnosis()
-        if "cache" in told:
-            self.apply(found.caches[whole_number(told, "cache")].fix)
-        elif "verdict" in told:
-            verdict = found.verdict[whole_number(told, "verdict")]
+        if "cache" in request:
+            self.apply(found.caches[whole_number(request, "cache")].fix)
+        elif "verdict" in request:
+            verdict = found.verdict[whole_number(request, "verdict")]
             self.apply(verdict.fix, verdict.step)
         else:
-            self.fix(whole_number(told, "step"), whole_number(told, "blocker"))
+            self.fix(whole_number(request, "step"), whole_number(request, "blocker"))
 
     def _asked(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of `fork` from what the page sends."""
-        told = dict(message.get("change") or {})
+        """The arguments of `fork` in a message from the page."""
+        change = dict(message.get("change") or {})
         known = {"run", "donate", "reserve", "kv_capacity", "policy", "order"}
-        if not told or not told.keys() <= known:
-            raise KvvizError(f"the page asked for a fork with {', '.join(told) or 'nothing'}, which is not known here")
-        if isinstance(told.get("run"), Mapping):
+        if not change or not change.keys() <= known:
+            raise KvvizError(
+                f"the page asked for a fork with {', '.join(change) or 'nothing'}, which is not known here"
+            )
+        if isinstance(change.get("run"), Mapping):
             frame = frame_id_after(self.trace, whole_number(message, "step") - 1)
             if frame is None:
                 raise KvvizError(f"nothing is left to run at step {message['step']}")
-            nodes, number = self.trace.frames[frame].graph.nodes, whole_number(told["run"], "node")
+            nodes, number = self.trace.frames[frame].graph.nodes, whole_number(change["run"], "node")
             if not 0 <= number < len(nodes):
                 raise KvvizError(f"there is no node {number} in the graph that runs at step {message['step']}")
-            told["run"] = nodes[number]
-        return {"step": whole_number(message, "step"), **told}
+            change["run"] = nodes[number]
+        return {"step": whole_number(message, "step"), **change}

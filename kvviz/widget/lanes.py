@@ -1,4 +1,4 @@
-"""Lanes of a debugger: a trace each, over the same inputs, with a cursor of its own. No Jupyter here."""
+"""Lanes of a debugger: traces over the same inputs, each with its own cursor. Independent of Jupyter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = 8
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One of them.
+    """One lane.
 
     ``of``: number of the lane that it left; None for the first one.
     """
@@ -52,7 +52,7 @@ class Lanes:
         return lane
 
     def missing(self, number: Any) -> str:
-        """What is said where there is no such lane."""
+        """The error message for a lane that does not exist."""
         return f"there is no lane {number}; there are {', '.join(map(str, self._by_number))}"
 
     def __contains__(self, number: int) -> bool:
@@ -62,31 +62,31 @@ class Lanes:
         return len(self._by_number)
 
     def add(self, source: Session | Trace, of: int, label: str | None = None) -> Lane:
-        """One more lane. Of a long recording it tells the steps of the same runs as the lane that it left.
+        """Add a lane. For a long recording, it sends the steps of the same runs as the lane that it left.
 
-        Raises `KvvizError`: if there are too many.
+        Raises `KvvizError`: if there are too many lanes.
         """
         if len(self) >= MOST:
             raise KvvizError(f"there are {MOST} lanes already: close one of them first")
         cursor = Cursor(source)
         taken = {lane.label for lane in self._by_number.values()}
         name = label or cursor.trace.label
-        number, told = 1, name
-        while told in taken:
+        number, unused = 1, name
+        while unused in taken:
             number += 1
-            told = f"{name} ({number})"
-        lane = Lane(self._next, told, of, cursor, Payloads(cursor.trace, self[of].payloads.runs()))
+            unused = f"{name} ({number})"
+        lane = Lane(self._next, unused, of, cursor, Payloads(cursor.trace, self[of].payloads.runs()))
         self._by_number[lane.number] = lane
         self._next += 1
         return lane
 
     def rename(self, number: int, label: str) -> None:
-        """Call a lane something else."""
+        """Change the label of a lane."""
         self[number].label = label
         self._headers.clear()
 
     def remove(self, number: int) -> int:
-        """Take a lane away; those that left it have left the one before it. Returns the number of that one.
+        """Remove a lane. Its forks become forks of the lane that it left, whose number is returned.
 
         Raises `KvvizError`: for the first lane.
         """
@@ -101,7 +101,7 @@ class Lanes:
         return of
 
     def headers(self) -> list[dict[str, Any]]:
-        """What the page says of each; worked out anew where a run has ended since."""
+        """The page's data on each lane, updated if a run has ended since."""
         return [self._header(lane) for lane in self._by_number.values()]
 
     def _header(self, lane: Lane) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Lanes:
         return known[1]
 
     def pack(self, without: int) -> bytes:
-        """Payloads of all lanes but one; empty where there is no other."""
+        """Payloads of all lanes but one; empty if there is no other."""
         others = [lane for lane in self._by_number.values() if lane.number != without]
         return pack_lanes({str(lane.number): self._payload(lane) for lane in others}) if others else b""
 
@@ -123,7 +123,7 @@ class Lanes:
         key = (len(lane.trace.log), lane.trace.live is None, lane.payloads.runs())
         known = self._packed.get(lane.number)
         if known is None or known[0] != key:
-            known = self._packed[lane.number] = key, lane.payloads.tell(lazy=True)
+            known = self._packed[lane.number] = key, lane.payloads.encode(lazy=True)
         return known[1]
 
     def partner(self, lane: int, other: int, step: int) -> int:
@@ -134,9 +134,9 @@ class Lanes:
 
 
 def catch_up(session: Session, step: int, trace: Trace) -> None:
-    """Run a session that left a trace as far as that one has come: to the end of the runs that it has finished.
+    """Run a forked session as far as the trace that it left: to the end of the runs that the trace has finished.
 
-    Where ``step``, at which it left, is in the run that still goes on, it stays there.
+    If ``step``, at which it left, is in the unfinished run, the session stays there.
     """
     if trace.live is None and not trace.interrupted:
         session.run_to_end()

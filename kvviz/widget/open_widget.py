@@ -1,4 +1,4 @@
-"""Open the debugger, or the planner, on a graph: what people call."""
+"""The public calls that open the debugger or the planner on a graph."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def debug(
     """
     graph = opened(graph)
     if isinstance(graph, ComputeGraph):
-        # A list of nodes, which is run, or looked at where it has no data to run on.
+        # A list of nodes is run, or only shown if it has no data.
         source: Any = graph.trace if graph.cannot_run else graph.session(values or "1 MB")
         return _opened(source, tour, height, step)
     if isinstance(graph, (Trace, Session)):
@@ -112,7 +112,7 @@ def debug(
         if outputs is not None:
             raise KvvizError("outputs= is for one run; a decode computes all outputs")
         runs = max(max_new_tokens - 1, 1) if recorded is None else recorded
-        # Who steps through a run wants to see its steps.
+        # The steps of a run are needed to step through it.
         kept = None if detail is None else {*detail, *range(runs, max_new_tokens)}
         session = DecodeSession(graph, prompt, options, inputs, policy, detail=kept)
     for _ in range(runs):
@@ -125,7 +125,7 @@ def debug(
 
 
 def _opened(source: Any, tour: Tour | None, height: int, step: int | None) -> Debugger:
-    """A debugger of a trace, or of a session, whose later steps are still to come."""
+    """A debugger on a trace, or on a session that may still run on."""
     if tour is not None:
         runs_on = not isinstance(source, Trace)
         keep_tour(source.trace if runs_on else source, tour, runs_on)

@@ -1,4 +1,4 @@
-"""What all widgets of kvviz share: a bundle for the page, its look, and answers to what the page asks."""
+"""What all widgets of kvviz share: a bundle for the page, its look, and answers to the page's requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvviz.widget.still_image import saved
 def whole_number(message: Mapping[str, Any], name: str, default: int | None = None) -> int:
     """A whole number in a message from the page.
 
-    Raises `KvvizError`: if it is none.
+    Raises `KvvizError`: if it is not one.
     """
     value = message.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -27,9 +27,9 @@ def whole_number(message: Mapping[str, Any], name: str, default: int | None = No
 
 
 class Listener(anywidget.AnyWidget):
-    """A widget that gets messages from the page until it is closed, and is freed then with the last name for it.
+    """A widget that receives messages from the page until it is closed, and can be garbage-collected afterwards.
 
-    Its bundle is a text: of a file that may change, anywidget would keep every widget.
+    Its bundle is a text: if it were a file, anywidget would keep every widget alive to watch for changes.
     """
 
     still = traitlets.Unicode().tag(sync=True)
@@ -39,7 +39,7 @@ class Listener(anywidget.AnyWidget):
         self.on_msg(self._receive)
 
     def close(self) -> None:
-        """Take the widget away from the page, and let go of it."""
+        """Remove the widget from the page, and release it."""
         self.on_msg(self._receive, remove=True)
         self.layout.close()
         super().close()
@@ -52,11 +52,11 @@ class Page(Listener):
     """A widget that is drawn by one of kvviz's bundles.
 
     ``mode``: what the bundle draws: ``"debugger"`` or ``"planner"``. Synced.
-    ``payload``: what it draws it from. Synced.
+    ``payload``: the data that it draws. Synced.
     ``cursor``: number of the step, or planning event, that is shown; -1 before the first. Synced.
     ``theme``: ``"auto"``, ``"light"`` or ``"dark"``. Synced.
     ``height``: in px. Synced.
-    ``still``: by which the page knows the saved picture beside it. Synced.
+    ``still``: key by which the page finds the saved picture beside it. Synced.
     """
 
     _esm = bundled("kvviz.js").decode()
@@ -75,16 +75,16 @@ class Page(Listener):
             answer = self._answer(known)
         except KvvizError as error:
             answer = {"error": str(error)}
-        except KeyboardInterrupt:  # of what the page asked for: there is nobody else to tell
+        except KeyboardInterrupt:  # it stopped the page's request, so the page gets the error
             answer = {"error": "stopped from the keyboard; what ran until then is here"}
-        except Exception as error:  # the page must hear of it, whatever it was
+        except Exception as error:  # the page must get an answer to any error
             answer = {"error": f"{type(error).__name__}: {error}"}
         if answer is not None:
             buffers = answer.pop("buffers", None)
             self.send({"id": known.get("id"), "side": known.get("side", 0), **answer}, buffers)
 
     def set_state(self, sync_data: Any) -> None:
-        """Take what the page says; what it cannot say is answered with an error and with how things are."""
+        """Apply the page's state. An invalid state is answered with an error and the present state."""
         try:
             super().set_state(sync_data)
         except Exception as error:
@@ -92,10 +92,10 @@ class Page(Listener):
             self.send_state([name for name in sync_data if name in self.keys])
 
     def _stand_where(self, message: Mapping[str, Any]) -> None:
-        """Be where a message speaks of."""
+        """Move to the place of a message."""
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What to send back to the page, bytes under ``"buffers"``; nothing where a trait says it."""
+        """The reply to the page, with bytes under ``"buffers"``; None if traits are the reply."""
         return {"error": f"the page asked for {message.get('do')!r}, which this version does not know"}
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
@@ -104,7 +104,7 @@ class Page(Listener):
         return {**self._still(), **data}, metadata
 
     def _ipython_display_(self) -> None:
-        """Show the page, and behind it in an output of its own what a reader sees where the page cannot be."""
+        """Show the page, followed by a separate output for readers that cannot show the page."""
         bundle, metadata = self._repr_mimebundle_()
         still = self._still()
         page = {kind: data for kind, data in bundle.items() if kind not in still or kind == "text/plain"}
@@ -113,5 +113,5 @@ class Page(Listener):
             display(saved(self.still, still), raw=True)
 
     def _still(self) -> dict[str, Any]:
-        """What a reader without a kernel sees, by mime type."""
+        """The picture for readers without a kernel, by mime type."""
         return {"text/plain": repr(self)}

@@ -1,11 +1,11 @@
-"""Two traces as lanes of one debugger: where one goes, the other can be looked at, at the same op of the same run."""
+"""Two traces as lanes of one debugger, which can switch between them at the same op of the same run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from kvviz.report.naming import told_apart
+from kvviz.report.naming import pair_labels
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.recording import Trace
 from kvviz.widget.debugger_widget import Debugger
@@ -41,12 +41,12 @@ class Pair(Debugger):
     ) -> None:
         first, second = as_trace(first, "kvviz.Pair"), as_trace(second, "kvviz.Pair")
         self.first, self.second = first, second
-        names = told_apart(first, second) if labels is None else labels
+        names = pair_labels(first, second) if labels is None else labels
         self.labels = (str(names[0]), str(names[1]))
         super().__init__(first, height, **options)
         self._lanes.rename(0, self.labels[0])
         self._lanes.add(second, 0, self.labels[1])
-        self._tell_lanes(0)
+        self._send_lanes(0)
 
     def _still(self) -> dict[str, Any]:
         shown = self.lane if self.lane in (0, 1) else 0

@@ -1,4 +1,4 @@
-"""A look at one value for the page, or at what attention weighed."""
+"""One value, or the weights of attention, for the page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
 
     Returns ``info`` (type and shape), ``stats`` (smallest and largest number, the mean of the finite ones, how many
       are NaN and how many infinite), ``rows`` (at most 64 × 64 numbers: the last two axes, the first entry of all
-      others). JSON has no infinity: an infinite number is told as ``"inf"`` or ``"-inf"``, and NaN among the rows as
-      None.
+      others). JSON has no infinity: an infinite number is encoded as ``"inf"`` or ``"-inf"``, and NaN among the rows
+      as None.
 
     Raises `ReplayError`: if it was not recorded.
     """
@@ -32,7 +32,7 @@ def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
     while numbers.ndim > 2:
         numbers = numbers[0] if numbers.shape[0] else numbers.reshape(0, 0)
     grid = np.atleast_2d(numbers)[:SIDE, :SIDE]
-    rows = [[_told(v) for v in row] for row in grid]
+    rows = [[_as_json(v) for v in row] for row in grid]
     return {"info": info, "stats": stats, "rows": rows}
 
 
@@ -41,7 +41,7 @@ def _stats(numbers: np.ndarray) -> dict[str, float | str]:
     finite = present[np.isfinite(present)]
     stats: dict[str, float | str] = {}
     if present.size:
-        stats = {"min": _told(present.min()), "max": _told(present.max())}
+        stats = {"min": _as_json(present.min()), "max": _as_json(present.max())}
     if finite.size:
         stats["mean" if finite.size == numbers.size else "mean of the finite"] = float(finite.mean())
     if numbers.size:
@@ -50,7 +50,7 @@ def _stats(numbers: np.ndarray) -> dict[str, float | str]:
     return stats
 
 
-def _told(number: Any) -> Any:
+def _as_json(number: Any) -> Any:
     """A number as JSON can hold it."""
     if np.isfinite(number):
         return float(number)
@@ -58,7 +58,7 @@ def _told(number: Any) -> Any:
 
 
 def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, Any]:
-    """What one query of a run weighed, computed again by replaying the run.
+    """The attention weights of one query of a run, computed again by replaying the run.
 
     ``cache``: its place in ``trace.caches``.
     ``query``: which token of the run; -1 is the last.
@@ -76,4 +76,4 @@ def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, 
             "mask is not known, or the run has no such query"
         )
     rows = int(np.flatnonzero(weights.any(0)).max(initial=-1)) + 1
-    return {"heads": [[_told(round(float(w), 5)) for w in head[:rows]] for head in weights]}
+    return {"heads": [[_as_json(round(float(w), 5)) for w in head[:rows]] for head in weights]}

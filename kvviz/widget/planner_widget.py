@@ -1,4 +1,4 @@
-"""The `Planner` widget: how a runtime comes to its order of ops, event by event."""
+"""The `Planner` widget: how a runtime plans its order of ops, event by event."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from kvviz.widget.still_image import still_plan
 class Planner(Page):
     """Step through the planning of a graph.
 
-    ``graph``: also a body.
-    ``outputs``: what is wanted; the graph's outputs by default.
-    ``policy``: whose planner.
+    ``graph``: a main graph or a body.
+    ``outputs``: values to compute; the graph's outputs by default.
+    ``policy``: the policy of the planner.
     ``height``: height in px.
 
     ``cursor``: number of the event that is shown; -1 before the first. Synced.

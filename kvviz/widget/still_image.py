@@ -1,8 +1,8 @@
-"""What a reader without a kernel sees: a still picture of the current step, as PNG and as an SVG image in HTML.
+"""A still picture of the current step for readers without a kernel, as PNG and as an SVG image in HTML.
 
-JupyterLab shows the richest form that an output has, and that is the widget, also where its model is neither with a
-kernel nor saved: then an error stands there. So the picture is an output of its own behind the widget's, and it is
-hidden as long as the page is there.
+JupyterLab shows the richest form of an output. That is the widget, even if its model is neither in a kernel nor saved,
+and then JupyterLab shows an error. So the picture is a separate output after the widget's, hidden while the page is
+there.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _NOTE = (
     "A saved picture. For the page itself, run this cell, or trust this notebook if it was saved with its pages. "
     "<code>to_html</code> writes the page to a file that needs no kernel."
 )
-# JupyterLab: the picture goes where the page is; where it is not, so does the error in its place, which the note says
-# better. Other hosts are served by a rule that the page brings along (assets/widget/src/mount.ts).
+# In JupyterLab, the picture is hidden if the page is there; otherwise the error is hidden, since the note is clearer.
+# For other hosts the page has its own rule (assets/widget/src/mount.ts).
 _LOOK = (
     ".jp-OutputArea-child:has(.{root}) + .jp-OutputArea-child:has({still}) {{ display: none }}"
     ".jp-OutputArea-child:has(+ .jp-OutputArea-child {still}) > .jupyter-widgets:not(:has(*)) {{ display: none }}"
 )
 
 
-# In a page that is narrower than the picture, and on one sheet.
+# For pages narrower than the picture, and to print it on one sheet.
 _FITS = "max-width:100%;break-inside:avoid"
 
 
 def saved(key: str, bundle: Mapping[str, Any]) -> dict[str, Any]:
-    """Mime type to data of the output that stands behind a widget's own.
+    """The output that follows a widget's own, by mime type.
 
-    ``key``: by which the page knows this picture.
+    ``key``: by which the page finds this picture.
     ``bundle``: the picture or table by mime type.
     """
     note = f'<p style="font-size:small;opacity:.75">{_NOTE}</p>'
@@ -47,9 +47,9 @@ def saved(key: str, bundle: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stands_in(key: str, html: str, root: str = "kvviz") -> str:
-    """HTML that is seen where a widget is not.
+    """HTML that is shown if the widget is not.
 
-    ``key``: by which the widget knows it.
+    ``key``: by which the widget finds it.
     ``root``: the class of the widget's own element.
     """
     look = _LOOK.format(still=f'[data-kv-still="{key}"]', root=root)
@@ -57,16 +57,16 @@ def stands_in(key: str, html: str, root: str = "kvviz") -> str:
 
 
 def still_bundle(trace: Trace, position: int, selection: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Mime type to data. Untrusted notebooks strip inline SVG, so it goes in as a data URI.
+    """The picture by mime type. Untrusted notebooks strip inline SVG, so it is a data URI.
 
-    ``selection``: as the page has it; of a cache, or of a step that makes one, the rows are shown too.
+    ``selection``: as in the page. For a cache, or a step that makes one, the rows are shown too.
     """
     step = position if position >= 0 else len(trace.steps) - 1
     if step < 0:
         return {"text/plain": repr(trace)}
     source = picture(trace, step).data_uri
-    told = f"Step {step:,} of {len(trace.steps):,}: {sentence(trace.steps[step], trace)}"
-    html = f'<img alt="{escape(told)}" style="{_FITS}" src="{source}">'
+    caption = f"Step {step:,} of {len(trace.steps):,}: {sentence(trace.steps[step], trace)}"
+    html = f'<img alt="{escape(caption)}" style="{_FITS}" src="{source}">'
     cache = _cache_at(trace, step, selection)
     png = base64.b64encode(still(trace, step, cache)).decode()
     if cache is not None:
@@ -76,7 +76,7 @@ def still_bundle(trace: Trace, position: int, selection: Mapping[str, Any] | Non
 
 
 def _cache_at(trace: Trace, step: int, selection: Mapping[str, Any] | None) -> int | None:
-    """The cache that is selected, or else that the step makes; None where there is none, or it has no rows."""
+    """The selected cache, or else the one that the step makes; None if there is none, or if it has no rows."""
     chosen = selection.get("id") if selection and selection.get("kind") == "cache" else None
     if not isinstance(chosen, int) or not 0 <= chosen < len(trace.caches):
         made = trace.steps[step].outputs
@@ -85,9 +85,9 @@ def _cache_at(trace: Trace, step: int, selection: Mapping[str, Any] | None) -> i
 
 
 def still_pair(traces: Sequence[Trace], labels: Sequence[str], steps: Sequence[int]) -> dict[str, Any]:
-    """Mime type to data: the figures of both, and a picture of each at its own step."""
+    """The figures of both traces, and a picture of each at its own step, by mime type."""
     halves = [still_bundle(trace, step).get("text/html", "") for trace, step in zip(traces, steps)]
-    # A table, as styles may be taken out; text that is aligned as in a page.
+    # A table, since styles may be stripped; its text is aligned as in a page.
     cells = "".join(
         f'<td style="text-align:left;vertical-align:top;width:50%"><b>{escape(label)}</b><br>{half}</td>'
         for label, half in zip(labels, halves)
@@ -100,5 +100,5 @@ def still_pair(traces: Sequence[Trace], labels: Sequence[str], steps: Sequence[i
 
 
 def still_plan(text: str, events: Sequence[Any]) -> dict[str, Any]:
-    """Mime type to data: the picks with their reasons."""
+    """The picks with their reasons, by mime type."""
     return {"text/plain": text, "text/html": plan_table(events)}

@@ -21,7 +21,7 @@ from kvviz.explain.comparison.difference import align
 from kvviz.explain.comparison.order_change import order_change, value_change
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.order.what_if import Reordered, reorder
-from kvviz.report.naming import told_apart
+from kvviz.report.naming import pair_labels
 from kvviz.view.payload_lanes import MOST_BROKEN, lane_header
 from kvviz.widget import Pair
 from tests.ggml.seed_graphs import SEEDS
@@ -136,7 +136,7 @@ def test_two_orders_are_named_by_their_titles_and_share_one_cursor() -> None:
     # given
     graph = SEEDS["seed_write_first"]().graph
     found = reorder(graph, [2, 3, 0, 1])
-    assert told_apart(found.before, found.trace) == ("as listed", "own order")
+    assert pair_labels(found.before, found.trace) == ("as listed", "own order")
     # when
     pair = Pair(found.before, found.trace)
     # then

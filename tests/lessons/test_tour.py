@@ -34,7 +34,7 @@ TOUR = (
 
 
 def stops(trace: kvviz.Trace) -> list[dict[str, Any]]:
-    header: dict[str, Any] = decode(Payloads(trace).tell())[0]
+    header: dict[str, Any] = decode(Payloads(trace).encode())[0]
     told: list[dict[str, Any]] = header["tour"]["stops"]
     return told
 
@@ -48,7 +48,7 @@ def test_a_stop_tells_the_page_where_to_go_and_what_to_light(trace: kvviz.Trace)
 
 
 def test_a_trace_without_a_tour_says_nothing_of_one(trace: kvviz.Trace) -> None:
-    assert "tour" not in decode(Payloads(trace).tell())[0]
+    assert "tour" not in decode(Payloads(trace).encode())[0]
 
 
 def test_a_tour_goes_where_the_trace_goes(trace: kvviz.Trace, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_of_a_long_recording_the_page_has_the_runs_that_the_tour_stops_at(tmp_pa
     trace.tour = Tour("t").stop("the last", step=2)
     # then
     packing = Payloads(trace, [0])
-    packing.tell()
+    packing.encode()
     assert packing.runs() == {0, 2}
 
 

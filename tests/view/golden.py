@@ -137,7 +137,7 @@ def files() -> Iterator[tuple[str, Any]]:
     for name, make in TRACES.items():
         trace = make()
         told = Payloads(trace)
-        yield f"{name}.payload", _undrawn(told.tell())
+        yield f"{name}.payload", _undrawn(told.encode())
         yield f"{name}.json.gz", _states(trace, told.kept)
         if name == "static":
             yield "caches.payload", cache_payload(trace)

@@ -294,7 +294,7 @@ def cases(traces: dict[str, Callable[[], kvviz.Trace]]) -> dict[str, Any]:
 
 def _kept(trace: Any) -> list[int]:
     payloads = Payloads(trace)
-    payloads.tell(lazy=True)
+    payloads.encode(lazy=True)
     assert len(payloads.kept) == len(trace.log), "what the page does not have, it does not find"
     return payloads.kept
 

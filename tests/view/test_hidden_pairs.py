@@ -145,7 +145,7 @@ def test_of_very_many_pairs_the_first_are_told_and_the_others_counted(monkeypatc
 
 def test_steps_that_are_not_told_have_no_pairs() -> None:
     trace = decoded(4)
-    header, columns = decode(Payloads(trace, [1]).tell())
+    header, columns = decode(Payloads(trace, [1]).encode())
     (run,) = [run for run in header["runs"] if run["last"] > run["first"]]
     assert header["hazards"]["total"] == 2
     # Places among the steps that are told, not numbers.
@@ -202,11 +202,11 @@ def _distance(edges: set[tuple[int, int]], first: int, second: int) -> int:
 def test_a_trace_without_declared_accesses_has_its_pairs_when_they_are_wanted() -> None:
     trace = kvviz.decode(kvviz.load(STORYTELLER), [1, 77, 108], 2, progress=False)
     packing = Payloads(trace)
-    assert "hazards" not in decode(packing.tell())[0]
+    assert "hazards" not in decode(packing.encode())[0]
     # when
     assert packing.look_for_hazards() and not packing.look_for_hazards()
     # then
-    header, columns = decode(packing.tell())
+    header, columns = decode(packing.encode())
     found = {(h.first, h.second, h.bytes) for h in kvviz.hazards(trace)}
     assert found and found == set(zip(*(columns[f"pair.{name}"].tolist() for name in ("first", "second", "exact"))))
     assert header["hazards"]["counts"][0] == len(kvviz.hazards(trace))
@@ -225,7 +225,7 @@ def test_a_debugger_sends_the_pairs_when_its_page_asks() -> None:
 def test_a_recording_in_which_nothing_is_hidden_says_so_where_it_was_asked() -> None:
     packing = Payloads(kv(written=False).graph.trace)
     packing.look_for_hazards()
-    assert decode(packing.tell())[0]["hazards"]["total"] == 0
+    assert decode(packing.encode())[0]["hazards"]["total"] == 0
 
 
 # -- the picture ------------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def test_steps_are_numbered_as_in_a_payload_that_leaves_runs_out(decoded: kvviz.
 
 def test_a_trace_that_goes_on_is_diagnosed_only_when_it_is_asked_for(halfway: kvviz.Trace) -> None:
     payloads = Payloads(halfway)
-    assert payload.decode(payloads.tell())[0]["report"] is None
+    assert payload.decode(payloads.encode())[0]["report"] is None
     told = payloads.report()
     assert told["steps"] == len(halfway.steps)
     assert told["total"] == len(told["missed"]) > 0

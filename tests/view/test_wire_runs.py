@@ -77,7 +77,7 @@ def test_one_run_is_told_however_long_it_is() -> None:
 
 def test_512_runs_are_told_in_a_few_of_them_and_all_their_totals(long: kvviz.Trace) -> None:
     # when
-    told = Payloads(long).tell(lazy=True)
+    told = Payloads(long).encode(lazy=True)
     head, col = decode(told)
     # then
     assert len(long.steps) > 280_000 and len(told) < 1 * MB
@@ -94,7 +94,7 @@ def test_512_runs_are_told_in_a_few_of_them_and_all_their_totals(long: kvviz.Tra
 
 def test_all_steps_of_60_000_are_under_8_mb(long: kvviz.Trace) -> None:
     most = range(512)[: payload_runs.BUDGET // 554]
-    told = Payloads(long, most).tell(lazy=True)
+    told = Payloads(long, most).encode(lazy=True)
     assert len(decode(told)[1]["step.node"]) > 59_000
     assert len(told) < 8 * MB
 
@@ -136,7 +136,7 @@ def test_a_run_that_is_asked_for_is_told_and_the_last_few_are_kept(long: kvviz.T
     assert not payloads.show(60), "it is told already"
     # then
     assert payloads.runs() == base | {30, 40, 50, 60}
-    head, col = decode(payloads.tell(lazy=True))
+    head, col = decode(payloads.encode(lazy=True))
     assert [run["last"] > run["first"] for run in head["runs"]][20:61:10] == [False, True, True, True, True]
     assert payloads.kept == sorted(payloads.kept) and len(payloads.kept) == len(col["step.node"])
     assert payloads.kept[head["runs"][40]["first"]] == long.runs[40].first
@@ -159,7 +159,7 @@ def test_what_goes_on_is_told_however_long_it_was_before(decoded: kvviz.Trace) -
             session.advance()
         session.look_ahead()
         # when
-        grown, col = decode(payloads.tell())
+        grown, col = decode(payloads.encode())
         fresh, same = decode(payload(session.trace))
         # then
         for name in ("graphs", "drawings", "runs", "live", "caches", "total"):
@@ -173,10 +173,10 @@ def test_what_goes_on_is_told_however_long_it_was_before(decoded: kvviz.Trace) -
 
 def test_the_diagnosis_of_a_long_recording_waits_until_it_is_asked_for(decoded: kvviz.Trace) -> None:
     payloads = Payloads(decoded, {0, 3})
-    assert decode(payloads.tell(lazy=True))[0]["report"] is None
+    assert decode(payloads.encode(lazy=True))[0]["report"] is None
     report = payloads.report()
     assert report["steps"] == len(payloads.kept)
-    assert decode(payloads.tell(lazy=True))[0]["report"] == report
+    assert decode(payloads.encode(lazy=True))[0]["report"] == report
     # places in the payload, numbers of the recording
     for missed in report["missed"]:
         numbers = [payloads.kept[place] for place in missed["steps"]]

@@ -1,1 +1,1 @@
-"""Parts of a comparison: which steps belong together, where two traces part, and whether their outputs agree."""
+"""Parts of a comparison: which steps correspond, where two traces differ, and whether their outputs agree."""

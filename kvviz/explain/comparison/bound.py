@@ -1,9 +1,9 @@
-"""Of what the policy ``ideal`` is a bound, and what any rules need that run the same ops in the same order.
+"""What the policy ``ideal`` bounds, and what any rules need that run the same ops in the same order.
 
-Bytes copied: no rules copy fewer that reserve the same rows, if what is moved outside of the graph counts. Peak: a
-value has bytes of its own from the op that makes it to the last op that reads it, whatever the rules are, and an op
-that cannot run in place by kind has its inputs and its outputs at once. ``ideal`` holds more than that where a block is
-larger than the values in it that are still read.
+Bytes copied: no rules that reserve the same rows copy fewer, if bytes moved outside of the graph count. Peak: under any
+rules, a value has bytes of its own from the op that makes it to the last op that reads it, and an op that cannot run in
+place by kind has its inputs and its outputs at the same time. ``ideal`` holds more than that if a block is larger than
+the values in it that are still read.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 from kvviz.trace.value_index import Index, Place, head_and_carried, index_of
 
-# A copy that another runtime may not make: all of it is what was there, in the same order.
+# A copy that another runtime may avoid: it has the same elements in the same order.
 _RESHAPES = ("Reshape", "Flatten")
-# Why a view or a present cannot be overwritten that has memory of its own, in order, where it was copied before.
+# Reasons that block a view or a present, but not a copy of it with memory of its own.
 _SHARED = b.NOT_CONTIGUOUS | b.ALIASED
 
 
 class _Span(NamedTuple):
-    """Bytes of a storage that are needed from one time to another: two times a step, before it is done and after.
+    """Bytes of a storage that are needed for a period. Each step has two times: before and after it is done.
 
-    ``exact``: all bytes from ``low`` to ``high`` are the value's; else ``size`` of them are.
+    ``exact``: all bytes from ``low`` to ``high`` belong to the value; otherwise ``size`` of them do.
     """
 
     first: int
@@ -42,9 +42,9 @@ class _Span(NamedTuple):
 
 
 def least_peak(trace: Trace) -> int:
-    """Bytes that any rules need at once which run the ops of a trace in its order.
+    """The bytes that any rules need at the same time to run the ops of a trace in its order.
 
-    ``trace``: of the policy ``ideal``, or another one that lets views be views.
+    ``trace``: of the policy ``ideal``, or another one that does not copy views.
     """
     index = index_of(trace)
     changes: dict[int, int] = {}
@@ -58,35 +58,35 @@ def least_peak(trace: Trace) -> int:
 
 
 def bound(ideal: Trace, other: Trace) -> str:
-    """What a run under ``ideal`` says of a run under other rules: of what it is a bound, or why it is none."""
+    """What a run under ``ideal`` bounds for a run under other rules, or why it bounds nothing."""
     ours, theirs = places(ideal), places(other)
     if sorted(ours) != sorted(theirs):
         return "no bound here, because other nodes run: the graph was changed"
     if ours != theirs:
         return "no bound here, because the ops run in another order"
-    told = []
+    parts = []
     if copied_in_all(ideal) <= copied_in_all(other):
-        told.append("no rules copy fewer bytes than ideal in this order")
+        parts.append("no rules copy fewer bytes than ideal in this order")
     else:
         room, order = spared(ideal, other)
         why = [f"{size(room)} less were copied by appending to rows that nobody reserved"] * bool(room)
         why += [f"ideal copies {size(order)} of views, which lay in order and by themselves there"] * bool(order)
-        told.append("no bound on bytes copied, because " + " and ".join(why or ["other kernels ran"]))
+        parts.append("no bound on bytes copied, because " + " and ".join(why or ["other kernels ran"]))
     least = least_peak(ideal)
     if ideal.peak_bytes <= least:
-        told.append("none has a lower peak")
+        parts.append("none has a lower peak")
     else:
         rest = ideal.peak_bytes - least
-        told.append(
+        parts.append(
             f"none has a peak below {size(least)}: {size(rest)} of ideal's peak are rows reserved, or parts of blocks "
             "of which a view is left, or layouts that an op does not overwrite"
         )
-    return "; ".join(told)
+    return "; ".join(parts)
 
 
 def spared(ideal: Trace, other: Trace) -> tuple[int, int]:
-    """Bytes that other rules need not copy for what is not theirs: a buffer that happens to be larger than the value in
-    it, which takes new rows; and a value in order and by itself, because they copied it before or were given it so.
+    """Bytes that other rules avoid copying by chance: a buffer that happens to be larger than the value in it takes new
+    rows, or a value is contiguous and alone in its buffer because it was copied earlier or given that way.
 
     Both traces run the same ops in the same order.
     """
@@ -110,10 +110,10 @@ def _has(row: Op, how: int) -> bool:
 
 
 def _spans(index: Index) -> dict[int, list[_Span]]:
-    """By storage, what is needed of it; weights left out."""
+    """The needed spans of each storage, without weights."""
     found: dict[int, list[_Span]] = {}
     storages = index.trace.log.storages
-    shown: dict[Key, Place] = {}  # a copy that need not be one counts where its source lies
+    shown: dict[Key, Place] = {}  # a copy that could be avoided counts at its source
     for key, place in index.places.items():
         if place.shape is None or storages[place.storage].origin == "weights":
             continue
@@ -138,7 +138,7 @@ def _source(index: Index, key: Key, place: Place, shown: dict[Key, Place]) -> Pl
 
 
 def _made(index: Index, key: Key, place: Place) -> int:
-    """When a value begins to need bytes of its own."""
+    """The time from which a value needs bytes of its own."""
     frame = index.frames[key[0]]
     if place.bound or frame.opened > place.step:
         return 2 * (place.step + frame.run + (frame.parent is not None))
@@ -153,7 +153,7 @@ def _made(index: Index, key: Key, place: Place) -> int:
 
 
 def _needed(index: Index, key: Key, first: int) -> int:
-    """When it is read last; before ``first`` for what takes an input's bytes and nobody reads."""
+    """The time of its last read; before ``first`` if it takes over an input's bytes and nothing reads it."""
     number, name = key
     frame = index.frames[number]
     last = first - first % 2
@@ -169,7 +169,7 @@ def _needed(index: Index, key: Key, first: int) -> int:
 
 
 def _handed_out(index: Index, number: int, name: str) -> int:
-    """When what a frame hands out is taken from it."""
+    """The time at which an output is taken from its frame."""
     frame = index.frames[number]
     if frame.parent is None:
         return _end(index, frame.run)
@@ -196,7 +196,7 @@ def _bytes(place: Place, storages: Any) -> tuple[int, int, int, bool]:
         return 0, 0, 0, True
     if strides is None:
         size = prod(shape) * itemsize
-        # How an input lies that is a part of a block is not recorded.
+        # The layout of an input that is part of a block is not recorded.
         exact = not place.bound or size == storages[place.storage].capacity
         return place.offset, place.offset + size, size, exact
     size = prod(n for n, stride in zip(shape, strides) if stride) * itemsize
@@ -206,7 +206,7 @@ def _bytes(place: Place, storages: Any) -> tuple[int, int, int, bool]:
 
 
 def _count(spans: list[_Span], changes: dict[int, int]) -> None:
-    """Add up how the bytes of a storage that are needed change with time."""
+    """Add the changes over time of the needed bytes of a storage."""
     starts = sorted(spans)
     active: list[_Span] = []
     covered, next_start = 0, 0
@@ -221,7 +221,7 @@ def _count(spans: list[_Span], changes: dict[int, int]) -> None:
 
 
 def _covered(active: list[_Span]) -> int:
-    """Bytes in at least one of the spans; less where it is not known which of its bytes one has."""
+    """Bytes in at least one of the spans; a lower bound if the bytes of a span are not known exactly."""
     total = end = 0
     for low, high in sorted((span.low, span.high) for span in active if span.exact):
         total += max(high - max(low, end), 0)

@@ -1,4 +1,4 @@
-"""Steps of two traces that belong together, and the first op that one runs at another place, or in another way."""
+"""Corresponding steps of two traces, and the first op that they run at different steps or in different ways."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Place = tuple[int, tuple[str, ...], int]
 
 
 def align(a: Trace, b: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """For each step of one trace the step of the other at which the same op ran.
+    """For each step of one trace, the step of the other at which the same op ran.
 
-    Steps belong together if run, frame (with the iteration of a loop) and node index are the same.
+    Steps correspond if run, frame (with the iteration of a loop) and node index are the same.
 
-    ``a_to_b, b_to_a``: one entry a step; -1 where the other trace has no such step.
+    ``a_to_b, b_to_a``: one entry for each step; -1 if the other trace has no such step.
     """
     ours, theirs = places(a), places(b)
     return _lookup(ours, theirs), _lookup(theirs, ours)
 
 
 def partner(to: np.ndarray, step: int) -> int:
-    """The step of the other trace to show beside a step: its partner, or that of the nearest earlier step with one.
+    """The step of the other trace to show beside a step: its partner, or the partner of the nearest earlier step.
 
     ``to``: one side of `align`.
     ``step``: -1: before the first.
@@ -53,9 +53,9 @@ def _lookup(wanted: list[Place], among: list[Place]) -> np.ndarray:
 class Difference:
     """The first op of a trace whose place or decision differs from that in another trace.
 
-    ``kind``: ``"order"``: another op runs there; ``"dispatch"``: one of both was called in place; ``"taken"``: other
-      inputs were handed over; ``"identity"``: an output lives elsewhere; ``"end"``: the other trace is shorter.
-    ``step, other``: the step in this trace, and the one with the same number in the other, -1 where it is shorter.
+    ``kind``: ``"order"``: another op runs there; ``"dispatch"``: only one of them was called in place; ``"taken"``:
+      other inputs were handed over; ``"identity"``: an output lives elsewhere; ``"end"``: the other trace is shorter.
+    ``step, other``: the step in this trace, and the one with the same number in the other; -1 if it is shorter.
     ``sentence``: what each of them did.
     """
 
@@ -70,9 +70,9 @@ class Difference:
 
 
 def first_difference(a: Trace, b: Trace, names: tuple[str, str] | None = None) -> Difference | None:
-    """The first op of trace ``a`` that trace ``b`` runs elsewhere or otherwise; None if there is none.
+    """The first op of trace ``a`` that trace ``b`` runs at another step or in another way; None if there is none.
 
-    ``names``: what to call them; their policies' names by default.
+    ``names``: labels of the traces; their policies' names by default.
     """
     if names is None:
         names = (a.policy.name, b.policy.name) if a.policy.name != b.policy.name else ("the first", "the second")
@@ -94,7 +94,7 @@ def first_difference(a: Trace, b: Trace, names: tuple[str, str] | None = None) -
 
 
 def _decided_otherwise(a: Trace, b: Trace, step: int) -> str:
-    """What of a decision differs, or an empty string."""
+    """The kind of difference between two decisions, or an empty string."""
     mine, other = a.log[step], b.log[step]
     if bool(mine.taken) != bool(other.taken):
         return "dispatch"
@@ -103,7 +103,7 @@ def _decided_otherwise(a: Trace, b: Trace, step: int) -> str:
     shared = [[where is not None and where.how in _SHARED for where in row.outs] for row in (mine, other)]
     if shared[0] != shared[1]:
         return "identity"
-    # Records are made only where an output could live in one input or in another, or came out of a body.
+    # Records are made only if an output could live in one of several inputs, or came out of a body.
     if mine.op.control or (any(shared[0]) and len(mine.op.node.inputs) > 1):
         shares = [trace.steps[step].decision.shares for trace in (a, b)]
         return "identity" if shares[0] != shares[1] else ""
@@ -111,14 +111,14 @@ def _decided_otherwise(a: Trace, b: Trace, step: int) -> str:
 
 
 def _called(row: Op) -> str:
-    """How an op was called, where its results alone do not tell."""
+    """How an op was called, if its results alone do not show it."""
     return "it is called in place." if row.taken else "it is not called in place."
 
 
 def _difference(kind: str, trace: Trace, index: int, other: int, text: str) -> Difference:
     step = trace.steps[index]
-    told = f"{_run_label(trace, step.run)}step {index:,}: {text}"
-    return Difference(kind, index, other, step.run, step.frame, step.node, step.op_type, told)
+    sentence = f"{_run_label(trace, step.run)}step {index:,}: {text}"
+    return Difference(kind, index, other, step.run, step.frame, step.node, step.op_type, sentence)
 
 
 def _what(trace: Trace, index: int) -> str:

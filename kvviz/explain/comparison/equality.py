@@ -16,9 +16,9 @@ TOLERANCE = 1e-5
 def unlike(trace: Trace, reference: Trace) -> tuple[bool | None, str]:
     """Compare the results of a trace with those of another one.
 
-    ``equal``: whether all results that both have are the same within `TOLERANCE`, relative or absolute; tokens,
-      integers and shapes exactly. None where one of them is a dry run.
-    ``text``: what differs most, or what one of them does not have; empty where all of it is the same.
+    ``equal``: whether all common results agree within `TOLERANCE`, relative or absolute; tokens, integers and shapes
+      exactly. None if one of them is a dry run.
+    ``text``: the largest difference, or what one of them lacks; empty if everything agrees.
     """
     if trace.dry or reference.dry:
         return None, "dry run, no results"
@@ -55,7 +55,7 @@ def _results(trace: Trace, reference: Trace) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _difference(have: Any, want: Any) -> tuple[float, bool] | str:
-    """Largest difference and whether it is within the tolerance, or what is of another kind altogether."""
+    """The largest difference and whether it is within the tolerance, or a text on a difference in kind."""
     if isinstance(have, (list, tuple)) and isinstance(want, (list, tuple)):
         if len(have) != len(want):
             return f"has {len(have)} elements, not {len(want)}"

@@ -1,6 +1,6 @@
-"""What traces come to beside each other: a row of a comparison, and figures over the runs that two have finished.
+"""Figures of traces that are compared: a row of a comparison, and figures for the runs that both have finished.
 
-A trace in a debugger may go on, and one that was stopped ends inside of a run; what it is held against has run all.
+A trace in a debugger may be unfinished, and an interrupted one ends within a run, while the other has all runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kvviz.trace.recording import Trace
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one of the compared traces comes to.
+    """The figures of one of the compared traces.
 
     Attributes
     ----------
@@ -32,14 +32,15 @@ class Row:
     in_place, missed : int
         Ops that ran in place, and that could have by kind but spent memory instead.
     missed_bytes : int
-        What these spent.
+        Bytes that these spent.
     cannot, cannot_bytes : int
-        Ops that cannot run in place by kind under the policy, and what they spent: who can do less misses less.
+        Ops that cannot run in place by kind under the policy, and bytes that they spent. A policy that can do less
+        also misses less.
     steps : int
     equal : bool or None
-        Its results are those of the first row, within 1e-5; None where either is a dry run, which has no results.
+        Its results are those of the first row, within 1e-5; None if either is a dry run, which has no results.
     difference : str
-        What of the results differs; empty where all of it is the same.
+        How the results differ; empty if they do not.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the first runs of a trace come to.
+    """The figures of the first runs of a trace.
 
     ``peak, copied, allocated``: bytes.
     ``in_place, missed, steps``: steps.
@@ -81,8 +82,8 @@ class Figures:
 class Alike:
     """The figures of two traces over the same runs.
 
-    ``runs``: how many runs are counted, None: all of both.
-    ``note``: which runs they are where it is not all of both, else empty.
+    ``runs``: how many runs are counted; None: all of both.
+    ``note``: which runs are counted, if not all of both; else empty.
     """
 
     runs: int | None
@@ -92,24 +93,24 @@ class Alike:
 
 
 def alike(a: Trace, b: Trace) -> Alike:
-    """Figures of the runs that both traces have finished; of all that was recorded where one has finished none."""
+    """Figures of the runs that both traces have finished; of everything recorded if one has finished none."""
     shared = min(finished(a), finished(b))
     if shared == len(a.runs) == len(b.runs):
         return Alike(None, "", figures(a), figures(b))
     if not shared:
         note = "one of them has not finished a run, so the figures cover different steps"
         return Alike(None, note, figures(a), figures(b))
-    told = f"the {shared} runs" if shared > 1 else "the one run"
-    return Alike(shared, f"figures of {told} that both have finished", figures(a, shared), figures(b, shared))
+    which = f"the {shared} runs" if shared > 1 else "the one run"
+    return Alike(shared, f"figures of {which} that both have finished", figures(a, shared), figures(b, shared))
 
 
 def finished(trace: Trace) -> int:
-    """How many runs of a trace have run to their end."""
+    """The number of finished runs of a trace."""
     return len(trace.runs) - (trace.live is not None or trace.interrupted)
 
 
 def figures(trace: Trace, runs: int | None = None) -> Figures:
-    """What a trace, or its first runs, come to."""
+    """The figures of a trace, or of its first runs."""
     count = counts(trace, runs)
     if runs is None:
         peak, copied, allocated = trace.peak_bytes, trace.bytes_copied, trace.bytes_allocated
@@ -122,7 +123,7 @@ def figures(trace: Trace, runs: int | None = None) -> Figures:
 
 
 def row_of(name: str, trace: Trace, reference: Trace) -> Row:
-    """What a trace comes to as a row of a comparison; its results are held against those of a reference."""
+    """A trace as a row of a comparison; its results are compared with those of a reference."""
     count = counts(trace)
     weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
     equal, difference = unlike(trace, reference)

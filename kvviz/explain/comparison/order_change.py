@@ -1,4 +1,4 @@
-"""Two traces that run the same ops in another order: which ops moved, which hazards that breaks, where values part."""
+"""Two traces with the same ops in different orders: which ops moved, which hazards break, where values differ."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ValueChange:
     """The first step of a trace that made other numbers than its partner.
 
     ``step, other``: its number, and that of its partner.
-    ``sentence``: which numbers, and, where both traces can be run again, which bytes.
-    ``why``: the broken pair that explains it; empty where none does.
+    ``sentence``: which numbers differ, and, if both traces can be run again, which bytes.
+    ``why``: the broken pair that explains it; empty if there is none.
     """
 
     step: int
@@ -35,10 +35,10 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True)
 class OrderChange:
-    """What the order of trace ``b`` changes about trace ``a``.
+    """The effect of running trace ``a`` in the order of trace ``b``.
 
-    ``moved``: the fewest steps of ``b`` without which both have one order, ascending.
-    ``broken``: hazards of ``b`` that its order breaks and that of ``a`` does not.
+    ``moved``: the fewest steps of ``b`` without which both have the same order, ascending.
+    ``broken``: hazards that the order of ``b`` breaks and that of ``a`` does not.
     """
 
     moved: tuple[int, ...]
@@ -46,7 +46,7 @@ class OrderChange:
 
 
 def order_change(a: Trace, b: Trace) -> OrderChange | None:
-    """What trace ``b`` runs in another order than trace ``a``; None where what both ran has one order."""
+    """What trace ``b`` runs in another order than trace ``a``; None if their common ops have the same order."""
     partners = align(b, a)[0]
     paired = np.flatnonzero(partners >= 0)
     order = partners[paired]
@@ -54,7 +54,7 @@ def order_change(a: Trace, b: Trace) -> OrderChange | None:
         return None
     stays = _longest_ascent(order.tolist())
     moved = tuple(step for place, step in enumerate(paired.tolist()) if place not in stays)
-    # Where no op declared what it touches, a schedule keeps to the edges and breaks nothing.
+    # If no op declared what it touches, a schedule follows the edges and breaks nothing.
     if not b.log.declared.accesses:
         return OrderChange(moved, ())
     known = {_key(hazard, range(len(a.log))) for hazard in find_hazards(a) if hazard.broken}
@@ -63,11 +63,11 @@ def order_change(a: Trace, b: Trace) -> OrderChange | None:
 
 
 def value_change(a: Trace, b: Trace, broken: Sequence[Hazard] = ()) -> ValueChange | None:
-    """The first step of trace ``b`` of whose outputs other numbers were kept than of its partner's in trace ``a``.
+    """The first step of trace ``b`` whose outputs have other kept numbers than those of its partner in trace ``a``.
 
     ``broken``: the hazards that the order of ``b`` breaks.
 
-    None where all are the same that both traces kept something of.
+    None if all outputs agree that both traces kept numbers of.
     """
     mine, theirs = _kept(b), _kept(a)
     if not mine or not theirs:
@@ -77,13 +77,13 @@ def value_change(a: Trace, b: Trace, broken: Sequence[Hazard] = ()) -> ValueChan
         other = partners[step] if 0 <= step < len(partners) else -1
         was = theirs.get((other, slot)) if other >= 0 else None
         where = b.log[step].outs[slot]
-        # A view makes nothing: what it shows may be written later.
+        # A view makes nothing: its bytes may be written later.
         if was is None or _same(was, now) or where is None or where.how == VIEW:
             continue
         node = b.log[step].op.node
         what = f"{node.op_type} {short(node.name)}"
-        told = [f"{text} {x:.4g} → {y:.4g}" for text, x, y in zip(_FIGURES, was[0], now[0]) if x != y]
-        text = f": {', '.join(told)}" if told else ""
+        changes = [f"{text} {x:.4g} → {y:.4g}" for text, x, y in zip(_FIGURES, was[0], now[0]) if x != y]
+        text = f": {', '.join(changes)}" if changes else ""
         parts = _bytes(a, b, node.outputs[slot], other, step) if broken else ""
         sentence = f"step {step:,}: {what} is the first that made other numbers{text}{parts}"
         return ValueChange(step, other, sentence, _why(b, step, broken))
@@ -91,7 +91,7 @@ def value_change(a: Trace, b: Trace, broken: Sequence[Hazard] = ()) -> ValueChan
 
 
 def _bytes(a: Trace, b: Trace, name: str, other: int, step: int) -> str:
-    """Which bytes of a value differ, where both traces can be run again up to there."""
+    """Which bytes of a value differ, if both traces can be run again up to there."""
     if a.replayer is None or b.replayer is None:
         return ""
     try:
@@ -114,8 +114,8 @@ def _stored(trace: Trace, name: str, step: int) -> np.ndarray:
 
 
 def _why(b: Trace, step: int, broken: Sequence[Hazard]) -> str:
-    """The broken pair that let a step read other bytes: it ran before a write that it needs, or after one that it must
-    not see; or two writes into what it reads have changed places."""
+    """The broken pair that made a step read other bytes: it ran before a write that it needs, or after one that it must
+    not see, or two writes into what it reads ran in the other order."""
     early = [pair for pair in broken if pair.kind == "RAW" and pair.first == step]
     late = [pair for pair in broken if pair.kind == "WAR" and pair.second == step]
     read = {access.storage for access in b.log.declared.accesses.get(step, ()) if not access.writes}
@@ -128,7 +128,7 @@ def _key(hazard: Hazard, place: Sequence[int] | np.ndarray) -> tuple[str, frozen
 
 
 def _longest_ascent(numbers: Sequence[int]) -> set[int]:
-    """Places of a longest ascending part of numbers that are all different."""
+    """Positions of a longest increasing subsequence of distinct numbers."""
     tails: list[int] = []
     places: list[int] = []
     before = [-1] * len(numbers)
@@ -150,7 +150,7 @@ _Row = tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def _kept(trace: Trace) -> dict[tuple[int, int], _Row]:
-    """Numbers, counts and histogram of all outputs of steps of which something was kept, by step and slot."""
+    """Numbers, counts and histogram of all step outputs with kept values, by step and slot."""
     if trace.value_summaries is None:
         return {}
     columns = trace.value_summaries.columns
@@ -166,7 +166,7 @@ def _kept(trace: Trace) -> dict[tuple[int, int], _Row]:
 
 
 def _same(one: _Row, two: _Row) -> bool:
-    """Whether all that was kept of both is the same; a mean of no number is none."""
+    """Whether everything kept of both is the same; the mean of no numbers is NaN."""
     numbers = np.array_equal(one[0], two[0], equal_nan=True)
     histograms = not one[2] or not two[2] or one[2] == two[2]
     return bool(numbers) and one[1] == two[1] and histograms

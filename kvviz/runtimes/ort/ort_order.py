@@ -48,7 +48,7 @@ def _schedule(
     tell = None if log is None else _of_originals(nodes, log)
     order = walk(rewritten.nodes, tell)
     if tell is not None:
-        planning_story.tell_buffers(graph, order, outputs, tell, mem_reuse)
+        planning_story.log_buffers(graph, order, outputs, tell, mem_reuse)
     if rewritten.stands_for:
         return list(_with_casts(order, nodes))
     given = {node.index: node for node in nodes}

@@ -25,8 +25,8 @@ from kvviz.runtimes.ort.ort_operators import by_address
 from kvviz.runtimes.ort.ort_order import schedule, schedule_without_reuse
 from kvviz.runtimes.ort.planned_buffers import homes, remember
 from kvviz.runtimes.ort.planned_nodes import Notes, take_notes
+from kvviz.runtimes.ort.planner_types import types_of
 from kvviz.runtimes.ort.rewiring import rewired
-from kvviz.runtimes.ort.told_types import types_of
 from kvviz.trace import blockers as b
 
 VERSION = "1.31.1"

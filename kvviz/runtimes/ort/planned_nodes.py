@@ -57,11 +57,11 @@ class Notes:
         return tuple("" if buffer is None else buffer.rule for buffer in self.buffers)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The plan in a few words, for people."""
         if self.removed:
             return "a Cast that onnxruntime removes"
-        return "; ".join(planning_story.told(buffer) for buffer in self.buffers if buffer is not None)
+        return "; ".join(planning_story.buffer_text(buffer) for buffer in self.buffers if buffer is not None)
 
 
 def take_notes(plan: Plan, mem_reuse: bool = True) -> None:

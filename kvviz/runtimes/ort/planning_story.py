@@ -36,7 +36,7 @@ def walked(node: Node, reader: Node | None, depth: int, leaving: bool, again: bo
     return PlanningEvent("walk", node, led, "visit", why, planned=planned, depth=depth)
 
 
-def tell_buffers(graph: Graph, order: Sequence[Node], outputs: Sequence[str], log: Log, mem_reuse: bool = True) -> None:
+def log_buffers(graph: Graph, order: Sequence[Node], outputs: Sequence[str], log: Log, mem_reuse: bool = True) -> None:
     """Tell for every output of every node, in running order, what the allocation plan says."""
     facts = known(graph)
     plan = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse)
@@ -70,7 +70,7 @@ def reason(node: Node, buffer: Buffer) -> str:
     return f"{words}; and no dead buffer of that size is free: new memory"
 
 
-def told(buffer: Buffer) -> str:
+def buffer_text(buffer: Buffer) -> str:
     """The plan of a value in onnxruntime's words, e.g. ``kReuse of relu_out (MayInplace)``."""
     if buffer.rule:
         return f"{buffer.kind} of {buffer.root} ({buffer.rule})"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.schedules.frontier import Circle, follow, makers, pull, reads
-from kvviz.runtimes.schedules.graph_paths import told
+from kvviz.runtimes.schedules.graph_paths import path_of
 from kvviz.runtimes.schedules.planning_events import Log, takes_log
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Before:
         known = {node.index: node for node in graph.nodes}
         wrong = next((index for pair in pairs for index in pair if index not in known), None)
         if wrong is not None:
-            raise KvvizError(f"there is no node {wrong} in {told(key)} of {graph.name}")
+            raise KvvizError(f"there is no node {wrong} in {path_of(key)} of {graph.name}")
         order = list(self.base(graph, nodes, outputs))
         needs = _needs(order, [(known[reader], known[node]) for reader, node in pairs])
         decided = []

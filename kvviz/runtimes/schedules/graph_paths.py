@@ -16,7 +16,7 @@ def graphs_of(graph: Graph) -> Iterator[Graph]:
             yield from graphs_of(body)
 
 
-def told(key: GraphPath) -> str:
+def path_of(key: GraphPath) -> str:
     """A path for people: ``the main graph``, ``then_branch of node 7``."""
     if not key:
         return "the main graph"

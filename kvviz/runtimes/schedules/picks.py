@@ -12,7 +12,7 @@ from kvviz.atomic_write import write_text
 from kvviz.errors import KvvizError
 from kvviz.graph.model import MAX_NODES, Graph, GraphPath, Node
 from kvviz.runtimes.schedules.frontier import follow, makers, pull, reads
-from kvviz.runtimes.schedules.graph_paths import fingerprint, told
+from kvviz.runtimes.schedules.graph_paths import fingerprint, path_of
 from kvviz.runtimes.schedules.planning_events import Log
 from kvviz.trace.recording import Trace
 
@@ -60,7 +60,7 @@ class Picks:
                 why = "was picked" if node.index in places else "was not picked: it follows in the model's order"
             elif node.index in places:
                 raise KvvizError(
-                    f"the picks run {goal.name!r} before {node.name!r} in {told(graph.path)}, but it needs that one"
+                    f"the picks run {goal.name!r} before {node.name!r} in {path_of(graph.path)}, but it needs that one"
                 )
             else:
                 why = f"was not picked, but {goal.op_type} {goal.name} needs it"
@@ -105,13 +105,13 @@ class Picks:
         given = [index for where, index in self.picks if where == key]
         if len(set(given)) < len(given):
             twice = next(index for index in given if given.count(index) > 1)
-            raise KvvizError(f"the picks name node {twice} in {told(key)} twice")
+            raise KvvizError(f"the picks name node {twice} in {path_of(key)} twice")
         known = {node.index for node in graph.nodes}
         # Where another policy adds no copies, the original runs when the first of them did.
         picked = list(dict.fromkeys(index if index in known else index % MAX_NODES for index in given))
         wrong = next((index for index in picked if index not in known), None)
         if wrong is not None:
-            raise KvvizError(f"the picks name node {wrong} in {told(key)} of {graph.name}, where there is none")
+            raise KvvizError(f"the picks name node {wrong} in {path_of(key)} of {graph.name}, where there is none")
         return picked
 
 
