@@ -10,7 +10,7 @@ from html import escape
 from itertools import chain
 from typing import Any
 
-from kvviz.report.palette import STATES
+from kvviz.report.palette import DARK, STATES
 from kvviz.report.report_html import LEFT, STYLE
 from kvviz.trace.recording import Trace
 from kvviz.trace.roles import place_of
@@ -23,6 +23,10 @@ _LINES = 12
 _KINDS, _SENTENCES = 14, 8
 _HUES = (STATES["running"], STATES["in_place"], STATES["missed"])
 _GREY = "#8a929c"
+# A page alone has no notebook's theme around it.
+_ALONE = f"""<style>@media (prefers-color-scheme: dark) {{ .kvviz-report {{
+--jp-ui-font-color1:{DARK.ink};--jp-ui-font-color2:{DARK.soft};--jp-layout-color1:{DARK.pane};
+--jp-layout-color2:{DARK.ground};--jp-border-color1:{DARK.soft};--jp-border-color2:{DARK.line} }} }}</style>"""
 _OWN = """
 .kvviz-report .big{font-size:20px;font-weight:600;margin-right:10px}
 .kvviz-report svg{display:block;width:100%;height:26px}
@@ -165,7 +169,7 @@ class Verification:
 
     def to_html(self, path: str | os.PathLike[str]) -> str:
         """Write the report with the debugger below it, where the session's times are a lane, as one file; gives it."""
-        return to_html(self.trace, path, above=self._repr_html_())
+        return to_html(self.trace, path, above=_ALONE + self._repr_html_())
 
 
 def _first(lines: Sequence[str], most: int) -> list[str]:

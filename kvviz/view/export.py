@@ -16,7 +16,6 @@ from kvviz.atomic_write import write_text
 from kvviz.explain.comparison.figures import alike
 from kvviz.graph.model import Graph
 from kvviz.report.naming import pair_labels
-from kvviz.report.palette import DARK
 from kvviz.report.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.kept_runs import keeps_all, steps_summary
@@ -49,9 +48,6 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 #kvviz-still table {{ border-collapse: collapse; font-size: 12px }}
 #kvviz-still td, #kvviz-still th {{ padding: 2px 8px; border-bottom: 1px solid #8884; vertical-align: top }}
 #kvviz-still img {{ max-width: 100% }}
-@media (prefers-color-scheme: dark) {{ .kvviz-report {{
-  --jp-ui-font-color1: {dark.ink}; --jp-ui-font-color2: {dark.soft}; --jp-layout-color1: {dark.pane};
-  --jp-layout-color2: {dark.ground}; --jp-border-color1: {dark.soft}; --jp-border-color2: {dark.line} }} }}
 {style}
 </style>
 </head>
@@ -311,7 +307,6 @@ def _write(
         summary=escape(summary),
         still=still,
         above=above,
-        dark=DARK,
         style=bundled("kvviz.css").decode().replace("</", "<\\/"),
         module=base64.b64encode(bundled(module)).decode(),
         payloads="\n".join(blocks),
