@@ -8,8 +8,8 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted
-from kvviz.ops.numeric import FLOAT64, blank, constant, contiguous, in_float32, keeps, rounded, spreads
-from kvviz.ops.registry import op
+from kvviz.ops.numeric import FLOAT64, blank, constant, in_float32, keeps, rounded, spreads
+from kvviz.ops.registry import by_reference, op
 
 
 @op("Relu", overwrites=(0,), by_element=True)
@@ -81,77 +81,6 @@ def _put(y, values, where):
     return y
 
 
-@op("Elu", overwrites=(0,))
-def elu(x, *, alpha=1.0, out=None):
-    return _exponential(x, 1.0, alpha, 1.0, out)
-
-
-@op("Celu", since=12, overwrites=(0,))
-def celu(x, *, alpha=1.0, out=None):
-    return _exponential(x, alpha, alpha, 1.0, out)
-
-
-@op("Selu", since=6, overwrites=(0,))
-def selu(x, *, alpha=1.6732631921768188, gamma=1.0507010221481323, out=None):
-    return _exponential(x, 1.0, alpha, gamma, out)
-
-
-def _exponential(x, divisor, alpha, gamma, out):
-    """γx, or γα(exp(x / divisor) - 1) where ``x`` is not positive."""
-    if x.dtype.char not in "fd":
-        return in_float32(_exponential, x, divisor, alpha, gamma, None, out=out)
-    low = np.divide(np.minimum(x, 0.0, out=blank(x)), divisor)
-    low = np.multiply(np.expm1(low), gamma * alpha)
-    negative = np.less_equal(x, 0)
-    y = np.multiply(x, gamma, blank(x) if out is None else out)
-    return _put(y, low, negative)
-
-
-@op("ThresholdedRelu", since=10, overwrites=(0,))
-def thresholded_relu(x, *, alpha=1.0, out=None):
-    low = np.logical_not(np.greater(x, np.asarray(alpha, x.dtype)))
-    return _put(x.copy() if out is None else out, np.zeros((), x.dtype), low)
-
-
-@op("Shrink", since=9, overwrites=(0,))
-def shrink(x, *, bias=0.0, lambd=0.5, out=None):
-    """``x`` moved towards 0 by the bias beyond ±λ, and 0 between."""
-    low, high = np.less(x, -lambd), np.greater(x, lambd)
-    y = np.zeros(x.shape, x.dtype)
-    np.copyto(y, (x + bias).astype(x.dtype), where=low)
-    np.copyto(y, (x - bias).astype(x.dtype), where=high)
-    if out is None:
-        return y
-    out[...] = y
-    return out
-
-
-@op("HardSigmoid", overwrites=(0,))
-def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
-    if x.dtype.char not in "fd":
-        return in_float32(hard_sigmoid, x, alpha=alpha, beta=beta, out=out)
-    y = np.multiply(x, alpha, blank(x) if out is None else out)
-    np.add(y, beta, y)
-    np.maximum(y, 0.0, out=y)
-    return np.minimum(y, 1.0, out=y)
-
-
-@op("HardSwish", since=14, overwrites=(0,))
-def hard_swish(x, *, out=None):
-    if x.dtype.char not in "fd":
-        return in_float32(hard_swish, x, out=out)
-    t = hard_sigmoid(x, alpha=1 / 6, beta=0.5)
-    return np.multiply(x, t, t if out is None else out)
-
-
-@op("Softplus", overwrites=(0,))
-def softplus(x, *, out=None):
-    """log(1 + exp(x)), which does not overflow."""
-    if x.dtype.char not in "fd":
-        return in_float32(softplus, x, out=out)
-    return contiguous(np.logaddexp(x, 0.0, out))
-
-
 @op("Softsign", overwrites=(0,))
 def softsign(x, *, out=None):
     if x.dtype.char not in "fd":
@@ -161,13 +90,10 @@ def softsign(x, *, out=None):
     return np.divide(x, t, t if out is None else out)
 
 
-@op("Mish", since=18, overwrites=(0,))
-def mish(x, *, out=None):
-    if x.dtype.char not in "fd":
-        return in_float32(mish, x, out=out)
-    t = np.logaddexp(x, 0.0, blank(x))
-    np.tanh(t, t)
-    return np.multiply(x, t, t if out is None else out)
+_SINCE = {"Elu": 1, "HardSigmoid": 1, "Softplus": 1, "Selu": 6, "Shrink": 9, "ThresholdedRelu": 10}
+_SINCE |= {"Celu": 12, "HardSwish": 14, "Mish": 18}
+for _name, _since in _SINCE.items():
+    by_reference(_name, since=_since, overwrites=(0,))
 
 
 _largest = np.maximum.reduce
