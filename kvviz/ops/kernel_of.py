@@ -55,16 +55,18 @@ def kernel_of(node: Node) -> Kernel:
 
 
 def _overwriting(compute: Callable[..., tuple]) -> Callable[..., tuple]:
-    """A kernel of the reference evaluator that rounds narrow floats once and moves its result to ``out``."""
+    """A kernel of the reference evaluator that rounds narrow floats once and gives memory of its own, or ``out``."""
 
     def kernel(*args: Any, out: Any = None) -> tuple:
         if is_narrow(args[0]):
             return in_float32(compute, *args, out=out)
         first, *others = compute(*args)
-        if out is None:
-            return first, *others
-        np.copyto(out, first)
-        return out, *others
+        if out is not None:
+            np.copyto(out, first)
+            first = out
+        elif any(isinstance(x, np.ndarray) and np.may_share_memory(first, x) for x in args):
+            first = first.copy()
+        return first, *others
 
     return kernel
 
