@@ -67,9 +67,7 @@ def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -
         raise
     for handle in outputs.values():
         handle.wrapper.retain = True
-        wrapper = handle.wrapper
-        assert wrapper.buffer is not None
-        state.clock.now = max(state.clock.now, wrapper.buffer.ready)
+        state.clock.now = max(state.clock.now, handle.wrapper.held.ready)
     state.generation += 1
     placed = state.placed
     assert placed is not None
@@ -110,10 +108,7 @@ def replay(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle], ch
         writes.append(handle.wrapper)
     touched = [w.buffer for w in (*slots.values(), *writes, *hit) if w.buffer is not None]
     ready = max([max(buffer.ready, buffer.read_until) for buffer in touched])
-    queue = state.clock.pick(ready)
-    start = state.clock.begin(queue, ready)
-    end = start + trace.took
-    state.clock.queues[queue] = end
+    queue, start, end = state.clock.run(ready, trace.took)
     state.clock.now += state.cost.issue
     for buffer in touched:
         buffer.ready, buffer.contents = end, buffer.contents + 1
@@ -159,21 +154,17 @@ def _spoil(buffer: Buffer, first: int, last: int, size: int) -> None:
 
 def _again(state: DeviceState, wrapper: Wrapper) -> int:
     """The value of a tensor after it was overwritten."""
-    assert wrapper.buffer is not None
-    return state.value(wrapper.buffer, wrapper.array, wrapper.name)
+    return state.value(wrapper.held, wrapper.array, wrapper.name)
 
 
 def _fill(state: DeviceState, slot: Handle, source: Wrapper) -> None:
     """Bring a slot up to date."""
-    target, given = slot.wrapper.buffer, source.buffer
-    assert target is not None and given is not None
+    target, given = slot.wrapper.held, source.held
     state.forward()
     slot.wrapper.array[...] = source.array
     ready = max(target.ready, target.read_until, given.ready)
-    queue = state.clock.pick(ready)
-    start = state.clock.begin(queue, ready)
-    end = start + state.cost.of_op(target.extent + given.extent, 0, 0)
-    state.clock.queues[queue] = target.ready = end
+    queue, start, end = state.clock.run(ready, state.cost.of_op(target.extent + given.extent, 0, 0))
+    target.ready = end
     target.contents += 1
     given.read_until = max(given.read_until, end)
     source.used = state.submits + 1

@@ -258,7 +258,7 @@ class DeviceState:
     def wrap(self, buffer: Buffer, tensor: Ref, array: np.ndarray, layout: Layout, name: str) -> Wrapper:
         """A wrapper of a tensor in a buffer, and its value in the log."""
         self.versions += 1
-        wrapper = Wrapper(self.versions, self.versions, array, layout)
+        wrapper = Wrapper(self.versions, array, layout)
         wrapper.buffer, wrapper.ref, wrapper.used = buffer, tensor, self.submits
         wrapper.value = self.value(buffer, array, name)
         return wrapper

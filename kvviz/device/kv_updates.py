@@ -155,8 +155,7 @@ def _in_blocks(
 def _write(state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle], writes: Sequence[Write]) -> None:
     """Put values into the cache and write it down: parts of it are written, and no value comes out."""
     target = cache.wrapper
-    buffer = target.buffer
-    assert buffer is not None
+    buffer = target.held
     state.forward()
     parts, moved = [], dict.fromkeys(state.banks, 0)
     for where, values in writes:
@@ -166,20 +165,17 @@ def _write(state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle],
         parts.append(state.value(buffer, view, f"{cache.name} {_told(where)}"))
     ready = max(buffer.ready, buffer.read_until)
     for handle in inputs:
-        source = handle.wrapper.buffer
-        assert source is not None
+        source = handle.wrapper.held
         moved[source.memory] += handle.nbytes
         ready = max(ready, source.ready)
-    queue = state.clock.pick(ready)
-    start = state.clock.begin(queue, ready)
-    end = start + state.cost.of_op(moved["dram"], moved["l1"], 0)
-    state.clock.queues[queue] = buffer.ready = end
+    queue, start, end = state.clock.run(ready, state.cost.of_op(moved["dram"], moved["l1"], 0))
+    buffer.ready = end
     state.clock.now += state.cost.issue
     buffer.contents += 1
     for handle in (cache, *inputs):
         handle.wrapper.used = state.submits + 1
-        if handle.wrapper.buffer is not None and handle is not cache:
-            handle.wrapper.buffer.read_until = max(handle.wrapper.buffer.read_until, end)
+        if handle is not cache:
+            handle.wrapper.held.read_until = max(handle.wrapper.held.read_until, end)
     read = [handle.wrapper.value for handle in inputs]
     names = list(dict.fromkeys([*read, target.value]))
     lane = f"queue {queue}"

@@ -48,17 +48,14 @@ def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
 def let_go(state: DeviceState, handle: Handle, force: bool, why: str) -> Outcome:
     """Ask the ownership model to free a tensor, and write down what it said."""
     wrapper = handle.wrapper
-    buffer, ref = wrapper.buffer, wrapper.ref
-    assert buffer is not None and ref is not None
-    outcome = state.model.deallocate(ref, force)
+    outcome = state.model.deallocate(wrapper.tensor, force)
     note(state, wrapper, outcome, why)
     return outcome
 
 
 def note(state: DeviceState, wrapper: Wrapper, outcome: Outcome, why: str) -> None:
     """Account for what the ownership model did."""
-    buffer = wrapper.buffer
-    assert buffer is not None
+    buffer = wrapper.held
     if outcome.dropped or outcome.freed:
         wrapper.fate = wrapper.fate or f"{why} at {caller_line()}"
     if outcome.freed:
