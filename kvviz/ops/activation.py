@@ -8,7 +8,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted
-from kvviz.ops.numeric import FLOAT64, blank, constant, in_float32, keeps, rounded, spreads
+from kvviz.ops.numeric import FLOAT64, blank, constant, in_float32, keeps, rounded, rounded_once, spreads
 from kvviz.ops.registry import by_reference, op
 
 
@@ -48,12 +48,11 @@ def quick_gelu(x, *, alpha=1.702, out=None):
 
 
 @op("SwiGLU", since=28, overwrites=(0, 1))
+@rounded_once
 def swiglu(gate, value, *, alpha=1.0, out=None):
     """Swish of the gate times the value; the two have one shape."""
     if gate.shape != value.shape:
         raise OpError(f"the gate {gate.shape} and the value {value.shape} of SwiGLU must have one shape")
-    if gate.dtype.char not in "fd":
-        return in_float32(swiglu, gate, value, alpha=alpha, out=out)
     t = swish(gate, alpha=alpha)
     return np.multiply(t, value, t if out is None else out)
 
@@ -82,9 +81,8 @@ def _put(y, values, where):
 
 
 @op("Softsign", overwrites=(0,))
+@rounded_once
 def softsign(x, *, out=None):
-    if x.dtype.char not in "fd":
-        return in_float32(softsign, x, out=out)
     t = np.absolute(x, blank(x))
     np.add(t, 1.0, t)
     return np.divide(x, t, t if out is None else out)
@@ -128,10 +126,9 @@ def softmax(x, *, axis=-1, out=None):
 
 
 @op("LogSoftmax", since=13, overwrites=(0,))
+@rounded_once
 def log_softmax(x, *, axis=-1, out=None):
     """Logarithm of softmax, without the detour over numbers that underflow."""
-    if x.dtype.char not in "fd":
-        return in_float32(log_softmax, x, axis=axis, out=out)
     y = blank(x) if out is None else out
     if not x.size:
         return y
@@ -246,20 +243,18 @@ def gelu(x, *, approximate="none", out=None):
 
 
 @op("FastGelu", domain=MICROSOFT, overwrites=(0,), fits=spreads)
+@rounded_once
 def fast_gelu(x, bias=None, *, out=None):
     """Gelu by tanh of ``x`` plus an optional bias along the last axis."""
-    if x.dtype.char not in "fd":
-        return in_float32(fast_gelu, x, bias, out=out)
     if bias is None:
         return _gelu_tanh(x, out)
     return _gelu_tanh(*_biased(x, bias, out))
 
 
 @op("BiasGelu", domain=MICROSOFT, overwrites=(0,), fits=spreads)
+@rounded_once
 def bias_gelu(a, b, *, out=None):
     """Exact Gelu of ``a + b``, ``b`` along the last axis."""
-    if a.dtype.char not in "fd":
-        return in_float32(bias_gelu, a, b, out=out)
     return _gelu_erf(*_biased(a, b, out))
 
 

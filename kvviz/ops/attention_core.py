@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.matmul import FEW_ROWS, product
-
-# BLAS takes longer over a few rows times a very large matrix than over its parts.
-_LARGE, _PART = 1 << 20, 512
+from kvviz.ops.matmul import product
 
 
 def to_heads(x: np.ndarray, heads: int, name: str) -> np.ndarray:
@@ -51,12 +48,6 @@ def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
     return found.reshape(batch, heads, length, k.shape[2])
 
 
-def _parts(rows: int, keys: int, size: int) -> list[slice]:
-    """All keys, in parts where the product is large."""
-    step = _PART if rows * keys * size >= _LARGE else max(keys, 1)
-    return [slice(start, min(start + step, keys)) for start in range(0, max(keys, 1), step)]
-
-
 def weigh(p: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Probabilities times values: ``(batch, query heads, queries, value size)`` in C order."""
     batch, heads, length, keys = p.shape
@@ -66,10 +57,7 @@ def weigh(p: np.ndarray, v: np.ndarray) -> np.ndarray:
         kind, p, v = p.dtype, p.astype(np.float32), v.astype(np.float32)
     rows = heads // shared * length
     p = p.reshape(batch, shared, rows, keys)
-    first, *rest = _parts(rows, keys, size) if 1 < rows <= FEW_ROWS else [slice(0, keys)]
-    y = np.matmul(p[..., first], v[:, :, first])
-    for part in rest:
-        y += np.matmul(p[..., part], v[:, :, part])
+    y = np.matmul(p, v)
     return (y.astype(kind) if half else y).reshape(batch, heads, length, size)
 
 
