@@ -14,7 +14,7 @@ from kvviz.decode.plausible_values import shape_of
 from kvviz.errors import InputError, LoadError
 from kvviz.graph.cache_ops import CacheOp, cache_ops
 from kvviz.graph.cache_pairs import CachePair
-from kvviz.graph.look_ups import index_range
+from kvviz.graph.look_ups import index_range, length_at
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.memory.ghosts import ghost, with_room
 from kvviz.runtimes.ort.known_types import known
@@ -185,7 +185,7 @@ _FARTHEST = 12
 
 
 def cache_dimension(graph: Graph, pair: CachePair, axis: int) -> int | None:
-    """Length of a dimension of a cache that is neither batch nor rows; None where nothing tells."""
+    """Length of a dimension of a cache that is neither batch nor rows; None where it is unknown."""
     present = known(graph).types.get(pair.output)
     if present is not None and present.shape is not None and axis < len(present.shape):
         length = present.shape[axis]
@@ -218,13 +218,13 @@ def _from_attention(graph: Graph, node: Node, op: CacheOp, axis: int, rank: int)
     shape = shape_of(graph, name) if projected else ()
     if rank == 4 and len(shape) == 4 and axis in (1, 3):
         # Divided by head already: (batch, heads, rows, size).
-        return shape[axis] if isinstance(shape[axis], int) else 0
+        return length_at(shape, axis)
     if rank == 4 and axis == 1:
         return kv_heads
     if axis != rank - 1 or not heads:
         return 0
     if len(shape) == 5:
-        return shape[-1] if isinstance(shape[-1], int) else 0
+        return length_at(shape, -1)
     if projected:
         return _width(graph, name) // (heads + 2 * kv_heads if packed else kv_heads)
     if (node.op_type, node.domain) != ("Attention", "com.microsoft"):
@@ -232,26 +232,22 @@ def _from_attention(graph: Graph, node: Node, op: CacheOp, axis: int, rank: int)
     sizes: Any = given.get("qkv_hidden_sizes") or ()
     if len(sizes) == 3:
         return int(sizes[1]) // heads
-    weights = shape_of(graph, node.inputs[1])
-    return weights[-1] // 3 // heads if weights and isinstance(weights[-1], int) else 0
+    return length_at(shape_of(graph, node.inputs[1]), -1) // 3 // heads
 
 
 def _width(graph: Graph, name: str) -> int:
     """Length of the last axis of a value, by its shape or, where an operator on the way is unknown, by the weights of
-    the projection that made it; 0 where neither tells."""
+    the projection that made it; 0 where neither is known."""
     for _ in range(_FARTHEST):
-        shape = shape_of(graph, name)
-        if shape and isinstance(shape[-1], int):
-            return shape[-1]
+        if width := length_at(shape_of(graph, name), -1):
+            return width
         node = graph.producers.get(name)
         if node is None or not node.inputs:
             return 0
         if node.op_type == "MatMulNBits":
             return int(node.attributes["N"])
         if node.op_type in ("MatMul", "Gemm"):
-            weight = shape_of(graph, node.inputs[1])
-            last = weight[0 if node.attributes.get("transB") else -1] if weight else 0
-            return last if isinstance(last, int) else 0
+            return length_at(shape_of(graph, node.inputs[1]), 0 if node.attributes.get("transB") else -1)
         if node.op_type == "Split":
             return _part(graph, node, graph.output_places[name])
         if node.op_type in ("Reshape", "Transpose", "Slice", "Concat", "Gather", "Flatten", "Squeeze", "Unsqueeze"):

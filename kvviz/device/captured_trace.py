@@ -76,8 +76,8 @@ def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -
     trace.writes = list(_intermediates(state, placed))
     trace.took = placed.times[-1][1] - placed.times[0][0] if placed.times else 0.0
     trace.captures += 1
-    told = ", ".join(f"{memory} {at:#x}-{at + size:#x}" for memory, at, size in trace.writes)
-    text = f"{program.name!r}, generation {trace.generation}; besides its slots it writes {told or 'nothing'}"
+    written = ", ".join(f"{memory} {at:#x}-{at + size:#x}" for memory, at, size in trace.writes)
+    text = f"{program.name!r}, generation {trace.generation}; besides its slots it writes {written or 'nothing'}"
     state.mark("trace captured", None, text)
     return trace
 

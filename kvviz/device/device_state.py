@@ -154,11 +154,11 @@ class DeviceState:
         """
         value = None if wrapper is None or wrapper.value < 0 else wrapper.value
         when = self.clock.now if time is None else time
-        told: dict[str, Any] = {"text": text, "line": line or caller_line(), "time": when, "nbytes": nbytes}
+        facts: dict[str, Any] = {"text": text, "line": line or caller_line(), "time": when, "nbytes": nbytes}
         if wrapper is not None:
             users = (0, 0) if wrapper.ref is None else self.model.users(wrapper.ref)
-            told |= {"holder": wrapper.first, "counts": (*users, wrapper.handles, int(wrapper.retain))}
-        self.writer.mark(kind, value, **told)
+            facts |= {"holder": wrapper.first, "counts": (*users, wrapper.handles, int(wrapper.retain))}
+        self.writer.mark(kind, value, **facts)
 
     def open(self) -> None:
         """Refuse what is asked of a device that was closed."""
@@ -281,7 +281,7 @@ class DeviceState:
         return made
 
     def named(self, wrapper: Wrapper, name: str) -> Handle:
-        """A handle of a wrapper, which tells when the caller has it no more."""
+        """A handle of a wrapper; it reports when the caller drops it."""
         made = Handle(self, self.given, name, wrapper, caller_line())
         self.given += 1
         if wrapper.first < 0:

@@ -149,8 +149,8 @@ class Handle:
     def __repr__(self) -> str:
         state = "retained" if self.retain else "on the host" if self.layout.memory == HOST else ""
         dead = "" if self.is_allocated else "dead"
-        told = [f"{self.dtype}{list(self.shape)}", str(self.layout), state, dead]
-        return f"<Handle {self.name!r} #{self.number}: {', '.join(part for part in told if part)}>"
+        words = [f"{self.dtype}{list(self.shape)}", str(self.layout), state, dead]
+        return f"<Handle {self.name!r} #{self.number}: {', '.join(part for part in words if part)}>"
 
 
 # -- caller line ------------------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def _write(state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle],
         view = target.array[where]
         view[...] = values
         moved[buffer.memory] += view.nbytes
-        parts.append(state.value(buffer, view, f"{cache.name} {_told(where)}"))
+        parts.append(state.value(buffer, view, f"{cache.name} {_index_text(where)}"))
     ready = max(buffer.ready, buffer.read_until)
     for handle in inputs:
         source = handle.wrapper.held
@@ -183,7 +183,7 @@ def _write(state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle],
     state.mark("written in place", target, f"{op}: {len(parts)} part{'s' * (len(parts) > 1)}", time=end)
 
 
-def _told(where: Sequence[Any]) -> str:
+def _index_text(where: Sequence[Any]) -> str:
     # Without colons: what is before one is taken for the scope of a name.
     parts = [
         "*" if at == slice(None) else f"{at.start}..{at.stop}" if isinstance(at, slice) else str(at) for at in where

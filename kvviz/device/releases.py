@@ -31,14 +31,14 @@ def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
         state.mark("free refused", wrapper, why)
         return
     others = [other for other in state.of_buffer(buffer) if other is not wrapper and state.counts(other)]
-    told = ", ".join(f"{other.name!r} (#{other.first})" for other in others)
+    names = ", ".join(f"{other.name!r} (#{other.first})" for other in others)
     if force and others:
-        text = f"is freed by force, but the same buffer is that of {told}"
+        text = f"is freed by force, but the same buffer is that of {names}"
         state.warn("FORCED_FREE_SHARED", handle, text, buffer.extent)
     outcome = let_go(state, handle, force, f"deallocate{'(force=True)' * force}")
     if others and not outcome.freed:
         text = f"is deallocated without force, but {buffer.extent:,} B of {buffer.memory} stay"
-        state.warn("FREE_DEFERRED", handle, f"{text}, as {outcome.why} ({told})", buffer.extent)
+        state.warn("FREE_DEFERRED", handle, f"{text}, as {outcome.why} ({names})", buffer.extent)
     late = state.submits - wrapper.used
     if outcome.freed and late > 0:
         cause = f"was last used by submit {wrapper.used}, and kept {buffer.extent:,} B through {late} more"

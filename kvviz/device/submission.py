@@ -47,7 +47,7 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
         made = [name for name in odd if wrappers[name] is not given[name]]
         for name in made:
             _drop(state, wrappers[name], f"submit of {program.name!r} failed")
-        if not made:  # else the log tells of conversions, which took their time
+        if not made:  # else the log has conversions, which took their time
             state.clock.restore(clock)
         for name, before in blocks.items():
             state.banks[name].blocks = before

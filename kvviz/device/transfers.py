@@ -98,8 +98,8 @@ def download(state: DeviceState, handle: Handle) -> np.ndarray:
     _to_host(state, wrapper, handle.name, found)
     state.mark("to_host", wrapper, "copied to the host; it stays on the device", nbytes=found.nbytes)
     if wrapper.origin.startswith("submit"):
-        told = f"{handle.name!r} (#{handle.number})", caller_line()
-        state.fetched = [*state.fetched[-_FETCHED:], (ref(found), _digest(found), told)]
+        source = f"{handle.name!r} (#{handle.number})", caller_line()
+        state.fetched = [*state.fetched[-_FETCHED:], (ref(found), _digest(found), source)]
     return found
 
 
@@ -115,11 +115,11 @@ def _fetched_before(state: DeviceState, array: np.ndarray) -> tuple[str, str] | 
     if not state.fetched:
         return None
     digest = _digest(array)
-    for fetched, known, told in reversed(state.fetched):
+    for fetched, known, source in reversed(state.fetched):
         found = fetched()
         same = found is not None and array.size and np.shares_memory(found, array)
         if same or (digest and digest == known):
-            return told
+            return source
     return None
 
 
@@ -247,14 +247,14 @@ def put(state: DeviceState, dst: Any, src: Any) -> None:
     if there and here:
         state.fail("memcpy from device to device", named, "the runtime needs a pointer to host memory: use to_layout")
     if arrays[0].nbytes != arrays[1].nbytes:
-        sizes_told = f"{arrays[0].nbytes:,} B and {arrays[1].nbytes:,} B"
-        state.fail("equal sizes", named, f"memcpy needs equal sizes, not {sizes_told}")
+        sizes_given = f"{arrays[0].nbytes:,} B and {arrays[1].nbytes:,} B"
+        state.fail("equal sizes", named, f"memcpy needs equal sizes, not {sizes_given}")
     if not isinstance(dst, (Handle, np.ndarray)) or not arrays[0].flags.writeable:
         state.fail("memcpy into memory", named, "the target must be a writable array")
     raw = np.frombuffer(np.ascontiguousarray(arrays[1]).tobytes(), arrays[0].dtype)
     arrays[0][...] = raw.reshape(arrays[0].shape)
     if there:
-        _put_there(state, dst.wrapper, arrays[1], named.name)
+        _put_there(state, named.wrapper, arrays[1], named.name)
     elif here:
         _to_host(state, src.wrapper, src.name, arrays[0])
 
@@ -266,8 +266,8 @@ def _put_there(state: DeviceState, wrapper: Wrapper, array: np.ndarray, name: st
     start, end = state.clock.move(free, state.cost.of_transfer(array.nbytes))
     buffer.ready, buffer.contents = end, buffer.contents + 1
     source, row = _from_host(state, name, array), state.value(buffer, wrapper.array, name)
-    told: dict[str, Any] = {"copied": array.nbytes, "lane": LINK, "start": start, "end": end}
-    state.writer.op("memcpy", [source, wrapper.value], [row], reads=[source], writes=[row], **told)
+    how: dict[str, Any] = {"copied": array.nbytes, "lane": LINK, "start": start, "end": end}
+    state.writer.op("memcpy", [source, wrapper.value], [row], reads=[source], writes=[row], **how)
     _arrived(state, source, array)
     state.mark("memcpy", wrapper, f"new contents, version {wrapper.version} as before", nbytes=array.nbytes)
 

@@ -45,7 +45,7 @@ def present() -> str:
 
 
 def enter(question: Any) -> None:
-    """Note that a question is asked in its lesson. Questions are told apart by their texts."""
+    """Note that a question is asked in its lesson. Questions are distinguished by their texts."""
     _asked[question.lesson, question.question] = question
 
 

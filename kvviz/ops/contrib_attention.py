@@ -38,7 +38,7 @@ def _growth(args: Sequence[Any], attributes: dict) -> int:
     query, past = args[0], args[3]
     if attributes.get("sliding_window_cache") or query.ndim != 3 or past.ndim != 4:
         return 0
-    total, last = _told(args[5], args[6], query.shape[0])
+    total, last = _lengths(args[5], args[6], query.shape[0])
     held, length = past.shape[2], query.shape[1]
     if total <= held:
         return 0
@@ -48,7 +48,7 @@ def _growth(args: Sequence[Any], attributes: dict) -> int:
     return total - held if first >= held else _NO_BLOCK
 
 
-def _told(seqlens_k: np.ndarray | None, total: np.ndarray | None, batch: int) -> tuple[int, list[int]]:
+def _lengths(seqlens_k: np.ndarray | None, total: np.ndarray | None, batch: int) -> tuple[int, list[int]]:
     """The total sequence length, and the index of the last row of each sequence."""
     if seqlens_k is None or total is None:
         raise OpError("seqlens_k and total_sequence_length must be given")
@@ -135,7 +135,7 @@ def group_query_attention(
         )
     q, k, v = _split(query, key, value, num_heads, kv_num_heads)
     batch, _, length, size = q.shape
-    total, lasts = _told(seqlens_k, total_sequence_length, batch)
+    total, lasts = _lengths(seqlens_k, total_sequence_length, batch)
     valid = [last + 1 for last in lasts]
     starts = [0] * batch if length == total else [count - length for count in valid]
     if min(starts) < 0 or max(valid) > total:

@@ -2,7 +2,7 @@
 
 A kernel is a plain function. ONNX inputs come by position (``None`` for an absent optional one),
 ONNX attributes as keyword-only arguments under their ONNX names. It never writes to an argument
-unless it is told ``out=`` (or ``grown=``), and it never decides who owns memory.
+unless it is given ``out=`` (or ``grown=``), and it never decides who owns memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OpSpec:
       input: ``""`` (fits), ``"shape"`` or ``"dtype"``. None means "elementwise": the other inputs broadcast to it.
     ``views``: input positions whose memory outputs may share with nothing copied (the engine looks which do).
     ``unread``: inputs of which only the shape or the type is read, not the bytes.
-    ``grows``: pasts that may be extended in place; the kernel is then told ``grown=`` (one entry a Grow, or None).
+    ``grows``: pasts that may be extended in place; the kernel then gets ``grown=`` (one entry a Grow, or None).
     ``by_element``: every element of an output follows from one element of each input, rounded once or not at all: how
       inputs and ``out`` lie in memory changes no bit of it.
     ``commutative``: the operands may be swapped.
