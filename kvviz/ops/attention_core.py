@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +91,43 @@ def softmax_rows(x: np.ndarray, guarded: bool, sink: np.ndarray | None = None) -
         total[dead] = 1
     x /= total
     return x
+
+
+def attend(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    scale: float,
+    *,
+    softcap: float = 0.0,
+    added: Iterable[np.ndarray | None] = (),
+    allowed: np.ndarray | None = None,
+    sink: np.ndarray | None = None,
+    precision: np.dtype | None = None,
+    kept: int = -1,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Attention by head, and what it went through: the scores (``kept`` 0), capped (1), with what is ``added`` and
+    without hidden keys (2), or the weights (3).
+
+    ``allowed``: keys that each query may see; ``sink``: as in `softmax_rows`; ``precision``: of the softmax.
+    """
+    x, hidden = scores(q, k, scale), None if allowed is None else ~allowed
+    found = x.copy() if kept == 0 else None
+    if softcap > 0:
+        x = cap(x, softcap)
+    if kept == 1:
+        found = x.copy()
+    for part in added:
+        if part is not None:
+            x += part
+    if hidden is not None:
+        np.copyto(x, -np.inf, where=hidden)
+    if kept == 2:
+        found = x.copy()
+    if precision is not None:
+        x = x.astype(precision, copy=False)
+    p = softmax_rows(x, guarded=hidden is not None, sink=sink).astype(q.dtype, copy=False)
+    return weigh(p, v), p if kept == 3 else found
 
 
 def check_pasts(key: np.ndarray | None, value: np.ndarray | None, k: np.ndarray, v: np.ndarray) -> None:
