@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.device.device_layout import HOST, Layout
-from kvviz.device.ownership import Ref
+from kvviz.device.runtime.ownership import Ref
 
 
 @dataclass(slots=True, eq=False)

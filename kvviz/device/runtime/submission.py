@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from kvviz.device.device_layout import Layout
-from kvviz.device.device_program import DeviceProgram
-from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Handle, Wrapper
-from kvviz.device.ownership import Kept
-from kvviz.device.program_run import Computed, compute, place
-from kvviz.device.submit_outcome import Work, commit
-from kvviz.device.transfers import Move, carry_out, convert, reserve
+from kvviz.device.runtime.device_program import DeviceProgram
+from kvviz.device.runtime.device_state import DeviceState
+from kvviz.device.runtime.handles import Handle, Wrapper
+from kvviz.device.runtime.ownership import Kept
+from kvviz.device.runtime.program_run import Computed, compute, place
+from kvviz.device.runtime.submit_outcome import Work, commit
+from kvviz.device.runtime.transfers import Move, carry_out, convert, reserve
 from kvviz.errors import DeviceError, KvvizError
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.device.block_table import BlockTable
 from kvviz.device.device_layout import TILE
-from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Handle, Wrapper
-from kvviz.device.transfers import download
+from kvviz.device.runtime.block_table import BlockTable
+from kvviz.device.runtime.device_state import DeviceState
+from kvviz.device.runtime.handles import Handle, Wrapper
+from kvviz.device.runtime.transfers import download
 
 Write = tuple[Any, Any]
 """Where in the cache, and the values."""

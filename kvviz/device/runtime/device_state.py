@@ -14,8 +14,8 @@ import numpy as np
 from kvviz.device.banks import Banks
 from kvviz.device.device_layout import MEMORIES, Layout, in_all_banks, sizes
 from kvviz.device.device_warnings import CURES, MODELLED, DeviceWarning
-from kvviz.device.handles import Buffer, Handle, Wrapper, caller_line
-from kvviz.device.ownership import MODELS, RULES, Model, Ref
+from kvviz.device.runtime.handles import Buffer, Handle, Wrapper, caller_line
+from kvviz.device.runtime.ownership import MODELS, RULES, Model, Ref
 from kvviz.device.simulated_time import Clock, Cost
 from kvviz.errors import DeviceError, KvvizError
 from kvviz.interrupts import held_back
