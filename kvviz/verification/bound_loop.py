@@ -13,6 +13,7 @@ import numpy as np
 from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
+from kvviz.runtimes.ort.bound_runs import bound_values
 from kvviz.trace.records import Run
 
 PAST, NEW = "past", "new"
@@ -65,9 +66,6 @@ class BoundLoop(DecodeSession):
                 names = [one.name for one in session.get_outputs()]
                 made = dict(zip(names, session.run(names, feeds), strict=True))
             else:
-                # The lessons import the widget, which no other command of the shell needs.
-                from kvviz.lessons.onnxruntime_runs import bound_values
-
                 made = bound_values(session, feeds, self.bound)
                 self.values = {pair.input: made[pair.output] for pair in self.own}
             outputs = {name: value if self.bound is None else value.numpy() for name, value in made.items()}
