@@ -41,8 +41,7 @@ _RULES = {
     "passed": "the body hands its results out; nothing moves",
     "pool": "a freed buffer of the run was large enough",
 }
-# Why an input was refused, in two or three words.
-_REFUSALS = {
+REFUSALS = {
     BlockerCode.SHAPE_DIFFERS: "another shape",
     BlockerCode.DTYPE_DIFFERS: "another type",
     BlockerCode.NO_CAPACITY: "no room to grow",
@@ -57,6 +56,7 @@ _REFUSALS = {
     BlockerCode.POLICY: "the policy",
     BlockerCode.CONSTANT: "a weight",
 }
+"""Why an input was refused, in two or three words."""
 
 
 class Out(NamedTuple):
@@ -230,8 +230,8 @@ def main_output(outs: Sequence[Out]) -> Out:
 
 def _refused(blockers: Sequence[Blocker]) -> str:
     """Why the buffer of an op that was called in place could not hold the output."""
-    codes = dict.fromkeys(b.code for b in blockers if b.code in _REFUSALS)
-    return ": " + ", ".join(_REFUSALS[code] for code in sorted(codes, key=_ORDER.index)) if codes else ""
+    codes = dict.fromkeys(b.code for b in blockers if b.code in REFUSALS)
+    return ": " + ", ".join(REFUSALS[code] for code in sorted(codes, key=_ORDER.index)) if codes else ""
 
 
 def _home(out: Out) -> str:
@@ -295,12 +295,17 @@ def nearest(blockers: Iterable[Blocker]) -> list[Blocker]:
     return min(inputs.values(), key=lambda found: (sum(b.code in _UNFIT for b in found), len(found)), default=[])
 
 
+def in_order(blockers: Iterable[Blocker]) -> list[Blocker]:
+    """Reasons in the order in which a sentence names them."""
+    return sorted(blockers, key=lambda blocker: _ORDER.index(blocker.code))
+
+
 def _because(op: str, blockers: Sequence[Blocker]) -> str:
     """The input that was nearest to being taken over, and the reasons against it."""
     found = nearest(b for b in blockers if b.code is not BlockerCode.OP_CANNOT)
     if not found:
         return ""
-    first, *others = sorted(found, key=lambda b: _ORDER.index(b.code))
+    first, *others = in_order(found)
     text = _brief(first).removesuffix(".")
     text = f"; it {text.removeprefix(f'{op} ')}" if text.startswith(f"{op} ") else f"; {text}"
     if others:

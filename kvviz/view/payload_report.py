@@ -73,12 +73,12 @@ def _verdict(one: Any, number: int, trace: Trace, tables: Mapping[int, GraphTabl
         selection = {"kind": "node", "id": node, "graph": table.index, "step": one.step}
     return {
         "kind": one.kind,
-        "text": one.text,
-        "parts": [list(part) for part in one.parts],
+        "text": "".join(text for text, _ in one.pieces),
+        "parts": [list(part) for part in one.pieces],
         "bytes": one.bytes,
         "step": one.step,
         "selection": selection,
-        "fix": one.fix and {**_fix(one.fix), "change": one.change, "left": one.left, "ask": {"verdict": number}},
+        "fix": one.fix and {**_fix(one.fix), "change": one.change, "left": one.cure.left, "ask": {"verdict": number}},
     }
 
 

@@ -23,7 +23,7 @@ def test_all_faces_of_a_report_count_the_same_cache_warnings(name: str, room: in
     assert name != "storyteller/concat" or (number > 0) == (room is None)
     # when
     found = kvviz.explain(trace)
-    verdict = [line.text for line in found.verdict]
+    verdict = [one.title for one in found.verdict]
     # then
     assert len(found.to_dict()["cache_warnings"]) == len(unpacked(cache_payload(trace))[0]["warnings"]) == number
     assert over(read_budget(f"cache_warnings={number}"), found) is not None

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 
 import kvviz
 from kvviz.ggml.graph.context import Context
-from kvviz.report.verdict import NONE_HIDDEN
+from kvviz.report.declared_findings import NONE_HIDDEN
 from kvviz.view.hazard_picture import hidden_pair_svg
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import kv

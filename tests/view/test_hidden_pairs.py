@@ -17,7 +17,7 @@ from kvviz.errors import KvvizError
 from kvviz.explain.hidden_pairs import hidden_pair
 from kvviz.ggml.graph.context import Context
 from kvviz.ggml.order.what_if import reorder
-from kvviz.report.verdict import NONE_HIDDEN
+from kvviz.report.declared_findings import NONE_HIDDEN
 from kvviz.trace.regions import Region, overlap, spans
 from kvviz.view import payload_hazards
 from kvviz.view.hazard_picture import PAIR_TEXTS, WIDTH, hidden_pair_svg
@@ -158,8 +158,7 @@ def test_a_trace_without_hidden_pairs_says_so_and_still_tells_what_the_graph_ord
     header, columns = decode(payload(trace))
     assert header["hazards"]["total"] == 0 and len(columns["pair.first"]) == 0
     assert header["hazards"]["ordered"]["total"] == len(columns["ordered.first"]) == 0
-    told = [str(verdict) for verdict in kvviz.explain(trace).verdict]
-    assert told[0] == NONE_HIDDEN
+    assert NONE_HIDDEN in [one.title for one in kvviz.findings(trace) if one.calm]
 
 
 def test_what_the_graph_keeps_in_order_is_told_with_both_views_and_a_shortest_path_of_its_edges() -> None:
