@@ -14,13 +14,14 @@ from typing import Any
 
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import WRONG, CacheFinding
-from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs
 from kvviz.explain.peak import Peak
 from kvviz.explain.summary import NOT_ASKED
 from kvviz.fixes.fix import Fix, fix_for
 from kvviz.fixes.lower_peak import OtherOrder
+from kvviz.report.hazard_table import doubts, folded
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.trace.declared import HOST
+from kvviz.trace.hazards import Hazard, hidden_pairs
 from kvviz.trace.recording import Trace
 from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import count, short, size
@@ -253,29 +254,29 @@ def _hidden(trace: Trace) -> list[Verdict]:
     looked = [run for run in runs if run is runs[0] or run.last - runs[0].first <= _MOST_PAIRED]
     where = f" in the first {count(len(looked), 'run')} of {len(runs):,}" if len(looked) < len(runs) else ""
     found = [pair for run in looked for pair in hidden_pairs(trace, run.index) if pair.exact]
-    broken = [pair for pair in found if pair.hazard.broken]
-    hidden = [pair for pair in found if not pair.hazard.broken]
+    broken = [pair for pair in found if pair.broken]
+    hidden = [pair for pair in found if not pair.broken]
     verdicts = []
     if broken:
         words = f"{count(len(broken), 'pair')} in the wrong order{where}"
-        verdicts.append(_of_pairs("broken", words, f": {broken[0].hazard.sentence}{_ids(trace, broken[0])}", broken))
+        verdicts.append(_of_pairs("broken", words, f": {broken[0].sentence}{_ids(trace, broken[0])}", broken))
     if hidden:
         words = f"{count(len(hidden), 'hidden pair')}{doubts(hidden)}{where}"
         rest = f"; nothing but the order of the list keeps {'them' if len(hidden) > 1 else 'it'}"
-        rest += "" if trace.policy.decides else f": {_kinds(hidden)}"
+        rest += "" if trace.policy.decides else f": {_kinds(trace, hidden)}"
         verdicts.append(_of_pairs("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
     none = NONE_SHOWN if any(_id(trace, run.first) for run in looked) else NONE_HIDDEN
     return verdicts or [Verdict("unhidden", ((f"{none}{where}", ""),))]
 
 
-def _of_pairs(kind: str, words: str, rest: str, pairs: list[HiddenPair]) -> Verdict:
+def _of_pairs(kind: str, words: str, rest: str, pairs: list[Hazard]) -> Verdict:
     nbytes = sum(pair.exact for pair in pairs)
-    return Verdict(kind, ((words, "step"), (rest, "")), nbytes, pairs[0].hazard.second)
+    return Verdict(kind, ((words, "step"), (rest, "")), nbytes, pairs[0].second)
 
 
-def _ids(trace: Trace, pair: HiddenPair) -> str:
+def _ids(trace: Trace, pair: Hazard) -> str:
     """The names of the first pair's nodes in a DOT file."""
-    ids = [_id(trace, step) for step in (pair.hazard.first, pair.hazard.second)]
+    ids = [_id(trace, step) for step in (pair.first, pair.second)]
     return f" (the first: {ids[0]} → {ids[1]})" if all(ids) else ""
 
 
@@ -284,8 +285,8 @@ def _id(trace: Trace, step: int) -> Any:
     return trace.steps[step].graph_node.attributes.get("id")
 
 
-def _kinds(pairs: list[HiddenPair]) -> str:
-    titles = folded(pairs)[1]
+def _kinds(trace: Trace, pairs: list[Hazard]) -> str:
+    titles = folded(trace, pairs)[1]
     more = f" and {count(len(titles) - _KINDS, 'other kind')}" if len(titles) > _KINDS else ""
     return "; ".join(islice(titles, _KINDS)) + more
 

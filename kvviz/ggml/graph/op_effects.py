@@ -51,6 +51,11 @@ def is_noop(node: Tensor) -> bool:
     return node.op in VIEW_OPS or node.op == "NONE" or 0 in node.ne
 
 
+def is_source(node: Tensor, other: Tensor) -> bool:
+    """Whether a declared edge leads from another node to a node."""
+    return any(source is other for source in node.src)
+
+
 def effects(node: Tensor) -> tuple[Effect, ...]:
     """What an executed node touches, reads first.
 

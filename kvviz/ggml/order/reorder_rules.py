@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.op_effects import is_noop
+from kvviz.ggml.graph.op_effects import effects, is_noop, is_source
 from kvviz.ggml.graph.tensor import Tensor
-from kvviz.ggml.order.broken_pairs import Touching, is_source
 from kvviz.ggml.order.metal_reorder import metal
 from kvviz.ggml.order.vulkan_reorder import by_result_roots, vulkan, vulkan_fixed
+from kvviz.trace.regions import overlap
 
 WINDOW = 20
 
@@ -58,8 +58,17 @@ def by_edges(nodes: Sequence[Tensor]) -> list[Tensor]:
 
 def by_exact_bytes(nodes: Sequence[Tensor]) -> list[Tensor]:
     """The rule ``exact``: declared edges, and bytes that one of two nodes writes."""
-    touching = Touching(nodes)
-    return pull_forward(nodes, lambda node, other: is_source(node, other) or bool(touching.shared(other, node)))
+    touched = {node: effects(node) for node in nodes}
+
+    def depends(node: Tensor, other: Tensor) -> bool:
+        return is_source(node, other) or any(
+            overlap(one.region, two.region)
+            for one in touched[other]
+            for two in touched[node]
+            if (one.writes or two.writes) and one.tensor.root is two.tensor.root
+        )
+
+    return pull_forward(nodes, depends)
 
 
 FAN_OUT = 3
