@@ -50,7 +50,7 @@ def test_a_rule_that_breaks_a_read_tells_where_the_results_part_and_why() -> Non
     # 4 and 8 as float32 are two bytes each that are not 0 in 32.
     assert (parted.node.name, parted.step, parted.step_before, parted.bytes, parted.of) == ("kq", 3, 4, 3, 32)
     assert parted.first_byte == 14
-    assert "first that differs, in 3 of 32 bytes: MUL_MAT kq reads k (view) before SET_ROWS sr has written it" in str(found)
+    assert "differs, in 3 of 32 bytes: MUL_MAT kq reads k (view) before SET_ROWS sr has written it" in str(found)
 
 
 @pytest.mark.parametrize("rule", ["as listed", "vulkan fixed", "metal", "exact", "cuda"])
