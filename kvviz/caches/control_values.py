@@ -16,6 +16,7 @@ from kvviz.caches.value_flow import RunFrames, Spot
 from kvviz.graph.model import Node
 from kvviz.ops.kernel_of import kernel_of
 from kvviz.trace.events import Bind, Output
+from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
 
 LARGEST = 1 << 24
@@ -54,15 +55,7 @@ class Known:
 
     def place(self, frame: int, name: str) -> Output | Bind | None:
         """Where a value that is no weight was put; None where it was not made."""
-        node = self.frames.graph(frame).producers.get(name)
-        if node is not None:
-            step = self.trace.step_of(self.frames.first + frame, node.index)
-            return None if step is None else self.trace.log.output(step, node.outputs.index(name))
-        # Weights come first among what a frame starts with, and there are many.
-        for bound in reversed(self.frames.rows[frame].bindings):
-            if bound.name == name:
-                return bound
-        return None
+        return placed_before(self.trace, self.frames.first + frame, name, len(self.trace.log))
 
     def shape(self, frame: int, name: str) -> tuple[int, ...] | None:
         """The recorded shape of a value; None where it was not made."""
