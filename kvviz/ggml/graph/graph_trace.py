@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from kvviz.caches.stored_rows import stored_caches
-from kvviz.ggml.graph.address_lives import freed_after, taken_over
+from kvviz.ggml.graph.address_lives import observed_plan
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.memory_plan import RULES, MemoryPlan, NodePlan
 from kvviz.ggml.graph.op_effects import Effect, effects, is_noop
@@ -121,6 +121,7 @@ class GraphWriter:
         self._plans = plans or {}
         self._plan: MemoryPlan | None = None
         self._decided: dict[Tensor, NodePlan] = {}
+        self._explains = False  # the plan has the reasons against what was not taken over
         self.values: dict[Tensor, int] = {}
         self.storages: dict[Tensor, int] = {}
         self._written: set[Tensor] = set()  # leafs that a node writes
@@ -130,8 +131,6 @@ class GraphWriter:
         self._places: dict[Tensor, int] = {}  # nodes of this graph in its order
         self._meant: dict[Tensor, int] = {}  # the same in the order of the list that it was made of
         self._layers: list[int | None] = []
-        self._takers: dict[Tensor, Tensor] = {}
-        self._freed: dict[int, list[Tensor]] = {}
 
     def begin(
         self,
@@ -163,14 +162,12 @@ class GraphWriter:
         self._places = {node: place for place, node in enumerate(graph.nodes)}
         self._meant = {node: place for place, node in enumerate(graph.meant or ())}
         self._layers = layers_of(graph.nodes)
-        # Where the order is another one than the allocator knew, addresses say nothing.
-        placed = graph.meant is None and graph not in self._plans and not declared
-        self._takers = taken_over(graph) if placed else {}
-        self._freed = freed_after(graph) if placed else {}
-        # What stays to the end is let go when the next graph begins.
-        self._freed.pop(len(graph.nodes) - 1, None)
         self.writer.begin_run(text, keep=self.values.values())
         self._plan = self._plans.get(graph)
+        self._explains = self._plan is not None
+        # If the order is another one than the allocator knew, addresses say nothing.
+        if self._plan is None and graph.meant is None and not declared:
+            self._plan = observed_plan(graph)
         self._decided = {} if self._plan is None else {decided.node: decided for decided in self._plan.nodes}
         for leaf in graph.leafs:
             self.writer.give(self._value(leaf), None if given is None or leaf.role == "weight" else given(leaf))
@@ -213,20 +210,17 @@ class GraphWriter:
             },
             copied=_copied(node, touched),
             arrays=[array],
-            refused=None if decided is None else _by_input(node, decided),
+            refused=_by_input(node, decided) if decided is not None and self._explains else None,
             position=self._meant.get(node),
             scope=self._scope(node),
             attributes={"id": node.id} if node.id else None,
         )
-        if decided is not None:
-            for done, tensors in ((True, decided.freed), (False, decided.withheld)):
-                for tensor in tensors:
-                    self.writer.free(self._storage(tensor), "" if done else "an OUTPUT is never given back", done)
-            return step
-        taken = set(self._takers.values())
-        for root in self._freed.get(self._places[node], ()):
-            if root in self.storages and root not in taken and self.writer.is_alive(self.storages[root]):
-                self.writer.free(self.storages[root])
+        for tensor in () if decided is None else decided.freed:
+            storage = self.storages.get(self._owner(tensor))
+            if storage is not None and self.writer.is_alive(storage):
+                self.writer.free(storage)
+        for tensor in () if decided is None else decided.withheld:
+            self.writer.free(self._storage(tensor), "an OUTPUT is never given back", False)
         return step
 
     def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
@@ -253,9 +247,7 @@ class GraphWriter:
         return self.values[tensor]
 
     def _storage(self, root: Tensor) -> int:
-        root = root if self._plan is None else self._plan.owner(root)
-        if root not in self.storages and root in self._takers:
-            self.storages[root] = self._storage(self._takers[root])
+        root = self._owner(root)
         if root not in self.storages:
             place = None if self._plan is None else self._plan.places.get(root)
             origin = _ORIGIN.get(self._role(root), "caller" if root.op == "NONE" else "run")
@@ -269,16 +261,20 @@ class GraphWriter:
                 self._value(root)  # what a view lies in is there before, and has a name
         return self.storages[root]
 
+    def _owner(self, tensor: Tensor) -> Tensor:
+        return tensor.root if self._plan is None else self._plan.owner(tensor)
+
     def _stays(self, root: Tensor, asked: set[Tensor]) -> bool:
-        planned = self._plan is not None and root in self._plan.places
-        return root.op == "NONE" and not planned and (root in asked or self._role(root) in _BOUND)
+        return root.op == "NONE" and not self._is_planned(root) and (root in asked or self._role(root) in _BOUND)
+
+    def _is_planned(self, leaf: Tensor) -> bool:
+        return self._plan is not None and leaf in self._plan.places
 
     def _role(self, leaf: Tensor) -> str:
         if leaf.op != "NONE":
             return ""
         # The allocator hands the memory of inputs on when they have been read.
-        planned = self._plan is not None and leaf in self._plan.places
-        return "state" if planned or (not leaf.role and leaf in self._written) else leaf.role
+        return "state" if self._is_planned(leaf) or (not leaf.role and leaf in self._written) else leaf.role
 
 
 def _kind(node: Tensor) -> str:
