@@ -134,10 +134,8 @@ def _enter(facts: _Facts, seen: Seen, cache: Cache, runs: list[CacheRun]) -> Non
         way = way_of(known.trace, known.frames, cache)
         items: tuple[Rows, ...] = ()
         if axis is not None and cache.protocol != "state" and (not runs or runs[-1].items):
-            base = None if fed.valid is None or whole else fed.valid - fed.new
-            tokens = Tokens(seen.shape, axis, seen.returned, seen.content, base, None if whole else facts.padding)
-            items = occupancy(known, cache, way, tokens, runs[-1].items if runs else ())
-        traffic = traffic_of(known, cache, way, items, axis)
+            items = _occupancy(facts, cache, way, seen, axis, runs[-1].items if runs else ())
+        traffic = _traffic(known, cache, way, items, axis)
     where = known.place(0, cache.output if seen.returned else cache.input)
     rows = seen.shape[axis] if axis is not None else 1
     valid = rows if fed.valid is None or axis is None or whole else min(fed.valid, rows)
@@ -173,38 +171,32 @@ def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection
 _END = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    shape: tuple[int, ...]  # of the cache after the run
-    axis: int  # its sequence axis
-    returned: bool  # the run gave it back; else it is as it came in
-    content: list[tuple[Span, ...]] | None  # of a cache from the caller: rows that are not all zeros, by batch entry
-    base: int | None  # position of the run's first token; None where the tokens follow those in the cache
-    padding: list[tuple[Span, ...]] | None  # positions that are padding, by batch entry
+def _occupancy(
+    facts: _Facts, cache: Cache, way: Way, seen: Seen, axis: int, before: tuple[Rows, ...]
+) -> tuple[Rows, ...]:
+    """The rows of a cache after a run, by batch entry; empty if they depend on more than the control inputs.
 
-
-def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """The rows of a cache after a run, by batch entry; empty where that follows from more than the control inputs.
-    ``before`` is the same after the run before; empty for the first."""
-    axis = tokens.axis
+    ``axis``: its sequence axis. ``before``: the same after the previous run; empty for the first.
+    """
+    known, fed, whole = facts.known, facts.fed, cache.protocol in _WHOLE
     past = known.shape(0, cache.input)
     if past is not None and axis >= len(past):
         return ()
     windows = [window_of(reader) for reader in way.readers]
     book = Book(
         held=[item.held for item in before] or [()],
-        given=tokens.content is not None,
-        base=tokens.base,
-        padding=tokens.padding,
+        given=seen.content is not None,
+        base=None if fed.valid is None or whole else fed.valid - fed.new,
+        padding=None if whole else facts.padding,
         window=max(windows) if windows and all(windows) else 0,
     )
     try:
-        if tokens.returned:
+        if seen.returned:
             replay(known, way, book, cache.output, axis, past[axis] if past else 0)
         else:
-            book.held, book.wrote, book.lost = [((0, tokens.shape[axis], 0),)], [()], [0]
-        if book.given and tokens.content is not None:
-            _compare(book, tokens.content, tokens.shape[axis])
+            book.held, book.wrote, book.lost = [((0, seen.shape[axis], 0),)], [()], [0]
+        if book.given and seen.content is not None:
+            _compare(book, seen.content, seen.shape[axis])
         read = _read(known, way, axis)
         book.spread(1 if read is None else len(read))
     except Unknown:
@@ -259,8 +251,8 @@ class Traffic:
     generations: int = 1  # storages with a version of the cache that were alive at once, at most
 
 
-def traffic_of(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> Traffic:
-    """Add up what the links of a way did; ``items`` is what the run did to the cache's rows, where that is known."""
+def _traffic(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> Traffic:
+    """The sums of what the links of a way did. ``items``: what the run did to the cache's rows, if that is known."""
     rows = known.trace.log
     copied = written = reallocations = 0
     storages: dict[int, int] = {}

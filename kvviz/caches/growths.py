@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 from kvviz.graph.model import Node
 from kvviz.trace.events import APPEND, NEW, POOL, VIEW
@@ -13,31 +14,21 @@ from kvviz.trace.value_index import Index, Place
 _PACKS = ("Reshape", "Flatten")
 
 
-class Growth:
+class Growth(NamedTuple):
     """A past of one step, the present that it becomes, and where the past comes from.
 
     ``frame, past``: the value.
     ``input``: the input of the model that it is, or was before others appended to it.
     ``steps``: the ops that append to it, in order; the last one is the step itself.
-    ``rows``: length of the present along ``axis``.
-
-    Raises `ValueError`: if it does not grow along one axis, or comes from no input.
+    ``axis, rows``: the axis along which it grows, and the length of the present there.
     """
 
-    __slots__ = ("axis", "frame", "input", "past", "rows", "run", "steps")
-
-    def __init__(self, index: Index, step: int, grow: Grows) -> None:
-        self.frame = int(index.values.frame[step])
-        self.past = index.values.ops[step].node.inputs[grow.input]
-        past, present = index.places[self.frame, self.past], index.rows.output(step, grow.output)
-        self.axis, self.rows = _grown(past.shape, None if present is None else present.shape)
-        self.run = index.frames[self.frame].run
-        steps = [step]
-        found = _source(index, self.frame, self.past, self.axis, steps)
-        if found is None:
-            raise ValueError("the past is no input")
-        self.input = found
-        self.steps = tuple(reversed(steps))
+    frame: int
+    past: str
+    input: str
+    steps: tuple[int, ...]
+    axis: int
+    rows: int
 
 
 def growths(index: Index, run: int) -> list[Growth]:
@@ -48,12 +39,19 @@ def growths(index: Index, run: int) -> list[Growth]:
         first, last = index.trace.runs[run].first, index.trace.runs[run].last
         for step in range(first, last):
             for grow in index.values.ops[step].grows:
-                if grow.output < index.values.counts[step]:
-                    try:
-                        known[run].append(Growth(index, step, grow))
-                    except ValueError:
-                        continue
+                found = _growth(index, step, grow) if grow.output < index.values.counts[step] else None
+                known[run] += [] if found is None else [found]
     return known[run]
+
+
+def _growth(index: Index, step: int, grow: Grows) -> Growth | None:
+    """What a step appends; None if the past does not grow along one axis, or comes from no input."""
+    frame, name = int(index.values.frame[step]), index.values.ops[step].node.inputs[grow.input]
+    present = index.rows.output(step, grow.output)
+    grown = _grown(index.places[frame, name].shape, None if present is None else present.shape)
+    steps = [step]
+    source = None if grown is None else _source(index, frame, name, grown[0], steps)
+    return None if grown is None or source is None else Growth(frame, name, source, tuple(reversed(steps)), *grown)
 
 
 def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) -> str | None:
@@ -87,7 +85,8 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
             if grow is None or place.how not in (APPEND, NEW, POOL):
                 return None
             past = index.places[frame, node.inputs[grow.input]]
-            if _grown(past.shape, place.shape)[0] != axis:
+            grown = _grown(past.shape, place.shape)
+            if grown is None or grown[0] != axis:
                 return None
             steps.append(place.step)
             name = node.inputs[grow.input]
@@ -109,11 +108,9 @@ def _is_same(node: Node, view: Place, viewed: Place | None) -> bool:
     return node.op_type != "Transpose" or list(node.attributes.get("perm", axes[::-1])) == axes
 
 
-def _grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tuple[int, int]:
-    """(axis, length) of what a past became."""
+def _grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tuple[int, int] | None:
+    """(axis, length) of what a past became; None if it does not grow along one axis."""
     if past is None or present is None or len(past) != len(present):
-        raise ValueError("the shapes are not known")
+        return None
     longer = [(axis, new) for axis, (old, new) in enumerate(zip(past, present)) if new != old]
-    if len(longer) != 1 or longer[0][1] < past[longer[0][0]]:
-        raise ValueError("it does not grow along one axis")
-    return longer[0]
+    return longer[0] if len(longer) == 1 and longer[0][1] > past[longer[0][0]] else None
