@@ -137,7 +137,7 @@ def _access(trace: Trace, step: int, node: Tensor, root: Tensor, writes: bool) -
 
 
 def _held(region: Region, root: Tensor) -> np.ndarray:
-    """The bytes of a region, one after the other."""
+    """The bytes of a region, in a row."""
     assert root.data is not None
     shape, item = unit(region.shape, region.dtype)
     starts = region.rows if region.rows is not None else (0,)
@@ -218,11 +218,11 @@ def reorder(
     Parameters
     ----------
     graph : ComputeGraph
-        It stays as it is, and its leafs hold afterwards what they held before.
+        It is not changed, and its leafs hold the same values afterwards.
     order : str, or sequence of Tensor or int
-        A rule of `kvviz.ggml.RULES`, or all nodes, or their positions, in the order in which they shall run.
+        A rule of `kvviz.ggml.RULES`, or all nodes, or their positions, in the new order.
     run : bool, optional
-        Run both orders; by default where that is possible.
+        Run both orders; by default if that is possible.
     level : {"exact", "range", "root"}
         What counts as the same bytes for ``broken``.
     values : int or str
@@ -231,7 +231,8 @@ def reorder(
     Raises
     ------
     KvvizError
-        If there is no such rule, if the declared edges do not allow the order, or if it shall be run and cannot.
+        If there is no such rule, if the declared edges do not allow the order, or if ``run`` is set and the graph
+        cannot be run.
 
     Examples
     --------
