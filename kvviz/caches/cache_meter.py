@@ -1,6 +1,6 @@
 """What a run did to each cache: rows reserved, valid, written and read, bytes moved and stored, and where it lives.
 
-Only what is gone later is read when a run ends; the rest is worked out from the recording when somebody looks.
+When a run ends, only what is not available later is read. The rest is computed from the recording on demand.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from kvviz.caches.path_search import way_of
 from kvviz.caches.row_contents import Book, Unknown, filled
 from kvviz.caches.row_spans import NO_TOKEN, both, count, drop, live, minus, put, spans_of, stale, union
 from kvviz.caches.row_writes import replay
-from kvviz.caches.value_flow import Link, RunFrames, Way
+from kvviz.caches.value_flow import Link, Way
 from kvviz.caches.visible_rows import sight_of, window_of
 from kvviz.graph.cache_pairs import CachePair, control_inputs
 from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import find_room, root_of
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
+from kvviz.trace.frame_values import RunFrames
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Caches, Rows, Span
 
-# Kept as they are, whatever the tokens are.
+# Protocols whose rows do not depend on the tokens.
 _WHOLE = ("state", "cross")
 
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    valid: int | None = None  # rows that hold real tokens after it; None where only the cache can tell
-    new: int = 0  # how many of them the run brought
+    valid: int | None = None  # rows that hold real tokens after the run; None if only the cache shows it
+    new: int = 0  # how many of them the run added
     mask: np.ndarray | None = None  # ``(batch, valid)``: 1 for tokens, 0 for padding
     empty: Collection[str] = ()  # cache inputs that held no tokens when the first run began
 
@@ -43,10 +44,10 @@ class Seen(NamedTuple):
     """What is read of a cache at the end of a run, before its array may change."""
 
     shape: tuple[int, ...]
-    axis: int | None  # the sequence axis, where the array has one
-    capacity: int  # rows that there is room for
-    returned: bool  # the run gave it back; else it is as it came in
-    # of a caller's cache in the first run: rows that are not all zeros, by batch entry
+    axis: int | None  # the sequence axis, if the array has one
+    capacity: int  # rows in all, reserved ones included
+    returned: bool  # the run returned it; otherwise it is the input, unchanged
+    # for a caller's cache in the first run: rows that are not all zeros, by batch entry
     content: list[tuple[Span, ...]] | None
 
 
@@ -71,20 +72,20 @@ def read_meters(trace: Trace, feeds: dict[str, Any], fed: Fed | None = None) -> 
         if seen is not None:
             cache.later(partial(_enter, facts, seen))
             if note is None:
-                # The inputs were too large to be kept, so that this is the time to read them.
+                # The inputs were too large to be kept, so they are read now.
                 _ = cache.runs
 
 
 def _look(cache: Cache, present: Any, past: Any, first: bool, fed: Fed) -> Seen | None:
     dummy = isinstance(present, np.ndarray) and not present.size and cache.protocol == "cross"
     returned = isinstance(present, np.ndarray) and not dummy
-    # Not given back, or (cross-attention in the cached branch of a merged decoder) only as an empty dummy.
+    # Not returned, or only as an empty dummy (cross-attention in the cached branch of a merged decoder).
     array = present if returned else past
     if not isinstance(array, np.ndarray):
         return None
     axis = cache.axis
     if axis is not None:
-        # Where the model declares no shapes, an output may turn out to have fewer axes than its input.
+        # If the model declares no shapes, an output may have fewer axes than its input.
         axis = axis % array.ndim if -array.ndim <= axis < array.ndim else None
     rows = array.shape[axis] if axis is not None else 1
     room = find_room(root_of(array), array)
@@ -92,7 +93,7 @@ def _look(cache: Cache, present: Any, past: Any, first: bool, fed: Fed) -> Seen 
     given = first and axis is not None and cache.protocol not in _WHOLE and cache.input not in fed.empty
     content = None
     if given and axis is not None:
-        # A cache that the caller gives without contents counts as full.
+        # A caller's cache without contents counts as full.
         content = [((0, array.shape[axis]),) * bool(array.shape[axis])] if is_ghost(array) else filled(array, axis)
     return Seen(array.shape, axis, capacity, returned, content)
 
@@ -116,7 +117,7 @@ class _Facts:
 
     @cached_property
     def padding(self) -> list[tuple[Span, ...]] | None:
-        """Positions that hold padding, by batch entry; None where there is none."""
+        """Positions that hold padding, by batch entry; None if there are none."""
         mask = self.fed.mask
         if mask is None:
             roles: dict[str, str] = self.trace.notes.setdefault("control inputs", control_inputs(self.trace.graph))
@@ -157,7 +158,7 @@ def _enter(facts: _Facts, seen: Seen, cache: Cache, runs: list[CacheRun]) -> Non
 
 
 def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection[str]) -> dict[str, Any]:
-    """The inputs that are as they were before the run: what was donated may be overwritten now."""
+    """The inputs that the run cannot have overwritten: those that were not donated."""
     frames = RunFrames(trace, run).rows
     given = {bound.name for bound in frames[0].bindings if bound.how == "donated"} if frames else set()
     known = {name: value for name, value in feeds.items() if name not in caches and name not in given}
@@ -208,8 +209,8 @@ def _occupancy(
 
 
 def _compare(book: Book, content: list[tuple[Span, ...]], rows: int) -> None:
-    """Compare what a cache from the caller should hold with its contents: rows of zeros were never written. Where all
-    of it is zeros the lengths are believed: somebody tries the graph with no numbers of their own."""
+    """Compare what a caller's cache should hold with its contents: rows of zeros were never written. If all of it is
+    zeros, the lengths are trusted: the caller tries the graph without real numbers."""
     book.spread(len(content))
     for entry, (held, wrote) in enumerate(zip(book.held, book.wrote)):
         here = content[entry if len(content) > 1 else 0]
@@ -223,7 +224,7 @@ def _compare(book: Book, content: list[tuple[Span, ...]], rows: int) -> None:
 
 
 def _read(known: Known, way: Way, axis: int) -> list[tuple[Span, ...]] | None:
-    """Rows that attention may see, by batch entry; None where a mask is not known, or nobody reads."""
+    """Rows that attention may see, by batch entry; None if a mask is not known, or no op reads."""
     seen: list[tuple[Span, ...]] = []
     for reader in way.readers:
         if known.step(reader.frame, reader.node.index) is None:
@@ -235,12 +236,12 @@ def _read(known: Known, way: Way, axis: int) -> list[tuple[Span, ...]] | None:
         entries = max(len(seen), len(more))
         wide = [one * entries if len(one) == 1 else one for one in (seen or [()], more)]
         seen = [union([*a, *b]) for a, b in zip(*wide, strict=True)]
-    # Rows that have left the cache in this very run have no number in it.
+    # Rows that left the cache in this run have no number in it.
     return [both(spans, [(0, _END)]) for spans in seen] or None
 
 
 # -- cache traffic ----------------------------------------------------------------------------------------------------
-# Bytes that a run moved and stored for a cache, and in how many storages of its own the cache lay meanwhile.
+# Bytes that a run moved and stored for a cache, and the number of storages that the cache occupied meanwhile.
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +301,7 @@ def _bytes(
         wrote = max((count(item.wrote) for item in items), default=0)
         shape, present = where.shape or (), known.place(0, cache.output)
         if present is not None and len(present.shape or ()) != len(shape):
-            # Views behind it add axes or take them away.
+            # Later views add or remove axes.
             shape = present.shape or ()
         length = shape[axis] if axis is not None and axis < len(shape) else 0
         return 0, size // length * wrote if length else size
@@ -308,14 +309,14 @@ def _bytes(
 
 
 def _storage_before(known: Known, cache: Cache, link: Link) -> int:
-    """Where the cache lay before an op; for one that makes the rows anew, where the cache was given."""
+    """The storage of the cache before an op; for an op that makes all rows anew, that of the cache's input."""
     frame, name = (0, cache.input) if link.past < 0 else (link.frame, link.node.inputs[link.past])
     before = known.place(frame, name)
     return -1 if before is None else before.storage
 
 
 def _alive_at_once(known: Known, cache: Cache, storages: dict[int, int]) -> int:
-    """The largest number of these storages, and the past's, that were alive during one step."""
+    """The largest number of these storages, the past's included, that were alive during one step."""
     past = known.place(0, cache.input)
     born = dict(storages)
     # An empty past may lie in a large block.

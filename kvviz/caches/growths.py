@@ -1,4 +1,4 @@
-"""Pasts that ops append to, and the inputs of the model that they are, or were before others appended to them."""
+"""Pasts that ops append to, and the inputs of the model from which they come."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvviz.trace.events import APPEND, NEW, POOL, VIEW
 from kvviz.trace.program import Grows
 from kvviz.trace.value_index import Index, Place
 
-# Where a policy places outputs, they view what is packed, and copy everything else.
+# If a policy places outputs, these operators view packed values, and copy all others.
 _PACKS = ("Reshape", "Flatten")
 
 
@@ -32,7 +32,7 @@ class Growth(NamedTuple):
 
 
 def growths(index: Index, run: int) -> list[Growth]:
-    """Every append of a run whose past is an input of the model, if it has been there before with other rows."""
+    """Every append of a run whose past comes from an input of the model."""
     known: dict[int, list[Growth]] = index.notes.setdefault("growths", {})
     if run not in known:
         known[run] = []
@@ -55,7 +55,7 @@ def _growth(index: Index, step: int, grow: Grows) -> Growth | None:
 
 
 def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) -> str | None:
-    """The model's input that a past is, going back through bodies and through those who append to it (``steps``)."""
+    """The model's input from which a past comes, through bodies and the ops that append to it, added to ``steps``."""
     while True:
         place = index.places.get((frame, name))
         if place is None or place.shape is None:
@@ -77,7 +77,7 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
             frame, name = inner
         elif place.how == VIEW and _is_same(node, place, index.places.get((frame, node.inputs[0]))):
             if index.trace.policy.places_outputs and node.op_type in _PACKS and prod(place.shape[:axis]) > 1:
-                # Between the rows of a block with room there are gaps, which these ops close in a new block.
+                # The rows of a block with room have gaps between them, which these operators close in a new block.
                 return None
             name = node.inputs[0]
         else:
@@ -93,16 +93,16 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
 
 
 def _is_clone(place: Place, outer: Place | None) -> bool:
-    """Whether a frame was given a block of its own, which has no room whatever the outer one has."""
+    """Whether a frame got a copy in a block of its own, which has no room to grow."""
     return place.bound == "captured by value" and outer is not None and place.storage != outer.storage
 
 
 def _is_same(node: Node, view: Place, viewed: Place | None) -> bool:
-    """Whether a view leaves shape and strides as they are, as that of a Cast to the same type does."""
+    """Whether a view keeps shape and strides, as a Cast to the same type does."""
     if viewed is None or (view.shape, view.offset, str(view.dtype)) != (viewed.shape, viewed.offset, str(viewed.dtype)):
         return False
     if node.op_type == "Slice" and any(stride < 0 for stride in view.strides or ()):
-        # A single row is reversed, too, and a block with room is not.
+        # A single row may be reversed too, and a block with room is not.
         return False
     axes = list(range(len(view.shape or ())))
     return node.op_type != "Transpose" or list(node.attributes.get("perm", axes[::-1])) == axes
