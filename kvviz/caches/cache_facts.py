@@ -8,9 +8,8 @@ from math import prod
 
 import numpy as np
 
-from kvviz.caches.path_search import way_of
+from kvviz.caches.path_search import Link, Reader, Way, way_of
 from kvviz.caches.row_spans import count, live, minus
-from kvviz.caches.value_flow import Link, Reader, Way
 from kvviz.graph.names import quoted
 from kvviz.trace.frame_values import RunFrames
 from kvviz.trace.reasons import placed_before

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.caches.control_values import Known
-from kvviz.caches.path_search import way_of
+from kvviz.caches.path_search import Reader, way_of
 from kvviz.caches.row_spans import NO_TOKEN, minus
-from kvviz.caches.value_flow import Reader
 from kvviz.caches.visible_rows import Sight, cut_of, sight_of
 from kvviz.errors import ReplayError
 from kvviz.trace.frame_values import RunFrames

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvviz.caches.control_values import Known
-from kvviz.caches.path_search import way_of
+from kvviz.caches.path_search import Link, Way, way_of
 from kvviz.caches.row_contents import Book, Unknown, filled
-from kvviz.caches.row_spans import NO_TOKEN, both, count, drop, live, minus, put, spans_of, stale, union
+from kvviz.caches.row_spans import NO_TOKEN, both, count, drop, minus, put, spans_of, tally, union
 from kvviz.caches.row_writes import replay
-from kvviz.caches.value_flow import Link, Way
 from kvviz.caches.visible_rows import sight_of, window_of
 from kvviz.graph.cache_pairs import CachePair, control_inputs
 from kvviz.memory.ghosts import is_ghost
@@ -143,16 +142,14 @@ def _enter(facts: _Facts, seen: Seen, cache: Cache, runs: list[CacheRun]) -> Non
     runs.append(
         CacheRun(
             capacity=seen.capacity,
-            valid=max((count(live(item.held)) for item in items), default=valid),
             bytes_copied=traffic.copied,
             bytes_written=traffic.written,
             storage=where.storage if where is not None else -1,
-            rows_written=max((count(item.wrote) for item in items), default=int(traffic.written > 0)),
             rows_read=max((rows if item.read is None else count(item.read) for item in items), default=rows),
-            stale=max((count(stale(item.held)) for item in items), default=0),
             reallocations=traffic.reallocations,
             generations=traffic.generations,
             items=items,
+            **(tally(items) if items else {"valid": valid, "rows_written": int(traffic.written > 0)}),
         )
     )
 

@@ -3,15 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kvviz.caches.value_flow import MS, Link, Reader, Way
 from kvviz.graph.cache_ops import PICKS, VIEWS, cache_ops
 from kvviz.graph.model import Node
 from kvviz.trace.frame_values import RunFrames, Spot
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache
+
+MS = "com.microsoft"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One op on the way of a cache. Its kind is ``"write"`` (adds or overwrites rows), ``"move"`` (a view, or the same
+    rows in another order or place), ``"join"`` (puts parts together that were written apart) or ``"make"``."""
+
+    frame: int  # number of its frame within the run
+    node: Node
+    output: int  # position of the output that carries the cache on
+    past: int  # position of the input that it carries on; -1 where it makes the rows from nothing
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """An attention that reads a cache: an operator with attention inside, a Softmax, or a product without one. Its kind
+    is ``"past"`` (the operator keeps the cache itself), ``"keys"`` (it is given keys or values), ``"softmax"``, or
+    ``"product"``."""
+
+    frame: int
+    node: Node
+    kind: str
+    # what happened to the cache between the value that is read and the cache's output, last op first
+    after: tuple[Link, ...]
+    # Slices and Concats between that value and the attention: frame, node, which of its inputs it comes from
+    cuts: tuple[tuple[int, Node, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a cache went through a run."""
+
+    links: tuple[Link, ...]  # without an order; each runs at a step of its own
+    spine: tuple[Link, ...]  # in order from the input on, one way only where parts are written apart and joined again
+    reached: bool  # whether the output goes back to the input at all
+    readers: tuple[Reader, ...]
+
 
 # Operators with attention inside: positions of the inputs that are keys or values, and of the pasts.
 ATTENTION: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from kvviz.trace.records import Held, Span
+from kvviz.trace.records import Held, Rows, Span
 
 NO_TOKEN = -1
 _END = 1 << 62
@@ -67,6 +67,16 @@ def without(held: Sequence[Held], positions: Sequence[Span]) -> tuple[Held, ...]
 
 def count(spans: Iterable[Sequence[int]]) -> int:
     return sum(span[1] - span[0] for span in spans)
+
+
+def tally(items: Sequence[Rows]) -> dict[str, int]:
+    """The rows of a cache that are valid, stale and written in a run, as `CacheRun` names them: of several batch
+    entries the largest number."""
+    return {
+        "valid": max(count(live(item.held)) for item in items),
+        "stale": max(count(stale(item.held)) for item in items),
+        "rows_written": max(count(item.wrote) for item in items),
+    }
 
 
 def live(held: Iterable[Held]) -> tuple[Span, ...]:

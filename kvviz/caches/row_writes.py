@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from kvviz.caches.control_values import Known
+from kvviz.caches.path_search import Link, Way
 from kvviz.caches.row_contents import (
     Book,
     Unknown,
@@ -22,7 +23,6 @@ from kvviz.caches.row_contents import (
     store_window,
 )
 from kvviz.caches.row_spans import NO_TOKEN, without
-from kvviz.caches.value_flow import Link, Way
 from kvviz.graph.model import Node
 
 Fact = TypeVar("Fact")

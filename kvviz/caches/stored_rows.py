@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from kvviz.caches.row_spans import NO_TOKEN, count, cut, live, put, stale, union
+from kvviz.caches.row_spans import NO_TOKEN, count, cut, put, tally, union
 from kvviz.trace.declared import Access
 from kvviz.trace.element_types import nbytes, unit
 from kvviz.trace.events import Bind
@@ -105,18 +105,16 @@ def _meter(
             for start, stop in spans:
                 held = put(held, start, stop, position)
                 position += stop - start
-    stored = union(wrote)
+    items = (Rows(held, union(wrote), None),)
     runs.append(
         CacheRun(
             capacity=layout.rows,
-            valid=count(live(held)),
             bytes_copied=copied,
             bytes_written=sum(stored_bytes(one.access.region) for one in touched if one.access.writes),
             storage=storage,
-            rows_written=count(stored),
             rows_read=count(union(read)),
-            stale=count(stale(held)),
-            items=(Rows(held, stored, None),),
+            items=items,
+            **tally(items),
         )
     )
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from kvviz.caches.control_values import Known
-from kvviz.caches.path_search import SCORES
+from kvviz.caches.path_search import MS, SCORES, Reader
 from kvviz.caches.row_spans import spans_of
 from kvviz.caches.row_writes import first_kept, rows_ahead
-from kvviz.caches.value_flow import MS, Reader
 from kvviz.graph.model import Node
 from kvviz.ops.attention_core import padding_seen, visible
 from kvviz.ops.contrib_attention import resident
