@@ -158,7 +158,6 @@ HOLDERS = {
     "trace/reasons.py",
     "trace/records.py",
     "trace/step_sequence.py",
-    "explain/hazards.py",
     "query/found_steps.py",
     "ggml/kv_cache.py",
 }

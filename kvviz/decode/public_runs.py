@@ -24,6 +24,7 @@ from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_options import names_in
 
 
 @with_other_names
@@ -269,7 +270,7 @@ def _dry_run(
     record: bool = True,
 ) -> Trace:
     given, stated = dict(inputs or {}), _checked(graph, counts)
-    donate = (donate,) if isinstance(donate, str) else tuple(donate)
+    donate = names_in(donate)
     policy = find_policy(policy)
     # Inputs that only what is given would have needed are left out.
     begun = policy.feeds_inner(graph, tuple(given), donate, outputs) if policy.feeds_inner else graph

@@ -14,7 +14,7 @@ from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
-from kvviz.trace.run_options import RunOptions
+from kvviz.trace.run_options import RunOptions, names_in
 
 
 class SingleRun(Session):
@@ -32,7 +32,7 @@ class SingleRun(Session):
         dry: Counts | None = None,
     ) -> None:
         policy = find_policy(policy)
-        donate = (donate,) if isinstance(donate, str) else tuple(donate)
+        donate = names_in(donate)
         begun = policy.feeds_inner(graph, tuple(inputs), donate, outputs) if policy.feeds_inner else graph
         super().__init__(begun, outputs, policy, record, poison, dry)
         self.feeds = dict(inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvviz.engine.plan import KEEP, Plan, PlannedNode
+from kvviz.graph.topological_order import frontier
 from kvviz.memory.storage import Storage
 
 
@@ -69,10 +70,7 @@ class Frame:
         self.next_position = position
         return self.plan.order[position]
 
-    def is_ready(self, planned: PlannedNode) -> bool:
-        """Whether a node has not run and everything that it reads exists."""
-        return not self.done[planned.position] and all(self.done[i] for i in planned.depends)
-
     def frontier(self) -> tuple[PlannedNode, ...]:
         """Nodes whose inputs are all ready and that have not run, in plan order."""
-        return tuple(planned for planned in self.plan.order if self.is_ready(planned))
+        order = self.plan.order
+        return tuple(order[at] for at in frontier((planned.depends for planned in order), self.done))

@@ -14,7 +14,6 @@ import numpy as np
 
 from kvviz.caches.cache_heat import Source, known_of, row_of, sources
 from kvviz.caches.control_values import Known
-from kvviz.caches.value_flow import RunFrames
 from kvviz.engine.execution import Execution
 from kvviz.engine.recorder import Recorder
 from kvviz.engine.replay import Replayer, is_random, may_be_random, never, repeat
@@ -23,6 +22,7 @@ from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.cache_pairs import logits_output
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import VIEW
+from kvviz.trace.frame_values import RunFrames
 from kvviz.trace.value_numbers import axes_of, has_numbers
 from kvviz.trace.value_plan import Seen, as_bytes, plan
 from kvviz.trace.value_summaries import Collector, Counted, Key

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvviz.caches.row_spans import NO_TOKEN, live, put, stale
-from kvviz.caches.row_spans import count as count_rows
+from kvviz.caches.row_spans import NO_TOKEN, put, tally
 from kvviz.caches.stored_rows import stored_caches
 from kvviz.errors import KvvizError
 from kvviz.late import late
@@ -356,7 +355,7 @@ def _with_cells(run: CacheRun, cells: CellMap) -> CacheRun:
             owners.append((cell, cell + 1, *whose))
     notes = tuple((start, stop, _note(of, state)) for start, stop, of, state in owners)
     rows = Rows(held, run.items[0].wrote, None, notes=notes, owners=tuple(owners))
-    return replace(run, valid=count_rows(live(held)), stale=count_rows(stale(held)), items=(rows,))
+    return replace(run, items=(rows,), **tally((rows,)))
 
 
 def _note(seqs: tuple[int, ...], state: str) -> str:

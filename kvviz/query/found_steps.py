@@ -76,13 +76,9 @@ def find(trace: Trace, text: str) -> Found:
     return Found(trace, text, tuple(steps_of(trace, query)))
 
 
-def _hazards(trace: Trace) -> Any:
-    return late("explain.hazards:find_hazards")(trace)
-
-
 def steps_of(trace: Trace, query: Query) -> list[int]:
     """Numbers of the steps that a query asks for, in its order."""
-    scene = Scene(trace, _hazards)
+    scene = Scene(trace)
     test = test_of(scene, query.part)
     found = [step for step in range(len(trace.log)) if test(step)]
     for order in reversed(query.orders):
@@ -92,7 +88,7 @@ def steps_of(trace: Trace, query: Query) -> list[int]:
 
 def test_for(trace: Trace, part: Part | None) -> Test:
     """The test of a query's condition on the steps of a trace, which may still grow; orders and limits are left out."""
-    return test_of(Scene(trace, _hazards), part)
+    return test_of(Scene(trace), part)
 
 
 def _ordered(scene: Scene, steps: Iterable[int], order: Order) -> list[int]:

@@ -6,9 +6,10 @@ from collections import Counter
 from itertools import islice
 from typing import Any
 
-from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs
 from kvviz.report.finding import Finding
+from kvviz.report.hazard_table import doubts, folded
 from kvviz.trace.declared import HOST
+from kvviz.trace.hazards import Hazard, hidden_pairs
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, size
 
@@ -32,31 +33,31 @@ def pair_findings(trace: Trace) -> list[Finding]:
     looked = [run for run in runs if run is runs[0] or run.last - runs[0].first <= _MOST_PAIRED]
     where = f" in the first {count(len(looked), 'run')} of {len(runs):,}" if len(looked) < len(runs) else ""
     found = [pair for run in looked for pair in hidden_pairs(trace, run.index) if pair.exact]
-    broken = [pair for pair in found if pair.hazard.broken]
-    hidden = [pair for pair in found if not pair.hazard.broken]
+    broken = [pair for pair in found if pair.broken]
+    hidden = [pair for pair in found if not pair.broken]
     findings = []
     if broken:
         words = f"{count(len(broken), 'pair')} in the wrong order{where}"
-        findings.append(_of_pairs("broken", words, f": {broken[0].hazard.sentence}{_ids(trace, broken[0])}", broken))
+        findings.append(_of_pairs("broken", words, f": {broken[0].sentence}{_ids(trace, broken[0])}", broken))
     if hidden:
         words = f"{count(len(hidden), 'hidden pair')}{doubts(hidden)}{where}"
         rest = f"; nothing but the order of the list keeps {'them' if len(hidden) > 1 else 'it'}"
-        rest += "" if trace.policy.decides else f": {_kinds(hidden)}"
+        rest += "" if trace.policy.decides else f": {_kinds(trace, hidden)}"
         findings.append(_of_pairs("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
     none = NONE_SHOWN if any(_id(trace, run.first) for run in looked) else NONE_HIDDEN
     return findings or [Finding("unhidden", ((f"{none}{where}", ""),), calm=True)]
 
 
-def _of_pairs(kind: str, words: str, rest: str, pairs: list[HiddenPair]) -> Finding:
+def _of_pairs(kind: str, words: str, rest: str, pairs: list[Hazard]) -> Finding:
     widest = sorted(pairs, key=lambda pair: -pair.exact)
-    at = tuple(dict.fromkeys(step for pair in widest for step in (pair.hazard.second, pair.hazard.first)))
+    at = tuple(dict.fromkeys(step for pair in widest for step in (pair.second, pair.first)))
     nbytes = sum(pair.exact for pair in pairs)
-    return Finding(kind, ((words, "step"), (rest, "")), nbytes, at, pairs[0].hazard.second)
+    return Finding(kind, ((words, "step"), (rest, "")), nbytes, at, pairs[0].second)
 
 
-def _ids(trace: Trace, pair: HiddenPair) -> str:
+def _ids(trace: Trace, pair: Hazard) -> str:
     """The names of the first pair's nodes in a DOT file."""
-    ids = [_id(trace, step) for step in (pair.hazard.first, pair.hazard.second)]
+    ids = [_id(trace, step) for step in (pair.first, pair.second)]
     return f" (the first: {ids[0]} → {ids[1]})" if all(ids) else ""
 
 
@@ -65,8 +66,8 @@ def _id(trace: Trace, step: int) -> Any:
     return trace.steps[step].graph_node.attributes.get("id")
 
 
-def _kinds(pairs: list[HiddenPair]) -> str:
-    titles = folded(pairs)[1]
+def _kinds(trace: Trace, pairs: list[Hazard]) -> str:
+    titles = folded(trace, pairs)[1]
     more = f" and {count(len(titles) - _KINDS, 'other kind')}" if len(titles) > _KINDS else ""
     return "; ".join(islice(titles, _KINDS)) + more
 

@@ -144,7 +144,7 @@ def placed_before(trace: TraceData, frame: int, name: str, index: int) -> Output
         step = trace.step_of(frame, producer.index)
         if step is None or step > index:
             return None
-        return trace.log[step].outs[producer.outputs.index(name)]
+        return trace.log.output(step, producer.outputs.index(name))
     return trace.log.frames[frame].bound(name)
 
 

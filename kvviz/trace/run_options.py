@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 KINDS = ("run", "decode", "stream")
+
+
+def names_in(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Names that a caller gave: several, or one as it is."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from kvviz.runtimes.named_schedules import label, named
 from kvviz.runtimes.schedules import least_live
 from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_options import names_in
 from kvviz.trace.units import visible
 from kvviz.view.comparison_plot import plot_comparison, used
 from kvviz.view.export import lanes_to_html
@@ -231,7 +232,7 @@ def runner(
 
     Raises `InputError`: if something is donated to a decode, which donates its caches by itself.
     """
-    donated = (donate,) if isinstance(donate, str) else tuple(donate)
+    donated = names_in(donate)
     if prompt is not None:
         if donated:
             raise InputError("donate is for a single run; a decode always donates its caches")
