@@ -123,7 +123,7 @@ $(WEIGHTS)/ready: | $(READY)-dev
 	@touch $@
 
 build/%/model.onnx: $(wildcard kvviz/smollm2/*.py kvviz/decoders/*.py) $(WEIGHTS)/ready | $(READY)-dev
-	@PYTHONPATH=$(WEIGHTS) $(PY) -m kvviz.smollm2 build/$* $(patsubst smollm2-%,--form %,$(filter smollm2-%,$*))
+	@PYTHONPATH=$(WEIGHTS) $(PY) -m kvviz smollm2 build/$* $(patsubst smollm2-%,--form %,$(filter smollm2-%,$*))
 
 # The bundle is committed, so that nobody needs node to use kvviz. Where node is, it must come out of the sources again.
 ifeq ($(NODE),true)

@@ -1,8 +1,8 @@
 """Writing files so that an old one stays whole until the new one is: write beside it, then rename.
 
 Invariant: whatever stops a write (a full disk, an interrupt, an error in what is written), the path holds either the
-old contents or all of the new ones, and nothing is left beside it. What a process that was killed left, the next write
-into that folder removes.
+old contents or all of the new ones, and nothing is left beside it. What a process left that was killed is removed by a
+write into that folder a day later.
 """
 
 from __future__ import annotations
@@ -18,17 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 from kvviz.errors import SaveError
 
 _PART = re.compile(r"\.kvviz-[0-9a-f]{12}\.part")
-# Seconds since a part was begun, or written to, after which it is looked at: longer than it takes to lock a new one;
-# and where there are no locks, longer than anybody writes.
-_AGE, _UNLOCKED_AGE = 60, 24 * 3600
+_AGE = 24 * 3600  # seconds since a part was written to: longer than anybody writes
 
 
 @contextmanager
@@ -43,7 +36,7 @@ def replacing(path: Any) -> Iterator[IO[bytes]]:
     if hasattr(path, "write"):
         yield path
         return
-    with _told(path):
+    with _reported(path):
         target = _target(path)
         if is_device(target):
             with open(target, "wb") as file:
@@ -53,7 +46,6 @@ def replacing(path: Any) -> Iterator[IO[bytes]]:
         beside, number = _beside(target)
         try:
             with os.fdopen(number, "wb") as file:
-                _lock(number)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -67,7 +59,7 @@ def replacing(path: Any) -> Iterator[IO[bytes]]:
 
 def check_writable(path: Any) -> None:
     """Raise `SaveError` where `replacing` would, before the work whose result it is to hold."""
-    with _told(path):
+    with _reported(path):
         target = _target(path)
         if not is_device(target):
             _mode(target)
@@ -83,21 +75,16 @@ def replacing_files(folder: Path, last: str) -> Iterator[Path]:
 
     Raises `SaveError`: if something cannot be written; the old files are as they were.
     """
-    with _told(folder):
+    with _reported(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(folder)
         staged = folder / _name()
         staged.mkdir()
-        lock = None if fcntl is None else os.open(staged, os.O_RDONLY)
         try:
-            if lock is not None:
-                _lock(lock)
             yield staged
             for file in sorted(staged.iterdir(), key=lambda made: made.name == last):
                 os.replace(file, folder / file.name)
         finally:
-            if lock is not None:
-                os.close(lock)
             shutil.rmtree(staged, ignore_errors=True)
 
 
@@ -108,7 +95,7 @@ def write_text(path: Any, text: str) -> None:
 
 
 @contextmanager
-def _told(path: Any) -> Iterator[None]:
+def _reported(path: Any) -> Iterator[None]:
     """One sentence for whatever the operating system has against it."""
     try:
         yield
@@ -161,44 +148,15 @@ def _name() -> str:
     return f".kvviz-{secrets.token_hex(6)}.part"
 
 
-def _lock(number: int) -> None:
-    """Show others that somebody writes here, where the file system has locks."""
-    if fcntl is not None:
-        with suppress(OSError):
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def _remove_abandoned(folder: str | os.PathLike[str]) -> None:
-    """Remove the parts that killed processes left here: only what is named as ours are, and no writer holds."""
+    """Remove the parts that killed processes left here: only what is named as ours are, and is old."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if _PART.fullmatch(entry.name) and _is_abandoned(entry.path):
+            if _PART.fullmatch(entry.name) and time.time() - entry.stat(follow_symlinks=False).st_mtime > _AGE:
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path, ignore_errors=True)
                 else:
                     _removed(entry.path)
-
-
-def _is_abandoned(path: str) -> bool:
-    try:
-        age = time.time() - os.lstat(path).st_mtime
-        if fcntl is None:
-            return age > _UNLOCKED_AGE
-        with _held(path):
-            return age > _AGE
-    except OSError:
-        return False
-
-
-@contextmanager
-def _held(path: str) -> Iterator[None]:
-    """Hold the lock of a part, which its writer has as long as it lives; an OSError where another one has it."""
-    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(number)
 
 
 def _removed(path: str) -> None:

@@ -212,14 +212,14 @@ def test_what_a_killed_process_left_goes_with_the_next_write_and_nothing_else_do
         others = [tmp_path / ".kvviz-mine.part", tmp_path / ".kvviz-0123456789ab.parts"]
         for path in others:
             path.write_bytes(OLD)
-        for path in (*parts, *others):
-            os.utime(path, (0, 0))
-        # when somebody writes while it lives, then nothing is removed
+        # when somebody writes on that day, then nothing is removed
         write_text(tmp_path / "c.txt", "new")
         assert len(parts) == 2 and all(path.exists() for path in (*parts, *others))
-        # when it was killed
         writer.kill()
         writer.wait()
+    # when it was killed long ago
+    for path in (*parts, *others):
+        os.utime(path, (0, 0))
     write_text(tmp_path / "c.txt", "newer")
     # then its parts are gone
     assert not any(path.exists() for path in parts) and all(path.exists() for path in others)

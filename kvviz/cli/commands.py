@@ -34,6 +34,7 @@ from kvviz.report.report_schema import REPORT_SCHEMA
 from kvviz.report.report_text import report_text
 from kvviz.report.sarif import sarif
 from kvviz.report.steps_table import steps_table
+from kvviz.smollm2.gguf_to_onnx import convert
 from kvviz.view.export import to_html
 
 
@@ -128,6 +129,12 @@ def verify_command(options: argparse.Namespace) -> int:
         say_written(options.html)
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
     return 1 if found.differences else 0
+
+
+def smollm2_command(options: argparse.Namespace) -> int:
+    made = convert(options.folder, options.form, options.gguf)
+    print(f"wrote {made.model}: {made.nodes:,} nodes, weights of {made.weight_bytes / 1e6:,.1f} MB beside it")
+    return 0
 
 
 def lab_command(options: argparse.Namespace) -> int:

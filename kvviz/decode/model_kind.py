@@ -194,6 +194,6 @@ def _two_parts(graph: Graph) -> bool:
 
 def _is_embedding(graph: Graph) -> bool:
     """Whether what comes out are states of tokens or of a text, by their names."""
-    telling = re.compile(r"hidden_state|embedding|pooler|pooled|sentence", re.IGNORECASE)
+    words = re.compile(r"hidden_state|embedding|pooler|pooled|sentence", re.IGNORECASE)
     outputs = [value.name for value in graph.outputs]
-    return bool(outputs) and all(telling.search(name) for name in outputs)
+    return bool(outputs) and all(words.search(name) for name in outputs)

@@ -1,4 +1,4 @@
-"""What an input holds that nobody gave: its name, its type and what the graph looks up by it tell what would do."""
+"""Values for inputs that nobody gave, chosen by name, by type and by what the graph looks up with them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHANNELS = (1, 3, 4)
 class Scene:
     graph: Graph
     roles: Mapping[str, str]  # control inputs of a decoder, by role
-    measured: Mapping[str, int]  # input to the length of its rows, for inputs that tell it
+    measured: Mapping[str, int]  # input to the length of its rows, for inputs that have rows
 
 
 def array(scene: Scene, value: Value, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:

@@ -67,7 +67,7 @@ def as_prompts(prompt: Any) -> list[Any]:
 
 
 def as_batch(prompt: Any, tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts as one block of tokens, padded on the left with token 0, and the mask that tells tokens from padding."""
+    """Prompts as one block of tokens, padded on the left with token 0, and the mask of what is no padding."""
     rows = [_encode(row, tokenizer) for row in as_prompts(prompt)]
     width = max((len(row) for row in rows), default=0)
     if any(not row for row in rows):

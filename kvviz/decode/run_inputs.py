@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from kvviz.decode.cache_protocols import fixed_rows, is_fixed
 from kvviz.decode.plausible_values import shape_of
-from kvviz.errors import InputError
+from kvviz.errors import InputError, LoadError
 from kvviz.graph.cache_ops import CacheOp, cache_ops
 from kvviz.graph.cache_pairs import CachePair
-from kvviz.graph.look_ups import index_range
+from kvviz.graph.look_ups import index_range, length_at
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.memory.ghosts import ghost, with_room
 from kvviz.runtimes.ort.known_types import known
+from kvviz.text.text_settings import json_file
 
 # The most axes that an array of this NumPy has.
 _AXES = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32
@@ -177,8 +177,6 @@ def _fitted(value: Value, array: np.ndarray) -> np.ndarray:
 # new rows, else from the ``genai_config.json`` beside the model.
 
 
-_CONFIG = "genai_config.json"
-_CONFIG_LIMIT = 1 << 20
 # Attention operators that take queries, keys and values as inputs 0 to 2; all three packed in the first where the
 # others are absent (com.microsoft of onnxruntime 1.31, Attention of ONNX 23).
 _PROJECTED = frozenset({"GroupQueryAttention", "MultiHeadAttention", "SparseAttention", "PagedAttention"})
@@ -187,7 +185,7 @@ _FARTHEST = 12
 
 
 def cache_dimension(graph: Graph, pair: CachePair, axis: int) -> int | None:
-    """Length of a dimension of a cache that is neither batch nor rows; None where nothing tells."""
+    """Length of a dimension of a cache that is neither batch nor rows; None where it is unknown."""
     present = known(graph).types.get(pair.output)
     if present is not None and present.shape is not None and axis < len(present.shape):
         length = present.shape[axis]
@@ -217,16 +215,16 @@ def _from_attention(graph: Graph, node: Node, op: CacheOp, axis: int, rank: int)
     projected = node.op_type in _PROJECTED or (node.op_type, node.domain) == ("Attention", "")
     # The key comes first among the caches, and among the projections behind the queries.
     name = node.inputs[0 if packed else min(op.present, len(node.inputs) - 1)]
-    shape = _shape(graph, name) if projected else ()
+    shape = shape_of(graph, name) if projected else ()
     if rank == 4 and len(shape) == 4 and axis in (1, 3):
         # Divided by head already: (batch, heads, rows, size).
-        return shape[axis] if isinstance(shape[axis], int) else 0
+        return length_at(shape, axis)
     if rank == 4 and axis == 1:
         return kv_heads
     if axis != rank - 1 or not heads:
         return 0
     if len(shape) == 5:
-        return shape[-1] if isinstance(shape[-1], int) else 0
+        return length_at(shape, -1)
     if projected:
         return _width(graph, name) // (heads + 2 * kv_heads if packed else kv_heads)
     if (node.op_type, node.domain) != ("Attention", "com.microsoft"):
@@ -234,26 +232,22 @@ def _from_attention(graph: Graph, node: Node, op: CacheOp, axis: int, rank: int)
     sizes: Any = given.get("qkv_hidden_sizes") or ()
     if len(sizes) == 3:
         return int(sizes[1]) // heads
-    weights = _shape(graph, node.inputs[1])
-    return weights[-1] // 3 // heads if weights and isinstance(weights[-1], int) else 0
+    return length_at(shape_of(graph, node.inputs[1]), -1) // 3 // heads
 
 
 def _width(graph: Graph, name: str) -> int:
     """Length of the last axis of a value, by its shape or, where an operator on the way is unknown, by the weights of
-    the projection that made it; 0 where neither tells."""
+    the projection that made it; 0 where neither is known."""
     for _ in range(_FARTHEST):
-        shape = _shape(graph, name)
-        if shape and isinstance(shape[-1], int):
-            return shape[-1]
+        if width := length_at(shape_of(graph, name), -1):
+            return width
         node = graph.producers.get(name)
         if node is None or not node.inputs:
             return 0
         if node.op_type == "MatMulNBits":
             return int(node.attributes["N"])
         if node.op_type in ("MatMul", "Gemm"):
-            weight = _shape(graph, node.inputs[1])
-            last = weight[0 if node.attributes.get("transB") else -1] if weight else 0
-            return last if isinstance(last, int) else 0
+            return length_at(shape_of(graph, node.inputs[1]), 0 if node.attributes.get("transB") else -1)
         if node.op_type == "Split":
             return _part(graph, node, graph.output_places[name])
         if node.op_type in ("Reshape", "Transpose", "Slice", "Concat", "Gather", "Flatten", "Squeeze", "Unsqueeze"):
@@ -276,24 +270,13 @@ def _part(graph: Graph, node: Node, position: int) -> int:
     return part if position < count - 1 else whole - part * (count - 1)
 
 
-def _shape(graph: Graph, name: str) -> tuple[Any, ...]:
-    value: Value | None = known(graph).types.get(name)
-    return value.shape or () if value is not None else ()
-
-
 def _configured(graph: Graph, axis: int, rank: int) -> int | None:
     """What onnxruntime-genai's configuration says; None where it is missing, damaged or silent."""
     key = "head_size" if axis == rank - 1 else "num_key_value_heads" if (axis, rank) == (1, 4) else None
-    if key is None or graph.folder is None:
-        return None
-    path = os.path.join(graph.folder, _CONFIG)
-    try:
-        if not os.path.isfile(path) or os.path.getsize(path) > _CONFIG_LIMIT:
-            return None
-        with open(path, encoding="utf-8") as file:
-            said = json.load(file)
-        for part in ("model", "decoder", key):
-            said = said[part] if isinstance(said, Mapping) else None
-    except (OSError, ValueError, KeyError, RecursionError):
-        return None
+    said: Any = None
+    if key is not None and graph.folder is not None:
+        with suppress(LoadError):
+            said = json_file((graph.folder,), "genai_config.json")
+    for part in ("model", "decoder", key):
+        said = said.get(part) if isinstance(said, Mapping) else None
     return said if type(said) is int and said > 0 else None

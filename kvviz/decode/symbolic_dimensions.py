@@ -1,7 +1,7 @@
 """Symbolic dimensions: which names they hold, and how long they are once the names are known.
 
 A dimension is a number, a name, a sum or product of names such as ``past + new``, or has no name at all. Each can also
-be told by its place: ``x.0`` is the first dimension of input x.
+be given by its place: ``x.0`` is the first dimension of input x.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ def place(value: Value, axis: int) -> str:
 
 
 class Dimensions:
-    """Lengths of the symbolic dimensions of a graph's inputs, as far as they are known. They are told by name or by
-    place; a place counts for itself, and for its name where nobody tells that."""
+    """Lengths of the symbolic dimensions of a graph's inputs, as far as they are known. They are given by name or by
+    place; a place counts for itself, and for its name where that is not given."""
 
-    def __init__(self, graph: Graph, told: Mapping[str, int]) -> None:
+    def __init__(self, graph: Graph, stated: Mapping[str, int]) -> None:
         self.lengths: dict[str, int] = {}
-        self._told = told
+        self._stated = stated
         self._plain = {d for v in (*graph.inputs, *graph.outputs) for d in v.shape or () if isinstance(d, str)}
         places = {place(value, axis): dim for value in graph.inputs for axis, dim in enumerate(value.shape or ())}
         named = {name for dim in places.values() if isinstance(dim, str) for name in (dim, *self.names(dim))}
-        for name, length in told.items():
+        for name, length in stated.items():
             self._check(name, length, places, named)
             self.lengths[name] = int(length)
-        for name in told:
+        for name in stated:
             parts = self.names(name)
-            if parts != [name] and all(part in told for part in parts) and _value(name, told) != told[name]:
-                lengths = ", ".join(f"{part}={told[part]}" for part in parts)
-                raise InputError(f"dimension {name!r} is {_value(name, told)} with {lengths}, not {told[name]}")
+            if parts != [name] and all(part in stated for part in parts) and _value(name, stated) != stated[name]:
+                lengths = ", ".join(f"{part}={stated[part]}" for part in parts)
+                raise InputError(f"dimension {name!r} is {_value(name, stated)} with {lengths}, not {stated[name]}")
             dim = places.get(name)
             if isinstance(dim, str) and name not in named:
-                self.lengths.setdefault(dim, int(told[name]))
+                self.lengths.setdefault(dim, int(stated[name]))
 
     def _check(self, name: str, length: int, places: Mapping[str, object], named: set[str]) -> None:
         if name not in places and name not in named:
@@ -67,17 +67,17 @@ class Dimensions:
             raise InputError(f"dimension {name!r} cannot be {length}: the model fixes it at {fixed}")
 
     def learn(self, value: Value, axis: int, length: int) -> None:
-        """Take over a length that follows from elsewhere, unless it was told."""
+        """Take over a length that follows from elsewhere, unless it was stated."""
         dim = (value.shape or ())[axis]
         if not isinstance(dim, int):
             self.lengths.setdefault(place(value, axis) if dim is None else dim, length)
 
     def observe(self, value: Value, axis: int, length: int) -> None:
-        """Take over a length that a given input has. Raises `InputError`: if another one was told."""
+        """Take over a length that a given input has. Raises `InputError`: if another one was stated."""
         dim = (value.shape or ())[axis]
-        if isinstance(dim, str) and self._told.get(dim, length) != length:
+        if isinstance(dim, str) and self._stated.get(dim, length) != length:
             where = f"axis {axis} of the given input {value.name!r}"
-            raise InputError(f"dimension {dim!r} is {length} in {where}, not {self._told[dim]}")
+            raise InputError(f"dimension {dim!r} is {length} in {where}, not {self._stated[dim]}")
         self.learn(value, axis, length)
 
     def unknown(self, value: Value, axis: int) -> list[str]:
@@ -96,8 +96,10 @@ class Dimensions:
             return known
         length = _value(str(dim), self.lengths)
         if not 0 <= length < _LONGEST:
-            told = ", ".join(f"{name}={self.lengths[name]}" for name in self.names(dim))
-            raise InputError(f"dimension {axis} of input {value.name!r} is {dim}, which is no valid length with {told}")
+            given = ", ".join(f"{name}={self.lengths[name]}" for name in self.names(dim))
+            raise InputError(
+                f"dimension {axis} of input {value.name!r} is {dim}, which is no valid length with {given}"
+            )
         return length
 
     def missing_part(self, dim: str, part: str, others: Mapping[str, int], total: int) -> int | None:

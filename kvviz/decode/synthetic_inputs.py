@@ -108,7 +108,7 @@ class Maker:
         self.dry = dry
         self.graph = graph
         self.given = given
-        self.told = dict(dims)
+        self.stated = dict(dims)
         self.decoding = int(decoding)
         self.pairs = {pair.input: pair for pair in cache_pairs(graph)}
         roles = control_inputs(graph)
@@ -123,11 +123,11 @@ class Maker:
         self.wanted = wanted
         self.dims = Dimensions(graph, dims)
         if decoding:
-            self._check_told()
+            self._check_stated()
         self._learn()
 
     def open_dims(self) -> dict[str, int]:
-        """Dimensions that nobody told yet, each with a length that would do for a first try."""
+        """Dimensions without a known length, each with a length that would do for a first try."""
         missing: dict[str, int] = {}
         for value in self.wanted:
             for axis in range(len(value.shape or ())):
@@ -146,8 +146,8 @@ class Maker:
         return fitting(self.graph, first, free, lambda lengths: self.filled(lengths).make())
 
     def _agreeing(self, lengths: dict[str, int]) -> dict[str, int]:
-        """Open lengths, changed so that sums and products come out as they were told."""
-        for name, total in self.told.items():
+        """Open lengths, changed so that sums and products come to the stated totals."""
+        for name, total in self.stated.items():
             parts = [part for part in self.dims.names(name) if part in lengths]
             if parts and parts != [name]:
                 part = parts[-1]
@@ -156,7 +156,7 @@ class Maker:
         return lengths
 
     def filled(self, lengths: Mapping[str, int]) -> Maker:
-        return Maker(self.graph, {**self.told, **lengths}, self.given, self.decoding, self.dry)
+        return Maker(self.graph, {**self.stated, **lengths}, self.given, self.decoding, self.dry)
 
     def make(self, seed: int = 0) -> dict[str, Any]:
         missing = self.open_dims()
@@ -205,7 +205,7 @@ class Maker:
         if length is not None:
             self.dims.lengths.update({name: length for name in past if name not in self.dims.lengths})
 
-    def _check_told(self) -> None:
+    def _check_stated(self) -> None:
         """A decode counts its sequences, its tokens and the rows of its caches itself."""
         tokens = self._declared.get(self.roles.get("tokens", ""))
         batch = {str(tokens.shape[0]), place(tokens, 0)} if tokens is not None and tokens.shape else set()
@@ -215,7 +215,7 @@ class Maker:
             for axis, dim in enumerate(value.shape or ())
             for name in (place(value, axis), str(dim), *self.dims.names(None if isinstance(dim, int) else dim))
         }
-        for name, length in self.told.items():
+        for name, length in self.stated.items():
             if name in batch and length != self.decoding:
                 many = "one sequence" if self.decoding == 1 else f"{self.decoding} sequences"
                 raise InputError(f"a decode has {many}, so dimension {name!r} is {self.decoding}, not {length}")

@@ -1,4 +1,4 @@
-"""Banks of a memory, filled in lock step: a block lies at one place in all of them, and is told in bytes of all banks.
+"""Banks of a memory, filled in lock step: a block lies at one place in all of them, and its size is that in all banks.
 
 A block that was freed is taken again only by what begins after that moment of simulated time, as long as there is room
 elsewhere. Source of the table of blocks: ``getMemoryView`` of tt-mlir's runtime.
@@ -110,12 +110,12 @@ class Banks:
         return longest
 
     def view(self, names: dict[int, str]) -> MemoryView:
-        """The table of blocks; ``names`` tells the tensors by the numbers of their buffers."""
-        told: list[dict[str, Any]] = []
+        """The table of blocks; ``names``: of tensors, by the numbers of their buffers."""
+        listed: list[dict[str, Any]] = []
         for address, size, owner, _ in self.blocks:
-            if told and owner < 0 and not told[-1]["allocated"]:
-                told[-1]["size"] += size
+            if listed and owner < 0 and not listed[-1]["allocated"]:
+                listed[-1]["size"] += size
                 continue
-            told.append({"address": address, "size": size, "allocated": owner >= 0, "handle": names.get(owner, "")})
+            listed.append({"address": address, "size": size, "allocated": owner >= 0, "handle": names.get(owner, "")})
         taken = self.allocated
-        return MemoryView(self.banks, self.size, taken, self.size - taken, self.largest_free, tuple(told))
+        return MemoryView(self.banks, self.size, taken, self.size - taken, self.largest_free, tuple(listed))

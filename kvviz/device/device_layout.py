@@ -30,7 +30,7 @@ class Layout:
     Attributes
     ----------
     memory : {"dram", "l1"}
-        ``"host"`` is only told, of tensors that are not on a device.
+        ``"host"`` is only reported, of tensors that are not on a device.
     tiled : bool
         In tiles of 32 x 32 elements along the last two axes, which are padded to whole tiles; else row by row.
     dtype : str or None

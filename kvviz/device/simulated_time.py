@@ -85,6 +85,13 @@ class Clock:
         """When work that is ready at a time begins on a queue."""
         return max(self.queues[queue], ready, self.now)
 
+    def run(self, ready: float, took: float) -> tuple[int, float, float]:
+        """Work that is ready at a time, on the queue that begins it first: that queue, its start and its end."""
+        queue = self.pick(ready)
+        start = self.begin(queue, ready)
+        self.queues[queue] = start + took
+        return queue, start, start + took
+
     def move(self, ready: float, took: float) -> tuple[float, float]:
         """A transfer over the link, to whose end the host waits: its start and end."""
         start = max(self.now, ready)

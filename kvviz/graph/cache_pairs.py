@@ -30,7 +30,7 @@ class CachePair:
     input: str
     output: str
     protocol: str
-    axis: int | None  # the sequence axis, from 0; None for states, paged caches, and where nothing tells
+    axis: int | None  # the sequence axis, from 0; None for states, paged caches, and where it is unknown
     writer: tuple[str, ...] = ()  # nodes that make the output, one a branch; ``""`` for an input of the graph
     # operators from the output back to each writer: ``"Transpose<-ScatterND"``, ``"Constant"``, ``"Input"``
     ops: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ def cache_pairs(graph: Graph) -> tuple[CachePair, ...]:
     First by structure: the output is made by an operator that appends to, scatters into or overwrites something that
     comes, through views, branches, loops and functions, from an input. Then by name, for what is left: the conventions
     of optimum, onnxruntime-genai, mobius, Olive, transformers.js, NeMo and torch.onnx. Then by order and shape, for
-    cache inputs whose outputs have no telling name.
+    cache inputs whose outputs are named otherwise.
     """
     found = _PAIRS.get(graph)
     if found is None:
@@ -117,9 +117,9 @@ def _by_name(inputs: dict[str, Value], outputs: dict[str, Value], matched: dict[
         if name in matched:
             continue
         for output, after in outputs.items():
-            told = names.looks_like_cache(name) or names.looks_like_cache(output) or name in ("h", "c")
+            named = names.looks_like_cache(name) or names.looks_like_cache(output) or name in ("h", "c")
             if (
-                told
+                named
                 and names.names_agree(name, output)
                 and output not in matched.values()
                 and _compatible(before, after)

@@ -31,9 +31,9 @@ class Place(NamedTuple):
 
 
 def inside(outer: Place | None, graph: Graph | None, attribute: str, own: Place) -> Place:
-    """A place in a body, told from the main graph.
+    """A place in a body, as seen from the main graph.
 
-    ``outer``: the place of the node that has the body, in ``graph``, told from the main graph; None: this is it.
+    ``outer``: the place of the node that has the body, in ``graph``, as seen from the main graph; None: this is it.
     """
     if outer is None or graph is None:
         return own
@@ -123,7 +123,7 @@ def _numbered(scope: Scope) -> list[tuple[Stack, int]]:
 
 
 def _labels(stacks: Sequence[Stack]) -> dict[Stack, str]:
-    """What tells stacks apart, in front of their roles; nothing where there is only one."""
+    """What distinguishes stacks, in front of their roles; nothing where there is only one."""
     if len(stacks) == 1:
         return dict.fromkeys(stacks, "")
     stems = Counter(stem for stem, _ in stacks)
@@ -131,7 +131,7 @@ def _labels(stacks: Sequence[Stack]) -> dict[Stack, str]:
     for stem, above in stacks:
         others = [other for same, other in stacks if same == stem and other != above]
         own = [part for part in above if any(part not in other for other in others)] or list(above)
-        # Paths may differ in their order only: then all of it is told.
+        # Paths may differ in their order only: then the whole path is shown.
         found[stem, above] = "/".join([*own, ""]) if stems[stem] > 1 else f"{stem}/"
     if len(set(found.values())) < len(found):
         found = {(stem, above): "/".join([*above, stem, ""]) for stem, above in stacks}

@@ -88,9 +88,9 @@ def _looked_up(main: Graph, graph: Graph, node: Node, position: int, shape_of: S
     if node.op_type in _LOOK_UPS and position == 1:
         axis = node.attributes.get("gather_axis" if node.domain else "axis", 0)
         at = int(node.attributes.get("batch_dims", 0) if "ND" in node.op_type else axis)
-        return _length(shape_of(graph, node.inputs[0]), at)
+        return length_at(shape_of(graph, node.inputs[0]), at)
     if node.op_type == "EmbedLayerNormalization" and position in _EMBEDDED and len(node.inputs) > _EMBEDDED[position]:
-        return _length(shape_of(graph, node.inputs[_EMBEDDED[position]]), 0)
+        return length_at(shape_of(graph, node.inputs[_EMBEDDED[position]]), 0)
     if (node.op_type, node.domain, position) == ("OneHot", "", 0):
         return _number(main, graph, node.inputs[1]) or 0
     return 0
@@ -102,6 +102,7 @@ def _number(main: Graph, graph: Graph, name: str) -> int | None:
     return None if array is None or np.size(array) != 1 else int(np.ravel(array)[0])
 
 
-def _length(shape: tuple[Dim, ...], axis: int) -> int:
+def length_at(shape: tuple[Dim, ...], axis: int) -> int:
+    """A length that is a known number, else 0."""
     length = shape[axis] if -len(shape) <= axis < len(shape) else 0
     return length if isinstance(length, int) else 0

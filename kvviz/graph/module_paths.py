@@ -24,7 +24,7 @@ def module_paths(
     outputs: Sequence[Sequence[str]],
     metadata: Sequence[Mapping[str, str]],
 ) -> list[Scope]:
-    """Module path of every node of a graph, outermost module first; ``()`` where nothing tells.
+    """Module path of every node of a graph, outermost module first; ``()`` where it is unknown.
 
     Sources, the first that says something wins: metadata of torch.onnx (``pkg.torch.onnx.name_scopes``), onnxscript
     (``pkg.onnxscript.name_scopes``) and ``namespace``; node names like ``/model/layers.0/mlp/MatMul``; value names of

@@ -1,4 +1,4 @@
-"""Shapes through If, Loop and Scan: what their bodies are told, and what follows for their outputs."""
+"""Shapes through If, Loop and Scan: what their bodies are given, and what follows for their outputs."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def _dim(proto: Any | None, axis: int) -> Any | None:
 
 def _common(dims: Sequence[Any]) -> Any:
     """What several dimensions of one length are known to be: a number if one says so, else the first name."""
-    told = [dim for dim in dims if dim is not None and dim.WhichOneof("value") is not None]
-    return next((dim for dim in told if dim.HasField("dim_value")), told[0] if told else _Dimension())
+    stated = [dim for dim in dims if dim is not None and dim.WhichOneof("value") is not None]
+    return next((dim for dim in stated if dim.HasField("dim_value")), stated[0] if stated else _Dimension())
 
 
 def _sliced(proto: Any | None, axis: int | None, batched: bool) -> Any | None:

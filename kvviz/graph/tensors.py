@@ -76,10 +76,10 @@ class Weights(Mapping[str, np.ndarray]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with the arrays, which are read for it: whoever unpickles them may not have the model's files."""
-        told: dict[str, tuple[Value, int, np.ndarray | Nowhere]] = {}
+        stored: dict[str, tuple[Value, int, np.ndarray | Nowhere]] = {}
         for name, tensor in self.tensors.items():
-            told[name] = tensor.value, tensor.nbytes, tensor.absence or self[name]
-        return _unpickled, (told,)
+            stored[name] = tensor.value, tensor.nbytes, tensor.absence or self[name]
+        return _unpickled, (stored,)
 
     def declared(self, name: str) -> Value:
         """Element type and shape of a weight, without reading it."""
@@ -93,13 +93,13 @@ class Weights(Mapping[str, np.ndarray]):
         return self.tensors[name].nbytes
 
 
-def _unpickled(told: Mapping[str, tuple[Value, int, np.ndarray | Nowhere]]) -> Weights:
+def _unpickled(stored: Mapping[str, tuple[Value, int, np.ndarray | Nowhere]]) -> Weights:
     return Weights(
         {
             name: Tensor(value, nbytes, found.numpy)
             if isinstance(found, Nowhere)
             else replace(held(name, found), value=value, nbytes=nbytes)
-            for name, (value, nbytes, found) in told.items()
+            for name, (value, nbytes, found) in stored.items()
         }
     )
 

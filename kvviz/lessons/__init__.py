@@ -7,13 +7,11 @@ from kvviz.lessons.cache_arithmetic import BANDWIDTHS, MODELS, CacheSize, ModelS
 from kvviz.lessons.calculator import Calculator
 from kvviz.lessons.lesson_charts import attention, block_tables, computed_rows, head_sharing, row_changes
 from kvviz.lessons.lesson_outputs import picture, table
-from kvviz.lessons.progress import Score, begin, score
-from kvviz.lessons.question import Question
+from kvviz.lessons.question import Question, Score, begin, score
 from kvviz.lessons.quickstart_tour import quickstart_tour
 from kvviz.lessons.recomputation import Recomputed, changed_rows, recompute
 from kvviz.lessons.row_deletion import RowDeletion
-from kvviz.lessons.run_meters import Work, step_that_makes, value_in_run, work
-from kvviz.lessons.small_graphs import print_steps, small_graph
+from kvviz.lessons.run_meters import Work, print_steps, small_graph, step_that_makes, value_in_run, work
 from kvviz.lessons.story_animation import StoryFrame, animate, story_frames
 from kvviz.trace.guided_tour import Tour, TourStop
 

@@ -9,10 +9,8 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
-from kvviz.lessons.answer_kinds import ChoiceTask, CurveTask, Hint, NumberTask, OpTask, OwnTask, Task
-from kvviz.lessons.number_text import is_whole
-from kvviz.lessons.progress import enter
-from kvviz.lessons.question import Question
+from kvviz.lessons.answer_kinds import ChoiceTask, CurveTask, Hint, NumberTask, OpTask, OwnTask, Task, is_whole
+from kvviz.lessons.question import Question, enter
 
 _ROUNDED, _DRAWN = 0.005, 0.1  # the usual tolerance of a number that is not a whole one, and of a curve
 

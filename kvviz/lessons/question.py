@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -14,12 +15,68 @@ import traitlets
 from IPython.display import display
 
 from kvviz.errors import KvvizError
-from kvviz.lessons.answer_kinds import CurveTask, Hint, OpTask, Task, Verdict, grade
-from kvviz.lessons.number_text import write_number
-from kvviz.lessons.progress import enter, present, score
+from kvviz.lessons.answer_kinds import CurveTask, Hint, OpTask, Task, Verdict, grade, write_number
 from kvviz.view.page_modules import bundled
 from kvviz.widget.page_widget import Listener
 from kvviz.widget.still_image import stands_in
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What was answered in a lesson."""
+
+    lesson: str
+    asked: int  # questions so far
+    right: int  # of them answered right, before the answer was shown
+    first: int  # of these right at the first try
+    shown: int  # questions whose answer was shown instead
+
+    def __str__(self) -> str:
+        counts = f"{self.right} of {self.asked} right, {self.first} at the first try"
+        shown = f"; the answer of {self.shown} was shown" if self.shown else ""
+        return f"{self.lesson + ': ' if self.lesson else ''}{counts}{shown}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(str(self))}</p>"
+
+
+_lesson = ""
+# By lesson and question, so that a cell that runs again asks the same one.
+_asked: dict[tuple[str, str], Any] = {}
+
+
+def begin(lesson: str) -> None:
+    """Begin a lesson of this name: questions are counted anew from here."""
+    global _lesson
+    _lesson = lesson
+    for key in [key for key in _asked if key[0] == lesson]:
+        del _asked[key]
+
+
+def present() -> str:
+    """The name of the lesson that began last."""
+    return _lesson
+
+
+def enter(question: Any) -> None:
+    """Note that a question is asked in its lesson. Questions are distinguished by their texts."""
+    _asked[question.lesson, question.question] = question
+
+
+def questions(lesson: str | None = None) -> list[Any]:
+    """The questions of a lesson in the order in which they were asked; of the present one by default."""
+    wanted = _lesson if lesson is None else lesson
+    return [asked for (name, _), asked in _asked.items() if name == wanted]
+
+
+def score(lesson: str | None = None) -> Score:
+    """How many questions of a lesson were answered right; of the present one by default."""
+    asked = questions(lesson)
+    right = [one for one in asked if one.right]
+    first = sum(one.tries == 1 for one in right)
+    shown = sum(one.revealed and not one.right for one in asked)
+    return Score(_lesson if lesson is None else lesson, len(asked), len(right), first, shown)
+
 
 _MOST_NAMES = 3000  # that are offered while one types
 _MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)  # parts of a curve's scale that have a line

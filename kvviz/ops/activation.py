@@ -8,8 +8,8 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted
-from kvviz.ops.numeric import FLOAT64, blank, constant, contiguous, in_float32, keeps, rounded, spreads
-from kvviz.ops.registry import op
+from kvviz.ops.numeric import FLOAT64, blank, constant, in_float32, keeps, rounded, rounded_once, spreads
+from kvviz.ops.registry import by_reference, op
 
 
 @op("Relu", overwrites=(0,), by_element=True)
@@ -48,12 +48,11 @@ def quick_gelu(x, *, alpha=1.702, out=None):
 
 
 @op("SwiGLU", since=28, overwrites=(0, 1))
+@rounded_once
 def swiglu(gate, value, *, alpha=1.0, out=None):
     """Swish of the gate times the value; the two have one shape."""
     if gate.shape != value.shape:
         raise OpError(f"the gate {gate.shape} and the value {value.shape} of SwiGLU must have one shape")
-    if gate.dtype.char not in "fd":
-        return in_float32(swiglu, gate, value, alpha=alpha, out=out)
     t = swish(gate, alpha=alpha)
     return np.multiply(t, value, t if out is None else out)
 
@@ -81,93 +80,18 @@ def _put(y, values, where):
     return y
 
 
-@op("Elu", overwrites=(0,))
-def elu(x, *, alpha=1.0, out=None):
-    return _exponential(x, 1.0, alpha, 1.0, out)
-
-
-@op("Celu", since=12, overwrites=(0,))
-def celu(x, *, alpha=1.0, out=None):
-    return _exponential(x, alpha, alpha, 1.0, out)
-
-
-@op("Selu", since=6, overwrites=(0,))
-def selu(x, *, alpha=1.6732631921768188, gamma=1.0507010221481323, out=None):
-    return _exponential(x, 1.0, alpha, gamma, out)
-
-
-def _exponential(x, divisor, alpha, gamma, out):
-    """γx, or γα(exp(x / divisor) - 1) where ``x`` is not positive."""
-    if x.dtype.char not in "fd":
-        return in_float32(_exponential, x, divisor, alpha, gamma, None, out=out)
-    low = np.divide(np.minimum(x, 0.0, out=blank(x)), divisor)
-    low = np.multiply(np.expm1(low), gamma * alpha)
-    negative = np.less_equal(x, 0)
-    y = np.multiply(x, gamma, blank(x) if out is None else out)
-    return _put(y, low, negative)
-
-
-@op("ThresholdedRelu", since=10, overwrites=(0,))
-def thresholded_relu(x, *, alpha=1.0, out=None):
-    low = np.logical_not(np.greater(x, np.asarray(alpha, x.dtype)))
-    return _put(x.copy() if out is None else out, np.zeros((), x.dtype), low)
-
-
-@op("Shrink", since=9, overwrites=(0,))
-def shrink(x, *, bias=0.0, lambd=0.5, out=None):
-    """``x`` moved towards 0 by the bias beyond ±λ, and 0 between."""
-    low, high = np.less(x, -lambd), np.greater(x, lambd)
-    y = np.zeros(x.shape, x.dtype)
-    np.copyto(y, (x + bias).astype(x.dtype), where=low)
-    np.copyto(y, (x - bias).astype(x.dtype), where=high)
-    if out is None:
-        return y
-    out[...] = y
-    return out
-
-
-@op("HardSigmoid", overwrites=(0,))
-def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
-    if x.dtype.char not in "fd":
-        return in_float32(hard_sigmoid, x, alpha=alpha, beta=beta, out=out)
-    y = np.multiply(x, alpha, blank(x) if out is None else out)
-    np.add(y, beta, y)
-    np.maximum(y, 0.0, out=y)
-    return np.minimum(y, 1.0, out=y)
-
-
-@op("HardSwish", since=14, overwrites=(0,))
-def hard_swish(x, *, out=None):
-    if x.dtype.char not in "fd":
-        return in_float32(hard_swish, x, out=out)
-    t = hard_sigmoid(x, alpha=1 / 6, beta=0.5)
-    return np.multiply(x, t, t if out is None else out)
-
-
-@op("Softplus", overwrites=(0,))
-def softplus(x, *, out=None):
-    """log(1 + exp(x)), which does not overflow."""
-    if x.dtype.char not in "fd":
-        return in_float32(softplus, x, out=out)
-    return contiguous(np.logaddexp(x, 0.0, out))
-
-
 @op("Softsign", overwrites=(0,))
+@rounded_once
 def softsign(x, *, out=None):
-    if x.dtype.char not in "fd":
-        return in_float32(softsign, x, out=out)
     t = np.absolute(x, blank(x))
     np.add(t, 1.0, t)
     return np.divide(x, t, t if out is None else out)
 
 
-@op("Mish", since=18, overwrites=(0,))
-def mish(x, *, out=None):
-    if x.dtype.char not in "fd":
-        return in_float32(mish, x, out=out)
-    t = np.logaddexp(x, 0.0, blank(x))
-    np.tanh(t, t)
-    return np.multiply(x, t, t if out is None else out)
+_SINCE = {"Elu": 1, "HardSigmoid": 1, "Softplus": 1, "Selu": 6, "Shrink": 9, "ThresholdedRelu": 10}
+_SINCE |= {"Celu": 12, "HardSwish": 14, "Mish": 18}
+for _name, _since in _SINCE.items():
+    by_reference(_name, since=_since, overwrites=(0,))
 
 
 _largest = np.maximum.reduce
@@ -202,10 +126,9 @@ def softmax(x, *, axis=-1, out=None):
 
 
 @op("LogSoftmax", since=13, overwrites=(0,))
+@rounded_once
 def log_softmax(x, *, axis=-1, out=None):
     """Logarithm of softmax, without the detour over numbers that underflow."""
-    if x.dtype.char not in "fd":
-        return in_float32(log_softmax, x, axis=axis, out=out)
     y = blank(x) if out is None else out
     if not x.size:
         return y
@@ -320,20 +243,18 @@ def gelu(x, *, approximate="none", out=None):
 
 
 @op("FastGelu", domain=MICROSOFT, overwrites=(0,), fits=spreads)
+@rounded_once
 def fast_gelu(x, bias=None, *, out=None):
     """Gelu by tanh of ``x`` plus an optional bias along the last axis."""
-    if x.dtype.char not in "fd":
-        return in_float32(fast_gelu, x, bias, out=out)
     if bias is None:
         return _gelu_tanh(x, out)
     return _gelu_tanh(*_biased(x, bias, out))
 
 
 @op("BiasGelu", domain=MICROSOFT, overwrites=(0,), fits=spreads)
+@rounded_once
 def bias_gelu(a, b, *, out=None):
     """Exact Gelu of ``a + b``, ``b`` along the last axis."""
-    if a.dtype.char not in "fd":
-        return in_float32(bias_gelu, a, b, out=out)
     return _gelu_erf(*_biased(a, b, out))
 
 

@@ -7,24 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import same_batch
 from kvviz.ops.attention_core import (
     append,
+    attend,
     cache_cost,
-    cap,
     check_pasts,
     from_heads,
     reaching,
-    scores,
-    softmax_rows,
     to_heads,
     visible,
-    weigh,
     with_mask,
 )
+from kvviz.ops.cast import DTYPES
 from kvviz.ops.registry import Grow, op
 
 
@@ -114,24 +111,12 @@ def attention(
         present_key, present_value = append(past_key, k, rooms[0]), append(past_value, v, rooms[1])
     # Rows that no query may see are not read: in a static cache that is all beyond the valid length.
     k_seen, v_seen = present_key[:, :, seen.start : seen.stop], present_value[:, :, seen.start : seen.stop]
-    x = scores(q, k_seen, 1 / math.sqrt(size) if scale is None else scale)
-    kept = x.copy() if n_outputs > 3 and qk_matmul_output_mode == 0 else None
-    if softcap > 0:
-        x = cap(x, softcap)
-    if n_outputs > 3 and qk_matmul_output_mode == 1:
-        kept = x.copy()
-    if added is not None:
-        x += added
-    if allowed is not None:
-        np.copyto(x, -np.inf, where=~allowed)
-    if n_outputs > 3 and qk_matmul_output_mode == 2:
-        kept = x.copy()
-    if softmax_precision is not None:
-        x = x.astype(helper.tensor_dtype_to_np_dtype(softmax_precision), copy=False)
-    p = softmax_rows(x, guarded=allowed is not None).astype(q.dtype, copy=False)
-    y = weigh(p, v_seen)
-    outputs = (from_heads(y) if query.ndim == 3 else y, present_key, present_value, p if kept is None else kept)
-    return outputs[:n_outputs]
+    scale = 1 / math.sqrt(size) if scale is None else scale
+    precision = None if softmax_precision is None else DTYPES[softmax_precision]
+    kept = qk_matmul_output_mode if n_outputs > 3 else -1
+    how: dict[str, Any] = {"softcap": softcap, "added": [added], "allowed": allowed}
+    y, found = attend(q, k_seen, v_seen, scale, **how, precision=precision, kept=kept)
+    return (from_heads(y) if query.ndim == 3 else y, present_key, present_value, found)[:n_outputs]
 
 
 def _by_head(query, key, value, heads: int | None, shared: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

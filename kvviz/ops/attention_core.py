@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.matmul import FEW_ROWS, product
-
-# BLAS takes longer over a few rows times a very large matrix than over its parts.
-_LARGE, _PART = 1 << 20, 512
+from kvviz.ops.matmul import product
 
 
 def to_heads(x: np.ndarray, heads: int, name: str) -> np.ndarray:
@@ -51,12 +48,6 @@ def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
     return found.reshape(batch, heads, length, k.shape[2])
 
 
-def _parts(rows: int, keys: int, size: int) -> list[slice]:
-    """All keys, in parts where the product is large."""
-    step = _PART if rows * keys * size >= _LARGE else max(keys, 1)
-    return [slice(start, min(start + step, keys)) for start in range(0, max(keys, 1), step)]
-
-
 def weigh(p: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Probabilities times values: ``(batch, query heads, queries, value size)`` in C order."""
     batch, heads, length, keys = p.shape
@@ -66,10 +57,7 @@ def weigh(p: np.ndarray, v: np.ndarray) -> np.ndarray:
         kind, p, v = p.dtype, p.astype(np.float32), v.astype(np.float32)
     rows = heads // shared * length
     p = p.reshape(batch, shared, rows, keys)
-    first, *rest = _parts(rows, keys, size) if 1 < rows <= FEW_ROWS else [slice(0, keys)]
-    y = np.matmul(p[..., first], v[:, :, first])
-    for part in rest:
-        y += np.matmul(p[..., part], v[:, :, part])
+    y = np.matmul(p, v)
     return (y.astype(kind) if half else y).reshape(batch, heads, length, size)
 
 
@@ -103,6 +91,43 @@ def softmax_rows(x: np.ndarray, guarded: bool, sink: np.ndarray | None = None) -
         total[dead] = 1
     x /= total
     return x
+
+
+def attend(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    scale: float,
+    *,
+    softcap: float = 0.0,
+    added: Iterable[np.ndarray | None] = (),
+    allowed: np.ndarray | None = None,
+    sink: np.ndarray | None = None,
+    precision: np.dtype | None = None,
+    kept: int = -1,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Attention by head, and what it went through: the scores (``kept`` 0), capped (1), with what is ``added`` and
+    without hidden keys (2), or the weights (3).
+
+    ``allowed``: keys that each query may see; ``sink``: as in `softmax_rows`; ``precision``: of the softmax.
+    """
+    x, hidden = scores(q, k, scale), None if allowed is None else ~allowed
+    found = x.copy() if kept == 0 else None
+    if softcap > 0:
+        x = cap(x, softcap)
+    if kept == 1:
+        found = x.copy()
+    for part in added:
+        if part is not None:
+            x += part
+    if hidden is not None:
+        np.copyto(x, -np.inf, where=hidden)
+    if kept == 2:
+        found = x.copy()
+    if precision is not None:
+        x = x.astype(precision, copy=False)
+    p = softmax_rows(x, guarded=hidden is not None, sink=sink).astype(q.dtype, copy=False)
+    return weigh(p, v), p if kept == 3 else found
 
 
 def check_pasts(key: np.ndarray | None, value: np.ndarray | None, k: np.ndarray, v: np.ndarray) -> None:

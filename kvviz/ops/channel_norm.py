@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from kvviz.errors import OpError
-from kvviz.ops.norm import deviation, mean
 from kvviz.ops.numeric import blank, in_float32, is_narrow, keeps, rounded_once
-from kvviz.ops.registry import op
+from kvviz.ops.registry import by_reference, op
 
 
 def _by_channel(vector, x):
@@ -77,38 +73,6 @@ def _normalised(x, scale, bias, mean, var, epsilon, out):
     return np.add(y, _by_channel(shift, x), y)
 
 
-@op("InstanceNormalization", overwrites=(0,), fits=keeps)
-@rounded_once
-def instance_norm(x, scale, bias, *, epsilon=1e-5, out=None):
-    """Mean 0 and variance 1 over the positions of each channel of each sample, then scale and bias by channel."""
-    axes = tuple(range(2, x.ndim))
-    y = np.subtract(x, mean(x, axes), blank(x) if out is None else out)
-    np.divide(y, deviation(y, axes, epsilon), y)
-    np.multiply(y, _by_channel(scale, x), y)
-    return np.add(y, _by_channel(bias, x), y)
-
-
-@op("GroupNormalization", since=21, overwrites=(0,), fits=keeps)
-@rounded_once
-def group_norm(x, scale, bias, *, num_groups, epsilon=1e-5, stash_type=1, out=None):
-    """Mean 0 and variance 1 over each group of channels; scale and bias by channel."""
-    if x.shape[1] % num_groups:
-        raise OpError(f"{x.shape[1]} channels do not divide into {num_groups} groups")
-    y = blank(x) if out is None else out
-    groups = (x.shape[0], num_groups, math.prod(x.shape[1:]) // num_groups)
-    source, target = x.reshape(groups), y.reshape(groups)
-    np.subtract(source, mean(source, -1), target)
-    np.divide(target, deviation(target, -1, epsilon), target)
-    np.multiply(y, _by_channel(scale, x), y)
-    return np.add(y, _by_channel(bias, x), y)
-
-
-@op("GroupNormalization", since=18, overwrites=(0,), fits=keeps)
-def group_norm_18(x, scale, bias, *, num_groups, epsilon=1e-5, out=None):
-    size = x.shape[1] // num_groups
-    return group_norm(x, scale.repeat(size), bias.repeat(size), num_groups=num_groups, epsilon=epsilon, out=out)
-
-
 @op("LpNormalization", overwrites=(0,))
 @rounded_once
 def lp_norm(x, *, axis=-1, p=2, out=None):
@@ -136,10 +100,6 @@ def local_response_norm(x, *, size, alpha=1e-4, beta=0.75, bias=1.0, out=None):
     return np.divide(x, np.power(total, beta, total), blank(x) if out is None else out)
 
 
-@op("MeanVarianceNormalization", since=9, overwrites=(0,))
-@rounded_once
-def mean_variance_norm(x, *, axes=(0, 2, 3), out=None):
-    """Mean 0 and deviation 1 over the axes; 1e-9 keeps constants from dividing by zero, as in the function body."""
-    y = np.subtract(x, mean(x, tuple(axes)), blank(x) if out is None else out)
-    root = deviation(y, tuple(axes), 0.0)
-    return np.divide(y, np.add(root, 1e-9, root), y)
+by_reference("InstanceNormalization", overwrites=(0,), fits=keeps)
+by_reference("GroupNormalization", since=18, overwrites=(0,), fits=keeps)
+by_reference("MeanVarianceNormalization", since=9, overwrites=(0,))

@@ -14,18 +14,15 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
+from kvviz.ops import attention_core
 from kvviz.ops.arguments import same_batch, scalar
 from kvviz.ops.attention_core import (
     cache_cost,
-    cap,
     check_bias,
     check_pasts,
     from_heads,
-    scores,
-    softmax_rows,
     to_heads,
     visible,
-    weigh,
 )
 from kvviz.ops.registry import Grow, op
 from kvviz.ops.rotary import rotate, rows_at
@@ -38,7 +35,7 @@ def _growth(args: Sequence[Any], attributes: dict) -> int:
     query, past = args[0], args[3]
     if attributes.get("sliding_window_cache") or query.ndim != 3 or past.ndim != 4:
         return 0
-    total, last = _told(args[5], args[6], query.shape[0])
+    total, last = _lengths(args[5], args[6], query.shape[0])
     held, length = past.shape[2], query.shape[1]
     if total <= held:
         return 0
@@ -48,7 +45,7 @@ def _growth(args: Sequence[Any], attributes: dict) -> int:
     return total - held if first >= held else _NO_BLOCK
 
 
-def _told(seqlens_k: np.ndarray | None, total: np.ndarray | None, batch: int) -> tuple[int, list[int]]:
+def _lengths(seqlens_k: np.ndarray | None, total: np.ndarray | None, batch: int) -> tuple[int, list[int]]:
     """The total sequence length, and the index of the last row of each sequence."""
     if seqlens_k is None or total is None:
         raise OpError("seqlens_k and total_sequence_length must be given")
@@ -135,7 +132,7 @@ def group_query_attention(
         )
     q, k, v = _split(query, key, value, num_heads, kv_num_heads)
     batch, _, length, size = q.shape
-    total, lasts = _told(seqlens_k, total_sequence_length, batch)
+    total, lasts = _lengths(seqlens_k, total_sequence_length, batch)
     valid = [last + 1 for last in lasts]
     starts = [0] * batch if length == total else [count - length for count in valid]
     if min(starts) < 0 or max(valid) > total:
@@ -284,23 +281,13 @@ def attend(
     k, v = k[:, :, seen.start : seen.stop], v[:, :, seen.start : seen.stop]
     if kind.itemsize < 4:
         q, k, v = q.astype(np.float32), k.astype(np.float32), v.astype(np.float32)
-    x = scores(q, k, rules.scale)
-    if rules.softcap > 0:
-        x = cap(x, rules.softcap)
-    if rules.bias is not None:
-        x += rules.bias[..., seen.start : seen.stop]
-    hidden = None if seen.allowed is None else ~seen.allowed
-    kept = None
-    if rules.qk_output == 1:
-        kept = x.astype(kind)
-        if hidden is not None:
-            np.copyto(kept, 0, where=hidden)
-    if hidden is not None:
-        np.copyto(x, -np.inf, where=hidden)
-    sink = None if rules.sink is None else rules.sink.astype(x.dtype, copy=False)
-    p = softmax_rows(x, guarded=hidden is not None, sink=sink)
-    y = weigh(p, v).astype(kind, copy=False)
-    return y, p.astype(kind, copy=False) if rules.qk_output == 2 else kept
+    bias = None if rules.bias is None else rules.bias[..., seen.start : seen.stop]
+    sink = None if rules.sink is None else rules.sink.astype(q.dtype, copy=False)
+    how: dict[str, Any] = {"softcap": rules.softcap, "added": [bias], "allowed": seen.allowed, "sink": sink}
+    y, kept = attention_core.attend(q, k, v, rules.scale, **how, kept={1: 2, 2: 3}.get(rules.qk_output, -1))
+    if kept is not None and rules.qk_output == 1 and seen.allowed is not None:
+        np.copyto(kept, 0, where=~seen.allowed)
+    return y.astype(kind, copy=False), None if kept is None else kept.astype(kind, copy=False)
 
 
 def resident(tokens: int, capacity: int, window: int) -> int:

@@ -138,27 +138,29 @@ def _group_query_attention(node: Node, types: Types, constant: Constant) -> list
     if query is not None and len(query) == 3:
         output = query if value is not None else [*query[:2], _Dim(dim_value=query[2].dim_value // packed * heads)]
     total = constant(6)
-    told = int(total.reshape(-1)[0]) if total is not None and total.size else 0
+    stated = int(total.reshape(-1)[0]) if total is not None and total.size else 0
     present: Dims | None = None
     if past is not None and len(past) == 4:
         present = [past[0], past[1], past[2], past[3]]
         if not node.attributes.get("sliding_window_cache"):
-            present[2] = _present_length(node, past[2], told)
+            present[2] = _present_length(node, past[2], stated)
     elif query is not None and len(query) == 3 and query[2].HasField("dim_value"):
-        length = _Dim(dim_value=told) if told > 0 else value[1] if value is not None and len(value) == 3 else query[1]
+        length = (
+            _Dim(dim_value=stated) if stated > 0 else value[1] if value is not None and len(value) == 3 else query[1]
+        )
         if not length.HasField("dim_value"):
             length = query[1]
         size = query[2].dim_value // (heads if value is not None else packed)
         present = [query[0], _Dim(dim_value=kv_heads), length, _Dim(dim_value=size)]
     scores = None
-    if query is not None and told > 0 and query[0].HasField("dim_value") and query[1].HasField("dim_value"):
-        scores = [query[0], _Dim(dim_value=heads), query[1], _Dim(dim_value=told)]
+    if query is not None and stated > 0 and query[0].HasField("dim_value") and query[1].HasField("dim_value"):
+        scores = [query[0], _Dim(dim_value=heads), query[1], _Dim(dim_value=stated)]
     return [_typed(code, output), *[_typed(cache, present)] * 2, _typed(code, scores)]
 
 
-def _present_length(node: Node, past: Any, told: int) -> Any:
-    if told > 0 and past.HasField("dim_value"):
-        return _Dim(dim_value=max(told, past.dim_value))
+def _present_length(node: Node, past: Any, stated: int) -> Any:
+    if stated > 0 and past.HasField("dim_value"):
+        return _Dim(dim_value=max(stated, past.dim_value))
     empty = past.HasField("dim_value") and past.dim_value == 0 and len(node.inputs) > 6
     return _Dim() if empty else past
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.numeric import FLOAT64, contiguous, keeps, spreads
-from kvviz.ops.registry import op
+from kvviz.ops.registry import by_reference, op
 
 
 def _writing(ufunc: np.ufunc) -> Callable:
@@ -67,11 +67,8 @@ def div(a, b, *, out=None):
     return y if out is not None or y.flags.c_contiguous else y.copy()
 
 
-@op("Mod", since=10, overwrites=(0, 1))
-def mod(a, b, *, fmod=0, out=None):
-    """Remainder with the sign of the divisor, or with ``fmod=1`` that of the dividend as in C."""
-    return contiguous((np.fmod if fmod else np.remainder)(a, b, out))
-
+by_reference("Mod", since=10, overwrites=(0, 1))
+by_reference("BitShift", since=11, overwrites=(0, 1))
 
 _EASY_POWERS = {2: np.square, 0.5: np.sqrt, 1: np.positive}
 
@@ -109,12 +106,6 @@ def _integer_power(x, exponent, out):
         return y.astype(x.dtype, "C")
     np.copyto(out, y, casting="unsafe")
     return out
-
-
-@op("BitShift", since=11, overwrites=(0, 1))
-def bit_shift(x, by, *, direction, out=None):
-    """Shift bits; a shift by the whole width or more gives zero, or the sign to the right."""
-    return contiguous((np.left_shift if direction == "LEFT" else np.right_shift)(x, by, out))
 
 
 # Rounded once, by the processor: for the others NumPy may compute elements that lie apart in another way.

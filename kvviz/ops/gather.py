@@ -6,7 +6,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import check_size, counted, scalar
-from kvviz.ops.registry import op
+from kvviz.ops.registry import by_reference, op
 
 
 def outside(indices: np.ndarray, length: int, axis: int) -> OpError:
@@ -117,16 +117,7 @@ def non_zero(x):
     return np.array(np.nonzero(x if x.ndim else x.reshape(1)), np.int64)
 
 
-@op("Compress", moves=True)
-def compress(x, condition, *, axis=None):
-    """Keep the slices (or, without an axis, the elements) whose condition holds; a short condition drops the rest."""
-    if axis is not None:
-        axis = counted(axis, x.ndim)
-    length = x.size if axis is None else x.shape[axis]
-    kept = np.flatnonzero(condition)
-    if kept.size and kept[-1] >= length:
-        raise OpError(f"the condition holds at {kept[-1]}, but there are only {length} entries")
-    return x.take(kept, axis)
+by_reference("Compress", moves=True)
 
 
 @op("Unique")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from onnx import helper
@@ -63,30 +62,3 @@ def trilu(x, diagonal=None, *, upper=1, out=None):
     y = x.copy() if out is None else out
     np.copyto(y, np.zeros((), x.dtype), where=lower if upper else ~lower)
     return y
-
-
-@op("Constant")
-def constant(
-    *,
-    value=None,
-    value_float=None,
-    value_floats=None,
-    value_int=None,
-    value_ints=None,
-    value_string=None,
-    value_strings=None,
-):
-    """A Constant met as a node; graphs normally hold them as weights."""
-    forms: tuple[tuple[Any, Any], ...] = (
-        (value, None),
-        (value_float, np.float32),
-        (value_floats, np.float32),
-        (value_int, np.int64),
-        (value_ints, np.int64),
-        (value_string, object),
-        (value_strings, object),
-    )
-    for given, dtype in forms:
-        if given is not None:
-            return np.array(given, dtype)
-    raise OpError("the node holds no dense value")

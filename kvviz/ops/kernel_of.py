@@ -7,10 +7,13 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kvviz.errors import ExtensionError, UnsupportedOpsError
 from kvviz.graph.model import Node
 from kvviz.ops import foreign
-from kvviz.ops.registry import OpSpec, find, is_extension
+from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.registry import OpSpec, find, is_extension, reference
 
 # Attributes that say nothing about the result: left over from old opsets, or hints for a particular runtime.
 _HARMLESS = {"consumed_inputs"}
@@ -24,6 +27,8 @@ class Kernel(NamedTuple):
 
 def kernel_of(node: Node) -> Kernel:
     spec = find(node.domain, node.op_type, node.opset)
+    if spec is not None and spec.kernel is reference:
+        return Kernel(_overwriting(foreign.foreign_kernel(node)), spec, dict(node.attributes))
     if spec is not None:
         accepted = _keywords(spec.kernel)
         unknown = [name for name in node.attributes if name not in accepted and name not in _HARMLESS]
@@ -47,6 +52,23 @@ def kernel_of(node: Node) -> Kernel:
                 f"node {node.name!r} ({node.qualified_op}) has attributes that no kernel knows: {', '.join(unknown)}"
             )
     return Kernel(foreign.foreign_kernel(node, len(node.outputs)), None, dict(node.attributes))
+
+
+def _overwriting(compute: Callable[..., tuple]) -> Callable[..., tuple]:
+    """A kernel of the reference evaluator that rounds narrow floats once and gives memory of its own, or ``out``."""
+
+    def kernel(*args: Any, out: Any = None) -> tuple:
+        if is_narrow(args[0]):
+            return in_float32(compute, *args, out=out)
+        first, *others = compute(*args)
+        if out is not None:
+            np.copyto(out, first)
+            first = out
+        elif any(isinstance(x, np.ndarray) and np.may_share_memory(first, x) for x in args):
+            first = first.copy()
+        return first, *others
+
+    return kernel
 
 
 @cache

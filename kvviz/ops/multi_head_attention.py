@@ -13,15 +13,13 @@ from kvviz.errors import OpError
 from kvviz.ops.arguments import scalar
 from kvviz.ops.attention_core import (
     append,
+    attend,
     cache_cost,
     check_bias,
     check_pasts,
     from_heads,
     padding_seen,
-    scores,
-    softmax_rows,
     to_heads,
-    weigh,
 )
 from kvviz.ops.registry import Grow, op
 from kvviz.ops.written_rows import Parts, rows_along
@@ -110,16 +108,13 @@ def multi_head_attention(
     kind = q.dtype
     if kind.itemsize < 4:
         q, k, v = q.astype(np.float32), k.astype(np.float32), v.astype(np.float32)
-    x = scores(q, k, scale or 1 / math.sqrt(q.shape[3]))
-    if attention_bias is not None:
-        x += attention_bias
-    if hide is not None:
-        x += hide
-    with np.errstate(over="ignore"):
-        # The lowest number of a mask is none of half precision.
-        kept = x.copy().astype(kind, copy=False) if n_outputs > 3 else None
-    y = from_heads(weigh(softmax_rows(x, guarded=False), v))
-    return (y.astype(kind, copy=False), present_key, present_value, kept)[:n_outputs]
+    scale = scale or 1 / math.sqrt(q.shape[3])
+    y, kept = attend(q, k, v, scale, added=[attention_bias, hide], kept=2 if n_outputs > 3 else -1)
+    if kept is not None:
+        with np.errstate(over="ignore"):
+            # The lowest number of a mask is none of half precision.
+            kept = kept.astype(kind, copy=False)
+    return (from_heads(y).astype(kind, copy=False), present_key, present_value, kept)[:n_outputs]
 
 
 def projected(query, key, value, bias, heads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -258,12 +253,8 @@ def packed_attention(
     if past is not None or n_outputs > 1:
         present = _append(past, k, v, grown[0] if grown else None)
         k, v = present
-    s = scores(q, k, scale or 1 / math.sqrt(q.shape[3]))
-    if attention_bias is not None:
-        s += attention_bias
-    if hide is not None:
-        s += hide
-    return (from_heads(weigh(softmax_rows(s, guarded=False), v)), present)[:n_outputs]
+    y, _ = attend(q, k, v, scale or 1 / math.sqrt(q.shape[3]), added=[attention_bias, hide])
+    return (from_heads(y), present)[:n_outputs]
 
 
 def _append(past: np.ndarray | None, k: np.ndarray, v: np.ndarray, present: np.ndarray | None) -> np.ndarray:

@@ -88,7 +88,7 @@ def matmul_nbits(
 ):
     """``a`` times the transpose of the quantised (N, K) matrix ``b``, in float32. At ``accuracy_level`` 4,
     onnxruntime's CPU kernel also rounds the rows of ``a`` to int8 in blocks, where weights of 4 or 8 bits are constant
-    (MLAS CompInt8); so do we. Weights of the model are read-only arrays, which tells them from inputs."""
+    (MLAS CompInt8); so do we. Weights of the model are read-only arrays, which distinguishes them from inputs."""
     if weight_prepacked:
         raise OpError("MatMulNBits: weights in a device's own layout cannot be read")
     parts = (b, scales, zero_points, g_idx)

@@ -173,8 +173,8 @@ class _Inferred:
         self.absent = {*elsewhere}
         self.extra = RULES.get((node.domain, node.op_type))
         # Of a loaded trace the file is not there, and the node has what can be written as text.
-        told = graph_proto(graph) is not None
-        proto = node_proto(graph, node) if told else made_proto(replace(node, subgraphs={}))
+        has_file = graph_proto(graph) is not None
+        proto = node_proto(graph, node) if has_file else made_proto(replace(node, subgraphs={}))
         like = (
             *(node.domain, node.op_type, node.opset, count, *sorted(self.absent)),
             tuple(map(bool, node.inputs)),

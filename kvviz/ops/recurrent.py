@@ -1,6 +1,6 @@
 """LinearAttention and CausalConvWithState: their cache is a state of fixed size that every call makes anew.
 
-Told ``grown=``, the kernels write the new state over the old one.
+With ``grown=`` the kernels write the new state over the old one.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import counted, ints, scalar
-from kvviz.ops.numeric import FLOAT32, FLOAT64, contiguous, is_narrow
-from kvviz.ops.registry import op
+from kvviz.ops.numeric import FLOAT32, contiguous, is_narrow
+from kvviz.ops.registry import by_reference, op
 
 _sum = np.add.reduce
 
@@ -92,38 +92,13 @@ def _edge(dtype: np.dtype, sign: int) -> np.ndarray:
     return np.asarray(sign * np.inf, dtype)
 
 
-@_reducing("ReduceLogSumExp")
-def reduce_log_sum_exp(x, axes, keep):
-    """Logarithm of the sum of exponentials; the largest element is taken out first, so that none overflows."""
-    x, dtype = _fractional(x), x.dtype
-    top = np.maximum.reduce(x, axes, None, None, True, -np.inf)
-    top = np.where(np.isfinite(top), top, np.zeros((), x.dtype))
-    total = np.log(_sum(np.exp(x - top), axes, None, None, keep))
-    return np.add(total, top.reshape(total.shape)).astype(dtype, copy=False)
+@_reducing("ReduceSumSquare")
+def reduce_sum_square(x, axes, keep):
+    wide = x.astype(_room(x.dtype), copy=False)
+    return _sum(np.multiply(wide, wide), axes, wide.dtype, None, keep).astype(x.dtype, copy=False)
 
 
-def _roomy(x: np.ndarray) -> np.ndarray:
-    return x.astype(_room(x.dtype), copy=False)
-
-
-def _fractional(x: np.ndarray) -> np.ndarray:
-    """In a float dtype wide enough: integers go to float64, narrow floats to float32."""
-    return x.astype(FLOAT64 if x.dtype.kind in "iu" else _room(x.dtype), copy=False)
-
-
-def _widely(widened: Callable, total: Callable) -> Callable:
-    """The body that adds up in a wider dtype and rounds once."""
-    return lambda x, axes, keep: total(widened(x), axes, keep).astype(x.dtype, copy=False)
-
-
-for _name, _widened, _total in (
-    ("ReduceProd", _roomy, lambda x, axes, keep: np.multiply.reduce(x, axes, x.dtype, None, keep)),
-    ("ReduceL1", _roomy, lambda x, axes, keep: _sum(np.absolute(x), axes, x.dtype, None, keep)),
-    ("ReduceSumSquare", _roomy, lambda x, axes, keep: _sum(np.multiply(x, x), axes, x.dtype, None, keep)),
-    ("ReduceL2", _fractional, lambda x, axes, keep: np.sqrt(_sum(np.multiply(x, x), axes, None, None, keep))),
-    ("ReduceLogSum", _fractional, lambda x, axes, keep: np.log(_sum(x, axes, None, None, keep))),
-):
-    _reducing(_name)(_widely(_widened, _total))
+by_reference("ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 
 
 # -- rank -------------------------------------------------------------------------------------------------------------

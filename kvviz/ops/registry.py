@@ -2,7 +2,7 @@
 
 A kernel is a plain function. ONNX inputs come by position (``None`` for an absent optional one),
 ONNX attributes as keyword-only arguments under their ONNX names. It never writes to an argument
-unless it is told ``out=`` (or ``grown=``), and it never decides who owns memory.
+unless it is given ``out=`` (or ``grown=``), and it never decides who owns memory.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ class OpSpec:
     """What the engine knows about one operator, from one opset version on.
 
     ``kernel``: ``kernel(*inputs, **attributes)`` returns an ndarray, or a tuple with one entry an output.
+      `reference`: the one of ``onnx.reference`` does, and only what the op may do to its inputs is stated here.
     ``overwrites``: input positions whose storage output 0 may take over (``out=`` is then that very array).
     ``fits``: ``fits(args, position, attributes)`` says whether output 0 has exactly the shape and dtype of that
       input: ``""`` (fits), ``"shape"`` or ``"dtype"``. None means "elementwise": the other inputs broadcast to it.
     ``views``: input positions whose memory outputs may share with nothing copied (the engine looks which do).
     ``unread``: inputs of which only the shape or the type is read, not the bytes.
-    ``grows``: pasts that may be extended in place; the kernel is then told ``grown=`` (one entry a Grow, or None).
+    ``grows``: pasts that may be extended in place; the kernel then gets ``grown=`` (one entry a Grow, or None).
     ``by_element``: every element of an output follows from one element of each input, rounded once or not at all: how
       inputs and ``out`` lie in memory changes no bit of it.
     ``commutative``: the operands may be swapped.
@@ -109,12 +110,28 @@ def op(*names: str, domain: str = "", since: int = 1, **facts: Any) -> Callable[
                 )
         _registrations += 1
         for name in names:
-            spec = OpSpec(name, domain, since, kernel, wants=wants, **facts)
-            others = [one for one in _TABLE.get((domain, name), ()) if one.since != since]
-            _TABLE[domain, name] = sorted([*others, spec], key=lambda one: -one.since)
+            _add(OpSpec(name, domain, since, kernel, wants=wants, **facts))
         return kernel
 
     return register
+
+
+def by_reference(*names: str, since: int = 1, **facts: Any) -> None:
+    """State what operators of ONNX may do to their inputs that ``onnx.reference`` computes; ``facts`` as for `op`."""
+    wants = frozenset({"out"} if facts.get("overwrites") else ())
+    for name in names:
+        _add(OpSpec(name, "", since, reference, wants=wants, **facts))
+
+
+def reference(*inputs: Any, **attributes: Any) -> Any:
+    """Stands for the kernel of ``onnx.reference``, which `kvviz.ops.kernel_of` makes for a node."""
+    raise NotImplementedError
+
+
+def _add(spec: OpSpec) -> None:
+    key = spec.domain, spec.op_type
+    others = [one for one in _TABLE.get(key, ()) if one.since != spec.since]
+    _TABLE[key] = sorted([*others, spec], key=lambda one: -one.since)
 
 
 def version() -> int:

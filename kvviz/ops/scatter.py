@@ -1,4 +1,4 @@
-"""Writing by index, or row by row into a cache, into a copy of the data, or, told ``out=``, into the data itself."""
+"""Writing by index, or row by row into a cache, into a copy of the data, or, with ``out=``, into the data itself."""
 
 from __future__ import annotations
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.arguments import check_size, counted, distinct, ints
-from kvviz.ops.registry import op
+from kvviz.ops.registry import by_reference, op
 
 
 @op("Reshape", views=(0,), moves=True)
@@ -150,29 +149,7 @@ def dropout(x, rate=None, training=None, *, ratio=0.5, seed=None, is_test=0, n_o
     return (keep * x * scale).astype(x.dtype), keep
 
 
-@op("DepthToSpace", moves=True)
-def depth_to_space(x, *, blocksize, mode="DCR"):
-    """Move blocks of channels into the plane: (N, C, H, W) to (N, C/b², H·b, W·b)."""
-    n, c, h, w = _image(x)
-    b = blocksize
-    if c % (b * b):
-        raise OpError(f"{c} channels do not divide by a blocksize of {b} squared")
-    if mode == "DCR":
-        parts = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
-    else:
-        parts = x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return _fresh(parts, (n, c // (b * b), h * b, w * b), x)
-
-
-@op("SpaceToDepth", moves=True)
-def space_to_depth(x, *, blocksize, mode="DCR"):
-    n, c, h, w = _image(x)
-    b = blocksize
-    if h % b or w % b:
-        raise OpError(f"a plane of {h} by {w} does not divide by a blocksize of {b}")
-    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    parts = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
-    return _fresh(parts, (n, c * b * b, h // b, w // b), x)
+by_reference("DepthToSpace", "SpaceToDepth", moves=True)
 
 
 @op("ReverseSequence", moves=True)
@@ -192,15 +169,3 @@ def reverse_sequence(x, lengths, *, batch_axis=1, time_axis=0):
             raise OpError(f"sequence length {length} of batch entry {b} is not in [0, {x.shape[time]}]")
         result[b, :length] = rows[b, :length][::-1]
     return y
-
-
-def _image(x: np.ndarray) -> tuple[int, ...]:
-    if x.ndim != 4:
-        raise OpError(f"the input must have 4 dimensions, but has shape {x.shape}")
-    return x.shape
-
-
-def _fresh(parts: np.ndarray, shape: tuple[int, ...], source: np.ndarray) -> Any:
-    """Reshape in memory of its own: with a blocksize of 1 NumPy would give a view."""
-    result = parts.reshape(shape)
-    return result.copy() if np.may_share_memory(result, source) else result

@@ -55,7 +55,7 @@ def at_tuples(out: np.ndarray, indices: np.ndarray) -> Region:
 
 
 def at_elements(out: np.ndarray, indices: np.ndarray, axis: int) -> Region:
-    """Elements of an output whose place along one axis is told for each of them."""
+    """Elements of an output whose place along one axis is given for each of them."""
     starts = _from_start(indices, out.shape[axis]) * out.strides[axis]
     for other, n in enumerate(indices.shape):
         if other != axis:

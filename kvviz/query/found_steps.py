@@ -14,7 +14,7 @@ from kvviz.late import late
 from kvviz.query.grammar import BY_NAME, WORDS
 from kvviz.query.query_parts import Buffer, Compare, Every, Not, Order, Part, Query, Some, Word
 from kvviz.query.query_reader import read_query
-from kvviz.query.step_facts import OF_NODE, OF_STEP, Scene, Told, first_of, short_texts, value_of
+from kvviz.query.step_facts import OF_NODE, OF_STEP, Fact, Scene, first_of, short_texts, value_of
 from kvviz.trace.outcome import endings
 from kvviz.trace.reasons import blocker_codes
 from kvviz.trace.recording import Trace
@@ -59,11 +59,11 @@ class Found(Sequence[Step]):
         return late("report.steps_table:steps_table")(self.trace, self.numbers)
 
     def __repr__(self) -> str:
-        told = f"{len(self):,} of {len(self.trace.steps):,} steps: {self.query}"
+        text = f"{len(self):,} of {len(self.trace.steps):,} steps: {self.query}"
         gone = sum(run.last == run.first for run in self.trace.runs)
         if gone and not self.numbers:
-            told += f"; the steps of {gone:,} of {len(self.trace.runs):,} runs were not kept"
-        return f"{told}\n{self.table()!r}" if self.numbers else told
+            text += f"; the steps of {gone:,} of {len(self.trace.runs):,} runs were not kept"
+        return f"{text}\n{self.table()!r}" if self.numbers else text
 
     def _repr_html_(self) -> str:
         html: str = self.table()._repr_html_()
@@ -189,14 +189,14 @@ def _compared(scene: Scene, part: Compare) -> Test:
         return lambda step: not endings(scene.trace, scene.log[step]).isdisjoint(values)
     if name == "run":
         labels = {str(value).lower() for value in values if isinstance(value, str)}
-        numbers = _told(name, sign, tuple(value for value in values if not isinstance(value, str)))
+        numbers = _value_test(name, sign, tuple(value for value in values if not isinstance(value, str)))
 
         def of_run(step: int) -> bool:
             run = scene.run(scene.log[step])
             return numbers(run) or not labels.isdisjoint(scene.called(run))
 
         return of_run
-    test = _told(name, sign, values)
+    test = _value_test(name, sign, values)
     if name in OF_NODE:
         of_node = OF_NODE[name]
         return _of_nodes(scene, lambda frame, node: test(of_node(scene, frame, node)))
@@ -204,19 +204,19 @@ def _compared(scene: Scene, part: Compare) -> Test:
     return lambda step: test(of_step(scene, step, scene.log[step]))
 
 
-def _told(name: str, sign: str, values: tuple[Any, ...]) -> Callable[[Told], bool]:
+def _value_test(name: str, sign: str, values: tuple[Any, ...]) -> Callable[[Fact], bool]:
     """A test of what a step says of a field."""
     kind = BY_NAME[name].kind
     if kind == "buffer":
-        return lambda told: any(
+        return lambda fact: any(
             storage == value.storage and value.generation in (-1, generation)
-            for storage, generation in told
+            for storage, generation in fact
             for value in values
         )
     if kind in ("number", "bytes", "run"):
-        return lambda told: told is not None and holds(sign, values, told)
+        return lambda fact: fact is not None and holds(sign, values, fact)
     matchers = [_matcher(name, sign, str(value)) for value in values]
-    return lambda told: any(matches(text) for text in told for matches in matchers)
+    return lambda fact: any(matches(text) for text in fact for matches in matchers)
 
 
 def holds(sign: str, values: tuple[Any, ...], number: float) -> bool:

@@ -132,7 +132,7 @@ FIELDS = (
     Field("shape", "word", "shape of an output, like [1,4,16] or 1x*x16", ("dims",)),
     Field("dtype", "word", "element type of an output"),
 )
-"""In the order in which they are told."""
+"""In the order in which they are listed."""
 
 ORDERS = ("sort", "limit")
 BY_NAME = {name: field for field in FIELDS for name in (field.name, *field.aliases)}

@@ -39,8 +39,8 @@ def read_comparison(text: str, fields: Mapping[str, Field]) -> Compare:
         match = _COMPARISON.match(text)
         field = fields.get(match[1].lower()) if match is not None else None
         if match is None or field is None:
-            told = f'there is no "{match[1]}"' if match is not None else "it is not like peak>120MB"
-            raise Unclear(f"{told}; there are {', '.join(fields)}")
+            wrong = f'there is no "{match[1]}"' if match is not None else "it is not like peak>120MB"
+            raise Unclear(f"{wrong}; there are {', '.join(fields)}")
         part = _compared(field, "=" if match[2] == "==" else match[2], (Given(match[3], False),), match[1])
         assert isinstance(part, Compare)
         return part
@@ -193,7 +193,7 @@ def _value(field: Field, sign: str, given: Given) -> Value:
         chosen = next((choice for choice in field.choices if choice.lower() == text.lower()), None)
         chosen = chosen or (WORDS.get(text.lower()) if field.name == "decision" else None)
         if chosen is None:
-            # Choices are matched without regard to case, and told as they are written.
+            # Choices are matched without regard to case, and shown as they are written.
             guess = meant(text.upper() if field.choices[0].isupper() else text.lower(), list(field.choices))
             raise Unclear(f'there is no {field.name} "{text}"{guess}; there are {", ".join(field.choices)}')
         return chosen

@@ -18,7 +18,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.roles import place_in
 from kvviz.trace.run_labels import run_label
 
-Told: TypeAlias = Any
+Fact: TypeAlias = Any
 """A number or None; texts; or (storage, generation) of buffers."""
 
 
@@ -122,17 +122,17 @@ def short_texts(scene: Scene, frame: int, node: Node) -> str:
     """All that a bare word is looked for in."""
     block = scene.block(frame, node)
     values = " ".join((*node.inputs, *node.outputs))
-    told = (
+    fact = (
         node.qualified_op,
         node.name,
         "/".join(node.scope),
         block.title if block else "",
         scene.place(frame, node).role,
     )
-    return " ".join((*told, values)).lower()
+    return " ".join((*fact, values)).lower()
 
 
-OF_NODE: Mapping[str, Callable[[Scene, int, Node], Told]] = {
+OF_NODE: Mapping[str, Callable[[Scene, int, Node], Fact]] = {
     "op": lambda scene, frame, node: _op(node),
     "name": lambda scene, frame, node: (node.name,),
     "scope": lambda scene, frame, node: ("/".join(node.scope),),
@@ -183,11 +183,11 @@ def _path(scene: Scene, index: int, row: Op) -> tuple[str, ...]:
     return (" › ".join(labels) or "main",)
 
 
-def _of_outs(told: Callable[[Any], str]) -> Callable[[Scene, int, Op], tuple[str, ...]]:
-    return lambda scene, index, row: tuple(told(where) for where in row.outs if where is not None)
+def _of_outs(fact: Callable[[Any], str]) -> Callable[[Scene, int, Op], tuple[str, ...]]:
+    return lambda scene, index, row: tuple(fact(where) for where in row.outs if where is not None)
 
 
-OF_STEP: Mapping[str, Callable[[Scene, int, Op], Told]] = {
+OF_STEP: Mapping[str, Callable[[Scene, int, Op], Fact]] = {
     "step": lambda scene, index, row: index,
     "run": lambda scene, index, row: scene.run(row),
     "word": lambda scene, index, row: (word,) if (word := scene.word(scene.run(row))) else (),
@@ -215,7 +215,7 @@ OF_STEP: Mapping[str, Callable[[Scene, int, Op], Told]] = {
 }
 
 
-def value_of(scene: Scene, field: str, index: int) -> Told:
+def value_of(scene: Scene, field: str, index: int) -> Fact:
     """What a step says of a field."""
     row = scene.log[index]
     if field in OF_NODE:
@@ -223,9 +223,9 @@ def value_of(scene: Scene, field: str, index: int) -> Told:
     return OF_STEP[field](scene, index, row)
 
 
-def first_of(told: Told) -> Any:
+def first_of(fact: Fact) -> Any:
     """By what steps are put in order: a number, a text, or None."""
-    if isinstance(told, Sequence):
-        first = told[0] if told else None
+    if isinstance(fact, Sequence):
+        first = fact[0] if fact else None
         return first[0] if isinstance(first, tuple) else first
-    return told
+    return fact

@@ -1,4 +1,4 @@
-"""Schedules by name, names for schedules, and what a planner did, told step by step."""
+"""Schedules by name, names for schedules, and the steps of a planner."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def label(schedule: Any) -> str:
 def planning_events(
     graph: Graph, outputs: Sequence[str] | None = None, policy: str | Policy | Schedule = "rten"
 ) -> tuple[PlanningEvent, ...]:
-    """Plan a graph and tell every step of it.
+    """Plan a graph and give every step of it.
 
     ``graph``: also a body: its captures are there already.
     ``outputs``: what is wanted; the graph's outputs by default. Their order may change the plan.
@@ -103,11 +103,11 @@ def planning_events(
     graph = rewrite(graph, names) if rewrite else graph
     nodes = needed(graph, names)
     events: list[PlanningEvent] = []
-    telling = {"log": events.append} if takes_log(schedule) else {}
-    order = schedule(graph, nodes, names, **telling)
+    given_log = {"log": events.append} if takes_log(schedule) else {}
+    order = schedule(graph, nodes, names, **given_log)
     if any(event.phase == "pick" for event in events):
         return tuple(events)
-    # A planner that has its order from the walk alone, or tells nothing: what runs is shown all the same.
+    # A planner that has its order from the walk alone, or logs nothing: what runs is shown all the same.
     picks: list[PlanningEvent] = []
     follow([(node, f"{node.op_type} is next in {label(schedule)}") for node in order], nodes, picks.append)
     walked = [event for event in events if event.phase == "walk"]

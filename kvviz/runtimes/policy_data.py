@@ -98,12 +98,12 @@ def _policy(facts: PolicyFacts) -> Policy | None:
     if facts.base not in NAMED or (facts.base == "rten" and not {*QUIRKS, BY_REFERENCE} >= set(facts.options)):
         return None
     policy = _based(facts.base, facts.options)
-    told: dict[str, Any] = {name: getattr(facts, name) for name in ("name", "about", "version", "growth")}
+    changes: dict[str, Any] = {name: getattr(facts, name) for name in ("name", "about", "version", "growth")}
     if facts.captures in NAMED:
-        told["captures"] = NAMED[facts.captures].captures
+        changes["captures"] = NAMED[facts.captures].captures
     if facts.schedule != _schedule_data(policy.schedule):
-        told["schedule"] = schedule_of(facts)
-    return replace(policy, **told)
+        changes["schedule"] = schedule_of(facts)
+    return replace(policy, **changes)
 
 
 _ATTRIBUTES: dict[type, tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
@@ -123,11 +123,11 @@ def _schedule_data(schedule: Any) -> tuple[Any, ...]:
 
 
 def _schedule(data: tuple[Any, ...]) -> Schedule:
-    name, *told = data
+    name, *values = data
     if name == "picks":
-        return Picks(*told)
+        return Picks(*values)
     if name == "before":
-        return Before(_schedule(told[0]), told[1])
+        return Before(_schedule(values[0]), values[1])
     if name == "least_live":
-        return LeastLive(*told)
-    return _SCHEDULES[name] if name in _SCHEDULES else OwnOrder(*told)
+        return LeastLive(*values)
+    return _SCHEDULES[name] if name in _SCHEDULES else OwnOrder(*values)

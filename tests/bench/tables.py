@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 import kvviz
-from kvviz.ops.matmul import fastest_ways
 from tests.bench.decoder import Size, decoder
 from tests.bench.measure import (
     ALONE,
@@ -50,10 +49,6 @@ def everything(rounds: int) -> int:
         Figures over their limit.
     """
     print(f"ms of processor time a decode step, one thread, {TOKENS} tokens, median of {rounds} rounds in turns")
-    ways = fastest_ways()
-    for product, chosen in ways.chosen.items():
-        speeds = ", ".join(f"{way} {speed / 1e9:.0f} GB/s" for (of, way), speed in ways.speeds.items() if of == product)
-        print(f"{product}: {chosen} ({speeds})")
     times = {name: small(name, rounds) for name in SMALL}
     made, difference = large(max(rounds // 3, 3))
     times["made: 8 layers, 512 wide"] = made

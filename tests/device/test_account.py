@@ -12,7 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kvviz.device import Device, DeviceError, Layout, program_run
+from kvviz.device import Device, DeviceError, Layout
+from kvviz.device.runtime import program_run
 from kvviz.interrupts import deliver
 from tests.device.programs import chain, double, numbers
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 import kvviz
-from kvviz.device.ttnn_program import TtnnModule, load_ttnn
+from kvviz.device.ttnn.ttnn_program import TtnnModule, load_ttnn
 
 
 def layout(name: str, rank: int, grid: str, tiles: str, space: str, memory: str = "interleaved") -> str:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.device.ttnn_program import TtnnModule, load_ttnn
+from kvviz.device.ttnn.ttnn_program import TtnnModule, load_ttnn
 from kvviz.errors import KvvizError
 
 PATH = Path(__file__).parents[1] / "data" / "ttnn" / "decode.mlir"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.lessons import Question, ask, begin, score
-from kvviz.lessons.number_text import read_number, write_number
+from kvviz.lessons.answer_kinds import read_number, write_number
 from tests.graph.build import model, node
 
 

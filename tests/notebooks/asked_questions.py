@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvviz.lessons.answer_kinds import ChoiceTask, CurveTask, NumberTask, OpTask
-from kvviz.lessons.progress import questions
+from kvviz.lessons.question import questions
 
 
 def right_answer(task: Any) -> Any:

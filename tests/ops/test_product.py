@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kvviz.ops.matmul as module
-from kvviz.ops.matmul import Ways, fastest_ways, gemm, matmul, product
+from kvviz.ops.matmul import gemm, matmul, product
 
 RANDOM = np.random.default_rng(7)
 
@@ -39,51 +39,16 @@ def check(a: np.ndarray, b: np.ndarray, dtype: type = np.float32) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("row", [(1, 320), (1, 1, 320)])
 @pytest.mark.parametrize("columns", [96, 256, 3072, 3073, 4100])
-def test_one_row_times_a_large_matrix_is_what_numpy_computes(
-    row: tuple[int, ...], columns: int, dtype: type, way: str
-) -> None:
+def test_one_row_times_a_large_matrix_is_what_numpy_computes(row: tuple[int, ...], columns: int, dtype: type) -> None:
     check(normal(*row, dtype=dtype), normal(320, columns, dtype=dtype), dtype)
     check(normal(*row, dtype=dtype), turned(320, columns, dtype=dtype), dtype)
 
 
-OURS = {"narrow": "einsum", "wide": "einsum", "transposed": "vecdot", "few rows": "turned"}
-
-
-def choose(way: str) -> Ways:
-    """As if this way had been measured to be the fastest for every product that it can compute."""
-    products = fastest_ways().chosen
-    ours = {product: next(ours for key, ours in reversed(OURS.items()) if key in product) for product in products}
-    return Ways({product: "matmul" if way == "matmul" else ours[product] for product in products}, {})
-
-
-@pytest.fixture(params=["ours", "matmul"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    found = choose(request.param)
-    monkeypatch.setattr(module, "fastest_ways", lambda: found)
-    return str(request.param)
-
-
-def test_one_row_is_multiplied_in_the_way_that_was_measured_to_be_the_fastest(way: str) -> None:
-    a = normal(1, 1, 512)
-    for b, ours in ((normal(512, 512), "einsum"), (turned(512, 512), "vecdot")):
-        with patch.object(module.np, ours, wraps=getattr(np, ours)) as called:
-            check(a, b)
-        assert called.call_count == (way == "ours")
-
-
-def test_what_is_measured_is_chosen_once_a_process_and_the_fastest_is_taken() -> None:
-    ways = fastest_ways()
-    assert fastest_ways() is ways
-    for name, way in ways.chosen.items():
-        speeds = {other: speed for (of, other), speed in ways.speeds.items() if of == name}
-        assert way in speeds and len(speeds) == 2 and speeds[way] == max(speeds.values())
-
-
-def test_lines_of_a_matrix_are_judged_by_measured_ones_of_like_length() -> None:
-    products = fastest_ways().chosen
-    ways = Ways({product: product for product in products}, {})
-    assert [ways.of_row(nbytes) for nbytes in (400, 4096, 4100)] == ["row × narrow", "row × narrow", "row × wide"]
-    assert ways.of_row(8000, transposed=True) == "row × wide, transposed"
+def test_one_row_times_a_transposed_matrix_is_read_column_by_column() -> None:
+    with patch.object(module.np, "vecdot", wraps=np.vecdot) as called:
+        check(normal(1, 1, 512), turned(512, 512))
+        check(normal(1, 1, 512), normal(512, 512))
+    assert called.call_count == 1
 
 
 @pytest.mark.parametrize(
@@ -103,7 +68,7 @@ def test_one_row_times_a_matrix_with_gaps_or_a_small_one_is_left_to_numpy(b: np.
 
 @pytest.mark.parametrize("rows", [2, 3, 32, 33])
 @pytest.mark.parametrize("keys", [1, 417, 700, 6000])
-def test_few_rows_times_transposed_keys_are_what_numpy_computes(rows: int, keys: int, way: str) -> None:
+def test_few_rows_times_transposed_keys_are_what_numpy_computes(rows: int, keys: int) -> None:
     block = normal(2, 3, keys + 8, 64)
     for past in (block[:, :, :keys], normal(2, 3, keys, 64)):
         check(normal(2, 3, rows, 64), past.swapaxes(2, 3))

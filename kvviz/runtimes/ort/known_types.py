@@ -25,7 +25,7 @@ from kvviz.runtimes.schedules.graph_paths import graphs_of
 # -- shape values -----------------------------------------------------------------------------------------------------
 # Values that onnxruntime derives from shapes while it loads a model: what it knows of inputs of Reshape, Expand, ….
 #
-# Only whole values count: a shape with one unknown dimension tells nothing, not even its other dimensions, and names
+# Only whole values count: a shape with one unknown dimension says nothing, not even its other dimensions, and names
 # are not carried. Constants take part as indices and axes, but not as operands. Rules of onnxruntime 1.31
 # (`core/graph/data_propagation`), found out by asking it for the shapes of small models.
 

@@ -23,7 +23,7 @@ def schedule(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: L
     ``nodes``: those that run. onnxruntime runs all nodes of a graph; give ``graph.nodes`` to have its very order, or
       only the needed ones to have the order of the model without the others.
     ``outputs``: what is wanted.
-    ``log``: is told every step of the walk, and then where each output will live.
+    ``log``: called with every step of the walk, and then with where each output will live.
 
     Returns a topological order. A Cast that onnxruntime removes runs just before what reads it.
 
@@ -37,7 +37,7 @@ def schedule(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: L
 def schedule_without_reuse(
     graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
 ) -> Sequence[Node]:
-    """The same order; the log is told the plan that lets dead buffers be."""
+    """The same order; the log gets the plan that leaves dead buffers alone."""
     return _schedule(graph, nodes, outputs, log, False)
 
 
@@ -45,10 +45,10 @@ def _schedule(
     graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None, mem_reuse: bool
 ) -> Sequence[Node]:
     rewritten = remaining(graph, nodes, outputs)
-    tell = None if log is None else _of_originals(nodes, log)
-    order = walk(rewritten.nodes, tell)
-    if tell is not None:
-        planning_story.log_buffers(graph, order, outputs, tell, mem_reuse)
+    report = None if log is None else _of_originals(nodes, log)
+    order = walk(rewritten.nodes, report)
+    if report is not None:
+        planning_story.log_buffers(graph, order, outputs, report, mem_reuse)
     if rewritten.stands_for:
         return list(_with_casts(order, nodes))
     given = {node.index: node for node in nodes}
@@ -56,13 +56,13 @@ def _schedule(
 
 
 def _of_originals(nodes: Sequence[Node], log: Log) -> Log:
-    """A log that names the nodes of the model where it is told of rewritten ones."""
+    """A log that gets the nodes of the model in place of rewritten ones."""
     originals = {node.index: node for node in nodes}
 
-    def tell(event: PlanningEvent) -> None:
+    def report(event: PlanningEvent) -> None:
         log(event if event.node is None else replace(event, node=originals[event.node.index]))
 
-    return tell
+    return report
 
 
 def _with_casts(order: Sequence[Node], nodes: Sequence[Node]) -> Iterator[Node]:

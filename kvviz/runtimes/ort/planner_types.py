@@ -1,4 +1,4 @@
-"""What onnxruntime's planner knows of a model, told for a trace, and taken from one: a loaded model infers nothing."""
+"""What onnxruntime's planner knows of a model, written for a trace and read from one: a loaded model infers nothing."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def types_of(trace: TraceData) -> TypeFacts:
     fixed = with_dims(trace.graph, dims) if dims else trace.graph
     known(fixed)
     pairs = zip(graphs_of(trace.graph), graphs_of(fixed))
-    return TypeFacts(dims, tuple(_told(graph, twin) for graph, twin in pairs))
+    return TypeFacts(dims, tuple(_stated(graph, twin) for graph, twin in pairs))
 
 
 def take_types(graph: Graph, facts: TypeFacts) -> None:
-    """Let what a trace tells be known of its model, as it is and with the lengths of the trace."""
-    told = {of.path: of for of in facts.graphs}
-    written = {g.path: _written(g, told[g.path].written) for g in graphs_of(graph) if g.path in told}
-    keep(graph, {path: {value.name: value for value in of.types} for path, of in told.items()}, written)
+    """Let what a trace states be known of its model, as it is and with the lengths of the trace."""
+    stated = {of.path: of for of in facts.graphs}
+    written = {g.path: _written(g, stated[g.path].written) for g in graphs_of(graph) if g.path in stated}
+    keep(graph, {path: {value.name: value for value in of.types} for path, of in stated.items()}, written)
     if facts.dims:
-        keep(with_dims(graph, facts.dims), {path: _fixed(of) for path, of in told.items()}, {})
+        keep(with_dims(graph, facts.dims), {path: _fixed(of) for path, of in stated.items()}, {})
 
 
-def _told(graph: Graph, twin: Graph) -> GraphTypes:
+def _stated(graph: Graph, twin: Graph) -> GraphTypes:
     types, fixed = own_types(graph), own_types(twin)
     others = [value for name, value in fixed.items() if types.get(name) != value]
     others += [Value(name, kind=GONE) for name in types if name not in fixed]

@@ -1,4 +1,4 @@
-"""onnxruntime's planning told step by step, for people: the walk, and where each output will live and why."""
+"""onnxruntime's planning step by step, for people: the walk, and where each output will live and why."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def walked(node: Node, reader: Node | None, depth: int, leaving: bool, again: bo
 
 
 def log_buffers(graph: Graph, order: Sequence[Node], outputs: Sequence[str], log: Log, mem_reuse: bool = True) -> None:
-    """Tell for every output of every node, in running order, what the allocation plan says."""
+    """Log for every output of every node, in running order, what the allocation plan says."""
     facts = known(graph)
     plan = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse)
     for position, node in enumerate(order, 1):

@@ -27,7 +27,7 @@ def beginning_at(graph: Graph, given: Collection[str], donate: Collection[str], 
     ``donate``: those that it may overwrite.
     ``outputs``: what is wanted; the graph's outputs by default.
 
-    Raises `InputError`: if a given value is made again, and its readers cannot be told apart by a name.
+    Raises `InputError`: if a given value is made again, and its readers cannot be distinguished by a name.
     Raises `GraphError`: for an output that the graph does not have.
     """
     declared = {value.name for value in (*graph.inputs, *graph.overridable)}

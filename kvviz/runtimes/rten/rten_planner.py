@@ -19,7 +19,7 @@ def rten(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log |
 
     ``nodes``: the needed ones.
     ``outputs``: in the order in which they are asked for, which may change the plan.
-    ``log``: is told every visit of the walk and every pick.
+    ``log``: called with every visit of the walk and every pick.
     """
     if graph.spelled is not None:
         return graph.nodes
@@ -32,12 +32,12 @@ def rten(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log |
             return f"{op} is the only op that can run"
         if frontier[position].index in waits:
             return f"all {len(frontier)} ops of the frontier can run in place by kind: {op} is the oldest"
-        told = f"{op} is the first op of the frontier that cannot run in place by kind"
+        reason = f"{op} is the first op of the frontier that cannot run in place by kind"
         if position:
-            told += (
+            reason += (
                 f"; the {position} before it can, and wait" if position > 1 else "; the one before it can, and waits"
             )
-        return told
+        return reason
 
     return forward(walked, lambda node: node.index in waits, why, log)
 

@@ -49,8 +49,8 @@ def forward(
     ``nodes``: all nodes to plan.
     ``rank``: ``rank(node)`` of an op that is in the frontier; it is asked for when the op enters.
     ``why``: ``why(frontier, position)`` says in one sentence why that op is picked; it is asked only for a log.
-    ``log``: is told every pick.
-    ``changed``: ``changed(node)`` is told every pick, and gives the ops whose rank is another one because of it.
+    ``log``: called with every pick.
+    ``changed``: ``changed(node)`` is called after every pick, and gives the ops whose rank it has changed.
     """
     made = makers(nodes)
     readers: dict[str, list[Node]] = {}
@@ -110,15 +110,15 @@ class _Frontier:
         if node.index in self.waiting:
             self._push(node, self._entries[node.index][1])
 
-    def pick(self, told: bool) -> tuple[Node, tuple[Node, ...], int]:
-        """Take out the op that goes next; if it is to be told, with the frontier before that and its place in it."""
+    def pick(self, logged: bool) -> tuple[Node, tuple[Node, ...], int]:
+        """Take out the op that goes next; if ``logged``, with the frontier before that and its place in it."""
         while True:
             entry = heappop(self._heap)
             index = entry[2]
             if self._entries.get(index) == entry:
                 break
-        before = tuple(self.waiting.values()) if told else ()
-        position = list(self.waiting).index(index) if told else -1
+        before = tuple(self.waiting.values()) if logged else ()
+        position = list(self.waiting).index(index) if logged else -1
         del self._entries[index]
         return self.waiting.pop(index), before, position
 
@@ -129,7 +129,7 @@ class _Frontier:
 
 
 def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
-    """Run through an order that is decided already, and tell it as picks from the frontier.
+    """Run through an order that is decided already, and log it as picks from the frontier.
 
     ``order``: every node once, in an order in which they can run, with the reason for its place.
     ``nodes``: the same nodes in the model's order.

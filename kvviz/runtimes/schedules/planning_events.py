@@ -1,4 +1,4 @@
-"""Planning, told step by step: what the planner looked at, what it took, and why.
+"""Planning, step by step: what the planner looked at, what it took, and why.
 
 Invariant: the events come from the code that plans, so the order in them is the schedule's own.
 """
@@ -48,5 +48,5 @@ Log = Callable[[PlanningEvent], None]
 
 
 def takes_log(schedule: Schedule) -> bool:
-    """Whether a schedule can tell what it does, by a keyword ``log``."""
+    """Whether a schedule can log what it does, by a keyword ``log``."""
     return "log" in inspect.signature(schedule).parameters

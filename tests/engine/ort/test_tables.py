@@ -16,7 +16,7 @@ from tests.engine.ort.oracle import blocks
 
 # Operators that onnxruntime 1.31 has no kernel for: it runs their function bodies, or does not know them.
 FUNCTIONS = {"CastLike", "GroupNormalization", "HardSwish", "Mish", "Swish"}
-UNKNOWN = {("", "CausalConvWithState"), ("", "LinearAttention"), ("", "SwiGLU"), ("", "Constant")}
+UNKNOWN = {("", "CausalConvWithState"), ("", "LinearAttention"), ("", "SwiGLU")}
 UNKNOWN |= {("com.microsoft", "SimplifiedLayerNormalization")}
 # Measured in graphs of several nodes: `test_planner`.
 NOT_TENSORS = {("", op) for op in ("Optional", "OptionalGetElement", "OptionalHasElement")}

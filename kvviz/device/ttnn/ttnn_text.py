@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kvviz.device.ttnn_layouts import TensorType, tensor_type
-from kvviz.device.ttnn_tokens import Cursor, Token, pairs, tokens
+from kvviz.device.ttnn.ttnn_layouts import TensorType, tensor_type
+from kvviz.device.ttnn.ttnn_tokens import Cursor, Token, pairs, tokens
 
 
 class TtnnOp(NamedTuple):

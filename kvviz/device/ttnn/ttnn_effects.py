@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 
 from kvviz.device.device_layout import TILE
-from kvviz.device.ttnn_layouts import TensorType
-from kvviz.device.ttnn_text import TtnnOp
+from kvviz.device.ttnn.ttnn_layouts import TensorType
+from kvviz.device.ttnn.ttnn_text import TtnnOp
 
 CACHE_WRITES = {"ttnn.fill_cache", "ttnn.update_cache", "ttnn.paged_update_cache", "ttnn.paged_fill_cache"}
 """Ops that write rows of their first operand, a cache."""

@@ -9,10 +9,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvviz.device.ttnn_caches import CODE, CacheCopy, copies_text, whole_cache_copies
-from kvviz.device.ttnn_effects import MOVES, freed_activation, is_view, reads_what_it_writes, written
-from kvviz.device.ttnn_layouts import TensorType
-from kvviz.device.ttnn_text import TtnnFunction, TtnnOp, parse
+from kvviz.device.ttnn.ttnn_caches import CODE, CacheCopy, copies_text, whole_cache_copies
+from kvviz.device.ttnn.ttnn_effects import MOVES, freed_activation, is_view, reads_what_it_writes, written
+from kvviz.device.ttnn.ttnn_layouts import TensorType
+from kvviz.device.ttnn.ttnn_text import TtnnFunction, TtnnOp, parse
 from kvviz.errors import KvvizError
 from kvviz.trace.recording import Trace
 from kvviz.trace.writer import Writer

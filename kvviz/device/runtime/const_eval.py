@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvviz.device.device_program import DeviceProgram
-from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Handle, Wrapper
-from kvviz.device.releases import release
-from kvviz.device.submission import checked, submit
+from kvviz.device.runtime.device_program import DeviceProgram
+from kvviz.device.runtime.device_state import DeviceState
+from kvviz.device.runtime.handles import Handle, Wrapper
+from kvviz.device.runtime.releases import release
+from kvviz.device.runtime.submission import checked, submit
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Node, Value
 

@@ -10,6 +10,7 @@ import dis
 import linecache
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from os.path import basename
 from types import CodeType, FrameType
@@ -18,91 +19,59 @@ from typing import Any
 import numpy as np
 
 from kvviz.device.device_layout import HOST, Layout
-from kvviz.device.ownership import Ref
+from kvviz.device.runtime.ownership import Ref
 
 
+@dataclass(slots=True, eq=False)
 class Buffer:
-    """Memory of a tensor.
+    """Memory of a tensor."""
 
-    ``array``: what is in it. ``number``: under which the banks know it. ``storage``: its number in the log.
-    ``ready``: when its contents are written, ``read_until``: until when somebody reads them, in simulated time.
-    ``contents``: how often they were changed. ``extent``: bytes in all banks, padding included.
-    """
-
-    __slots__ = (
-        "alive",
-        "array",
-        "contents",
-        "extent",
-        "line",
-        "memory",
-        "number",
-        "read_until",
-        "ready",
-        "storage",
-    )
-
-    def __init__(self, number: int, memory: str, extent: int, array: np.ndarray, line: str) -> None:
-        self.number = number
-        self.memory = memory
-        self.extent = extent
-        self.array = array
-        self.line = line
-        self.storage = -1
-        self.alive = True
-        self.contents = 0
-        self.ready = self.read_until = 0.0
+    number: int  # under which the banks know it
+    memory: str
+    extent: int  # bytes in all banks, padding included
+    array: np.ndarray  # what is in it
+    line: str
+    storage: int = -1  # its number in the log
+    alive: bool = True
+    contents: int = 0  # how often they were changed
+    ready: float = 0.0  # when its contents are written, in simulated time
+    read_until: float = 0.0
 
 
+@dataclass(slots=True, eq=False)
 class Wrapper:
-    """What copies of a handle share.
+    """What copies of a handle share; on the host without a buffer."""
 
-    ``ref``: the TTNN tensor; None on the host. ``array``: the values, in the memory of the buffer.
-    ``value``: its number in the log. ``used``: the last submit that was given it or that made it.
-    ``fate``: how it came to be dead, for messages. ``origin``: what made it.
-    """
+    version: int
+    array: np.ndarray  # the values, in the memory of the buffer
+    layout: Layout
+    retain: bool = False
+    buffer: Buffer | None = None
+    ref: Ref | None = None  # the TTNN tensor
+    value: int = -1  # its number in the log
+    used: int = 0  # the last submit that was given it or that made it
+    handles: int = 1
+    fate: str = ""  # how it came to be dead, for messages
+    origin: str = ""  # what made it
+    name: str = ""  # of its first handle, as are the line, the number and, while the caller has it, the handle
+    line: str = ""
+    first: int = -1
+    owner: Callable[[], Any] = lambda: None
+    converted: Layout | None = None  # what it had before `to_layout`, until a program reads it
+    reuploaded: tuple[str, str] | None = None  # the output that it is a copy of, and the line of `to_host`
+    evictions: list[Any] = field(default_factory=list)  # keys of const-eval results that end with it
 
-    __slots__ = (
-        "array",
-        "buffer",
-        "converted",
-        "evictions",
-        "fate",
-        "first",
-        "handles",
-        "layout",
-        "line",
-        "name",
-        "number",
-        "origin",
-        "owner",
-        "ref",
-        "retain",
-        "reuploaded",
-        "used",
-        "value",
-        "version",
-    )
+    @property
+    def held(self) -> Buffer:
+        """The buffer of a tensor that is on a device."""
+        assert self.buffer is not None
+        return self.buffer
 
-    def __init__(self, number: int, version: int, array: np.ndarray, layout: Layout) -> None:
-        self.number = number
-        self.version = version
-        self.array = array
-        self.layout = layout
-        self.retain = False
-        self.buffer: Buffer | None = None
-        self.ref: Ref | None = None
-        self.value = -1
-        self.used = 0
-        self.handles = 1
-        self.fate = ""
-        self.origin = ""
-        self.name = self.line = ""  # of its first handle, as are its number and, while the caller has it, the handle
-        self.first = -1
-        self.owner: Callable[[], Any] = lambda: None
-        self.converted: Layout | None = None  # what it had before `to_layout`, until a program reads it
-        self.reuploaded: tuple[str, str] | None = None  # the output that it is a copy of, and the line of `to_host`
-        self.evictions: list[Any] = []  # keys of const-eval results that end with it
+    @property
+    def tensor(self) -> Ref:
+        """The TTNN tensor of one that is on a device."""
+        assert self.ref is not None
+        return self.ref
 
 
 class Handle:
@@ -180,8 +149,8 @@ class Handle:
     def __repr__(self) -> str:
         state = "retained" if self.retain else "on the host" if self.layout.memory == HOST else ""
         dead = "" if self.is_allocated else "dead"
-        told = [f"{self.dtype}{list(self.shape)}", str(self.layout), state, dead]
-        return f"<Handle {self.name!r} #{self.number}: {', '.join(part for part in told if part)}>"
+        words = [f"{self.dtype}{list(self.shape)}", str(self.layout), state, dead]
+        return f"<Handle {self.name!r} #{self.number}: {', '.join(part for part in words if part)}>"
 
 
 # -- caller line ------------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ that wrapper. A forced free by another wrapper does not look at retain.
 
 from __future__ import annotations
 
-from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Handle, Wrapper, caller_line
-from kvviz.device.ownership import Outcome
+from kvviz.device.runtime.device_state import DeviceState
+from kvviz.device.runtime.handles import Handle, Wrapper, caller_line
+from kvviz.device.runtime.ownership import Outcome
 
 
 def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
@@ -31,14 +31,14 @@ def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
         state.mark("free refused", wrapper, why)
         return
     others = [other for other in state.of_buffer(buffer) if other is not wrapper and state.counts(other)]
-    told = ", ".join(f"{other.name!r} (#{other.first})" for other in others)
+    names = ", ".join(f"{other.name!r} (#{other.first})" for other in others)
     if force and others:
-        text = f"is freed by force, but the same buffer is that of {told}"
+        text = f"is freed by force, but the same buffer is that of {names}"
         state.warn("FORCED_FREE_SHARED", handle, text, buffer.extent)
     outcome = let_go(state, handle, force, f"deallocate{'(force=True)' * force}")
     if others and not outcome.freed:
         text = f"is deallocated without force, but {buffer.extent:,} B of {buffer.memory} stay"
-        state.warn("FREE_DEFERRED", handle, f"{text}, as {outcome.why} ({told})", buffer.extent)
+        state.warn("FREE_DEFERRED", handle, f"{text}, as {outcome.why} ({names})", buffer.extent)
     late = state.submits - wrapper.used
     if outcome.freed and late > 0:
         cause = f"was last used by submit {wrapper.used}, and kept {buffer.extent:,} B through {late} more"
@@ -48,17 +48,14 @@ def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
 def let_go(state: DeviceState, handle: Handle, force: bool, why: str) -> Outcome:
     """Ask the ownership model to free a tensor, and write down what it said."""
     wrapper = handle.wrapper
-    buffer, ref = wrapper.buffer, wrapper.ref
-    assert buffer is not None and ref is not None
-    outcome = state.model.deallocate(ref, force)
+    outcome = state.model.deallocate(wrapper.tensor, force)
     note(state, wrapper, outcome, why)
     return outcome
 
 
 def note(state: DeviceState, wrapper: Wrapper, outcome: Outcome, why: str) -> None:
     """Account for what the ownership model did."""
-    buffer = wrapper.buffer
-    assert buffer is not None
+    buffer = wrapper.held
     if outcome.dropped or outcome.freed:
         wrapper.fate = wrapper.fate or f"{why} at {caller_line()}"
     if outcome.freed:

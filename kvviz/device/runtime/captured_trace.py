@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvviz.device.device_program import DeviceProgram
-from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Buffer, Handle, Wrapper
-from kvviz.device.program_run import Placed, compute
-from kvviz.device.releases import let_go
-from kvviz.device.submission import checked, submit
-from kvviz.device.transfers import convert
+from kvviz.device.runtime.device_program import DeviceProgram
+from kvviz.device.runtime.device_state import DeviceState
+from kvviz.device.runtime.handles import Buffer, Handle, Wrapper
+from kvviz.device.runtime.program_run import Placed, compute
+from kvviz.device.runtime.releases import let_go
+from kvviz.device.runtime.submission import checked, submit
+from kvviz.device.runtime.transfers import convert
 
 
 @dataclass(eq=False)
@@ -67,9 +67,7 @@ def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -
         raise
     for handle in outputs.values():
         handle.wrapper.retain = True
-        wrapper = handle.wrapper
-        assert wrapper.buffer is not None
-        state.clock.now = max(state.clock.now, wrapper.buffer.ready)
+        state.clock.now = max(state.clock.now, handle.wrapper.held.ready)
     state.generation += 1
     placed = state.placed
     assert placed is not None
@@ -78,8 +76,8 @@ def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -
     trace.writes = list(_intermediates(state, placed))
     trace.took = placed.times[-1][1] - placed.times[0][0] if placed.times else 0.0
     trace.captures += 1
-    told = ", ".join(f"{memory} {at:#x}-{at + size:#x}" for memory, at, size in trace.writes)
-    text = f"{program.name!r}, generation {trace.generation}; besides its slots it writes {told or 'nothing'}"
+    written = ", ".join(f"{memory} {at:#x}-{at + size:#x}" for memory, at, size in trace.writes)
+    text = f"{program.name!r}, generation {trace.generation}; besides its slots it writes {written or 'nothing'}"
     state.mark("trace captured", None, text)
     return trace
 
@@ -110,10 +108,7 @@ def replay(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle], ch
         writes.append(handle.wrapper)
     touched = [w.buffer for w in (*slots.values(), *writes, *hit) if w.buffer is not None]
     ready = max([max(buffer.ready, buffer.read_until) for buffer in touched])
-    queue = state.clock.pick(ready)
-    start = state.clock.begin(queue, ready)
-    end = start + trace.took
-    state.clock.queues[queue] = end
+    queue, start, end = state.clock.run(ready, trace.took)
     state.clock.now += state.cost.issue
     for buffer in touched:
         buffer.ready, buffer.contents = end, buffer.contents + 1
@@ -159,21 +154,17 @@ def _spoil(buffer: Buffer, first: int, last: int, size: int) -> None:
 
 def _again(state: DeviceState, wrapper: Wrapper) -> int:
     """The value of a tensor after it was overwritten."""
-    assert wrapper.buffer is not None
-    return state.value(wrapper.buffer, wrapper.array, wrapper.name)
+    return state.value(wrapper.held, wrapper.array, wrapper.name)
 
 
 def _fill(state: DeviceState, slot: Handle, source: Wrapper) -> None:
     """Bring a slot up to date."""
-    target, given = slot.wrapper.buffer, source.buffer
-    assert target is not None and given is not None
+    target, given = slot.wrapper.held, source.held
     state.forward()
     slot.wrapper.array[...] = source.array
     ready = max(target.ready, target.read_until, given.ready)
-    queue = state.clock.pick(ready)
-    start = state.clock.begin(queue, ready)
-    end = start + state.cost.of_op(target.extent + given.extent, 0, 0)
-    state.clock.queues[queue] = target.ready = end
+    queue, start, end = state.clock.run(ready, state.cost.of_op(target.extent + given.extent, 0, 0))
+    target.ready = end
     target.contents += 1
     given.read_until = max(given.read_until, end)
     source.used = state.submits + 1

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from kvviz.device.device_layout import Layout
-from kvviz.device.device_program import DeviceProgram
-from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Handle, Wrapper
-from kvviz.device.ownership import Kept
-from kvviz.device.program_run import Computed, compute, place
-from kvviz.device.submit_outcome import Work, commit
-from kvviz.device.transfers import Move, carry_out, convert, reserve
+from kvviz.device.runtime.device_program import DeviceProgram
+from kvviz.device.runtime.device_state import DeviceState
+from kvviz.device.runtime.handles import Handle, Wrapper
+from kvviz.device.runtime.ownership import Kept
+from kvviz.device.runtime.program_run import Computed, compute, place
+from kvviz.device.runtime.submit_outcome import Work, commit
+from kvviz.device.runtime.transfers import Move, carry_out, convert, reserve
 from kvviz.errors import DeviceError, KvvizError
 
 
@@ -47,7 +47,7 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
         made = [name for name in odd if wrappers[name] is not given[name]]
         for name in made:
             _drop(state, wrappers[name], f"submit of {program.name!r} failed")
-        if not made:  # else the log tells of conversions, which took their time
+        if not made:  # else the log has conversions, which took their time
             state.clock.restore(clock)
         for name, before in blocks.items():
             state.banks[name].blocks = before
@@ -72,8 +72,7 @@ def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]])
         work.place_constants(state)
         memories = dict.fromkeys(program.constants, "dram")
         for number, wrapper in work.given.items():
-            assert wrapper.buffer is not None
-            memories[number] = wrapper.buffer.memory
+            memories[number] = wrapper.held.memory
         outputs = {
             result.storage: (program.output_layout(name).of(result.array), result.array.shape)
             for name, result in reversed(run.results.items())  # of several in one storage the first one has it
@@ -150,8 +149,7 @@ def _kept(
 ) -> Kept | None:
     """Why a run must not have an input's memory; None: it dies, it is nobody else's, and results lie as it does."""
     wrapper = wrappers[name]
-    buffer, ref = wrapper.buffer, wrapper.ref
-    assert buffer is not None and ref is not None
+    buffer = wrapper.held
     if state.contract != "landed":
         return Kept.PROPOSED
     if name in returned:
@@ -160,7 +158,7 @@ def _kept(
         return Kept.PARAMETER
     if wrapper.retain:
         return Kept.RETAINED
-    if sum(other.buffer is buffer for other in wrappers.values()) > 1 or state.model.users(ref) != (1, 1):
+    if sum(other.buffer is buffer for other in wrappers.values()) > 1 or state.model.users(wrapper.tensor) != (1, 1):
         return Kept.SHARED
     if wrapper.array.nbytes != buffer.array.nbytes or not wrapper.array.flags.c_contiguous:
         return Kept.PART
@@ -194,6 +192,5 @@ def _spilled(state: DeviceState, wrappers: Mapping[str, Wrapper]) -> list[tuple[
 
 
 def _drop(state: DeviceState, wrapper: Wrapper, why: str) -> None:
-    assert wrapper.ref is not None and wrapper.buffer is not None
-    state.model.deallocate(wrapper.ref)
-    state.gone(wrapper.buffer, state.free_at(wrapper.buffer), why)
+    state.model.deallocate(wrapper.tensor)
+    state.gone(wrapper.held, state.free_at(wrapper.held), why)

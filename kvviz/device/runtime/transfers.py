@@ -11,9 +11,9 @@ from weakref import ref
 import numpy as np
 
 from kvviz.device.device_layout import HOST, TILE, Layout, converted, sizes
-from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Buffer, Handle, Wrapper, assigned_name, caller_line
-from kvviz.device.releases import let_go
+from kvviz.device.runtime.device_state import DeviceState
+from kvviz.device.runtime.handles import Buffer, Handle, Wrapper, assigned_name, caller_line
+from kvviz.device.runtime.releases import let_go
 from kvviz.device.simulated_time import LINK
 
 _ALIASES = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
@@ -44,22 +44,37 @@ def upload(state: DeviceState, given: Any, layout: Layout | None, name: str | No
         state.fail("to_device", "a layout on the host", "choose 'dram' or 'l1'")
     name = name or (given.name if isinstance(given, Handle) else "") or assigned_name() or f"t{state.given}"
     wrapper, when = state.new(converted(array, str(layout.dtype)), layout, name, state.clock.now)
-    buffer = wrapper.buffer
-    assert buffer is not None
     state.forward()
     start, end = state.clock.move(when, state.cost.of_transfer(array.nbytes))
-    _over_link(state, f"{name} (host)", array, wrapper, start, end)
-    buffer.ready = end
+    source = _from_host(state, name, array)
+    state.writer.transfer(source, wrapper.value, copied=array.nbytes, lane=LINK, start=start, end=end)
+    _arrived(state, source, array)
+    wrapper.held.ready = end
     wrapper.reuploaded = _fetched_before(state, array)
     return state.handle(wrapper, name, "create", f"to_device, {layout}", end)
 
 
-def _over_link(state: DeviceState, name: str, array: np.ndarray, wrapper: Wrapper, start: float, end: float) -> None:
-    writer = state.writer
-    source = writer.value(name, array.shape, str(array.dtype), writer.storage(array.nbytes, origin="caller"))
-    writer.transfer(source, wrapper.value, copied=array.nbytes, lane=LINK, start=start, end=end)
-    writer.free(writer.storage_of(source), "its bytes are on the device")
+def _from_host(state: DeviceState, name: str, array: np.ndarray) -> int:
+    """The value of an array of the caller's in the log."""
+    storage = state.writer.storage(array.nbytes, origin="caller")
+    return state.writer.value(f"{name} (host)", array.shape, str(array.dtype), storage)
+
+
+def _arrived(state: DeviceState, source: int, array: np.ndarray) -> None:
+    state.writer.free(state.writer.storage_of(source), "its bytes are on the device")
     state.host_bytes += array.nbytes
+
+
+def _to_host(state: DeviceState, wrapper: Wrapper, name: str, array: np.ndarray) -> None:
+    """The bytes of a tensor go over the link into an array of the caller's."""
+    buffer, writer = wrapper.held, state.writer
+    start, end = state.clock.move(buffer.ready, state.cost.of_transfer(array.nbytes))
+    target = writer.value(f"{name} (host)", array.shape, str(array.dtype))
+    writer.transfer(wrapper.value, target, copied=array.nbytes, lane=LINK, start=start, end=end)
+    writer.free(writer.storage_of(target), "the caller has it")
+    buffer.read_until = max(buffer.read_until, end)
+    state.host_bytes += array.nbytes
+    wrapper.used = state.submits
 
 
 def wait(state: DeviceState, handle: Handle) -> None:
@@ -78,22 +93,13 @@ def download(state: DeviceState, handle: Handle) -> np.ndarray:
     """A tensor as an array of the host; blocks."""
     wrapper = state.need(handle, "to_host", host=True)
     found = np.array(wrapper.array)
-    buffer = wrapper.buffer
-    if buffer is None:
+    if wrapper.buffer is None:
         return found
-    clock = state.clock
-    start, end = clock.move(buffer.ready, state.cost.of_transfer(found.nbytes))
-    writer = state.writer
-    target = writer.value(f"{handle.name} (host)", found.shape, str(found.dtype))
-    writer.transfer(wrapper.value, target, copied=found.nbytes, lane=LINK, start=start, end=end)
-    writer.free(writer.storage_of(target), "the caller has it")
-    buffer.read_until = max(buffer.read_until, end)
-    state.host_bytes += found.nbytes
-    wrapper.used = state.submits
+    _to_host(state, wrapper, handle.name, found)
     state.mark("to_host", wrapper, "copied to the host; it stays on the device", nbytes=found.nbytes)
     if wrapper.origin.startswith("submit"):
-        told = f"{handle.name!r} (#{handle.number})", caller_line()
-        state.fetched = [*state.fetched[-_FETCHED:], (ref(found), _digest(found), told)]
+        source = f"{handle.name!r} (#{handle.number})", caller_line()
+        state.fetched = [*state.fetched[-_FETCHED:], (ref(found), _digest(found), source)]
     return found
 
 
@@ -109,11 +115,11 @@ def _fetched_before(state: DeviceState, array: np.ndarray) -> tuple[str, str] | 
     if not state.fetched:
         return None
     digest = _digest(array)
-    for fetched, known, told in reversed(state.fetched):
+    for fetched, known, source in reversed(state.fetched):
         found = fetched()
         same = found is not None and array.size and np.shares_memory(found, array)
         if same or (digest and digest == known):
-            return told
+            return source
     return None
 
 
@@ -132,10 +138,9 @@ def relayout(state: DeviceState, handle: Handle, layout: Layout, retain: bool | 
         result = upload(state, handle, layout, None)
         result.wrapper.retain = wrapper.retain if retain is None else retain
         return result
-    assert wrapper.ref is not None
     if layout == wrapper.layout:
         state.warn("NEEDLESS_CONVERSION", handle, f"has the layout {layout} already, and nothing is moved")
-        made = state.wrap(buffer, state.model.alias(wrapper.ref), wrapper.array, layout, handle.name)
+        made = state.wrap(buffer, state.model.alias(wrapper.tensor), wrapper.array, layout, handle.name)
         state.forward()
         state.writer.op("to_layout", [wrapper.value], [made.value], reads=[])
         result = state.handle(made, handle.name, "alias", f"to_layout of #{handle.number}: the same tensor")
@@ -159,22 +164,17 @@ def convert(
     state: DeviceState, wrapper: Wrapper, layout: Layout, name: str, array: np.ndarray | None = None
 ) -> tuple[Wrapper, float]:
     """A copy in another layout, or of ``array``, its values in another shape, and when it is there."""
-    source = wrapper.buffer
-    assert source is not None
+    source = wrapper.held
     values = wrapper.array if array is None else array
     made, when = state.new(converted(values, str(layout.dtype)), layout, name, state.clock.now)
-    target = made.buffer
-    assert target is not None
+    target = made.held
     made.converted = wrapper.layout
     state.forward()
-    ready = max(when, source.ready)
-    queue = state.clock.pick(ready)
-    start = state.clock.begin(queue, ready)
     moved = dict.fromkeys(state.banks, 0)
     for buffer in (source, target):
         moved[buffer.memory] += buffer.extent
-    end = start + state.cost.of_op(moved["dram"], moved["l1"], 0)
-    state.clock.queues[queue] = end
+    took = state.cost.of_op(moved["dram"], moved["l1"], 0)
+    queue, start, end = state.clock.run(max(when, source.ready), took)
     state.clock.now += state.cost.issue
     source.read_until, target.ready = max(source.read_until, end), end
     names = [wrapper.value], [made.value]
@@ -189,15 +189,13 @@ def reshaped(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle
     are whole tiles.
     """
     wrapper = state.need(handle, "reshape")
-    buffer, ref = wrapper.buffer, wrapper.ref
-    assert buffer is not None and ref is not None
     array, wrong = _as_shape(wrapper.array, shape)
     if wrong:
         state.fail("shape", handle, wrong)
     if not zero_copy(wrapper.array.shape, array.shape, wrapper.layout.tiled):
         made, end = convert(state, wrapper, wrapper.layout, handle.name, array)
         return state.handle(made, handle.name, "create", f"reshape of #{handle.number}: copied", end)
-    made = state.wrap(buffer, state.model.view(ref), array, wrapper.layout, f"{handle.name} (view)")
+    made = state.wrap(wrapper.held, state.model.view(wrapper.tensor), array, wrapper.layout, f"{handle.name} (view)")
     state.forward()
     state.writer.op("reshape", [wrapper.value], [made.value], reads=[])
     return state.handle(made, f"{handle.name} (view)", "view", f"reshape of #{handle.number}: a view of its buffer")
@@ -236,7 +234,7 @@ def host_tensor(state: DeviceState, array: Any, borrow: bool, name: str | None) 
             state.fail("owned memory", f"an array of {values.dtype}", "a device can only hold numbers")
         values = converted(values, _ALIASES.get(str(values.dtype), str(values.dtype)))
     state.versions += 1
-    wrapper = Wrapper(state.versions, state.versions, values, Layout(HOST).of(values))
+    wrapper = Wrapper(state.versions, values, Layout(HOST).of(values))
     return state.named(wrapper, name or assigned_name() or f"t{state.given}")
 
 
@@ -249,42 +247,28 @@ def put(state: DeviceState, dst: Any, src: Any) -> None:
     if there and here:
         state.fail("memcpy from device to device", named, "the runtime needs a pointer to host memory: use to_layout")
     if arrays[0].nbytes != arrays[1].nbytes:
-        sizes_told = f"{arrays[0].nbytes:,} B and {arrays[1].nbytes:,} B"
-        state.fail("equal sizes", named, f"memcpy needs equal sizes, not {sizes_told}")
+        sizes_given = f"{arrays[0].nbytes:,} B and {arrays[1].nbytes:,} B"
+        state.fail("equal sizes", named, f"memcpy needs equal sizes, not {sizes_given}")
     if not isinstance(dst, (Handle, np.ndarray)) or not arrays[0].flags.writeable:
         state.fail("memcpy into memory", named, "the target must be a writable array")
     raw = np.frombuffer(np.ascontiguousarray(arrays[1]).tobytes(), arrays[0].dtype)
     arrays[0][...] = raw.reshape(arrays[0].shape)
     if there:
-        _put_there(state, both[0], arrays[1], named.name)
+        _put_there(state, named.wrapper, arrays[1], named.name)
     elif here:
-        wrapper = both[1]
-        assert wrapper is not None and wrapper.buffer is not None
-        start, end = state.clock.move(wrapper.buffer.ready, state.cost.of_transfer(arrays[1].nbytes))
-        wrapper.buffer.read_until = max(wrapper.buffer.read_until, end)
-        target = state.writer.value(f"{src.name} (host)", arrays[0].shape, str(arrays[0].dtype))
-        state.writer.transfer(wrapper.value, target, copied=arrays[1].nbytes, lane=LINK, start=start, end=end)
-        state.writer.free(state.writer.storage_of(target), "the caller has it")
-        state.host_bytes += arrays[1].nbytes
-        wrapper.used = state.submits
+        _to_host(state, src.wrapper, src.name, arrays[0])
 
 
-def _put_there(state: DeviceState, wrapper: Wrapper | None, array: np.ndarray, name: str) -> None:
-    assert wrapper is not None and wrapper.buffer is not None
-    buffer: Buffer = wrapper.buffer
+def _put_there(state: DeviceState, wrapper: Wrapper, array: np.ndarray, name: str) -> None:
+    buffer = wrapper.held
     state.forward()
     free = max(buffer.ready, buffer.read_until)
     start, end = state.clock.move(free, state.cost.of_transfer(array.nbytes))
     buffer.ready, buffer.contents = end, buffer.contents + 1
-    writer = state.writer
-    source = writer.value(
-        f"{name} (host)", array.shape, str(array.dtype), writer.storage(array.nbytes, origin="caller")
-    )
-    row = state.value(buffer, wrapper.array, name)
-    names = [source, wrapper.value], [row]
-    writer.op("memcpy", *names, reads=[source], writes=[row], copied=array.nbytes, lane=LINK, start=start, end=end)
-    writer.free(writer.storage_of(source), "its bytes are on the device")
-    state.host_bytes += array.nbytes
+    source, row = _from_host(state, name, array), state.value(buffer, wrapper.array, name)
+    how: dict[str, Any] = {"copied": array.nbytes, "lane": LINK, "start": start, "end": end}
+    state.writer.op("memcpy", [source, wrapper.value], [row], reads=[source], writes=[row], **how)
+    _arrived(state, source, array)
     state.mark("memcpy", wrapper, f"new contents, version {wrapper.version} as before", nbytes=array.nbytes)
 
 
@@ -305,18 +289,14 @@ def reserve(state: DeviceState, handle: Handle, memory: str) -> Move:
 
     Raises `DeviceError`: if there is no room.
     """
-    buffer = handle.wrapper.buffer
-    assert buffer is not None
+    buffer = handle.wrapper.held
     page = sizes(handle.wrapper.array.shape, handle.wrapper.layout)[1]
     found = state.allocate(memory, buffer.extent, page, state.clock.now)
     if found is None:
         state.no_room(memory, buffer.extent, f"{handle.name!r}", page)
     number, address, when = found
-    ready = max(when, buffer.ready)
-    queue = state.clock.pick(ready)
-    start = state.clock.begin(queue, ready)
-    end = start + state.cost.of_op(buffer.extent, buffer.extent, 0)
-    state.clock.queues[queue] = end
+    took = state.cost.of_op(buffer.extent, buffer.extent, 0)
+    queue, start, end = state.clock.run(max(when, buffer.ready), took)
     state.banks[buffer.memory].free(buffer.number, max(buffer.read_until, end), state.clock.now)
     return Move(buffer, memory, number, address, queue, start, end)
 

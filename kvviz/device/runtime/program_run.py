@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvviz.device.device_layout import Layout, sizes
-from kvviz.device.device_state import DeviceState
+from kvviz.device.runtime.device_state import DeviceState
 from kvviz.device.simulated_time import flops
 from kvviz.engine.session import Session
 from kvviz.graph.model import Graph

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.device.block_table import BlockTable
 from kvviz.device.device_layout import TILE
-from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Handle, Wrapper
-from kvviz.device.transfers import download
+from kvviz.device.runtime.block_table import BlockTable
+from kvviz.device.runtime.device_state import DeviceState
+from kvviz.device.runtime.handles import Handle, Wrapper
+from kvviz.device.runtime.transfers import download
 
 Write = tuple[Any, Any]
 """Where in the cache, and the values."""
@@ -155,31 +155,27 @@ def _in_blocks(
 def _write(state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle], writes: Sequence[Write]) -> None:
     """Put values into the cache and write it down: parts of it are written, and no value comes out."""
     target = cache.wrapper
-    buffer = target.buffer
-    assert buffer is not None
+    buffer = target.held
     state.forward()
     parts, moved = [], dict.fromkeys(state.banks, 0)
     for where, values in writes:
         view = target.array[where]
         view[...] = values
         moved[buffer.memory] += view.nbytes
-        parts.append(state.value(buffer, view, f"{cache.name} {_told(where)}"))
+        parts.append(state.value(buffer, view, f"{cache.name} {_index_text(where)}"))
     ready = max(buffer.ready, buffer.read_until)
     for handle in inputs:
-        source = handle.wrapper.buffer
-        assert source is not None
+        source = handle.wrapper.held
         moved[source.memory] += handle.nbytes
         ready = max(ready, source.ready)
-    queue = state.clock.pick(ready)
-    start = state.clock.begin(queue, ready)
-    end = start + state.cost.of_op(moved["dram"], moved["l1"], 0)
-    state.clock.queues[queue] = buffer.ready = end
+    queue, start, end = state.clock.run(ready, state.cost.of_op(moved["dram"], moved["l1"], 0))
+    buffer.ready = end
     state.clock.now += state.cost.issue
     buffer.contents += 1
     for handle in (cache, *inputs):
         handle.wrapper.used = state.submits + 1
-        if handle.wrapper.buffer is not None and handle is not cache:
-            handle.wrapper.buffer.read_until = max(handle.wrapper.buffer.read_until, end)
+        if handle is not cache:
+            handle.wrapper.held.read_until = max(handle.wrapper.held.read_until, end)
     read = [handle.wrapper.value for handle in inputs]
     names = list(dict.fromkeys([*read, target.value]))
     lane = f"queue {queue}"
@@ -187,7 +183,7 @@ def _write(state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle],
     state.mark("written in place", target, f"{op}: {len(parts)} part{'s' * (len(parts) > 1)}", time=end)
 
 
-def _told(where: Sequence[Any]) -> str:
+def _index_text(where: Sequence[Any]) -> str:
     # Without colons: what is before one is taken for the scope of a name.
     parts = [
         "*" if at == slice(None) else f"{at.start}..{at.stop}" if isinstance(at, slice) else str(at) for at in where

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
-from kvviz.device.ttnn_tokens import Cursor, Token
+from kvviz.device.ttnn.ttnn_tokens import Cursor, Token
 
 _SPACES = {"dram": "dram", "l1": "l1", "l1_small": "l1", "system_memory": "host", "system": "host", "trace": "dram"}
 _NUMPY = {

@@ -14,8 +14,8 @@ import numpy as np
 from kvviz.device.banks import Banks
 from kvviz.device.device_layout import MEMORIES, Layout, in_all_banks, sizes
 from kvviz.device.device_warnings import CURES, MODELLED, DeviceWarning
-from kvviz.device.handles import Buffer, Handle, Wrapper, caller_line
-from kvviz.device.ownership import MODELS, RULES, Model, Ref
+from kvviz.device.runtime.handles import Buffer, Handle, Wrapper, caller_line
+from kvviz.device.runtime.ownership import MODELS, RULES, Model, Ref
 from kvviz.device.simulated_time import Clock, Cost
 from kvviz.errors import DeviceError, KvvizError
 from kvviz.interrupts import held_back
@@ -154,11 +154,11 @@ class DeviceState:
         """
         value = None if wrapper is None or wrapper.value < 0 else wrapper.value
         when = self.clock.now if time is None else time
-        told: dict[str, Any] = {"text": text, "line": line or caller_line(), "time": when, "nbytes": nbytes}
+        facts: dict[str, Any] = {"text": text, "line": line or caller_line(), "time": when, "nbytes": nbytes}
         if wrapper is not None:
             users = (0, 0) if wrapper.ref is None else self.model.users(wrapper.ref)
-            told |= {"holder": wrapper.first, "counts": (*users, wrapper.handles, int(wrapper.retain))}
-        self.writer.mark(kind, value, **told)
+            facts |= {"holder": wrapper.first, "counts": (*users, wrapper.handles, int(wrapper.retain))}
+        self.writer.mark(kind, value, **facts)
 
     def open(self) -> None:
         """Refuse what is asked of a device that was closed."""
@@ -258,7 +258,7 @@ class DeviceState:
     def wrap(self, buffer: Buffer, tensor: Ref, array: np.ndarray, layout: Layout, name: str) -> Wrapper:
         """A wrapper of a tensor in a buffer, and its value in the log."""
         self.versions += 1
-        wrapper = Wrapper(self.versions, self.versions, array, layout)
+        wrapper = Wrapper(self.versions, array, layout)
         wrapper.buffer, wrapper.ref, wrapper.used = buffer, tensor, self.submits
         wrapper.value = self.value(buffer, array, name)
         return wrapper
@@ -281,7 +281,7 @@ class DeviceState:
         return made
 
     def named(self, wrapper: Wrapper, name: str) -> Handle:
-        """A handle of a wrapper, which tells when the caller has it no more."""
+        """A handle of a wrapper; it reports when the caller drops it."""
         made = Handle(self, self.given, name, wrapper, caller_line())
         self.given += 1
         if wrapper.first < 0:

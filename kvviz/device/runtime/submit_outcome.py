@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from kvviz.device.device_layout import converted, sizes
-from kvviz.device.device_program import DeviceProgram
-from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Buffer, Handle, Wrapper
-from kvviz.device.ownership import Kept
-from kvviz.device.program_run import Computed, Placed, Result
-from kvviz.device.releases import let_go
+from kvviz.device.runtime.device_program import DeviceProgram
+from kvviz.device.runtime.device_state import DeviceState
+from kvviz.device.runtime.handles import Buffer, Handle, Wrapper
+from kvviz.device.runtime.ownership import Kept
+from kvviz.device.runtime.program_run import Computed, Placed, Result
+from kvviz.device.runtime.releases import let_go
 from kvviz.trace.blockers import rule
 from kvviz.trace.called_program import call
 
@@ -48,9 +48,7 @@ class Work:
 
     def buffer(self, name: str) -> Buffer:
         """The buffer of an input."""
-        found = self.wrappers[name].buffer
-        assert found is not None
-        return found
+        return self.wrappers[name].held
 
     def buffers(self) -> list[Buffer]:
         """Those of all inputs, each once."""
@@ -70,7 +68,7 @@ class Work:
     def place_copies(self, state: DeviceState, placed: Placed, ready: float) -> None:
         """Room for what is copied: a program keeps its weights, and another shape may need other tiles."""
         held = {number: block.extent for number, block in placed.blocks.items()}
-        held |= {number: wrapper.buffer.extent for number, wrapper in self.given.items() if wrapper.buffer is not None}
+        held |= {number: wrapper.held.extent for number, wrapper in self.given.items()}
         for name, result in self.run.results.items():
             layout = self.program.output_layout(name).of(result.array)
             retiled = layout.tiled and sizes(result.array.shape, layout)[0] != held.get(result.storage)
@@ -102,7 +100,7 @@ def commit(state: DeviceState, work: Work, placed: Placed, queue: int, start: fl
     for number, block in placed.blocks.items():
         state.allocated_bytes += block.extent
         state.freed_bytes += block.extent * (number in placed.died)
-    storages = dict(program.constants) | {number: work.given[number].buffer.storage for number in work.given}  # type: ignore[union-attr]
+    storages = dict(program.constants) | {number: wrapper.held.storage for number, wrapper in work.given.items()}
     for number, block in placed.blocks.items():
         storages[number] = state.storage(block.memory, block.extent, block.address, page=block.page)
     made = _Outputs(state, work, placed, storages, end)
@@ -155,11 +153,10 @@ class _Outputs:
             wrapper = self._over(donor, result, name)
         else:
             assert source is not None
-            assert source.buffer is not None and source.ref is not None
             if donor is not None:
                 # The run had a copy of the input, which this is a view of.
-                source.buffer.array = _root(result.array)
-            wrapper = state.wrap(source.buffer, state.model.view(source.ref), result.array, source.layout, name)
+                source.held.array = _root(result.array)
+            wrapper = state.wrap(source.held, state.model.view(source.tensor), result.array, source.layout, name)
         wrapper.used = state.submits
         self.wrappers[name] = wrapper
 
@@ -179,9 +176,8 @@ class _Outputs:
     def _over(self, donor: str, result: Result, name: str) -> Wrapper:
         """An output that the run put in the place of an input: the memory changes hands."""
         state, source = self.state, self.work.wrappers[donor]
-        old, ref = source.buffer, source.ref
-        assert old is not None and ref is not None
-        state.model.deallocate(ref)
+        old = source.held
+        state.model.deallocate(source.tensor)
         why = f"submit {state.submits} put output {name!r} in its place, as it was not retained"
         source.fate = why
         self.overwritten[donor] = why
@@ -235,17 +231,15 @@ def _bury(state: DeviceState, work: Work, placed: Placed, made: _Outputs, end: f
             state.mark("overwritten", wrapper, made.overwritten[name], time=end, nbytes=work.buffer(name).extent)
             state.evict(wrapper)
             continue
-        assert wrapper.ref is not None
         if name in work.donated and (died := placed.died.get(work.run.given[name])) is not None:
             wrapper.fate = wrapper.fate or why
-            state.model.deallocate(wrapper.ref)
+            state.model.deallocate(wrapper.tensor)
             state.gone(work.buffer(name), died, why, logged=True)
-        elif state.model.is_allocated(wrapper.ref) and work.buffer(name).alive:
+        elif state.model.is_allocated(wrapper.tensor) and work.buffer(name).alive:
             let_go(state, work.inputs[name], False, why)
     for name in work.odd:
         wrapper = work.wrappers[name]
-        assert wrapper.ref is not None
-        state.model.deallocate(wrapper.ref)
+        state.model.deallocate(wrapper.tensor)
         state.gone(work.buffer(name), end, f"it was converted for submit {state.submits}, which is over")
 
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from kvviz.device.ttnn_effects import CACHE_WRITES, MOVES, is_view, written
-from kvviz.device.ttnn_layouts import TensorType
-from kvviz.device.ttnn_text import TtnnFunction, TtnnOp
+from kvviz.device.ttnn.ttnn_effects import CACHE_WRITES, MOVES, is_view, written
+from kvviz.device.ttnn.ttnn_layouts import TensorType
+from kvviz.device.ttnn.ttnn_text import TtnnFunction, TtnnOp
 
 CODE = "WHOLE_CACHE_COPY"
 _CARRY = MOVES | {"ttnn.typecast"}

@@ -1,0 +1,1 @@
+"""What a device does at run time: tensors, programs, ownership, caches."""

@@ -1,0 +1,1 @@
+"""The text of TTNN's IR: read, and drawn as a trace."""
