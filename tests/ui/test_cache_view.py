@@ -327,8 +327,7 @@ def test_warnings_are_told_with_the_run_that_they_begin_at(notebook: NotebookPag
     assert live.kv("cache-row", id=0).get_attribute("data-warned") == "1"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [600, 1000, 1400])
+@pytest.mark.parametrize(("width", "theme"), [(600, "dark"), (1000, "light"), (1400, "dark")])
 def test_it_fits_its_width_in_both_themes(
     notebook: NotebookPage, view: CachePage, theme: Literal["light", "dark"], width: int
 ) -> None:

@@ -35,20 +35,6 @@ debugger
 """
 BETWEEN = 200  # a run whose steps are not in the page when it opens
 
-# Drag the decode slider over all runs, a move in every frame. Returns ms from frame to frame.
-DRAG = """async (root, count) => {
-  const slider = root.querySelector('[data-kv="decode-slider"]');
-  const times = [];
-  let then = await new Promise((next) => requestAnimationFrame(next));
-  for (let i = 1; i <= count; i++) {
-    slider.value = String(Math.round((i / count) * Number(slider.max)));
-    slider.dispatchEvent(new Event("input", { bubbles: true }));
-    const now = await new Promise((next) => requestAnimationFrame(next));
-    times.push(now - then);
-    then = now;
-  }
-  return times;
-}"""
 CUT = "(box) => box.scrollWidth - box.clientWidth"
 SLIDE = """(slider, run) => {
   slider.value = String(run);
@@ -142,7 +128,7 @@ def test_who_passes_by_asks_for_nothing(debugger: DebuggerPage) -> None:
 
 def test_dragging_over_all_runs_is_fast(debugger: DebuggerPage) -> None:
     debugger.goto(0)
-    assert pace.cost_of(debugger, DRAG, 128) < pace.DRAG
+    assert pace.cost_of(debugger, pace.DRAG_RUNS, 128) < pace.DRAG
 
 
 @pytest.fixture
@@ -240,8 +226,7 @@ def test_nothing_of_runs_is_cut_off_at_any_width(sparse: tuple[Trace, Page], wid
     assert last and (hint is None or hint["x"] >= last["x"] + last["width"] + 10)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [600, 1400])
+@pytest.mark.parametrize(("width", "theme"), [(600, "dark"), (1400, "light")])
 def test_totals_fit_their_width_in_both_themes(exported: Page, theme: Literal["light", "dark"], width: int) -> None:
     exported.emulate_media(color_scheme=theme)
     root = exported.locator(".kvviz")

@@ -201,29 +201,6 @@ def test_a_fix_is_told_with_the_change_of_code_to_copy(notebook: NotebookPage, m
     assert notebook.page.evaluate("() => navigator.clipboard.readText()") == code
 
 
-def test_applying_a_fix_shows_it_as_a_lane_where_the_op_runs_in_place(
-    notebook: NotebookPage, missed: MissedPage
-) -> None:
-    # given
-    label, _, _, step, node = notebook.python(FIRST_FIX)
-    missed.only_fixes(True)
-    missed.row(0).click()
-    # when
-    missed.root.locator('.kv-findings [data-kv="fix"]').first.locator('[data-kv="apply"]').click()
-    # then
-    expect(missed.kv("lane").last).to_contain_text(label, timeout=60_000)
-    expect(missed.kv("lane").last).to_have_attribute("data-shown", "1")
-    expect(missed.root.locator(".kv-this .kv-big")).to_have_attribute("title", node)
-    expect(missed.kv("decision").first).to_have_attribute("data-state", "in_place")
-    assert notebook.python("debugger.fixed.tokens == trace.tokens")
-    notebook.screenshot("missed-applied", missed.root)
-    # and when it is undone, the op is as it was
-    missed.kv("lane-close").click()
-    expect(missed.kv("lane")).to_have_count(0)
-    expect(missed.root).to_have_attribute("data-step", str(step))
-    expect(missed.kv("decision").first).to_have_attribute("data-state", "missed")
-
-
 def test_what_was_held_at_the_peak_is_told_in_groups(notebook: NotebookPage, missed: MissedPage) -> None:
     told = notebook.python(
         "(lambda groups, rest: [sorted({p.group for p in report.peak.parts}),"
@@ -304,8 +281,7 @@ def test_of_a_long_list_the_first_entries_are_diagnosed_and_the_others_on_demand
     expect(many.kv("only-fixes")).to_have_text("with a fix 450")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [600, 1000, 1400])
+@pytest.mark.parametrize(("width", "theme"), [(600, "dark"), (1000, "light"), (1400, "dark")])
 def test_it_fits_its_width_in_both_themes(notebook: NotebookPage, missed: MissedPage, theme: str, width: int) -> None:
     notebook.theme("dark" if theme == "dark" else "light")
     missed.only_fixes(True)

@@ -165,8 +165,7 @@ def test_a_row_of_the_plan_leads_to_its_pick(notebook: NotebookPage, planner: Pl
     expect(planner.root.locator(".kv-events tr[aria-current]")).to_contain_text("pick")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [600, 1400])
+@pytest.mark.parametrize(("width", "theme"), [(600, "dark"), (1400, "light")])
 def test_it_fits_its_width_in_both_themes(notebook: NotebookPage, planner: PlannerPage, theme: str, width: int) -> None:
     notebook.theme("dark" if theme == "dark" else "light")
     planner.goto(notebook.python(PICKS)[60])

@@ -206,8 +206,7 @@ def test_an_op_chosen_from_the_frontier_runs_next(debugger: DebuggerPage) -> Non
     assert debugger.python("t.steps[-1].node") == names[-1]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [600, 1000, 1400])
+@pytest.mark.parametrize(("width", "theme"), [(600, "dark"), (1000, "light"), (1400, "dark")])
 def test_it_fits_its_width_in_both_themes(
     notebook: NotebookPage, debugger: DebuggerPage, theme: str, width: int
 ) -> None:
