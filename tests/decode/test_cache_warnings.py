@@ -12,6 +12,9 @@ from onnx import numpy_helper
 import kvviz
 from kvviz import Trace
 from kvviz.caches.cache_warnings import KINDS, CacheWarning, cache_warnings
+from kvviz.cli.budget import over, read_budget
+from kvviz.view.payload import decode as unpacked
+from kvviz.view.payload_cache_rows import cache_payload
 from tests.decode.oracle import session_of
 from tests.decode.small import (
     DECODERS,
@@ -319,3 +322,21 @@ def test_a_trace_that_was_saved_tells_the_same(tmp_path: Path) -> None:
 def test_warnings_come_with_those_first_that_make_results_wrong() -> None:
     kinds = [warning.kind for warning in cache_warnings(decode(counted(BEFORE), policy="never"))]
     assert kinds == sorted(kinds, key=KINDS.index) and kinds[0] in WRONG and kinds[-1] in WASTE
+
+
+@pytest.mark.parametrize("room", [None, 8])
+@pytest.mark.parametrize("name", ["storyteller/concat", "storyteller/tensor_scatter"])
+def test_all_faces_of_a_report_count_the_same_cache_warnings(name: str, room: int | None) -> None:
+    # given a decode whose caches have no room, or have it
+    trace = kvviz.decode(kvviz.load(MODELS / name / "model.onnx"), [1, 5, 9], 4, kv_capacity=room, progress=False)
+    number = len(kvviz.cache_warnings(trace))
+    assert name != "storyteller/concat" or (number > 0) == (room is None)
+    # when
+    found = kvviz.explain(trace)
+    verdict = [line.text for line in found.verdict]
+    # then
+    assert len(found.to_dict()["cache_warnings"]) == len(unpacked(cache_payload(trace))[0]["warnings"]) == number
+    assert over(read_budget(f"cache_warnings={number}"), found) is not None
+    assert (over(read_budget("cache_warnings>0"), found) is not None) == (number > 0)
+    assert any("no cache warning" in text for text in verdict) <= (number == 0)
+    assert (f"{number} cache warnings" in verdict) == (number > 1)
