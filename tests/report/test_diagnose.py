@@ -103,17 +103,6 @@ def test_caches_with_room_leave_nothing_to_say() -> None:
     assert explain(copied.fix.apply()).caches == ()
 
 
-@pytest.mark.parametrize("path", DECODERS, ids=file_id)
-def test_a_loaded_trace_is_diagnosed_alike(path: Path, tmp_path: Path) -> None:
-    trace = decoded(path, 3)
-    trace.save(tmp_path / "trace")
-    told, again = explain(trace), explain(Trace.load(tmp_path / "trace"))
-    assert told.missed == again.missed and told.peak == again.peak and told.held_too_long == again.held_too_long
-    fixes, loaded = ([[b.fix and b.fix.label for b in e.blockers] for e in r.missed] for r in (told, again))
-    assert fixes == loaded
-    assert list(map(str, told.caches)) == list(map(str, again.caches)) and repr(told) == repr(again)
-
-
 @pytest.mark.parametrize(("perm", "copied"), [("0, 1, 2", "112 B"), ("1, 0, 2", "48 B")])
 def test_rows_that_went_through_a_transpose_are_counted_from_a_file_as_before(
     perm: str, copied: str, tmp_path: Path
