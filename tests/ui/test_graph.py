@@ -63,7 +63,8 @@ def story() -> Any:
 NAMES = sorted(
     str(path.parent.relative_to(MODELS))
     for path in MODELS.rglob("model.onnx")
-    if not re.search(r"whisper|silero", str(path))
+    # Forms of the story's model differ in how they keep their caches alone, but for the branches of one.
+    if not re.search(r"whisper|silero|storyteller/(?!concat|merged_if)", str(path))
 )
 
 
