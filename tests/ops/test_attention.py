@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernels import assert_like_ort, ints, rand, run_kernel, spec_of
+from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
 from tests.ops.ort_oracle import ort_run
 from tests.ops.test_slice import room_for
 
@@ -27,7 +27,7 @@ HEADS: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 2}
 
 def test_half_precision_stays_half_precision() -> None:
     half = [x.astype(np.float16) for x in (Q, K, V)]
-    assert_like_ort("Attention", half, opset=23, rtol=2e-2, atol=2e-3)
+    check("Attention", half, opset=23, rtol=2e-2, atol=2e-3)
     y = run_kernel("Attention", [x.astype(ml_dtypes.bfloat16) for x in (Q, K, V)], opset=23)[0]
     exact = run_kernel("Attention", [Q, K, V], opset=23)[0]
     assert y.dtype == ml_dtypes.bfloat16
@@ -160,7 +160,7 @@ def test_a_past_without_presents_is_refused_as_by_onnxruntime() -> None:
 
 def test_an_unknown_mode_is_refused_where_its_output_is_asked_for() -> None:
     attributes: dict[str, Any] = {"qk_matmul_output_mode": 4}
-    assert_like_ort("Attention", [Q, K, V], 1, 24, rtol=1e-4, atol=1e-5, **attributes)
+    check("Attention", [Q, K, V], 1, 24, rtol=1e-4, atol=1e-5, **attributes)
     with pytest.raises(OpError, match="qk_matmul_output_mode 4 must be 0, 1, 2 or 3"):
         run_kernel("Attention", [Q, K, V], 4, 24, **attributes)
 
@@ -168,7 +168,7 @@ def test_an_unknown_mode_is_refused_where_its_output_is_asked_for() -> None:
 def test_head_counts_of_0_and_a_causality_of_2_say_nothing_as_in_onnxruntime() -> None:
     cases: list[dict[str, Any]] = [{"q_num_heads": 0, "kv_num_heads": 0}, {"is_causal": 2}]
     for attributes in cases:
-        assert_like_ort("Attention", [Q, K, V], 1, 24, rtol=1e-4, atol=1e-5, **attributes)
+        check("Attention", [Q, K, V], 1, 24, rtol=1e-4, atol=1e-5, **attributes)
 
 
 def test_only_from_opset_24_on_a_mask_may_be_shorter_than_the_keys() -> None:

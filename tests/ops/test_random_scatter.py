@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernel_check import same
-from tests.ops.kernels import Array, run_kernel
+from tests.ops.kernels import Array, run_kernel, same
 from tests.ops.random_cases import Call, tally, trimmed
 
 WHOLE = tuple(np.dtype(f"{kind}{size}").type for kind in "iu" for size in (1, 2, 4, 8))

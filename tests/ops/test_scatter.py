@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernels import assert_like_ort, ints, rand, run_kernel, spec_of
+from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
 from tests.ops.ort_oracle import ort_run
 
 X = rand(4, 5, 6)
@@ -25,16 +25,16 @@ def random_elements(seed: int) -> tuple[list, int]:
 
 def test_scatter_is_the_old_name_of_scatter_elements() -> None:
     inputs, axis = random_elements(7)
-    assert_like_ort("Scatter", inputs, opset=10, axis=axis)
+    check("Scatter", inputs, opset=10, axis=axis)
 
 
 @pytest.mark.parametrize("op_type", ["ScatterND", "ScatterElements"])
 def test_the_data_may_be_transposed(op_type: str) -> None:
     data = X.transpose(2, 0, 1)
     if op_type == "ScatterND":
-        assert_like_ort(op_type, [data, np.array([[1], [5]]), rand(2, 4, 5)])
+        check(op_type, [data, np.array([[1], [5]]), rand(2, 4, 5)])
     else:
-        assert_like_ort(op_type, [data, np.array([[[1], [3]]]), rand(1, 2, 1)], axis=2)
+        check(op_type, [data, np.array([[[1], [3]]]), rand(1, 2, 1)], axis=2)
 
 
 @pytest.mark.parametrize("op_type", ["ScatterND", "ScatterElements", "Scatter"])
@@ -88,7 +88,7 @@ def test_an_error_leaves_the_data_as_it_was(op_type: str, inputs: list, attribut
 
 
 def test_a_cache_that_is_a_view_is_copied_row_major() -> None:
-    assert_like_ort("TensorScatter", [rand(6, 4, 2).transpose(2, 1, 0), rand(2, 1, 6), ints(3, 0)], opset=24)
+    check("TensorScatter", [rand(6, 4, 2).transpose(2, 1, 0), rand(2, 1, 6), ints(3, 0)], opset=24)
 
 
 def test_tensor_scatter_in_place_costs_the_update() -> None:

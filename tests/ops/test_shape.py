@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernels import assert_like_ort, ints, rand, run_kernel, spec_of
+from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
 
 X = rand(2, 3, 4)
 ONES = rand(1, 3, 1, 4)
@@ -56,7 +56,7 @@ def name_of(case: tuple) -> str:
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_shape_operators_agree_with_onnxruntime(case: tuple) -> None:
     op_type, inputs, attributes = case
-    assert_like_ort(op_type, inputs, **attributes)
+    check(op_type, inputs, **attributes)
 
 
 VIEWS = [
