@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 import kvviz
 from kvviz.smollm2 import convert
 from tests.smollm2.tiny import Tiny, write_tiny
-from tests.trace.recordings import copy_into_view, two_lanes
+from tests.trace.recordings import copy_into_view
 from tests.ui import pace
 from tests.ui.memory_map import MapPage, number
 
@@ -220,14 +220,6 @@ def test_a_map_that_is_zoomed_under_a_pointer_at_rest_tells_what_is_under_it_now
     page.page.mouse.move(at, foot)
     expect(page.tip).to_be_visible()
     expect(page.tip).to_have_text(after)
-
-
-def test_spaces_are_bands_with_their_names(show: Show, tmp_path: Path) -> None:
-    page = show(told(two_lanes(), tmp_path).file, theme="dark").open()
-    expect(page.root.locator(".kv-map-gutter b")).to_have_text(["host", "dram 0", "l1 0"])
-    page.kv("map-sort").select_option("bytes")
-    expect(page.root.locator(".kv-map-gutter b")).to_have_text(["host", "dram 0", "l1 0"])
-    expect(page.kv("map-row").first).to_have_attribute("data-id", "0")
 
 
 def test_keys_walk_from_buffer_to_buffer_and_go_to_where_one_was_made(show: Show, story: Shown) -> None:

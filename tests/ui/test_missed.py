@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import kvviz
-from kvviz.report.missed_groups import hidden_below
 from kvviz.widget import Debugger
 from tests.ui.conftest import from_cells, opened
 from tests.ui.page import NotebookPage
@@ -166,20 +165,6 @@ def test_the_matrix_of_layers_has_the_bytes_of_the_report(notebook: NotebookPage
     missed.kv("layers-by").click()
 
 
-def test_every_reason_of_a_missed_op_is_one_sentence(notebook: NotebookPage, missed: MissedPage) -> None:
-    for number in range(4):
-        # when
-        missed.row(number).click()
-        # then
-        told = notebook.python(f"[[str(b.code), b.input, b.message] for b in report.groups[{number}].worst.blockers]")
-        reasons = missed.kv("reason")
-        expect(reasons).to_have_count(len(told))
-        shown = reasons.evaluate_all("(rows) => rows.map((row) => [row.dataset.id, row.innerText])")
-        assert sorted(code for code, _ in shown) == sorted(code for code, _, _ in told)
-        for _, _, message in told:
-            assert any(message in text for _, text in shown)
-
-
 FIRST_FIX = """next([b.fix.label, b.fix.sentence, b.fix.code, m.step, m.node] for g in report.groups
   for m in [g.worst] for b in m.blockers if b.fix is not None)"""
 
@@ -307,32 +292,4 @@ def test_without_a_kernel_the_change_of_code_is_there_but_not_the_button(browser
     # then
     expect(missed.root.locator('.kv-findings [data-kv="fix"]').first.locator("pre")).to_be_visible()
     expect(missed.kv("apply")).to_have_count(0)
-    page.close()
-
-
-def test_kinds_of_few_bytes_are_hidden_until_one_asks(browser: Browser, tmp_path: Path) -> None:
-    # given a page without a kernel
-    trace = kvviz.decode(kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx"), [5, 17, 33, 8, 9, 11], 8)
-    groups = kvviz.explain(trace).groups
-    small = [group for group in groups if group.bytes < hidden_below(groups)]
-    assert 0 < len(small) < len(groups)
-    trace.to_html(tmp_path / "trace.html")
-    page = browser.new_page()
-    page.goto((tmp_path / "trace.html").as_uri())
-    missed = MissedPage(page)
-    # when
-    missed.open()
-    # then
-    few, table = missed.kv("all-kinds"), missed.root.locator(".kv-missed")
-    expect(few).to_have_text(f"hidden: {len(small)}")
-    expect(table).to_have_attribute("aria-rowcount", str(len(groups) - len(small) + 1))
-    few.click()
-    expect(few).to_have_text(f"shown: {len(small)}")
-    expect(table).to_have_attribute("aria-rowcount", str(len(groups) + 1))
-    # and in the matrix of layers
-    missed.root.locator('[data-kv="tab"][data-id="layers"]').click()
-    roles = missed.kv("role")
-    before = roles.count()
-    missed.kv("layers-few").click()
-    expect(roles.nth(before)).to_be_visible()
     page.close()

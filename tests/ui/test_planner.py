@@ -120,23 +120,6 @@ def test_the_drawing_shows_what_is_picked_and_what_could_be(notebook: NotebookPa
     planner.kv("follow").click()
 
 
-def test_the_walk_shows_its_path_and_its_list(notebook: NotebookPage, planner: PlannerPage) -> None:
-    # given an event in the middle of the walk, all blocks open
-    planner.kv("unfold").click()
-    planner.goto(300)
-    # then
-    listed = notebook.python("[e.node.name for e in planner.events[:300] if e.action == 'append']")
-    states = planner.states()
-    assert states["listed"] == set(listed)
-    assert states.keys() >= {"path", "waiting", "running"}
-    expect(planner.root.locator(".kv-memory h3")).to_have_text("The walk's list so far")
-    expect(planner.root.locator(".kv-order tr[aria-current]")).to_contain_text(
-        notebook.python("[e.node.op_type for e in planner.events[:301] if e.action == 'append'][-1]")
-    )
-    planner.kv("fold").click()
-    planner.kv("follow").click()
-
-
 def test_keys_and_python_move_the_cursor(notebook: NotebookPage, planner: PlannerPage) -> None:
     picks = notebook.python(PICKS)
     planner.root.focus()
