@@ -129,11 +129,6 @@ def row_of(
     return start, weights[item, :, query, :keys]
 
 
-def as_bytes(weights: np.ndarray) -> np.ndarray:
-    """Attention as shades from 0 to 255, for a picture."""
-    return np.rint(np.clip(weights, 0, 1) * 255).astype(np.uint8)
-
-
 def _mark_read(states: np.ndarray, rows: Rows) -> None:
     if rows.read is None:
         return

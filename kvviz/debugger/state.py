@@ -5,9 +5,7 @@ from __future__ import annotations
 from kvviz.graph.model import Node
 from kvviz.graph.topological_order import frontier, needs_of
 from kvviz.trace.outcome import outcome
-from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Placed
 
 
 def depth_of(trace: Trace, index: int) -> int:
@@ -49,19 +47,6 @@ def frontier_after(trace: Trace, position: int) -> tuple[Node, ...]:
     done = [(step := trace.step_of(frame, node.index)) is not None and step <= position for node in order]
     needs = needs_of([(*node.inputs, *node.captures) for node in order], [node.outputs for node in order])
     return tuple(order[at] for at in frontier(needs, done))
-
-
-def place_of(trace: Trace, name: str, position: int) -> Placed | None:
-    """Where a value of the present frame, or of one around it, lives at a position."""
-    frame: int | None = frame_id_after(trace, position)
-    if frame is None:
-        frame = trace.log[position].frame if position >= 0 else 0
-    while frame is not None:
-        where = placed_before(trace, frame, name, position)
-        if where is not None:
-            return Placed(name, where.storage, where.generation, "", where.shape, str(where.dtype))
-        frame = trace.frames[frame].parent
-    return None
 
 
 def node_states(trace: Trace, position: int) -> list[str]:

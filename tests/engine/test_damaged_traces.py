@@ -1,4 +1,4 @@
-"""Trace files that are damaged, hostile or something else: one clear error each."""
+"""Trace files that are damaged, hostile or something else: one clear error each, or a trace that can be read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz import Trace
 from kvviz.errors import LoadError
-from kvviz.trace.log_columns import COLUMNS
+from kvviz.trace import log_columns
 from kvviz.trace.packed_file import Packed, checksum, write_packed
+from kvviz.trace.value_summaries import COLUMNS
+from kvviz.view.payload_values import values_payload
 from tests.decode.small import small
 from tests.engine.changed_traces import changed_members, read_in_every_way
 from tests.engine.test_trace import make
@@ -204,7 +206,7 @@ def test_a_column_whose_numbers_point_nowhere_is_refused(name: str, value: int, 
     fails(rewritten(saved, f"{name}.i64", change), tmp_path / "x")
 
 
-@pytest.mark.parametrize("name", ["header.json", *(f"{name}.i64" for name in COLUMNS)])
+@pytest.mark.parametrize("name", ["header.json", *(f"{name}.i64" for name in log_columns.COLUMNS)])
 def test_a_member_that_is_cut_or_too_long_is_refused(name: str, saved: bytes, tmp_path: Path) -> None:
     for change in (lambda c: c[:-8], lambda c: c[:-3], lambda c: c + c[:8]):
         fails(rewritten(saved, name, change), tmp_path / "x")
@@ -245,3 +247,55 @@ def test_a_trace_changed_with_a_new_checksum_is_refused_or_read_by_every_reader(
         assert "\n" not in str(error)
         return
     read_in_every_way(trace)
+
+
+@pytest.fixture(scope="module")
+def members() -> dict[str, bytes]:
+    trace = kvviz.decode(kvviz.load(small("concat").proto), [3, 1, 4], 3, kv_capacity=8, progress=False)
+    trace.summarise("200 kB")
+    file = io.BytesIO()
+    trace.save(file)
+    with zipfile.ZipFile(file) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@given(data=st.data())
+def test_any_changed_number_is_refused_or_can_be_read(members: dict[str, bytes], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(COLUMNS)))
+    dtype, _ = COLUMNS[name]
+    column = np.frombuffer(members[f"values.{name}"], dtype).copy()
+    kind = np.dtype(dtype)
+    place = data.draw(st.integers(0, len(column) - 1))
+    if kind.kind == "f":
+        column[place] = data.draw(st.floats())
+    else:
+        info = np.iinfo(kind)
+        column[place] = data.draw(st.sampled_from([info.min, info.max, 0, 1, 7, 100]) | st.integers(info.min, info.max))
+    try:
+        trace = Trace.load(io.BytesIO(signed({**members, f"values.{name}": column.tobytes()})))
+    except LoadError:
+        return
+    values = trace.values
+    assert values is not None
+    for found in values:
+        assert found.name and len(found.pictures) <= 2**31
+    values.first_nan()
+    for cache in range(len(trace.caches)):
+        for run in range(len(trace.runs)):
+            values.attention(cache, run)
+    assert repr(values) and values_payload(trace)
+
+
+@pytest.mark.parametrize("row", [[0, 0, 2, 2, -1, 0], [0, 0, 2, 2, 2**31 - 1, 0], [0, 0, 2**24 - 1, 0, 2**24 - 1, 0]])
+def test_attention_to_rows_that_no_cache_has_is_refused(members: dict[str, bytes], row: list[int]) -> None:
+    column = np.frombuffer(members["values.attention"], COLUMNS["attention"][0]).copy()
+    column[: len(row)] = row
+    with pytest.raises(LoadError, match="numbers out of place"):
+        Trace.load(io.BytesIO(signed({**members, "values.attention": column.tobytes()})))
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS))
+def test_a_column_that_is_cut_short_is_refused(members: dict[str, bytes], name: str) -> None:
+    cut = members[f"values.{name}"][: -np.dtype(COLUMNS[name][0]).itemsize]
+    with pytest.raises(LoadError):
+        Trace.load(io.BytesIO(signed({**members, f"values.{name}": cut})))

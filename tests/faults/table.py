@@ -54,7 +54,7 @@ NOT_TESTS = (
     "tests/test_backend_suite.py",
     "tests/test_house_rules.py",
     "tests/test_layers.py",
-    "tests/test_make_lab.py",
+    "tests/test_make.py",
     "tests/test_models.py",
     "tests/view",
     "tests/widget",

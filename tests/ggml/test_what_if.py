@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,10 +15,7 @@ from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.order.reorder_rules import RULES, new_order
 from kvviz.ggml.order.what_if import reorder
 from tests.ggml.real_recordings import recording
-from tests.ggml.recorded_lines import read_lines
 from tests.ggml.swapped_pairs import swapped_pairs
-
-DATA = Path(__file__).parents[1] / "data" / "ggml"
 
 
 def _view_first() -> ComputeGraph:
@@ -90,7 +85,7 @@ def test_two_writes_that_are_swapped_part_in_what_is_left_in_the_cache() -> None
 
 
 def test_what_cannot_be_run_is_compared_by_its_structure_and_said_so() -> None:
-    graph = read_lines(DATA / "tiny_gemma3_fa_off.jsonl.gz").graphs[1]
+    graph = recording("tiny_gemma3_fa_off.jsonl.gz").graphs[1]
     found = reorder(graph, "none")
     assert not found.ran and found.why_not.endswith("has no data")
     assert len(found.trace.steps) == len(graph.nodes) == len(found.before.steps)
@@ -200,7 +195,7 @@ def test_the_names_are_public() -> None:
 @pytest.mark.parametrize("rule", ["none", "vulkan", "vulkan fixed", "metal"])
 def test_at_recorded_addresses_another_order_breaks_what_no_root_tells(rule: str) -> None:
     # given a decode step of llama.cpp, no hidden pair of which the order breaks
-    graph = read_lines(DATA / "qwen3moe_ub4.jsonl.gz").graphs[2]
+    graph = recording("qwen3moe_ub4.jsonl.gz").graphs[2]
     found = reorder(graph, rule, run=False)
     assert found.broken == () and found.at_addresses
     # then every result that is read after another one was put there is in a pair, and it says which claim it makes
