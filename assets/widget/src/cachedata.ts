@@ -2,7 +2,7 @@
 import { upper } from "./arrays.js";
 import type { Pattern } from "./canvas.js";
 import { bytes, count, plural } from "./format.js";
-import { open, type Floats, type Ints } from "./wire.js";
+import { open, type Floats, type Ints, type Kinds } from "./wire.js";
 
 /** `sums`: it adds up over the runs; `bad`: more than 0 of it is a loss. */
 export interface Meter { name: string; label: string; about: string; sums: boolean; bad: boolean }
@@ -18,7 +18,7 @@ interface Stores { at: Ints; step: Ints; start: Ints; stop: Ints }
 interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
 /** `mark`: how it is drawn over the hue, so that nothing rests on that. */
 interface OwnerState { name: string; about: string; mark: Pattern; dashed: boolean }
-interface Header { owners?: Pick<Owners, "table" | "hues" | "states">; notes?: string[]; format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
+interface Header { owners?: Pick<Owners, "table" | "hues" | "states">; notes?: string[]; format: number; columns: Kinds; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
 export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {
   at: Ints;

@@ -4,7 +4,7 @@ import { scaleOf } from "./curve.js";
 import { count } from "./format.js";
 import { buildIndex } from "./index.js";
 import { executed } from "./select.js";
-import { patch, piece, read, unpack, type Ints, type Payload } from "./wire.js";
+import { piece, read, unpack, type Ints, type Payload } from "./wire.js";
 import type { Context } from "./lazypane.js";
 import { align, common, decided, groups, partner, unlike, type Group, type LaneInfo, type LaneSource } from "./pair.js";
 import { findStep, numberOf, type Trace } from "./replay.js";
@@ -44,7 +44,7 @@ export class LaneState {
     const raws = await Promise.all((id === this.main ? [packed, ...late] : [piece(packed, String(id))]).map(read));
     const [raw, ...changes] = raws;
     if (!raw) throw new Error("this page came without that lane");
-    const p = unpack(changes.reduce<ArrayBuffer>((old, change) => (change ? patch(old, change) : old), raw));
+    const p = unpack(raw, ...changes);
     this.#opened.set(id, { raw: packed, p });
     return p;
   }

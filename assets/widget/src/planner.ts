@@ -14,16 +14,15 @@ import { light } from "./select.js";
 import { Shell } from "./shell.js";
 import { firstStep, Store, type Change, type Now } from "./store.js";
 import { Bar, tool } from "./toolbar.js";
-import { open, unpack, type Header, type Ints, type Payload } from "./wire.js";
+import { open, payloadOf, type Header, type Ints, type Payload } from "./wire.js";
 
-const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth", "full", "change", "ready"] as const;
+const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth", "ready"] as const;
 
 export interface Plan {
   p: Payload;
-  /** By event; `change` and `ready` are offsets into the lists below, `full`: a change starts from nothing. */
-  e: Record<(typeof COLUMNS)[number], Ints>;
-  change: Ints; // nodes that join the frontier, or -1 - node for one that leaves it
-  ready: Ints; // nodes that can run because of this pick
+  e: Record<(typeof COLUMNS)[number], Ints>; // by event; `ready`: offsets into the list below
+  ready: Ints; // nodes that can run because of a pick
+  first: Ints; // the frontier before the first pick
   picked: Ints; // by node: the event that picked it, -1 = none
   picks: number[]; // events
   appends: number[];
@@ -31,9 +30,10 @@ export interface Plan {
 }
 
 export function unpackPlan(raw: ArrayBuffer): Plan {
-  const { column } = open<Header>(raw);
+  const opened = open<Header>(raw);
+  const { column } = opened;
   const e = Object.fromEntries(COLUMNS.map((name) => [name, column(`event.${name}`)])) as Plan["e"];
-  const p = { ...unpack(raw, true), steps: e.node.length, total: e.node.length };
+  const p = { ...payloadOf(opened, true), steps: e.node.length, total: e.node.length };
   const picked = new Int32Array(p.graphs[0].nodes.length).fill(-1);
   const picks: number[] = [];
   const appends: number[] = [];
@@ -47,22 +47,17 @@ export function unpackPlan(raw: ArrayBuffer): Plan {
     if (action === "append") appends.push(i);
     if (p.strings[e.phase[i]] === "walk") walk = i + 1;
   }
-  return { p, e, change: column("change.node") as Ints, ready: column("ready.node") as Ints, picked, picks, appends, walk };
+  return { p, e, ready: column("ready.node") as Ints, first: column("first.node") as Ints, picked, picks, appends, walk };
 }
 
 /** The ops that could run before the pick of event `i`, oldest first; none for other events. */
-export function frontierAt({ e, change }: Plan, i: number): number[] {
-  if (i < 0) return [];
-  let from = i;
-  while (from > 0 && !e.full[from]) from--;
-  let nodes: number[] = [];
-  for (let k = from; k <= i; k++) {
-    if (e.full[k]) nodes = [];
-    for (let c = e.change[k]; c < e.change[k + 1]; c++) {
-      const node = change[c];
-      if (node >= 0) nodes.push(node);
-      else nodes.splice(nodes.indexOf(-1 - node), 1);
-    }
+export function frontierAt(plan: Plan, i: number): number[] {
+  const { e, first, picks, picked } = plan;
+  if (i < 0 || picked[e.node[i]] !== i) return [];
+  const nodes = Array.from(first);
+  for (const pick of picks.slice(0, picks.indexOf(i))) {
+    nodes.splice(nodes.indexOf(e.node[pick]), 1);
+    nodes.push(...readyAt(plan, pick));
   }
   return nodes;
 }

@@ -1,11 +1,11 @@
 // What a recording keeps of its values, as kvviz/view/payload_values.py encodes it. A value has a number here: its entry.
-import { open, type Floats, type Ints } from "./wire.js";
+import { open, type Floats, type Ints, type Kinds } from "./wire.js";
 
 /** The first value with a NaN, or an infinity; `step`: the number of the one that made it, -1 = a run was given it. */
 export interface Found { step: number; value: string; text: string }
 /** Cells of a picture that stand for something else than a number; `whole`: a weight of 1. */
 export interface ValueCodes { bins: number; shades: number; empty: number; below: number; above: number; nan: number; whole: number }
-interface Header { format: number; columns: Record<string, [string, number]>; about: string; budget: number; steps: number; first: { nan: Found | null; inf: Found | null }; codes: ValueCodes }
+interface Header { format: number; columns: Kinds; about: string; budget: number; steps: number; first: { nan: Found | null; inf: Found | null }; codes: ValueCodes }
 
 export interface ValueData extends Pick<Header, "about" | "budget" | "steps" | "first" | "codes"> {
   at: Ints; slot: Ints; // by entry: number of the step and which of its outputs; below 0: -1 - run, and which binding of its main frame

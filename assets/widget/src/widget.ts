@@ -4,18 +4,13 @@ import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import type { Breakpoint } from "./debug.js";
 import { modules, type Modules } from "./modules.js";
 import { entry, line, listen, Writer, type Model, type Shown } from "./mount.js";
-import { patch, piece, read, unpack, type Payload } from "./wire.js";
+import { piece, read, unpack, type Payload } from "./wire.js";
 import type { LaneSource } from "./pair.js";
 import type { Address } from "./address.js";
 import type { Selection } from "./select.js";
 import { Store } from "./store.js";
 import type { Surroundings } from "./sharing.js";
 import { unpackValues } from "./valuedata.js";
-
-/** The payload with what changed in it since. */
-function newest(payload: ArrayBuffer | null, ...changes: (ArrayBuffer | null)[]): Payload | null {
-  return payload && unpack(changes.reduce<ArrayBuffer>((raw, change) => (change ? patch(raw, change) : raw), payload));
-}
 
 /** The recording as one file: this page itself where it is one, else what the kernel makes. */
 function wholeFile(model: Model, ask: Ask, flush: () => void, signal: AbortSignal): Surroundings["html"] {
@@ -133,8 +128,8 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   }, signal);
   return {
     change: ([payload, ...changes]) => {
-      const p = newest(payload, ...changes);
-      if (!p) return false;
+      if (!payload) return false;
+      const p = unpack(payload, ...changes);
       if (!shownIsMain(model)) return true; // another lane is shown
       store.replace(p);
       settled();
@@ -155,8 +150,7 @@ export default entry({
   debugger: {
     traits: ["payload", "edge", "latest"],
     show(model, root, [payload, ...changes]) {
-      const p = newest(payload, ...changes);
-      return p && showDebugger(model, root, p);
+      return payload && showDebugger(model, root, unpack(payload, ...changes));
     },
   },
 });

@@ -159,7 +159,7 @@ export interface Header {
   tour?: Tour;
   live: Live | null;
   report?: Report | null; // of a trace that goes on only when it is asked for
-  columns: Record<string, [string, number]>;
+  columns: Kinds;
 }
 export interface Payload extends Header, Columns {
   flag: Record<"inPlace" | "elsewhere" | "foreign" | "missed" | "control" | "view", number>; // bits
@@ -170,7 +170,7 @@ export interface Payload extends Header, Columns {
   storages: number;
 }
 
-export const FORMAT = 4;
+export const FORMAT = 5;
 
 /** Told only where some storage lies elsewhere than in plain host memory, time is not the step number, or steps are in order by the schedule alone; empty otherwise. */
 const OPTIONAL = /^(storage\.(space|arena|address|taken)|(time|refused|arena|mark|pair|pairtext|ordered|path)\..*)$/;
@@ -207,25 +207,50 @@ function texts(alike: string[], of: Ints, added: Ints): string[] {
   });
 }
 
-/** Header and columns of unpacked bytes; a column that is not there is empty if `lax`, else an error. */
-export function open<H extends { format: number; columns: Record<string, [string, number]> }>(raw: ArrayBuffer): { header: H; column: (name: string, lax?: boolean) => Ints | Floats } {
+export type Kinds = Record<string, [type: string, length: number, front?: number, back?: number]>;
+interface Head { format: number; columns: Kinds }
+/** A header, and columns as they were sent: integers as differences from entry to entry. */
+interface Sent<H> { header: H; sent: Record<string, Ints | Floats> }
+
+function sentIn<H extends { columns: Kinds }>(raw: ArrayBuffer): Sent<H> {
   const size = new DataView(raw).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, 4, size))) as H;
-  if (header.format > FORMAT) throw new Error(`it was made by a newer kvviz, in format ${header.format}, and this page reads format ${FORMAT}: update kvviz`);
-  if (header.format !== FORMAT) throw new Error(`it was saved by an older kvviz, in format ${header.format}, and this page reads format ${FORMAT}: run the cell again`);
-  const starts: Record<string, number> = {};
+  const sent: Sent<H>["sent"] = {};
   let start = Math.ceil((4 + size) / 8) * 8;
   for (const [name, [type, length]] of Object.entries(header.columns)) {
-    starts[name] = start;
-    start = Math.ceil((start + length * (type === "d" ? 8 : 4)) / 8) * 8;
+    sent[name] = type === "d" ? new Float64Array(raw, start, length) : new Int32Array(raw, start, length);
+    start = Math.ceil((start + sent[name].byteLength) / 8) * 8;
   }
+  return { header, sent };
+}
+
+/** Apply what changed since: entries of the header, new ends of its lists, and what stands between the equal ends of columns; see kvviz/view/packed_columns.py. */
+function apply<H extends Head>({ header, sent }: Sent<H>, raw: ArrayBuffer): void {
+  const { header: { fronts, base, columns, ...entries }, sent: middles } = sentIn<{ columns: Kinds; fronts: Record<string, number>; base: number }>(raw);
+  if (base !== Object.values(sent).reduce((n, column) => n + column.length, 0)) throw new Error("this change belongs to another recording");
+  const known = header as unknown as Record<string, unknown>;
+  for (const [key, value] of Object.entries(entries)) known[key] = key in fronts ? [...(known[key] as unknown[]).slice(0, fronts[key]), ...(value as unknown[])] : value;
+  for (const [name, [type, , front = 0, back = 0]] of Object.entries(columns)) {
+    const [old, middle] = [sent[name] ?? middles[name].subarray(0, 0), middles[name]];
+    const made = new (type === "d" ? Float64Array : Int32Array)(front + middle.length + back);
+    made.set(old.subarray(0, front));
+    made.set(middle, front);
+    made.set(old.subarray(old.length - back), front + middle.length);
+    sent[name] = made;
+    header.columns[name] = [type, made.length];
+  }
+}
+
+/** Header and columns of unpacked bytes, with what changed since; a column that is not there is empty if `lax`, else an error. */
+export function open<H extends Head>(raw: ArrayBuffer, ...changes: (ArrayBuffer | null)[]): { header: H; column: (name: string, lax?: boolean) => Ints | Floats } {
+  const whole = sentIn<H>(raw);
+  const { header, sent } = whole;
+  if (header.format > FORMAT) throw new Error(`it was made by a newer kvviz, in format ${header.format}, and this page reads format ${FORMAT}: update kvviz`);
+  if (header.format !== FORMAT) throw new Error(`it was saved by an older kvviz, in format ${header.format}, and this page reads format ${FORMAT}: run the cell again`);
+  for (const change of changes) if (change) apply(whole, change);
   const column = (name: string, lax = false) => {
-    if (!header.columns[name] && !lax) throw new Error(`the payload has no column ${name}`);
-    const [type, length] = header.columns[name] ?? ["i", 0];
-    if (type === "d") return new Float64Array(raw, starts[name] ?? 0, length);
-    const sent = new Int32Array(raw, starts[name] ?? 0, length);
-    // what is added from entry to entry
-    return type === "s" ? summed(sent) : sent;
+    if (!sent[name] && !lax) throw new Error(`the payload has no column ${name}`);
+    return header.columns[name]?.[0] === "s" ? summed(sent[name] as Ints) : sent[name] ?? new Int32Array(0);
   };
   return { header, column };
 }
@@ -237,9 +262,11 @@ function code(table: string[], name: string): number {
   return at;
 }
 
-/** Unpacked bytes to a payload; separate from `read` so that tests need no compression. `lax`: of a plan, which has no steps. */
-export function unpack(raw: ArrayBuffer, lax = false): Payload {
-  const { header, column } = open<Header>(raw);
+/** Unpacked bytes to a payload; separate from `read` so that tests need no compression. */
+export function unpack(raw: ArrayBuffer, ...changes: (ArrayBuffer | null)[]): Payload { return payloadOf(open<Header>(raw, ...changes)); }
+
+/** `lax`: of a plan, which has no steps. */
+export function payloadOf({ header, column }: ReturnType<typeof open<Header>>, lax = false): Payload {
   const columns: Record<string, Record<string, Ints | Floats>> = {};
   for (const [group, names] of Object.entries(COLUMNS)) {
     columns[group] = {};
@@ -266,23 +293,6 @@ const opened = new WeakMap<object, Promise<ArrayBuffer>>();
 export async function read(bytes: DataView | Uint8Array | null | undefined): Promise<ArrayBuffer | null> {
   if (!bytes?.byteLength) return null;
   return ensure(opened, bytes, () => gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)));
-}
-
-/** Unpacked bytes of a later payload, from an earlier one and what changed since; see kvviz/view/payload_delta.py. */
-export function patch(old: ArrayBuffer, change: ArrayBuffer): ArrayBuffer {
-  const [was, size, pieces] = new Int32Array(change, 0, 3);
-  if (was !== old.byteLength) throw new Error("this change belongs to another recording");
-  const at = new Int32Array(change, 12, 2 * pieces);
-  const made = new Uint8Array(size);
-  let done = 0;
-  let fresh = 12 + 8 * pieces;
-  for (let i = 0; i < 2 * pieces; i += 2) {
-    const length = at[i + 1];
-    made.set(at[i] < 0 ? new Uint8Array(change, fresh, length) : new Uint8Array(old, at[i], length), done);
-    if (at[i] < 0) fresh += length;
-    done += length;
-  }
-  return made.buffer;
 }
 
 /** Payloads of other lanes, which come as one piece of bytes; see kvviz/view/payload_lanes.py. */
