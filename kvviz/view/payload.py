@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from kvviz.debugger.breakpoints import KINDS
 from kvviz.errors import KvvizError
 from kvviz.query.grammar import header as query_header
 from kvviz.report.explain import Report, explain
@@ -43,7 +42,6 @@ CODES = {
     "origin": ORIGINS,
     "owner": [OWNERS[origin].about for origin in ORIGINS],
     "state": [(look.name, look.letter, look.about) for look in STATES.values()],
-    "breakpoint": KINDS,
     "decision": DECISIONS,
     "outcome": OUTCOMES,
     "figure": FIGURES,

@@ -47,7 +47,7 @@ _CacheRun = tuple[tuple[Cell, ...], tuple[tuple[int, int, str], ...], tuple[Any,
 
 
 def cache_payload(trace: Trace, level: int = 6) -> bytes:
-    """The caches as compressed bytes; `kvviz.view.packed_columns.unpack` reads them back.
+    """The caches as compressed bytes, empty if there are none; `kvviz.view.packed_columns.unpack` reads them back.
 
     ``level``: of zlib.
 
@@ -60,6 +60,8 @@ def cache_payload(trace: Trace, level: int = 6) -> bytes:
       indices into ``notes``. If sequences share a cache, columns ``owner.*`` give the owners of rows, and ``owner.of``
       are indices into ``owners.table``: sequences, and a word on what is wrong.
     """
+    if not trace.caches:
+        return b""
     runs = len(trace.runs)
     streams: dict[tuple[_CacheRun, ...], int] = {}
     caches = []

@@ -1,7 +1,7 @@
-// The planner: how a runtime comes to its order of ops, event by event, on the debugger's drawings. A plan is a payload with
-// graphs and drawings but no steps; its events stand in for them.
+// The planner: how a runtime plans its order of ops, event by event, on the drawings of the debugger. A plan is a payload with
+// events instead of steps.
 import { el, mark, NUMBER, on, onHit, say, set, td } from "./dom.js";
-import { count, opName, plural, shortName, shortValue } from "./format.js";
+import { count, opLabel, opName, plural, shortName, shortValue } from "./format.js";
 import { FrontierPane } from "./frontier.js";
 import { GraphPane } from "./graph.js";
 import { panel } from "./actions.js";
@@ -71,7 +71,7 @@ const PLAN_WORDS: StateWords = {
   frontier: "in the frontier: can run", running: "this event", done: "picked: in the plan",
 };
 
-/** The ops that the walk has entered and not left after event `at`, from the output on; none once ops are picked. */
+/** The ops on the path of the walk after event `at`, from the output on; empty once ops are picked. */
 export function pathAt({ p, e, walk }: Plan, at: number): number[] {
   const path: number[] = [];
   if (at >= walk) return path;
@@ -82,7 +82,6 @@ export function pathAt({ p, e, walk }: Plan, at: number): number[] {
   return path;
 }
 
-/** State and second line of every node's box after event `at`. */
 export function planStates(plan: Plan, at: number): { states: State[]; captions: string[] } {
   const { p, e, picks, appends } = plan;
   const states: State[] = p.graphs[0].nodes.map(() => "waiting");
@@ -191,7 +190,6 @@ class Planner {
         if (change.note || change.cursor) shell.note(store.note);
         if (!change.cursor && !change.payload) return;
         mark(root, "data-step", cursor);
-        // first the list that the walk makes, then the plan that comes of it
         const list = cursor < plan.walk ? plan.appends : picks;
         const done = list.filter((e) => e <= cursor).length;
         say(title, list === picks ? "Plan so far" : "The walk's list so far");
@@ -259,8 +257,8 @@ class Planner {
       el("dl.kv-facts", {}, ...facts.map(([text, n]) => el("div", {}, el("dt", {}, text), el("dd", {}, count(n))))));
     if (e.value[i] >= 0) parts.push(el("p.kv-soft", {}, "value ", el("code", { title: p.graphs[0].values[e.value[i]] }, p.graphs[0].values[e.value[i]])));
     const path = pathAt(plan, i).filter((n) => n !== e.node[i]).reverse();
-    if (path.length) parts.push(el("p", {}, el("b", {}, "Needed by: "), path.slice(0, 6).map((n) => this.#name(n).join(" ").trim()).join(" ‹ "), path.length > 6 ? ` and ${count(path.length - 6)} more` : ""));
-    if (ready.length) parts.push(el("p", {}, el("b", {}, "Can run from now on: "), ready.slice(0, 8).map((n) => this.#name(n).join(" ").trim()).join(", "), ready.length > 8 ? ` and ${count(ready.length - 8)} more` : ""));
+    if (path.length) parts.push(el("p", {}, el("b", {}, "Needed by: "), path.slice(0, 6).map((n) => opLabel(p.graphs[0], n)).join(" ‹ "), path.length > 6 ? ` and ${count(path.length - 6)} more` : ""));
+    if (ready.length) parts.push(el("p", {}, el("b", {}, "Can run from now on: "), ready.slice(0, 8).map((n) => opLabel(p.graphs[0], n)).join(", "), ready.length > 8 ? ` and ${count(ready.length - 8)} more` : ""));
     return parts;
   }
 
@@ -305,7 +303,7 @@ class Planner {
   }
 }
 
-/** anywidget's entry: a bundle of its own, so that a page of the debugger does not carry it. */
+/** anywidget's entry, a bundle of its own. */
 export default entry({
   planner: {
     traits: ["payload"],
