@@ -6,10 +6,13 @@ import { plural } from "./format.js";
 import { GraphList, hitNodes } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
 import { redAt, redEdges, type RedEdge } from "./hiddenpairs.js";
-import { sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
+import { letter, sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Target } from "./stage.js";
-import { numberOf } from "./replay.js";
+import type { MakePane } from "./lazypane.js";
+import { numberOf, type State } from "./replay.js";
+import { copyButton } from "./sharing.js";
 import type { Change, Store, View } from "./store.js";
+import type { Codes } from "./wire.js";
 
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
 
@@ -367,4 +370,19 @@ export class GraphPane implements View {
     }
     this.#stage.soon();
   }
+}
+
+export default ((host, { store, commands, share }, signal) => {
+  const pane = new GraphPane(host, store, (node) => commands.choose(node, store.now.graph), signal);
+  host.querySelector(".kv-tools")!.append(copyButton(host, "graph", share, signal));
+  host.append(graphLegend(store.t.p.codes));
+  return pane;
+}) satisfies MakePane;
+
+const PLAIN = new Set(["waiting", "done"]); // look like what they are: nothing yet, and nothing more to say
+
+function graphLegend(codes: Codes): HTMLElement {
+  const signs = codes.state.filter(([name]) => !PLAIN.has(name)).map(([name, , about]) =>
+    el("span", {}, el("i.kv-sample", { "data-state": name }, letter(codes, name as State) || "\u00A0"), about));
+  return el("p.kv-graph-legend", { "data-kv": "graph-legend" }, ...signs);
 }

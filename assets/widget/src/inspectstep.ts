@@ -5,7 +5,7 @@ import { letter } from "./sketchview.js";
 import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { bytes, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
-import { numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
+import { labels, numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";
 import { entryOf, entryOfOut, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
@@ -169,7 +169,6 @@ export function occurrenceOf(t: Trace, step: number): string {
   const run = p.runs[p.frame.run[frame]];
   const parts = [`step ${count(numberOf(t, step))}`];
   if (p.runs.length > 1 && run) parts.push(run.text && run.text !== run.label ? `“${run.text.trim()}”` : run.label);
-  const inside = stack(t, frame).slice(1).map((f) => p.strings[p.frame.label[f]]).join(" › ");
-  return [...parts, ...(inside ? [inside] : [])].join(" · ");
+  return [...parts, labels(t, frame).join(" › ")].filter(Boolean).join(" · ");
 }
 

@@ -1,8 +1,8 @@
 // A graph as a column of at most ten cards (blocks, and repeated layers as one card), and its visible part: pan, zoom, fit,
 // minimap. Positions depend on the zoom, since heads keep their size. All functions are pure.
-import { ensure, kept } from "./arrays.js";
+import { ensure } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
-import { cost } from "./missed.js";
+import { key, missedByNode } from "./missed.js";
 import type { Trace } from "./replay.js";
 import type { Drawing, Graph } from "./wire.js";
 
@@ -131,36 +131,21 @@ export function rowAt({ rows }: Level, x: number, y: number): Row | null {
 
 /** Texts in heads. */
 export interface BlockFacts { block(row: Row): { about: string; missed: string }; card(row: Row): string }
-interface Misses { times: Int32Array; bytes: Float64Array }
-/** Missed steps by graph and node. */
-const missesOf = kept((t: Trace): Misses[] => {
-  const { p } = t;
-  const found = p.graphs.map((g) => ({ times: new Int32Array(g.nodes.length), bytes: new Float64Array(g.nodes.length) }));
-  for (let i = 0; i < p.step.node.length; i++) {
-    if (!(p.step.flags[i] & p.flag.missed)) continue;
-    const m = found[p.frame.graph[p.step.frame[i]]];
-    m.times[p.step.node[i]]++;
-    m.bytes[p.step.node[i]] += cost(t, i);
-  }
-  return found;
-});
-
 /** `alike`: the blocks of a stack with the same drawing, including this one. */
 export function blockFacts(t: Trace, graph: number, block: number, alike: number[], stack: string): { about: string; missed: string } {
   const { blocks } = t.p.graphs[graph];
   const { nodes } = blocks[block];
   const all = alike.length > 1 ? alike : [block];
   const many = all.length > 1 ? `× ${all.length} ${stack.split(" ").pop()}s alike · ` : blocks[block].alike > 1 ? `${blocks[block].alike} alike · ` : "";
-  const { times, bytes: spent } = missesOf(t)[graph];
-  const kinds = nodes.filter((n) => times[n]).length;
+  const each = nodes.flatMap((node) => missedByNode(t).get(key({ graph, node })) ?? []);
+  const kinds = each.length;
   const about = many + plural(nodes.length, "op");
   if (!kinds) return { about, missed: "" };
-  const each = nodes.filter((n) => times[n]);
-  const total = each.reduce((sum, n) => sum + times[n], 0);
-  const sum = bytes(each.reduce((b, n) => b + spent[n], 0));
-  const often = times[each[0]];
+  const total = each.reduce((sum, m) => sum + m.times, 0);
+  const sum = bytes(each.reduce((b, m) => b + m.bytes, 0));
+  const often = each[0].times;
   // a product only if all nodes were missed equally often
-  if (each.some((n) => times[n] !== often)) return { about, missed: `${count(kinds)} missed, ${count(total)} times = ${sum}` };
+  if (each.some((m) => m.times !== often)) return { about, missed: `${count(kinds)} missed, ${count(total)} times = ${sum}` };
   const words = often > t.p.runs.length ? "times" : t.p.runs.some((r) => r.token !== null) ? "tokens" : "runs";
   return { about, missed: [`${count(kinds)} missed`, ...(often > 1 ? [`${count(often)} ${words}`] : [])].join(" × ") + ` = ${sum}` };
 }

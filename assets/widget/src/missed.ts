@@ -1,6 +1,6 @@
 // Missed in-place ops: by node (with the diagnosis of the kernel, if there is one), by kind, and as a matrix of roles and
 // layers.
-import { ensure } from "./arrays.js";
+import { ensure, kept } from "./arrays.js";
 import { numberOf, opAt, type Trace } from "./replay.js";
 import type { Missed, Report } from "./wire.js";
 
@@ -107,7 +107,7 @@ export function shown(m: Matrix, below: number, all: boolean): { rows: RoleRow[]
 /** Bytes that a missed step spent: new capacity, or bytes moved if its capacity came from the pool. */
 export function cost({ p }: Trace, step: number): number { return Math.max(p.step.alloc[step], p.step.copied[step]); }
 
-function key(m: { graph: number; node: number }): number { return m.graph * 2 ** 24 + m.node; }
+export function key(m: { graph: number; node: number }): number { return m.graph * 2 ** 24 + m.node; }
 
 export function missed(t: Trace, report?: Report | null): Missed[] {
   const first = report?.missed ?? [];
@@ -134,6 +134,9 @@ export function missed(t: Trace, report?: Report | null): Missed[] {
   }
   return [...sent, ...[...groups.values()].sort((a, b) => b.bytes - a.bytes || a.steps[0] - b.steps[0])];
 }
+
+/** Missed nodes by `key`. */
+export const missedByNode = kept((t: Trace) => new Map(missed(t).map((one) => [key(one), one])));
 
 function reasons({ p }: Trace, step: number): Missed["reasons"] {
   const { g, op: [, , , inputs] } = opAt({ p }, step);

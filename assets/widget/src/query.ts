@@ -4,7 +4,7 @@ import { decided } from "./debug.js";
 import type { Engine, Part, Query, Value } from "./modules.js";
 import { opName, shape } from "./format.js";
 import { pairsOf, pairState } from "./hiddenpairs.js";
-import { findStep, freedBytes, numberOf, opAt, outcome, placeOf, stack, type Trace } from "./replay.js";
+import { findStep, freedBytes, labels, numberOf, opAt, outcome, placeOf, stack, type Trace } from "./replay.js";
 import type { Graph, QueryTable } from "./wire.js";
 
 /** A number or null; texts; or [storage, generation] of buffers. */
@@ -75,11 +75,6 @@ function iteration(t: Trace, step: number): number | null {
   return null;
 }
 
-function path(t: Trace, step: number): string[] {
-  const labels = stack(t, t.p.step.frame[step]).slice(1).map((f) => t.p.strings[t.p.frame.label[f]]);
-  return [labels.join(" › ") || "main"];
-}
-
 /** The word of a run, or the number of its token. */
 function wordOf({ p }: Trace, run: number): string {
   const made = p.runs[run];
@@ -123,7 +118,7 @@ export const OF_STEP: Record<string, (t: Trace, step: number) => Fact> = {
   freed: freedBytes,
   bytes: (t, step) => outs(t, step, (o) => t.p.out.bytes[o]).reduce((sum, n) => sum + n, 0),
   missed: ({ p }, step) => (p.step.flags[step] & p.flag.missed ? Math.max(p.step.alloc[step], p.step.copied[step]) : 0),
-  frame: path,
+  frame: (t, step) => [labels(t, t.p.step.frame[step]).join(" › ") || "main"],
   iteration,
   depth: ({ p, x }, step) => x.depth[p.step.frame[step]],
   shape: (t, step) => outs(t, step, (o) => (info(t, o).includes("[") ? shape(info(t, o)) : "")),
@@ -239,9 +234,9 @@ function compared(t: Trace, part: Extract<Part, { is: "compare" }>): Test {
   }
   const { query: table, runs } = t.p;
   if (field === "run") {
-    const labels = values.filter((value) => typeof value === "string").map((value) => value.toLowerCase());
+    const texts = values.filter((value) => typeof value === "string").map((value) => value.toLowerCase());
     const numbers = holds(table, field, sign, values.filter((value) => typeof value !== "string"));
-    const found = runs.map((_, run) => numbers(run) || called(t, run).some((name) => labels.includes(name)));
+    const found = runs.map((_, run) => numbers(run) || called(t, run).some((name) => texts.includes(name)));
     return (step) => found[t.x.run[step]];
   }
   const test = holds(table, field, sign, values);

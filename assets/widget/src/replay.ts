@@ -69,6 +69,9 @@ export function stack({ p }: Trace, f: number): number[] {
   return frames;
 }
 
+/** The labels of the frames around one, without main. */
+export function labels(t: Trace, f: number): string[] { return stack(t, f).slice(1).map((at) => t.p.strings[t.p.frame.label[at]]); }
+
 /** Tables by frame; only a few are kept. */
 const ofFrames = () => kept((_: Index) => new Map<number, Int32Array>());
 function tableOf(tables: (x: Index) => Map<number, Int32Array>, { x }: Trace, f: number, make: () => Int32Array): Int32Array {

@@ -3,7 +3,7 @@ import { copy, save, toPng, toSvg } from "./picture.js";
 import { el, on, say } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import { Popover } from "./popover.js";
-import { findStep, freedBytes, numberOf, opAt, runAt, stepsOf, type Trace } from "./replay.js";
+import { findStep, freedBytes, labels, numberOf, opAt, runAt, stepsOf, type Trace } from "./replay.js";
 import { describe, type Selection } from "./select.js";
 import type { ShareContext, Shared } from "./sharing.js";
 import type { Store } from "./store.js";
@@ -17,11 +17,9 @@ export function about({ p }: Trace, step: number | null): Facts {
 }
 
 /** The run, frames and scope of a step. */
-function place({ p }: Trace, step: number): string {
-  const path: string[] = [];
-  for (let f = p.step.frame[step]; p.frame.parent[f] >= 0; f = p.frame.parent[f]) path.unshift(p.strings[p.frame.label[f]]);
-  const { frame, op: [, , scope] } = opAt({ p }, step);
-  return [p.runs[p.frame.run[frame]]?.label ?? "", ...path, scope].filter(Boolean).join(" · ");
+function place(t: Trace, step: number): string {
+  const { frame, op: [, , scope] } = opAt(t, step);
+  return [t.p.runs[t.p.frame.run[frame]]?.label ?? "", ...labels(t, frame), scope].filter(Boolean).join(" · ");
 }
 
 function stepFacts(t: Trace, step: number, report: Report | null): Facts {
