@@ -140,7 +140,7 @@ class KVCache:
 
     def _repr_html_(self) -> str:
         """The cells over all calls, for a notebook."""
-        page: str = late("view.cell_table:html")(self)
+        page: str = late("view.cell_plot:picture")(self)
         return page
 
     # -- finding and taking cells -----------------------------------------------------------------------------------

@@ -150,8 +150,8 @@ def to_html(
         packing.look_for_hazards()
     payloads = {"payload": packing.encode(lazy=not diagnosis)}
     payloads["modules"] = page_modules()
-    if trace.caches:
-        payloads["cache_data"] = cache_payload(trace)
+    if rows := cache_payload(trace):
+        payloads["cache_data"] = rows
     if kept := values_payload(trace):
         payloads["value_data"] = kept
     return _write(
@@ -195,7 +195,7 @@ def lanes_to_html(
         alone = trace is ordered[shown]
         if not alone:
             others[number[name]] = Payloads(trace, main.runs()).encode(lazy=True)
-        aside = {"cache_data": cache_payload(trace) if trace.caches else b"", "value_data": values_payload(trace)}
+        aside = {"cache_data": cache_payload(trace), "value_data": values_payload(trace)}
         for key, raw in aside.items():
             if raw and alone:
                 own[key] = raw
