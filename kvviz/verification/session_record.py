@@ -60,12 +60,24 @@ class SessionRecord(NamedTuple):
     ``allocated``: bytes by `kvviz.verification.matching.unique_name` of a node, rounded up to 256 B for each output;
     None where that was not recorded.
     ``version``: of onnxruntime; empty where it is not known.
+    ``options``: ``onnxruntime.SessionOptions``; None for those of a default session.
     """
 
     graph: Graph
     runs: tuple[NodeRun, ...]
     allocated: Mapping[str, int] | None
     version: str = ""
+    options: Any = None
+
+    @property
+    def mem_reuse(self) -> bool:
+        """Whether dead buffers are taken over."""
+        return bool(getattr(self.options, "enable_mem_reuse", True))
+
+    @property
+    def parallel(self) -> bool:
+        """Whether nodes of the main graph may run at the same time."""
+        return "ORT_PARALLEL" in str(getattr(self.options, "execution_mode", ""))
 
 
 def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> SessionRecord:
@@ -105,7 +117,7 @@ def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> 
         except Exception as error:
             raise KvvizError(f"onnxruntime {ort.__version__} refuses: {str(error).splitlines()[0]}") from None
         runs = read_profile(session.end_profiling())
-        return SessionRecord(_loaded(written), runs, read_statistics(statistics), ort.__version__)
+        return SessionRecord(_loaded(written), runs, read_statistics(statistics), ort.__version__, options)
 
 
 def _opened(graph: Graph) -> str | bytes:

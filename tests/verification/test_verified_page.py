@@ -11,7 +11,7 @@ import pytest
 
 import kvviz
 from kvviz.cli import main
-from kvviz.verification.roofline import Work, work_of
+from kvviz.verification.roofline import bound_by
 from kvviz.verification.session_record import observe
 from kvviz.verification.verified import Verification
 from kvviz.verification.verify import compared, run_session
@@ -70,11 +70,10 @@ def test_work_is_counted_from_shapes(found: Verification) -> None:
     weight = weights[step.inputs[1]]
     (made,) = step.outs
     assert left.shape is not None and made.shape is not None
-    work = work_of(found.trace, product.steps, product.microseconds)
-    assert work.flops == 2 * made.nbytes // 4 * left.shape[-1]
-    assert work.moved == left.nbytes + weight.nbytes + made.nbytes
-    assert Work(10**12, 10, 1e6).bound == "compute" and Work(10, 10**11, 1e6).bound == "memory"
-    assert Work(10, 10, 1e6).bound == "overhead"
+    assert product.flops == 2 * made.nbytes // 4 * left.shape[-1]
+    assert product.moved == left.nbytes + weight.nbytes + made.nbytes
+    assert bound_by(10**12, 10, 1e6) == "compute" and bound_by(10, 10**11, 1e6) == "memory"
+    assert bound_by(10, 10, 1e6) == "overhead"
 
 
 def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

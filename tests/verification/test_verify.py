@@ -45,6 +45,19 @@ def test_a_default_session_allocates_as_predicted(path: Path) -> None:
     assert found.unknown == ()
 
 
+@pytest.mark.parametrize("path", FILES[::3], ids=file_id)
+@pytest.mark.parametrize(("reuse", "parallel"), [(False, False), (True, True), (False, True)])
+def test_the_options_of_a_session_count(path: Path, reuse: bool, parallel: bool) -> None:
+    options = onnxruntime.SessionOptions()
+    options.enable_mem_reuse = reuse
+    options.execution_mode = getattr(onnxruntime.ExecutionMode, "ORT_PARALLEL" if parallel else "ORT_SEQUENTIAL")
+    found = kvviz.verify(path, options=options)
+    assert found.differences == () and found.unknown == () and found.total > 20
+    assert [word in str(found) for word in ("ORT_PARALLEL", "enable_mem_reuse is off")] == [parallel, not reuse]
+    views = [row for row in found.rows if row.op in ("Unsqueeze", "Reshape", "Squeeze") and not row.frame]
+    assert {row.observed == 0 for row in views} <= {not parallel}
+
+
 def test_fused_and_blocked_convolutions_need_no_kernel_here() -> None:
     found = kvviz.verify(convolutions(), {"x": np.ones((1, 24, 32, 32), np.float32)})
     assert found.differences == () and found.total >= 5
