@@ -73,9 +73,9 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RtenRun, ...]:
         groups = [tuple(mine) for _, mine in groupby(records, key=lambda record: (record["run"], record["mode"]))]
         found = tuple(RtenRun(one[0]["run"], one[0]["mode"], tuple(one[0]["outputs"]), one) for one in groups)
     except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
-        raise LoadError(f"{os.fsdecode(path)} is no recording of rten: {error}") from None
+        raise LoadError(f"{path} is no recording of rten: {error}") from None
     if not found:
-        raise LoadError(f"{os.fsdecode(path)} has no run of rten")
+        raise LoadError(f"{path} has no run of rten")
     return found
 
 

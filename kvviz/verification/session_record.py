@@ -90,6 +90,8 @@ def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> 
     """
     ort = needed("onnxruntime", "")
     options = ort.SessionOptions() if options is None else options
+    if not isinstance(options, ort.SessionOptions):
+        raise InputError(f"options must be onnxruntime.SessionOptions, not {type(options).__name__}")
     with TemporaryDirectory(prefix="kvviz-") as made:
         statistics, written = os.path.join(made, "memory.csv"), os.path.join(made, "written.onnx")
         options.log_severity_level = 4
@@ -112,8 +114,6 @@ def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> 
             run(session)
         except KvvizError:
             raise
-        except KeyError as error:
-            raise InputError(f"the session wants the input {error.args[0]!r}: give it in inputs") from None
         except Exception as error:
             raise KvvizError(f"onnxruntime {ort.__version__} refuses: {str(error).splitlines()[0]}") from None
         runs = read_profile(session.end_profiling())
@@ -124,6 +124,9 @@ def _opened(graph: Graph) -> str | bytes:
     """What onnxruntime opens: the model's file, or where nodes have no names of their own, the same with names."""
     proto = graph.proto
     path = os.path.join(graph.folder or "", graph.file.name) if graph.file.name else ""
+    if not path:
+        # It raises where the model was made from its shapes, and has no weights.
+        next(iter(graph.weights.values()), None)
     nodes = [] if proto is None else _nodes(proto)
     named = len({node.name for node in nodes} - {""}) == len(nodes)
     if named and os.path.isfile(path):

@@ -17,6 +17,7 @@ import numpy as np
 
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
+from kvviz.engine.binding import check_inputs
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorded_answers import Key
 from kvviz.errors import InputError
@@ -86,13 +87,14 @@ def verify(
     if profile is not None:
         statistics = None if record is None else read_statistics(record)
         return compared(SessionRecord(graph, read_profile(profile, last=True), statistics, options=options), given)
-    feeds = generated(graph, {}, given)
+    feeds = check_inputs(graph, generated(graph, {}, given))
     return compared(observe(graph, partial(run_session, feeds), options), feeds, graph)
 
 
 def run_session(feeds: Mapping[str, Any], session: Any) -> None:
     """Make one run of a session."""
-    session.run(None, {one.name: np.asarray(feeds[one.name]) for one in session.get_inputs()})
+    names = (one.name for one in session.get_inputs())
+    session.run(None, {name: np.asarray(feeds[name]) for name in names if name in feeds})
 
 
 def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | None = None) -> Verification:

@@ -173,6 +173,8 @@ def verify_decode(
     binding = _usual(graph) if binding is None else binding
     cache, bound = _bindings(graph, binding)
     tokens, mask = as_batch(prompt, tokenizer_for(graph, prompt, None, None)[0])
+    if max_new_tokens < 1:
+        raise InputError(f"max_new_tokens={max_new_tokens}: a decode that is compared has at least one token")
     rows = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
     feeds = generated(graph, {}, given, decoding=len(rows))
     chosen = DecodeOptions(max_new_tokens, kv_capacity, cache=cache)

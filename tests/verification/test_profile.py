@@ -113,7 +113,7 @@ def test_a_profile_of_a_parallel_session_needs_its_options(tmp_path: Path) -> No
     options = onnxruntime.SessionOptions()
     options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
     left = session(CONCAT, tmp_path, options=options)
-    files = {"profile": left.profile, "record": left.record}
+    files: dict[str, Any] = {"profile": left.profile, "record": left.record}
     assert len(kvviz.verify(left.model, **files).differences) > 100
     found = kvviz.verify(left.model, options=options, **files)
     assert found.differences == () and found.total > 300
