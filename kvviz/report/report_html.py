@@ -8,7 +8,7 @@ from kvviz.explain.peak import GROUPS, Peak, PeakPart
 from kvviz.explain.summary import NOT_ASKED
 from kvviz.fixes.fix import Fix
 from kvviz.report.diagnosis import Diagnosis
-from kvviz.report.missed_groups import MissedGroup, best_fixes, hidden_below, reason_of
+from kvviz.report.missed_groups import MissedGroup, best_fixes, hidden_below, ranked, reason_of
 from kvviz.report.palette import OWNERS, STATES, Look
 from kvviz.report.report_data import before_or_in
 from kvviz.report.report_text import kept_part, written_elsewhere
@@ -103,7 +103,7 @@ def _missed(found: Diagnosis) -> str:
     if not groups:
         return "<h4>Missed in place</h4><p>Nothing: every op that could run in place did, or had nothing to spare.</p>"
     kinds = f"{count(len(groups), 'kind')} of op, {count(len(found.missed), 'node')}"
-    total = f"{size(sum(group.bytes for group in groups))} in {kinds}{kept_part(trace)}"
+    total = f"{size(sum(group.bytes for group in groups))} in {kinds}{ranked(groups)}{kept_part(trace)}"
     least = hidden_below(groups)
     large = [group for group in groups if group.bytes >= least]
     fixed = best_fixes([group.worst for group in large[_MISSED:_LOOKED_AT]], _FIXED)

@@ -12,7 +12,7 @@ from kvviz.explain.peak import Peak, PeakPart
 from kvviz.explain.sentences import ended
 from kvviz.explain.summary import NOT_ASKED, Counts
 from kvviz.report.diagnosis import Diagnosis
-from kvviz.report.missed_groups import MissedGroup, best_fixes, hidden_below, reason_of
+from kvviz.report.missed_groups import MissedGroup, best_fixes, hidden_below, ranked, reason_of
 from kvviz.report.report_data import before_or_in, model_facts, moved_outside, totals
 from kvviz.report.retention_groups import held_groups
 from kvviz.report.steps_table import Table
@@ -157,7 +157,7 @@ def _missed_lines(report: Diagnosis) -> list[str]:
         ]
     total = sum(entry.bytes for entry in report.missed)
     kinds = f"{count(len(report.groups), 'kind')} of op, {count(len(report.missed), 'node')}"
-    lines = [f"missed in place: {size(total)} in {kinds}{others}{kept_part(trace)}"]
+    lines = [f"missed in place: {size(total)} in {kinds}{ranked(report.groups)}{others}{kept_part(trace)}"]
     for group in found[:_MISSED]:
         lines.append(_missed_line(group))
         reason = reason_of(group.worst)
@@ -171,7 +171,7 @@ def _missed_lines(report: Diagnosis) -> list[str]:
     left = [group for group in rest if group not in chosen]
     if left:
         lines.append(f"  {size(sum(group.bytes for group in left)):>8}  in {count(len(left), 'more kind')}")
-    small = report.groups[len(found) :]
+    small = [group for group in report.groups if group.bytes < least]
     if small:
         spent = size(sum(group.bytes for group in small))
         lines.append(f"{_INDENT}hidden: {count(len(small), 'kind')} below {size(least)}, {spent} in all")

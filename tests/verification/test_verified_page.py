@@ -80,3 +80,16 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "page.html"
     assert main(["verify", str(MODEL), "--html", str(path)]) == 0
     assert "as predicted" in capsys.readouterr().out and "kvviz-report" in path.read_text(encoding="utf-8")
+
+
+def test_the_report_on_the_prediction_ranks_what_was_missed_by_the_time_of_the_session() -> None:
+    found = kvviz.verify(MODELS / "storyteller" / "attention_23" / "model.onnx")
+    report, times = kvviz.explain(found.trace), found.trace.log.declared.times
+    took = [sum(times[s].end - times[s].start for one in group.entries for s in one.steps) for group in report.groups]
+    assert len(took) > 1 and took == sorted(took, reverse=True) and took[0] > 0
+    assert [group.time for group in report.groups] == pytest.approx(took)
+    assert ", by time" in str(report) and ", by time" in report._repr_html_()
+    # Without times the order is that of bytes.
+    plain = kvviz.explain(kvviz.dry(MODELS / "storyteller" / "attention_23" / "model.onnx", policy="onnxruntime"))
+    spent = [group.bytes for group in plain.groups]
+    assert spent == sorted(spent, reverse=True) and "by time" not in str(plain)
