@@ -35,9 +35,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.explain",),
     ("kvviz.report",),
     ("kvviz.view",),
-    ("kvviz.widget",),
+    ("kvviz.widget", "kvviz.verification"),
     ("kvviz.lessons",),
-    ("kvviz.demo", "kvviz.verification"),
+    ("kvviz.demo",),
     ("kvviz", "kvviz.cli", "kvviz.ext", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
 )
 TOP = len(LAYERS) - 1

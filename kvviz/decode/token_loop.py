@@ -26,6 +26,7 @@ from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import ghost
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
+from kvviz.trace.model_or_trace import as_inputs
 from kvviz.trace.run_options import names_in
 
 _USUAL = DecodeOptions()
@@ -49,7 +50,7 @@ class DecodeSession(Session):
     ) -> None:
         super().__init__(graph, None, find_policy(policy), record, poison, dry)
         options = replace(options, **changes)
-        self.given = dict(inputs or {})
+        self.given = as_inputs(inputs)
         growth = self.policy.growth if options.growth is None else options.growth
         if growth not in ("start", "after"):
             raise InputError(f"growth must be 'start' or 'after', not {growth!r}")

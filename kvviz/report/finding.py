@@ -67,6 +67,8 @@ class Finding:
         Which runs ``bytes`` and ``at`` are of.
     calm : bool
         Nothing is to be done.
+    time : float
+        Of its steps, where the trace has times; in the unit of its clock.
     """
 
     kind: str
@@ -79,6 +81,7 @@ class Finding:
     example: str = ""
     scope: str = "all runs"
     calm: bool = False
+    time: float = 0.0
     find: Callable[[], Cure | None] | None = field(default=None, repr=False, compare=False)
     asked: str = field(default="", repr=False, compare=False)
 

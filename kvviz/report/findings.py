@@ -70,7 +70,7 @@ def ranked(
     danger += [_cache(index, one) for one in warned if one.kind in WRONG]
     danger += [one for one in declared if one.kind == "warning"]
     danger += [one for one in pairs if one.kind in certain and one.kind != "broken"]
-    costs = sorted([*copied, *missed], key=lambda one: -one.bytes)
+    costs = sorted([*copied, *missed], key=lambda one: (-one.time, -one.bytes))
     costs += [_cache(index, one) for one in warned if one.kind not in WRONG]
     costs += [one for one in declared if one.kind != "warning"]
     costs += _held(index, held)
@@ -187,6 +187,7 @@ def _miss(index: Index, cause: tuple[Any, ...], groups: Sequence[MissedGroup], e
         where,
         next((f"step {first.worst.step:,}: {b.message}" for b in in_order(nearest(first.worst.blockers))), ""),
         _scope(index),
+        time=sum(group.time for group in groups),
         find=partial(_first_best, index, groups if cause != ("clones",) else ()),
         asked=_query(every, groups),
     )

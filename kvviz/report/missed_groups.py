@@ -44,6 +44,8 @@ class MissedGroup:
         Steps at which it was missed.
     bytes, allocated, copied : int
         Sums over its entries.
+    time : float
+        Of all these steps, where the trace has times; in the unit of its clock.
     """
 
     role: str
@@ -56,6 +58,7 @@ class MissedGroup:
     bytes: int
     allocated: int
     copied: int
+    time: float = 0.0
 
     @property
     def worst(self) -> Missed:
@@ -105,14 +108,20 @@ class MissedGroup:
 
 
 def missed_groups(trace: Trace, entries: Sequence[Missed]) -> tuple[MissedGroup, ...]:
-    """The entries of a missed list by role and reasons, the group that spent most first."""
+    """The entries of a missed list by role and reasons: the group that took most time first, where the trace has times,
+    else the one that spent most."""
     found: dict[tuple[str, str, tuple[str, ...]], list[tuple[Missed, int | None]]] = {}
     for entry in entries:
         place = place_of(trace, trace.log[entry.step])
         key = place.role, entry.op_type, reason_codes(trace, entry)
         found.setdefault(key, []).append((entry, place.layer))
     groups = [_group(trace, *key, members) for key, members in found.items()]
-    return tuple(sorted(groups, key=lambda group: (-group.bytes, group.worst.step)))
+    return tuple(sorted(groups, key=lambda group: (-group.time, -group.bytes, group.worst.step)))
+
+
+def by_time(groups: Sequence[MissedGroup]) -> str:
+    """``", by time"`` if groups are in the order of their times, else nothing."""
+    return ", by time" if any(group.time for group in groups) else ""
 
 
 def hidden_below(groups: Sequence[MissedGroup]) -> int:
@@ -137,6 +146,7 @@ def _group(
     # A long log creates its ops on demand; only the runs of these steps are needed.
     starts = [run.first for run in trace.runs]
     runs = {bisect_right(starts, step) - 1 for entry, _ in members for step in entry.steps}
+    timings = (trace.log.declared.times.get(step) for entry, _ in members for step in entry.steps)
     return MissedGroup(
         role,
         op_type,
@@ -148,4 +158,5 @@ def _group(
         sum(entry.bytes for entry, _ in members),
         sum(entry.allocated for entry, _ in members),
         sum(entry.copied for entry, _ in members),
+        sum(timing.end - timing.start for timing in timings if timing is not None),
     )

@@ -8,6 +8,7 @@ from kvviz.explain.peak import GROUPS, Peak, PeakPart
 from kvviz.fixes.fix import Fix
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.finding import Finding
+from kvviz.report.missed_groups import by_time
 from kvviz.report.palette import OWNERS, STATES, Look
 from kvviz.report.report_data import before_or_in
 from kvviz.report.report_text import kept_part, written_elsewhere
@@ -86,7 +87,7 @@ def _findings(found: Diagnosis) -> str:
     rows = "".join(_finding(rank, one) for rank, one in enumerate(shown, 1))
     head = f'<tr><th class="n"></th><th class="n">bytes</th><th {LEFT}>finding</th><th {LEFT}>what to change</th></tr>'
     more = f'<p class="soft">{count(len(rest), "more finding")}: see <code>report.findings</code></p>' if rest else ""
-    return f"<h4>Findings</h4><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
+    return f"<h4>Findings{by_time(found.groups)}</h4><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
 
 
 def _finding(rank: int, one: Finding) -> str:

@@ -12,6 +12,7 @@ from kvviz.explain.peak import Peak, PeakPart
 from kvviz.explain.summary import Counts
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.finding import Finding
+from kvviz.report.missed_groups import by_time
 from kvviz.report.report_data import before_or_in, model_facts, moved_outside, totals
 from kvviz.report.steps_table import Table
 from kvviz.trace.kept_runs import in_kept_runs, keeps_all, kept_runs, steps_summary
@@ -139,7 +140,9 @@ def _finding_lines(found: Diagnosis) -> list[str]:
     c = found.counts
     spent = [f"missed ops spent {size(c.missed_bytes)}"] if c.missed_bytes else []
     spent += [f"ops that cannot by kind spent {size(c.cannot_bytes)}"] if c.cannot_bytes else []
-    lines = [f"findings: {'; '.join(spent)}{kept_part(found.trace) if spent else ''}".rstrip(": ")]
+    lines = [
+        f"findings{by_time(found.groups)}: {'; '.join(spent)}{kept_part(found.trace) if spent else ''}".rstrip(": ")
+    ]
     shown = found.findings[:_FINDINGS]
     for rank, one in enumerate(shown, 1):
         lines += _wrapped(one.title, _INDENT, f"{rank:>3}  {size(one.bytes) if one.bytes else '':>8}  ")

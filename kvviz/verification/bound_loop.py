@@ -13,6 +13,7 @@ import numpy as np
 from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
+from kvviz.text.needed_package import needed
 from kvviz.trace.records import Run
 
 PAST, NEW = "past", "new"
@@ -26,6 +27,27 @@ class Seen(NamedTuple):
     observed: str
     moved: int
     by_python: int
+
+
+def bound_values(session: Any, feeds: Mapping[str, Any], bound: Mapping[str, str]) -> dict[str, Any]:
+    """Run a session with IO binding, and give all outputs as OrtValues.
+
+    ``feeds``: arrays, whose memory is used as it is and has to be kept, or OrtValues.
+    ``bound``: input by output.
+    """
+    make = needed("onnxruntime", "ort").OrtValue.ortvalue_from_numpy
+    values = {name: make(value) if isinstance(value, np.ndarray) else value for name, value in feeds.items()}
+    binding = session.io_binding()
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    names = [output.name for output in session.get_outputs()]
+    for name in names:
+        if name in bound:
+            binding.bind_ortvalue_output(name, values[bound[name]])
+        else:
+            binding.bind_output(name)
+    session.run_with_iobinding(binding)
+    return dict(zip(names, binding.get_outputs(), strict=True))
 
 
 class BoundLoop(DecodeSession):
@@ -63,17 +85,14 @@ class BoundLoop(DecodeSession):
             feeds |= self.values
             if self.bound is None:
                 names = [one.name for one in session.get_outputs()]
-                made = dict(zip(names, session.run(names, feeds), strict=True))
+                made = outputs = dict(zip(names, session.run(names, feeds), strict=True))
             else:
-                # The lessons import the widget, which no other command of the shell needs.
-                from kvviz.lessons.onnxruntime_runs import bound_values
-
                 made = bound_values(session, feeds, self.bound)
+                outputs = {name: value.numpy() for name, value in made.items()}
                 self.values = {pair.input: made[pair.output] for pair in self.own}
-            outputs = {name: value if self.bound is None else value.numpy() for name, value in made.items()}
+            starts = {name: _address(feeds[name]) for name in before}
             for pair in self.own:
                 past, present, at = before[pair.input], outputs[pair.output], _address(made[pair.output])
-                starts = {name: _address(feeds[name]) for name in before}
                 lies = next((name for name, start in starts.items() if start <= at < start + before[name].nbytes), NEW)
                 moved = 0 if lies == pair.input else _moved(past, present, pair.axis)
                 copied = present.nbytes * present.flags.owndata

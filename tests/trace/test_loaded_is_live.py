@@ -75,6 +75,8 @@ KNOWN = [
     *(kvviz.policies.rten(quirks=[name]) for name in QUIRKS),
     *(kvviz.policies.rten(quirks=QUIRKS.keys() - {name}) for name in QUIRKS),
     kvviz.policies.onnxruntime(mem_reuse=False),
+    kvviz.policies.onnxruntime(parallel=True),
+    kvviz.policies.onnxruntime(mem_reuse=False, parallel=True),
     replace(kvviz.policies.ideal, name="mine", captures=kvviz.policies.never.captures),
     replace(kvviz.policies.rten, captures=kvviz.policies.ideal.captures, growth="start"),
     *(replace(kvviz.policies.ideal, schedule=order) for order in ORDERS),
