@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from kvviz.late import late
+from kvviz import public_trace
 from kvviz.trace.events import NEW, POOL
 from kvviz.trace.last_writes import Touch, Touches
 from kvviz.trace.recording import Trace
@@ -89,8 +89,7 @@ class Hazard:
         steps = f"steps {self.first:,} and {self.second:,}"
         return f"<{self.kind} ({self.state}), {steps}, {size(self.bytes)}: {short(self.sentence, 400)}>"
 
-    def _repr_html_(self) -> str:
-        return str(late("report.hazard_table:Hazards")((self,))._repr_html_())
+    _repr_html_ = public_trace.hazard_html
 
 
 def find_hazards(

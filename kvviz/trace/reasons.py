@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kvviz import public_trace
 from kvviz.graph.model import Node
-from kvviz.late import late
 from kvviz.trace.blockers import Blocker, BlockerCode, Decision, codes, rules
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Bind, FrameEvent, Op, Output
@@ -322,7 +322,7 @@ def _blocker(trace: TraceData, index: int, position: int, code: BlockerCode) -> 
 
 def _finder(trace: TraceData, index: int) -> Any:
     """What finds the fix of a blocker of a step when somebody asks for it."""
-    return partial(late("fixes.fix:fixer"), trace, index)
+    return partial(public_trace.fix_of, trace, index)
 
 
 def _rule(trace: TraceData, index: int, position: int, number: int) -> Blocker:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kvviz import public_trace
 from kvviz.graph.model import Graph, Node
 from kvviz.interrupts import held_back
-from kvviz.late import late
 from kvviz.other_names import not_there
 from kvviz.trace.blockers import Decision
 
@@ -111,11 +111,8 @@ class Step:
         def __getattr__(self, name: str) -> Any:
             return not_there(self, name)
 
-    def __repr__(self) -> str:
-        return str(late("view.record_tables:step_text")(self))
-
-    def _repr_html_(self) -> str:
-        return str(late("view.record_tables:step_table")(self).html())
+    __repr__ = public_trace.step_text
+    _repr_html_ = public_trace.step_html
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,11 +319,8 @@ class Cache:
         def __getattr__(self, name: str) -> Any:
             return not_there(self, name)
 
-    def __repr__(self) -> str:
-        return str(late("view.record_tables:cache_text")(self))
-
-    def _repr_html_(self) -> str:
-        return str(late("view.record_tables:cache_table")(self).html())
+    __repr__ = public_trace.cache_text
+    _repr_html_ = public_trace.cache_html
 
     def unplace(self, since: int) -> None:
         """Let the last entry not tell where the cache lives, if its storage has got another number."""
@@ -349,11 +343,8 @@ class Cache:
 class Caches(list[Cache]):
     """The caches of a trace; shown as a table, one row a cache."""
 
-    def __repr__(self) -> str:
-        return repr(late("view.record_tables:caches_table")(self)) if self else "[]"
-
-    def _repr_html_(self) -> str:
-        return str(late("view.record_tables:caches_table")(self).html())
+    __repr__ = public_trace.caches_text
+    _repr_html_ = public_trace.caches_html
 
 
 @dataclass(frozen=True, slots=True)
