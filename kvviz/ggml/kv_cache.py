@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kvviz import public_trace
 from kvviz.caches.row_spans import NO_TOKEN, put, tally
 from kvviz.caches.stored_rows import stored_caches
 from kvviz.errors import KvvizError
-from kvviz.late import late
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import CacheRun, Held, Owned, Rows
@@ -138,10 +138,7 @@ class KVCache:
     def __repr__(self) -> str:
         return f"<KVCache of {count(self.size, 'cell')}: {self.cells.text()[:80]}>"
 
-    def _repr_html_(self) -> str:
-        """The cells over all calls, for a notebook."""
-        page: str = late("view.cell_plot:picture")(self)
-        return page
+    _repr_html_ = public_trace.cells_html
 
     # -- finding and taking cells -----------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, TypeAlias, overload
 
 from kvviz.graph.model import Node
-from kvviz.late import late
 from kvviz.query.grammar import BY_NAME, WORDS
 from kvviz.query.query_parts import Buffer, Compare, Every, Not, Order, Part, Query, Some, Word
 from kvviz.query.query_reader import read_query
@@ -56,7 +55,7 @@ class Found(Sequence[Step]):
 
     def table(self) -> Any:
         """The steps as `Trace.table` shows them."""
-        return late("report.steps_table:steps_table")(self.trace, self.numbers)
+        return self.trace.table(self.numbers)
 
     def __repr__(self) -> str:
         text = f"{len(self):,} of {len(self.trace.steps):,} steps: {self.query}"

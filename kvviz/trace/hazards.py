@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from kvviz import public_trace
 from kvviz.graph.model import Node
 from kvviz.trace.declared import Access
 from kvviz.trace.events import NEW, POOL
@@ -98,6 +99,8 @@ class Hazard:
     def __repr__(self) -> str:
         steps = f"steps {self.first:,} and {self.second:,}"
         return f"<{self.kind} ({self.state}), {steps}, {size(self.bytes)}: {short(self.sentence, 400)}>"
+
+    _repr_html_ = public_trace.hazard_html
 
 
 def find_hazards(

@@ -5,14 +5,14 @@ Source: ``ggml_visit_parents_graph`` of ggml (``src/ggml.c``, snapshot d99724f).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from copy import copy
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from kvviz import public_trace
 from kvviz.ggml.graph.attention_kernels import KERNELS
 from kvviz.ggml.graph.op_effects import is_noop
 from kvviz.ggml.graph.tensor import COMPUTE, PARAM, Tensor
-from kvviz.late import late
 from kvviz.trace.recording import Trace
 
 _Graph = TypeVar("_Graph", bound="ComputeGraph")
@@ -81,9 +81,8 @@ class ComputeGraph:
 
     @property
     def trace(self) -> Trace:
-        """The graph as a recording of its list, whether it has been run or not: accesses without values."""
-        made: Trace = late("ggml.order.graph_recipe:listed")([self], self.title)
-        return made
+        """The graph as a recording of its list, whether it has been run or not: what is touched, without values."""
+        return public_trace.listed_trace(self)
 
     @property
     def cannot_run(self) -> str:
@@ -96,20 +95,8 @@ class ComputeGraph:
                     return f"{source.root.name!r} has no data"
         return ""
 
-    def session(self, values: int | str = "1 MB") -> Any:
-        """A session that runs the graph node by node, in memory of its own, as ``kvviz.debug(graph)`` does.
-
-        Raises
-        ------
-        KvvizError
-            If it cannot be run: no kernel for an op, a leaf without data.
-        """
-        return late("ggml.order.graph_recipe:session_of")(self, values)
-
-    def hidden(self, level: str = "exact") -> Sequence[Any]:
-        """The hazards of the graph that only the order of the list keeps in order; see `kvviz.hazards`."""
-        found: Sequence[Any] = late("report.hazard_table:hazards")(self.trace, level)
-        return found
+    session = public_trace.graph_session
+    hidden = public_trace.hidden_pairs
 
     def _flag(self, tensor: Tensor) -> None:
         """Flag a tensor, and its unflagged predecessors that an earlier call placed."""
