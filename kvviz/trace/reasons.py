@@ -166,8 +166,9 @@ def offset_of(trace: TraceData, index: int) -> int:
             found = 0 if bound is None else bound.offset
             break
         where = log.output(step, producer.outputs.index(name))
-        if where is None or where.offset is not None:
-            found = 0 if where is None else where.offset
+        offset = 0 if where is None else where.offset
+        if offset is not None:
+            found = offset
             break
         index = step
     else:
