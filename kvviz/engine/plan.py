@@ -11,7 +11,6 @@ from operator import itemgetter
 from typing import Any
 from weakref import ref
 
-from kvviz.engine.kernel_check import checked_kernel
 from kvviz.engine.recorded_answers import Answers
 from kvviz.errors import GraphError, UnknownValueError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node
@@ -172,9 +171,6 @@ class Plan:
         self.slots: dict[str, int] = {"": ABSENT}
         self.names: list[str] = [""]
         self.order = tuple(PlannedNode(node, i, self._slot, isinstance(dry, Answers)) for i, node in enumerate(nodes))
-        declared = {value.name: value.dtype for value in (*graph.value_info.values(), *graph.outputs)}
-        for planned in self.order:
-            planned.call = checked_kernel(planned, declared)
         self.inputs = tuple(self._slot(value.name) for value in graph.inputs)
         self.outputs = tuple(self._slot(name) for name in outputs)
         self.is_output = frozenset(self.outputs)
