@@ -86,7 +86,7 @@ class Session:
             self.execution = Execution(
                 self.plan, checked, frozenset(donate), self.policy, self.recorder, self.weights, run
             )
-        self.recorder.untold = None
+        self.recorder.unlogged = None
         self.recorder.ledger.peak_here = self.recorder.ledger.live
         self.trace.runs.append(Run(run, len(self.log), len(self.log)))
         self._before = self._totals()
