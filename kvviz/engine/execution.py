@@ -15,7 +15,7 @@ from kvviz.engine import control_flow
 from kvviz.engine.binding import bind_inputs, collect_outputs, describe
 from kvviz.engine.extensions import checked_captures, checked_pool, checked_rule
 from kvviz.engine.frame import Frame
-from kvviz.engine.placement import lender, place, strides_of
+from kvviz.engine.placement import UNUSUAL, lender, place, strides_of, usual_place
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorder import Recorder
@@ -134,28 +134,38 @@ class Execution:
         placed: tuple
         try:
             if planned.watches or self.placed:
-                taken, masks, how = self.decide(frame, planned, args)
-                out = planned.call(*args, **how) if taken else planned.call(*args)
+                taken, masks, keywords = self.decide(frame, planned, args)
+                out = planned.call(*args, **keywords) if taken else planned.call(*args)
             else:
                 out = planned.call(*args)
         except Exception as error:
             raise_failure(planned, args, error)
-        ledger = self.ledger
-        plain = planned.plain and type(out) is np.ndarray and not self.placed
-        if not plain or (taken and out is not args[taken[0]]):
-            placed, allocated, written, copied, more = place(self, frame, planned, args, out, taken)
+        ledger, home, how = self.ledger, None, UNUSUAL
+        storage: Any = None
+        if planned.plain and type(out) is np.ndarray:
+            if self.placed and (homes := self.policy.homes):
+                home = homes(self, frame, planned, args, (out,), taken)[0]
+                how, storage = usual_place(frame, planned, args, out, taken, home)
+            elif taken:
+                if out is args[taken[0]]:
+                    how, storage = IN_PLACE, stores[planned.inputs[taken[0]]]
+            elif planned.lone_view and (storage := lender(frame, planned, args, out)) is not None:
+                how = VIEW
+            else:
+                how = NEW
+        if how == UNUSUAL:
+            placed, allocated, written, copied, more = place(self, frame, planned, args, out, taken, home)
             masks += more
         else:
-            # One output of a policy that leaves its place to the kernel: what `place` does, written out.
+            # One output in a usual place: what `place` does, written out.
             shape = out.shape
             if shape == planned.shape:
                 shape = planned.shape
             else:
                 planned.shape = shape
             slot = planned.outputs[0]
-            if taken:
-                # Overwritten in place: the storage changes hands, nothing is allocated.
-                storage = stores[planned.inputs[taken[0]]]
+            if how == IN_PLACE:
+                # The storage changes hands, nothing is allocated.
                 storage.generation += 1
                 storage.holders += 1
                 strides = None if out.flags.c_contiguous else strides_of(planned, out)
@@ -163,8 +173,8 @@ class Execution:
                 allocated = copied = 0
                 cost = planned.cost
                 written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]
-            elif planned.lone_view and (storage := lender(frame, planned, args, out)) is not None:
-                # A view of its first input: nothing is written, the storage gets one more value.
+            elif how == VIEW:
+                # Nothing is written, the storage gets one more value.
                 storage.holders += 1
                 slides = planned.slides and self.recorder.on and out.size
                 offset = address(out) - address(storage.root) if slides else None
@@ -172,7 +182,7 @@ class Execution:
                 placed = ((storage.id, storage.generation, VIEW, shape, out.dtype, offset, strides),)
                 allocated = copied = written = 0
             else:
-                # The common case: one output in memory of its own.
+                # The common case: memory of its own.
                 storage, allocated = ledger.allocate(out)
                 storage.holders = 1
                 generation = storage.generation
