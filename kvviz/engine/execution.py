@@ -140,19 +140,19 @@ class Execution:
                 out = planned.call(*args)
         except Exception as error:
             raise_failure(planned, args, error)
-        ledger, home, how = self.ledger, None, UNUSUAL
-        storage: Any = None
-        if planned.plain and type(out) is np.ndarray:
-            if self.placed and (homes := self.policy.homes):
-                home = homes(self, frame, planned, args, (out,), taken)[0]
-                how, storage = usual_place(frame, planned, args, out, taken, home)
-            elif taken:
-                if out is args[taken[0]]:
-                    how, storage = IN_PLACE, stores[planned.inputs[taken[0]]]
-            elif planned.lone_view and (storage := lender(frame, planned, args, out)) is not None:
-                how = VIEW
-            else:
-                how = NEW
+        ledger, home = self.ledger, None
+        storage: Any
+        if not planned.plain or type(out) is not np.ndarray:
+            how = UNUSUAL
+        elif self.placed and (homes := self.policy.homes):
+            home = homes(self, frame, planned, args, (out,), taken)[0]
+            how, storage = usual_place(frame, planned, args, out, taken, home)
+        elif taken:
+            how, storage = IN_PLACE if out is args[taken[0]] else UNUSUAL, stores[planned.inputs[taken[0]]]
+        elif planned.lone_view and (storage := lender(frame, planned, args, out)) is not None:
+            how = VIEW
+        else:
+            how = NEW
         if how == UNUSUAL:
             placed, allocated, written, copied, more = place(self, frame, planned, args, out, taken, home)
             masks += more
@@ -164,24 +164,7 @@ class Execution:
             else:
                 planned.shape = shape
             slot = planned.outputs[0]
-            if how == IN_PLACE:
-                # The storage changes hands, nothing is allocated.
-                storage.generation += 1
-                storage.holders += 1
-                strides = None if out.flags.c_contiguous else strides_of(planned, out)
-                placed = ((storage.id, storage.generation, IN_PLACE, shape, out.dtype, None, strides),)
-                allocated = copied = 0
-                cost = planned.cost
-                written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]
-            elif how == VIEW:
-                # Nothing is written, the storage gets one more value.
-                storage.holders += 1
-                slides = planned.slides and self.recorder.on and out.size
-                offset = address(out) - address(storage.root) if slides else None
-                strides = strides_of(planned, out)
-                placed = ((storage.id, storage.generation, VIEW, shape, out.dtype, offset, strides),)
-                allocated = copied = written = 0
-            else:
+            if how == NEW:
                 # The common case: memory of its own.
                 storage, allocated = ledger.allocate(out)
                 storage.holders = 1
@@ -192,6 +175,23 @@ class Execution:
                     copied = written if planned.moves else 0
                 else:
                     written, copied = planned.cost(args, (out,), False, planned.attributes)
+            elif how == VIEW:
+                # Nothing is written, the storage gets one more value.
+                storage.holders += 1
+                slides = planned.slides and self.recorder.on and out.size
+                offset = address(out) - address(storage.root) if slides else None
+                strides = strides_of(planned, out)
+                placed = ((storage.id, storage.generation, VIEW, shape, out.dtype, offset, strides),)
+                allocated = copied = written = 0
+            else:
+                # Overwritten in place: the storage changes hands, nothing is allocated.
+                storage.generation += 1
+                storage.holders += 1
+                strides = None if out.flags.c_contiguous else strides_of(planned, out)
+                placed = ((storage.id, storage.generation, IN_PLACE, shape, out.dtype, None, strides),)
+                allocated = copied = 0
+                cost = planned.cost
+                written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]
             vals[slot] = out
             stores[slot] = storage
         if taken and planned.written is not None:
