@@ -45,14 +45,14 @@ def pair_findings(trace: Trace) -> list[Finding]:
         rest += "" if trace.policy.decides else f": {_kinds(trace, hidden)}"
         findings.append(_of_pairs("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
     none = NONE_SHOWN if any(_id(trace, run.first) for run in looked) else NONE_HIDDEN
-    return findings or [Finding("unhidden", ((f"{none}{where}", ""),), calm=True)]
+    return findings or [Finding("unhidden", f"{none}{where}", calm=True)]
 
 
 def _of_pairs(kind: str, words: str, rest: str, pairs: list[Hazard]) -> Finding:
     widest = sorted(pairs, key=lambda pair: -pair.exact)
     at = tuple(dict.fromkeys(step for pair in widest for step in (pair.second, pair.first)))
     nbytes = sum(pair.exact for pair in pairs)
-    return Finding(kind, ((words, "step"), (rest, "")), nbytes, at, pairs[0].second)
+    return Finding(kind, words + rest, nbytes, at, pairs[0].second)
 
 
 def _ids(trace: Trace, pair: Hazard) -> str:
@@ -82,8 +82,8 @@ def declared_findings(trace: Trace) -> list[Finding]:
         kinds = [f"{code} × {n}" if n > 1 else code for code, n in codes.most_common(_CODES)]
         more = f" and {count(len(codes) - _CODES, 'other kind')}" if len(codes) > _CODES else ""
         at = tuple(dict.fromkeys(min(max(0, mark.after), last) for mark in warned))
-        parts = ((count(len(warned), "warning"), "step"), (f": {', '.join(kinds)}{more}", ""))
-        findings.append(Finding("warning", parts, sum(mark.nbytes for mark in warned), at, at[0]))
+        title = f"{count(len(warned), 'warning')}: {', '.join(kinds)}{more}"
+        findings.append(Finding("warning", title, sum(mark.nbytes for mark in warned), at, at[0]))
     if any(place.space != HOST.space for place in declared.places.values()):
         moved = sorted(_transfers(trace), key=lambda one: -one[1])
         total = sum(nbytes for _, nbytes in moved)
@@ -91,8 +91,7 @@ def declared_findings(trace: Trace) -> list[Finding]:
         runs = f" for {count(len(trace.runs), 'submit')}" if len(trace.runs) > 1 else ""
         link = f"{size(total)} over the host link" if moved else "nothing went over the host link"
         words = f" in {count(len(moved), 'transfer')}{runs}" if moved else ""
-        parts = (link, "step" if moved else ""), (words, "")
-        findings.append(Finding("transfer", parts, total, at, at[0] if at else None, calm=not moved))
+        findings.append(Finding("transfer", link + words, total, at, at[0] if at else None, calm=not moved))
     return findings
 
 

@@ -49,8 +49,8 @@ class Finding:
     ----------
     kind : str
         One of `KINDS`.
-    parts : tuple of (str, str)
-        The title in pieces, each with what it links to: ``"select"`` (the selection), ``"step"`` or nothing.
+    title : str
+        One sentence, without the change.
     bytes : int
         What it costs over the whole recording.
     at : tuple of int
@@ -72,7 +72,7 @@ class Finding:
     """
 
     kind: str
-    parts: tuple[tuple[str, str], ...]
+    title: str
     bytes: int = 0
     at: tuple[int, ...] = ()
     step: int | None = None
@@ -84,11 +84,6 @@ class Finding:
     time: float = 0.0
     find: Callable[[], Cure | None] | None = field(default=None, repr=False, compare=False)
     asked: str = field(default="", repr=False, compare=False)
-
-    @property
-    def title(self) -> str:
-        """One sentence, without the change."""
-        return "".join(text for text, _ in self.parts)
 
     @property
     def steps(self) -> int:
@@ -127,12 +122,12 @@ class Finding:
         return f"{label} (saves {size(saved)} at {'this step' if times == 1 else f'these {times:,} steps'})"
 
     @property
-    def pieces(self) -> tuple[tuple[str, str], ...]:
-        """The title with its bytes, in pieces as ``parts``, for where there is no column of bytes."""
-        return (*self.parts, (f": {size(self.bytes)}", "")) if self.kind == "miss" else self.parts
+    def line(self) -> str:
+        """The title with its bytes, for where there is no column of bytes."""
+        return f"{self.title}: {size(self.bytes)}" if self.kind == "miss" else self.title
 
     def __str__(self) -> str:
-        return "".join(text for text, _ in self.pieces) + (f"; fix: {self.change}" if self.change else "")
+        return self.line + (f"; fix: {self.change}" if self.change else "")
 
 
 _COLUMNS = (

@@ -56,14 +56,14 @@ def ranked(
     ``other``: searches for an order with a lower peak.
     """
     if not index.rows and not top.bytes:
-        return (Finding("nothing", (("nothing has run", ""),), calm=True),)
+        return (Finding("nothing", "nothing has run", calm=True),)
     trace = index.trace
     pairs, declared = pair_findings(trace), declared_findings(trace)
     past = next((one for one in caches if one.kind == "copied"), None)
     copied = [] if past is None else [_copied(index, past)]
     missed = list(_missed(index, groups, frozenset(copied[0].at if copied else ())))
     warned = [one for one in caches if one.kind != "copied" and one.caches]
-    without = [Finding("cache", ((one.sentence, ""),)) for one in caches if not one.caches]
+    without = [Finding("cache", one.sentence) for one in caches if not one.caches]
     # A runtime that chose what to overwrite did so for the order that it used.
     certain = ("broken",) if trace.policy.decides else ("broken", "hidden")
     danger = [one for one in pairs if one.kind == "broken"]
@@ -77,14 +77,14 @@ def ranked(
     rest = [one for one in pairs if one.kind not in certain]
     found = [*danger, _peak(index, top, other), *without, *costs, *rest]
     if not trace.policy.decides:
-        found.append(Finding("nothing", ((NOT_ASKED, ""),), calm=True))
+        found.append(Finding("nothing", NOT_ASKED, calm=True))
     elif not (copied or missed or warned or without) and other() is None:
         found.append(_nothing(index, groups))
     elif trace.caches and not warnings and not without:
-        found.append(Finding("nothing", (("no cache warning", ""),), calm=True))
+        found.append(Finding("nothing", "no cache warning", calm=True))
     if warnings:
-        parts, first = ((count(len(warnings), "cache warning"), "select"),), warnings[0]
-        found.append(Finding("cache", parts, step=_first_step(index, first.run), selection=("cache", first.cache)))
+        title, first = count(len(warnings), "cache warning"), warnings[0]
+        found.append(Finding("cache", title, step=_first_step(index, first.run), selection=("cache", first.cache)))
     return tuple(sorted(found, key=lambda one: one.calm))
 
 
@@ -106,16 +106,13 @@ def _scope(index: Index) -> str:
 
 def _peak(index: Index, top: Peak, other: Callable[[], OtherOrder | None]) -> Finding:
     weights = top.groups.get("weights", 0)
-    parts = [(f"peak {size(top.bytes)}", "select" if top.step is not None else "")]
-    if top.step is not None:
-        parts += [(" at ", ""), (f"step {top.step:,}", "step")]
-    elif top.run is not None:
-        parts.append((f" in run {top.run}", ""))
-    parts += [(f" · weights {size(weights)}", "")] if weights else []
+    when = f" in run {top.run}" if top.run is not None else ""
+    when = when if top.step is None else f" at step {top.step:,}"
+    title = f"peak {size(top.bytes)}{when}" + (f" · weights {size(weights)}" if weights else "")
     about = None if top.step is None else ("node", index.rows[top.step].op.node.name)
     where = ", ".join(f"{group} {size(nbytes)}" for group, nbytes in top.groups.items() if group != "weights")
     at = () if top.step is None else (top.step,)
-    return Finding("peak", tuple(parts), top.bytes, at, top.step, about, where, find=partial(_order_cure, other))
+    return Finding("peak", title, top.bytes, at, top.step, about, where, find=partial(_order_cure, other))
 
 
 def _order_cure(other: Callable[[], OtherOrder | None]) -> Cure | None:
@@ -129,11 +126,11 @@ def _copied(index: Index, past: CacheFinding) -> Finding:
     at = tuple(sorted(past.steps, key=lambda step: -rows[step].copied))
     runs = len({index.frames[rows[step].frame].run for step in at})
     unit = "token" if decodes(index.trace) else "run"
-    parts = ((f"{size(past.bytes)} of past copied", "select"), (" in ", ""), (count(runs, unit), "step"))
+    title = f"{size(past.bytes)} of past copied in {count(runs, unit)}"
     where = f"{count(len(past.caches), 'cache')} × {count(runs, unit)}"
     about = ("node", rows[at[0]].op.node.name)
     find = partial(_best, index, at)
-    return Finding("copied", parts, past.bytes, at, at[0], about, where, past.sentence, _scope(index), find=find)
+    return Finding("copied", title, past.bytes, at, at[0], about, where, past.sentence, _scope(index), find=find)
 
 
 def _missed(index: Index, groups: Sequence[MissedGroup], past: frozenset[int]) -> Iterator[Finding]:
@@ -150,8 +147,8 @@ def _missed(index: Index, groups: Sequence[MissedGroup], past: frozenset[int]) -
         yield _miss(index, cause, alike, groups)
     rest = [group for _, alike in found[_CAUSES:] for group in alike] + others[_LOOKED_AT:]
     if rest:
-        parts, at = ((f"{count(len(rest), 'more kind')} of missed op", ""),), _widest(index, rest)
-        yield Finding("miss", parts, sum(group.bytes for group in rest), at, at[0], scope=_scope(index))
+        title, at = f"{count(len(rest), 'more kind')} of missed op", _widest(index, rest)
+        yield Finding("miss", title, sum(group.bytes for group in rest), at, at[0], scope=_scope(index))
 
 
 def _cause(index: Index, group: MissedGroup) -> tuple[Any, ...]:
@@ -179,7 +176,7 @@ def _miss(index: Index, cause: tuple[Any, ...], groups: Sequence[MissedGroup], e
     where = f"{roles} {often.pop()}".strip() if len(often) == 1 else f"{roles}, {count(len(at), 'step')}"
     return Finding(
         "miss",
-        ((f"{named} {_why(cause, len(ops))}", "select"),),
+        f"{named} {_why(cause, len(ops))}",
         nbytes,
         at,
         first.worst.step,
@@ -262,12 +259,11 @@ def _cache(index: Index, one: CacheFinding) -> Finding:
     step = _first_step(index, one.run)
     name = next((cache.name for cache in index.trace.caches if cache.input == one.caches[0]), one.caches[0])
     cost = f", {size(one.bytes)}" if one.bytes else ""
-    begun = (f"run {one.run}", "" if step is None else "step")
-    parts = ((f"{_WORDS.get(one.kind, one.kind)}: {name}{more}{cost}", "select"), (", from ", ""), begun)
+    title = f"{_WORDS.get(one.kind, one.kind)}: {name}{more}{cost}, from run {one.run}"
     at = one.steps or (() if step is None else (step,))
     find = partial(_cache_cure, one)
     where, about = count(len(one.caches), "cache"), ("cache", one.caches[0])
-    return Finding("cache", parts, one.bytes, at, step, about, where, one.sentence, _scope(index), find=find)
+    return Finding("cache", title, one.bytes, at, step, about, where, one.sentence, _scope(index), find=find)
 
 
 def _cache_cure(one: CacheFinding) -> Cure | None:
@@ -290,8 +286,8 @@ def _held(index: Index, held: Sequence[Held]) -> list[Finding]:
         step = worst.last_use if worst.last_use >= 0 else None
         at = () if step is None else (step,)
         where = f"{buffer(worst.storage)}{many}"
-        parts, calm = ((title, "select"),), worst.reason.endswith(ASKED)
-        findings.append(Finding("held", parts, group.bytes, at, step, about, where, worst.reason, _scope(index), calm))
+        calm = worst.reason.endswith(ASKED)
+        findings.append(Finding("held", title, group.bytes, at, step, about, where, worst.reason, _scope(index), calm))
     return findings
 
 
@@ -300,4 +296,4 @@ def _nothing(index: Index, groups: Sequence[MissedGroup]) -> Finding:
     why = "every op that could run in place did"
     if rest:
         why = f"missed ops spent only {size(rest)} of {size(index.trace.bytes_allocated)} allocated"
-    return Finding("nothing", ((f"nothing to gain: {why}", ""),), rest, calm=True)
+    return Finding("nothing", f"nothing to gain: {why}", rest, calm=True)

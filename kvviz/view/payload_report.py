@@ -65,9 +65,8 @@ def _verdict(one: Any, number: int, trace: Trace, tables: Mapping[int, GraphTabl
     elif one.selection is not None:
         table, node = _place_of(trace, one.step, tables)
         selection = {"kind": "node", "id": node, "graph": table.index, "step": one.step}
-    text = "".join(text for text, _ in one.pieces)
     fix = one.fix and {**_fix(one.fix), "change": one.change, "left": one.cure.left, "ask": {"verdict": number}}
-    return {"kind": one.kind, "text": text, "step": one.step, "selection": selection, "fix": fix}
+    return {"kind": one.kind, "text": one.line, "step": one.step, "selection": selection, "fix": fix}
 
 
 def _place_of(trace: Trace, step: int, tables: Mapping[int, GraphTable]) -> tuple[GraphTable, int]:
