@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kvviz.graph.model import Node
 from kvviz.trace.events import APPEND, NEW, POOL, VIEW
-from kvviz.trace.program import Grows
+from kvviz.trace.program import Grows, grown
 from kvviz.trace.value_index import Index, Place
 
 # If a policy places outputs, these operators view packed values, and copy all others.
@@ -48,10 +48,12 @@ def _growth(index: Index, step: int, grow: Grows) -> Growth | None:
     """What a step appends; None if the past does not grow along one axis, or comes from no input."""
     frame, name = int(index.values.frame[step]), index.values.ops[step].node.inputs[grow.input]
     present = index.rows.output(step, grow.output)
-    grown = _grown(index.places[frame, name].shape, None if present is None else present.shape)
-    steps = [step]
-    source = None if grown is None else _source(index, frame, name, grown[0], steps)
-    return None if grown is None or source is None else Growth(frame, name, source, tuple(reversed(steps)), *grown)
+    longer = grown(index.places[frame, name].shape, None if present is None else present.shape)
+    if longer is None or present is None or present.shape is None:
+        return None
+    steps, axis = [step], longer[0]
+    source = _source(index, frame, name, axis, steps)
+    return None if source is None else Growth(frame, name, source, tuple(reversed(steps)), axis, present.shape[axis])
 
 
 def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) -> str | None:
@@ -85,8 +87,8 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
             if grow is None or place.how not in (APPEND, NEW, POOL):
                 return None
             past = index.places[frame, node.inputs[grow.input]]
-            grown = _grown(past.shape, place.shape)
-            if grown is None or grown[0] != axis:
+            longer = grown(past.shape, place.shape)
+            if longer is None or longer[0] != axis:
                 return None
             steps.append(place.step)
             name = node.inputs[grow.input]
@@ -106,11 +108,3 @@ def _is_same(node: Node, view: Place, viewed: Place | None) -> bool:
         return False
     axes = list(range(len(view.shape or ())))
     return node.op_type != "Transpose" or list(node.attributes.get("perm", axes[::-1])) == axes
-
-
-def _grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tuple[int, int] | None:
-    """(axis, length) of what a past became; None if it does not grow along one axis."""
-    if past is None or present is None or len(past) != len(present):
-        return None
-    longer = [(axis, new) for axis, (old, new) in enumerate(zip(past, present)) if new != old]
-    return longer[0] if len(longer) == 1 and longer[0][1] > past[longer[0][0]] else None

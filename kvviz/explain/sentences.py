@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kvviz.graph.model import Node
 from kvviz.ops.registry import find
 from kvviz.trace.blockers import Blocker, BlockerCode
+from kvviz.trace.program import grown
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.trace.units import buffer, count, short, size, size_of
@@ -144,13 +145,11 @@ def grown_by(out: Out, taken: Iterable[str], bindings: Iterable[Any]) -> Grown:
     if out.how != "append" or out.shape is None:
         return UNKNOWN
     past = next((b for b in bindings if b.storage == out.storage and b.name in taken), None)
-    if past is None or past.shape is None or len(past.shape) != len(out.shape):
+    longer = None if past is None else grown(past.shape, out.shape)
+    if longer is None:
         return UNKNOWN
-    longer = [(new - old, new) for old, new in zip(past.shape, out.shape) if new != old]
-    if len(longer) != 1 or longer[0][0] <= 0:
-        return UNKNOWN
-    rows, length = longer[0]
-    return Grown(rows, out.nbytes * rows // length)
+    axis, old = longer
+    return Grown(out.shape[axis] - old, out.nbytes * (out.shape[axis] - old) // out.shape[axis])
 
 
 def in_weights(trace: Trace) -> Callable[[int], bool]:
