@@ -27,25 +27,25 @@ from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Caches, Rows, Span
 
-# Protocols whose caches do not depend on the tokens.
+# Kept as they are, whatever the tokens are.
 _WHOLE = ("state", "cross")
 
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    valid: int | None = None  # rows that hold real tokens afterwards; None if only the cache shows it
-    new: int = 0  # how many of them the run added
+    valid: int | None = None  # rows that hold real tokens after it; None where only the cache can tell
+    new: int = 0  # how many of them the run brought
     mask: np.ndarray | None = None  # ``(batch, valid)``: 1 for tokens, 0 for padding
     empty: Collection[str] = ()  # cache inputs that held no tokens when the first run began
 
 
 class Seen(NamedTuple):
-    """Facts that are read from a cache at the end of a run, before its array may change."""
+    """What is read of a cache at the end of a run, before its array may change."""
 
     shape: tuple[int, ...]
-    axis: int | None  # the sequence axis, if the array has one
-    capacity: int  # rows in its buffer, reserved ones included
-    returned: bool  # the run returned it; else it is unchanged
+    axis: int | None  # the sequence axis, where the array has one
+    capacity: int  # rows that there is room for
+    returned: bool  # the run gave it back; else it is as it came in
     # of a caller's cache in the first run: rows that are not all zeros, by batch entry
     content: list[tuple[Span, ...]] | None
 
@@ -107,7 +107,7 @@ class _Facts:
 
     @cached_property
     def known(self) -> Known:
-        """Values that the control inputs determine."""
+        """What follows from the control inputs."""
         feeds = self.feeds
         if feeds is None:
             kept = self.trace.replayer.runs[self.run].kept.values
@@ -116,7 +116,7 @@ class _Facts:
 
     @cached_property
     def padding(self) -> list[tuple[Span, ...]] | None:
-        """Positions that hold padding, by batch entry; None if there is none."""
+        """Positions that hold padding, by batch entry; None where there is none."""
         mask = self.fed.mask
         if mask is None:
             roles: dict[str, str] = self.trace.notes.setdefault("control inputs", control_inputs(self.trace.graph))
@@ -159,7 +159,7 @@ def _enter(facts: _Facts, seen: Seen, cache: Cache, runs: list[CacheRun]) -> Non
 
 
 def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection[str]) -> dict[str, Any]:
-    """The inputs that are unchanged after the run: donated ones may have been overwritten."""
+    """The inputs that are as they were before the run: what was donated may be overwritten now."""
     frames = RunFrames(trace, run).rows
     given = {bound.name for bound in frames[0].bindings if bound.how == "donated"} if frames else set()
     known = {name: value for name, value in feeds.items() if name not in caches and name not in given}
@@ -177,17 +177,15 @@ _END = 1 << 62
 class Tokens:
     shape: tuple[int, ...]  # of the cache after the run
     axis: int  # its sequence axis
-    returned: bool  # the run returned it; else it is unchanged
+    returned: bool  # the run gave it back; else it is as it came in
     content: list[tuple[Span, ...]] | None  # of a cache from the caller: rows that are not all zeros, by batch entry
     base: int | None  # position of the run's first token; None where the tokens follow those in the cache
     padding: list[tuple[Span, ...]] | None  # positions that are padding, by batch entry
 
 
 def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """The rows of a cache after a run, by batch entry; empty if they depend on more than the control inputs.
-
-    ``before``: the same after the previous run; empty for the first run.
-    """
+    """The rows of a cache after a run, by batch entry; empty where that follows from more than the control inputs.
+    ``before`` is the same after the run before; empty for the first."""
     axis = tokens.axis
     past = known.shape(0, cache.input)
     if past is not None and axis >= len(past):
@@ -218,10 +216,8 @@ def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tupl
 
 
 def _compare(book: Book, content: list[tuple[Span, ...]], rows: int) -> None:
-    """Compare the expected rows of a cache from the caller with its contents: rows of zeros were never written.
-
-    If all rows are zeros, the lengths are trusted: the caller is trying the graph without real numbers.
-    """
+    """Compare what a cache from the caller should hold with its contents: rows of zeros were never written. Where all
+    of it is zeros the lengths are believed: somebody tries the graph with no numbers of their own."""
     book.spread(len(content))
     for entry, (held, wrote) in enumerate(zip(book.held, book.wrote)):
         here = content[entry if len(content) > 1 else 0]
@@ -235,7 +231,7 @@ def _compare(book: Book, content: list[tuple[Span, ...]], rows: int) -> None:
 
 
 def _read(known: Known, way: Way, axis: int) -> list[tuple[Span, ...]] | None:
-    """Rows that attention may see, by batch entry; None if a mask is unknown or nothing reads the cache."""
+    """Rows that attention may see, by batch entry; None where a mask is not known, or nobody reads."""
     seen: list[tuple[Span, ...]] = []
     for reader in way.readers:
         if known.step(reader.frame, reader.node.index) is None:
@@ -264,7 +260,7 @@ class Traffic:
 
 
 def traffic_of(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> Traffic:
-    """Add up what the ops on the path of a cache did; ``items``: what the run did to its rows, if known."""
+    """Add up what the links of a way did; ``items`` is what the run did to the cache's rows, where that is known."""
     rows = known.trace.log
     copied = written = reallocations = 0
     storages: dict[int, int] = {}
@@ -320,14 +316,14 @@ def _bytes(
 
 
 def _storage_before(known: Known, cache: Cache, link: Link) -> int:
-    """Where the cache was before an op; for an op that makes all rows, where the cache input is."""
+    """Where the cache lay before an op; for one that makes the rows anew, where the cache was given."""
     frame, name = (0, cache.input) if link.past < 0 else (link.frame, link.node.inputs[link.past])
     before = known.place(frame, name)
     return -1 if before is None else before.storage
 
 
 def _alive_at_once(known: Known, cache: Cache, storages: dict[int, int]) -> int:
-    """The largest number of these storages and of the past's that were alive during one step."""
+    """The largest number of these storages, and the past's, that were alive during one step."""
     past = known.place(0, cache.input)
     born = dict(storages)
     # An empty past may lie in a large block.

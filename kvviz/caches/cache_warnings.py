@@ -1,6 +1,6 @@
-"""Errors and waste in the caches of a trace, each with its cause and a remedy.
+"""What is wrong, or wasteful, with the caches of a trace: each with its cause and what to do about it.
 
-Everything is read from the meters and the recording, so a saved trace gives the same warnings.
+Everything is read from the meters and the recording, so a trace that was saved tells the same.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from kvviz.trace.reasons import decision_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Rows
 
-Finding = tuple[str, str, str]
-"""A key for the cause, what happened and why, and what to do."""
+Told = tuple[str, str, str]
+"""The cause in a word, what happened and why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheWarning:
-    """One problem with a cache; ``str()`` gives the sentence."""
+    """One thing that is wrong with a cache; ``str()`` of it is the sentence."""
 
     kind: str  # one of `KINDS`
-    cache: str  # name of the cache's input
-    run: int  # the first run in which it happened
-    runs: int  # number of runs in which it happened for the same cause
+    cache: str  # the input that the cache is
+    run: int  # the run in which it happened first
+    runs: int  # in how many runs it happened by the same cause
     sentence: str  # what happened, why, and what to do
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class CacheWarning:
 
 
 def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
-    """All problems with the caches of a trace, by kind; kinds that make results wrong come first.
+    """Everything that is wrong with the caches of a trace, by kind. Kinds that make results wrong come first.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
     """
     trace = as_trace(trace, "kvviz.cache_warnings")
     frames = [RunFrames(trace, run.index) for run in trace.runs]
-    found: dict[tuple[str, str, str], list[tuple[int, Finding]]] = {}
+    found: dict[tuple[str, str, str], list[tuple[int, Told]]] = {}
     for kind, check in _KINDS.items():
         for cache in trace.caches:
             if cache.protocol in ("state", "cross") or cache.axis is None:
@@ -75,7 +75,7 @@ def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
     )
 
 
-def _sentence(runs: list[tuple[int, Finding]]) -> str:
+def _sentence(runs: list[tuple[int, Told]]) -> str:
     first, (_, happened, advice) = runs[0]
     more = len(runs) - 1
     again = f" (and in {more} more run{'s' * (more > 1)})" if more else ""
@@ -85,7 +85,7 @@ def _sentence(runs: list[tuple[int, Finding]]) -> str:
 # -- results that may be wrong ----------------------------------------------------------------------------------------
 
 
-def _stale(scene: Scene) -> Finding | None:
+def _stale(scene: Scene) -> Told | None:
     """Attention may read rows that hold no live token."""
     for item in scene.entry.items:
         wrong = minus(item.read or (), live(item.held))
@@ -104,7 +104,7 @@ def _are(item: Rows, wrong: tuple) -> str:
 
 
 def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
-    """Which input lets attention see so many rows, and what it should be."""
+    """What lets attention see so many rows, and what it should be."""
     seen = max((stop for _, stop in item.read or ()), default=0)
     tokens = count(both(live(item.held), [(0, seen)]))
     for reader in scene.readers:
@@ -117,8 +117,8 @@ def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
     return "no mask hides them", "mask the rows that hold no token, or give attention the number of valid rows"
 
 
-def _hidden(scene: Scene) -> Finding | None:
-    """The run's last token is not attended to, usually because the valid rows were counted before the write."""
+def _hidden(scene: Scene) -> Told | None:
+    """The run's last token is not attended to: as a rule the count of valid rows was taken before the write."""
     if not scene.reads_what_it_wrote():
         return None
     for item in scene.entry.items:
@@ -156,7 +156,7 @@ def _newest(item: Rows) -> int | None:
     return max(written)[1] if written else None
 
 
-def _overwritten(scene: Scene) -> Finding | None:
+def _overwritten(scene: Scene) -> Told | None:
     """Tokens were overwritten that the run's first query still attends to."""
     item = max(scene.entry.items, key=lambda one: one.lost, default=None)
     if item is None or not item.lost:
@@ -175,7 +175,7 @@ def _overwritten(scene: Scene) -> Finding | None:
 # -- memory that is wasted --------------------------------------------------------------------------------------------
 
 
-def _capacity(scene: Scene) -> Finding | None:
+def _capacity(scene: Scene) -> Told | None:
     """A cache grew although it has free rows: its capacity was taken for its valid length."""
     had, has, items = scene.past_rows, scene.rows, scene.entry.items
     if scene.cache.protocol != "growing" or not items or had is None or has <= had:
@@ -198,8 +198,8 @@ def _capacity(scene: Scene) -> Finding | None:
     return "grew", text, advice
 
 
-def _thrown(scene: Scene) -> Finding | None:
-    """The input had room for more rows, but the cache moved to another buffer."""
+def _thrown(scene: Scene) -> Told | None:
+    """A buffer with room for more rows came in, and the cache left it."""
     block, had = scene.past_block, scene.past_rows
     # A caller who makes room after the run has followed the advice.
     if scene.cache.protocol != "growing" or block is None or had is None or scene.entry.bytes_moved_outside:
@@ -215,7 +215,7 @@ def _thrown(scene: Scene) -> Finding | None:
     return "thrown", f"{text}, {why}", advice
 
 
-def _copied(scene: Scene) -> Finding | None:
+def _copied(scene: Scene) -> Told | None:
     """Past and present were alive at once, and rows were copied from one to the other."""
     if not scene.entry.bytes_copied or scene.entry.generations < 2 or not scene.way.reached or not scene.past_rows:
         return None
@@ -272,7 +272,7 @@ def _advice(code: BlockerCode, culprit: str, scene: Scene) -> str:
     return "no change of the inputs helps here"
 
 
-_KINDS: dict[str, Callable[[Scene], Finding | None]] = {
+_KINDS: dict[str, Callable[[Scene], Told | None]] = {
     "stale rows attended": _stale,
     "newest row not attended": _hidden,
     "live rows overwritten": _overwritten,
@@ -281,4 +281,4 @@ _KINDS: dict[str, Callable[[Scene], Finding | None]] = {
     "past copied": _copied,
 }
 KINDS = tuple(_KINDS)
-"""The kinds of warnings; those that make results wrong come first."""
+"""The kinds of warnings, those first that make results wrong."""

@@ -1,7 +1,7 @@
-"""Values that the control inputs of a run determine: masks, lengths and positions, recomputed from these alone.
+"""What follows from the control inputs of a run: masks, lengths and positions, computed again from these alone.
 
-Only arithmetic on indices and masks is repeated, with the same kernels and the recorded shapes. Values that depend on
-the network's numbers are unknown.
+Only arithmetic on indices and masks is repeated, with the kernels that ran and the shapes that were recorded. Whatever
+depends on the network's numbers is unknown.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kvviz.trace.events import Bind, Output
 from kvviz.trace.recording import Trace
 
 LARGEST = 1 << 24
-"""Elements of the largest value that is recomputed."""
+"""Elements of the largest value that is computed again."""
 
-# Operators that exporters use for masks and positions. Matrix products, norms and activations are left out, so that the
-# network itself is never repeated.
+# What exporters make masks and positions with. Products of matrices, norms and activations are not among them, so that
+# the network itself is never repeated.
 _OPS = """
 Abs Add And ArgMax ArgMin BitwiseAnd BitwiseNot BitwiseOr Cast CastLike Ceil Clip Concat ConstantOfShape CumSum Div
 Equal Expand Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual
@@ -30,7 +30,7 @@ Log Max Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range ReduceMax ReduceMin 
 ScatterND Sign Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where Xor
 """
 _ARITHMETIC = frozenset(_OPS.split())
-# How a value is computed, and from which others.
+# How a value is settled, and from which others it is computed.
 Rule = tuple[Callable[..., Any], tuple[Any, ...], tuple[Spot, ...]]
 
 
@@ -53,7 +53,7 @@ class Known:
         )
 
     def place(self, frame: int, name: str) -> Output | Bind | None:
-        """Where a value other than a weight was placed; None if it was not made."""
+        """Where a value that is no weight was put; None where it was not made."""
         node = self.frames.graph(frame).producers.get(name)
         if node is not None:
             step = self.trace.step_of(self.frames.first + frame, node.index)
@@ -65,7 +65,7 @@ class Known:
         return None
 
     def shape(self, frame: int, name: str) -> tuple[int, ...] | None:
-        """The recorded shape of a value; None if it was not made."""
+        """The recorded shape of a value; None where it was not made."""
         weight = self.frames.graph(frame).weights.get(name)
         if weight is not None:
             return weight.shape
@@ -82,7 +82,7 @@ class Known:
         return self.trace.step_of(self.frames.first + frame, index)
 
     def died(self, storage: int, born: int) -> int:
-        """The first step, from a given one on, at which a storage was freed; beyond the last step if there is none."""
+        """The step at which a storage was freed first from a step on; beyond the last step where it was not."""
         run = self.trace.runs[self.frames.run]
         if self._died is None:
             self._died = {}
@@ -92,7 +92,7 @@ class Known:
         return next((step for step in self._died.get(storage, ()) if step >= born), run.last)
 
     def value(self, frame: int, name: str) -> np.ndarray | None:
-        """A value, or None if it depends on more than the control inputs."""
+        """A value, or None where more than the control inputs decides it."""
         spot = (frame, name)
         values = self._values
         if spot not in values:
@@ -107,7 +107,7 @@ class Known:
         return values[spot]
 
     def _order(self, spot: Spot) -> tuple[tuple[Spot, Rule], ...]:
-        """All values that a value is computed from, in topological order."""
+        """All values that a value is computed from, each after those that it needs itself."""
         order: dict[Spot, Rule] = {}
         rules: dict[Spot, Rule] = {}
         stack = [spot]

@@ -1,4 +1,4 @@
-"""Finding the path of a cache: back from its output to its input, and on to the attention that reads it."""
+"""Finding the way of a cache: back from its output to its input, and from there to the attention that reads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ATTENTION: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {
     (MS, "PagedAttention"): ((), (3, 4)),
 }
 _PRODUCTS = frozenset({"MatMul", "FusedMatMul", "Einsum", "Gemm", "MatMulInteger"})
-# Ops that may stand between a cache and the products that read it, and between these and their softmax.
+# What may lie between a cache and the products that read it, and between these and their softmax.
 _PASSES = VIEWS | PICKS | {"Add", "Div", "Expand", "Mul", "Neg", "Tile"}
 _OPS = "Add Cast Clip Div Dropout Identity IsNaN Max Min Mul Reshape Squeeze Sub Tanh Transpose Unsqueeze Where"
 SCORES = frozenset(_OPS.split())
@@ -33,7 +33,7 @@ _FARTHEST = 24
 
 
 def way_of(trace: Trace, frames: RunFrames, cache: Cache) -> Way:
-    """The path of a cache through a run; found once for all runs that entered the same bodies."""
+    """The way of a cache through a run; found once for all runs that entered the same bodies."""
     known: dict[Any, Way] = trace.notes.setdefault("cache ways", {})
     key = (frames.signature, cache.input, cache.output)
     if key not in known:
@@ -42,7 +42,7 @@ def way_of(trace: Trace, frames: RunFrames, cache: Cache) -> Way:
 
 
 def attention_ops(trace: Trace, cache: Cache) -> tuple[str, ...]:
-    """Names of the ops that compute attention weights of a cache: softmaxes, and operators with attention inside.
+    """Names of the ops that weigh the rows of a cache: softmaxes, and operators with attention inside.
 
     Of a prefill and of a step with a past: the others go the same ways.
     """
@@ -52,7 +52,7 @@ def attention_ops(trace: Trace, cache: Cache) -> tuple[str, ...]:
 
 
 _Chain = tuple[Link, Any]
-"""A linked list of the ops from a value to the cache's output; tails are shared."""
+"""Links from a value on to the cache's output, each with those behind it, so that tails are shared; None ends it."""
 
 
 def _links(chain: _Chain | None) -> tuple[Link, ...]:
@@ -72,7 +72,7 @@ class _Walk:
         self.before: dict[Spot, list[tuple[Spot, Link | None]]] = {}
 
     def way(self) -> Way:
-        """Search back from the output, keep the paths that lead to the input, then find the readers."""
+        """Go back from the output; keep what leads to the input; then look who reads."""
         self._go_back()
         reached = self._reached()
         if self.input in reached:
@@ -81,7 +81,7 @@ class _Walk:
         else:
             links, reached = self._made()
             spine = tuple(reversed(links))
-        # The input of a cache that the run makes anew may still be read, as that of an encoder is.
+        # A cache that the run makes anew may still be read as it came in, as the encoder's is.
         spots = list(dict.fromkeys([*(spot for spot in self.after if spot in reached), self.input]))
         return Way(links, spine, self.input in reached, tuple(self._readers(spots)))
 
@@ -97,7 +97,7 @@ class _Walk:
                 stack.append((source, chain if link is None else (link, chain)))
 
     def _sources(self, frame: int, name: str) -> Iterator[tuple[Spot, Link | None]]:
-        """The values that a value may continue, each with the op in between."""
+        """The values that a value may carry on, each with the op in between."""
         node = self.frames.graph(frame).producers.get(name)
         if node is None:
             outer = self.frames.outside(frame, name)
@@ -122,7 +122,7 @@ class _Walk:
         elif node.op_type in VIEWS | PICKS:
             yield (frame, node.inputs[0]), Link(frame, node, position, 0, "move")
         elif node.op_type == "Attention" and position in (1, 2) and position < len(node.inputs):
-            # Without a past it returns its own keys and values.
+            # Without a past it gives back the keys and values that it got.
             yield (frame, node.inputs[position]), Link(frame, node, position, position, "move")
 
     def _reached(self) -> set[Spot]:
@@ -146,7 +146,7 @@ class _Walk:
                 yield link
 
     def _step_back(self, spot: Spot, reached: set[Spot]) -> tuple[Spot | None, Link | None]:
-        """The first value that a value continues, and the op in between."""
+        """The first value that a value carries on, and the op in between."""
         found = [(source, link) for source, link in self.before[spot] if source in reached]
         if not found:
             return None, None
@@ -165,7 +165,7 @@ class _Walk:
         return tuple(reversed(spine))
 
     def _made(self) -> tuple[tuple[Link, ...], set[Spot]]:
-        """The op that made rows that do not come from the input, and the views after it."""
+        """Rows that do not come from the input: the views in front of the op that made them, and that op."""
         links: list[Link] = []
         spot, seen = self.output, {self.output}
         while True:
@@ -184,7 +184,7 @@ class _Walk:
             links.append(Link(spot[0], node, node.outputs.index(spot[1]), -1, "make"))
         return tuple(links), seen
 
-    # -- readers ------------------------------------------------------------------------------------------------------
+    # -- who reads ----------------------------------------------------------------------------------------------------
 
     def _readers(self, spots: list[Spot]) -> Iterator[Reader]:
         found: dict[tuple[int, int], Reader] = {}
@@ -195,7 +195,7 @@ class _Walk:
         yield from found.values()
 
     def _follow(self, spot: Spot, after: tuple[Link, ...]) -> Iterator[Reader]:
-        """Attentions that read a value of the path directly, not through a later value of it."""
+        """Attentions that read a value of the way, not through a later value of it."""
         own = self.after.keys()
         stack: list[tuple[Spot, tuple[tuple[int, Node, str], ...], int]] = [(spot, (), 0)]
         seen: set[Spot] = set()
@@ -249,5 +249,5 @@ class _Walk:
 
 
 def _own(after: tuple[Link, ...], node: Node) -> int:
-    """Number of links after an operator that both writes the cache and attends to it."""
+    """How many of the last links come after an operator that writes the cache and reads what it wrote."""
     return next((i for i, link in enumerate(after) if link.node is node), len(after))

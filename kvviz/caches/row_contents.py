@@ -1,4 +1,4 @@
-"""The contents of a cache's rows during a run: storing new tokens, moving rows, losing old ones."""
+"""What the rows of a cache hold while a run goes over them: storing new tokens, moving rows, losing old ones."""
 
 from __future__ import annotations
 
@@ -12,31 +12,29 @@ from kvviz.ops.contrib_attention import resident
 from kvviz.trace.records import Held, Span
 
 Writes = tuple[Held, ...]
-"""Rows written for one batch entry: (start, stop, number of the first one among the new tokens)."""
+"""Rows that one batch entry gets: (start, stop, number of the first of them among the new tokens)."""
 
 
 class Unknown(Exception):
-    """The rows that an op wrote depend on more than the control inputs."""
+    """The rows that an op wrote follow from more than the control inputs."""
 
 
 @dataclass(slots=True)
 class Book:
-    """The contents of a cache's rows during a run, by batch entry."""
+    """What the rows of a cache hold, by batch entry, while a run goes over them."""
 
-    held: list[tuple[Held, ...]]  # one entry if all batch entries are alike
-    given: bool = False  # the cache came from the caller, and only its number of rows is known
-    # position of the run's first token; None if the tokens follow those in the cache
+    held: list[tuple[Held, ...]]  # one entry where all batch entries are alike
+    given: bool = False  # the cache came from the caller, and nothing is known of its rows yet but how many there are
+    # position of the run's first token; where it is None the tokens follow the ones that are there
     base: int | None = None
     padding: list[tuple[Span, ...]] | None = None  # positions that are padding, by batch entry
-    window: int = 0  # most tokens that a query sees, its own included; 0 for no limit
+    window: int = 0  # tokens that a query sees at most, its own included; 0 for no limit
     wrote: list[tuple[Span, ...]] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
 
     def spread(self, entries: int) -> None:
-        """Track each batch entry separately, if one entry stood for all.
-
-        Raises `Unknown`: if another number of entries is tracked, because an op cut or joined the batch.
-        """
+        """Keep account of so many batch entries, where only one was kept for all. Unknown where account is kept of
+        another number: an op on the way cut or joined the batch."""
         if entries > 1 and len(self.held) not in (1, entries):
             raise Unknown
         for name in ("held", "wrote", "lost"):
@@ -46,12 +44,9 @@ class Book:
 
 
 def store(book: Book, writes: list[Writes], start: int, *, circular: int = 0, base: int | None = None) -> None:
-    """Put new tokens into their rows, by batch entry or in the same way for all.
-
-    ``start``: position of the first new token if the cache is empty.
-    ``base``: position of the first new token if the book has none; by default they follow the tokens that are held.
-    ``circular``: capacity of a ring buffer.
-    """
+    """Put new tokens into their rows, by batch entry or alike for all. ``start`` is the position of the first new token
+    where nothing else tells, ``base`` where the book does not say (by default they follow those that are held);
+    ``circular`` the capacity of a cache that is written round and round."""
     book.spread(len(writes))
     for entry, rows in enumerate(writes * len(book.held) if len(writes) == 1 else writes):
         held = book.held[entry]
@@ -72,7 +67,7 @@ def store(book: Book, writes: list[Writes], start: int, *, circular: int = 0, ba
 
 
 def store_at(book: Book, starts: list[int], new: int, capacity: int, circular: bool) -> None:
-    """Write ``new`` rows from a start row on, one start per batch entry; a ring buffer continues at row 0."""
+    """Write ``new`` rows from a start row on, one start a batch entry; past the end from row 0 on, if circular."""
     book.spread(len(starts))
     if book.given and not any(book.held):
         book.held = [_rows_before(start, capacity, circular) for start in (starts * len(book.held))[: len(book.held)]]
@@ -88,7 +83,7 @@ def store_at(book: Book, starts: list[int], new: int, capacity: int, circular: b
 
 
 def _rows_before(start: int, capacity: int, circular: bool) -> tuple[Held, ...]:
-    """The contents of a cache from the caller that is written from ``start`` on: the tokens before it that fit."""
+    """What a given cache holds that is written from ``start`` on: the tokens before, as far as there is room."""
     if not circular or start <= capacity:
         return ((0, min(start, capacity), 0),) if start else ()
     first = start % capacity
@@ -97,7 +92,7 @@ def _rows_before(start: int, capacity: int, circular: bool) -> tuple[Held, ...]:
 
 
 def store_rows(book: Book, rows: list[int]) -> None:
-    """Write rows by number, in this order."""
+    """Write rows by their numbers, in this order."""
     first = min(rows, default=0)
     if book.given and not any(book.held):
         book.held = [((0, first, 0),) if first else ()] * len(book.held)
@@ -105,7 +100,7 @@ def store_rows(book: Book, rows: list[int]) -> None:
 
 
 def store_window(book: Book, starts: list[int], valid: list[int], capacity: int, window: int) -> None:
-    """A window that is kept in order: rows move to the front when it overflows, and leave stale rows behind."""
+    """A window that is kept in order: rows move to the front when it overflows; what they leave behind is stale."""
     for entry in range(len(book.held)):
         before, after = starts[entry], valid[entry]
         had, left = resident(before, capacity, window), resident(after, capacity, window)
@@ -115,7 +110,7 @@ def store_window(book: Book, starts: list[int], valid: list[int], capacity: int,
         if had + after - before == left:
             first, held = had, put(held, had, left, before)
         else:
-            # All resident rows are rewritten.
+            # All resident rows are written anew.
             first, gone = 0, cut(held, left, capacity)
             held = ((0, left, after - left),) if left else ()
             for a, b, _ in gone:
@@ -125,14 +120,14 @@ def store_window(book: Book, starts: list[int], valid: list[int], capacity: int,
 
 
 def renumber(book: Book, by: int, rows: int) -> None:
-    """Shift rows; those that leave the cache are lost."""
+    """Rows move, and those that leave the cache are gone."""
     if by or any(held and held[-1][1] > rows for held in book.held):
         book.held = [cut(shift(held, by), 0, rows) for held in book.held]
         book.wrote = [union((max(a + by, 0), min(b + by, rows)) for a, b in wrote) for wrote in book.wrote]
 
 
 def pick_rows(book: Book, rows: Sequence[int]) -> None:
-    """Replace row i by row ``rows[i]``."""
+    """Row i becomes what row ``rows[i]`` was."""
     picked = []
     for held in book.held:
         found: tuple[Held, ...] = ()
@@ -144,7 +139,7 @@ def pick_rows(book: Book, rows: Sequence[int]) -> None:
 
 
 def pick_entries(book: Book, entries: Sequence[int]) -> None:
-    """Replace batch entry i by entry ``entries[i]``."""
+    """Batch entry i becomes what entry ``entries[i]`` was."""
     if len(book.held) > 1:
         if max(entries, default=-1) >= len(book.held) or not entries:
             raise Unknown
@@ -154,16 +149,16 @@ def pick_entries(book: Book, entries: Sequence[int]) -> None:
 
 
 def batch_axis(shape: Sequence[int], axis: int) -> int | None:
-    """The batch axis: first, or after the two halves of a combined cache; None if the rows come first."""
+    """The batch: first, or behind the two halves of a combined cache; None where the rows come first."""
     if axis == 0:
         return None
     return 1 if len(shape) == 5 and axis == 3 else 0
 
 
 def filled(array: np.ndarray, axis: int) -> list[tuple[Span, ...]]:
-    """Rows that are not all zeros, by batch entry; one entry if all are alike."""
+    """Rows that are not all zeros, by batch entry; one entry where all are alike."""
     batch = batch_axis(array.shape, axis)
     flags = (array != 0).any(axis=tuple(place for place in range(array.ndim) if place not in (batch, axis)))
     found = [spans_of(row) for row in np.atleast_2d(flags)]
-    # An empty batch has no rows.
+    # A batch of none has no rows to tell.
     return (found[:1] or [()]) if len(set(found)) <= 1 else found

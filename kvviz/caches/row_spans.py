@@ -1,4 +1,4 @@
-"""Rows of a cache as spans: which rows hold which tokens, and how writes, shifts and evictions change this.
+"""Rows of a cache as spans: which of them hold which tokens, and what writing, shifting and evicting does to that.
 
 A held span is ``(start, stop, position)``: its rows hold the tokens ``position``, ``position + 1``, …; at ``NO_TOKEN``
 they hold something that is no live token. Rows in no span were never written. Spans are sorted and do not overlap.
@@ -17,33 +17,33 @@ _END = 1 << 62
 
 
 def put(held: Sequence[Held], start: int, stop: int, position: int) -> tuple[Held, ...]:
-    """Let the rows ``start`` to ``stop`` hold the tokens from ``position`` on."""
+    """The rows ``start`` to ``stop`` now hold the tokens from ``position`` on."""
     if stop <= start:
         return tuple(held)
     return joined([*drop(held, start, stop), (start, stop, position)])
 
 
 def drop(held: Sequence[Held], start: int, stop: int) -> tuple[Held, ...]:
-    """Clear the rows ``start`` to ``stop``."""
+    """The rows ``start`` to ``stop`` hold nothing any more."""
     if stop <= start:
         return tuple(held)
     return (*cut(held, 0, start), *cut(held, stop, _END))
 
 
 def cut(held: Sequence[Held], start: int, stop: int) -> tuple[Held, ...]:
-    """The contents of the rows ``start`` to ``stop``."""
+    """What the rows ``start`` to ``stop`` hold, by their old numbers."""
     return tuple(
         (max(a, start), min(b, stop), _at(p, max(start - a, 0))) for a, b, p in held if max(a, start) < min(b, stop)
     )
 
 
 def shift(held: Sequence[Held], by: int) -> tuple[Held, ...]:
-    """Renumber all rows."""
+    """All rows get other numbers."""
     return tuple((a + by, b + by, p) for a, b, p in held)
 
 
 def joined(held: Iterable[Held]) -> tuple[Held, ...]:
-    """Merge neighbouring spans that hold consecutive tokens."""
+    """Neighbours that hold tokens in a row become one span."""
     found: list[Held] = []
     for start, stop, position in sorted(held):
         if found and found[-1][1] == start and _at(found[-1][2], start - found[-1][0]) == position:
@@ -54,7 +54,7 @@ def joined(held: Iterable[Held]) -> tuple[Held, ...]:
 
 
 def without(held: Sequence[Held], positions: Sequence[Span]) -> tuple[Held, ...]:
-    """Mark the rows of these positions as padding: they hold no live token."""
+    """The tokens at these positions are no live ones (padding): their rows hold no token."""
     found: list[Held] = list(held)
     for low, high in positions:
         for start, stop, position in tuple(found):
@@ -74,12 +74,12 @@ def live(held: Iterable[Held]) -> tuple[Span, ...]:
 
 
 def stale(held: Iterable[Held]) -> tuple[Span, ...]:
-    """Rows that hold data, but no live token."""
+    """Rows that hold something, but no live token."""
     return union((start, stop) for start, stop, position in held if position == NO_TOKEN)
 
 
 def union(spans: Iterable[Sequence[int]]) -> tuple[Span, ...]:
-    """Sorted spans; overlapping and adjacent ones are merged."""
+    """Sorted spans without overlaps or seams."""
     found: list[Span] = []
     for start, stop in sorted((span[0], span[1]) for span in spans if span[0] < span[1]):
         if found and start <= found[-1][1]:
@@ -107,7 +107,7 @@ def minus(spans: Iterable[Sequence[int]], others: Iterable[Sequence[int]]) -> tu
 
 
 def spans_of(flags: np.ndarray) -> tuple[Span, ...]:
-    """Spans in which a vector of booleans is true."""
+    """Where a vector of booleans is true."""
     if flags.all():
         return ((0, len(flags)),) if len(flags) else ()
     padded = np.zeros(len(flags) + 2, np.bool_)
@@ -117,7 +117,7 @@ def spans_of(flags: np.ndarray) -> tuple[Span, ...]:
 
 
 def runs_of(rows: Iterable[int]) -> tuple[Held, ...]:
-    """Rows in write order, as spans with the index of their first row in that order."""
+    """Rows in the order in which they are written, as spans with the number of their first row in that order."""
     found: list[Held] = []
     for number, row in enumerate(rows):
         if found and found[-1][1] == row and found[-1][2] + row - found[-1][0] == number:

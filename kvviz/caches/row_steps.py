@@ -1,7 +1,7 @@
-"""The steps that store the rows of a cache, and the state of caches between two ops of a run.
+"""At which steps the rows of a cache are stored: the state of caches between two ops of a run.
 
-They follow from the accesses of ops: for every row that a run wrote, the last step that stores its bytes in the storage
-of the cache's output.
+What ops store is read from their accesses: of every row that a run wrote, the last step that stores its bytes in the
+storage in which the cache leaves the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvviz.trace.value_index import Index, Place, index_of
 
 
 class RowStep(NamedTuple):
-    """Rows of a cache, of any batch entry, and the step after which they hold what the run stores there."""
+    """Rows of a cache, any batch entry's, and the step after which they hold what the run stores there."""
 
     step: int
     rows: tuple[Span, ...]
@@ -34,7 +34,7 @@ class CacheAt(NamedTuple):
     ----------
     name : str
     written : tuple of (int, int)
-        Rows that this run has written so far, as (start, stop).
+        Rows that this run has written until then, each first and behind the last.
     pending : tuple of (int, int)
         Rows that later ops of this run write.
     steps : tuple of int
@@ -48,7 +48,7 @@ class CacheAt(NamedTuple):
 
 
 def row_steps(trace: Trace, run: int) -> list[tuple[RowStep, ...]]:
-    """For each cache the steps of a run that store its rows, in order; empty if the steps were not kept."""
+    """For each cache the steps of a run that store its rows, in order; empty where the steps were not kept."""
     index, part = index_of(trace), trace.runs[run]
     if part.first == part.last:
         return [()] * len(trace.caches)
@@ -88,7 +88,7 @@ def caches_at(trace: Trace, step: int) -> list[CacheAt]:
 def _last_stores(
     index: Index, run: int, cache: Cache, entry: Any, stores: Sequence[tuple[int, Region]]
 ) -> tuple[RowStep, ...]:
-    """The last step that stores each row that the run wrote."""
+    """Of each row that the run wrote the last step that stores it."""
     left = union(span for item in entry.items for span in item.wrote) if entry.items else ((0, entry.capacity),)
     if not entry.items and not entry.rows_written:
         return ()
@@ -110,7 +110,7 @@ def _place(index: Index, run: int, cache: Cache) -> Place | None:
 
 
 def _rows(region: Region, place: Place | None, axis: int, capacity: int) -> tuple[Span, ...]:
-    """The rows of a cache that a region covers; all of them if the region does not say."""
+    """The rows of a cache that a region takes; all of them where the region does not tell."""
     whole = ((0, capacity),)
     if place is None or place.shape is None or axis >= len(place.shape):
         return whole

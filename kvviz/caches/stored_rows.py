@@ -1,4 +1,4 @@
-"""Caches of graphs that declare none: memory of the caller in which ops store rows (ggml's SET_ROWS and CPY).
+"""Caches of graphs that name none: memory of the caller in which ops store rows (ggml's SET_ROWS and CPY).
 
 What each row holds follows from the stores alone: tokens are numbered in the order in which their rows were stored.
 Which rows attention may see is decided by a mask, whose values the log does not have.
@@ -21,10 +21,10 @@ from kvviz.trace.records import Cache, CacheRun, Caches, Held, Rows, Span
 from kvviz.trace.regions import Region, stored_bytes
 
 STORES = frozenset({"SET_ROWS", "CPY"})
-"""Ops that store new rows. Others that write a cache, such as an in-place ROPE, change existing rows."""
+"""Ops that store new rows. Others that write a cache, such as a ROPE in place, change the rows that are there."""
 
 RECURRENT = ("cache_r_", "cache_s_")
-"""Prefixes of llama.cpp's names of recurrent states, whose rows are sequences, not tokens."""
+"""What llama.cpp's names of recurrent states begin with: their rows are sequences, not tokens."""
 
 
 class _Layout(NamedTuple):
@@ -42,7 +42,7 @@ class _Touch(NamedTuple):
 
 
 def stored_caches(trace: Trace) -> Caches:
-    """The caches of a trace, found by the ops that store rows in them; they are metered on access.
+    """The caches of a trace by the ops that store rows in them; they are metered when somebody looks.
 
     Memory that the first run does not begin with is left out, and what is not known to the byte.
     """
@@ -68,7 +68,7 @@ def stored_caches(trace: Trace) -> Caches:
 
 
 def _layout(bind: Bind, stores: Sequence[Region]) -> _Layout | None:
-    """The layout of a cache's rows; None if no op stores rows in it, or the rows are unknown."""
+    """How the rows of a cache lie; None where nothing stores rows in it, or it is not known which."""
     shape = bind.shape or ()
     if len(shape) != 2 or not prod(shape) or not stores or any(region.known != "exact" for region in stores):
         return None
@@ -76,7 +76,7 @@ def _layout(bind: Bind, stores: Sequence[Region]) -> _Layout | None:
     for region in stores:
         run, starts, axes = _runs(region)
         if any(number % row for number in (run, *starts, *(step for step, _ in axes))):
-            # Parts of rows are stored: a token is a column, as in V without flash attention.
+            # Parts of rows are stored: a token is a column, as V without flash attention has it.
             return _Layout(shape[0], nbytes((1,), bind.dtype))
     return _Layout(shape[0], row)
 
@@ -98,7 +98,7 @@ def _meter(
         elif one.stores and taken[0] == one.step:
             held = _moved(held, taken[1], spans)
         elif one.stores and not (held and count(spans) == layout.rows):
-            # A store over all rows at once changes existing ones: rotated keys.
+            # What is stored over all rows at once was there before: keys that were rotated.
             for start, stop in spans:
                 held = put(held, start, stop, position)
                 position += stop - start
@@ -119,7 +119,7 @@ def _meter(
 
 
 def _moved(held: tuple[Held, ...], sources: Sequence[Span], targets: Sequence[Span]) -> tuple[Held, ...]:
-    """The contents of rows after a cache was copied into itself, as in defragmentation: the tokens have moved."""
+    """What rows hold when a cache was copied into itself, as defragmentation did: the tokens have moved."""
     before = held
     for start, stop in (*sources, *targets):
         held = put(held, start, stop, NO_TOKEN)
@@ -134,7 +134,7 @@ def _each(spans: Sequence[Span]) -> Iterator[int]:
 
 
 def _rows(region: Region, layout: _Layout) -> tuple[Span, ...]:
-    """The rows of a cache that a region covers, wholly or in part."""
+    """The rows of a cache that a region takes, or takes a part of."""
     run, starts, axes = _runs(region)
     around = layout.rows * layout.step
     if run >= around:
@@ -146,7 +146,7 @@ def _rows(region: Region, layout: _Layout) -> tuple[Span, ...]:
 
 
 def _runs(region: Region) -> tuple[int, tuple[int, ...], list[tuple[int, int]]]:
-    """A region as runs of bytes: their length, the offsets of some, and the axes along which these repeat."""
+    """A region as runs of bytes: their length, where some begin, and the axes along which these repeat."""
     shape, run = unit(region.shape, region.dtype)
     axes = sorted((step, length) for step, length in zip(region.strides, shape) if length != 1)
     while axes and axes[0][0] == run:

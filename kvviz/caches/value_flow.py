@@ -1,4 +1,4 @@
-"""The frames of one run, how values pass between them (into branches, through loops, out of functions), and the path
+"""The frames of one run, how values pass between them (into branches, through loops, out of functions), and the way
 of a cache through them.
 
 Frames are numbered within their run, so that runs which opened the same frames can share what was found out.
@@ -38,11 +38,11 @@ class RunFrames:
         return graph
 
     def bodies(self, frame: int, node: Node) -> list[int]:
-        """The frames that a node opened, in order; empty for a plain op and for a loop without iterations."""
+        """The frames that a node opened, in order; empty for a plain op and for a loop that did not turn."""
         return self._bodies.get((frame, id(node)), [])
 
     def inside(self, frame: int, node: Node, position: int) -> Spot | None:
-        """The value in a body that becomes an output of its node; None for scan outputs."""
+        """The value in a body that an output of its node is; None for what a loop collected."""
         bodies = self.bodies(frame, node)
         if node.op_type == "Loop" and not node.domain:
             carried = position < len(node.inputs) - 2
@@ -54,8 +54,8 @@ class RunFrames:
         return self._output(bodies[-1], position) if bodies else None
 
     def outside(self, frame: int, name: str) -> Spot | None:
-        """Where a value comes from that no node of a frame makes; None for inputs of the main graph, weights, iteration
-        numbers and slices of scan inputs."""
+        """Where a value that no node of a frame makes comes from; None for inputs of the main graph and weights, and
+        for what a loop counts or cuts from a scan input."""
         row = self.rows[frame]
         if row.parent is None or row.caller is None:
             return None
@@ -75,7 +75,7 @@ class RunFrames:
         return (parent, given) if given else None
 
     def entered(self, frame: int, node: Node, name: str) -> list[Spot]:
-        """The values inside the bodies of a node that an input or capture of it becomes."""
+        """The values inside the bodies of a node that an input or capture of it is."""
         found: list[Spot] = []
         for body in self.bodies(frame, node):
             graph = self.graph(body)
@@ -94,7 +94,7 @@ class RunFrames:
 
 
 def _states(node: Node) -> int:
-    """Number of state variables of a Scan; 0 if a saved trace does not say."""
+    """How many inputs of a Scan are carried from turn to turn; 0 where a saved trace does not tell."""
     scanned = node.attributes.get("num_scan_inputs")
     return 0 if scanned is None else len(node.inputs) - int(scanned)
 
@@ -104,13 +104,13 @@ MS = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One op on the path of a cache. Its kind is ``"write"`` (adds or overwrites rows), ``"move"`` (a view, or the same
+    """One op on the way of a cache. Its kind is ``"write"`` (adds or overwrites rows), ``"move"`` (a view, or the same
     rows in another order or place), ``"join"`` (puts parts together that were written apart) or ``"make"``."""
 
     frame: int  # number of its frame within the run
     node: Node
-    output: int  # position of the output that continues the cache
-    past: int  # position of the input that it continues; -1 if it makes all rows
+    output: int  # position of the output that carries the cache on
+    past: int  # position of the input that it carries on; -1 where it makes the rows from nothing
     kind: str
 
 
@@ -131,9 +131,9 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The path of a cache through a run."""
+    """How a cache went through a run."""
 
-    links: tuple[Link, ...]  # unordered; each runs at its own step
-    spine: tuple[Link, ...]  # in order from the input; only one branch if parts are written separately and joined
-    reached: bool  # whether the output leads back to the input
+    links: tuple[Link, ...]  # without an order; each runs at a step of its own
+    spine: tuple[Link, ...]  # in order from the input on, one way only where parts are written apart and joined again
+    reached: bool  # whether the output goes back to the input at all
     readers: tuple[Reader, ...]

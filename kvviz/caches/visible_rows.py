@@ -1,4 +1,4 @@
-"""Which rows of a cache the attention of a run may see: from lengths, windows and known masks."""
+"""Which rows of a cache the attention of a run may see: from lengths and windows, and from masks that are known."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from kvviz.trace.records import Span
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The rows of a cache that the queries of one attention may see."""
+    """What the queries of one attention may see of a cache."""
 
     allowed: np.ndarray  # ``(batch or 1, queries, keys)``
     start: int  # the cache's row (after the run) that key 0 is; negative where earlier rows have left the cache
     keys: int  # how many of the keys are rows of the cache
 
     def rows(self) -> list[tuple[Span, ...]]:
-        """Rows that at least one query may see, by batch entry; one entry if all are alike."""
+        """Rows that at least one query may see, by batch entry; one entry where all are alike."""
         seen = self.allowed[..., : self.keys].any(axis=1)
         found = [spans_of(row) for row in np.atleast_2d(seen)]
         found = found[:1] if len(set(found)) == 1 else found
@@ -36,7 +36,7 @@ class Sight:
 
 
 def sight_of(known: Known, reader: Reader, axis: int) -> Sight | None:
-    """What a reader may see; None if its mask depends on more than the control inputs, or if it did not run."""
+    """What a reader may see; None where its mask follows from more than the control inputs, or it did not run."""
     if known.step(reader.frame, reader.node.index) is None:
         return None
     # Keys and values are read by the same attention.
@@ -51,7 +51,7 @@ def sight_of(known: Known, reader: Reader, axis: int) -> Sight | None:
 
 
 def cut_of(known: Known, reader: Reader, axis: int, keys: int) -> tuple[int, int]:
-    """The row of the cache (after the run) that is key 0 of a reader, and the number of its keys that are rows."""
+    """The cache's row (after the run) that a reader's key 0 is, and how many of its keys are rows of the cache."""
     start = -_dropped(known, reader, axis)
     if reader.node.op_type == "GroupQueryAttention" and reader.node.attributes.get("sliding_window_cache"):
         start -= _evicted(known, reader)
@@ -61,14 +61,14 @@ def cut_of(known: Known, reader: Reader, axis: int, keys: int) -> tuple[int, int
 
 
 def _allowed(known: Known, reader: Reader) -> np.ndarray | None:
-    """The keys that the queries of an attention may see, ``(batch or 1, queries, keys)``."""
+    """What the queries of an attention may see of its keys, ``(batch or 1, queries, keys)``."""
     if reader.kind == "softmax":
         return of_softmax(known, reader.frame, reader.node)
     return None if reader.kind == "product" else _of_operator(known, reader)
 
 
 def window_of(reader: Reader) -> int:
-    """Most tokens that a query sees by the operator's attributes, its own included; 0 for no limit."""
+    """Tokens that a query sees at most by the operator's attributes, its own included; 0 for no limit."""
     given = reader.node.attributes
     if given.get("left_window_size", -1) >= 0:
         return int(given["left_window_size"]) + 1
@@ -76,7 +76,7 @@ def window_of(reader: Reader) -> int:
 
 
 def _dropped(known: Known, reader: Reader, axis: int) -> int:
-    """Number of rows at the front that left the cache after it was read."""
+    """Rows at the front that left the cache after it was read."""
     gone = 0
     for link in reader.after:
         before = known.shape(link.frame, link.node.inputs[link.past]) if link.past >= 0 else None
@@ -92,7 +92,7 @@ def _through(known: Known, frame: int, node: Node, name: str, start: int, keys: 
     if before is None or after is None or len(before) != len(after):
         return start, keys
     axis = next((i for i, (n, m) in enumerate(zip(before, after)) if n != m), None)
-    # Slices and joins of the head dimension do not affect rows.
+    # Slices and joins of the heads' own dimension do not concern rows.
     if axis is None or after[axis] != keys:
         return start, keys
     if node.op_type == "Slice":
@@ -206,7 +206,7 @@ def _evicted(known: Known, reader: Reader) -> int:
 def _bounds(
     queries: int, keys: int, offsets: list[int], causal: bool, left: int, right: int, valid: list[int] | None
 ) -> np.ndarray | None:
-    """The keys that lengths and windows leave to each query; None if there are more than `MOST` booleans."""
+    """What lengths and windows leave to each query; None where that is more than `MOST` booleans."""
     if queries * keys > MOST:
         return None
     seen = visible(queries, keys, offsets=offsets, causal=causal, left=left, right=right, valid=valid, trim=False)
@@ -221,17 +221,17 @@ def _input(node: Any, place: int) -> str:
 
 
 # -- known masks ------------------------------------------------------------------------------------------------------
-# Attention masks as booleans: the keys that each query may see, if control inputs alone determine them.
+# Masks of attention as booleans: which keys each query may see, where control inputs alone decide it.
 
 
-# A score to which less than this is added has no weight after the softmax, even in double precision.
+# A score that gets less than this added has no weight after the softmax, even in double precision.
 HIDDEN = -800.0
-# Largest number of (query, key) pairs that are examined.
+# Pairs of a query and a key that are looked at one by one.
 MOST = 1 << 22
 
 
 def with_mask(known: Known, frame: int, name: str, allowed: np.ndarray | None) -> np.ndarray | None:
-    """The keys that a mask tensor also leaves visible; a mask that is too short hides the rest."""
+    """The keys that a mask tensor leaves as well; one that is too short hides what it does not reach."""
     if not name or allowed is None:
         return allowed
     if (frame, name) not in known.masks:
@@ -257,7 +257,7 @@ def of_softmax(known: Known, frame: int, node: Node) -> np.ndarray | None:
         seen = _by_entry(mask)
         if seen.shape[-1] not in (1, shape[-1]):
             return None
-        # Batch and heads may have been joined; then a key counts as seen if any of them sees it.
+        # Batch and heads may have been joined; then what any of them sees counts.
         if len(seen) not in (1, shape[0]):
             seen = np.asarray(seen.any(axis=0, keepdims=True))
         allowed = np.asarray(allowed & seen)
@@ -265,7 +265,7 @@ def of_softmax(known: Known, frame: int, node: Node) -> np.ndarray | None:
 
 
 def _masks(known: Known, frame: int, scores: str) -> Iterator[np.ndarray | None]:
-    """Booleans of all values that are added to the scores or replace them; None for unknown ones."""
+    """Booleans of everything that is added to the scores, or chosen in their place; None for what is not known."""
     graph = known.frames.graph(frame)
     stack, seen = [scores], set()
     while stack:
@@ -276,7 +276,7 @@ def _masks(known: Known, frame: int, scores: str) -> Iterator[np.ndarray | None]
         seen.add(name)
         given = [one for one in node.inputs if one]
         values = [known.value(frame, one) for one in given]
-        # An unknown value holds the scores, or a computed bias that may contain a mask.
+        # What is not known holds the scores, or a bias that the network computes, which may have a mask inside.
         stack += [one for one, value in zip(given, values) if value is None]
         if node.op_type == "Where" and len(given) == 3:
             yield _chosen(*values)
@@ -287,7 +287,7 @@ def _masks(known: Known, frame: int, scores: str) -> Iterator[np.ndarray | None]
 
 
 def _chosen(condition: np.ndarray | None, yes: np.ndarray | None, no: np.ndarray | None) -> np.ndarray | None:
-    """Where a Where passes the scores on: elsewhere it may put a number that hides a key."""
+    """Where a Where lets the scores through: it may put a number in their place that hides them."""
     fixed = no if yes is None else yes
     if fixed is None or condition is None:
         return None
@@ -297,11 +297,11 @@ def _chosen(condition: np.ndarray | None, yes: np.ndarray | None, no: np.ndarray
 
 
 def _seen(mask: np.ndarray) -> np.ndarray:
-    """A mask as booleans: true if a key may be seen."""
+    """A mask as booleans: true where a key may be seen."""
     return mask if mask.dtype == np.bool_ else np.logical_not(mask < HIDDEN)
 
 
 def _by_entry(seen: np.ndarray) -> np.ndarray:
-    """A mask that broadcasts to (batch, heads, queries, keys), as (batch, queries, keys): keys that any head sees."""
+    """Any shape that broadcasts to (batch, heads, queries, keys), as (batch, queries, keys): what any head sees."""
     seen = seen.reshape((1,) * (4 - seen.ndim) + seen.shape) if seen.ndim < 4 else seen
     return np.asarray(seen.any(axis=tuple(range(1, seen.ndim - 2))))

@@ -1,7 +1,7 @@
-"""The cursor: a position in a trace; moving it past the end of the recording makes the session run further.
+"""The cursor: a step number that moves over a trace, and makes the session run on where the recording ends.
 
-The widget, the command line and the tests all use it. A position is the number of the step that was completed last; -1
-is before the first step.
+Every face of the debugger (widget, command line, tests) drives this one. A position is the number of the step that
+was completed last; -1 is before the first.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Stop:
 
 
 class Cursor:
-    """A position in a trace, and the commands of a debugger that move it. Past the end of the recording, a session runs
-    further; a trace without a session ends there."""
+    """A position in a trace, with everything that a debugger does to it. A session runs on when the cursor passes its
+    recorded end; a trace alone ends there."""
 
     def __init__(self, source: Session | Trace) -> None:
         self.session = None if isinstance(source, Trace) else source
@@ -39,7 +39,7 @@ class Cursor:
         self.position = -1
         self.breakpoints: list[Breakpoint] = []
         self.watches: list[str] = []
-        self.left: list[Session | Trace] = []  # recordings that were left for another order, latest last
+        self.left: list[Session | Trace] = []  # what was left for another order, latest last
         self._blocks: dict[int, int] = {}
 
     # -- where we are -----------------------------------------------------------------------------------------------
@@ -80,18 +80,18 @@ class Cursor:
     # -- moving -----------------------------------------------------------------------------------------------------
 
     def next(self) -> Stop:
-        """Complete the next op of this frame; the body of a control node counts as part of it."""
+        """Complete the next op of this frame; a body in between counts as part of its node."""
         depth = self._depth()
         return self._move(lambda index: depth_of(self.trace, index) <= depth)
 
     over = next
 
     def into(self) -> Stop:
-        """Complete one more op in any frame: if a body comes next, its first op."""
+        """Complete one more op, wherever it is: the first one of a body, where a body comes next."""
         return self._move(lambda index: True)
 
     def out(self) -> Stop:
-        """Run until the control node of this frame is complete; in the main graph, to the end of the next block."""
+        """Run until this frame's node is complete; in a main graph, to the end of the block that comes next."""
         depth = self._depth()
         if depth:
             return self._move(lambda index: depth_of(self.trace, index) < depth)
@@ -102,11 +102,11 @@ class Cursor:
         last = self.position
         while self.next().reason == "step" and self.decode_step == run and self._block() == block:
             last = self.position
-        self.position = last  # one more op may have run; it is recorded, and comes next
+        self.position = last  # one op further may have run by now: it is recorded, and comes next
         return Stop("step", last)
 
     def back(self) -> Stop:
-        """Go back to the previous op of this frame or of one around it."""
+        """Back to the op before in this frame, or around it."""
         depth = self._depth()
         while self.position >= 0:
             self.position -= 1
@@ -115,11 +115,11 @@ class Cursor:
         return Stop("start", -1)
 
     def resume(self) -> Stop:
-        """Continue to the next breakpoint or to the end."""
+        """Go on to the next breakpoint, or to the end ("continue")."""
         return self._move(lambda index: False, stops=True)
 
     def reverse(self) -> Stop:
-        """Go back to the previous step that a breakpoint matches, or to the start."""
+        """Go back to the last step that a breakpoint matches, or to the start."""
         while self.position > 0:
             self.position -= 1
             hit = self._hit(self.position)
@@ -129,7 +129,7 @@ class Cursor:
         return Stop("start", -1)
 
     def next_decode_step(self) -> Stop:
-        """Go to the same op in the next run, or to the end of that run if the op does not run there."""
+        """Go to the same op in the next run; to that run's end if the op does not run there."""
         here = self.step
         if here is None:
             following = self.position + 1
@@ -145,7 +145,7 @@ class Cursor:
         return self._move(arrived)
 
     def previous_decode_step(self) -> Stop:
-        """Go to the same op in the previous run."""
+        """Go to the same op in the run before."""
         here = self.step
         if here is None or here.run == 0:
             self.position = -1
@@ -159,7 +159,7 @@ class Cursor:
         return Stop("step", self.position)
 
     def goto(self, position: int) -> Stop:
-        """Go to a step by its number (-1: before the first), running further if it has not run yet."""
+        """Go to a step by its number (-1: before the first), running on if it has not run yet."""
         if position < -1:
             raise KvvizError(f"step {position} does not exist; the first position is -1, before anything ran")
         if position < len(self.trace.steps):
@@ -168,10 +168,10 @@ class Cursor:
         return self._move(lambda index: index >= position)
 
     def choose(self, node: Node | str) -> Stop:
-        """Run an op of the frontier next, instead of the first one.
+        """Run an op of the frontier next, in place of the first one.
 
-        If another op is recorded as the next step, the steps up to here are repeated in a new session, which then runs
-        the chosen op; the old recording is kept in ``left``.
+        Where something else has run next already, this leaves the recording and goes on from here: what was there
+        before is kept in ``left``.
         """
         if self.session is None and self.trace.recipe is None:
             check_repeatable(self.trace)
@@ -205,7 +205,7 @@ class Cursor:
                 if not self.session.advance():
                     return False
             finally:
-                # An interrupted step is either complete or has not begun.
+                # A step that is interrupted is whole, or has not begun.
                 self.position += len(self.trace.steps) - before
             return True
         self.position += 1
@@ -224,7 +224,7 @@ class Cursor:
         return hits[0] if hits else None
 
     def _block(self) -> int:
-        """Number of the block of the op that was completed last."""
+        """Number of the block that the op completed last belongs to."""
         if not self._blocks:
             frame = next(f for f in self.trace.frames if f.parent is None)
             cut = enumerate(blocks(self.trace.graph, frame.order))

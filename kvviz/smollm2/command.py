@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; the exit status is 2 on errors."""
+    """Do so from a shell; the exit status is 2 where it cannot be done."""
     parser = argparse.ArgumentParser(
         prog="python -m kvviz.smollm2",
         description="Write SmolLM2-135M-Instruct as an ONNX model with its tokenizer. Nothing is downloaded.",
