@@ -64,7 +64,7 @@ class Policy:
     rules : tuple of str
         Sentences for reasons that only this policy has; see `kvviz.trace.blockers.rule`.
     types_of : callable or None
-        ``types_of(trace)`` returns the types that the policy plans by; see `kvviz.trace.type_facts`.
+        ``types_of(trace)`` returns what the policy plans by, besides the graph; see `kvviz.trace.type_facts`.
     variants : callable or None
         Makes the policy with options: ``policies.rten(quirks=False)``.
     """
