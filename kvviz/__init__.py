@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kvviz.fixes.forking import fork
     from kvviz.graph.load import load
     from kvviz.memory import reserve
-    from kvviz.report.explain import Report, explain
+    from kvviz.report.explain import Report, explain, findings
     from kvviz.report.hazard_table import hazards
     from kvviz.trace.recording import Trace
     from kvviz.verification.verify import verify
@@ -52,6 +52,7 @@ __all__ = [
     "device",
     "dry",
     "explain",
+    "findings",
     "fork",
     "ggml",
     "hazards",
@@ -85,6 +86,7 @@ _LATER = {
     "device": "kvviz.device",
     "dry": "kvviz.decode.public_runs:dry",
     "explain": "kvviz.report.explain:explain",
+    "findings": "kvviz.report.explain:findings",
     "fork": "kvviz.fixes.forking:fork",
     "ggml": "kvviz.ggml",
     "hazards": "kvviz.report.hazard_table:hazards",

@@ -1,25 +1,25 @@
-"""The garbage collector kept from walking, again and again, the many records that a trace is made of.
+"""Keeping the garbage collector from traversing the many records of a trace repeatedly.
 
-They hold no cycles, so that it would find nothing.
+The records have no reference cycles, so it would find nothing.
 """
 
 from __future__ import annotations
 
 import gc
 
-_LEAST = 100_000  # objects that are worth a full collection
+_LEAST = 100_000  # fewest new objects that a full collection is made for
 
 
 class unwatched:
-    """Make many objects without a collection; afterwards they count as old ones.
+    """Create many objects without a collection; afterwards they belong to the oldest generation.
 
-    Python makes a full collection when a quarter of all objects is new. It does not count what gets old in here, so
-    that this class counts it, and collects by the same rule. Where somebody has frozen objects, to thaw them is not
-    for us.
+    Python makes a full collection when a quarter of all objects is new. It does not count the objects that get old
+    here, so this class counts them and collects by the same rule. If the application has frozen objects, they stay
+    frozen.
     """
 
-    _new = 0  # objects that have got old here since all were last counted
-    _all = 0  # how many there were then
+    _new = 0  # objects that became old here since the last count
+    _all = 0  # number of objects at that count
 
     def __enter__(self) -> None:
         self._collecting = gc.isenabled()

@@ -4,17 +4,17 @@
 a kernel          a function under ``@op("MyOp", domain="my.domain", overwrites=(0,))``: graphs with that operator run,
                   and its in-place decisions are made and explained like those of any other
 a policy          a `Policy`, or ``dataclasses.replace(kvviz.policies.ideal, in_place=…)``: the rules of a runtime.
-                  ``in_place(frame, planned, args)`` gives a `Verdict`; a reason of its own is ``rule(n)``, whose
-                  sentence is ``Policy.rules[n]``. Of ``args`` a rule looks at what `ArrayLayout` has, so that dry runs
-                  can ask it, too
+                  ``in_place(frame, planned, args)`` returns a `Verdict`; a reason of its own is ``rule(n)``, whose
+                  sentence is ``Policy.rules[n]``. A rule reads only the `ArrayLayout` of ``args``, so that it also
+                  works in dry runs
 a schedule        any function ``(graph, nodes, outputs) -> nodes in an order in which they can run``; `Picks` and
                   `Before` are ready ones
-a producer        a `Writer`, told what another runtime did: every view takes the trace
+a producer        a `Writer` that records what another runtime did: all views work for its trace
 ================  ====================================================================================================
 
-What is wrong with an extension is one `ExtensionError`, which names it.
+An error in an extension raises an `ExtensionError` that names the extension.
 
-Examples that are run and type-checked are in ``tests/ext``.
+Tested and type-checked examples are in ``tests/ext``.
 """
 
 from kvviz.engine.decide import Verdict

@@ -1,8 +1,8 @@
-"""Ctrl-C waits until an op is done and written down, so that a step is done whole or not at all.
+"""Deferring Ctrl-C until an op is complete and logged, so that a step is done whole or not at all.
 
-Python runs the handler of a signal between any two bytecodes of the main thread. A `KeyboardInterrupt` between a kernel
-that has overwritten its input and the accounts of it would let that op run again on the new bytes. Signals other than
-SIGINT are the application's.
+Python runs a signal handler between any two bytecodes of the main thread. After a `KeyboardInterrupt` between a kernel
+that overwrote its input and the accounting for it, that op would run again on the new bytes. Other signals than SIGINT
+are left to the application.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_handler: Callable[..., Any] | None = None  # the caller's, while it is held back
-_callers: Callable[..., Any] = signal.default_int_handler  # the same, also until `_hold` is no handler any more
+_handler: Callable[..., Any] | None = None  # the caller's handler, while it is held back
+_callers: Callable[..., Any] = signal.default_int_handler  # the same, until `_hold` is no longer installed
 _at_once = False
 
 WAITING: list[tuple[Callable[..., Any], int, Any]] = []
-"""What came since `held_back` began: its handler, with the frame that it came in; empty as a rule."""
+"""Interrupts since `held_back` began: handler, signal number and the frame that was running; usually empty."""
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Hold Ctrl-C back in here, but for calls of `deliver`; what is left is delivered at the end.
+    """Defer Ctrl-C to calls of `deliver` and to the end of the context.
 
-    Only a handler in Python is held back, and only in the main thread: no other can raise here.
+    Only Python handlers in the main thread are deferred: no others can raise here.
     """
     global _handler, _callers
     handler = signal.getsignal(signal.SIGINT)
@@ -44,7 +44,7 @@ def held_back() -> Iterator[None]:
 
 
 def deliver() -> None:
-    """Call the handler of what came meanwhile, which raises `KeyboardInterrupt` as a rule."""
+    """Call the handlers of deferred interrupts; they usually raise `KeyboardInterrupt`."""
     while WAITING:
         handler, number, frame = WAITING.pop(0)
         handler(number, frame)
@@ -52,9 +52,9 @@ def deliver() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C be heard in here, although it is held back around: for long work that changes nothing.
+    """Let Ctrl-C interrupt at once inside `held_back`: for long work that changes no state.
 
-    What is raised is marked, so that nobody repairs what is whole; see `changed_nothing`.
+    Exceptions are marked, so that no repair is attempted; see `changed_nothing`.
     """
     global _at_once
     try:
@@ -70,7 +70,7 @@ def interruptible() -> Iterator[None]:
 
 
 def changed_nothing(error: BaseException) -> bool:
-    """Whether it was raised where nothing was being changed."""
+    """Whether an exception was raised where no state was being changed."""
     return getattr(error, "changed_nothing", False)
 
 

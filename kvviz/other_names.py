@@ -45,6 +45,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "report": "explain()",
         "missed": "explain().missed",
         "verdict": "explain().verdict",
+        "findings": "kvviz.findings(trace)",
         "hazards": "kvviz.hazards(trace)",
         "warnings": "kvviz.cache_warnings(trace)",
         "cache_warnings": "kvviz.cache_warnings(trace)",

@@ -159,7 +159,7 @@ def test_hazards_print_one_line_each_and_as_a_table(trace: kvviz.Trace) -> None:
     assert hazards
     assert len(repr(hazards).splitlines()) == min(1 + len(hazards), 62)
     assert all(len(repr(one).splitlines()) == 1 and one.sentence in repr(one) for one in hazards)
-    assert hazards._repr_html_().startswith("<table>") and hazards[0]._repr_html_().count("<tr>") == 2
+    assert hazards._repr_html_().startswith("<table>")
     assert isinstance(hazards, tuple) and hazards == tuple(hazards) and pickle.loads(pickle.dumps(hazards)) == hazards
 
 

@@ -11,14 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from kvviz.late import late
-
 ROOT = Path(__file__).resolve().parent.parent
 
 # From the bottom up. A package may import from itself and from the rows before its own, not from its neighbours.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.errors",),
-    ("kvviz.atomic_write", "kvviz.collector", "kvviz.interrupts", "kvviz.late", "kvviz.other_names", "kvviz.version"),
+    (
+        "kvviz.atomic_write",
+        "kvviz.collector",
+        "kvviz.interrupts",
+        "kvviz.other_names",
+        "kvviz.public_trace",
+        "kvviz.version",
+    ),
     ("kvviz.text",),
     ("kvviz.decoders",),
     ("kvviz.smollm2",),
@@ -35,13 +40,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.explain",),
     ("kvviz.report",),
     ("kvviz.view",),
-    ("kvviz.widget",),
+    ("kvviz.widget", "kvviz.verification"),
     ("kvviz.lessons",),
-    ("kvviz.demo", "kvviz.verification"),
+    ("kvviz.demo",),
     ("kvviz", "kvviz.cli", "kvviz.ext", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
 )
 TOP = len(LAYERS) - 1
 LAYER = {package: number for number, row in enumerate(LAYERS) for package in row}
+# The only file that looks upward: methods that data has from higher layers.
+UPWARD = "kvviz.public_trace"
 
 
 def package_of(module: str) -> str:
@@ -85,7 +92,7 @@ def upward(source: str, module: str, is_package: bool = False) -> list[tuple[int
             continue
         target = package_of(name)
         below = LAYER.get(target, TOP) < LAYER.get(own, TOP)
-        if not below and target != own and LAYER.get(own, TOP) != TOP:
+        if not below and target != own and LAYER.get(own, TOP) != TOP and module != UPWARD:
             found.append((line, name))
     return found
 
@@ -141,7 +148,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {}
     for module, path in names.items():
         found = (name for _, name in imported(ast.parse(path.read_text("utf-8")), module, path.name == "__init__.py"))
-        graph[module] = {name for name in found if name in names and name != module}
+        graph[module] = {name for name in found if name in names and name != module and module != UPWARD}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
@@ -150,25 +157,65 @@ def test_a_base_name_stands_once() -> None:
     assert [name for name, times in count.items() if times > 1] == []
 
 
-# What holds data has methods that draw it, which are found by name when they are called.
-HOLDERS = {
-    "ggml/graph/compute_graph.py",
-    "graph/model.py",
-    "trace/recording.py",
-    "trace/reasons.py",
-    "trace/records.py",
-    "trace/step_sequence.py",
-    "explain/hazards.py",
-    "query/found_steps.py",
-    "ggml/kv_cache.py",
-}
+def test_the_file_that_looks_upward_does_so_only_when_a_function_is_called() -> None:
+    tree = ast.parse((ROOT / "kvviz/public_trace.py").read_text("utf-8"))
+    on_import = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    assert [name for node in on_import for _, name in imported(node, UPWARD, False) if name.startswith("kvviz")] == []
 
 
-def test_only_what_holds_data_asks_for_functions_by_name_and_they_are_there() -> None:
-    asked: dict[str, list[str]] = {}
-    for path in FILES:
-        for place in re.findall(r'\blate\("([^"]+)"\)', path.read_text("utf-8")):
-            asked.setdefault(path.relative_to(ROOT / "kvviz").as_posix(), []).append(place)
-    assert asked.keys() == HOLDERS
-    for place in (place for places in asked.values() for place in places):
-        assert callable(late(place))
+def climbing(source: str) -> list[tuple[int, str]]:
+    """Ways to reach another module of kvviz that no import statement shows: names that are looked up when the code
+    runs, and attributes that are put on a class of another module."""
+    tree, found = ast.parse(source), []
+    classes = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kvviz")
+        for alias in node.names
+        if alias.name[:1].isupper()
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func).rsplit(".", 1)[-1]
+            if called in ("import_module", "__import__", "late"):
+                found.append((node.lineno, ast.unparse(node)))
+            if called == "setattr" and ast.unparse(node.args[0]) in classes:
+                found.append((node.lineno, ast.unparse(node)))
+        elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("sys.modules"):
+            found.append((node.lineno, ast.unparse(node)))
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                if isinstance(target, ast.Attribute) and ast.unparse(target.value) in classes:
+                    found.append((node.lineno, ast.unparse(target)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            place = re.fullmatch(r"(?:kvviz\.)?((?:[a-z_0-9]+\.)*[a-z_0-9]+):\w+", node.value)
+            if place and "." in node.value and is_module(f"kvviz.{place[1]}"):
+                found.append((node.lineno, node.value))
+    return found
+
+
+# Public names, which are imported when they are first used; kernels, which register themselves; third-party packages.
+LOOKS_UP = {"__init__.py", "ggml/__init__.py", "ops/__init__.py", "text/needed_package.py"}
+
+
+def test_nothing_climbs_by_a_name_that_is_looked_up_at_run_time() -> None:
+    found = {path.relative_to(ROOT / "kvviz").as_posix(): climbing(path.read_text("utf-8")) for path in FILES}
+    assert {path: places for path, places in found.items() if places and path not in LOOKS_UP} == {}
+    assert all(found[path] for path in LOOKS_UP)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "late('view.cards:graph_card')",
+        "import importlib\nimportlib.import_module('kvviz.' + name)",
+        "__import__('kvviz.view.cards')",
+        "import sys\nsys.modules['kvviz.view.cards'].graph_card",
+        "PLACE = 'view.cards:graph_card'",
+        "from kvviz.graph.model import Graph\nGraph.draw = lambda graph: None",
+        "from kvviz.graph.model import Graph\nsetattr(Graph, 'draw', print)",
+    ],
+)
+def test_a_look_up_at_run_time_is_found(source: str) -> None:
+    assert climbing(source)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 import kvviz
+from kvviz import ggml
 
 
 def test_dir_lists_every_public_name_and_nothing_that_kvviz_imports() -> None:
@@ -15,3 +20,18 @@ def test_dir_lists_every_public_name_and_nothing_that_kvviz_imports() -> None:
 
 def test_type_checkers_are_told_that_kvviz_is_typed() -> None:
     assert (Path(kvviz.__file__).parent / "py.typed").exists()
+
+
+def test_every_name_is_there_and_no_other_is_shown() -> None:
+    assert [name for name in dir(ggml) if not name.startswith("_")] == sorted(ggml.__all__)
+    assert all(getattr(ggml, name) is not None for name in ggml.__all__)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'cgraph'"):
+        ggml.cgraph  # noqa: B018
+
+
+def test_kvviz_is_imported_without_it() -> None:
+    code = "import sys, kvviz; sys.exit(any(name.startswith('kvviz.ggml') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

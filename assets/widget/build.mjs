@@ -6,7 +6,7 @@ import * as esbuild from "esbuild";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const LIMIT = 120_000; // bytes: a module is stored once per widget in a saved notebook
-const MODULES = { kvviz: "widget", planner: "planner", cache: "cacheview", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graphwidget", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour", ask: "askwidget" };
+const MODULES = { kvviz: "widget", planner: "planner", cache: "caches", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graph", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour", ask: "askwidget" };
 
 // Sphinx themes and their like style what lies inside an article by selectors of up to nine classes: an id is above all of them.
 const apart = (root) => ({

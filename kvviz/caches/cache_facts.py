@@ -1,4 +1,4 @@
-"""What a sentence about a cache in one run needs to know: its rows, its blocks, who writes it and who reads it."""
+"""The facts about a cache in one run from which sentences are made: rows, blocks, writers and readers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from math import prod
 
 import numpy as np
 
-from kvviz.caches.path_search import way_of
+from kvviz.caches.path_search import Link, Reader, Way, way_of
 from kvviz.caches.row_spans import count, live, minus
-from kvviz.caches.value_flow import Link, Reader, RunFrames, Way
 from kvviz.graph.names import quoted
+from kvviz.trace.frame_values import RunFrames
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Span

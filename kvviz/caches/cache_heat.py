@@ -1,4 +1,4 @@
-"""Caches row by row, for a picture: what each row is after a run, and how much attention a query gave to it."""
+"""Caches row by row: what each row holds after a run, and how much attention a query gave to it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from kvviz.caches.control_values import Known
-from kvviz.caches.path_search import way_of
+from kvviz.caches.path_search import Reader, way_of
 from kvviz.caches.row_spans import NO_TOKEN, minus
-from kvviz.caches.value_flow import Reader, RunFrames
 from kvviz.caches.visible_rows import Sight, cut_of, sight_of
 from kvviz.errors import ReplayError
+from kvviz.trace.frame_values import RunFrames
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, Rows
 
@@ -127,11 +127,6 @@ def row_of(
         return None
     start, keys = cut_of(known, source.reader, source.axis, weights.shape[3])
     return start, weights[item, :, query, :keys]
-
-
-def as_bytes(weights: np.ndarray) -> np.ndarray:
-    """Attention as shades from 0 to 255, for a picture."""
-    return np.rint(np.clip(weights, 0, 1) * 255).astype(np.uint8)
 
 
 def _mark_read(states: np.ndarray, rows: Rows) -> None:

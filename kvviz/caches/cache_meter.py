@@ -1,6 +1,6 @@
 """What a run did to each cache: rows reserved, valid, written and read, bytes moved and stored, and where it lives.
 
-Only what is gone later is read when a run ends; the rest is worked out from the recording when somebody looks.
+When a run ends, only what is not available later is read. The rest is computed from the recording on demand.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvviz.caches.control_values import Known
-from kvviz.caches.path_search import way_of
+from kvviz.caches.path_search import Link, Way, way_of
 from kvviz.caches.row_contents import Book, Unknown, filled
-from kvviz.caches.row_spans import NO_TOKEN, both, count, drop, live, minus, put, spans_of, stale, union
+from kvviz.caches.row_spans import NO_TOKEN, both, count, drop, minus, put, spans_of, tally, union
 from kvviz.caches.row_writes import replay
-from kvviz.caches.value_flow import Link, RunFrames, Way
 from kvviz.caches.visible_rows import sight_of, window_of
 from kvviz.graph.cache_pairs import CachePair, control_inputs
 from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import find_room, root_of
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
+from kvviz.trace.frame_values import RunFrames
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Caches, Rows, Span
 
-# Kept as they are, whatever the tokens are.
+# Protocols whose rows do not depend on the tokens.
 _WHOLE = ("state", "cross")
 
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    valid: int | None = None  # rows that hold real tokens after it; None where only the cache can tell
-    new: int = 0  # how many of them the run brought
+    valid: int | None = None  # rows that hold real tokens after the run; None if only the cache shows it
+    new: int = 0  # how many of them the run added
     mask: np.ndarray | None = None  # ``(batch, valid)``: 1 for tokens, 0 for padding
     empty: Collection[str] = ()  # cache inputs that held no tokens when the first run began
 
@@ -43,10 +43,10 @@ class Seen(NamedTuple):
     """What is read of a cache at the end of a run, before its array may change."""
 
     shape: tuple[int, ...]
-    axis: int | None  # the sequence axis, where the array has one
-    capacity: int  # rows that there is room for
-    returned: bool  # the run gave it back; else it is as it came in
-    # of a caller's cache in the first run: rows that are not all zeros, by batch entry
+    axis: int | None  # the sequence axis, if the array has one
+    capacity: int  # rows in all, reserved ones included
+    returned: bool  # the run returned it; otherwise it is the input, unchanged
+    # for a caller's cache in the first run: rows that are not all zeros, by batch entry
     content: list[tuple[Span, ...]] | None
 
 
@@ -71,20 +71,20 @@ def read_meters(trace: Trace, feeds: dict[str, Any], fed: Fed | None = None) -> 
         if seen is not None:
             cache.later(partial(_enter, facts, seen))
             if note is None:
-                # The inputs were too large to be kept, so that this is the time to read them.
+                # The inputs were too large to be kept, so they are read now.
                 _ = cache.runs
 
 
 def _look(cache: Cache, present: Any, past: Any, first: bool, fed: Fed) -> Seen | None:
     dummy = isinstance(present, np.ndarray) and not present.size and cache.protocol == "cross"
     returned = isinstance(present, np.ndarray) and not dummy
-    # Not given back, or (cross-attention in the cached branch of a merged decoder) only as an empty dummy.
+    # Not returned, or only as an empty dummy (cross-attention in the cached branch of a merged decoder).
     array = present if returned else past
     if not isinstance(array, np.ndarray):
         return None
     axis = cache.axis
     if axis is not None:
-        # Where the model declares no shapes, an output may turn out to have fewer axes than its input.
+        # If the model declares no shapes, an output may have fewer axes than its input.
         axis = axis % array.ndim if -array.ndim <= axis < array.ndim else None
     rows = array.shape[axis] if axis is not None else 1
     room = find_room(root_of(array), array)
@@ -92,7 +92,7 @@ def _look(cache: Cache, present: Any, past: Any, first: bool, fed: Fed) -> Seen 
     given = first and axis is not None and cache.protocol not in _WHOLE and cache.input not in fed.empty
     content = None
     if given and axis is not None:
-        # A cache that the caller gives without contents counts as full.
+        # A caller's cache without contents counts as full.
         content = [((0, array.shape[axis]),) * bool(array.shape[axis])] if is_ghost(array) else filled(array, axis)
     return Seen(array.shape, axis, capacity, returned, content)
 
@@ -116,7 +116,7 @@ class _Facts:
 
     @cached_property
     def padding(self) -> list[tuple[Span, ...]] | None:
-        """Positions that hold padding, by batch entry; None where there is none."""
+        """Positions that hold padding, by batch entry; None if there are none."""
         mask = self.fed.mask
         if mask is None:
             roles: dict[str, str] = self.trace.notes.setdefault("control inputs", control_inputs(self.trace.graph))
@@ -134,32 +134,28 @@ def _enter(facts: _Facts, seen: Seen, cache: Cache, runs: list[CacheRun]) -> Non
         way = way_of(known.trace, known.frames, cache)
         items: tuple[Rows, ...] = ()
         if axis is not None and cache.protocol != "state" and (not runs or runs[-1].items):
-            base = None if fed.valid is None or whole else fed.valid - fed.new
-            tokens = Tokens(seen.shape, axis, seen.returned, seen.content, base, None if whole else facts.padding)
-            items = occupancy(known, cache, way, tokens, runs[-1].items if runs else ())
-        traffic = traffic_of(known, cache, way, items, axis)
+            items = _occupancy(facts, cache, way, seen, axis, runs[-1].items if runs else ())
+        traffic = _traffic(known, cache, way, items, axis)
     where = known.place(0, cache.output if seen.returned else cache.input)
     rows = seen.shape[axis] if axis is not None else 1
     valid = rows if fed.valid is None or axis is None or whole else min(fed.valid, rows)
     runs.append(
         CacheRun(
             capacity=seen.capacity,
-            valid=max((count(live(item.held)) for item in items), default=valid),
             bytes_copied=traffic.copied,
             bytes_written=traffic.written,
             storage=where.storage if where is not None else -1,
-            rows_written=max((count(item.wrote) for item in items), default=int(traffic.written > 0)),
             rows_read=max((rows if item.read is None else count(item.read) for item in items), default=rows),
-            stale=max((count(stale(item.held)) for item in items), default=0),
             reallocations=traffic.reallocations,
             generations=traffic.generations,
             items=items,
+            **(tally(items) if items else {"valid": valid, "rows_written": int(traffic.written > 0)}),
         )
     )
 
 
 def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection[str]) -> dict[str, Any]:
-    """The inputs that are as they were before the run: what was donated may be overwritten now."""
+    """The inputs that the run cannot have overwritten: those that were not donated."""
     frames = RunFrames(trace, run).rows
     given = {bound.name for bound in frames[0].bindings if bound.how == "donated"} if frames else set()
     known = {name: value for name, value in feeds.items() if name not in caches and name not in given}
@@ -173,38 +169,32 @@ def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection
 _END = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    shape: tuple[int, ...]  # of the cache after the run
-    axis: int  # its sequence axis
-    returned: bool  # the run gave it back; else it is as it came in
-    content: list[tuple[Span, ...]] | None  # of a cache from the caller: rows that are not all zeros, by batch entry
-    base: int | None  # position of the run's first token; None where the tokens follow those in the cache
-    padding: list[tuple[Span, ...]] | None  # positions that are padding, by batch entry
+def _occupancy(
+    facts: _Facts, cache: Cache, way: Way, seen: Seen, axis: int, before: tuple[Rows, ...]
+) -> tuple[Rows, ...]:
+    """The rows of a cache after a run, by batch entry; empty if they depend on more than the control inputs.
 
-
-def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tuple[Rows, ...]) -> tuple[Rows, ...]:
-    """The rows of a cache after a run, by batch entry; empty where that follows from more than the control inputs.
-    ``before`` is the same after the run before; empty for the first."""
-    axis = tokens.axis
+    ``axis``: its sequence axis. ``before``: the same after the previous run; empty for the first.
+    """
+    known, fed, whole = facts.known, facts.fed, cache.protocol in _WHOLE
     past = known.shape(0, cache.input)
     if past is not None and axis >= len(past):
         return ()
     windows = [window_of(reader) for reader in way.readers]
     book = Book(
         held=[item.held for item in before] or [()],
-        given=tokens.content is not None,
-        base=tokens.base,
-        padding=tokens.padding,
+        given=seen.content is not None,
+        base=None if fed.valid is None or whole else fed.valid - fed.new,
+        padding=None if whole else facts.padding,
         window=max(windows) if windows and all(windows) else 0,
     )
     try:
-        if tokens.returned:
+        if seen.returned:
             replay(known, way, book, cache.output, axis, past[axis] if past else 0)
         else:
-            book.held, book.wrote, book.lost = [((0, tokens.shape[axis], 0),)], [()], [0]
-        if book.given and tokens.content is not None:
-            _compare(book, tokens.content, tokens.shape[axis])
+            book.held, book.wrote, book.lost = [((0, seen.shape[axis], 0),)], [()], [0]
+        if book.given and seen.content is not None:
+            _compare(book, seen.content, seen.shape[axis])
         read = _read(known, way, axis)
         book.spread(1 if read is None else len(read))
     except Unknown:
@@ -216,8 +206,8 @@ def occupancy(known: Known, cache: Cache, way: Way, tokens: Tokens, before: tupl
 
 
 def _compare(book: Book, content: list[tuple[Span, ...]], rows: int) -> None:
-    """Compare what a cache from the caller should hold with its contents: rows of zeros were never written. Where all
-    of it is zeros the lengths are believed: somebody tries the graph with no numbers of their own."""
+    """Compare what a caller's cache should hold with its contents: rows of zeros were never written. If all of it is
+    zeros, the lengths are trusted: the caller tries the graph without real numbers."""
     book.spread(len(content))
     for entry, (held, wrote) in enumerate(zip(book.held, book.wrote)):
         here = content[entry if len(content) > 1 else 0]
@@ -231,7 +221,7 @@ def _compare(book: Book, content: list[tuple[Span, ...]], rows: int) -> None:
 
 
 def _read(known: Known, way: Way, axis: int) -> list[tuple[Span, ...]] | None:
-    """Rows that attention may see, by batch entry; None where a mask is not known, or nobody reads."""
+    """Rows that attention may see, by batch entry; None if a mask is not known, or no op reads."""
     seen: list[tuple[Span, ...]] = []
     for reader in way.readers:
         if known.step(reader.frame, reader.node.index) is None:
@@ -243,12 +233,12 @@ def _read(known: Known, way: Way, axis: int) -> list[tuple[Span, ...]] | None:
         entries = max(len(seen), len(more))
         wide = [one * entries if len(one) == 1 else one for one in (seen or [()], more)]
         seen = [union([*a, *b]) for a, b in zip(*wide, strict=True)]
-    # Rows that have left the cache in this very run have no number in it.
+    # Rows that left the cache in this run have no number in it.
     return [both(spans, [(0, _END)]) for spans in seen] or None
 
 
 # -- cache traffic ----------------------------------------------------------------------------------------------------
-# Bytes that a run moved and stored for a cache, and in how many storages of its own the cache lay meanwhile.
+# Bytes that a run moved and stored for a cache, and the number of storages that the cache occupied meanwhile.
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +249,8 @@ class Traffic:
     generations: int = 1  # storages with a version of the cache that were alive at once, at most
 
 
-def traffic_of(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> Traffic:
-    """Add up what the links of a way did; ``items`` is what the run did to the cache's rows, where that is known."""
+def _traffic(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> Traffic:
+    """The sums of what the links of a way did. ``items``: what the run did to the cache's rows, if that is known."""
     rows = known.trace.log
     copied = written = reallocations = 0
     storages: dict[int, int] = {}
@@ -308,7 +298,7 @@ def _bytes(
         wrote = max((count(item.wrote) for item in items), default=0)
         shape, present = where.shape or (), known.place(0, cache.output)
         if present is not None and len(present.shape or ()) != len(shape):
-            # Views behind it add axes or take them away.
+            # Later views add or remove axes.
             shape = present.shape or ()
         length = shape[axis] if axis is not None and axis < len(shape) else 0
         return 0, size // length * wrote if length else size
@@ -316,14 +306,14 @@ def _bytes(
 
 
 def _storage_before(known: Known, cache: Cache, link: Link) -> int:
-    """Where the cache lay before an op; for one that makes the rows anew, where the cache was given."""
+    """The storage of the cache before an op; for an op that makes all rows anew, that of the cache's input."""
     frame, name = (0, cache.input) if link.past < 0 else (link.frame, link.node.inputs[link.past])
     before = known.place(frame, name)
     return -1 if before is None else before.storage
 
 
 def _alive_at_once(known: Known, cache: Cache, storages: dict[int, int]) -> int:
-    """The largest number of these storages, and the past's, that were alive during one step."""
+    """The largest number of these storages, the past's included, that were alive during one step."""
     past = known.place(0, cache.input)
     born = dict(storages)
     # An empty past may lie in a large block.

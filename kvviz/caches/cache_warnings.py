@@ -1,6 +1,6 @@
 """What is wrong, or wasteful, with the caches of a trace: each with its cause and what to do about it.
 
-Everything is read from the meters and the recording, so a trace that was saved tells the same.
+Everything is read from the meters and the recording, so a saved trace gives the same warnings.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from kvviz.caches.cache_facts import Scene, rows_text, spans_text, tokens_text
 from kvviz.caches.row_spans import NO_TOKEN, both, count, live, minus, stale
-from kvviz.caches.value_flow import RunFrames
 from kvviz.graph.model import Node
 from kvviz.graph.names import quoted
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.events import APPEND, IN_PLACE, VIEW
+from kvviz.trace.frame_values import RunFrames
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.reasons import decision_of
 from kvviz.trace.recording import Trace

@@ -1,7 +1,7 @@
-"""What follows from the control inputs of a run: masks, lengths and positions, computed again from these alone.
+"""Values that the control inputs of a run determine: masks, lengths and positions, computed again from these alone.
 
-Only arithmetic on indices and masks is repeated, with the kernels that ran and the shapes that were recorded. Whatever
-depends on the network's numbers is unknown.
+Only arithmetic on indices and masks is repeated, with the kernels that ran and the recorded shapes. Values that depend
+on the network's numbers are unknown.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.caches.value_flow import RunFrames, Spot
 from kvviz.graph.model import Node
 from kvviz.ops.kernel_of import kernel_of
 from kvviz.trace.events import Bind, Output
+from kvviz.trace.frame_values import RunFrames, Spot
+from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
 
 LARGEST = 1 << 24
-"""Elements of the largest value that is computed again."""
+"""The maximum number of elements of a value that is computed again."""
 
-# What exporters make masks and positions with. Products of matrices, norms and activations are not among them, so that
-# the network itself is never repeated.
+# The operators with which exporters make masks and positions. Matrix products, norms and activations are not among
+# them, so the network itself is never repeated.
 _OPS = """
 Abs Add And ArgMax ArgMin BitwiseAnd BitwiseNot BitwiseOr Cast CastLike Ceil Clip Concat ConstantOfShape CumSum Div
 Equal Expand Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual
@@ -30,7 +31,7 @@ Log Max Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range ReduceMax ReduceMin 
 ScatterND Sign Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where Xor
 """
 _ARITHMETIC = frozenset(_OPS.split())
-# How a value is settled, and from which others it is computed.
+# The function that computes a value, its facts, and the values that it needs.
 Rule = tuple[Callable[..., Any], tuple[Any, ...], tuple[Spot, ...]]
 
 
@@ -53,19 +54,11 @@ class Known:
         )
 
     def place(self, frame: int, name: str) -> Output | Bind | None:
-        """Where a value that is no weight was put; None where it was not made."""
-        node = self.frames.graph(frame).producers.get(name)
-        if node is not None:
-            step = self.trace.step_of(self.frames.first + frame, node.index)
-            return None if step is None else self.trace.log.output(step, node.outputs.index(name))
-        # Weights come first among what a frame starts with, and there are many.
-        for bound in reversed(self.frames.rows[frame].bindings):
-            if bound.name == name:
-                return bound
-        return None
+        """The place of a value that is no weight; None if it was not made."""
+        return placed_before(self.trace, self.frames.first + frame, name, len(self.trace.log))
 
     def shape(self, frame: int, name: str) -> tuple[int, ...] | None:
-        """The recorded shape of a value; None where it was not made."""
+        """The recorded shape of a value; None if it was not made."""
         weight = self.frames.graph(frame).weights.get(name)
         if weight is not None:
             return weight.shape
@@ -82,17 +75,17 @@ class Known:
         return self.trace.step_of(self.frames.first + frame, index)
 
     def died(self, storage: int, born: int) -> int:
-        """The step at which a storage was freed first from a step on; beyond the last step where it was not."""
+        """The first step from ``born`` on at which a storage was freed; after the last step if it was not."""
         run = self.trace.runs[self.frames.run]
         if self._died is None:
             self._died = {}
             for step, freed in self.trace.log.died(run.first, run.last):
                 self._died.setdefault(freed, []).append(step)
-        # A pool may hand the same storage out again and again.
+        # A pool may reuse the same storage many times.
         return next((step for step in self._died.get(storage, ()) if step >= born), run.last)
 
     def value(self, frame: int, name: str) -> np.ndarray | None:
-        """A value, or None where more than the control inputs decides it."""
+        """A value, or None if it depends on more than the control inputs."""
         spot = (frame, name)
         values = self._values
         if spot not in values:
@@ -133,11 +126,11 @@ class Known:
             return _settled, (graph.weights[name],), ()
         node = graph.producers.get(name)
         if node is None:
-            outer = self.frames.outside(frame, name)
+            outer = self.frames.outer(frame, name)
             return (_settled, (), (outer,)) if outer is not None else self._given(frame, name)
         position = node.outputs.index(name)
         if self.frames.bodies(frame, node) or (node.op_type == "Loop" and not node.domain):
-            inner = self.frames.inside(frame, node, position)
+            inner = self.frames.inner(frame, node, position)
             return (_settled, (None,), ()) if inner is None else (_settled, (), (inner,))
         if node.op_type in ("Shape", "Size") and not node.domain:
             return _measured, (frame, node), ()

@@ -1,63 +1,63 @@
-"""Pasts that ops append to, and the inputs of the model that they are, or were before others appended to them."""
+"""Pasts that ops append to, and the inputs of the model from which they come."""
 
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 from kvviz.graph.model import Node
 from kvviz.trace.events import APPEND, NEW, POOL, VIEW
-from kvviz.trace.program import Grows
+from kvviz.trace.program import Grows, grown
 from kvviz.trace.value_index import Index, Place
 
-# Where a policy places outputs, they view what is packed, and copy everything else.
+# If a policy places outputs, these operators view packed values, and copy all others.
 _PACKS = ("Reshape", "Flatten")
 
 
-class Growth:
+class Growth(NamedTuple):
     """A past of one step, the present that it becomes, and where the past comes from.
 
     ``frame, past``: the value.
     ``input``: the input of the model that it is, or was before others appended to it.
     ``steps``: the ops that append to it, in order; the last one is the step itself.
-    ``rows``: length of the present along ``axis``.
-
-    Raises `ValueError`: if it does not grow along one axis, or comes from no input.
+    ``axis, rows``: the axis along which it grows, and the length of the present there.
     """
 
-    __slots__ = ("axis", "frame", "input", "past", "rows", "run", "steps")
-
-    def __init__(self, index: Index, step: int, grow: Grows) -> None:
-        self.frame = int(index.values.frame[step])
-        self.past = index.values.ops[step].node.inputs[grow.input]
-        past, present = index.places[self.frame, self.past], index.rows.output(step, grow.output)
-        self.axis, self.rows = _grown(past.shape, None if present is None else present.shape)
-        self.run = index.frames[self.frame].run
-        steps = [step]
-        found = _source(index, self.frame, self.past, self.axis, steps)
-        if found is None:
-            raise ValueError("the past is no input")
-        self.input = found
-        self.steps = tuple(reversed(steps))
+    frame: int
+    past: str
+    input: str
+    steps: tuple[int, ...]
+    axis: int
+    rows: int
 
 
 def growths(index: Index, run: int) -> list[Growth]:
-    """Every append of a run whose past is an input of the model, if it has been there before with other rows."""
+    """Every append of a run whose past comes from an input of the model."""
     known: dict[int, list[Growth]] = index.notes.setdefault("growths", {})
     if run not in known:
         known[run] = []
         first, last = index.trace.runs[run].first, index.trace.runs[run].last
         for step in range(first, last):
             for grow in index.values.ops[step].grows:
-                if grow.output < index.values.counts[step]:
-                    try:
-                        known[run].append(Growth(index, step, grow))
-                    except ValueError:
-                        continue
+                found = _growth(index, step, grow) if grow.output < index.values.counts[step] else None
+                known[run] += [] if found is None else [found]
     return known[run]
 
 
+def _growth(index: Index, step: int, grow: Grows) -> Growth | None:
+    """What a step appends; None if the past does not grow along one axis, or comes from no input."""
+    frame, name = int(index.values.frame[step]), index.values.ops[step].node.inputs[grow.input]
+    present = index.rows.output(step, grow.output)
+    longer = grown(index.places[frame, name].shape, None if present is None else present.shape)
+    if longer is None or present is None or present.shape is None:
+        return None
+    steps, axis = [step], longer[0]
+    source = _source(index, frame, name, axis, steps)
+    return None if source is None else Growth(frame, name, source, tuple(reversed(steps)), axis, present.shape[axis])
+
+
 def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) -> str | None:
-    """The model's input that a past is, going back through bodies and through those who append to it (``steps``)."""
+    """The model's input from which a past comes, through bodies and the ops that append to it, added to ``steps``."""
     while True:
         place = index.places.get((frame, name))
         if place is None or place.shape is None:
@@ -79,7 +79,7 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
             frame, name = inner
         elif place.how == VIEW and _is_same(node, place, index.places.get((frame, node.inputs[0]))):
             if index.trace.policy.places_outputs and node.op_type in _PACKS and prod(place.shape[:axis]) > 1:
-                # Between the rows of a block with room there are gaps, which these ops close in a new block.
+                # The rows of a block with room have gaps between them, which these operators close in a new block.
                 return None
             name = node.inputs[0]
         else:
@@ -87,33 +87,24 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
             if grow is None or place.how not in (APPEND, NEW, POOL):
                 return None
             past = index.places[frame, node.inputs[grow.input]]
-            if _grown(past.shape, place.shape)[0] != axis:
+            longer = grown(past.shape, place.shape)
+            if longer is None or longer[0] != axis:
                 return None
             steps.append(place.step)
             name = node.inputs[grow.input]
 
 
 def _is_clone(place: Place, outer: Place | None) -> bool:
-    """Whether a frame was given a block of its own, which has no room whatever the outer one has."""
+    """Whether a frame got a copy in a block of its own, which has no room to grow."""
     return place.bound == "captured by value" and outer is not None and place.storage != outer.storage
 
 
 def _is_same(node: Node, view: Place, viewed: Place | None) -> bool:
-    """Whether a view leaves shape and strides as they are, as that of a Cast to the same type does."""
+    """Whether a view keeps shape and strides, as a Cast to the same type does."""
     if viewed is None or (view.shape, view.offset, str(view.dtype)) != (viewed.shape, viewed.offset, str(viewed.dtype)):
         return False
     if node.op_type == "Slice" and any(stride < 0 for stride in view.strides or ()):
-        # A single row is reversed, too, and a block with room is not.
+        # A single row may be reversed too, and a block with room is not.
         return False
     axes = list(range(len(view.shape or ())))
     return node.op_type != "Transpose" or list(node.attributes.get("perm", axes[::-1])) == axes
-
-
-def _grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tuple[int, int]:
-    """(axis, length) of what a past became."""
-    if past is None or present is None or len(past) != len(present):
-        raise ValueError("the shapes are not known")
-    longer = [(axis, new) for axis, (old, new) in enumerate(zip(past, present)) if new != old]
-    if len(longer) != 1 or longer[0][1] < past[longer[0][0]]:
-        raise ValueError("it does not grow along one axis")
-    return longer[0]

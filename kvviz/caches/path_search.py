@@ -1,16 +1,56 @@
-"""Finding the way of a cache: back from its output to its input, and from there to the attention that reads it."""
+"""Find the way of a cache: back from its output to its input, and from there to the attention that reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kvviz.caches.value_flow import MS, Link, Reader, RunFrames, Spot, Way
 from kvviz.graph.cache_ops import PICKS, VIEWS, cache_ops
 from kvviz.graph.model import Node
+from kvviz.trace.frame_values import RunFrames, Spot
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache
+
+MS = "com.microsoft"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One op on the way of a cache. Its kind is ``"write"`` (adds or overwrites rows), ``"move"`` (a view, or the same
+    rows in another order or place), ``"join"`` (puts parts together that were written apart) or ``"make"``."""
+
+    frame: int  # number of its frame within the run
+    node: Node
+    output: int  # position of the output that carries the cache on
+    past: int  # position of the input that it carries on; -1 where it makes the rows from nothing
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """An attention that reads a cache: an operator with attention inside, a Softmax, or a product without one. Its kind
+    is ``"past"`` (the operator keeps the cache itself), ``"keys"`` (it is given keys or values), ``"softmax"``, or
+    ``"product"``."""
+
+    frame: int
+    node: Node
+    kind: str
+    # what happened to the cache between the value that is read and the cache's output, last op first
+    after: tuple[Link, ...]
+    # Slices and Concats between that value and the attention: frame, node, which of its inputs it comes from
+    cuts: tuple[tuple[int, Node, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a cache went through a run."""
+
+    links: tuple[Link, ...]  # without an order; each runs at a step of its own
+    spine: tuple[Link, ...]  # in order from the input on, one way only where parts are written apart and joined again
+    reached: bool  # whether the output goes back to the input at all
+    readers: tuple[Reader, ...]
+
 
 # Operators with attention inside: positions of the inputs that are keys or values, and of the pasts.
 ATTENTION: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -52,7 +92,7 @@ def attention_ops(trace: Trace, cache: Cache) -> tuple[str, ...]:
 
 
 _Chain = tuple[Link, Any]
-"""Links from a value on to the cache's output, each with those behind it, so that tails are shared; None ends it."""
+"""Links from a value to the cache's output, each with its successors, so that tails are shared; None ends it."""
 
 
 def _links(chain: _Chain | None) -> tuple[Link, ...]:
@@ -72,7 +112,7 @@ class _Walk:
         self.before: dict[Spot, list[tuple[Spot, Link | None]]] = {}
 
     def way(self) -> Way:
-        """Go back from the output; keep what leads to the input; then look who reads."""
+        """Go back from the output, keep what leads to the input, then find the readers."""
         self._go_back()
         reached = self._reached()
         if self.input in reached:
@@ -81,7 +121,7 @@ class _Walk:
         else:
             links, reached = self._made()
             spine = tuple(reversed(links))
-        # A cache that the run makes anew may still be read as it came in, as the encoder's is.
+        # If the run makes the cache anew, its input may still be read, as that of an encoder is.
         spots = list(dict.fromkeys([*(spot for spot in self.after if spot in reached), self.input]))
         return Way(links, spine, self.input in reached, tuple(self._readers(spots)))
 
@@ -97,16 +137,16 @@ class _Walk:
                 stack.append((source, chain if link is None else (link, chain)))
 
     def _sources(self, frame: int, name: str) -> Iterator[tuple[Spot, Link | None]]:
-        """The values that a value may carry on, each with the op in between."""
+        """The values that a value may continue, each with the op in between."""
         node = self.frames.graph(frame).producers.get(name)
         if node is None:
-            outer = self.frames.outside(frame, name)
+            outer = self.frames.outer(frame, name)
             if outer is not None:
                 yield outer, None
             return
         position = node.outputs.index(name)
         if self.frames.bodies(frame, node) or (node.op_type == "Loop" and not node.domain):
-            inner = self.frames.inside(frame, node, position)
+            inner = self.frames.inner(frame, node, position)
             if inner is not None:
                 yield inner, None
             return
@@ -122,7 +162,7 @@ class _Walk:
         elif node.op_type in VIEWS | PICKS:
             yield (frame, node.inputs[0]), Link(frame, node, position, 0, "move")
         elif node.op_type == "Attention" and position in (1, 2) and position < len(node.inputs):
-            # Without a past it gives back the keys and values that it got.
+            # Without a past it returns the keys and values that it was given.
             yield (frame, node.inputs[position]), Link(frame, node, position, position, "move")
 
     def _reached(self) -> set[Spot]:
@@ -146,7 +186,7 @@ class _Walk:
                 yield link
 
     def _step_back(self, spot: Spot, reached: set[Spot]) -> tuple[Spot | None, Link | None]:
-        """The first value that a value carries on, and the op in between."""
+        """The first value that a value continues, and the op in between."""
         found = [(source, link) for source, link in self.before[spot] if source in reached]
         if not found:
             return None, None
@@ -165,7 +205,7 @@ class _Walk:
         return tuple(reversed(spine))
 
     def _made(self) -> tuple[tuple[Link, ...], set[Spot]]:
-        """Rows that do not come from the input: the views in front of the op that made them, and that op."""
+        """Links of rows that do not come from the input: the views after the op that made them, and that op."""
         links: list[Link] = []
         spot, seen = self.output, {self.output}
         while True:
@@ -195,7 +235,7 @@ class _Walk:
         yield from found.values()
 
     def _follow(self, spot: Spot, after: tuple[Link, ...]) -> Iterator[Reader]:
-        """Attentions that read a value of the way, not through a later value of it."""
+        """Attentions that read a value of the way, but not through a later value of it."""
         own = self.after.keys()
         stack: list[tuple[Spot, tuple[tuple[int, Node, str], ...], int]] = [(spot, (), 0)]
         seen: set[Spot] = set()

@@ -12,29 +12,31 @@ from kvviz.ops.contrib_attention import resident
 from kvviz.trace.records import Held, Span
 
 Writes = tuple[Held, ...]
-"""Rows that one batch entry gets: (start, stop, number of the first of them among the new tokens)."""
+"""Rows that one batch entry gets: (start, stop, number of its first row among the new tokens)."""
 
 
 class Unknown(Exception):
-    """The rows that an op wrote follow from more than the control inputs."""
+    """The rows that an op wrote depend on more than the control inputs."""
 
 
 @dataclass(slots=True)
 class Book:
     """What the rows of a cache hold, by batch entry, while a run goes over them."""
 
-    held: list[tuple[Held, ...]]  # one entry where all batch entries are alike
-    given: bool = False  # the cache came from the caller, and nothing is known of its rows yet but how many there are
-    # position of the run's first token; where it is None the tokens follow the ones that are there
+    held: list[tuple[Held, ...]]  # one entry if all batch entries are alike
+    given: bool = False  # the cache came from the caller, and only the number of its rows is known yet
+    # position of the run's first token; if None, the tokens follow the existing ones
     base: int | None = None
     padding: list[tuple[Span, ...]] | None = None  # positions that are padding, by batch entry
-    window: int = 0  # tokens that a query sees at most, its own included; 0 for no limit
+    window: int = 0  # the maximum number of tokens that a query sees, its own included; 0 for no limit
     wrote: list[tuple[Span, ...]] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
 
     def spread(self, entries: int) -> None:
-        """Keep account of so many batch entries, where only one was kept for all. Unknown where account is kept of
-        another number: an op on the way cut or joined the batch."""
+        """Give each of so many batch entries its own account.
+
+        Raises `Unknown`: if there are accounts of another number of entries, because an op cut or joined the batch.
+        """
         if entries > 1 and len(self.held) not in (1, entries):
             raise Unknown
         for name in ("held", "wrote", "lost"):
@@ -44,9 +46,12 @@ class Book:
 
 
 def store(book: Book, writes: list[Writes], start: int, *, circular: int = 0, base: int | None = None) -> None:
-    """Put new tokens into their rows, by batch entry or alike for all. ``start`` is the position of the first new token
-    where nothing else tells, ``base`` where the book does not say (by default they follow those that are held);
-    ``circular`` the capacity of a cache that is written round and round."""
+    """Put new tokens into their rows, by batch entry or alike for all.
+
+    ``start``: position of the first new token if the cache holds none.
+    ``circular``: the capacity of a circular cache.
+    ``base``: position of the first new token if the book has none; by default new tokens follow those that are held.
+    """
     book.spread(len(writes))
     for entry, rows in enumerate(writes * len(book.held) if len(writes) == 1 else writes):
         held = book.held[entry]
@@ -67,7 +72,7 @@ def store(book: Book, writes: list[Writes], start: int, *, circular: int = 0, ba
 
 
 def store_at(book: Book, starts: list[int], new: int, capacity: int, circular: bool) -> None:
-    """Write ``new`` rows from a start row on, one start a batch entry; past the end from row 0 on, if circular."""
+    """Write ``new`` rows from a start row on, with one start per batch entry; a circular cache wraps to row 0."""
     book.spread(len(starts))
     if book.given and not any(book.held):
         book.held = [_rows_before(start, capacity, circular) for start in (starts * len(book.held))[: len(book.held)]]
@@ -77,13 +82,13 @@ def store_at(book: Book, starts: list[int], new: int, capacity: int, circular: b
         fitting = min(new, capacity - first)
         rest = ((0, new - fitting, fitting),) if new > fitting else ()
         writes.append(((first, first + fitting, 0), *rest))
-    # A linear cache that is written from an earlier row on goes back to that token.
+    # Writing a linear cache from an earlier row on replaces the tokens from there.
     base = starts[0] if not circular and len(set(starts)) == 1 else None
     store(book, writes, starts[0], circular=capacity if circular else 0, base=base)
 
 
 def _rows_before(start: int, capacity: int, circular: bool) -> tuple[Held, ...]:
-    """What a given cache holds that is written from ``start`` on: the tokens before, as far as there is room."""
+    """What a caller's cache holds before it is written from ``start`` on: the earlier tokens that fit."""
     if not circular or start <= capacity:
         return ((0, min(start, capacity), 0),) if start else ()
     first = start % capacity
@@ -100,7 +105,7 @@ def store_rows(book: Book, rows: list[int]) -> None:
 
 
 def store_window(book: Book, starts: list[int], valid: list[int], capacity: int, window: int) -> None:
-    """A window that is kept in order: rows move to the front when it overflows; what they leave behind is stale."""
+    """A window that is kept in order: when it overflows, rows move to the front, and the rows they leave are stale."""
     for entry in range(len(book.held)):
         before, after = starts[entry], valid[entry]
         had, left = resident(before, capacity, window), resident(after, capacity, window)
@@ -120,14 +125,14 @@ def store_window(book: Book, starts: list[int], valid: list[int], capacity: int,
 
 
 def renumber(book: Book, by: int, rows: int) -> None:
-    """Rows move, and those that leave the cache are gone."""
+    """Move rows; those that leave the cache are dropped."""
     if by or any(held and held[-1][1] > rows for held in book.held):
         book.held = [cut(shift(held, by), 0, rows) for held in book.held]
         book.wrote = [union((max(a + by, 0), min(b + by, rows)) for a, b in wrote) for wrote in book.wrote]
 
 
 def pick_rows(book: Book, rows: Sequence[int]) -> None:
-    """Row i becomes what row ``rows[i]`` was."""
+    """Row i becomes the former row ``rows[i]``."""
     picked = []
     for held in book.held:
         found: tuple[Held, ...] = ()
@@ -139,7 +144,7 @@ def pick_rows(book: Book, rows: Sequence[int]) -> None:
 
 
 def pick_entries(book: Book, entries: Sequence[int]) -> None:
-    """Batch entry i becomes what entry ``entries[i]`` was."""
+    """Batch entry i becomes the former entry ``entries[i]``."""
     if len(book.held) > 1:
         if max(entries, default=-1) >= len(book.held) or not entries:
             raise Unknown
@@ -149,16 +154,16 @@ def pick_entries(book: Book, entries: Sequence[int]) -> None:
 
 
 def batch_axis(shape: Sequence[int], axis: int) -> int | None:
-    """The batch: first, or behind the two halves of a combined cache; None where the rows come first."""
+    """The batch axis: the first, or the one after the two halves of a combined cache; None if the rows come first."""
     if axis == 0:
         return None
     return 1 if len(shape) == 5 and axis == 3 else 0
 
 
 def filled(array: np.ndarray, axis: int) -> list[tuple[Span, ...]]:
-    """Rows that are not all zeros, by batch entry; one entry where all are alike."""
+    """Rows that are not all zeros, by batch entry; one entry if all are alike."""
     batch = batch_axis(array.shape, axis)
     flags = (array != 0).any(axis=tuple(place for place in range(array.ndim) if place not in (batch, axis)))
     found = [spans_of(row) for row in np.atleast_2d(flags)]
-    # A batch of none has no rows to tell.
+    # An empty batch has no rows.
     return (found[:1] or [()]) if len(set(found)) <= 1 else found

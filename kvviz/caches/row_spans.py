@@ -1,7 +1,7 @@
-"""Rows of a cache as spans: which of them hold which tokens, and what writing, shifting and evicting does to that.
+"""Rows of a cache as spans: which rows hold which tokens, and how writing, shifting and evicting change that.
 
 A held span is ``(start, stop, position)``: its rows hold the tokens ``position``, ``position + 1``, …; at ``NO_TOKEN``
-they hold something that is no live token. Rows in no span were never written. Spans are sorted and do not overlap.
+they hold something other than a live token. Rows in no span were never written. Spans are sorted and do not overlap.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from kvviz.trace.records import Held, Span
+from kvviz.trace.records import Held, Rows, Span
 
 NO_TOKEN = -1
 _END = 1 << 62
@@ -24,7 +24,7 @@ def put(held: Sequence[Held], start: int, stop: int, position: int) -> tuple[Hel
 
 
 def drop(held: Sequence[Held], start: int, stop: int) -> tuple[Held, ...]:
-    """The rows ``start`` to ``stop`` hold nothing any more."""
+    """The rows ``start`` to ``stop`` no longer hold anything."""
     if stop <= start:
         return tuple(held)
     return (*cut(held, 0, start), *cut(held, stop, _END))
@@ -43,7 +43,7 @@ def shift(held: Sequence[Held], by: int) -> tuple[Held, ...]:
 
 
 def joined(held: Iterable[Held]) -> tuple[Held, ...]:
-    """Neighbours that hold tokens in a row become one span."""
+    """Merge neighbours that hold consecutive tokens."""
     found: list[Held] = []
     for start, stop, position in sorted(held):
         if found and found[-1][1] == start and _at(found[-1][2], start - found[-1][0]) == position:
@@ -54,7 +54,7 @@ def joined(held: Iterable[Held]) -> tuple[Held, ...]:
 
 
 def without(held: Sequence[Held], positions: Sequence[Span]) -> tuple[Held, ...]:
-    """The tokens at these positions are no live ones (padding): their rows hold no token."""
+    """Mark the rows of the tokens at these positions as holding no live token: they are padding."""
     found: list[Held] = list(held)
     for low, high in positions:
         for start, stop, position in tuple(found):
@@ -69,17 +69,27 @@ def count(spans: Iterable[Sequence[int]]) -> int:
     return sum(span[1] - span[0] for span in spans)
 
 
+def tally(items: Sequence[Rows]) -> dict[str, int]:
+    """The rows of a cache that are valid, stale and written in a run, as `CacheRun` names them: of several batch
+    entries the largest number."""
+    return {
+        "valid": max(count(live(item.held)) for item in items),
+        "stale": max(count(stale(item.held)) for item in items),
+        "rows_written": max(count(item.wrote) for item in items),
+    }
+
+
 def live(held: Iterable[Held]) -> tuple[Span, ...]:
     return union((start, stop) for start, stop, position in held if position != NO_TOKEN)
 
 
 def stale(held: Iterable[Held]) -> tuple[Span, ...]:
-    """Rows that hold something, but no live token."""
+    """Rows that hold something other than a live token."""
     return union((start, stop) for start, stop, position in held if position == NO_TOKEN)
 
 
 def union(spans: Iterable[Sequence[int]]) -> tuple[Span, ...]:
-    """Sorted spans without overlaps or seams."""
+    """Sorted spans, merged where they overlap or touch."""
     found: list[Span] = []
     for start, stop in sorted((span[0], span[1]) for span in spans if span[0] < span[1]):
         if found and start <= found[-1][1]:

@@ -1,7 +1,7 @@
-"""At which steps the rows of a cache are stored: the state of caches between two ops of a run.
+"""The steps at which the rows of a cache are stored, and so the state of caches between two ops of a run.
 
-What ops store is read from their accesses: of every row that a run wrote, the last step that stores its bytes in the
-storage in which the cache leaves the run.
+It follows from the accesses of ops: for every row that a run wrote, the last step that stores its bytes in the storage
+in which the cache is at the end of the run.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvviz.caches.row_spans import both, minus, union
-from kvviz.caches.value_flow import RunFrames
 from kvviz.trace.accesses import accesses_of
 from kvviz.trace.element_types import unit
 from kvviz.trace.events import NEW, PASSED, POOL, VIEW
+from kvviz.trace.frame_values import RunFrames
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, Span
 from kvviz.trace.regions import Region, packed_strides
@@ -21,7 +21,7 @@ from kvviz.trace.value_index import Index, Place, index_of
 
 
 class RowStep(NamedTuple):
-    """Rows of a cache, any batch entry's, and the step after which they hold what the run stores there."""
+    """Rows of a cache, of any batch entry, and the step after which they hold what the run stores there."""
 
     step: int
     rows: tuple[Span, ...]
@@ -34,7 +34,7 @@ class CacheAt(NamedTuple):
     ----------
     name : str
     written : tuple of (int, int)
-        Rows that this run has written until then, each first and behind the last.
+        Rows that this run has written so far: first row, and row after the last.
     pending : tuple of (int, int)
         Rows that later ops of this run write.
     steps : tuple of int
@@ -61,7 +61,7 @@ def row_steps(trace: Trace, run: int) -> list[tuple[RowStep, ...]]:
         for where in index.rows[step].outs:
             if where is not None and where.storage in wanted and where.how not in (VIEW, PASSED):
                 touched.add(where.storage)
-                if where.how in (NEW, POOL):  # what lay there before was something else
+                if where.how in (NEW, POOL):  # the storage held something else before
                     stores[where.storage].clear()
         if touched or step in declared:
             for storage, writes, _, region in accesses_of(index, step):
@@ -88,7 +88,7 @@ def caches_at(trace: Trace, step: int) -> list[CacheAt]:
 def _last_stores(
     index: Index, run: int, cache: Cache, entry: Any, stores: Sequence[tuple[int, Region]]
 ) -> tuple[RowStep, ...]:
-    """Of each row that the run wrote the last step that stores it."""
+    """For each row that the run wrote, the last step that stores it."""
     left = union(span for item in entry.items for span in item.wrote) if entry.items else ((0, entry.capacity),)
     if not entry.items and not entry.rows_written:
         return ()
@@ -110,7 +110,7 @@ def _place(index: Index, run: int, cache: Cache) -> Place | None:
 
 
 def _rows(region: Region, place: Place | None, axis: int, capacity: int) -> tuple[Span, ...]:
-    """The rows of a cache that a region takes; all of them where the region does not tell."""
+    """The rows of a cache that a region covers; all of them if the region does not show it."""
     whole = ((0, capacity),)
     if place is None or place.shape is None or axis >= len(place.shape):
         return whole
@@ -120,7 +120,7 @@ def _rows(region: Region, place: Place | None, axis: int, capacity: int) -> tupl
     at = region.offset - place.offset
     if len(region.shape) != len(place.shape) or row <= 0 or at < 0 or region.strides[axis] != row:
         return whole
-    # A region may begin in any plane: of a batch entry, of a head.
+    # A region may begin in any plane of a batch entry or a head.
     first, count = (at % plane if plane else at) // row, region.shape[axis]
     if region.rows is None:
         return ((first, first + count),)

@@ -1,4 +1,4 @@
-"""Which rows the ops of one run wrote, and which tokens the rows hold since: the way of a cache, replayed on spans."""
+"""Which rows the ops of one run wrote, and which tokens they hold afterwards: the way of a cache, replayed on spans."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from kvviz.caches.control_values import Known
+from kvviz.caches.path_search import Link, Way
 from kvviz.caches.row_contents import (
     Book,
     Unknown,
@@ -22,7 +23,6 @@ from kvviz.caches.row_contents import (
     store_window,
 )
 from kvviz.caches.row_spans import NO_TOKEN, without
-from kvviz.caches.value_flow import Link, Way
 from kvviz.graph.model import Node
 
 Fact = TypeVar("Fact")
@@ -34,7 +34,7 @@ def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int
     if book.given and book.held == [()] and not any(_overwrites(link.node) for link in way.spine):
         book.held = [((0, rows, 0),)] if rows else [()]
     if way.spine and way.spine[0].kind == "make":
-        # The rows come from no past: all of them are new.
+        # The rows come from no past, so all of them are new.
         shape = known.shape(0, output)
         if shape is None or axis >= len(shape):
             raise Unknown
@@ -46,7 +46,7 @@ def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int
             if link.kind != "join":
                 at = _apply(known, link, book, at)
         after = known.shape(0, output)
-        # The output may turn its axes another way than the input, so that the same axis counts something else.
+        # The axes of the output may be in another order, so that the same number means another axis.
         if at != axis or (after is not None and any(held[-1][1] > after[axis] for held in book.held if held)):
             raise Unknown
     if book.padding is not None:
@@ -56,14 +56,14 @@ def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int
 
 
 def _overwrites(node: Node) -> bool:
-    """Whether an op writes inside of what it is given, so that not all of that need hold tokens."""
+    """Whether an op writes inside its input, so that not all rows of it need hold tokens."""
     if node.op_type == "MultiHeadAttention":
         return len(node.inputs) > 8 and bool(node.inputs[8])
     return node.op_type in ("TensorScatter", "ScatterND", "ScatterElements", "Scatter", "GroupQueryAttention")
 
 
 def _apply(known: Known, link: Link, book: Book, axis: int | None) -> int | None:
-    """One op that carries the cache on; returns the sequence axis of what it made."""
+    """Apply one op that carries the cache on; returns the sequence axis of its output."""
     node = link.node
     before = known.shape(link.frame, node.inputs[link.past])
     after = known.shape(link.frame, node.outputs[link.output])
@@ -158,7 +158,7 @@ def _sure(fact: Fact | None) -> Fact:
 
 
 def _starts(known: Known, frame: int, node: Node, place: int) -> list[int]:
-    """Start rows from an input: one where all batch entries have the same; row 0 where the input is absent."""
+    """Start rows from an input: one if all batch entries have the same; row 0 if the input is absent."""
     name = node.inputs[place] if place < len(node.inputs) else ""
     if not name:
         return [0]
@@ -167,7 +167,7 @@ def _starts(known: Known, frame: int, node: Node, place: int) -> list[int]:
 
 
 def _scattered(known: Known, frame: int, node: Node, shape: Sequence[int], axis: int) -> list[int]:
-    """Rows that ScatterND or ScatterElements addresses, each once, in order."""
+    """The rows that ScatterND or ScatterElements writes, each once, in order."""
     indices = _sure(known.value(frame, node.inputs[1]))
     if node.op_type == "ScatterND":
         if axis >= indices.shape[-1]:
@@ -179,7 +179,7 @@ def _scattered(known: Known, frame: int, node: Node, shape: Sequence[int], axis:
 
 
 def _new_keys(known: Known, frame: int, node: Node) -> int:
-    """Rows of keys that one MultiHeadAttention brings."""
+    """The number of rows that a MultiHeadAttention adds."""
     name = node.inputs[1] if len(node.inputs) > 1 and node.inputs[1] else node.inputs[0]
     shape = _sure(known.shape(frame, name))
     return shape[2 if len(shape) == 4 else 1]
@@ -192,7 +192,7 @@ def rows_ahead(known: Known, frame: int, node: Node, place: int, axis: int) -> i
 
 
 def first_kept(known: Known, frame: int, node: Node, before: int, after: int, axis: int) -> int:
-    """The first row that a Slice keeps; the newest rows, where its start is not known."""
+    """The first row that a Slice keeps; if its start is not known, it keeps the newest rows."""
     if before == after:
         return 0
     starts, axes = node.attributes.get("starts"), node.attributes.get("axes")
@@ -211,7 +211,7 @@ def first_kept(known: Known, frame: int, node: Node, before: int, after: int, ax
 def _axis_after(
     known: Known, frame: int, node: Node, before: Sequence[int], after: Sequence[int], axis: int
 ) -> int | None:
-    """Where the sequence axis is after a view."""
+    """The sequence axis after a view; None if it is lost."""
     if node.op_type == "Transpose":
         perm = node.attributes.get("perm") or tuple(reversed(range(len(before))))
         return list(perm).index(axis)
@@ -220,7 +220,7 @@ def _axis_after(
         return axis if along >= axis else axis + len(after) - len(before)
     if node.op_type not in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
         return axis
-    # Dimensions in front of it are joined or split, but hold as many elements together.
+    # Dimensions before it may be joined or split, but have as many elements together.
     ahead = prod(before[:axis])
     found = [i for i, size in enumerate(after) if size == before[axis] and prod(after[:i]) == ahead]
     return min(found, key=lambda i: abs(i - axis), default=None)

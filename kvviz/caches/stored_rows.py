@@ -1,7 +1,7 @@
-"""Caches of graphs that name none: memory of the caller in which ops store rows (ggml's SET_ROWS and CPY).
+"""Caches of graphs that declare none: memory of the caller in which ops store rows (ggml's SET_ROWS and CPY).
 
-What each row holds follows from the stores alone: tokens are numbered in the order in which their rows were stored.
-Which rows attention may see is decided by a mask, whose values the log does not have.
+The contents of each row follow from the stores alone: tokens are numbered in the order in which their rows were stored.
+Which rows attention may see depends on a mask, whose values the log does not have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from kvviz.caches.row_spans import NO_TOKEN, count, cut, live, put, stale, union
+from kvviz.caches.row_spans import NO_TOKEN, count, cut, put, tally, union
 from kvviz.trace.declared import Access
 from kvviz.trace.element_types import nbytes, unit
 from kvviz.trace.events import Bind
@@ -21,15 +21,18 @@ from kvviz.trace.records import Cache, CacheRun, Caches, Held, Rows, Span
 from kvviz.trace.regions import Region, stored_bytes
 
 STORES = frozenset({"SET_ROWS", "CPY"})
-"""Ops that store new rows. Others that write a cache, such as a ROPE in place, change the rows that are there."""
+"""Ops that store new rows. Others that write a cache, such as a ROPE in place, change existing rows."""
 
 RECURRENT = ("cache_r_", "cache_s_")
-"""What llama.cpp's names of recurrent states begin with: their rows are sequences, not tokens."""
+"""Prefixes of llama.cpp's names of recurrent states, whose rows are sequences, not tokens."""
 
 
 class _Layout(NamedTuple):
-    """``rows`` of a cache that are ``step`` bytes apart. Of a transposed cache, whose tokens are columns, that is one
-    element, and the elements of a token are ``rows * step`` bytes apart."""
+    """``rows`` of a cache that are ``step`` bytes apart.
+
+    In a transposed cache, tokens are columns: ``step`` is one element, and the elements of a token are ``rows * step``
+    bytes apart.
+    """
 
     rows: int
     step: int
@@ -42,9 +45,9 @@ class _Touch(NamedTuple):
 
 
 def stored_caches(trace: Trace) -> Caches:
-    """The caches of a trace by the ops that store rows in them; they are metered when somebody looks.
+    """The caches of a trace, found by the ops that store rows in them; they are metered on demand.
 
-    Memory that the first run does not begin with is left out, and what is not known to the byte.
+    Memory that does not exist before the first run is left out, and so is memory whose stores are not known exactly.
     """
     log = trace.log
     bound = {bind.storage: bind for frame in log.frames[:1] for bind in frame.bindings if bind.how == "donated"}
@@ -68,7 +71,7 @@ def stored_caches(trace: Trace) -> Caches:
 
 
 def _layout(bind: Bind, stores: Sequence[Region]) -> _Layout | None:
-    """How the rows of a cache lie; None where nothing stores rows in it, or it is not known which."""
+    """The layout of a cache's rows; None if no op stores rows in it, or it is not known which rows."""
     shape = bind.shape or ()
     if len(shape) != 2 or not prod(shape) or not stores or any(region.known != "exact" for region in stores):
         return None
@@ -76,7 +79,7 @@ def _layout(bind: Bind, stores: Sequence[Region]) -> _Layout | None:
     for region in stores:
         run, starts, axes = _runs(region)
         if any(number % row for number in (run, *starts, *(step for step, _ in axes))):
-            # Parts of rows are stored: a token is a column, as V without flash attention has it.
+            # Parts of rows are stored: a token is a column, as in V without flash attention.
             return _Layout(shape[0], nbytes((1,), bind.dtype))
     return _Layout(shape[0], row)
 
@@ -98,28 +101,26 @@ def _meter(
         elif one.stores and taken[0] == one.step:
             held = _moved(held, taken[1], spans)
         elif one.stores and not (held and count(spans) == layout.rows):
-            # What is stored over all rows at once was there before: keys that were rotated.
+            # A store over all rows at once rewrites existing tokens: keys that were rotated.
             for start, stop in spans:
                 held = put(held, start, stop, position)
                 position += stop - start
-    stored = union(wrote)
+    items = (Rows(held, union(wrote), None),)
     runs.append(
         CacheRun(
             capacity=layout.rows,
-            valid=count(live(held)),
             bytes_copied=copied,
             bytes_written=sum(stored_bytes(one.access.region) for one in touched if one.access.writes),
             storage=storage,
-            rows_written=count(stored),
             rows_read=count(union(read)),
-            stale=count(stale(held)),
-            items=(Rows(held, stored, None),),
+            items=items,
+            **tally(items),
         )
     )
 
 
 def _moved(held: tuple[Held, ...], sources: Sequence[Span], targets: Sequence[Span]) -> tuple[Held, ...]:
-    """What rows hold when a cache was copied into itself, as defragmentation did: the tokens have moved."""
+    """What rows hold after a cache was copied into itself, as defragmentation does: the tokens have moved."""
     before = held
     for start, stop in (*sources, *targets):
         held = put(held, start, stop, NO_TOKEN)
@@ -134,7 +135,7 @@ def _each(spans: Sequence[Span]) -> Iterator[int]:
 
 
 def _rows(region: Region, layout: _Layout) -> tuple[Span, ...]:
-    """The rows of a cache that a region takes, or takes a part of."""
+    """The rows of a cache that a region covers, wholly or in part."""
     run, starts, axes = _runs(region)
     around = layout.rows * layout.step
     if run >= around:
@@ -146,7 +147,7 @@ def _rows(region: Region, layout: _Layout) -> tuple[Span, ...]:
 
 
 def _runs(region: Region) -> tuple[int, tuple[int, ...], list[tuple[int, int]]]:
-    """A region as runs of bytes: their length, where some begin, and the axes along which these repeat."""
+    """A region as runs of bytes: their length, the starts of some, and the axes along which these repeat."""
     shape, run = unit(region.shape, region.dtype)
     axes = sorted((step, length) for step, length in zip(region.strides, shape) if length != 1)
     while axes and axes[0][0] == run:

@@ -1,4 +1,4 @@
-"""Which rows of a cache the attention of a run may see: from lengths and windows, and from masks that are known."""
+"""Which rows of a cache the attention of a run may see, by lengths, windows and known masks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from kvviz.caches.control_values import Known
-from kvviz.caches.path_search import SCORES
+from kvviz.caches.path_search import MS, SCORES, Reader
 from kvviz.caches.row_spans import spans_of
 from kvviz.caches.row_writes import first_kept, rows_ahead
-from kvviz.caches.value_flow import MS, Reader
 from kvviz.graph.model import Node
 from kvviz.ops.attention_core import padding_seen, visible
 from kvviz.ops.contrib_attention import resident
@@ -28,7 +27,7 @@ class Sight:
     keys: int  # how many of the keys are rows of the cache
 
     def rows(self) -> list[tuple[Span, ...]]:
-        """Rows that at least one query may see, by batch entry; one entry where all are alike."""
+        """Rows that at least one query may see, by batch entry; one entry if all are alike."""
         seen = self.allowed[..., : self.keys].any(axis=1)
         found = [spans_of(row) for row in np.atleast_2d(seen)]
         found = found[:1] if len(set(found)) == 1 else found
@@ -36,7 +35,7 @@ class Sight:
 
 
 def sight_of(known: Known, reader: Reader, axis: int) -> Sight | None:
-    """What a reader may see; None where its mask follows from more than the control inputs, or it did not run."""
+    """What a reader may see; None if its mask depends on more than the control inputs, or if it did not run."""
     if known.step(reader.frame, reader.node.index) is None:
         return None
     # Keys and values are read by the same attention.
@@ -68,7 +67,7 @@ def _allowed(known: Known, reader: Reader) -> np.ndarray | None:
 
 
 def window_of(reader: Reader) -> int:
-    """Tokens that a query sees at most by the operator's attributes, its own included; 0 for no limit."""
+    """The maximum number of tokens that a query sees by the operator's attributes, its own included; 0 for no limit."""
     given = reader.node.attributes
     if given.get("left_window_size", -1) >= 0:
         return int(given["left_window_size"]) + 1
@@ -92,7 +91,7 @@ def _through(known: Known, frame: int, node: Node, name: str, start: int, keys: 
     if before is None or after is None or len(before) != len(after):
         return start, keys
     axis = next((i for i, (n, m) in enumerate(zip(before, after)) if n != m), None)
-    # Slices and joins of the heads' own dimension do not concern rows.
+    # Slices and joins along the head dimension do not affect rows.
     if axis is None or after[axis] != keys:
         return start, keys
     if node.op_type == "Slice":
@@ -206,7 +205,7 @@ def _evicted(known: Known, reader: Reader) -> int:
 def _bounds(
     queries: int, keys: int, offsets: list[int], causal: bool, left: int, right: int, valid: list[int] | None
 ) -> np.ndarray | None:
-    """What lengths and windows leave to each query; None where that is more than `MOST` booleans."""
+    """What each query may see by lengths and windows; None if that is more than `MOST` booleans."""
     if queries * keys > MOST:
         return None
     seen = visible(queries, keys, offsets=offsets, causal=causal, left=left, right=right, valid=valid, trim=False)
@@ -221,17 +220,17 @@ def _input(node: Any, place: int) -> str:
 
 
 # -- known masks ------------------------------------------------------------------------------------------------------
-# Masks of attention as booleans: which keys each query may see, where control inputs alone decide it.
+# Masks of attention as booleans: which keys each query may see, if control inputs alone decide it.
 
 
-# A score that gets less than this added has no weight after the softmax, even in double precision.
+# A score to which less than this is added has no weight after the softmax, even in double precision.
 HIDDEN = -800.0
-# Pairs of a query and a key that are looked at one by one.
+# The maximum number of pairs of a query and a key.
 MOST = 1 << 22
 
 
 def with_mask(known: Known, frame: int, name: str, allowed: np.ndarray | None) -> np.ndarray | None:
-    """The keys that a mask tensor leaves as well; one that is too short hides what it does not reach."""
+    """The keys that a mask tensor allows as well; a mask that is too short hides the rest."""
     if not name or allowed is None:
         return allowed
     if (frame, name) not in known.masks:
@@ -257,7 +256,7 @@ def of_softmax(known: Known, frame: int, node: Node) -> np.ndarray | None:
         seen = _by_entry(mask)
         if seen.shape[-1] not in (1, shape[-1]):
             return None
-        # Batch and heads may have been joined; then what any of them sees counts.
+        # Batch and heads may have been joined; then a key counts if any of them sees it.
         if len(seen) not in (1, shape[0]):
             seen = np.asarray(seen.any(axis=0, keepdims=True))
         allowed = np.asarray(allowed & seen)
@@ -265,7 +264,7 @@ def of_softmax(known: Known, frame: int, node: Node) -> np.ndarray | None:
 
 
 def _masks(known: Known, frame: int, scores: str) -> Iterator[np.ndarray | None]:
-    """Booleans of everything that is added to the scores, or chosen in their place; None for what is not known."""
+    """Masks that are added to the scores, or chosen in their place, as booleans; None for unknown ones."""
     graph = known.frames.graph(frame)
     stack, seen = [scores], set()
     while stack:
@@ -276,7 +275,7 @@ def _masks(known: Known, frame: int, scores: str) -> Iterator[np.ndarray | None]
         seen.add(name)
         given = [one for one in node.inputs if one]
         values = [known.value(frame, one) for one in given]
-        # What is not known holds the scores, or a bias that the network computes, which may have a mask inside.
+        # Unknown values hold the scores, or a bias of the network, which may contain a mask.
         stack += [one for one, value in zip(given, values) if value is None]
         if node.op_type == "Where" and len(given) == 3:
             yield _chosen(*values)
@@ -287,7 +286,7 @@ def _masks(known: Known, frame: int, scores: str) -> Iterator[np.ndarray | None]
 
 
 def _chosen(condition: np.ndarray | None, yes: np.ndarray | None, no: np.ndarray | None) -> np.ndarray | None:
-    """Where a Where lets the scores through: it may put a number in their place that hides them."""
+    """Where a Where keeps the scores; elsewhere it may put a number that hides them."""
     fixed = no if yes is None else yes
     if fixed is None or condition is None:
         return None

@@ -121,7 +121,7 @@ def verify_command(options: argparse.Namespace) -> int:
         refuse(options, ("tokens", "binding", "kv_capacity"), "needs --prompt")
         found = kvviz.verify(graph, inputs, profile=options.profile, record=options.record)
     else:
-        refuse(options, ("profile", "record", "html"), "is for a single run; leave out --prompt")
+        refuse(options, ("profile", "record"), "is for a single run; leave out --prompt")
         how = {"binding": options.binding, "kv_capacity": options.kv_capacity}
         found = kvviz.verify_decode(graph, options.prompt, options.tokens or 4, inputs, **how)
     if options.html:

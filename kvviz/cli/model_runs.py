@@ -225,6 +225,8 @@ def text_inputs(graph: Graph, text: str) -> dict[str, np.ndarray]:
 def arrays_of(path: str | None) -> dict[str, np.ndarray]:
     if path is None:
         return {}
+    if not path:
+        raise InputError("--inputs is empty; give the name of an .npz file, or leave it out")
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}

@@ -1,4 +1,4 @@
-"""Leaving a recording: a session that has run the same steps up to one of them, and goes another way from there."""
+"""Forking a recording: a session that has run the same steps up to one of them, and continues differently."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvviz.trace.records import Branch
 def forked(trace: Trace, step: int, label: str, choice: tuple[int, Node] | None = None, **changes: Any) -> Session:
     """A session from the same inputs that has run the steps before ``step`` in the recorded order.
 
-    ``choice``: frame and node of an op that runs as this step; see `find_choice`.
+    ``choice``: frame and node of the op that runs as this step; see `find_choice`.
     ``**changes``: options that differ from the beginning; see `kvviz.engine.recipe.Recipe.session`.
 
     Raises `KvvizError`: if the trace cannot be run again, or its order cannot be kept under what differs.
@@ -35,7 +35,7 @@ def forked(trace: Trace, step: int, label: str, choice: tuple[int, Node] | None 
 
 
 def check_repeatable(trace: Trace) -> None:
-    """Raise `KvvizError` for a trace that does not know how it was made."""
+    """Raise `KvvizError` for a trace without a recipe."""
     if trace.recipe is None:
         raise KvvizError(
             "this trace has no model to run again, for example because it was loaded from a file; record it again with "
@@ -75,7 +75,7 @@ def find_choice(trace: Trace, step: int, wanted: Node | str) -> tuple[int, Node]
 
 
 def called(node: Node) -> str:
-    """A node in two words: its operator, and its number or what else its name ends in."""
+    """A short label of a node: its operator, and its number or the end of its name."""
     last = node.name.rsplit("/", 1)[-1]
     numbered = re.fullmatch(rf"(?:node_)?{re.escape(node.op_type)}(?:_(\d+))?", last, re.IGNORECASE)
     if numbered is None:

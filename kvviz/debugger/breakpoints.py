@@ -1,4 +1,4 @@
-"""Where to stop: a breakpoint is a query, with a switch and a count of its hits."""
+"""Breakpoints: queries that can be switched off and that count their hits."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ KINDS = ("op", "node", "buffer", "decision", "condition", "query")
 
 @dataclass(slots=True)
 class Breakpoint:
-    """One reason to stop.
+    """A condition to stop at.
 
     By kind the value is: ``"node"``: its name; ``"op"``: the op type, in any case; ``"buffer"``: a storage's id (stop
     when it is written, shared or freed); ``"decision"``: one of `kvviz.trace.outcome.DECISIONS`; ``"query"``: what
     `Trace.find` takes, such as ``"op:Concat copied>1kB"``; ``"condition"``: a function of a `Step`. Conditions as text,
-    such as ``"copied > 1000 and op_type == 'Concat'"``, are of earlier versions and become queries.
+    such as ``"copied > 1000 and op_type == 'Concat'"``, come from earlier versions and are translated to queries.
     """
 
     kind: str
     value: Any
     enabled: bool = True
     ignore: int = 0  # hits to pass before the first stop
-    hits: int = 0  # how often it matched so far
+    hits: int = 0  # number of matches so far
     _tests: Callable[[Trace], Test] = field(init=False, repr=False, compare=False)
     _test: Test | None = field(init=False, repr=False, compare=False, default=None)
     _trace: Trace | None = field(init=False, repr=False, compare=False, default=None)
@@ -54,7 +54,7 @@ class Breakpoint:
         self._tests = _READ[self.kind](self.value)
 
     def matches(self, trace: Trace, index: int) -> bool:
-        """Whether a step is one to stop at; counts hits."""
+        """Whether to stop at a step; counts the hit."""
         if not self.enabled:
             return False
         if self._test is None or self._trace is not trace:
@@ -66,8 +66,10 @@ class Breakpoint:
 
 
 def from_page(entries: Any) -> tuple[list[Breakpoint], list[dict[str, Any]]]:
-    """Breakpoints from what a page sent, and all entries, with ``"error"``, one sentence, where they cannot be used.
-    Entries are ``{"kind", "value", "enabled"}``; nothing is believed about them."""
+    """Breakpoints from the entries that a page sent, and all entries, those that cannot be used with an ``"error"``.
+
+    Entries are ``{"kind", "value", "enabled"}``; they are not trusted.
+    """
     points, checked = [], []
     for entry in entries:
         given = entry if isinstance(entry, Mapping) else {"value": entry}
@@ -86,7 +88,7 @@ def from_page(entries: Any) -> tuple[list[Breakpoint], list[dict[str, Any]]]:
 
 
 def _shown(value: Any) -> str:
-    """A value as messages show it; what a page sends may be long."""
+    """A value as messages show it, shortened."""
     return quoted(value) if isinstance(value, str) else repr(value)[:120]
 
 
@@ -95,7 +97,7 @@ def _by_query(part: Part | None) -> Callable[[Trace], Test]:
 
 
 def _by_name(name: str) -> Callable[[Trace], Test]:
-    """Exactly this node; a query would take no notice of the case of letters."""
+    """Exactly this node; a query would ignore case."""
     return lambda trace: lambda index: trace.log[index].op.node.name == name
 
 
@@ -139,7 +141,7 @@ _JOINED = {"and": " ", "or": " or ", "not": "-"}
 
 
 def _by_text(text: str) -> Callable[[Trace], Test]:
-    """The query that says the same."""
+    """The test of the equivalent query."""
     query, at, rest = "", 0, text.strip()
     while at < len(rest) or not query:
         piece = _PIECE.match(rest, at)

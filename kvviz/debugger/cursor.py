@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from kvviz.debugger.branching import called, check_repeatable, find_choice, forked
 from kvviz.debugger.breakpoints import Breakpoint
-from kvviz.debugger.state import depth_of, frame_after, frontier_after, place_of
+from kvviz.debugger.state import depth_of, frame_after, frontier_after
 from kvviz.engine.session import Session
 from kvviz.errors import KvvizError
 from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Placed, Step
+from kvviz.trace.records import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,6 @@ class Cursor:
         self.trace: Trace = source if isinstance(source, Trace) else source.trace
         self.position = -1
         self.breakpoints: list[Breakpoint] = []
-        self.watches: list[str] = []
         self.left: list[Session | Trace] = []  # what was left for another order, latest last
         self._blocks: dict[int, int] = {}
 
@@ -70,12 +69,6 @@ class Cursor:
         if self.at_edge and self.session is not None:
             self.session.look_ahead()
         return frame_after(self.trace, self.position)
-
-    def watched(self) -> dict[str, Placed | None]:
-        """Where each watched value lives now; None where it does not exist."""
-        if self.at_edge and self.session is not None:
-            self.session.look_ahead()
-        return {name: place_of(self.trace, name, self.position) for name in self.watches}
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
@@ -143,20 +136,6 @@ class Cursor:
             return frames[row.frame].run == wanted and (row.op.node is node or self._ends_run(index, wanted))
 
         return self._move(arrived)
-
-    def previous_decode_step(self) -> Stop:
-        """Go to the same op in the run before."""
-        here = self.step
-        if here is None or here.run == 0:
-            self.position = -1
-            return Stop("start", -1)
-        run = self.trace.runs[here.run - 1]
-        rows = self.trace.log
-        self.position = run.last - 1
-        for index in range(run.first, run.last):
-            if rows[index].op.node is here.graph_node:
-                self.position = index
-        return Stop("step", self.position)
 
     def goto(self, position: int) -> Stop:
         """Go to a step by its number (-1: before the first), running on if it has not run yet."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from kvviz.graph.model import Node
+from kvviz.graph.topological_order import frontier, needs_of
 from kvviz.trace.outcome import outcome
-from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Placed
 
 
 def depth_of(trace: Trace, index: int) -> int:
@@ -44,32 +43,10 @@ def frontier_after(trace: Trace, position: int) -> tuple[Node, ...]:
         return ()
     if position + 1 >= len(trace.log) and trace.live is not None:
         return trace.live.frontier
-    record = trace.frames[frame]
-    done = {
-        node.index
-        for node in record.order
-        if (step := trace.step_of(frame, node.index)) is not None and step <= position
-    }
-    producers = {name: node.index for node in record.order for name in node.outputs if name}
-    return tuple(
-        node
-        for node in record.order
-        if node.index not in done
-        and all(producers.get(name, -1) in done or name not in producers for name in (*node.inputs, *node.captures))
-    )
-
-
-def place_of(trace: Trace, name: str, position: int) -> Placed | None:
-    """Where a value of the present frame, or of one around it, lives at a position."""
-    frame: int | None = frame_id_after(trace, position)
-    if frame is None:
-        frame = trace.log[position].frame if position >= 0 else 0
-    while frame is not None:
-        where = placed_before(trace, frame, name, position)
-        if where is not None:
-            return Placed(name, where.storage, where.generation, "", where.shape, str(where.dtype))
-        frame = trace.frames[frame].parent
-    return None
+    order = trace.frames[frame].order
+    done = [(step := trace.step_of(frame, node.index)) is not None and step <= position for node in order]
+    needs = needs_of([(*node.inputs, *node.captures) for node in order], [node.outputs for node in order])
+    return tuple(order[at] for at in frontier(needs, done))
 
 
 def node_states(trace: Trace, position: int) -> list[str]:

@@ -18,7 +18,7 @@ from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
-from kvviz.trace.run_options import RunOptions
+from kvviz.trace.run_options import RunOptions, names_in
 
 
 @with_other_names
@@ -72,7 +72,7 @@ class StreamSession(Session):
     ) -> None:
         super().__init__(graph, None, find_policy(policy), record, poison)
         self.chunks = list(chunks)
-        self.donated = (donate,) if isinstance(donate, str) else tuple(donate)
+        self.donated = names_in(donate)
         self.pairs = cache_pairs(graph)
         self.given = frozenset(states)
         self.states: dict[str, Any] = first_caches(graph, self.pairs, 1, None, states, 0)

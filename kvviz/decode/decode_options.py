@@ -1,4 +1,4 @@
-"""The options of a decode, as one value that is passed on from whoever asks for it to the session that runs it."""
+"""The options of a decode, as one value that is passed on from the public function to the session that runs it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from kvviz.errors import InputError
+from kvviz.trace.run_options import RunOptions, names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,35 @@ class DecodeOptions:
     cache: str = "growing"
     detail: Collection[int] | None = None
     chunk: int | None = None
+
+    @classmethod
+    def of(cls, recorded: RunOptions) -> DecodeOptions:
+        """The options under which a trace was recorded; it ends after its recorded tokens."""
+        return cls(
+            recorded.max_new_tokens or 1,
+            recorded.kv_capacity,
+            stop_tokens=(),
+            growth=recorded.growth,
+            donate=recorded.donate,
+            cache=recorded.cache,
+            chunk=recorded.chunk,
+        )
+
+    def recorded(self, rows: int, lent: Collection[str], dry: bool) -> RunOptions:
+        """What a trace records of them; see `RunOptions` for ``rows`` and ``lent``."""
+        return RunOptions(
+            "decode",
+            names_in(self.donate),
+            int(self.max_new_tokens),
+            None if self.kv_capacity is None else int(self.kv_capacity),
+            self.growth or "start",
+            self.cache,
+            self.tokenizer is not None,
+            rows,
+            frozenset(lent),
+            dry=dry,
+            chunk=self.chunk,
+        )
 
     def refuse(self, missing: str) -> None:
         """Raise `InputError` for an option that a single run does not have; ``missing`` is what a decode needs."""

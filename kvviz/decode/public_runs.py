@@ -22,8 +22,9 @@ from kvviz.interrupts import held_back
 from kvviz.memory.ghosts import remember
 from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
-from kvviz.trace.model_or_trace import as_graph
+from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_options import names_in
 
 
 @with_other_names
@@ -251,6 +252,10 @@ def dry(
         if batch != 1:
             raise InputError(f"batch={batch} is for a decode; give prompt_tokens, too")
         return _dry_run(graph, inputs, dims, counts, outputs, donate, policy)
+    if not isinstance(prompt_tokens, (int, np.integer)):
+        raise InputError(
+            f"prompt_tokens is how many tokens the prompt has, not {prompt_tokens!r}; kvviz.decode takes the tokens"
+        )
     if prompt_tokens < 1 or batch < 1:
         raise InputError(f"a decode needs at least one token and one sequence, not {prompt_tokens} and {batch}")
     if outputs is not None:
@@ -268,8 +273,8 @@ def _dry_run(
     policy: str | Policy,
     record: bool = True,
 ) -> Trace:
-    given, stated = dict(inputs or {}), _checked(graph, counts)
-    donate = (donate,) if isinstance(donate, str) else tuple(donate)
+    given, stated = as_inputs(inputs), _checked(graph, counts)
+    donate = names_in(donate)
     policy = find_policy(policy)
     # Inputs that only what is given would have needed are left out.
     begun = policy.feeds_inner(graph, tuple(given), donate, outputs) if policy.feeds_inner else graph
@@ -287,7 +292,7 @@ def _dry_decode(
     policy: str | Policy,
     record: bool = True,
 ) -> Trace:
-    given, stated = dict(inputs or {}), _checked(graph, counts)
+    given, stated = as_inputs(inputs), _checked(graph, counts)
     prompts = as_prompts(prompt)
     feeds = generated(graph, dims or {}, given, decoding=len(prompts), dry=True)
     return _traced(DecodeSession(graph, prompts, options, feeds, policy, record, dry=stated), given)

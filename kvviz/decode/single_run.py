@@ -14,7 +14,8 @@ from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
-from kvviz.trace.run_options import RunOptions
+from kvviz.trace.model_or_trace import as_inputs
+from kvviz.trace.run_options import RunOptions, names_in
 
 
 class SingleRun(Session):
@@ -32,10 +33,10 @@ class SingleRun(Session):
         dry: Counts | None = None,
     ) -> None:
         policy = find_policy(policy)
-        donate = (donate,) if isinstance(donate, str) else tuple(donate)
+        donate = names_in(donate)
         begun = policy.feeds_inner(graph, tuple(inputs), donate, outputs) if policy.feeds_inner else graph
         super().__init__(begun, outputs, policy, record, poison, dry)
-        self.feeds = dict(inputs)
+        self.feeds = as_inputs(inputs)
         self.trace.policy = facts_of(policy)
         self.trace.options = RunOptions("run", donate, dry=dry is not None)
         self.begin(self.feeds, donate)

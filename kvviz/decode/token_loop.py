@@ -26,7 +26,8 @@ from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import ghost
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
-from kvviz.trace.run_options import RunOptions
+from kvviz.trace.model_or_trace import as_inputs
+from kvviz.trace.run_options import names_in
 
 _USUAL = DecodeOptions()
 
@@ -49,12 +50,12 @@ class DecodeSession(Session):
     ) -> None:
         super().__init__(graph, None, find_policy(policy), record, poison, dry)
         options = replace(options, **changes)
-        self.given = dict(inputs or {})
+        self.given = as_inputs(inputs)
         growth = self.policy.growth if options.growth is None else options.growth
         if growth not in ("start", "after"):
             raise InputError(f"growth must be 'start' or 'after', not {growth!r}")
         tokenizer, stop_tokens = tokenizer_for(graph, prompt, options.tokenizer, options.stop_tokens)
-        donate = (options.donate,) if isinstance(options.donate, str) else tuple(options.donate)
+        donate = names_in(options.donate)
         detail = None if options.detail is None or not record else frozenset((0, *options.detail))
         self.options = options = replace(
             options, growth=growth, tokenizer=tokenizer, stop_tokens=stop_tokens, donate=donate, detail=detail
@@ -95,19 +96,7 @@ class DecodeSession(Session):
         self.chosen = 0  # tokens of each sequence so far
         trace = self.trace
         trace.policy = facts_of(self.policy)
-        trace.options = RunOptions(
-            "decode",
-            donate,
-            int(options.max_new_tokens),
-            None if options.kv_capacity is None else int(options.kv_capacity),
-            growth,
-            options.cache,
-            tokenizer is not None,
-            rows,
-            frozenset(self._lent()),
-            dry=dry is not None,
-            chunk=options.chunk,
-        )
+        trace.options = options.recorded(rows, self._lent(), dry is not None)
         unpadded = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
         trace.recipe = self._recipe(prompt if isinstance(prompt, str) else unpadded)
         trace.caches = new_caches(self.pairs)

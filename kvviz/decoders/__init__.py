@@ -1,1 +1,1 @@
-"""Decoders as ONNX graphs: a builder of nodes and weights, the forms of a cache, and the layers between them."""
+"""Decoders as ONNX graphs: a builder of nodes and weights, the forms of a cache, and the layers."""

@@ -1,10 +1,11 @@
-"""Collecting the nodes and weights of a graph, with names that say in which module they are.
+"""Collecting the nodes and weights of a graph, with names that contain their module.
 
-Large weights lie in one file beside the model, each beginning on a page, so that whoever reads them can map them.
+Large weights go to one file beside the model; each begins on a page, so that the file can be memory-mapped.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,13 +19,13 @@ PAGE = 4096
 
 
 class Store:
-    """A file, not there yet, that arrays are appended to, for a model with external data in the same folder."""
+    """A new file that arrays are appended to, for a model with external data in the same folder."""
 
     contents = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Never one that is there: a file that somebody has mapped must not change under them.
+        # Never an existing file, which another process may have mapped.
         self._file = path.open("xb")
 
     def __enter__(self) -> Store:
@@ -34,7 +35,7 @@ class Store:
         self._file.close()
 
     def add(self, name: str, array: np.ndarray) -> TensorProto:
-        """Write an array, in C order and little-endian, at the next multiple of 4096 bytes; gives its initializer."""
+        """Write an array, in C order and little-endian, at the next multiple of 4096 bytes; returns its initializer."""
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         self._file.write(bytes(-self._file.tell() % PAGE))
         entries = {"location": self.path.name, "offset": self._file.tell(), "length": array.nbytes}
@@ -55,20 +56,26 @@ class Store:
 
 
 class Held:
-    """Arrays in memory in place of a file, by the location that their initializers name."""
+    """Arrays in memory instead of a file, by the location that their initializers name.
 
-    contents = True
+    ``absent``: given for weights without contents; it stands for each of them.
+    """
 
-    def __init__(self, mark: str) -> None:
-        self.mark = mark
-        self.arrays: dict[str, np.ndarray] = {}
+    def __init__(self, absent: Any = None) -> None:
+        # A prefix that no file contains by chance or intent.
+        self._prefix = uuid.uuid4().hex
+        self._absent = absent
+        self.contents = absent is None
+        self.arrays: dict[str, Any] = {}
 
     def add(self, name: str, array: np.ndarray) -> TensorProto:
-        """Keep an array, in C order; gives its initializer."""
-        location = f"{self.mark}-{len(self.arrays)}"
-        array = np.ascontiguousarray(array)
-        # Memory of its own: a view would count as all of the file that it looks into.
-        self.arrays[location] = array = array if array.base is None else array.copy()
+        """Keep an array, in C order; returns its initializer."""
+        location = f"{self._prefix}-{len(self.arrays)}"
+        self.arrays[location] = self._absent
+        if self._absent is None:
+            array = np.ascontiguousarray(array)
+            # A copy in memory of its own: a view would keep the whole file alive.
+            self.arrays[location] = array = array if array.base is None else array.copy()
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         tensor = TensorProto(name=name, data_type=kind, dims=array.shape, data_location=TensorProto.EXTERNAL)
         tensor.external_data.add(key="location", value=location)
@@ -76,7 +83,7 @@ class Held:
 
 
 class Keeper(Protocol):
-    """Where large weights go; gives their initializers. Without ``contents`` only types and shapes are kept."""
+    """Where large weights are kept. Without ``contents``, only their types and shapes are."""
 
     contents: bool
 
@@ -95,7 +102,7 @@ class Builder:
         self._names: dict[str, int] = {}
 
     def op(self, op: str, *inputs: str, name: str = "", output: str = "", domain: str = "", **attributes: Any) -> str:
-        """Add a node of one output, and give that output's name; ``name`` is the module within the scope, as
+        """Add a node with one output, and return the output's name; ``name`` is the module within the scope, such as
         ``"q_proj"``."""
         return self.node(op, inputs, (output,), name, domain, **attributes)[0]
 
@@ -108,7 +115,7 @@ class Builder:
         domain: str = "",
         **attributes: Any,
     ) -> tuple[str, ...]:
-        """Add a node. Outputs without a name (``""``) are called after it; None stands for one that nobody reads."""
+        """Add a node. Outputs without a name (``""``) are named after it; None is an unused output."""
         full = self._unique("/".join(filter(None, (self.scope, name, op))))
         made = tuple("" if out is None else out or f"{full}_output_{i}" for i, out in enumerate(outputs))
         self.nodes.append(helper.make_node(op, inputs, made, full, domain=domain, **attributes))
@@ -119,13 +126,13 @@ class Builder:
         return name
 
     def constant(self, name: str, array: np.ndarray | np.generic) -> str:
-        """Keep a small weight in the model itself; of one name there is one."""
+        """Keep a small weight in the model itself, once for each name."""
         if name not in self.weights:
             self.weights[name] = numpy_helper.from_array(np.asarray(array), name)
         return name
 
     def number(self, name: str, value: float | np.floating[Any]) -> str:
-        """A number in the type that the model computes in."""
+        """A scalar of the type that the model computes in."""
         return self.constant(name, np.asarray(value, self.dtype))
 
     def ints(self, *values: int) -> str:

@@ -1,4 +1,4 @@
-"""The decoder that all forms and families have in common: embedding, layers of normed blocks, and the head."""
+"""The decoder that all forms and families share: embedding, layers of normed blocks, and the head."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _BATCH_ONLY = ("write_indices", "nonpad_kv_seqlen")
 
 
 class _Block(NamedTuple):
-    """What is added to the residual stream: of the normed stream, by ``run(parts, layer, x)``."""
+    """A block that is added to the residual stream; ``run(parts, layer, x)`` builds it from the normed stream."""
 
     module: str
     norm: str
-    theirs: str  # name of the norm in GGUF
+    theirs: str  # the norm's name in GGUF
     run: Callable[[Parts, int, str], str]
-    after: str = ""  # a norm of what is added
+    after: str = ""  # a norm of the block's output
 
 
 def decoder(
@@ -37,8 +37,8 @@ def decoder(
 
     Inputs are ``input_ids``, what the form needs beside it (masks, positions, int64), and
     ``past_key_values.N.key|value``, ``(batch, key heads, past, head size)``. Outputs are ``logits`` of the last
-    position, ``(batch, 1, vocabulary)``, and ``present.N.key|value``. ``dtype`` is the type of all that is not a number
-    of something.
+    position, ``(batch, 1, vocabulary)``, and ``present.N.key|value``. ``dtype`` is the type of all floating-point
+    values.
     """
     build, shape = Builder(store, dtype), source.shape
     parts = Parts(source, form(build, shape), build)
@@ -52,7 +52,7 @@ def decoder(
     build.scope = "/model"
     if rest:
         hidden = build.op("Add", hidden, rest)
-    # Only the last position is scored: that is all that a decode reads, and the head is the largest product.
+    # Only the last position is scored: a decode needs no other, and the head is the largest product.
     hidden = build.op("Gather", hidden, build.ints(-1), name="last", axis=1)
     normed, _ = parts.norm(hidden, "", "norm", "output_norm", shape.hidden)
     build.scope = "/lm_head"
@@ -67,9 +67,9 @@ def decoder(
 
 
 def _embedding(parts: Parts) -> tuple[str, str]:
-    """Rows of the tokens, and the weight that they come from if the head reads it too. A tied weight is kept once and
-    the way the head reads it, ``(hidden, vocabulary)``: a product with one row is about twice as fast so, and tokens
-    are only a few columns to gather."""
+    """Embeddings of the tokens, and the weight they come from if the head shares it. A shared weight is kept once, as
+    ``(hidden, vocabulary)`` for the head: a product with one row is about twice as fast, and gathering a few columns is
+    cheap."""
     build, shape = parts.build, parts.shape
     build.scope = "/model/embed_tokens"
     weight, table = parts.source.matrix("token_embd.weight", shape.hidden, shape.vocabulary), ""
@@ -109,7 +109,7 @@ def _blocks(shape: Shape) -> tuple[_Block, ...]:
 
 
 def _added(parts: Parts, layer: int, block: _Block, hidden: str, rest: str) -> tuple[str, str]:
-    """One block. What it takes and gives is the residual stream, and what is still to be added to it."""
+    """Add one block. It takes and returns the residual stream and what is still to be added to it."""
     build, width, theirs, scope = parts.build, parts.shape.hidden, f"blk.{layer}", f"/model/layers.{layer}"
     build.scope = scope
     x, hidden = parts.norm(hidden, rest, block.norm, f"{theirs}.{block.theirs}", width)
@@ -128,7 +128,7 @@ def _attention(parts: Parts, layer: int, x: str) -> str:
 
 
 def _projected(parts: Parts, layer: int, x: str) -> tuple[str, ...]:
-    """Queries, keys and values; side by side in one value where the form wants that."""
+    """Queries, keys and values; side by side in one value if the form packs them."""
     shape, theirs, source = parts.shape, f"blk.{layer}.attn", parts.source
     sizes = {"q": shape.heads * shape.head, "k": shape.kv_heads * shape.head, "v": shape.kv_heads * shape.head}
     turned = {"q": shape.heads, "k": shape.kv_heads, "v": 0}
@@ -177,11 +177,11 @@ def _model(build: Builder, form: Form, name: str) -> ModelProto:
 
 
 def _merged(build: Builder, form: Form, outputs: list[ValueInfoProto]) -> list[NodeProto]:
-    """An If of two graphs that read the same weights: one appends to the cache, the other one only makes it."""
+    """An If of two graphs with the same weights: one appends to the cache, the other creates it."""
     pasts, first = {value.name for value in form.pasts}, build.ints(0)
-    # Values of a body have other names than those of the graph around it.
+    # Values in a body must not have names of the outer graph.
     inside = {value.name: f"{value.name}_in_branch" for value in outputs}
-    # What the graph of the prompt reads in the place of what hangs on the cache.
+    # Replacements, in the graph of the prompt, for values that depend on the cache.
     instead: dict[str, str] = {}
     for node in build.nodes:
         if node.input[0] in pasts and node.op_type in ("Concat", "Shape"):

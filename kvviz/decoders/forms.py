@@ -1,7 +1,7 @@
 """The forms of a decoder: which operators keep its cache and attend to it.
 
-``concat`` and ``scatter_nd`` have elementary operators only, as exporters write at opset 18: the cache grows by Concat,
-or has a fixed number of rows that ScatterND overwrites between two Transposes. The others are in `operator_forms`.
+``concat`` and ``scatter_nd`` use elementary operators only, as exporters do at opset 18: the cache grows by Concat, or
+has a fixed number of rows that ScatterND overwrites between two Transposes. The others are in `operator_forms`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ INPUTS = ("input_ids", "attention_mask", "position_ids")
 
 
 class Form:
-    """``concat``, and what other forms change: how a cache is kept, what hides keys, which operators attend.
+    """``concat``, and the base of the other forms: how the cache is kept, the mask, and the operators of attention.
 
-    Values between operators are ``(batch, new, heads·size)``; of a form with ``by_head`` queries, keys and values lie
-    as ``(batch, heads, new, size)`` when they are rotated, kept and attended to.
+    Values between operators are ``(batch, new, heads·size)``. With ``by_head``, queries, keys and values are
+    ``(batch, heads, new, size)`` while they are rotated, kept and attended to.
     """
 
     name = "concat"
     opset = 18
     ir_version = 8
-    inputs: tuple[str, ...] = INPUTS  # those that are no caches
+    inputs: tuple[str, ...] = INPUTS  # inputs other than caches
     positions = "position_ids"
     rows = ("past", "total")  # of a cache, before and after a run
     by_head = True
@@ -34,7 +34,7 @@ class Form:
     microsoft = False  # it uses operators of onnxruntime
     packed = False  # queries, keys and values are projected by one product and stay side by side
     adds_in_norm = False  # residual sums are left to the norm after them
-    merged = False  # an If chooses between a graph that reads the cache and one of the prompt alone
+    merged = False  # an If chooses between a graph that reads the cache and one for the prompt alone
 
     def __init__(self, build: Builder, shape: Shape) -> None:
         self.build, self.shape = build, shape
@@ -46,7 +46,7 @@ class Form:
     # -- what layers share ----------------------------------------------------------------------------------------
 
     def prepare(self, sight: Sight) -> None:
-        """Add what all layers of one sight share, once: cosines and sines of the tokens' positions, and the mask."""
+        """Add what all layers with one sight share: cosines and sines of the tokens' positions, and the mask."""
         if not self.shape.encoder_rows and sight.theta not in self._angles:
             self.build.scope = "/model/rotary_emb"
             self._angles[sight.theta] = self._turns(*self._tables(sight.theta))
@@ -55,14 +55,14 @@ class Form:
             self._biases[sight.window] = self._mask(sight.window)
 
     def bias(self, layer: int) -> str:
-        """What is added to the scores of a layer; empty where the operator hides keys by itself."""
+        """The mask that is added to the scores of a layer; empty if the operator masks by itself."""
         return self._biases[self.shape.sight(layer).window]
 
     def angles(self, layer: int) -> tuple[str, str]:
         return self._angles[self.shape.sight(layer).theta]
 
     def _tables(self, theta: float) -> tuple[str, str]:
-        """Cosines and sines of all positions, ``(positions, size / 2)``; each half of a head turns by them."""
+        """Cosines and sines of all positions, ``(positions, size / 2)``, the same for both halves of a head."""
         where = "model.rotary_emb" if theta == self.shape.theta else "model.rotary_emb_local"
         if self.build.store.contents:
             tables = rotary_tables(self.shape, theta, self.build.dtype, self.by_head)
@@ -73,7 +73,7 @@ class Form:
         return cos, sin
 
     def _turns(self, cos: str, sin: str) -> tuple[str, str]:
-        """Those of the tokens' positions, looked up once for all layers; ``(batch, 1, new, size)`` if ``by_head``."""
+        """Cosines and sines of the tokens' positions, for all layers; ``(batch, 1, new, size)`` if ``by_head``."""
         found = []
         for table, name in ((cos, "cos"), (sin, "sin")):
             rows = self.build.op("Gather", table, self.positions, name=name)
@@ -83,9 +83,11 @@ class Form:
         return found[0], found[1]
 
     def _mask(self, window: int) -> str:
-        """What hides keys: 0 where a query may look and the lowest number elsewhere, ``(batch, 1, new, total)``. A
-        query sees the tokens up to its own that the mask does not call padding. Not minus infinity: the rows of padding
-        see nothing, and would be NaN."""
+        """The attention mask, ``(batch, 1, new, total)``: 0 where a query sees a key, else the lowest number.
+
+        A query sees the tokens up to its own that are not padding. The lowest number is used instead of minus infinity
+        because rows of padding see nothing, and would become NaN.
+        """
         build = self.build
         total = build.op("Squeeze", build.op("Shape", "attention_mask", start=1, end=2))
         past = self._rows_before()
@@ -118,25 +120,25 @@ class Form:
 
     @property
     def kinds(self) -> tuple[str, str]:
-        """What the two caches of a layer hold."""
+        """The contents of the two caches of a layer."""
         if self.shape.latent:
             return "latent", "rotary"
         return ("decoder.key", "decoder.value") if self.shape.encoder_rows else ("key", "value")
 
     @property
     def axis(self) -> int:
-        """Of the rows of a cache."""
+        """The axis of a cache's rows."""
         return 2 if self.caches_by_head and not self.shape.latent else 1
 
     def cache(self, layer: int, kind: str, heads: int, size: int) -> tuple[str, str]:
-        """Declare a cache as input and output; ``heads`` is 0 where all heads share its rows."""
+        """Declare a cache as input and output; ``heads`` is 0 if all heads share its rows."""
         names = f"past_key_values.{layer}.{kind}", f"present.{layer}.{kind}"
         for name, rows, found in zip(names, self.rows, (self.pasts, self.presents)):
             found.append(self._value(name, rows, heads, size, self.caches_by_head))
         return names
 
     def given(self, layer: int, kind: str, rows: int, heads: int, size: int) -> str:
-        """Declare a cache that is read only."""
+        """Declare a cache that is only read."""
         name = f"past_key_values.{layer}.{kind}"
         self.pasts.append(self._value(name, rows, heads, size, self.by_head))
         return name
@@ -147,14 +149,14 @@ class Form:
         return helper.make_tensor_value_info(name, kind, dims)
 
     def keep(self, layer: int, kind: str, new: str, heads: int, size: int) -> str:
-        """Write new rows to a cache; gives all of its rows."""
+        """Write new rows to a cache; returns all of its rows."""
         past, present = self.cache(layer, kind, heads, size)
         return self.build.op("Concat", past, new, name=cache_module(kind), output=present, axis=self.axis)
 
     # -- operators ------------------------------------------------------------------------------------------------
 
     def norm(self, x: str, rest: str, weight: str) -> tuple[str, str]:
-        """An RMS norm of ``x``, or of ``x + rest`` where ``rest`` is not empty; and what it is the norm of."""
+        """The RMS norm of ``x``, or of ``x + rest`` if ``rest`` is not empty; and the value that was normed."""
         build = self.build
         square = build.op("Pow", x, build.number("two", 2))
         mean = build.op("ReduceMean", square, build.ints(-1))
@@ -162,7 +164,7 @@ class Form:
         return build.op("Mul", build.op("Div", x, root), weight), x
 
     def rotated(self, layer: int, x: str, heads: int, name: str) -> str:
-        """Each element turned together with the one half a head away."""
+        """Rotary embedding: each element is rotated together with the one half a head away."""
         build, (cos, sin) = self.build, self.angles(layer)
         first, second = build.node("Split", (x,), ("", ""), name, axis=-1, num_outputs=2)
         turned = build.op("Concat", build.op("Neg", second, name=name), first, name=name, axis=-1)
@@ -196,7 +198,7 @@ class Form:
         return self.from_heads(build.op("Reshape", mixed, build.ints(0, shape.heads, -1, shape.head)), shape.head)
 
     def shares(self, scores: str, bias: str) -> str:
-        """What each key contributes to each query."""
+        """Attention weights: the share of each key in each query's result."""
         if self.shape.score_cap:
             scores = capped(self.build, scores, self.shape.score_cap, "score_cap")
         return self.build.op("Softmax", self.build.op("Add", scores, bias) if bias else scores, axis=-1)
@@ -211,7 +213,7 @@ class Form:
 
 
 class MergedForm(Form):
-    """``merged``: ``concat`` in one branch, the same without a cache in the other, as optimum merges exports."""
+    """``merged``: ``concat`` in one branch and the same without a cache in the other, as optimum exports it."""
 
     name = "merged"
     inputs = (*INPUTS, "use_cache_branch")
@@ -244,12 +246,12 @@ class ScatteredForm(Form):
 
 
 def cache_module(kind: str) -> str:
-    """Where a node that keeps a cache stands within the scope of its layer."""
+    """The module name of the nodes that keep a cache, within the scope of its layer."""
     return {"key": "k_cache", "value": "v_cache"}.get(kind.split(".")[-1], f"{kind}_cache")
 
 
 def capped(build: Builder, x: str, cap: float, name: str, output: str = "") -> str:
-    """Bounded softly: ``cap·tanh(x / cap)``."""
+    """A soft bound: ``cap·tanh(x / cap)``."""
     limit = build.number(name, cap)
     return build.op("Mul", build.op("Tanh", build.op("Div", x, limit)), limit, output=output)
 

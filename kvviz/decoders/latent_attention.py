@@ -1,7 +1,7 @@
-"""What DeepSeek does otherwise: attention over latents, and experts of which a router chooses.
+"""DeepSeek's differences from Llama: attention over latents, and experts chosen by a router.
 
-A row of the cache is a latent, and a key that is rotated; all heads share both. The products that would make each
-head's keys and values of a latent are moved to the queries and to what comes out, so that no row is ever expanded.
+A row of the cache is a latent and a rotated key; all heads share both. The products that would expand a latent into
+each head's keys and values are applied to the queries and to the result instead, so that no row is expanded.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def latent_attention(parts: Parts, layer: int, x: str) -> str:
         form.keep(layer, kind, new, 0, width)
         for kind, new, width in zip(form.kinds, (latent, key), (sizes.rank, sizes.rotary))
     )
-    # Instead of the keys of a head, what its queries would find in a latent.
+    # Queries are projected into the latent space instead of expanding the keys.
     plain = _by_head(parts, plain, "k_b_proj", f"{theirs}_k_b", sizes.plain, sizes.rank)
     shared = build.op("Unsqueeze", latents, one, name="latents")
     if isinstance(form, AttentionForm):
-        # The operator takes keys in one piece.
+        # The operator takes keys as one tensor.
         whole = build.op("Unsqueeze", build.op("Concat", latents, keys, name="keys", axis=-1), one, name="keys")
         queries = build.op("Concat", plain, turned, name="queries", axis=-1)
         mixed = form.over(layer, queries, whole, shared, scale=shape.score_scale)
@@ -46,7 +46,7 @@ def latent_attention(parts: Parts, layer: int, x: str) -> str:
 
 
 def _by_head(parts: Parts, x: str, module: str, theirs: str, inputs: int, outputs: int) -> str:
-    """A product with a weight of its own for each head."""
+    """A product with a separate weight for each head."""
     weight = parts.source.tensor(theirs, parts.shape.heads, inputs, outputs)
     return parts.build.op("MatMul", x, parts.weight(f"{module}.weight", weight), name=module)
 
@@ -56,10 +56,10 @@ def _products(parts: Parts, queries: str, keys: str) -> str:
 
 
 def experts(parts: Parts, layer: int, x: str) -> str:
-    """The feed-forward part of many experts, as one wide product, of which each token weighs those it chose.
+    """The experts' feed-forward part as one wide product, in which each token weights the experts that it chose.
 
-    ONNX has no operator for it, so all experts are computed. Groups of experts, to which DeepSeek's router keeps, are
-    left out: they matter for which experts are chosen only.
+    ONNX has no operator for this, so all experts are computed. The groups that limit DeepSeek's router are left out:
+    they only affect which experts are chosen.
     """
     build, shape, sizes, theirs = parts.build, parts.shape, parts.shape.experts, f"blk.{layer}.ffn"
     assert sizes is not None
@@ -67,7 +67,7 @@ def experts(parts: Parts, layer: int, x: str) -> str:
     bias = parts.weight("gate.e_score_correction_bias", parts.source.tensor(f"{theirs}_exp_probs_b", sizes.count))
     ranked = build.op("Add", fit, bias, name="gate")
     best, _ = build.node("TopK", (ranked, build.ints(sizes.chosen)), ("", ""), "gate", axis=-1)
-    # By comparison, and not by the places of the best, so that no write depends on data.
+    # By comparison, not by the indices of the best, so that no write depends on data.
     chosen = build.op("GreaterOrEqual", ranked, build.op("ReduceMin", best, build.ints(-1), name="gate"), name="gate")
     shares = build.op("Where", chosen, fit, build.number("nothing", 0), name="gate")
     shares = build.op("Div", shares, build.op("ReduceSum", shares, build.ints(-1), name="gate"), name="gate")

@@ -24,7 +24,7 @@ class AttentionForm(Form):
         return self.build.op("RMSNormalization", x, weight, axis=-1, epsilon=self.shape.epsilon), x
 
     def rotated(self, layer: int, x: str, heads: int, name: str) -> str:
-        # Without a number of heads they lie apart already.
+        # Without a number of heads, the heads are separate already.
         options: dict[str, Any] = {"num_heads": heads} if heads else {}
         return self.build.op("RotaryEmbedding", x, *self.angles(layer), name=name, **options)
 
@@ -40,7 +40,7 @@ class AttentionForm(Form):
         return self.build.node("Attention", inputs, ("", *presents), **self._heads("q_num_heads"))[0]
 
     def over(self, layer: int, q: str, keys: str, values: str, **options: Any) -> str:
-        """Attention to the rows of caches that new rows were written to."""
+        """Attention to all rows of caches, after new rows were written."""
         return self.build.op("Attention", q, keys, values, self.bias(layer), **options)
 
     def cross(self, q: str, keys: str, values: str) -> str:
@@ -69,7 +69,7 @@ class StaticForm(AttentionForm):
     caches_by_head = False
 
     def _mask(self, window: int) -> str:
-        """Where a query may look, ``(batch, 1, new, rows)``; without a window the operator knows."""
+        """Which rows a query sees, ``(batch, 1, new, rows)``; empty if there is no window."""
         if not window:
             return ""
         columns = self._columns(self.build.op("Squeeze", self._rows_before()))
@@ -91,8 +91,8 @@ class StaticForm(AttentionForm):
 
 
 class GroupedForm(AttentionForm):
-    """The operator counts positions itself. It wants padding on the right, so prompts of a batch have to be of one
-    length."""
+    """The operator counts positions itself. It expects padding on the right, so all prompts of a batch must have the
+    same length."""
 
     name = "gqa"
     inputs = INPUTS[:2]
@@ -105,7 +105,7 @@ class GroupedForm(AttentionForm):
         return cos, sin
 
     def _mask(self, window: int) -> str:
-        """The number of tokens in each row less one, and the largest of these numbers with the padding."""
+        """Add the operator's counts: the tokens of each row less one, and the total length with padding."""
         if not self._counts:
             build = self.build
             count = build.op("ReduceSum", "attention_mask", build.ints(1), keepdims=0)
@@ -140,4 +140,4 @@ FORMS: dict[str, type[Form]] = {
 GROWING: dict[str, type[Form]] = {
     name: form for name, form in FORMS.items() if form.rows[0] == "past" and not form.merged
 }
-"""Those that run without a length of the cache, in one graph."""
+"""The forms whose cache grows, in one graph."""

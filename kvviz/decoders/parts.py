@@ -1,4 +1,4 @@
-"""Parts that the layers of all families are made of: products, norms, the feed-forward part."""
+"""Parts of the layers of all families: products, norms, the feed-forward part."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Weights(Protocol):
 
 
 class Parts:
-    """Adds parts of layers to a graph. Names of weights are those of GGUF; modules are named as by Hugging Face."""
+    """Adds parts of layers to a graph. Weights have their GGUF names; modules have the names of Hugging Face."""
 
     def __init__(self, source: Weights, form: Form, build: Builder) -> None:
         self.source, self.form, self.build, self.shape = source, form, build, source.shape
 
     def weight(self, module: str, array: np.ndarray) -> str:
-        """Keep a weight of a module in the scope, as ``"q_proj.weight"``."""
+        """Keep a weight of a module in the scope, such as ``"q_proj.weight"``."""
         return self.build.weight(f"{self.build.scope.strip('/').replace('/', '.')}.{module}", array)
 
     def linear(
@@ -46,7 +46,7 @@ class Parts:
         return self.build.op("Add", y, self.weight(f"{module}.bias", bias), name=module)
 
     def norm(self, x: str, rest: str, module: str, name: str, width: int) -> tuple[str, str]:
-        """The normed ``x``, or ``x + rest``, and what it is the norm of."""
+        """The norm of ``x``, or of ``x + rest``; and the value that was normed."""
         build, outer = self.build, self.build.scope
         weight = self.weight(f"{module}.weight", self.source.tensor(f"{name}.weight", width))
         if self.shape.encoder_rows:
@@ -58,7 +58,7 @@ class Parts:
         return normed
 
     def feed_forward(self, x: str, theirs: str, inner: int, module: str = "") -> str:
-        """SwiGLU, or GELU in its place."""
+        """SwiGLU, or GELU for Gemma."""
         build, hidden = self.build, self.shape.hidden
         outer = build.scope
         build.scope = f"{outer}/{module}" if module else outer
@@ -69,14 +69,14 @@ class Parts:
         return y
 
     def bent(self, x: str) -> str:
-        """The activation."""
+        """The activation function."""
         build = self.build
         if self.shape.gemma:
             return self.gelu(x, "tanh")
         return build.op("Mul", x, build.op("Sigmoid", x, name="act_fn"), name="act_fn")
 
     def gelu(self, x: str, approximate: str) -> str:
-        """GELU, ``"tanh"`` or ``"none"``: in elementary operators where the opset has no other."""
+        """GELU, ``"tanh"`` or ``"none"``; from elementary operators if the opset has no Gelu."""
         build, name = self.build, "act_fn"
         if self.form.opset >= 20:
             return build.op("Gelu", x, name=name, approximate=approximate)

@@ -1,4 +1,4 @@
-"""Blocks of Whisper's decoder: attention to its own rows and to those of the encoder, with biases; GELU."""
+"""Blocks of Whisper's decoder, with biases: self-attention, attention to the encoder's rows, and GELU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def plain_attention(parts: Parts, layer: int, x: str) -> str:
 
 
 def cross_attention(parts: Parts, layer: int, x: str) -> str:
-    """Keys and values are made once for a recording, beside the encoder, and come in as inputs that no run changes."""
+    """Attention to the encoder's keys and values, which are inputs that no run changes."""
     shape, form = parts.shape, parts.form
     q = _square(parts, layer, x, "cross_attn", "q")
     keys, values = (

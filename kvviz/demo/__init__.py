@@ -1,1 +1,1 @@
-"""What there is to look at right after installing: a storyteller, its vocabulary, and the lessons."""
+"""The demo in the package: a small model that writes stories, and its vocabulary."""

@@ -1,4 +1,4 @@
-"""A trained model that tells a story, from the package itself: a Llama of three layers that knows 118 words.
+"""A small trained model that is part of the package: a Llama with three layers that writes stories with 118 words.
 
 The model is ``assets/models/storyteller/concat`` of the repository (its README says how it was made), packed by
 `kvviz.demo.storyteller`.
@@ -28,7 +28,7 @@ from kvviz.text.word_list import Words
 from kvviz.trace.recording import Trace
 
 BEGINNING = "once upon a time there was a brave owl named rosa ."
-# A story has some seventy words; one that does not end is cut.
+# A story has some seventy words; longer ones are cut.
 _LONGEST = 96
 
 
@@ -45,7 +45,7 @@ def vocabulary() -> Words:
 
 
 def story(beginning: str = BEGINNING, progress: bool = False) -> Trace:
-    """Let it tell a story to the end, and record how.
+    """Decode a whole story, and return the trace.
 
     >>> print(*story().words)                                                   # doctest: +SKIP
     <s> once upon a time there was a brave owl named rosa . rosa lived in a castle . …

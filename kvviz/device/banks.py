@@ -24,7 +24,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryView:
-    """A memory as it is now, in bytes of all banks together; `per_bank` gives those of one.
+    """A memory as it is now, in bytes of all banks together.
 
     Attributes
     ----------
@@ -39,10 +39,6 @@ class MemoryView:
     free: int
     largest_free: int
     blocks: tuple[dict[str, Any], ...]
-
-    def per_bank(self, nbytes: int) -> int:
-        """The share of one bank."""
-        return -(-nbytes // self.banks)
 
 
 class Banks:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from kvviz.errors import KvvizError
@@ -20,7 +19,6 @@ MEMORIES = ("dram", "l1")
 HOST = "host"
 TILE = 32
 SHARDINGS = (None, "height")
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 @dataclass(frozen=True, slots=True)

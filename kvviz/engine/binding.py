@@ -1,4 +1,4 @@
-"""What a run starts with and what it hands back: weights, inputs (checked), outputs."""
+"""Inputs of a run, checked and bound, and its outputs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Roots
-from kvviz.engine.plan import KEEP, Plan
+from kvviz.engine.plan import KEEP
+from kvviz.engine.run_state import RunState
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import packed_copy
@@ -18,7 +18,7 @@ from kvviz.trace.events import Bind
 
 
 def describe(name: str, value: Any, storage: Storage, how: str) -> Bind:
-    """The trace's record of a value that exists when a frame starts."""
+    """The binding that the trace records for a value that exists when a frame starts."""
     offset = offset_in(storage, value) if isinstance(value, np.ndarray) else 0
     return Bind(name, storage.id, storage.generation, how, getattr(value, "shape", None), dtype_of(value), offset)
 
@@ -109,10 +109,10 @@ def _converted(given: Any, dtype: np.dtype | None) -> np.ndarray:
     return np.asarray(given, dtype=dtype)
 
 
-def bind_inputs(execution: Any, feeds: Mapping[str, Any], donate: frozenset[str]) -> None:
+def bind_inputs(execution: RunState, feeds: Mapping[str, Any], donate: frozenset[str]) -> None:
     """Bind the inputs to the main frame; inputs that share memory share a storage."""
-    frame: Frame = execution.main
-    plan: Plan = frame.plan
+    frame = execution.main
+    plan = frame.plan
     known = Roots()
     how: list[tuple[str, int, str]] = []
     # Borrowed ones first: a block that is given twice is borrowed if one side borrows it.
@@ -123,11 +123,11 @@ def bind_inputs(execution: Any, feeds: Mapping[str, Any], donate: frozenset[str]
             continue
         donated = name in donate
         value = feeds[name]
-        # The caller counts on what was borrowed even if no op reads it.
+        # The caller relies on a borrowed value even if no op reads it.
         owned = donated and not (unread and _touches(value, unread))
         storage = execution.ledger.adopt(value, "donated" if owned else "caller", owned, known)
         if frame.uses[slot] >= KEEP:
-            # The caller's value takes the place of a weight, and is let go after its last reading as any other.
+            # The caller's value replaces a weight, and is released after its last reading like any other.
             frame.uses[slot] -= KEEP
         frame.bind(slot, value, storage)
         how.append((name, slot, "donated" if donated else "borrowed"))
@@ -144,9 +144,9 @@ def _touches(value: Any, others: Sequence[Any]) -> bool:
     return any(np.may_share_memory(part, other) for part in found if isinstance(part, np.ndarray) for other in arrays)
 
 
-def collect_outputs(execution: Any) -> dict[str, Any]:
-    """Outputs by name. One that lives in memory of the caller or of the model, or of another output, is handed over as
-    a copy (not counted): who donates it to a later run donates nothing else."""
+def collect_outputs(execution: RunState) -> dict[str, Any]:
+    """Outputs by name. An output in memory of the caller, the model or another output is copied (the copy is not
+    counted), so that donating it to a later run donates nothing else."""
     frame = execution.main
     results: dict[str, Any] = {}
     given: dict[int, list[np.ndarray]] = {}
@@ -183,8 +183,8 @@ def _describe(value: Value) -> str:
     return f"{value.dtype or 'tensor'}{shape}"
 
 
-def end_run(execution: Any) -> None:
-    """Let go of everything that the main frame holds; the outputs belong to the caller from now on."""
+def end_run(execution: RunState) -> None:
+    """Release everything that the main frame holds; the outputs belong to the caller from now on."""
     frame = execution.main
     kept = [frame.stores[slot] for slot in frame.plan.outputs if frame.stores[slot] is not None]
     held = [s for slot, s in enumerate(frame.stores) if s is not None and frame.uses[slot] < KEEP >> 1]

@@ -1,8 +1,4 @@
-"""Frames of control nodes: entering an If branch, a loop body or a local function, and leaving it again.
-
-Captures and arguments are passed *by value* (the frame takes over the hold) where the outer frame needs the value no
-more, and *by reference* otherwise. A loop body may be entered again, so it gets captures by reference only.
-"""
+"""What all bodies have in common: binding captures and arguments, handing out results, and the state of a loop."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import KEEP, Plan, PlannedNode
 from kvviz.engine.planning import plan_for
+from kvviz.engine.run_state import RunState
 from kvviz.errors import OpError
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import ghost, is_ghost, packed_copy
@@ -22,7 +19,7 @@ from kvviz.trace.events import PASSED
 
 
 def finish(
-    execution: Any,
+    execution: RunState,
     frame: Frame | None,
     planned: PlannedNode,
     parent: Frame,
@@ -31,7 +28,10 @@ def finish(
     written: int,
     spent: list[Storage],
 ) -> None:
-    """Log a control node. What its body still holds and what it ``spent`` on scan outputs dies with this step."""
+    """Log a control node and release what its body still holds.
+
+    ``spent``: storages of the parts that its scan outputs were stacked from.
+    """
     live = execution.ledger.live
     freed: list[int] = []
     if frame is not None:
@@ -43,8 +43,8 @@ def finish(
     execution.recorder.note_freed(freed)
 
 
-def close(execution: Any, frame: Frame) -> list[int]:
-    """Release every value that a finished frame holds; returns the storages that died of it."""
+def close(execution: RunState, frame: Frame) -> list[int]:
+    """Release every value that a finished frame holds; returns the storages that died."""
     freed: list[int] = []
     for slot, storage in enumerate(frame.stores):
         if storage is not None and frame.uses[slot] < KEEP >> 1:
@@ -54,14 +54,14 @@ def close(execution: Any, frame: Frame) -> list[int]:
     return freed
 
 
-def own_copy(execution: Any, value: np.ndarray) -> tuple[np.ndarray, Storage, int]:
+def own_copy(execution: RunState, value: np.ndarray) -> tuple[np.ndarray, Storage, int]:
     """A copy in a storage of its own, which does not come from the pool; and the bytes allocated."""
     copy = packed_copy(value)
     return copy, *execution.ledger.allocate(copy, False)
 
 
-def own_outputs(execution: Any, frame: Frame) -> tuple[int, int]:
-    """Copy the outputs of a finished body that it does not own: what it captured, weights, arguments lent to it.
+def own_outputs(execution: RunState, frame: Frame) -> tuple[int, int]:
+    """Copy the outputs of a finished body that it does not own: captured values, weights, borrowed arguments.
 
     ``allocated, written``: bytes.
     """
@@ -94,7 +94,7 @@ def hand_out(parent: Frame, slot: int, value: Any, storage: Storage | None) -> t
 
 
 def passed(value: Any, storage: Storage) -> tuple:
-    """The trace's record of a value that moved between frames."""
+    """The entry of the trace for a value that moved between frames."""
     if isinstance(value, np.ndarray):
         offset = offset_in(storage, value)
         return (storage.id, storage.generation, PASSED, value.shape, value.dtype, offset, value.strides)
@@ -102,12 +102,12 @@ def passed(value: Any, storage: Storage) -> tuple:
 
 
 def capture(
-    execution: Any, frame: Frame, plan: Plan, parent: Frame, planned: PlannedNode, taken: frozenset[int]
+    execution: RunState, frame: Frame, plan: Plan, parent: Frame, planned: PlannedNode, taken: frozenset[int]
 ) -> list[tuple[str, int, str]]:
-    """Bind what a body reads from outside; returns (name, slot, how) for the trace.
+    """Bind the values that a body captures; returns (name, slot, how) for the trace.
 
-    ``taken`` are the parent's slots that the policy lets the body take over. A body that is entered again gets a copy
-    of them each time.
+    ``taken``: slots of the parent that the policy lets the body take over. Each iteration of a loop gets a copy of
+    them.
     """
     noted: list[tuple[str, int, str]] = []
     for name, slot in plan.captured:
@@ -127,7 +127,7 @@ def capture(
 
 
 def pass_argument(parent: Frame, outer: int, frame: Frame, slot: int, taken: frozenset[int]) -> str:
-    """Bind one argument of a body: by value where the policy lets the body take it over."""
+    """Bind one argument of a body, by value if the policy lets the body take it over; returns how."""
     if not outer or parent.stores[outer] is None:
         return ""
     if outer in taken:
@@ -144,25 +144,21 @@ def move(parent: Frame, outer: int, frame: Frame, slot: int) -> None:
     parent.vals[outer] = parent.stores[outer] = None
 
 
-def body_plan(execution: Any, graph: Graph) -> Plan:
+def body_plan(execution: RunState, graph: Graph) -> Plan:
     """The plan of a body: all of its outputs are wanted."""
     return plan_for(graph, tuple(value.name for value in graph.outputs), execution.policy, execution.dry)
 
 
-# -- loop state -------------------------------------------------------------------------------------------------------
-# What a running Loop or Scan remembers between iterations.
-
-
 class LoopState:
-    """What a running Loop or Scan remembers between iterations.
+    """The state of a running Loop or Scan between iterations.
 
-    ``trips``: iterations at most.
+    ``trips``: upper limit of the iterations; None for no limit.
     ``head``: body inputs before the carried values: 2 for Loop (iteration, condition), 0 for Scan.
     ``carried``: number of carried values (Loop) or state variables (Scan).
     ``collected``: for each scan output the (value, storage) of every iteration.
     ``sliced``: scan inputs.
-    ``restarts``: scan-8 only: iterations that begin a new batch item, with the state variables that they begin with.
-    ``finals``: scan-8 only: the state variables that each batch item ended with.
+    ``restarts``: Scan-8 only: iterations that begin a new batch item, with the initial state variables.
+    ``finals``: Scan-8 only: the final state variables of each batch item.
     ``taken``: slots of the parent that the policy lets the body take over.
     ``allocated, cloned``: bytes of new capacity for the loop's own values, and of copies of captured values.
     """
@@ -187,7 +183,7 @@ class LoopState:
     def clone(self, ledger: Ledger, value: Any, frame: Frame, slot: int) -> None:
         """Give an iteration its own copy of a captured value."""
         if not isinstance(value, np.ndarray):
-            # A sequence, each of its elements for itself.
+            # A sequence: its elements are copied one by one.
             parts = [packed_copy(part) for part in value] if isinstance(value, (list, tuple)) else value
             storage = ledger.new(0, None)
             if isinstance(parts, list):
@@ -209,7 +205,7 @@ class LoopState:
 
 
 def _cloned(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A copy that keeps the strides, holes included, but no room behind the last element; and the block it is in."""
+    """A copy with the same strides but no room behind the last element, and the block that it lies in."""
     if value.flags.c_contiguous or any(stride <= 0 or stride % value.itemsize for stride in value.strides):
         copy = packed_copy(value)
         return copy, copy

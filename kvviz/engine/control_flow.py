@@ -1,12 +1,10 @@
-"""Frames of control nodes: entering an If branch, a loop body or a local function, and leaving it again.
+"""Control nodes: entering an If branch, a loop body or a local function, and leaving it again.
 
-Captures and arguments are passed *by value* (the frame takes over the hold) where the outer frame needs the value no
-more, and *by reference* otherwise. A loop body may be entered again, so it gets captures by reference only.
+Captures and arguments are passed *by value* (the body takes them over) if the outer frame no longer needs them, else
+*by reference*. A loop body may be entered again, so its captures are passed by reference.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -15,11 +13,12 @@ from kvviz.engine.body_frames import body_plan, capture, finish, hand_out, own_o
 from kvviz.engine.frame import Frame
 from kvviz.engine.ghost_kernels import stated
 from kvviz.engine.plan import PlannedNode
+from kvviz.engine.run_state import RunState
 from kvviz.errors import OpError
 
 
-def enter(execution: Any, frame: Frame, planned: PlannedNode) -> bool:
-    """Open the first body frame of a control node; True if it had nothing to run and is complete already."""
+def enter(execution: RunState, frame: Frame, planned: PlannedNode) -> bool:
+    """Open the first body frame of a control node; True if it has nothing to run and is complete."""
     if planned.control == "If":
         _enter_branch(execution, frame, planned)
     elif planned.control == "function":
@@ -41,8 +40,8 @@ def goes_on(frame: Frame) -> bool:
     return frame.control is not None and loop_bodies.goes_on(frame)
 
 
-def leave(execution: Any, frame: Frame) -> bool:
-    """Close a finished body frame; True when its control node is complete and logged, False when it goes on."""
+def leave(execution: RunState, frame: Frame) -> bool:
+    """Close a finished body frame; True if its control node is complete and logged, False if an iteration follows."""
     planned = frame.caller
     assert planned is not None and frame.parent is not None
     if frame.control is not None:
@@ -57,7 +56,7 @@ def leave(execution: Any, frame: Frame) -> bool:
     return True
 
 
-def _enter_branch(execution: Any, frame: Frame, planned: PlannedNode) -> None:
+def _enter_branch(execution: RunState, frame: Frame, planned: PlannedNode) -> None:
     condition = frame.vals[planned.inputs[0]]
     condition = stated(frame.plan, planned, 0, condition)
     if condition is None or np.size(condition) != 1:
@@ -72,7 +71,7 @@ def _enter_branch(execution: Any, frame: Frame, planned: PlannedNode) -> None:
     execution.stack.append(child)
 
 
-def _enter_function(execution: Any, frame: Frame, planned: PlannedNode) -> None:
+def _enter_function(execution: RunState, frame: Frame, planned: PlannedNode) -> None:
     body = planned.node.function
     assert body is not None
     plan = body_plan(execution, body)

@@ -1,9 +1,8 @@
 """The in-place decision: may this op take over the storage of one of its inputs?
 
-A rule is called once for every op that could run in place by kind. It returns ``(taken, masks, how)``: the input
-positions that are taken over, for each position that was refused a bit mask of all reasons, and the keyword
-arguments (``out=`` or ``grown=``) for the kernel. Reasons are complete: no check stops at the first one. Of an array a
-rule looks at what `ArrayLayout` has, and at no number.
+A rule is called once for every op whose kind can run in place. It returns ``(taken, masks, how)``: the input positions
+that are taken over; for each refused position a bit mask of all reasons; and the keyword arguments (``out=`` or
+``grown=``) for the kernel. No check stops at the first reason. A rule reads layouts (`ArrayLayout`), never numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from kvviz.ops.registry import Grow
 from kvviz.trace import blockers as b
 
 NOTHING: dict[str, Any] = {}
-ONLY = tuple((position,) for position in range(64))  # what is written down of an op that takes over one input
+ONLY = tuple((position,) for position in range(64))  # the record of an op that takes over one input
 Verdict = tuple[tuple[int, ...], tuple[tuple[int, int], ...], dict[str, Any]]
 _REASON = {"": 0, "shape": b.SHAPE_DIFFERS, "dtype": b.DTYPE_DIFFERS}
 
@@ -28,11 +27,11 @@ def ideal(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
     """In place whenever memory safety allows.
 
     An input may be overwritten if this op is its last reader, the run owns its storage, no other live value shares
-    that storage, and it has exactly the output's shape and dtype. Its values lie in row-major order, or nobody who
-    reads the output depends on how it lies: the last bit of a sum or product does, and a policy must never change a
-    result. A past may be
-    appended to if the run owns it and its reserved buffer has room: existing rows are not touched, so other readers are
-    not affected. Two pasts of one op are never extended into the same reserved room.
+    that storage, and it has the output's shape and dtype. It must be in row-major order unless no reader of the output
+    depends on the layout: the last bit of a sum or product does, and a policy must never change a result.
+
+    A past may be appended to if the run owns it and its reserved buffer has room. Existing rows do not change, so other
+    readers are not affected. Two pasts of one op are never extended into the same reserved room.
     """
     uses, stores = frame.uses, frame.stores
     for position, slot in planned.candidates:
@@ -52,7 +51,7 @@ def ideal(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
 
 
 def _as_before(planned: PlannedNode, masks: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Refusals, as one record with those of the last step of this node where they are the same, as most often."""
+    """Refusals; the same object as for the last step of this node if they are equal, which saves memory."""
     if masks != planned.refusals:
         planned.refusals = masks
     return planned.refusals
@@ -67,8 +66,7 @@ def never(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
 def by_value(frame: Frame, planned: PlannedNode) -> frozenset[int]:
     """Slots that the body of a control node takes over: values that nothing else needs.
 
-    An If may take captured values, a Loop, Scan or local function arguments only, as their bodies are entered again
-    or name their arguments.
+    An If may take captured values; a Loop, Scan or local function may take arguments only.
     """
     uses = frame.uses
     if planned.control == "If":
@@ -78,8 +76,8 @@ def by_value(frame: Frame, planned: PlannedNode) -> frozenset[int]:
 
 
 def by_reference(frame: Frame, planned: PlannedNode) -> frozenset[int]:
-    """Captured values are lent; arguments of a Loop, Scan or local function are passed on where nobody else needs
-    them."""
+    """Slots that the body of a control node takes over if captures are always by reference: arguments of a Loop, Scan
+    or local function that nothing else needs."""
     if planned.control == "If":
         return frozenset()
     uses, reads = frame.uses, planned.reads
@@ -87,7 +85,7 @@ def by_reference(frame: Frame, planned: PlannedNode) -> frozenset[int]:
 
 
 def elementwise_misfit(args: Sequence[Any], position: int) -> str:
-    """``"shape"`` if broadcasting the inputs gives another shape than that of one of them, else empty."""
+    """``"shape"`` if broadcasting changes the shape of the input at ``position``, else empty."""
     array: ArrayLayout = args[position]
     shape = array.shape
     for other in args:
@@ -106,9 +104,9 @@ def elementwise_misfit(args: Sequence[Any], position: int) -> str:
 
 
 def _in_its_order(frame: Frame, planned: PlannedNode, array: ArrayLayout, storage: Storage) -> bool:
-    """Whether an op may overwrite values that do not lie in row-major order.
+    """Whether an op may overwrite values that are not in row-major order.
 
-    Nobody may depend on it; or the op would copy rows that lie in a reserved block as they always do there.
+    It may if no reader depends on the order, or if it writes rows inside a reserved block, whose order is fixed.
     """
     spec = planned.spec
     if spec is None or not spec.by_element or repeats(array):
@@ -119,7 +117,7 @@ def _in_its_order(frame: Frame, planned: PlannedNode, array: ArrayLayout, storag
 
 
 def overwrite_mask(frame: Frame, planned: PlannedNode, args: Arguments, position: int, slot: int) -> int:
-    """Every reason why an input cannot be overwritten by this op."""
+    """All reasons why this op cannot overwrite an input, as a bit mask."""
     array = args[position]
     mask = b.CONSTANT if frame.stores[slot].origin == "weights" else _ownership_mask(frame, planned, slot)
     if is_array(array):
@@ -162,7 +160,7 @@ def _ownership_mask(frame: Frame, planned: PlannedNode, slot: int) -> int:
 
 
 def _grow(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
-    """Append to, or write rows inside, each past of this op for itself."""
+    """Append to each past of this op, or write rows inside it; each is decided separately."""
     if len(planned.grows) == 1:
         grow = planned.grows[0]
         if args[grow.input] is None:
@@ -190,12 +188,12 @@ def _grow(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
 
 
 def rows_are_in_order(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    """Whether the rows of a buffer lie as in a new one, so that products with them are rounded alike."""
+    """Whether the rows of a buffer are laid out as in a new one, so that products with them round the same way."""
     return len(shape) < 2 or strides[-2:] == (itemsize * shape[-1], itemsize)
 
 
 def _grown_twice(frame: Frame, planned: PlannedNode, grow: Grow, present: ArrayLayout | None) -> int:
-    """Why two pasts of one op cannot both be extended: they are one value, or lie in front of the same room."""
+    """Why two pasts of one op cannot both be extended: they are one value, or share the reserved room."""
     slot = planned.inputs[grow.input]
     others = [planned.inputs[other.input] for other in planned.grows if other is not grow]
     if slot in others:

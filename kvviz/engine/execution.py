@@ -15,7 +15,7 @@ from kvviz.engine import control_flow
 from kvviz.engine.binding import bind_inputs, collect_outputs, describe
 from kvviz.engine.extensions import checked_captures, checked_pool, checked_rule
 from kvviz.engine.frame import Frame
-from kvviz.engine.placement import lender, place, strides_of
+from kvviz.engine.placement import UNUSUAL, lender, place, strides_of, usual_place
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorder import Recorder
@@ -134,45 +134,38 @@ class Execution:
         placed: tuple
         try:
             if planned.watches or self.placed:
-                taken, masks, how = self.decide(frame, planned, args)
-                out = planned.call(*args, **how) if taken else planned.call(*args)
+                taken, masks, keywords = self.decide(frame, planned, args)
+                out = planned.call(*args, **keywords) if taken else planned.call(*args)
             else:
                 out = planned.call(*args)
         except Exception as error:
             raise_failure(planned, args, error)
-        ledger = self.ledger
-        plain = planned.plain and type(out) is np.ndarray and not self.placed
-        if not plain or (taken and out is not args[taken[0]]):
-            placed, allocated, written, copied, more = place(self, frame, planned, args, out, taken)
+        ledger, home = self.ledger, None
+        storage: Any
+        if not planned.plain or type(out) is not np.ndarray:
+            how = UNUSUAL
+        elif self.placed and (homes := self.policy.homes):
+            home = homes(self, frame, planned, args, (out,), taken)[0]
+            how, storage = usual_place(frame, planned, args, out, taken, home)
+        elif taken:
+            how, storage = IN_PLACE if out is args[taken[0]] else UNUSUAL, stores[planned.inputs[taken[0]]]
+        elif planned.lone_view and (storage := lender(frame, planned, args, out)) is not None:
+            how = VIEW
+        else:
+            how = NEW
+        if how == UNUSUAL:
+            placed, allocated, written, copied, more = place(self, frame, planned, args, out, taken, home)
             masks += more
         else:
-            # One output of a policy that leaves its place to the kernel: what `place` does, written out.
+            # One output in a usual place: what `place` does, written out.
             shape = out.shape
             if shape == planned.shape:
                 shape = planned.shape
             else:
                 planned.shape = shape
             slot = planned.outputs[0]
-            if taken:
-                # Overwritten in place: the storage changes hands, nothing is allocated.
-                storage = stores[planned.inputs[taken[0]]]
-                storage.generation += 1
-                storage.holders += 1
-                strides = None if out.flags.c_contiguous else strides_of(planned, out)
-                placed = ((storage.id, storage.generation, IN_PLACE, shape, out.dtype, None, strides),)
-                allocated = copied = 0
-                cost = planned.cost
-                written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]
-            elif planned.lone_view and (storage := lender(frame, planned, args, out)) is not None:
-                # A view of its first input: nothing is written, the storage gets one more value.
-                storage.holders += 1
-                slides = planned.slides and self.recorder.on and out.size
-                offset = address(out) - address(storage.root) if slides else None
-                strides = strides_of(planned, out)
-                placed = ((storage.id, storage.generation, VIEW, shape, out.dtype, offset, strides),)
-                allocated = copied = written = 0
-            else:
-                # The common case: one output in memory of its own.
+            if how == NEW:
+                # The common case: memory of its own.
                 storage, allocated = ledger.allocate(out)
                 storage.holders = 1
                 generation = storage.generation
@@ -182,6 +175,23 @@ class Execution:
                     copied = written if planned.moves else 0
                 else:
                     written, copied = planned.cost(args, (out,), False, planned.attributes)
+            elif how == VIEW:
+                # Nothing is written, the storage gets one more value.
+                storage.holders += 1
+                slides = planned.slides and self.recorder.on and out.size
+                offset = address(out) - address(storage.root) if slides else None
+                strides = strides_of(planned, out)
+                placed = ((storage.id, storage.generation, VIEW, shape, out.dtype, offset, strides),)
+                allocated = copied = written = 0
+            else:
+                # Overwritten in place: the storage changes hands, nothing is allocated.
+                storage.generation += 1
+                storage.holders += 1
+                strides = None if out.flags.c_contiguous else strides_of(planned, out)
+                placed = ((storage.id, storage.generation, IN_PLACE, shape, out.dtype, None, strides),)
+                allocated = copied = 0
+                cost = planned.cost
+                written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]
             vals[slot] = out
             stores[slot] = storage
         if taken and planned.written is not None:

@@ -1,15 +1,17 @@
-"""Checks of what the caller wrote: a policy's rules, a schedule. kvviz's own pay nothing for them.
+"""Checks of what extensions return: kernels, a policy's rules, schedules. kvviz's own are not checked.
 
-Each check names the extension, what it returned, and what it has to return; without it, the next op would fail.
+An error names the extension, what it returned, and what it has to return.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from kvviz.engine.frame import Frame
+from kvviz.engine.plan import PlannedNode
 from kvviz.engine.policy import Policy
 from kvviz.errors import ExtensionError, KvvizError
 from kvviz.graph.model import Graph, Node
@@ -22,16 +24,17 @@ _VERDICT = (
     'reason, and {"out": array} or {"grown": (array,)} for the kernel'
 )
 _CAPTURES = "it has to return a set of slots, as policies.ideal.captures does"
+_DOUBLE = np.dtype(np.float64)
 _ORDER = "it has to return every node that it was given once, each after the nodes whose outputs it reads"
 
 
 def checked_rule(policy: Policy) -> Callable[..., Any]:
-    """A policy's rule for one dispatch; one that the caller wrote is looked at whenever it has decided."""
+    """A policy's rule for one dispatch; each verdict of a rule that the caller wrote is checked."""
     if not is_extension(policy.in_place):
         return policy.in_place
     inner = _called(policy, "in_place")
 
-    def decide(frame: Any, planned: Any, args: Sequence[Any]) -> Any:
+    def decide(frame: Frame, planned: PlannedNode, args: Sequence[Any]) -> Any:
         verdict = inner(planned, frame, planned, args)
         if wrong := _wrong(verdict, policy, planned, len(args)):
             raise ExtensionError(f"{_at(policy, 'in_place', planned.node)} {wrong}; {_VERDICT}")
@@ -41,12 +44,12 @@ def checked_rule(policy: Policy) -> Callable[..., Any]:
 
 
 def checked_captures(policy: Policy) -> Callable[..., Any]:
-    """A policy's rule for captured values; what one that the caller wrote returns is looked at."""
+    """A policy's rule for captured values; what a rule that the caller wrote returns is checked."""
     if not is_extension(policy.captures):
         return policy.captures
     inner = _called(policy, "captures")
 
-    def captures(frame: Any, planned: Any) -> Any:
+    def captures(frame: Frame, planned: PlannedNode) -> Any:
         slots = inner(planned, frame, planned)
         if not isinstance(slots, Collection) or not all(_is_int(slot) for slot in slots):
             raise ExtensionError(f"{_at(policy, 'captures', planned.node)} returned {_brief(slots)}; {_CAPTURES}")
@@ -56,7 +59,7 @@ def checked_captures(policy: Policy) -> Callable[..., Any]:
 
 
 def checked_pool(policy: Policy) -> Pool | None:
-    """A new pool of a policy, None where it has none."""
+    """A new pool of a policy, or None if it has none."""
     pool = None if policy.pool is None else policy.pool()
     if pool is not None and not callable(getattr(pool, "take", None)):
         raise ExtensionError(f"policy {policy.name!r}: pool returned {_brief(pool)}; it has to return a Pool")
@@ -68,7 +71,7 @@ def checked_order(
 ) -> Sequence[Node]:
     """Nodes in the order of a schedule.
 
-    Raises `ExtensionError`: if a schedule that the caller wrote returns no order in which they can run.
+    Raises `ExtensionError`: if a schedule that the caller wrote returns an order in which they cannot run.
     """
     if not is_extension(schedule):
         return schedule(graph, nodes, outputs)
@@ -98,7 +101,58 @@ def checked_order(
     return order
 
 
-def _wrong(verdict: Any, policy: Policy, planned: Any, inputs: int) -> str:
+def checked_kernel(planned: PlannedNode, declared: Mapping[str, Any]) -> Callable[..., Any]:
+    """The call of a planned node; if the caller wrote its kernel, what it returns is checked.
+
+    ``declared``: dtypes that the model declares, by value name.
+    """
+    spec, node, call = planned.spec, planned.node, planned.call
+    if spec is None or not is_extension(spec.kernel):
+        return call
+    kernel = getattr(spec.kernel, "__name__", type(spec.kernel).__name__)
+    who = f"the kernel {kernel} of {node.qualified_op} (node {node.name!r})"
+    # Overwriting is described as elementwise unless ``fits`` says otherwise, so that the type is that of the input.
+    like = spec.overwrites[0] if spec.overwrites and spec.fits is None else None
+
+    def checked(*args: Any, **how: Any) -> Any:
+        out = call(*args, **how)
+        outs = out if type(out) is tuple else (out,)
+        if not isinstance(out, (np.ndarray, np.generic, tuple)):
+            what = "nothing" if out is None else f"a {type(out).__name__}"
+            raise ExtensionError(
+                f"{who} returned {what}; it has to return an ndarray, or a tuple with one entry an output (in which a "
+                "list is a sequence)"
+            )
+        if any(node.outputs[len(outs) :]):
+            raise ExtensionError(f"{who} returned {len(outs)} of the {len(node.outputs)} outputs that the node names")
+        if len(outs) > len(node.outputs):
+            raise ExtensionError(
+                f"{who} returned {len(outs)} outputs, and the node names {len(node.outputs)}; with n_outputs=1 among "
+                "its keywords the kernel is passed how many are wanted"
+            )
+        for position, (name, value) in enumerate(zip(node.outputs, outs)):
+            if not name:
+                continue
+            if not isinstance(value, (np.ndarray, np.generic, list)):
+                raise ExtensionError(f"{who} returned a {type(value).__name__} for {name!r}; it has to be an ndarray")
+            wanted, why = declared.get(name), "the model declares"
+            if wanted is None and position == 0 and like is not None and like < len(args) and args[like] is not None:
+                wanted, why = args[like].dtype, f"overwrites=({like},) promises: the type of {node.inputs[like]!r} is"
+            if isinstance(value, list):
+                continue
+            if wanted is not None and _differ(value.dtype, wanted):
+                raise ExtensionError(f"{who} returned {value.dtype} for {name!r}, for which {why} {wanted}")
+            if wanted is None and value.dtype == _DOUBLE and not any(_is_double(arg) for arg in args):
+                raise ExtensionError(
+                    f"{who} returned float64 for {name!r}, and none of its inputs is float64: a scalar or an array in "
+                    "the kernel is; if it is meant, declare the type of the value in the model"
+                )
+        return out
+
+    return checked
+
+
+def _wrong(verdict: Any, policy: Policy, planned: PlannedNode, inputs: int) -> str:
     """What is wrong with a verdict; empty if nothing is."""
     if not isinstance(verdict, tuple) or len(verdict) != 3:
         return f"returned {_brief(verdict)}"
@@ -123,17 +177,18 @@ def _wrong(verdict: Any, policy: Policy, planned: Any, inputs: int) -> str:
 
 
 def _called(policy: Policy, name: str) -> Callable[..., Any]:
-    """A rule of a policy, whose exceptions are the extension's and not the op's."""
+    """A rule of a policy; what it raises is reported as an error of the extension, not of the op."""
     rule = getattr(policy, name)
 
-    def call(planned: Any, *arguments: Any) -> Any:
+    def call(planned: PlannedNode, *arguments: Any) -> Any:
         try:
             return rule(*arguments)
         except KvvizError:
             raise
         except Exception as error:
-            told = f"failed: {type(error).__name__}: {error}"
-            raise ExtensionError(f"{_at(policy, name, planned.node)} {told}") from error
+            raise ExtensionError(
+                f"{_at(policy, name, planned.node)} failed: {type(error).__name__}: {error}"
+            ) from error
 
     return call
 
@@ -149,3 +204,12 @@ def _is_int(value: Any) -> bool:
 def _brief(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"a {type(value).__name__}"
+
+
+def _is_double(value: Any) -> bool:
+    return bool(getattr(value, "dtype", None) == _DOUBLE)
+
+
+def _differ(found: Any, wanted: Any) -> bool:
+    """Whether two dtypes differ; all dtypes of text count as one."""
+    return found != wanted and not (found.kind in "OSUT" and wanted.kind in "OSUT")

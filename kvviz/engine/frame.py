@@ -1,10 +1,11 @@
-"""One activation of a graph: its values, their storages, and how often each is still read."""
+"""One activation of a graph: its values, their storages, and the readings that are left of each."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kvviz.engine.plan import KEEP, Plan, PlannedNode
+from kvviz.graph.topological_order import frontier
 from kvviz.memory.storage import Storage
 
 
@@ -12,12 +13,12 @@ class Frame:
     """Values by slot while one graph runs.
 
     ``id``: number in the trace.
-    ``vals, stores``: value and storage of each slot; None where it does not exist (yet, or any more).
+    ``vals, stores``: value and storage of each slot; None if it does not exist yet or no longer exists.
     ``uses``: readings left. `KEEP` or more: this frame never releases the value (weights, captures by reference).
     ``done``: 1 for every planned node that has run.
     ``caller``: the control node of the parent that this frame is the body of.
-    ``control``: what that control node needs to go on when the frame is finished.
-    ``notes``: what a policy remembers of this activation.
+    ``control``: the state of a Loop or Scan that the frame is an iteration of.
+    ``notes``: data that a policy keeps for this activation.
     """
 
     __slots__ = (
@@ -55,7 +56,7 @@ class Frame:
         storage.holders += 1
 
     def bind_by_reference(self, slot: int, value: Any, storage: Storage) -> None:
-        """Put a value into a slot that an outer frame holds for as long as this frame lives."""
+        """Put a value into a slot without holding its storage: an outer frame holds it while this frame lives."""
         self.vals[slot] = value
         self.stores[slot] = storage
         self.uses[slot] += KEEP
@@ -69,10 +70,7 @@ class Frame:
         self.next_position = position
         return self.plan.order[position]
 
-    def is_ready(self, planned: PlannedNode) -> bool:
-        """Whether a node has not run and everything that it reads exists."""
-        return not self.done[planned.position] and all(self.done[i] for i in planned.depends)
-
     def frontier(self) -> tuple[PlannedNode, ...]:
         """Nodes whose inputs are all ready and that have not run, in plan order."""
-        return tuple(planned for planned in self.plan.order if self.is_ready(planned))
+        order = self.plan.order
+        return tuple(order[at] for at in frontier((planned.depends for planned in order), self.done))

@@ -216,7 +216,10 @@ class _GhostKernel:
         self, args: Sequence[Any], out: Any = None, grown: Any = None, layouts: Sequence[Layout | None] = ()
     ) -> Any:
         """New ghosts, but for what is written where it lies."""
-        if out is not None and self.single:
+        if self.single and grown is None:
+            if out is None:
+                layout = (layouts or self._layouts(args))[0]
+                return None if layout is None else ghost(*layout)
             forget(out)
             return out
         made = [None if layout is None else ghost(*layout) for layout in layouts or self._layouts(args)]

@@ -1,7 +1,7 @@
-"""Binding: the caller gives one buffer as an input and takes an output in it, whether that is safe or not.
+"""IO binding: the caller binds an output to the buffer of an input, whether that is safe or not.
 
-This is what IO binding of ONNX Runtime and buffer donation of accelerator runtimes allow: the op that makes the output
-is made to write into the input, without a look at who else still reads it.
+ONNX Runtime's IO binding and the buffer donation of accelerator runtimes allow this: the op that makes the output
+writes into the input, even if other ops still read it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SHOWN = 2
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A dispatch rule that obeys bindings first, and else asks another rule.
+    """A dispatch rule that follows the bindings, and the policy's own rule for all other ops.
 
-    ``rule, homes``: those of the policy. Where it says in which storages outputs live, a bound output of any op goes
-      into its input's, else only that of an op that can write into it.
+    ``rule, homes``: those of the policy. If the policy places outputs, a bound output of any op goes into its input's
+      storage; else only the output of an op that can write there.
     ``pairs``: output and input.
     """
 
@@ -66,7 +66,7 @@ class Bound:
         outs: Sequence[Any],
         taken: tuple[int, ...],
     ) -> list[Home]:
-        """Where each output of an op lives, under a policy that says so."""
+        """Where each output of an op lives, under a policy that places outputs."""
         assert self.homes is not None
         bound = self._bound(frame, planned) if frame.parent is None else {}
         found: list[Home] = self.homes(execution, frame, planned, args, outs, () if bound else taken)
@@ -86,7 +86,7 @@ class Bound:
         return found
 
     def _bound(self, frame: Frame, planned: PlannedNode) -> dict[int, int]:
-        """Positions of the bound outputs that an op makes, each with that of its input, if the op reads it."""
+        """Input position by output position, for the bound outputs of an op that reads their inputs."""
         found: dict[int, int] = {}
         for output, given in self.pairs:
             if output in planned.node.outputs and given in frame.plan.slots:

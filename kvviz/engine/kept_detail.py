@@ -1,7 +1,7 @@
-"""Letting go of the steps of runs that nobody wants to look at: a long decode keeps its totals, and steps of some runs.
+"""Dropping the steps of some runs: a long decode keeps the totals of all runs, and the steps of the requested ones.
 
-What is left is a whole trace: storages of forgotten runs are gone but for those that outlive them, and those are
-numbered anew, so that numbers stay places in the ledger.
+The rest is a valid trace. Storages of dropped runs are removed, unless they outlive their run; those are renumbered, so
+that a number is still an index into the ledger.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from kvviz.trace.recording import Trace
 
 
 class Detail:
-    """Keeps the steps of a run, or forgets them."""
+    """Keeps or drops the steps of each run."""
 
     def __init__(self) -> None:
-        # Number of the first storage that no kept step knows of; None after a run that was kept.
+        # Number of the first storage that no kept step refers to; None after a run that was kept.
         self._since: int | None = None
 
     def begin(self, trace: Trace) -> None:
-        """Note that a run is about to begin."""
+        """Prepare for a run that is about to begin."""
         if self._since is None:
             self._since = len(trace.log.storages)
 
     def keep(self) -> None:
-        """The run that is over stays as it is."""
+        """Keep the steps of the run that has ended."""
         self._since = None
 
     def forget(self, trace: Trace, recorder: Recorder) -> None:
-        """Drop the steps of the run that is over; its totals stay."""
+        """Drop the steps of the run that has ended; its totals stay."""
         log, since = trace.log, self._since
         assert since is not None
         run = trace.runs[-1]
@@ -38,11 +38,11 @@ class Detail:
         log.cut(run.first, first)
         run.last = run.first
         trace.forget(first)
-        # What kept steps made, and this run let go of, died after the last of them.
+        # Storages of kept steps that this run released died after the last kept step.
         died = [storage for op in gone for storage in op.freed if storage < since]
         recorder.note_freed(died)
         log.later.update(died)
-        recorder.untold = since
+        recorder.unlogged = since
         log.grew = [grown for grown in log.grew if grown[1] < since]
         recorder.ledger.renumber(since)
         for cache in trace.caches:

@@ -1,8 +1,7 @@
-"""Loop and Scan: bodies that are entered again and again.
+"""Loop and Scan: bodies that run once for each iteration.
 
-Rules: ONNX Loop-1…25 and Scan-8…25. An absent trip count means "no limit", an absent condition "true"; zero trips
-give the
-initial values and empty scan outputs. Scan outputs are stacked along a new axis when the loop is done.
+Rules: ONNX Loop-1…25 and Scan-8…25. An absent trip count means "no limit", an absent condition "true". With zero
+trips the results are the initial values and empty scan outputs. Scan outputs are stacked along a new axis at the end.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from kvviz.engine.ghost_kernels import check_known, stated
 from kvviz.engine.placement import settle
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.recorded_answers import count_of
+from kvviz.engine.run_state import RunState
 from kvviz.errors import InputError, OpError
 from kvviz.graph.model import Value
 from kvviz.memory.ghosts import ghost, is_ghost, stack
 from kvviz.trace.events import NEW, POOL
 
 
-def enter(execution: Any, frame: Frame, planned: PlannedNode) -> bool:
-    """Start a Loop or Scan: open its first iteration; True if there is none and it is complete at once."""
+def enter(execution: RunState, frame: Frame, planned: PlannedNode) -> bool:
+    """Start a Loop or Scan by opening its first iteration; True if it has none and is complete."""
     state, initial, go_on = _start(frame, planned, body_frames.body_plan(execution, planned.node.subgraphs["body"]))
     if not go_on:
         ends = [(frame.vals[slot], frame.stores[slot]) for slot in initial]
@@ -48,8 +48,8 @@ def enter(execution: Any, frame: Frame, planned: PlannedNode) -> bool:
     return False
 
 
-def _copy(execution: Any, state: LoopState, value: Any, storage: Any) -> tuple[Any, Any]:
-    """An initial value as the result of a loop of zero trips, where a policy hands out nothing that is lent."""
+def _copy(execution: RunState, state: LoopState, value: Any, storage: Any) -> tuple[Any, Any]:
+    """An initial value as the result of a loop of zero trips, under a policy that copies what it does not own."""
     if not isinstance(value, np.ndarray):
         return value, storage
     copy, storage, allocated = body_frames.own_copy(execution, value)
@@ -59,7 +59,7 @@ def _copy(execution: Any, state: LoopState, value: Any, storage: Any) -> tuple[A
 
 
 def has_iterations(frame: Frame, planned: PlannedNode) -> bool:
-    """Whether a Loop or Scan that would start now runs its body at all."""
+    """Whether a Loop or Scan would run its body if it started now."""
     if planned.control == "Loop":
         limit, condition = _loop_head(frame, planned)
         return limit != 0 and condition
@@ -77,7 +77,7 @@ def goes_on(frame: Frame) -> bool:
     return state.trips is None or state.iteration + 1 < state.trips
 
 
-def leave(execution: Any, frame: Frame) -> bool:
+def leave(execution: RunState, frame: Frame) -> bool:
     """End of an iteration: open the next one (False), or complete the node (True)."""
     state, planned, parent = frame.control, frame.caller, frame.parent
     assert planned is not None and parent is not None
@@ -152,13 +152,13 @@ def _start_loop(frame: Frame, planned: PlannedNode, plan: Plan) -> tuple[LoopSta
     return state, initial, trips != 0 and condition
 
 
-def _open(execution: Any, parent: Frame, planned: PlannedNode, state: LoopState) -> Frame:
+def _open(execution: RunState, parent: Frame, planned: PlannedNode, state: LoopState) -> Frame:
     child = execution.open_frame(state.plan, parent, planned, "body", state.iteration)
     child.control = state
     return child
 
 
-def _feed(execution: Any, child: Frame, state: LoopState, noted: list[tuple[str, int, str]]) -> None:
+def _feed(execution: RunState, child: Frame, state: LoopState, noted: list[tuple[str, int, str]]) -> None:
     """Bind the iteration number and condition (Loop) or this iteration's slices (Scan), and enter the frame."""
     plan = state.plan
     if state.head:
@@ -173,7 +173,7 @@ def _feed(execution: Any, child: Frame, state: LoopState, noted: list[tuple[str,
 
 
 def _complete(
-    execution: Any,
+    execution: RunState,
     frame: Frame | None,
     planned: PlannedNode,
     parent: Frame,
@@ -200,7 +200,7 @@ def _complete(
             for i, (value, storage) in enumerate(ends)
         ]
         written = state.cloned
-    # What was copied is not what the body handed out.
+    # A copy has a storage of its own, unlike an output of the body.
     own = copies or bool(state.finals) or (frame is None and execution.placed)
     placed: list[tuple | None] = []
     for slot, (value, storage) in zip(planned.outputs, ends):
@@ -229,15 +229,15 @@ def _complete(
 
 
 def _made(value: np.ndarray, storage: Any) -> tuple:
-    """The trace's record of what a Loop or Scan made itself."""
+    """The entry of the trace for an output that a Loop or Scan allocated itself."""
     how = POOL if storage.generation else NEW
     return storage.id, storage.generation, how, value.shape, value.dtype, 0, None
 
 
 def _own(
-    execution: Any, planned: PlannedNode, parent: Frame, state: LoopState, position: int, value: np.ndarray
+    execution: RunState, planned: PlannedNode, parent: Frame, state: LoopState, position: int, value: np.ndarray
 ) -> tuple[np.ndarray, Any]:
-    """A result of a Loop in memory of its own, where the policy wants it; what the last iteration made dies with it."""
+    """A result of a Loop, copied to where the policy places it; the value of the last iteration dies."""
     assert execution.policy.homes is not None
     outs = tuple(value if i == position else None for i in range(len(planned.outputs)))
     home = execution.policy.homes(execution, parent, planned, [], outs, ())[position]
@@ -260,8 +260,8 @@ def _stack(values: list[Any], axis: int, declared: Value) -> np.ndarray:
 
 
 # -- scan slices ------------------------------------------------------------------------------------------------------
-# Scan: what each iteration reads. Scan-8 has a batch axis: its items run one after the other, each from its own
-# state.
+# Each iteration of a Scan reads slices of its scan inputs. Scan-8 has a batch axis: its items run one after the other,
+# each from its own initial state.
 #
 # Rules: ONNX Scan-9 (any axis, either direction) and Scan-8 (batch on axis 0, sequence on axis 1, optional sequence
 # lengths).
@@ -327,7 +327,7 @@ def bind_slices(child: Frame, state: LoopState) -> list[tuple[str, int, str]]:
 
 
 def stack_batches(values: list[np.ndarray], lengths: list[int]) -> np.ndarray:
-    """Scan outputs of Scan-8: (batch, sequence, …), zeros behind the end of a shorter item."""
+    """Scan outputs of Scan-8, (batch, sequence, …), with zeros after the end of a shorter item."""
     shape = (len(lengths), max(lengths), *values[0].shape)
     if any(map(is_ghost, values)):
         return ghost(shape, values[0].dtype)

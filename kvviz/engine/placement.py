@@ -50,16 +50,24 @@ class Home(NamedTuple):
 
 
 FRESH = Home()
+UNUSUAL = -1
 UNPOOLED = Home(pooled=False)
 _SHARED = (VIEW, IN_PLACE, APPEND)
 Masks = tuple[tuple[int, int], ...]
 
 
 def place(
-    execution: Any, frame: Frame, planned: PlannedNode, args: Sequence[Any], out: Any, taken: tuple[int, ...]
+    execution: Any,
+    frame: Frame,
+    planned: PlannedNode,
+    args: Sequence[Any],
+    out: Any,
+    taken: tuple[int, ...],
+    home: Home | None = None,
 ) -> tuple[tuple, int, int, int, Masks]:
     """Put what a kernel returned, called in place with the inputs ``taken``, into the slots of an op.
 
+    ``home``: of a lone output, where the policy has been asked for it already.
     ``placed``: one entry an output for the trace; see `kvviz.trace.events.Output`.
     ``allocated, written, copied``: bytes.
     ``masks``: why inputs that were taken could not hold an output.
@@ -71,7 +79,7 @@ def place(
             # What is handed to an op is not kept to the end of the frame.
             frame.uses[slot] -= PIN
     outs = (out,) if type(out) is np.ndarray and len(planned.outputs) == 1 else every_output(planned, out)
-    homes = (policy.homes or kernel_homes)(execution, frame, planned, args, outs, taken)
+    homes = [home] if home is not None else (policy.homes or kernel_homes)(execution, frame, planned, args, outs, taken)
     placed: list[tuple | None] = []
     masks: Masks = ()
     allocated = stored = 0
@@ -166,6 +174,25 @@ def _owner(root: np.ndarray, among: Sequence[Storage]) -> Storage | None:
             if one.root is root:
                 return one
     return None
+
+
+def usual_place(
+    frame: Frame, planned: PlannedNode, args: Sequence[Any], out: np.ndarray, taken: tuple[int, ...], home: Home
+) -> tuple[int, Storage | None]:
+    """How a lone output lives for which a policy names a home, and the storage that it shares.
+
+    `UNUSUAL` where that is none of the cases that `Execution.execute` has written out.
+    """
+    if home is FRESH:
+        return (UNUSUAL if taken or planned.views else NEW), None
+    how, pinned = home.how, False
+    for position in taken:
+        pinned |= frame.uses[planned.inputs[position]] >= PIN
+    usual = how == VIEW or (how == IN_PLACE and not (planned.moves or planned.views))
+    if not usual or pinned or home[2:] != FRESH[2:]:
+        return UNUSUAL, None
+    storage: Storage = frame.stores[planned.inputs[home.position]]
+    return (how, storage) if root_of(out) is storage.root else (UNUSUAL, None)
 
 
 def lender(frame: Frame, planned: PlannedNode, args: Sequence[Any], out: np.ndarray) -> Storage | None:

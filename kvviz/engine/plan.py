@@ -11,7 +11,6 @@ from operator import itemgetter
 from typing import Any
 from weakref import ref
 
-from kvviz.engine.kernel_check import checked_kernel
 from kvviz.engine.recorded_answers import Answers
 from kvviz.errors import GraphError, UnknownValueError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node
@@ -21,13 +20,13 @@ from kvviz.ops.registry import Grow, OpSpec, find
 from kvviz.trace.program import OpNode
 
 Counts = Mapping[str, int]
-"""What a dry run is told of data, by node: how many elements it picks, iterations it runs, 1 or 0 for a branch."""
+"""Counts that depend on data, stated for a dry run by node: elements picked, iterations, 1 or 0 for a branch."""
 
 CONTROL = {"If", "Loop", "Scan"}
-KEEP = 1 << 30  # use count of a value that a frame never releases: weights, captures by reference
-PIN = 1 << 20  # added to the count of a value that lives to the end of its frame, whoever has read it
+KEEP = 1 << 30  # use count of values that a frame never releases: weights, captures by reference
+PIN = 1 << 20  # added to the use count of a value that lives to the end of its frame
 ABSENT = 0
-# Views that begin where their input begins; the place of any other view is looked up.
+# Views that begin where their input begins; the offset of any other view is looked up.
 SAME_START = {
     "Cast",
     "CastLike",
@@ -43,7 +42,7 @@ SAME_START = {
 
 
 class PlannedNode:
-    """One node with everything that executing it needs, looked up once."""
+    """One node with everything that its execution needs, looked up once."""
 
     __slots__ = (
         "attributes",
@@ -82,10 +81,10 @@ class PlannedNode:
 
     def __init__(self, node: Node, position: int, slot: Callable[[str], int], recorded: bool = False) -> None:
         self.node = node
-        self.notes: Any = None  # what a policy worked out beforehand
+        self.notes: Any = None  # data that a policy prepared
         self.position = position
         self.inputs = tuple(slot(name) for name in node.inputs)
-        # One call for all arguments; a getter of a single slot would not give a tuple.
+        # One call for all arguments; an itemgetter of a single slot would not return a tuple.
         self.fetch = itemgetter(*self.inputs) if len(self.inputs) > 1 else None
         self.lone_input = self.inputs[0] if len(self.inputs) == 1 else -1
         self.outputs = tuple(slot(name) for name in node.outputs)
@@ -114,22 +113,21 @@ class PlannedNode:
         self.cost = self.spec.cost if self.spec else None
         self.written = self.spec.written if self.spec else None
         self.moves = self.spec is not None and self.spec.moves
-        # Whether the op has anything to decide, and whether its one output is simply new memory: the two fast paths.
+        # Two fast paths: nothing to decide, and a single output.
         self.watches = bool(self.candidates or self.grows)
         lone = len(self.outputs) == 1 and bool(self.outputs[0]) and not self.foreign and not self.control
         self.plain = lone and self.views in ((), (0,))
         self.lone_view = lone and self.views == (0,)
         self.slides = node.op_type not in SAME_START
-        # What the last step of this node wrote down, to be written down again where it is the same: that keeps a
-        # trace of many runs small.
+        # Records of the last step of this node, reused if they are equal: this keeps a trace of many runs small.
         self.shape: tuple[int, ...] | None = None
         self.strides: tuple[int, ...] | None = None
         self.refusals: tuple[tuple[int, int], ...] = ()
-        # The slots that a step reads once and may let go of; None where it reads one twice.
+        # Slots that a step reads once and may release; None if it reads one twice.
         self.spends: tuple[int, ...] | None = None
 
     def note_record(self, note: str = "") -> None:
-        """Work out what the log tells of this node."""
+        """Make the record of this node for the log."""
         self.record = OpNode(
             *(self.node, self.position, self.control, self.foreign, self.views),
             overwrites=[position for position, _ in self.candidates],
@@ -162,7 +160,7 @@ class Plan:
     ``order``: in the order of running.
     ``slots``: value name to slot.
     ``uses``: readings of each slot in one activation, plus one for a requested output.
-    ``dry``: its kernels make ghosts, and this is what is stated of data; None where they compute.
+    ``dry``: if not None, its kernels make ghosts, and these are the counts that depend on data.
     """
 
     def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node], dry: Counts | None = None) -> None:
@@ -172,9 +170,6 @@ class Plan:
         self.slots: dict[str, int] = {"": ABSENT}
         self.names: list[str] = [""]
         self.order = tuple(PlannedNode(node, i, self._slot, isinstance(dry, Answers)) for i, node in enumerate(nodes))
-        declared = {value.name: value.dtype for value in (*graph.value_info.values(), *graph.outputs)}
-        for planned in self.order:
-            planned.call = checked_kernel(planned, declared)
         self.inputs = tuple(self._slot(value.name) for value in graph.inputs)
         self.outputs = tuple(self._slot(name) for name in outputs)
         self.is_output = frozenset(self.outputs)
@@ -193,10 +188,10 @@ class Plan:
         self.captured = tuple((n, s) for n, s in self.slots.items() if s not in known)
         self.notes: Any = None
         self._places: dict[int, int] = {}
-        self._in_order: set[int] | None = None  # slots of which `is_loose` is not true
+        self._in_order: set[int] | None = None  # slots for which `is_loose` is False
         for _, slot in self.weights:
             self.uses[slot] += KEEP
-        # A weight is never let go of, but where the caller may give a value in its place.
+        # A weight is never released, unless the caller may give a value instead.
         given = {self.slots.get(value.name) for value in graph.overridable}
         fixed = {slot for _, slot in self.weights if slot not in given}
         for planned in self.order:
@@ -204,7 +199,7 @@ class Plan:
                 planned.spends = tuple(slot for slot, _ in planned.consumes if slot not in fixed)
 
     def planned(self, index: int, at: int) -> PlannedNode | None:
-        """What is planned for the node with this index, which may be at a known place; None if it does not run."""
+        """The planned node with this index, expected at the position ``at``; None if it does not run."""
         order = self.order
         if at < len(order) and order[at].node.index == index:
             return order[at]
@@ -214,8 +209,8 @@ class Plan:
         return None if place is None else order[place]
 
     def is_loose(self, slot: int) -> bool:
-        """Whether nothing depends on how a value lies in memory: no product, sum or Reshape reads it, nor the caller,
-        nor an op that may pass its layout on to a value of which this is not true."""
+        """Whether nothing depends on the memory layout of a value: neither the caller nor a product, sum or Reshape
+        reads it, nor an op that may pass its layout on to a value for which this is False."""
         if self._in_order is None:
             self._in_order = set(self.is_output)
             for planned in reversed(self.order):
@@ -228,7 +223,7 @@ class Plan:
 
     @property
     def graph(self) -> Graph:
-        """The graph, which keeps its plans and not the other way round; whoever runs a plan holds it."""
+        """The graph. It keeps its plans alive, not the other way round; a running session holds the graph."""
         graph = self._graph()
         assert graph is not None
         return graph
@@ -250,7 +245,7 @@ class Plan:
 
 def needed(graph: Graph, outputs: Sequence[str]) -> list[Node]:
     """The nodes that the outputs need, in the model's order."""
-    # What is given is not made: see `kvviz.runtimes.rten.fed_values`.
+    # A value that the caller gives needs no node: see `kvviz.runtimes.rten.fed_values`.
     wanted, stack = {value.name for value in graph.inputs}, list(outputs)
     nodes: set[int] = set()
     producers = graph.producers
@@ -267,7 +262,7 @@ def needed(graph: Graph, outputs: Sequence[str]) -> list[Node]:
 
 
 def check_outputs(graph: Graph, outputs: Sequence[str]) -> None:
-    """Raise `GraphError` for an output that no node, weight or input of the graph gives."""
+    """Raise `GraphError` for an output that is neither a node's output nor a weight nor an input."""
     inputs = {value.name for value in graph.inputs}
     for name in outputs:
         if name not in graph.producers and name not in inputs and name not in graph.weights:
@@ -277,7 +272,7 @@ def check_outputs(graph: Graph, outputs: Sequence[str]) -> None:
 
 
 def unsupported(graph: Graph) -> list[str]:
-    """Every operator, at any depth, for which there is neither a kernel of ours nor one of the reference evaluator."""
+    """All operators, at any depth, that neither kvviz nor the ONNX reference evaluator has a kernel for."""
     missing: Counter[str] = Counter()
     for _, node in graph.walk():
         ours = node.function is not None or (node.domain == "" and node.op_type in CONTROL)

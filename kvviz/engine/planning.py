@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from kvviz.engine.extensions import checked_order
+from kvviz.engine.extensions import checked_kernel, checked_order
 from kvviz.engine.ghost_kernels import use_ghosts
 from kvviz.engine.plan import Counts, Plan, check_outputs, needed, unsupported
+from kvviz.engine.policy import Policy
+from kvviz.engine.recorded_answers import Answers
 from kvviz.errors import ExtensionError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node
 from kvviz.ops import registry
-
-if TYPE_CHECKING:
-    from kvviz.engine.policy import Policy
-from kvviz.engine.recorded_answers import Answers
 
 _LOG = logging.getLogger(__name__)
 _PLANS: WeakKeyDictionary[Graph, dict[tuple, Plan]] = WeakKeyDictionary()
@@ -25,8 +22,10 @@ _registered = registry.version()
 
 
 def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy, dry: Counts | None = None) -> Plan:
-    """The plan that computes ``outputs`` under a policy; the same object on every call. ``dry``: only their layouts,
-    with what is stated of data."""
+    """The plan that computes ``outputs`` under a policy; the same object on every call.
+
+    ``dry``: if given, the plan computes layouts only, and these are the counts that depend on data.
+    """
     _drop_plans_of_old_kernels()
     recorded = dry if isinstance(dry, Answers) else None
     plans = (_PLANS if recorded is None else recorded.plans).setdefault(graph, {})
@@ -37,8 +36,10 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy, dry: Counts
         if nodes is None:
             nodes = checked_order(policy.schedule, graph, needed(graph, outputs), outputs)
         plan = Plan(graph, outputs, nodes, dry)
-        if dry is not None:
-            for planned in plan.order:
+        declared = {value.name: value.dtype for value in (*graph.value_info.values(), *graph.outputs)}
+        for planned in plan.order:
+            planned.call = checked_kernel(planned, declared)
+            if dry is not None:
                 use_ghosts(graph, planned, dry)
         if policy.prepare is not None:
             policy.prepare(plan)
@@ -51,14 +52,14 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy, dry: Counts
 
 
 def drop_plans(policy: Policy) -> None:
-    """Let go of the plans under a policy that nobody runs again, as one that was tried."""
+    """Drop the plans under a policy that does not run again, such as one that a fix was tried with."""
     for plans in list(_PLANS.values()):
         for key in [key for key in plans if key[1] is policy]:
             del plans[key]
 
 
 def _drop_plans_of_old_kernels() -> None:
-    """A plan holds the kernels that were registered when it was made."""
+    """Drop all plans once other kernels are registered: a plan holds those that were registered when it was made."""
     global _registered
     if _registered != registry.version():
         _PLANS.clear()
@@ -67,7 +68,7 @@ def _drop_plans_of_old_kernels() -> None:
 
 
 def _last_order(plans: dict[tuple, Plan], outputs: tuple[str, ...], policy: Policy) -> Sequence[Node] | None:
-    """The order of the plan that a policy kept for the same set of outputs; what it kept for another set is dropped."""
+    """The order of the plan that a policy has for the same set of outputs; its plans for other sets are dropped."""
     kept = [key for key in plans if key[1] == policy]
     for key in kept:
         if set(key[0]) == set(outputs):

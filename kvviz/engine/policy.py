@@ -28,7 +28,7 @@ def model_order(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class Policy:
-    """The rules of one runtime. Of arrays they look at what `ArrayLayout` has, and at no number.
+    """The rules of one runtime. They read the layouts of arrays (`ArrayLayout`), never numbers.
 
     Attributes
     ----------
@@ -42,31 +42,31 @@ class Policy:
         ``captures(frame, planned)`` names the slots of a frame that the body of a control node takes over;
         see `kvviz.engine.body_frames`.
     rewrite : callable or None
-        ``rewrite(graph, outputs)`` returns the main graph as the runtime changes it before it plans; None leaves the
-        graph as it is.
+        ``rewrite(graph, outputs)`` returns the main graph as the runtime rewrites it before planning; None leaves the
+        graph unchanged.
     pool : callable or None
-        Makes the pool of one run; None hands out new storages only.
+        Makes the pool of one run; with None, freed storages are not reused.
     prepare : callable or None
         ``prepare(plan)`` is called once for every plan; it may leave ``notes`` on the plan and its nodes.
     homes : callable or None
-        ``homes(execution, frame, planned, args, outs, taken)`` says where each output lives; None leaves that to the
-        kernels. See `kvviz.engine.placement`.
+        ``homes(execution, frame, planned, args, outs, taken)`` says where each output lives; with None, an output lives
+        where its kernel put it. See `kvviz.engine.placement`.
     copies_state : bool
-        A Loop copies what it carried into memory of its own when it ends; ``homes`` says where.
+        A Loop copies its carried values into memory of its own when it ends; ``homes`` says where.
     one_plan : bool
         Only the last plan of each graph is kept. It is used again for the same outputs in any order.
     feeds_inner : callable or None
-        ``feeds_inner(graph, given, donate, outputs)`` returns the graph that a run computes which is given values that
-        the graph itself makes, by name; None if a run accepts inputs only.
+        ``feeds_inner(graph, given, donate, outputs)`` returns the graph that a run computes if the caller gives
+        values that the graph itself makes, by name; None if a run accepts inputs only.
     growth : str
-        In a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a cache that
-        is full into a larger buffer after a run.
+        In a decode: ``"start"`` reserves room for growing caches before the first run, ``"after"`` moves a full
+        cache into a larger buffer after a run.
     rules : tuple of str
         Sentences for reasons that only this policy has; see `kvviz.trace.blockers.rule`.
     types_of : callable or None
         ``types_of(trace)`` returns what the policy plans by, besides the graph; see `kvviz.trace.type_facts`.
     variants : callable or None
-        What runs when the policy is called: ``policies.rten(quirks=False)``.
+        Makes the policy with options: ``policies.rten(quirks=False)``.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Policy:
 
     @property
     def decides(self) -> bool:
-        """Whether the policy decides for each op if it may run in place."""
+        """Whether the policy decides for each op whether it may run in place."""
         return True
 
     def __call__(self, **options: Any) -> Policy:

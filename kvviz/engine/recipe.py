@@ -1,6 +1,6 @@
-"""How a trace was made, so that it can be made again with a change: the inputs as they were given, and all options.
+"""How a trace was made, so that it can be made again with changes: the inputs as they were given, and all options.
 
-Invariant: what is kept is never run on; every run gets arrays of its own, which share memory as the given ones did.
+Invariant: no run uses the kept arrays themselves; it gets copies, which share memory as the given arrays did.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Kept:
     """Copies of the arrays that a run was given, and how they shared memory.
 
     ``values``: the copies, packed; not to be written to.
-    ``given``: where they lay.
+    ``given``: their layouts.
     """
 
     __slots__ = ("given", "values")
@@ -37,11 +37,11 @@ class Kept:
 
     @staticmethod
     def size(feeds: Mapping[str, Any]) -> int:
-        """Bytes that it takes to keep these inputs."""
+        """Bytes of the copies of these inputs."""
         return sum(_nbytes(value) for value in feeds.values())
 
     def fresh(self) -> dict[str, Any]:
-        """Arrays for one more run: equal to the given ones, in memory of their own."""
+        """Copies for one more run, laid out as the given arrays were."""
         blocks: dict[int, np.ndarray] = {}
         made: dict[str, Any] = {}
         for name, value in self.values.items():
@@ -56,8 +56,8 @@ class Recipe:
 
     ``begin``: ``begin(**inputs, **options)`` makes a session.
     ``options``: keyword arguments other than the inputs.
-    ``given``: ``given()`` gives the inputs as keyword arguments, fresh for one run; it raises `ReplayError` where
-      they were not kept.
+    ``given``: ``given()`` returns fresh inputs for one run as keyword arguments; it raises `ReplayError` if they were
+      not kept.
     """
 
     begin: Callable[..., Any]
@@ -66,7 +66,7 @@ class Recipe:
 
     @property
     def orders(self) -> tuple[str, ...]:
-        """Rules that the whole list of nodes can be put in order by; a policy has its own schedule."""
+        """Names of schedules for the whole list of nodes; empty here, as a policy has its own schedule."""
         return ()
 
     def again(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Trace:
@@ -76,9 +76,8 @@ class Recipe:
     def session(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Any:
         """A session that begins with the same inputs.
 
-        ``room``: inputs that are to be put into a buffer with room to grow.
-        ``**changes``: options that differ: ``policy``, ``donate``, ``outputs``, ``graph``, and what else ``begin``
-          takes.
+        ``room``: inputs to put into a buffer with room to grow, as (axis, rows).
+        ``**changes``: options that differ, such as ``policy``, ``donate``, ``outputs`` or ``graph``.
 
         Raises `ReplayError`: if the inputs were larger than the budget for keeping them.
         """
@@ -119,7 +118,7 @@ def given_inputs(feeds: Mapping[str, Any]) -> GivenInputs:
     layouts = {
         name: layout
         for name, layout in found.items()
-        # What fills a plain block alone needs no place in it.
+        # An array that alone fills a plain block needs no layout.
         if layout is not None and (layout.reserved or together[layout.block] > 1 or not _fills(arrays[name], layout))
     }
     alike = all(layout is not None or arrays[name].flags.c_contiguous for name, layout in found.items())
@@ -127,7 +126,7 @@ def given_inputs(feeds: Mapping[str, Any]) -> GivenInputs:
 
 
 def _layout(array: np.ndarray, blocks: dict[int, int]) -> InputLayout | None:
-    """Where an array lies in its root; None where a copy by itself says all: objects, and roots with gaps."""
+    """Where an array lies in its root; None for arrays of objects and for roots with gaps."""
     root, form = root_of(array), (array.shape, array.dtype)
     if array.dtype.hasobject or not root.size:
         return None
@@ -147,7 +146,7 @@ def _fills(array: np.ndarray, layout: InputLayout) -> bool:
 
 
 def _put(value: np.ndarray, spot: InputLayout, blocks: dict[int, np.ndarray]) -> np.ndarray:
-    """A kept array at its old place in a new block."""
+    """A copy of a kept array, at the same place in a new block."""
     block = blocks.get(spot.block)
     if block is None:
         block = ghost((spot.size,), np.uint8) if is_ghost(value) else np.empty(spot.size, np.uint8)

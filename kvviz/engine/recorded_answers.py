@@ -1,7 +1,7 @@
-"""Recorded kernels: what a recording says where a dry run cannot know: shapes, branches, iterations.
+"""Recorded kernels: shapes, branches and iterations from a recording, for a dry run that cannot compute them.
 
-A node runs once for every activation of its graph, in the same sequence in every replay of the same runs. So what it
-gave is handed out call by call.
+A node runs once for every activation of its graph, in the same sequence in every replay of the same runs. So its
+recorded results are used call by call.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kvviz.trace.recording import Trace
 
 
 class Answer(NamedTuple):
-    """What one call of a node gave.
+    """The recorded result of one call of a node.
 
     ``layouts``: shape and dtype of each output; None for one that it does not name.
     ``moved``: bytes that it wrote and copied.
-    ``rows``: parts of its outputs that it wrote, where it overwrote what was there.
+    ``rows``: rows that it wrote in its inputs' storages.
     """
 
     layouts: tuple[Any, ...]
@@ -37,14 +37,15 @@ Key = tuple[GraphPath, str]
 
 
 def count_of(counts: Mapping[Any, int], graph: Graph, node: Node) -> int | None:
-    """What is stated, or was recorded, of what a node of a graph does."""
+    """The stated or recorded count of a node; None if there is none."""
     found = counts.get((graph.path, node.name))
     return counts.get(node.name) if found is None else found
 
 
 class Answers(dict[Any, int]):
-    """What nodes of a graph gave, call by call. The mapping itself has branches and iterations by `Key`, as far as they
-    were always the same, and by name what the caller stated.
+    """The recorded results of the nodes of a graph, call by call.
+
+    The mapping itself has branches and iterations by `Key`, if they were always the same, and stated counts by name.
     """
 
     def __init__(self, graph: Graph, stated: Mapping[str, int]) -> None:
@@ -58,17 +59,17 @@ class Answers(dict[Any, int]):
         self.plans: dict[Any, dict[tuple, Any]] = {}  # made with these answers, by graph
 
     def doubts(self, node: Node) -> bool:
-        """Whether what a node computes from known values is not used."""
+        """Whether the recorded result is used even if the node could be computed from known values."""
         return False
 
     def next(self, key: Key, args: Sequence[Any]) -> Answer | None:
-        """What a node gave when it was called as often before as it was since `begin`; None if that is not clear."""
+        """The recorded result of the next call of a node since `begin`; None if it is ambiguous or unknown."""
         self.at[key] += 1
         self.latest = key, args
         return self.of(key, args)
 
     def of(self, key: Key, args: Sequence[Any]) -> Answer | None:
-        """The same of the call with these arguments, which comes, or was the last one."""
+        """The recorded result of the call with these arguments, which is the next or the latest one."""
         called = self.latest[0] == key and all(one is other for one, other in zip(args, self.latest[1]))
         calls, place = self.calls.get(key, ()), self.at[key] - called
         if place >= len(calls) or key in self.unclear:
@@ -78,14 +79,14 @@ class Answers(dict[Any, int]):
 
 
 class TraceAnswers(Answers):
-    """The answers of a trace."""
+    """The recorded results of a trace."""
 
     def __init__(self, trace: Trace, stated: Mapping[str, int]) -> None:
         super().__init__(trace.graph, stated)
         self.trace = trace
 
     def begin(self, run: int, runs: int) -> None:
-        """Hand out the answers of so many runs, from the first step of one on, up to one whose steps were not kept."""
+        """Use the results of ``runs`` runs, the first one being ``run``, up to one whose steps were not kept."""
         trace = self.trace
         self.at.clear()
         self.calls.clear()
@@ -116,7 +117,7 @@ class TraceAnswers(Answers):
         self.update(self.stated)
 
     def doubts(self, node: Node) -> bool:
-        """Whether attributes of a node may be missing, so that what it computes from known values is not used."""
+        """Whether attributes of a node may be missing, so that it cannot be computed."""
         held = any(isinstance(value, np.ndarray) for value in node.attributes.values())
-        # A file of a trace has only small tensors.
+        # The file of a trace stores small tensors only.
         return self.trace.recipe is None and node.op_type in _WITH_TENSORS and not held

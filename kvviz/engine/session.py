@@ -1,4 +1,4 @@
-"""Something that is running and can be run on: one run of a graph, or a decode loop of many runs.
+"""A session: one run of a graph, or a decode loop of many runs, that can be stopped between ops and continued.
 
 A debugger, the widget and `run` all drive a session; it appends to one trace.
 """
@@ -33,7 +33,7 @@ from kvviz.trace.records import Live, Run
 from kvviz.trace.run_options import RunOptions
 
 _LOG = logging.getLogger(__name__)
-# Ops that are left as they were written down, which is fast, before they are packed, which is small.
+# Ops are appended as rows, which is fast, and packed into columns, which is small, after this many.
 _UNSETTLED = 1 << 14
 
 
@@ -43,7 +43,8 @@ class Session:
     ``outputs``: values to compute; the graph's outputs by default.
     ``record``: whether to write the steps down.
     ``poison``: overwrite freed storages with a pattern, to catch a use after free.
-    ``dry``: decide over layouts and compute no numbers, with what is stated of data; see `kvviz.dry`.
+    ``dry``: if given, the run decides over layouts and computes no numbers, and these are the counts that depend on
+      data; see `kvviz.dry`.
     """
 
     def __init__(
@@ -57,23 +58,23 @@ class Session:
     ) -> None:
         self.policy = policy
         self.plan = main_plan(graph, None if outputs is None else tuple(outputs), self.policy, dry)
-        self.graph = graph = self.plan.graph  # as the policy has it
+        self.graph = graph = self.plan.graph  # as the policy rewrites it
         self.recorder = Recorder(record, poison)
         self.weights = Weights(graph, self.recorder.ledger, dry is not None)
         self.log = self.recorder.log
-        told = (policy.name, policy.about, policy.version, policy.rules, policy.places_outputs)
-        self.trace = Trace(graph, PolicyFacts(*told), self.log)
+        facts = PolicyFacts(policy.name, policy.about, policy.version, policy.rules, policy.places_outputs)
+        self.trace = Trace(graph, facts, self.log)
         self.trace.options = RunOptions(dry=dry is not None)
         self.trace.replayer = Replayer(self.plan, self.policy)
         self.trace.types_of = policy.types_of
         self.execution: Execution | None = None
-        self.previews = False  # whether `look_ahead` also tells what each op would allocate and free
+        self.previews = False  # whether `look_ahead` also finds what each op would allocate and free
         self.on_run_end: Callable[[], Any] | None = None
         self._settled = 0  # ops that lie in the columns of the log
-        self._torn = ""  # why the session cannot go on
+        self._broken = ""  # why the session cannot continue
 
     def begin(self, feeds: Mapping[str, Any], donate: Sequence[str], carried: Carried | None = None) -> None:
-        """Start a run. ``carried`` tells which inputs are outputs of earlier runs."""
+        """Start a run. ``carried``: the inputs that are outputs of earlier runs."""
         checked = check_inputs(self.graph, feeds, donate)
         run = len(self.trace.runs)
         self.trace.replayer.note(checked, frozenset(donate), carried or {})
@@ -85,20 +86,20 @@ class Session:
             self.execution = Execution(
                 self.plan, checked, frozenset(donate), self.policy, self.recorder, self.weights, run
             )
-        self.recorder.untold = None
+        self.recorder.unlogged = None
         self.recorder.ledger.peak_here = self.recorder.ledger.live
         self.trace.runs.append(Run(run, len(self.log), len(self.log)))
         self._before = self._totals()
         self.log.peak = self.recorder.ledger.peak
 
     def advance(self, choice: Node | None = None) -> bool:
-        """Complete one more op, starting the next run where one is due; False when there is nothing left.
+        """Complete one more op, and start the next run if one is due; False when nothing is left to run.
 
         ``choice``: an op of the frontier to run next, instead of the first one.
 
         Raises `KvvizError`: if that op is not in the frontier.
         """
-        with held_back(), self._mended():
+        with held_back(), self._repaired():
             while True:
                 if self.execution is None and not self.next_run():
                     self.trace.live = None
@@ -113,14 +114,14 @@ class Session:
                 self._end_run()
 
     def run_to_end(self) -> Trace:
-        """Run everything that is left. Stopping it from the keyboard leaves a valid trace of what ran, to be run on."""
+        """Run everything that is left. After Ctrl-C the trace is valid, and the session can be continued."""
         trace = self.trace
         trace.interrupted = False
         with held_back():
             try:
                 while True:
                     deliver()
-                    with self._mended():
+                    with self._repaired():
                         if self.execution is None and not self.next_run():
                             break
                     self.finish_run()
@@ -130,15 +131,15 @@ class Session:
                     self.note_run()
             trace.live = None
             if len(trace.runs) > 1:
-                with self._mended():
+                with self._repaired():
                     self.log.settle()
             return note_interrupt(trace)
 
     def finish_run(self) -> None:
-        """Run the present run to its end."""
+        """Complete the current run."""
         with held_back(), unwatched():
             while (execution := self.execution) is not None:
-                with self._mended():
+                with self._repaired():
                     with np.errstate(all="ignore"):
                         while execution.step():
                             if WAITING:
@@ -149,8 +150,8 @@ class Session:
                 deliver()
 
     def look_ahead(self) -> Live | None:
-        """Find out what may run next (entering bodies and starting the next run where that is what comes next)."""
-        with held_back(), self._mended():
+        """What may run next. Bodies are entered, and the next run is started, if nothing else can come next."""
+        with held_back(), self._repaired():
             while True:
                 if self.execution is None and not self.next_run():
                     self.trace.live = None
@@ -169,11 +170,31 @@ class Session:
             return self.trace.live
 
     def follow(self, trace: Trace, upto: int) -> None:
-        """Run the steps before ``upto`` of a recording, in its order; nothing has run before."""
-        follow(self, trace, upto)
+        """Run the steps before ``upto`` of a recording in its order, in a session in which nothing has run yet.
+
+        A run whose steps were dropped runs in the order of the plan.
+
+        Raises `KvvizError`: if the session does not run one of these ops.
+        """
+        rows, runs = trace.log, trace.runs
+        target = rows.frames[rows[upto].frame].run if upto < len(rows) else len(runs) - 1
+        with held_back():
+            for k in range(target + 1):
+                if self.execution is None and not self.next_run():
+                    break
+                execution = self.execution
+                assert execution is not None
+                stop = upto if k == target else runs[k + 1].first
+                with np.errstate(all="ignore"):
+                    for row in rows[runs[k].first : stop]:
+                        repeat(execution, trace, row)
+                        deliver()
+                self.note_run()
+                if k < target:
+                    self.finish_run()
 
     def take(self, trace: Trace, frame: int, node: Node) -> None:
-        """Run an op that was ready in a recording that was followed up to here, in one of its frames."""
+        """Run an op that was ready, in one of its frames, in the recording that was followed up to here."""
         self.look_ahead()
         assert self.execution is not None
         if self.execution.stack[-1].id < frame:
@@ -183,29 +204,29 @@ class Session:
 
     @property
     def run_is_over(self) -> bool:
-        """Whether the present run has nothing left to do, so that the next step would belong to another one."""
+        """Whether the current run has no ops left, so that the next step would belong to another run."""
         execution = self.execution
         return execution is None or (execution.frame is execution.main and execution.main.following() is None)
 
     # -- for subclasses ---------------------------------------------------------------------------------------------
 
     def next_run(self) -> bool:
-        """Begin the next run of a loop of runs; False when there is none."""
+        """Begin the next run; False when there is none."""
         return False
 
     def ended(self, outputs: dict[str, Any]) -> None:
-        """Take a finished run's outputs."""
+        """Receive the outputs of a finished run."""
 
-    # -- what an exception from outside tore ------------------------------------------------------------------------
+    # -- repair after an exception from outside ---------------------------------------------------------------------
 
     @contextmanager
-    def _mended(self) -> Iterator[None]:
-        """Where something other than an error stops a step half-way, put things as they were before that step.
+    def _repaired(self) -> Iterator[None]:
+        """If something other than an error stops a step half-way, restore the state before that step.
 
-        `held_back` keeps signals away. A debugger or a tracing function may raise all the same.
+        `held_back` defers Ctrl-C, but other signal handlers and tracing functions can still raise.
         """
-        if self._torn:
-            raise KvvizError(self._torn)
+        if self._broken:
+            raise KvvizError(self._broken)
         try:
             yield
         except Exception:
@@ -215,18 +236,18 @@ class Session:
                 if self.execution is not None:
                     self.note_run()
                 raise
-            self._torn = "the run was stopped inside an op, and its inputs were not kept; start it again"
+            self._broken = "the run was stopped inside an op, and its inputs were not kept; start it again"
             with suppress(ReplayError):
-                self._mend()
+                self._repair()
             raise
 
-    def _mend(self) -> None:
-        """Run the whole steps again in a new session, and go on with what that has made."""
-        trace, bell, previews = self.trace, self.on_run_end, self.previews
+    def _repair(self) -> None:
+        """Repeat the completed steps in a new session, and continue with its state."""
+        trace, on_run_end, previews = self.trace, self.on_run_end, self.previews
         again: Session = trace.recipe.session()
-        follow(again, trace, len(trace.log))
+        again.follow(trace, len(trace.log))
         new = again.trace
-        vars(self).update(vars(again), trace=trace, on_run_end=bell, previews=previews)
+        vars(self).update(vars(again), trace=trace, on_run_end=on_run_end, previews=previews)
         vars(trace).update({**vars(new), "branch": trace.branch})
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -247,7 +268,7 @@ class Session:
         return self.log.copied, self.log.written, self.log.allocated
 
     def note_run(self) -> None:
-        """Bring the totals of the present run up to date."""
+        """Update the totals of the current run."""
         run, before = self.trace.runs[-1], self._before
         run.last = len(self.log)
         copied, written, allocated = self._totals()
@@ -276,7 +297,7 @@ class Session:
 
 
 def note_interrupt(trace: Trace) -> Trace:
-    """Note on a trace that is done an interrupt that came too late to stop it, so that the trace is not lost."""
+    """Mark a finished trace as interrupted if Ctrl-C came too late to stop it: the trace is returned, not lost."""
     try:
         deliver()
     except KeyboardInterrupt:
@@ -285,36 +306,7 @@ def note_interrupt(trace: Trace) -> Trace:
 
 
 def whole(trace: Trace) -> Trace:
-    """A trace that its caller needs all of. Raises `KeyboardInterrupt`: if somebody stopped it."""
+    """A trace that has to be complete. Raises `KeyboardInterrupt`: if it was interrupted."""
     if trace.interrupted:
         raise KeyboardInterrupt
     return trace
-
-
-# -- following --------------------------------------------------------------------------------------------------------
-# Running the steps of a recording again in a session, in the recorded order, up to one of them.
-
-
-def follow(session: Any, trace: Trace, upto: int) -> None:
-    """Run the steps before ``upto`` of a recording, in a `Session` in which nothing has run; a session mends itself so.
-
-    A run whose steps were dropped runs in the order of the plan.
-
-    Raises `KvvizError`: if the session does not run one of these ops.
-    """
-    rows, runs = trace.log, trace.runs
-    target = rows.frames[rows[upto].frame].run if upto < len(rows) else len(runs) - 1
-    with held_back():
-        for k in range(target + 1):
-            if session.execution is None and not session.next_run():
-                break
-            execution = session.execution
-            assert execution is not None
-            stop = upto if k == target else runs[k + 1].first
-            with np.errstate(all="ignore"):
-                for row in rows[runs[k].first : stop]:
-                    repeat(execution, trace, row)
-                    deliver()
-            session.note_run()
-            if k < target:
-                session.finish_run()

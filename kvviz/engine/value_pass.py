@@ -1,6 +1,6 @@
-"""Putting values into a recording: its runs are repeated once, each value is looked at as it is made, and let go.
+"""Adding summaries of values to a recording: its runs are repeated once, and each value is summarised as it is made.
 
-This is done when somebody asks, never while a graph runs: what is not asked for costs nothing.
+This happens on request only, never while a graph runs.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from kvviz.caches.cache_heat import Source, known_of, row_of, sources
 from kvviz.caches.control_values import Known
-from kvviz.caches.value_flow import RunFrames
 from kvviz.engine.execution import Execution
-from kvviz.engine.recorder import Recorder
-from kvviz.engine.replay import Replayer, is_random, may_be_random, never, repeat
-from kvviz.engine.weights import Weights
+from kvviz.engine.frame import Frame
+from kvviz.engine.plan import PlannedNode
+from kvviz.engine.replay import Replayer, repeated_runs
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.cache_pairs import logits_output
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import VIEW
+from kvviz.trace.frame_values import RunFrames
 from kvviz.trace.value_numbers import axes_of, has_numbers
 from kvviz.trace.value_plan import Seen, as_bytes, plan
 from kvviz.trace.value_summaries import Collector, Counted, Key
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Weighed(NamedTuple):
-    """Rows of attention that one value shows: of these caches, in a run."""
+    """Attention weights that one value of a run shows, for the caches with these numbers."""
 
     source: Source
     known: Known
@@ -43,7 +41,7 @@ class Weighed(NamedTuple):
 
 
 def summarise(trace: Trace, budget: int | str) -> Values | None:
-    """Put summaries of the values of a trace into it; see `Trace.summarise`."""
+    """Add summaries of its values to a trace; see `Trace.summarise`."""
     limit = as_bytes(budget)
     if not limit:
         trace.value_summaries = None
@@ -54,7 +52,7 @@ def summarise(trace: Trace, budget: int | str) -> Values | None:
         raise ReplayError("there are no values to look at: no step was recorded")
     seen = list(_seen(trace))
     weighed = list(_weighed(trace))
-    # What a cache shares with the one before it costs a row of the table, and no cells.
+    # Caches that share their weights take up cells once, and a row of the table each.
     costs = [one.cells if i == 0 else 0 for one in weighed for i in range(len(one.caches))]
     chosen = plan(seen, costs, limit)
     rows: dict[Key, list[Weighed]] = defaultdict(list)
@@ -73,20 +71,16 @@ def summarise(trace: Trace, budget: int | str) -> Values | None:
                 for one in rows.get((at, slot), ()):
                     _attend(trace, collector, one, value)
             steps += at >= 0
-    except _Stopped as stopped:
-        missing = str(stopped)
+    except ReplayError as error:
+        missing = str(error)
     pictures = sum(axes_of(one.shape) is not None for one in seen)
     counted = Counted(len(seen), pictures, len(costs), steps)
     trace.value_summaries = collector.done(limit, counted, missing)
     return trace.values
 
 
-class _Stopped(Exception):
-    """Why later values cannot be looked at."""
-
-
 def _seen(trace: Trace) -> Iterator[Seen]:
-    """All values that could be kept; caches and logits come first, views, which repeat what is elsewhere, last."""
+    """All values that could be kept: caches and logits first, views, whose contents lie elsewhere, last."""
     first = {cache.output for cache in trace.caches}
     with suppress(KvvizError):  # no decoder
         first.add(logits_output(trace.graph) or "")
@@ -107,14 +101,14 @@ def _seen(trace: Trace) -> Iterator[Seen]:
 
 
 def _mains(trace: Trace) -> Iterator[tuple[int, Any]]:
-    """The main frames of the runs whose steps are there."""
+    """The main frames of the runs whose inputs are known."""
     for frame in trace.log.frames:
         if frame.parent is None and frame.run < len(trace.replayer.runs):
             yield frame.run, frame
 
 
 def _weighed(trace: Trace) -> Iterator[Weighed]:
-    """Where the runs that have told their caches show what attention weighed."""
+    """Values that show attention weights, in the runs whose cache meters have been read."""
     for run in range(max((len(cache.runs) for cache in trace.caches), default=0)):
         frames = RunFrames(trace, run)
         if not frames.rows or trace.replayer.runs[run] is None or trace.runs[run].first == trace.runs[run].last:
@@ -145,84 +139,37 @@ def _attend(trace: Trace, collector: Collector, one: Weighed, value: Any) -> Non
     collector.attend(one.caches, one.run, low, weights[:, low - start : high - start])
 
 
-def _values(trace: Trace) -> Iterator[tuple[int, list[tuple[int, Any]]]]:
-    """What each run was given and what each step made, in the order of the recording.
+class _Watched(Execution):
+    """An execution that shows the outputs of the op that it completed last, before they are let go of."""
 
-    Raises `_Stopped`: with why the rest is not there.
+    made: list[tuple[int, Any]]
+
+    def note(self, frame: Frame, planned: PlannedNode, *row: Any) -> None:
+        self.made = [(i, frame.vals[slot]) for i, slot in enumerate(planned.outputs) if slot]
+        super().note(frame, planned, *row)
+
+
+def _values(trace: Trace) -> Iterator[tuple[int, list[tuple[int, Any]]]]:
+    """The inputs of each run and the outputs of each step, in recorded order, as (at, [(slot, value)]).
+
+    Raises `ReplayError`: with the reason why later values cannot be computed.
     """
     replayer: Replayer = trace.replayer
-    told = [run.index for run in trace.runs if run.last > run.first]
     needed: set[int] = set()
-    for run in told:
-        chain = set()
-        while run not in needed:
-            entry = replayer.runs[run] if 0 <= run < len(replayer.runs) else None
-            if entry is None:
-                break
-            chain.add(run)
-            if not entry.carried:
-                needed |= chain
-                break
-            run -= 1
-        else:
-            needed |= chain
-    recorder = Recorder()
-    weights = Weights(trace.graph, recorder.ledger)
-    last_use: dict[tuple[int, str], int] = {}
-    for run in sorted(needed):
-        if (entry := replayer.runs[run]) is not None:
-            last_use.update(dict.fromkeys(entry.carried.values(), run))
-    made: dict[tuple[int, str], Any] = {}
-    for run in sorted(needed | set(told)):
-        if run not in needed:
-            raise _Stopped(f"the inputs of run {run} were not kept")
-        yield from _run(trace, run, recorder, weights, made, last_use)
-
-
-def _run(
-    trace: Trace,
-    run: int,
-    recorder: Recorder,
-    weights: Weights,
-    made: dict[tuple[int, str], Any],
-    last_use: dict[tuple[int, str], int],
-) -> Iterator[tuple[int, list[tuple[int, Any]]]]:
-    """Repeat one run; ``made`` are values of earlier runs that it or later ones start with."""
-    replayer: Replayer = trace.replayer
-    entry = replayer.runs[run]
-    assert entry is not None
-    feeds = {**entry.kept.values, **{name: made[source] for name, source in entry.carried.items()}}
-    frame_shift, main = next(((f, row) for f, row in enumerate(trace.log.frames) if row.run == run), (0, None))
-    frame_shift -= len(recorder.log.frames)
-    start, stop = trace.runs[run].first, trace.runs[run].last
-    if main is not None:
-        given = [(slot, feeds.get(bind.name)) for slot, bind in enumerate(main.bindings) if bind.how != "weight"]
-        yield -1 - run, [(s, value) for s, value in given if main.bindings[s].name not in entry.carried]
-    if start == stop and any(may_be_random(node) for _, node in trace.graph.walk()):
-        raise _Stopped(f"run {run}, whose steps were not kept, draws random numbers")
-    with np.errstate(all="ignore"):
-        execution: Any = Execution(replayer.plan, feeds, frozenset(), replayer.policy, recorder, weights, run)
-        execution.decide = never
-        execution.placed = False
-        noted: list[list[tuple[int, Any]]] = []
-        plain = execution.note
-
-        def note(frame: Any, planned: Any, *rest: Any) -> None:
-            noted.append([(i, frame.vals[slot]) for i, slot in enumerate(planned.outputs) if slot])
-            plain(frame, planned, *rest)
-
-        execution.note = note
-        for step in range(start, stop):
-            row = trace.log[step]
-            if is_random(row):
-                raise _Stopped(f"from step {step} on: {row.op.node.name} would draw other random numbers")
-            noted.clear()
-            repeat(execution, trace, row, frame_shift)
-            yield step, noted[-1]
-        if any(source[0] == run for source in last_use):
-            while execution.step():
-                pass
-            outputs = execution.outputs()
-            made.update({source: outputs[source[1]] for source in last_use if source[0] == run})
-    for source in [source for source, last in last_use.items() if last <= run and source in made]:
-        del made[source]
+    missing = ""
+    for run in (run.index for run in trace.runs if run.last > run.first):
+        chain = replayer.chain(run)
+        if not chain:
+            missing = f"the inputs of run {run} were not kept"
+            break
+        needed.update(chain)
+    for rerun in repeated_runs(trace, sorted(needed), _Watched):
+        assert isinstance(rerun.execution, _Watched)
+        main = next((frame for frame in trace.log.frames if frame.run == rerun.run), None)
+        bound = enumerate(main.bindings if main is not None else ())
+        given = [(slot, bind.name) for slot, bind in bound if bind.how != "weight" and bind.name in rerun.given]
+        yield -1 - rerun.run, [(slot, rerun.given[name]) for slot, name in given]
+        for step in rerun.steps(len(trace.log)):
+            yield step, rerun.execution.made
+    if missing:
+        raise ReplayError(missing)

@@ -1,6 +1,6 @@
-"""The weights of a model in the storages of a trace. What they are is worked out once for a graph.
+"""The weights of a model as storages of a trace. They are listed once for a graph.
 
-A weight has the same number in every trace of its model: weights come first.
+A weight has the same number in every trace of its model, because weights come first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KNOWN = 64  # elements of a weight that a dry run reads
 
 
 class _Table:
-    """The blocks of memory that hold a model's weights, at any depth, and which weight lies in which.
+    """The blocks of memory that hold a model's weights, at any depth, and which block each weight lies in.
 
     ``blocks``: bytes and root of each.
     """
@@ -52,7 +52,7 @@ class _Table:
         self.total = sum(self.sizes)
 
     def bound(self, plan: Plan) -> tuple[list[Any], list[tuple[int, int]], Described]:
-        """Values by slot, (slot, number of the storage), and the trace's records of a plan's weights."""
+        """For the weights of a plan: values by slot, (slot, number of the storage), and their bindings in the trace."""
         found = self._plans.get(plan)
         if found is None:
             weights = self._arrays[plan.graph]
@@ -70,7 +70,7 @@ class _Table:
 
 
 def _ghosts(graph: Graph) -> Mapping[str, np.ndarray]:
-    """The weights of a graph as ghosts, but for small ones, which may say a shape, axes or a scale."""
+    """The weights of a graph as ghosts; small ones are read, as they may be a shape, axes or a scale."""
     declared = getattr(graph.weights, "declared", None)
     found: dict[str, np.ndarray] = {}
     for name in graph.weights:
@@ -93,7 +93,7 @@ _TABLES: tuple[WeakKeyDictionary[Graph, _Table], ...] = (WeakKeyDictionary(), We
 
 
 class Weights:
-    """The weights of a model and of all its subgraphs, in one ledger; the model holds them for good."""
+    """The weights of a model and of all its subgraphs, in one ledger; the model holds them permanently."""
 
     def __init__(self, graph: Graph, ledger: Ledger, dry: bool = False) -> None:
         if graph.files is not None and not dry:
@@ -116,7 +116,7 @@ class Weights:
         frame.vals[:], frame.stores[:] = bound
 
     def _storage(self, number: int) -> Storage:
-        """The storage of a block of weights, made when a frame needs it: that is much of a short run."""
+        """The storage of a block of weights, made when a frame needs it, as making all is slow."""
         storages, id = self._ledger.storages, self._first + number
         storage = storages[id]
         if storage is None:
@@ -125,5 +125,5 @@ class Weights:
         return storage
 
     def described(self, plan: Plan) -> Described:
-        """The trace's records of a plan's weights."""
+        """The bindings of a plan's weights in the trace."""
         return self._table.bound(plan)[2]

@@ -6,24 +6,21 @@ Invariant: a warning that a finding with a fix covers is not repeated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
-from kvviz.caches.cache_facts import reserved_rows
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.caches.growths import growths
 from kvviz.fixes.fix import Fix, fix_for
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.kept_runs import keeps_all
-from kvviz.trace.records import Cache
-from kvviz.trace.units import buffer, count, short, size
-from kvviz.trace.value_index import Index, Place
+from kvviz.trace.units import count, short, size
+from kvviz.trace.value_index import Index
 
 WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows overwritten"})
 """Kinds of warnings after which results may be wrong."""
-# Kinds of warnings, and the kind of finding that covers each, with bytes and a fix.
-_FINDING_OF = {"past copied": "copied", "reserve thrown away": "thrown away"}
+_THROWN, _COPIED = "reserve thrown away", "past copied"  # kinds of warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,66 +58,13 @@ def cache_findings(index: Index, warnings: Sequence[CacheWarning]) -> tuple[Cach
 
     ``warnings``: the result of `kvviz.cache_warnings`.
     """
-    thrown = [found for cache in index.trace.caches for found in _thrown(index, cache)]
-    found = (*_together(thrown), *_copied(index), *_moved(index))
-    covered = {(one.kind, name) for one in found for name in one.caches}
-    warned = [w for w in warnings if (_FINDING_OF.get(w.kind), w.cache) not in covered]
-    wrong = _warned(warning for warning in warned if warning.kind in WRONG)
-    wasteful = _warned(warning for warning in warned if warning.kind not in WRONG)
-    return (*_recomputed(index), *wrong, *found, *wasteful)
-
-
-def _thrown(index: Index, cache: Cache) -> list[CacheFinding]:
-    """Runs after which a reserved buffer was gone, although the next run could have appended to it."""
-    found = []
-    for run in index.mains:
-        if run + 1 not in index.mains:
-            continue
-        before, after = (index.places.get((index.mains[run + i], cache.input)) for i in (0, 1))
-        if before is None or after is None or cache.axis is None or cache.protocol != "growing":
-            continue
-        if any(cache.axis >= len(place.shape or ()) for place in (before, after)):
-            # If the model declares no shapes, a value may turn out to have fewer axes.
-            continue
-        rows, left = (reserved_rows(index.trace, run + i, cache) for i in (0, 1))
-        had_room, has_room = rows > _length(before, cache.axis), left > _length(after, cache.axis)
-        if had_room and not has_room and after.storage != before.storage:
-            why = _why_thrown(index, run, cache)
-            text = (
-                f"the reserved buffer {buffer(before.storage)} of {short(cache.input)} ({count(rows, 'row')}) was "
-                f"thrown away in run {run}: {why}"
-            )
-            find = partial(_fix, index, [(cache.input, range(run + 1, len(index.trace.runs)))])
-            capacity = index.trace.storages[before.storage].capacity
-            found.append(CacheFinding("thrown away", (cache.input,), run, capacity, text, find=find))
-    return found
-
-
-def _why_thrown(index: Index, run: int, cache: Cache) -> str:
-    main = index.mains[run]
-    readers = list(index.readers(main, cache.input))
-    if not readers:
-        return "no op read it"
-    for node, step in readers:
-        bodies = index.bodies.get((main, node.index), ())
-        if not index.rows[step].op.control or any((body, cache.input) in index.places for body in bodies):
-            return f"{node.op_type} {short(node.name)} put the cache elsewhere"
-    return "the branch that ran did not use it"
-
-
-def _together(found: list[CacheFinding]) -> list[CacheFinding]:
-    """One finding for all caches to which the same happened in the same run."""
-    groups: dict[tuple[int, str], list[CacheFinding]] = {}
-    for one in found:
-        groups.setdefault((one.run, one.sentence.partition("thrown away")[2]), []).append(one)
-    merged = []
-    for group in groups.values():
-        more = len(group) - 1
-        text = group[0].sentence + (f"; so were those of {count(more, 'other cache')}" if more else "")
-        caches = tuple(name for one in group for name in one.caches)
-        find = partial(_first, group)
-        merged.append(replace(group[0], caches=caches, bytes=sum(one.bytes for one in group), sentence=text, find=find))
-    return merged
+    found = (*_copied(index), *_moved(index))
+    covered = {name for one in found if one.kind == "copied" for name in one.caches}
+    warned = [w for w in warnings if w.kind != _COPIED or w.cache not in covered]
+    wrong = _warned(index, [warning for warning in warned if warning.kind in WRONG])
+    thrown = _warned(index, [warning for warning in warned if warning.kind == _THROWN])
+    wasteful = _warned(index, [warning for warning in warned if warning.kind not in WRONG | {_THROWN}])
+    return (*_recomputed(index), *wrong, *thrown, *found, *wasteful)
 
 
 def copying_steps(index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
@@ -172,11 +116,6 @@ def _moved(index: Index) -> list[CacheFinding]:
     return [CacheFinding("moved", names, runs[0].index, total, text)]
 
 
-def _first(group: Sequence[CacheFinding]) -> Fix | None:
-    """The first fix among findings of the same kind."""
-    return next((fix for one in group if (fix := one.fix) is not None), None)
-
-
 def _fix(index: Index, where: Sequence[tuple[str, Iterable[int]]]) -> Fix | None:
     """The fix of the first op that copied one of these caches to extend it."""
     for name, runs in where:
@@ -189,13 +128,9 @@ def _fix(index: Index, where: Sequence[tuple[str, Iterable[int]]]) -> Fix | None
     return None
 
 
-def _length(place: Place, axis: int) -> int:
-    assert place.shape is not None
-    return place.shape[axis]
-
-
-def _warned(warnings: Iterable[CacheWarning]) -> list[CacheFinding]:
-    """One finding for all caches with the same warning in the same runs."""
+def _warned(index: Index, warnings: Iterable[CacheWarning]) -> list[CacheFinding]:
+    """One finding for all caches with the same warning in the same runs. For reserved buffers that were thrown away,
+    their bytes and the fix of the first copy that this caused."""
     groups: dict[tuple[str, int, int], list[CacheWarning]] = {}
     for warning in warnings:
         groups.setdefault((warning.kind, warning.run, warning.runs), []).append(warning)
@@ -204,7 +139,13 @@ def _warned(warnings: Iterable[CacheWarning]) -> list[CacheFinding]:
         caches = tuple(dict.fromkeys(warning.cache for warning in group))
         others = len(caches) - 1
         text = group[0].sentence + (f" (so with {count(others, 'other cache')})" if others else "")
-        found.append(CacheFinding(kind, caches, run, 0, text))
+        if kind != _THROWN:
+            found.append(CacheFinding(kind, caches, run, 0, text))
+            continue
+        blocks = {index.places[index.mains[run], name].storage for name in caches}
+        nbytes = sum(index.trace.log.storages[block].capacity for block in blocks)
+        find = partial(_fix, index, [(name, range(run + 1, len(index.trace.runs))) for name in caches])
+        found.append(CacheFinding("thrown away", caches, run, nbytes, text, find=find))
     return found
 
 

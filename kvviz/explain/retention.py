@@ -16,7 +16,8 @@ from kvviz.trace.value_index import Index
 
 # A view is small up to this fraction of its block.
 _SMALL = 1 / 2
-_ASKED = "which the caller asked for"
+ASKED = "which the caller asked for"
+"""The end of the reason of a storage that is an output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def held_too_long(index: Index) -> tuple[Held, ...]:
     chosen = np.flatnonzero(asked & ~lives.weights & (lives.bytes > 0))
     uses = zip(chosen.tolist(), lives.some(chosen), ends[chosen].tolist(), whole[chosen].tolist())
     found = [_held(index, life, index.in_life(number), end, use) for number, life, end, use in uses]
-    return tuple(sorted(found, key=lambda held: (held.reason.endswith(_ASKED), -held.byte_steps, held.last_use)))
+    return tuple(sorted(found, key=lambda held: (held.reason.endswith(ASKED), -held.byte_steps, held.last_use)))
 
 
 def is_past_use(index: Index, life: Life, moment: int) -> bool:
@@ -132,7 +133,7 @@ def _held_by_the_caller(index: Index, life: Life, frame: int, name: str) -> str:
     if place.bound == "borrowed":
         return f"{short(name)} belongs to the caller, who did not donate it"
     if name in index.outputs(frame):
-        return f"{short(name)} is an output of the run, {_ASKED}"
+        return f"{short(name)} is an output of the run, {ASKED}"
     if place.bound == "donated" and not any(True for _ in index.readers(frame, name)):
         return f"{short(name)} was donated, but no op reads it"
     return ""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kvviz.graph.model import Node
 from kvviz.ops.registry import find
 from kvviz.trace.blockers import Blocker, BlockerCode
+from kvviz.trace.program import grown
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.trace.units import buffer, count, short, size, size_of
@@ -41,8 +42,7 @@ _RULES = {
     "passed": "the body hands its results out; nothing moves",
     "pool": "a freed buffer of the run was large enough",
 }
-# Why an input was refused, in two or three words.
-_REFUSALS = {
+REFUSALS = {
     BlockerCode.SHAPE_DIFFERS: "another shape",
     BlockerCode.DTYPE_DIFFERS: "another type",
     BlockerCode.NO_CAPACITY: "no room to grow",
@@ -57,6 +57,7 @@ _REFUSALS = {
     BlockerCode.POLICY: "the policy",
     BlockerCode.CONSTANT: "a weight",
 }
+"""Why an input was refused, in two or three words."""
 
 
 class Out(NamedTuple):
@@ -144,13 +145,11 @@ def grown_by(out: Out, taken: Iterable[str], bindings: Iterable[Any]) -> Grown:
     if out.how != "append" or out.shape is None:
         return UNKNOWN
     past = next((b for b in bindings if b.storage == out.storage and b.name in taken), None)
-    if past is None or past.shape is None or len(past.shape) != len(out.shape):
+    longer = None if past is None else grown(past.shape, out.shape)
+    if longer is None:
         return UNKNOWN
-    longer = [(new - old, new) for old, new in zip(past.shape, out.shape) if new != old]
-    if len(longer) != 1 or longer[0][0] <= 0:
-        return UNKNOWN
-    rows, length = longer[0]
-    return Grown(rows, out.nbytes * rows // length)
+    axis, old = longer
+    return Grown(out.shape[axis] - old, out.nbytes * (out.shape[axis] - old) // out.shape[axis])
 
 
 def in_weights(trace: Trace) -> Callable[[int], bool]:
@@ -230,8 +229,8 @@ def main_output(outs: Sequence[Out]) -> Out:
 
 def _refused(blockers: Sequence[Blocker]) -> str:
     """Why the buffer of an op that was called in place could not hold the output."""
-    codes = dict.fromkeys(b.code for b in blockers if b.code in _REFUSALS)
-    return ": " + ", ".join(_REFUSALS[code] for code in sorted(codes, key=_ORDER.index)) if codes else ""
+    codes = dict.fromkeys(b.code for b in blockers if b.code in REFUSALS)
+    return ": " + ", ".join(REFUSALS[code] for code in sorted(codes, key=_ORDER.index)) if codes else ""
 
 
 def _home(out: Out) -> str:
@@ -295,12 +294,17 @@ def nearest(blockers: Iterable[Blocker]) -> list[Blocker]:
     return min(inputs.values(), key=lambda found: (sum(b.code in _UNFIT for b in found), len(found)), default=[])
 
 
+def in_order(blockers: Iterable[Blocker]) -> list[Blocker]:
+    """Reasons in the order in which a sentence names them."""
+    return sorted(blockers, key=lambda blocker: _ORDER.index(blocker.code))
+
+
 def _because(op: str, blockers: Sequence[Blocker]) -> str:
     """The input that was nearest to being taken over, and the reasons against it."""
     found = nearest(b for b in blockers if b.code is not BlockerCode.OP_CANNOT)
     if not found:
         return ""
-    first, *others = sorted(found, key=lambda b: _ORDER.index(b.code))
+    first, *others = in_order(found)
     text = _brief(first).removesuffix(".")
     text = f"; it {text.removeprefix(f'{op} ')}" if text.startswith(f"{op} ") else f"; {text}"
     if others:

@@ -108,16 +108,27 @@ def arguments(
     ``model``: a graph like the trace's own, which is changed instead of it.
     """
     graph = model or trace.graph
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {**changed_options(trace, changes)}
     changed = _policy(trace, changes, picked, policy)
     if changed is not policy:
         found["policy"] = changed
-    donated = [change.input for change in changes if isinstance(change, Donate)]
-    if donated:
-        found["donate"] = list(dict.fromkeys((*trace.options.donate, *donated)))
     room = {change.input: (change.axis, change.rows) for change in changes if isinstance(change, Reserve)}
     if room:
         found["room"] = room
+    for change in changes:
+        if isinstance(change, Swap):
+            found["graph"] = swapped(found.get("graph", graph), change.graph, change.node)
+        elif isinstance(change, FixDims):
+            found["graph"] = with_dims(found.get("graph", graph), change.dims)
+    return found
+
+
+def changed_options(trace: Trace, changes: Sequence[Change]) -> dict[str, Any]:
+    """The arguments of `kvviz.run` or `kvviz.decode` that changes replace by plain values."""
+    found: dict[str, Any] = {}
+    donated = [change.input for change in changes if isinstance(change, Donate)]
+    if donated:
+        found["donate"] = list(dict.fromkeys((*trace.options.donate, *donated)))
     dropped = {change.output for change in changes if isinstance(change, Drop)}
     if dropped:
         found["outputs"] = [name for name in asked(trace) if name not in dropped]
@@ -126,10 +137,6 @@ def arguments(
             found["kv_capacity"] = change.rows
         elif isinstance(change, GrowAfter):
             found["growth"] = "after"
-        elif isinstance(change, Swap):
-            found["graph"] = swapped(found.get("graph", graph), change.graph, change.node)
-        elif isinstance(change, FixDims):
-            found["graph"] = with_dims(found.get("graph", graph), change.dims)
     return found
 
 

@@ -278,27 +278,16 @@ def _on_what(index: Index, step: int, like: int, effect: Effect) -> str:
 
 
 def is_repeatable(index: Index, step: int) -> bool:
-    """Whether the run of a step was finished, and running it again would give the same results."""
-    return _is_over(index, step) and not _has_chance(index) and _is_alike(index)
-
-
-def _is_alike(index: Index) -> bool:
-    """Whether the inputs of another run have the same layouts."""
-    given = index.trace.options.given
-    return given is None or given.alike
-
-
-def _is_over(index: Index, step: int) -> bool:
-    """Whether the run of a step was finished, so that all readers of its values are known."""
+    """Whether running the run of a step again would give the same results: it was finished, its inputs can have the
+    same layouts, and the model draws no random numbers."""
     trace, run = index.trace, index.frames[index.rows[step].frame].run
-    return run + 1 < len(trace.runs) or (trace.live is None and not trace.interrupted)
-
-
-def _has_chance(index: Index) -> bool:
-    """Whether the model draws random numbers, so that no two runs agree."""
+    over = run + 1 < len(trace.runs) or (trace.live is None and not trace.interrupted)
+    given = trace.options.given
+    if not over or not (given is None or given.alike):
+        return False
     if "chance" not in index.notes:
         index.notes["chance"] = any(is_random(row) for row in index.rows)
-    return bool(index.notes["chance"])
+    return not index.notes["chance"]
 
 
 def _is_picked(index: Index, path: list[int]) -> bool:
@@ -306,16 +295,13 @@ def _is_picked(index: Index, path: list[int]) -> bool:
 
     Raises `KvvizError`: if the orders differ.
     """
-    if all(_order(index, frame) == _plan(index, frame) for frame in path):
+    planned = ([one.node.index for one in index.frames[frame].program.order] for frame in path)
+    if all(_order(index, frame) == order for frame, order in zip(path, planned)):
         return False
     first = {frame.program.graph: number for number, frame in reversed(list(enumerate(index.frames)))}
     if any(_order(index, frame) != _order(index, first[index.frames[frame].program.graph]) for frame in path):
         raise KvvizError("the runs had different orders")
     return True
-
-
-def _plan(index: Index, frame: int) -> list[int]:
-    return [planned.node.index for planned in index.frames[frame].program.order]
 
 
 def _order(index: Index, frame: int) -> list[int]:

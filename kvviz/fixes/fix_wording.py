@@ -19,6 +19,7 @@ from kvviz.fixes.changes import (
     Swap,
     UsePolicy,
     asked,
+    changed_options,
 )
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, GraphPath, Node
@@ -139,16 +140,10 @@ def code_of(trace: Trace, changes: Sequence[Change], picked: bool) -> str:
 
 def _call(trace: Trace, changes: Sequence[Change], ordered: bool) -> list[str]:
     """The call that makes the trace, with the changed arguments."""
-    changed = []
-    donated = [c.input for c in changes if isinstance(c, Donate)]
-    if donated:
-        changed.append(f"donate={list(dict.fromkeys((*trace.options.donate, *donated)))}")
-    if any(isinstance(c, Drop) for c in changes):
-        dropped = {c.output for c in changes if isinstance(c, Drop)}
-        changed.append(f"outputs={[name for name in asked(trace) if name not in dropped]}")
-    for change in changes:
-        if isinstance(change, (Capacity, GrowAfter, UsePolicy)):
-            changed.append(_SHORT[type(change)](change))
+    options = changed_options(trace, changes)
+    options.update(("policy", change.name) for change in changes if isinstance(change, UsePolicy))
+    quoted = {name: f'"{value}"' if isinstance(value, str) else repr(value) for name, value in options.items()}
+    changed = [f"{name}={text}" for name, text in quoted.items()]
     if ordered:
         changed.append("policy=policy")
     if not changed:

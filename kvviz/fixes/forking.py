@@ -19,6 +19,7 @@ from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import NAMED, find_policy
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_options import names_in
 
 Rows = Mapping[str, int | tuple[int, int]]
 
@@ -189,7 +190,7 @@ def offers(trace: Trace) -> dict[str, Any]:
 def _changes(trace: Trace, asked: Departure) -> tuple[Change, ...]:
     """The requested changes, after checking that they fit this run."""
     reserve, kv_capacity = asked.reserve, asked.kv_capacity
-    names = (asked.donate,) if isinstance(asked.donate, str) else tuple(asked.donate)
+    names = names_in(asked.donate)
     inputs = {value.name for value in trace.graph.inputs}
     wrong = next((name for name in (*(reserve or ()), *names) if name not in inputs), None)
     if wrong is not None:

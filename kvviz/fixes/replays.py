@@ -16,6 +16,7 @@ from weakref import ref
 
 import numpy as np
 
+from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.planning import drop_plans
@@ -187,17 +188,9 @@ class Replays:
                 trace.recipe.session(**{**arguments, "detail": None, "record": record, "dry": dry}).run_to_end()
             )
         prompt, given = _prompt(self.index)
-        usual = {
-            "graph": self.graph,
-            "policy": self.policy,
-            "kv_capacity": options.kv_capacity,
-            "growth": options.growth,
-            "donate": options.donate,
-            "cache": options.cache,
-            "chunk": options.chunk,
-        }
+        usual = {"graph": self.graph, "policy": self.policy, "options": DecodeOptions.of(options)}
         asked = {**usual, **arguments, "record": record, "dry": dry}
-        return whole(DecodeSession(prompt=prompt, inputs=given, stop_tokens=(), **asked).run_to_end())
+        return whole(DecodeSession(prompt=prompt, inputs=given, **asked).run_to_end())
 
 
 def reaches_over_runs(trace: Trace, changes: Sequence[Change]) -> bool:

@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvviz.caches.row_spans import NO_TOKEN, live, put, stale
-from kvviz.caches.row_spans import count as count_rows
+from kvviz import public_trace
+from kvviz.caches.row_spans import NO_TOKEN, put, tally
 from kvviz.caches.stored_rows import stored_caches
 from kvviz.errors import KvvizError
-from kvviz.late import late
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import CacheRun, Held, Owned, Rows
@@ -139,10 +138,7 @@ class KVCache:
     def __repr__(self) -> str:
         return f"<KVCache of {count(self.size, 'cell')}: {self.cells.text()[:80]}>"
 
-    def _repr_html_(self) -> str:
-        """The cells over all calls, for a notebook."""
-        page: str = late("view.cell_table:html")(self)
-        return page
+    _repr_html_ = public_trace.cells_html
 
     # -- finding and taking cells -----------------------------------------------------------------------------------
 
@@ -356,7 +352,7 @@ def _with_cells(run: CacheRun, cells: CellMap) -> CacheRun:
             owners.append((cell, cell + 1, *whose))
     notes = tuple((start, stop, _note(of, state)) for start, stop, of, state in owners)
     rows = Rows(held, run.items[0].wrote, None, notes=notes, owners=tuple(owners))
-    return replace(run, valid=count_rows(live(held)), stale=count_rows(stale(held)), items=(rows,))
+    return replace(run, items=(rows,), **tally((rows,)))
 
 
 def _note(seqs: tuple[int, ...], state: str) -> str:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kvviz import public_trace
 from kvviz.errors import InputError
 from kvviz.graph.external import NO_FILE, DataFiles, ModelFile
-from kvviz.late import late
 from kvviz.other_names import not_there
 from kvviz.text.companions import Companions
 
@@ -149,18 +149,8 @@ class Graph:
             raise InputError("the model was not read from a file, so no chat template lies beside it")
         return self.companions.chat(text, system)
 
-    def to_graphviz(self, *, fold: bool = True) -> Any:
-        """The graph as a ``graphviz.Digraph``, which renders in a notebook where the program ``dot`` is installed.
-
-        Parameters
-        ----------
-        fold : bool
-            Draw layers that are alike once; False draws every node.
-        """
-        return late("view.graphviz_drawing:graph_drawing")(self, fold)
-
-    def _repr_html_(self) -> str:
-        return str(late("view.cards:graph_card")(self))
+    to_graphviz = public_trace.graph_drawing
+    _repr_html_ = public_trace.graph_card
 
     def __repr__(self) -> str:
         return (

@@ -1,9 +1,9 @@
-"""Topological order of nodes: stable, and clear about cycles."""
+"""Topological order of nodes, and the frontier: which of them can run next."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 Names = Sequence[Sequence[str]]
@@ -40,6 +40,25 @@ def find_cycle(reads: Names, makes: Names) -> list[int]:
     return []
 
 
-def _sorter(reads: Names, makes: Names) -> TopologicalSorter[int]:
+def needs_of(reads: Names, makes: Names) -> list[set[int]]:
+    """For each node the positions of the nodes that make what it reads."""
     maker = {name: i for i, names in enumerate(makes) for name in names if name}
-    return TopologicalSorter({i: {maker[name] for name in names if name in maker} for i, names in enumerate(reads)})
+    return [{maker[name] for name in names if name in maker} for names in reads]
+
+
+def frontier(needs: Iterable[Collection[int]], done: Sequence[int]) -> list[int]:
+    """The ready set, called frontier everywhere else: positions of the nodes that have not run, and whose needs all
+    have, in order.
+
+    Parameters
+    ----------
+    needs : iterable of collections of int
+        For each node the positions of those that must run before it.
+    done : sequence of int
+        For each node whether it has run.
+    """
+    return [at for at, before in enumerate(needs) if not done[at] and all(done[one] for one in before)]
+
+
+def _sorter(reads: Names, makes: Names) -> TopologicalSorter[int]:
+    return TopologicalSorter(dict(enumerate(needs_of(reads, makes))))

@@ -11,12 +11,12 @@ import onnx
 from onnx import helper
 
 from kvviz.caches.path_search import way_of
-from kvviz.caches.value_flow import RunFrames
 from kvviz.decode.chunk_stream import stream
 from kvviz.decode.public_runs import run as run_once
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.lessons.run_meters import steps_of
+from kvviz.trace.frame_values import RunFrames
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 

@@ -1,4 +1,4 @@
-"""What a run works on: storages, views and the room that a cache may grow into."""
+"""Storages, views, and reserved room for growing caches."""
 
 from kvviz.memory.storage import reserve
 

@@ -1,4 +1,4 @@
-"""What a rule may look at of an array."""
+"""The part of an array that a rule may read: its layout."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 
 class ArrayLayout(Protocol):
-    """An array as policies, planners, placement and view rules see it: its layout, and none of its numbers.
+    """The layout of an array, without its numbers, as policies, planners, placement and view rules see it.
 
-    An ndarray has all of this, and so has the array without contents that a dry run has in its place.
+    An ndarray has all of this, and so has a ghost, which a dry run uses instead.
     """
 
     @property
@@ -61,7 +61,7 @@ class ArrayLayout(Protocol):
 
 
 def is_array(value: object) -> TypeGuard[ArrayLayout]:
-    """Whether a value is an array, and no list and not absent."""
+    """Whether a value is an array, not a list or None."""
     return isinstance(value, np.ndarray)
 
 

@@ -1,8 +1,8 @@
 """Ghosts: arrays with shape, dtype, strides and an address of their own, and no contents.
 
-A ghost is an ordinary ndarray whose root is address space that nobody touches, so that views, offsets and
-overlaps of ghosts are those of real arrays. `is_ghost` says whether a value has contents. An op may also overwrite an
-array that has some with a result that has none: `forget` says so of that memory.
+A ghost is an ordinary ndarray in address space that is never touched, so that views, offsets and overlaps behave as
+those of real arrays. `is_ghost` says whether a value has no contents. If an op overwrites a real array with a ghost,
+`forget` marks that memory as having no contents.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import numpy as np
 
 from kvviz.memory.storage import Reserved, reserve, root_of
 
-# Address space that the system does not account for. The flag's number is in Python only since 3.13.
+# mmap's flag for address space that the system does not account for; Python names it since 3.13.
 _UNCOUNTED = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
 # Small ghosts lie side by side in reserved blocks of this size; a large one has a block of its own.
 _BLOCK = 1 << 30
 _LARGE = 1 << 25
 _ALIGNED = 64
-# Above what processors let a process map.
+# Above the addresses that processors let a process map.
 _NOBODYS = 1 << 55
 
 _forgotten: set[int] = set()
 
 
 class Ghost(Reserved):
-    """The root of ghosts; ``grow_axis`` is -1 unless it has room to grow. ``why``: what keeps its contents away."""
+    """The root of ghosts; ``grow_axis`` is -1 unless it has room to grow. ``why``: why its contents cannot be read."""
 
     grow_axis = -1
     why = ""
@@ -48,7 +48,7 @@ def ghost(shape: Sequence[int], dtype: Any, why: str = "") -> np.ndarray:
 
 
 def with_room(array: np.ndarray, axis: int, capacity: int) -> np.ndarray:
-    """What `kvviz.reserve` makes; of a ghost a ghost."""
+    """A copy with room to grow, as `kvviz.reserve` makes it; the copy of a ghost is a ghost."""
     if not is_ghost(array):
         return reserve(array, axis, capacity)
     block = reserved_block((*array.shape[:axis], capacity, *array.shape[axis + 1 :]), array.dtype, axis, True)
@@ -56,14 +56,14 @@ def with_room(array: np.ndarray, axis: int, capacity: int) -> np.ndarray:
 
 
 def reserved_block(shape: tuple[int, ...], dtype: np.dtype, axis: int, without_contents: bool) -> np.ndarray:
-    """All of a block whose first rows may grow along an axis."""
+    """A whole block with room to grow along an axis."""
     block = _root(shape, dtype) if without_contents else Reserved(shape, dtype)
     block.grow_axis = axis
     return block.view(np.ndarray)
 
 
 def is_ghost(value: Any) -> bool:
-    """Whether a value has no contents; a sequence, if one of its elements has none."""
+    """Whether a value, or any element of a sequence, has no contents."""
     if isinstance(value, np.ndarray):
         if type(value.base) is Ghost:
             return True
@@ -73,12 +73,12 @@ def is_ghost(value: Any) -> bool:
 
 
 def why_unknown(value: Any) -> str:
-    """What keeps the contents of a ghost away; empty where they only depend on data."""
+    """Why the contents of a ghost cannot be read; empty if they depend on data."""
     return getattr(root_of(value), "why", "") if isinstance(value, np.ndarray) else ""
 
 
 def forget(array: np.ndarray) -> None:
-    """Let an array, and everything in the same memory, have no contents from now on."""
+    """Mark the memory of an array as having no contents from now on."""
     root = root_of(array)
     if not isinstance(root, Ghost) and id(root) not in _forgotten:
         _forgotten.add(id(root))
@@ -86,12 +86,12 @@ def forget(array: np.ndarray) -> None:
 
 
 def remember(array: np.ndarray) -> None:
-    """Let an array that was forgotten have its contents again."""
+    """Undo `forget`."""
     _forgotten.discard(id(root_of(array)))
 
 
 def overwrite(target: np.ndarray, value: np.ndarray) -> None:
-    """Put the contents of an array into another one of its shape and type, if it has any."""
+    """Copy an array into another one of the same shape and type; a ghost makes the target lose its contents."""
     if is_ghost(value):
         forget(target)
     else:
@@ -99,7 +99,7 @@ def overwrite(target: np.ndarray, value: np.ndarray) -> None:
 
 
 def packed_copy(array: np.ndarray) -> np.ndarray:
-    """A copy in row-major order; that of a ghost is a ghost."""
+    """A copy in row-major order; the copy of a ghost is a ghost."""
     return ghost(array.shape, array.dtype) if is_ghost(array) else np.array(array, order="C")
 
 
@@ -118,7 +118,7 @@ def stack(values: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
 
 
 class _Reserved:
-    """Where the next small ghosts lie. A block is given back to the system when the last ghost in it is gone."""
+    """The block that small ghosts are cut from. The system gets it back when its last ghost is gone."""
 
     def __init__(self) -> None:
         self.block: Any = None
@@ -139,8 +139,8 @@ _SPACE = _Reserved()
 
 
 def _reserved(size: int) -> Any:
-    """A buffer of so many bytes: reserved where the system gives as much address space, and else addresses that belong
-    to nobody, as on Windows and under ``ulimit -v``."""
+    """A buffer of ``size`` bytes: reserved address space, or, on Windows and under ``ulimit -v``, addresses that no
+    process can map."""
     if _UNCOUNTED:
         with suppress(OSError):
             return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _UNCOUNTED)

@@ -12,7 +12,7 @@ from kvviz.memory.storage import Storage
 
 
 class Pool:
-    """Freed storages of one run; those below ``smallest`` bytes bypass the pool."""
+    """Freed storages of one run; storages below ``smallest`` bytes bypass the pool."""
 
     __slots__ = ("_kept", "dropped", "hits", "misses", "shelves", "smallest")
 
@@ -25,7 +25,7 @@ class Pool:
         self.misses = 0
 
     def made(self, storage: Storage, array: ArrayLayout) -> None:
-        """Take note of a storage that was made because nothing fitted."""
+        """Called for each new storage, made because no free one was large enough."""
 
     def take(self, array: ArrayLayout) -> Storage | None:
         """The smallest free storage that holds an array, or None; the earliest freed on ties."""
@@ -33,13 +33,13 @@ class Pool:
         return None if asked is None else self.best(*asked)
 
     def asked(self, array: ArrayLayout) -> tuple[int, int] | None:
-        """The kind and the size of what would hold an array; None for what bypasses the pool."""
+        """Kind and size of the storage that an array needs; None if it bypasses the pool."""
         return None if array.nbytes < self.smallest else (0, array.nbytes)
 
     def has(self, array: ArrayLayout) -> bool:
         asked = self.asked(array)
         kept = [] if asked is None else self.shelves.get(asked[0], [])
-        # The last one is the largest.
+        # They are sorted by size.
         return asked is not None and bool(kept) and kept[-1][0] >= asked[1]
 
     def give(self, storage: Storage) -> None:

@@ -60,7 +60,7 @@ class Storage:
 
 
 def repeats(array: ArrayLayout) -> bool:
-    """Whether elements of an array share memory, as after Expand: it cannot be written to, whoever owns it."""
+    """Whether elements of an array share memory, as after Expand: such an array cannot be written to."""
     reach = 0
     for stride, length in sorted((abs(stride), n) for n, stride in zip(array.shape, array.strides) if n > 1):
         if stride < reach + array.itemsize:
@@ -148,7 +148,7 @@ def is_start(storage: Storage, array: ArrayLayout) -> bool:
         return False
     if array.strides == root.strides:
         return True
-    # A Reshape may tell other strides of an axis along which there is but one.
+    # A Reshape may change the stride of an axis of length one.
     return all(n == 1 or one == two for n, one, two in zip(shape, array.strides, root.strides))
 
 
@@ -167,8 +167,7 @@ def address(array: Any) -> int:
 
 
 def offset_in(storage: Storage, value: np.ndarray) -> int:
-    """Bytes from the start of a storage to a value. 0 where NumPy has the value elsewhere: a runtime may show it as a
-    view that NumPy had to copy."""
+    """Bytes from the start of a storage to a value; 0 if NumPy keeps the value elsewhere, as it had to copy a view."""
     root = storage.root
     if value is root or not value.size or not isinstance(root, np.ndarray):
         return 0
@@ -177,9 +176,11 @@ def offset_in(storage: Storage, value: np.ndarray) -> int:
 
 
 def _place_of_pointer() -> int:
-    """Where in an array object its pointer to the data lies; 0 if it is not where NumPy's C interface puts it. That is
-    right behind the head of every object. It is looked at some hundred times a decode step, and asking
-    ``__array_interface__`` takes twenty times as long. Other implementations of Python, and debug builds, are asked."""
+    """Offset of the data pointer in an array object; 0 if it does not follow the object's header as in NumPy's C API.
+
+    The pointer is read some hundred times per decode step, and ``__array_interface__`` is twenty times slower. It is
+    still used on other implementations of Python and in debug builds.
+    """
     head = object.__basicsize__
     if sys.implementation.name != "cpython" or np.ndarray.__basicsize__ < 2 * head:
         return 0

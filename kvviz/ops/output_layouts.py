@@ -94,9 +94,12 @@ def _broadcast(args: Sequence[Any]) -> tuple[int, ...]:
 def _joint(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of two shapes broadcast together; as a rule the first one covers the other."""
     extra = len(one) - len(other)
-    if extra >= 0 and all(m in (1, n) for n, m in zip(one[extra:], other)):
-        return one
-    return np.broadcast_shapes(one, other)
+    if extra < 0:
+        return np.broadcast_shapes(one, other)
+    for n, m in zip(one[extra:], other):
+        if m not in (1, n):
+            return np.broadcast_shapes(one, other)
+    return one
 
 
 def _matmul(args: Sequence[Any], attributes: Any) -> list[Layout | None]:

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, TypeAlias, overload
 
 from kvviz.graph.model import Node
-from kvviz.late import late
 from kvviz.query.grammar import BY_NAME, WORDS
 from kvviz.query.query_parts import Buffer, Compare, Every, Not, Order, Part, Query, Some, Word
 from kvviz.query.query_reader import read_query
@@ -56,7 +55,7 @@ class Found(Sequence[Step]):
 
     def table(self) -> Any:
         """The steps as `Trace.table` shows them."""
-        return late("report.steps_table:steps_table")(self.trace, self.numbers)
+        return self.trace.table(self.numbers)
 
     def __repr__(self) -> str:
         text = f"{len(self):,} of {len(self.trace.steps):,} steps: {self.query}"
@@ -76,13 +75,9 @@ def find(trace: Trace, text: str) -> Found:
     return Found(trace, text, tuple(steps_of(trace, query)))
 
 
-def _hazards(trace: Trace) -> Any:
-    return late("explain.hazards:find_hazards")(trace)
-
-
 def steps_of(trace: Trace, query: Query) -> list[int]:
     """Numbers of the steps that a query asks for, in its order."""
-    scene = Scene(trace, _hazards)
+    scene = Scene(trace)
     test = test_of(scene, query.part)
     found = [step for step in range(len(trace.log)) if test(step)]
     for order in reversed(query.orders):
@@ -92,7 +87,7 @@ def steps_of(trace: Trace, query: Query) -> list[int]:
 
 def test_for(trace: Trace, part: Part | None) -> Test:
     """The test of a query's condition on the steps of a trace, which may still grow; orders and limits are left out."""
-    return test_of(Scene(trace, _hazards), part)
+    return test_of(Scene(trace), part)
 
 
 def _ordered(scene: Scene, steps: Iterable[int], order: Order) -> list[int]:

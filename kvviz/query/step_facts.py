@@ -11,6 +11,7 @@ from kvviz.graph.model import Node
 from kvviz.query.grammar import HAZARDS
 from kvviz.trace.element_types import dims, nbytes
 from kvviz.trace.events import HOW, Op
+from kvviz.trace.hazards import find_hazards
 from kvviz.trace.outcome import outcome
 from kvviz.trace.reasons import blocker_codes, is_missed, placed_before
 from kvviz.trace.recording import Trace
@@ -53,13 +54,9 @@ class Graphs:
 
 
 class Scene:
-    """A trace that is asked about, and what was looked up in it.
+    """A trace that a query is about, and what was looked up in it."""
 
-    ``hazards``: gives the hidden ones of a trace; it is asked when a query is about them.
-    """
-
-    def __init__(self, trace: Trace, hazards: Callable[[Any], Any]) -> None:
-        self._hazards = hazards
+    def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.log = trace.log
         self.frames = trace.log.frames
@@ -80,15 +77,15 @@ class Scene:
             frame = self.frames[frame].parent
 
     def hazards(self, step: int) -> tuple[str, ...]:
-        """What is said of the pairs that a step takes part in; none where ops did not declare what they touch."""
+        """Kinds and states of the pairs that a step is part of; none if ops did not declare what they touch."""
         known = self.trace.notes.get("query hazards")
         if known is None or known[0] != len(self.log):
             found: dict[int, set[str]] = {}
-            for hazard in self._hazards(self.trace) if self.log.declared.accesses else ():
+            for hazard in find_hazards(self.trace) if self.log.declared.accesses else ():
                 for at in (hazard.first, hazard.second):
                     found.setdefault(at, set()).update((hazard.kind, "broken" if hazard.broken else "hidden"))
-            fact = {at: tuple(name for name in HAZARDS if name in names) for at, names in found.items()}
-            known = self.trace.notes["query hazards"] = len(self.log), fact
+            by_step = {at: tuple(name for name in HAZARDS if name in names) for at, names in found.items()}
+            known = self.trace.notes["query hazards"] = len(self.log), by_step
         pairs: tuple[str, ...] = known[1].get(step, ())
         return pairs
 

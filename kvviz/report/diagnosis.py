@@ -1,7 +1,7 @@
 """The findings of a report as data: missed ops, the parts of the peak, storages held too long.
 
 Invariant: the bytes of the missed list are those of the missed steps, and the parts of the peak sum to it. Making a
-report tries no changes: fixes, another order, and the verdict that names them are computed when they are read.
+report tries no changes: fixes, another order, and the cures of findings are computed when they are read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from kvviz.explain.summary import Counts, Missed
 from kvviz.fixes.combinations import together
 from kvviz.fixes.fix import Fix
 from kvviz.fixes.lower_peak import OtherOrder, lower_peak
+from kvviz.report.finding import Finding, Findings
+from kvviz.report.findings import leading, ranked
 from kvviz.report.missed_groups import MissedGroup
-from kvviz.report.verdict import Verdict, verdict
 from kvviz.trace.recording import Trace
 from kvviz.trace.value_index import index_of
 
@@ -71,7 +72,15 @@ class Diagnosis:
         return together(index_of(self.trace), orders + units)
 
     @cached_property
-    def verdict(self) -> tuple[Verdict, ...]:
-        """The conclusions in a few sentences, each with the one change that helps most."""
+    def findings(self) -> Findings:
+        """All that costs memory or endangers results, ranked; see `kvviz.findings`."""
         index = index_of(self.trace)
-        return verdict(index, self.peak, self.groups, self.caches, self.cache_warnings, self.other_order)
+        other = lambda: self.other_order  # noqa: E731
+        return Findings(
+            ranked(index, self.peak, self.groups, self.held_too_long, self.caches, self.cache_warnings, other)
+        )
+
+    @cached_property
+    def verdict(self) -> tuple[Finding, ...]:
+        """The findings to know first, each with the one change that helps most."""
+        return leading(self.findings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from kvviz.caches.cache_warnings import cache_warnings
@@ -12,13 +11,13 @@ from kvviz.explain.retention import held_too_long
 from kvviz.explain.summary import counts, missed
 from kvviz.other_names import not_there, with_other_names
 from kvviz.report.diagnosis import Diagnosis
+from kvviz.report.finding import Findings
 from kvviz.report.markdown import to_markdown
 from kvviz.report.missed_groups import missed_groups
 from kvviz.report.report_data import report_data
 from kvviz.report.report_html import report_html
 from kvviz.report.report_text import report_text
-from kvviz.trace.model_or_trace import as_trace
-from kvviz.trace.recording import Trace
+from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.value_index import index_of
 
 
@@ -73,7 +72,7 @@ class Report(Diagnosis):
 
 
 @with_other_names
-def explain(trace: Trace | str | os.PathLike[str]) -> Report:
+def explain(trace: TraceLike) -> Report:
     """Diagnose a trace.
 
     Parameters
@@ -99,3 +98,31 @@ def explain(trace: Trace | str | os.PathLike[str]) -> Report:
     entries = missed(trace)
     groups, caches = missed_groups(trace, entries), cache_findings(index, warnings)
     return Report(trace, counts(trace), entries, peak(trace), held_too_long(index), caches, warnings, groups)
+
+
+@with_other_names
+def findings(trace: TraceLike) -> Findings:
+    """What a trace costs and what endangers its results, ranked.
+
+    What may make results wrong comes first, then the peak, then costs in bytes, and last what needs no action. The list
+    is there at once; the fix of a finding is searched for, by trying changes on ghosts, when it is read first.
+
+    Parameters
+    ----------
+    trace : Trace or path
+        Any trace, or the path of a saved one.
+
+    Returns
+    -------
+    Findings
+        A tuple of `kvviz.report.finding.Finding`, displayed as a table with all fixes.
+
+    Examples
+    --------
+    >>> found = kvviz.findings(kvviz.decode(graph, [5, 17, 33], 8))                         # doctest: +SKIP
+    >>> found[1].title, found[1].steps, found[1].fix.label                                  # doctest: +SKIP
+    ('3,072 B of past copied in 8 tokens', 16, 'kv_capacity=10')
+    >>> len(trace.find(found[1].query)) == found[1].steps                                   # doctest: +SKIP
+    True
+    """
+    return explain(trace).findings

@@ -1,13 +1,22 @@
-"""The hazards of a trace as a tuple that is displayed as a table."""
+"""The hazards of a trace as a tuple that is displayed as a table, and grouped where layers and runs repeat them."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
 from kvviz.errors import InputError
-from kvviz.explain.hazards import Hazard, find_hazards
+from kvviz.graph.layers import places
 from kvviz.other_names import with_other_names
 from kvviz.report.steps_table import Table
+from kvviz.trace.hazards import Hazard, find_hazards
 from kvviz.trace.model_or_trace import TraceLike, as_trace
+from kvviz.trace.recording import Trace
 from kvviz.trace.regions import LEVELS, Level
+from kvviz.trace.units import count, size
+from kvviz.trace.value_index import Index, index_of
 
 _COLUMNS = (
     ("kind", "kind", False, 6),
@@ -71,3 +80,82 @@ def hazards(trace: TraceLike, level: Level = "exact", ordered: bool = False, run
     if level not in LEVELS:
         raise InputError(f"there is no level {level!r}; choose one of {', '.join(LEVELS)}")
     return Hazards(find_hazards(as_trace(trace, "kvviz.hazards"), level, ordered, run))
+
+
+_SURE = {"certain": "", "likely": "likely", "unknown": "not certain"}
+_NUMBER = re.compile(r"\d+")
+
+
+def doubts(pairs: Iterable[Hazard]) -> str:
+    """How many pairs are not certain: `` (8 likely, 4 not certain)``, or nothing."""
+    found = Counter(pair.confidence for pair in pairs)
+    doubtful = ", ".join(f"{found[name]:,} {word}" for name, word in _SURE.items() if word and found[name])
+    return f" ({doubtful})" if doubtful else ""
+
+
+class _Alike(NamedTuple):
+    """What the pairs of a group have in common."""
+
+    kind: str
+    broken: bool
+    ops: tuple[str, str]
+    root: str
+    exact: bool
+    range: bool
+    known: Level
+    confidence: str
+
+
+def folded(trace: Trace, pairs: Sequence[Hazard]) -> tuple[list[int], list[str]]:
+    """Group pairs that differ only in layer and run: the group of each pair, and a title for each group."""
+    index = index_of(trace)
+    groups: dict[_Alike, list[Hazard]] = {}
+    keys = [_alike(index, pair) for pair in pairs]
+    for key, pair in zip(keys, pairs):
+        groups.setdefault(key, []).append(pair)
+    number = {key: at for at, key in enumerate(groups)}
+    return [number[key] for key in keys], [_title(index, *group) for group in groups.items()]
+
+
+def _alike(index: Index, pair: Hazard) -> _Alike:
+    nodes = index.rows[pair.first].op.node, index.rows[pair.second].op.node
+    ops, root = (nodes[0].op_type, nodes[1].op_type), _NUMBER.sub("#", pair.root)
+    return _Alike(pair.kind, pair.broken, ops, root, pair.exact > 0, pair.range > 0, pair.known, pair.confidence)
+
+
+def _title(index: Index, alike: _Alike, group: Sequence[Hazard]) -> str:
+    shared = [pair.exact or pair.range or pair.whole for pair in group]
+    each = " each" if len(group) > 1 else ""
+    sizes = size(shared[0]) if min(shared) == max(shared) else f"{size(min(shared))} to {size(max(shared))}"
+    sizes = sizes if alike.known == "exact" else f"at most {sizes}"
+    sure = _SURE[alike.confidence]
+    wrong = (sure and f", {sure}") if alike.exact else ", no byte of them shared"
+    root = _common([pair.root for pair in group])
+    times = _times(index, group)
+    return f"{alike.kind}{times}: {alike.ops[0]} → {alike.ops[1]} {root}: {sizes}{each}{wrong}"
+
+
+def _times(index: Index, group: Sequence[Hazard]) -> str:
+    if len(group) == 1:
+        return ""
+    rows = [index.rows[pair.second] for pair in group]
+    frames = [index.frames[row.frame] for row in rows]
+    layers = {places(frame.program.graph)[row.op.node.index].layer for row, frame in zip(rows, frames)}
+    runs = {frame.run for frame in frames}
+    parts = []
+    if len(group) == len(layers) * len(runs):
+        parts = [count(len(layers), "layer")] if len(layers) > 1 else []
+        parts += [count(len(runs), "run")] if len(runs) > 1 else []
+    return "".join(f" × {part}" for part in parts or [f"{len(group):,}"])
+
+
+def _common(names: Iterable[str]) -> str:
+    """One name for several that differ in numbers: ``cache_k_l…``."""
+    all_of = Counter(names)
+    if len(all_of) == 1:
+        return next(iter(all_of))
+    split = [_NUMBER.split(name) for name in all_of]
+    numbers = [_NUMBER.findall(name) for name in all_of]
+    differ = [len({number[i] for number in numbers}) > 1 for i in range(len(numbers[0]))]
+    pieces = [("…" if other else number) + text for other, number, text in zip(differ, numbers[0], split[0][1:])]
+    return split[0][0] + "".join(pieces)

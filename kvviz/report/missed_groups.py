@@ -6,20 +6,17 @@ Invariant: every entry of the missed list is in one group, and the bytes of a gr
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvviz.explain.sentences import nearest
 from kvviz.explain.summary import Missed
 from kvviz.fixes.changes import Change
 from kvviz.fixes.fix import Fix
-from kvviz.trace.blockers import Blocker, BlockerCode, codes, rules
-from kvviz.trace.lifetimes import Key
+from kvviz.trace.blockers import BlockerCode, codes, rules
 from kvviz.trace.recording import Trace
 from kvviz.trace.roles import place_of
 from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import count, size
-from kvviz.trace.value_index import index_of
 
 SMALL = 1000
 """Bytes below which a kind of missed op is hidden at first: ops that compute shapes spend this little in total."""
@@ -47,6 +44,8 @@ class MissedGroup:
         Steps at which it was missed.
     bytes, allocated, copied : int
         Sums over its entries.
+    time : float
+        Of all these steps, where the trace has times; in the unit of its clock.
     """
 
     role: str
@@ -59,6 +58,7 @@ class MissedGroup:
     bytes: int
     allocated: int
     copied: int
+    time: float = 0.0
 
     @property
     def worst(self) -> Missed:
@@ -108,14 +108,20 @@ class MissedGroup:
 
 
 def missed_groups(trace: Trace, entries: Sequence[Missed]) -> tuple[MissedGroup, ...]:
-    """The entries of a missed list by role and reasons, the group that spent most first."""
+    """The entries of a missed list by role and reasons: the group that took most time first, where the trace has times,
+    else the one that spent most."""
     found: dict[tuple[str, str, tuple[str, ...]], list[tuple[Missed, int | None]]] = {}
     for entry in entries:
         place = place_of(trace, trace.log[entry.step])
         key = place.role, entry.op_type, reason_codes(trace, entry)
         found.setdefault(key, []).append((entry, place.layer))
     groups = [_group(trace, *key, members) for key, members in found.items()]
-    return tuple(sorted(groups, key=lambda group: (-group.bytes, group.worst.step)))
+    return tuple(sorted(groups, key=lambda group: (-group.time, -group.bytes, group.worst.step)))
+
+
+def by_time(groups: Sequence[MissedGroup]) -> str:
+    """``", by time"`` if groups are in the order of their times, else nothing."""
+    return ", by time" if any(group.time for group in groups) else ""
 
 
 def hidden_below(groups: Sequence[MissedGroup]) -> int:
@@ -134,50 +140,13 @@ def reason_codes(trace: Trace, entry: Missed) -> tuple[str, ...]:
     return tuple(str(code) for code in BlockerCode if code in found)
 
 
-def reason_of(entry: Missed) -> Blocker | None:
-    """The reason to show for an entry: the first that a fix removes, or else one against the nearest input."""
-    fixed = next((blocker for blocker in entry.blockers if blocker.fix is not None), None)
-    return fixed or next(iter(nearest(entry.blockers)), None)
-
-
-def best_fixes(entries: Iterable[Missed], most: int) -> list[Missed]:
-    """At most ``most`` entries that have a fix, first those whose fix saves memory in total.
-
-    Only one op can take over the bytes of a value. If that saves nothing because another op has them now, it saves
-    nothing for any other op either, and the fix is listed once.
-    """
-    saving: list[Missed] = []
-    vain: list[Missed] = []
-    fixed: set[tuple[Key, ...]] = set()
-    for entry in entries:
-        # Finding a fix takes time, so no more are searched than needed.
-        if len(saving) == most:
-            break
-        wanted = _wanted(entry)
-        if wanted and wanted <= fixed:
-            continue
-        if entry.fix is not None and entry.fix.saves > 0:
-            saving.append(entry)
-        elif entry.fix is not None:
-            vain.append(entry)
-            fixed |= wanted
-    return [*saving, *vain][:most]
-
-
-def _wanted(entry: Missed) -> set[tuple[Key, ...]]:
-    """The bytes that an op could have taken over: the values that share them."""
-    index = index_of(entry.trace)
-    row = index.rows[entry.step]
-    keys = [(row.frame, row.op.node.inputs[position]) for position, _ in row.masks]
-    return {index.sharing(key) for key in keys if key in index.places}
-
-
 def _group(
     trace: Trace, role: str, op_type: str, reasons: tuple[str, ...], members: Sequence[tuple[Missed, int | None]]
 ) -> MissedGroup:
     # A long log creates its ops on demand; only the runs of these steps are needed.
     starts = [run.first for run in trace.runs]
     runs = {bisect_right(starts, step) - 1 for entry, _ in members for step in entry.steps}
+    timings = (trace.log.declared.times.get(step) for entry, _ in members for step in entry.steps)
     return MissedGroup(
         role,
         op_type,
@@ -189,4 +158,5 @@ def _group(
         sum(entry.bytes for entry, _ in members),
         sum(entry.allocated for entry, _ in members),
         sum(entry.copied for entry, _ in members),
+        sum(timing.end - timing.start for timing in timings if timing is not None),
     )

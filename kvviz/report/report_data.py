@@ -12,6 +12,7 @@ from kvviz.explain.summary import Missed
 from kvviz.fixes.fix import Fix
 from kvviz.graph.model import Graph
 from kvviz.report.diagnosis import Diagnosis
+from kvviz.report.finding import Finding
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.report_schema import NAME, VERSION
 from kvviz.trace.kept_runs import kept_runs
@@ -50,11 +51,7 @@ def report_data(found: Diagnosis) -> dict[str, Any]:
         ],
         "prompt": trace.prompt,
         "tokens": trace.known("tokens"),
-        "verdict": [
-            {"kind": v.kind, "text": v.text, "bytes": v.bytes, "step": v.step, "selection": v.selection}
-            | {"fix": _fix_data(v.fix), "left": v.left}
-            for v in found.verdict
-        ],
+        "findings": [_finding_data(one) for one in found.findings],
         "groups": [_group_data(group) for group in found.groups],
         "missed": [_missed_data(entry) for entry in found.missed],
         "peak": {**asdict(found.peak), "groups": found.peak.groups},
@@ -112,6 +109,26 @@ def before_or_in(trace: Trace, run: int) -> str:
     if run in kept_runs(trace):
         return f"before the first op of {label}"
     return f"in {label}, whose steps were not kept"
+
+
+def _finding_data(one: Finding) -> dict[str, Any]:
+    names = (
+        "kind",
+        "title",
+        "where",
+        "example",
+        "bytes",
+        "steps",
+        "step",
+        "selection",
+        "scope",
+        "calm",
+        "query",
+        "peak",
+    )
+    saves, left = (None, None) if one.cure is None else (one.cure.saves, one.cure.left)
+    cure = {"fix": _fix_data(one.fix), "peak": one.peak, "saves": saves, "left": left}
+    return {**{name: getattr(one, name) for name in names}, **cure}
 
 
 def _missed_data(entry: Missed) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-NAME, VERSION = "kvviz.report", 1
+from kvviz.report.finding import KINDS
+
+NAME, VERSION = "kvviz.report", 2
 
 _INT, _TEXT, _BOOL = {"type": "integer"}, {"type": "string"}, {"type": "boolean"}
 _BYTES = {"type": "integer", "minimum": 0, "description": "bytes"}
@@ -71,17 +73,25 @@ REPORT_SCHEMA: dict[str, Any] = {
         ),
         prompt=_many(_INT),
         tokens=_many(_INT),
-        verdict=_many(
+        findings=_many(
             _object(
-                kind={"enum": ["peak", "copied", "miss", "cache", "nothing"]},
-                text=_TEXT,
+                kind={"enum": list(KINDS)},
+                title=_TEXT,
+                where=_TEXT,
+                example={**_TEXT, "description": "the sentence of one of its steps, or what else explains it"},
                 bytes=_INT,
-                step=_or_null(_INT),
+                steps=_INT,
+                step={**_or_null(_INT), "description": "the step to look at first"},
                 selection=_or_null(_many(_TEXT)),
+                scope={**_TEXT, "description": "which runs bytes and steps are of"},
+                calm={**_BOOL, "description": "nothing is to be done"},
+                query={**_TEXT, "description": "finds its steps"},
+                peak={**_or_null(_INT), "description": "bytes that the fix lowers the peak by; null: no fix"},
                 fix=_FIX,
+                saves={**_or_null(_many(_INT)), "description": "bytes that the fix saves, and at how many steps"},
                 left={**_or_null(_INT), "description": "of a peak: at most so many bytes with the fix"},
             ),
-            "the conclusions, in sentences",
+            "what endangers results first, then by cost",
         ),
         groups=_many(
             _object(

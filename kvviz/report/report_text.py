@@ -9,40 +9,37 @@ import textwrap
 from collections.abc import Sequence
 
 from kvviz.explain.peak import Peak, PeakPart
-from kvviz.explain.sentences import ended
-from kvviz.explain.summary import NOT_ASKED, Counts
+from kvviz.explain.summary import Counts
 from kvviz.report.diagnosis import Diagnosis
-from kvviz.report.missed_groups import MissedGroup, best_fixes, hidden_below, reason_of
+from kvviz.report.finding import Finding
+from kvviz.report.missed_groups import by_time
 from kvviz.report.report_data import before_or_in, model_facts, moved_outside, totals
-from kvviz.report.retention_groups import held_groups
 from kvviz.report.steps_table import Table
-from kvviz.trace.blockers import Blocker
 from kvviz.trace.kept_runs import in_kept_runs, keeps_all, kept_runs, steps_summary
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Run, Step
+from kvviz.trace.records import Run
 from kvviz.trace.run_labels import run_label
 from kvviz.trace.units import buffer, count, short, size, with_short_names
 
 # What fits on one screen; the data has everything.
-_RUNS, _MISSED, _MORE, _PARTS, _HELD, _FINDINGS, _CACHES = 3, 3, 2, 3, 3, 3, 2
+_RUNS, _PARTS, _FINDINGS, _EXAMPLES, _CACHES = 3, 3, 8, 3, 2
 _LINES, _WIDTH = 48, 118
-# Among this many kinds, those with a fix are searched for.
-_LOOKED_AT = 60
+CURED = 4
+"""Of so many findings the text shows a fix; those of others are found when they are read."""
 # Of many runs with steps, this many from the start are shown, and the last one.
 _KEPT = 4
 _INDENT = " " * 12
 
 
 def report_text(found: Diagnosis) -> str:
-    """The model, its runs, how its ops ran, what was missed, the peak, what was held too long, and the caches."""
+    """The model, its runs, how its ops ran, the findings, the peak, and the caches."""
     trace = found.trace
     blocks = [
         [_model_line(trace), *_totals(trace), _numbers(found)],
-        _verdict_lines(found),
+        _finding_lines(found),
         _runs(trace),
-        _missed_lines(found),
-        [*_peak_lines(trace, found.peak), *_order_lines(found), *_held_lines(found)],
-        _findings(found),
+        _peak_lines(trace, found.peak),
+        [],
     ]
     used = sum(len(lines) + 1 for lines in blocks if lines)
     blocks[-1] += _cache_lines(trace, max(_CACHES, _LINES - used))
@@ -138,71 +135,37 @@ def _token_text(run: Run) -> list[str]:
     return [str(run.token)] if run.text in ("", str(run.token)) else [str(run.token), repr(run.text)]
 
 
-def _verdict_lines(found: Diagnosis) -> list[str]:
-    head, rest = "verdict: ", " " * 9
-    return [line for i, one in enumerate(found.verdict) for line in _wrapped(str(one), rest, rest if i else head)]
+def _finding_lines(found: Diagnosis) -> list[str]:
+    """The first findings: bytes, title, place and change, and of the first also an example."""
+    c = found.counts
+    spent = [f"missed ops spent {size(c.missed_bytes)}"] if c.missed_bytes else []
+    spent += [f"ops that cannot by kind spent {size(c.cannot_bytes)}"] if c.cannot_bytes else []
+    lines = [
+        f"findings{by_time(found.groups)}: {'; '.join(spent)}{kept_part(found.trace) if spent else ''}".rstrip(": ")
+    ]
+    shown = found.findings[:_FINDINGS]
+    for rank, one in enumerate(shown, 1):
+        lines += _wrapped(one.title, _INDENT, f"{rank:>3}  {size(one.bytes) if one.bytes else '':>8}  ")
+        # Of later ones a fix takes as long to find, and gains less.
+        fix = f"fix: {one.change}" if rank <= CURED and one.change else ""
+        about = "; ".join(part for part in (one.where, fix) if part)
+        if about:
+            lines += _wrapped(about, _INDENT, _INDENT)
+        if one.example and rank <= _EXAMPLES:
+            lines += _example(one)
+    rest = found.findings[_FINDINGS:]
+    return lines + ([f"{_INDENT}{count(len(rest), 'more finding')} and all fixes: report.findings"] if rest else [])
 
 
-def _missed_lines(report: Diagnosis) -> list[str]:
-    """The kinds of ops that spent most, each with its reason; then a sum of the others, and a count of small ones."""
-    trace, least = report.trace, hidden_below(report.groups)
-    found = [group for group in report.groups if group.bytes >= least]
-    cannot = report.counts.cannot_bytes
-    if not trace.policy.decides:
-        return [f"missed in place: {NOT_ASKED}"]
-    others = f"; ops that cannot by kind spent {size(cannot)}" if cannot else ""
-    if not report.missed:
-        return [
-            f"nothing missed: every op that could run in place did, or had nothing to spare{others}{kept_part(trace)}"
-        ]
-    total = sum(entry.bytes for entry in report.missed)
-    kinds = f"{count(len(report.groups), 'kind')} of op, {count(len(report.missed), 'node')}"
-    lines = [f"missed in place: {size(total)} in {kinds}{others}{kept_part(trace)}"]
-    for group in found[:_MISSED]:
-        lines.append(_missed_line(group))
-        reason = reason_of(group.worst)
-        if reason is not None:
-            lines += _message(trace.steps[group.worst.step], reason)
-    rest = found[_MISSED:]
-    fixed = best_fixes([group.worst for group in rest[:_LOOKED_AT]], _MORE)
-    chosen = [group for group in rest if group.worst in fixed]
-    chosen += [group for group in rest if group not in chosen][: _MORE - len(chosen)]
-    lines += [_missed_line(group) for group in rest if group in chosen]
-    left = [group for group in rest if group not in chosen]
-    if left:
-        lines.append(f"  {size(sum(group.bytes for group in left)):>8}  in {count(len(left), 'more kind')}")
-    small = report.groups[len(found) :]
-    if small:
-        spent = size(sum(group.bytes for group in small))
-        lines.append(f"{_INDENT}hidden: {count(len(small), 'kind')} below {size(least)}, {spent} in all")
-    return lines
-
-
-def _missed_line(group: MissedGroup) -> str:
-    """Bytes, op, role, how often, and the fix in a few words."""
-    head = f"  {size(group.bytes):>8}  {group.op_type} "
-    tail = f" {group.often}" if group.often else ""
-    fix = group.fix
-    vain = fix is not None and fix.saves <= 0
-    if fix is not None:
-        tail += f"; fix: {short(fix.label, 50)}" + (" (saves nothing at this step)" if vain else "")
-    return head + short(group.label, max(_WIDTH - len(head) - len(tail), 16)) + tail
-
-
-def _message(step: Step, blocker: Blocker) -> list[str]:
-    """A blocker's sentence, and the outcome of the step if it differs from its call."""
-    called = f", {ended(step).partition(':')[0]}" if step.outcome == "elsewhere" else ""
-    return _reason(f"step {step.index:,}{called}: {blocker.message}", (blocker.input, blocker.culprit), _INDENT)
-
-
-def _reason(text: str, names: Sequence[str], first: str) -> list[str]:
-    """A sentence on one line. If it is too long, names are shortened, and then it is wrapped."""
-    cut = text
+def _example(one: Finding) -> list[str]:
+    """The example of a finding on one line. If it is too long, names are shortened, and then it is wrapped."""
+    cut = one.example
+    names = [word.strip(",:;()") for word in one.example.split()]
     for limit in (60, 40, 28):
-        cut = with_short_names(text, names, limit)
-        if len(first) + len(cut) <= _WIDTH:
+        cut = with_short_names(one.example, names, limit)
+        if len(_INDENT) + len(cut) <= _WIDTH:
             break
-    return _wrapped(cut, _INDENT, first)
+    return _wrapped(cut, _INDENT, _INDENT)
 
 
 def _wrapped(text: str, indent: str, first: str) -> list[str]:
@@ -246,42 +209,6 @@ def _part(part: PeakPart) -> str:
     if part.group in ("views", "held too long"):
         why = "kept by views" if part.group == "views" else "held too long"
     return f"{buffer(part.storage)} {short(part.name)}" + (f", {why}" if why else "")
-
-
-def _order_lines(found: Diagnosis) -> list[str]:
-    other = found.other_order
-    if other is None:
-        return []
-    return _wrapped(f"  {str(other).rstrip('.')}; fix: {other.fix.label}", _INDENT, "")
-
-
-def _held_lines(found: Diagnosis) -> list[str]:
-    held = found.held_too_long
-    if not held:
-        return []
-    lines = [f"held too long: {count(len(held), 'storage')}{kept_part(found.trace)}"]
-    groups, rest = held_groups(found.trace, held)
-    for group in groups[:_HELD]:
-        one = group.worst
-        until = "the end" if one.freed is None else f"{one.freed:,}"
-        when = f"steps {one.last_use:,} to {until}" + (f", and {group.times - 1:,} more" if group.times > 1 else "")
-        many = f", in {count(group.layers, 'layer')}" if group.layers > 1 else ""
-        line = f"{buffer(one.storage)} {when}{many}: {one.reason}"
-        lines += _reason(line, (one.name, short(one.name)), f"  {size(one.bytes):>8}  ")
-    others = groups[_HELD:]
-    if others:
-        total, times = sum(group.bytes for group in others), sum(group.times for group in others)
-        lines.append(f"  {size(total):>8}  in {count(times, 'other')}")
-    return [*lines, f"{_INDENT}{rest}"] if rest is not None else lines
-
-
-def _findings(found: Diagnosis) -> list[str]:
-    lines: list[str] = []
-    for one in found.caches[:_FINDINGS]:
-        fix = f"; fix: {one.fix.label}" if one.fix is not None else ""
-        head = "caches: " if one.caches else ""
-        lines += _wrapped(f"{head}{one.sentence}{fix}", _INDENT, "")
-    return lines
 
 
 def _cache_lines(trace: Trace, limit: int) -> list[str]:

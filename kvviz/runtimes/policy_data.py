@@ -10,8 +10,8 @@ from typing import Any
 from kvviz.engine.policy import Policy, Schedule, ideal, never
 from kvviz.runtimes.named_policies import NAMED
 from kvviz.runtimes.named_schedules import OwnOrder, label
+from kvviz.runtimes.ort.ort_order import OrtOrder
 from kvviz.runtimes.ort.ort_order import schedule as ort_order
-from kvviz.runtimes.ort.ort_order import schedule_without_reuse
 from kvviz.runtimes.ort.ort_policy import onnxruntime
 from kvviz.runtimes.rten.dispatch_rule import Rules
 from kvviz.runtimes.rten.quirks import QUIRKS
@@ -27,9 +27,12 @@ _SCHEDULES: dict[str, Schedule] = {
     "rten": rten_order,
     "look_ahead": look_ahead,
     "onnxruntime": ort_order,
-    "onnxruntime without reuse": schedule_without_reuse,
+    "onnxruntime without reuse": OrtOrder(mem_reuse=False),
+    "onnxruntime in parallel": OrtOrder(parallel=True),
+    "onnxruntime in parallel without reuse": OrtOrder(False, True),
     "depth_first": depth_first,
 }
+_ORT_OPTIONS = (("mem_reuse",), (), ("mem_reuse", "parallel"), ("parallel",))
 # What decides in a policy; the others are its name, and what follows from it while it runs.
 _DECIDES = ("in_place", "rewrite", "prepare", "homes", "copies_state", "rules")
 
@@ -78,8 +81,7 @@ def _candidates(policy: Policy) -> list[tuple[str, tuple[str, ...], Policy]]:
     return [
         ("ideal", (), ideal),
         ("never", (), never),
-        ("onnxruntime", ("mem_reuse",), onnxruntime),
-        ("onnxruntime", (), onnxruntime(mem_reuse=False)),
+        *(("onnxruntime", options, _based("onnxruntime", options)) for options in _ORT_OPTIONS),
     ]
 
 
@@ -91,7 +93,9 @@ def _based(base: str, options: tuple[str, ...]) -> Policy:
     if base == "rten":
         captures = BY_REFERENCE if BY_REFERENCE in options else "by_value"
         return rten(quirks=[name for name in options if name != BY_REFERENCE], captures=captures)
-    return onnxruntime(mem_reuse="mem_reuse" in options) if base == "onnxruntime" else NAMED[base]
+    if base == "onnxruntime":
+        return onnxruntime(mem_reuse="mem_reuse" in options, parallel="parallel" in options)
+    return NAMED[base]
 
 
 def _policy(facts: PolicyFacts) -> Policy | None:
@@ -116,7 +120,7 @@ _ATTRIBUTES: dict[type, tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
 
 def _schedule_data(schedule: Any) -> tuple[Any, ...]:
     for name, known in _SCHEDULES.items():
-        if schedule is known:
+        if schedule == known:
             return (name,)
     name, attributes = _ATTRIBUTES.get(type(schedule), ("own", lambda s: (label(s),)))
     return (name, *attributes(schedule))

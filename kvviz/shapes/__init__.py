@@ -1,4 +1,4 @@
-"""Decoders of published sizes as graphs without weights, for `kvviz.dry`: what they cost follows from their shapes.
+"""Decoders of published sizes as graphs without weights, for `kvviz.dry`: their cost follows from their shapes.
 
 >>> graph = kvviz.shapes.preset("llama-3-70b", form="gqa")
 >>> kvviz.dry(graph, prompt_tokens=2048, max_new_tokens=8).peak_bytes

@@ -1,8 +1,7 @@
-"""Graphs of decoders from their sizes alone."""
+"""Graphs of decoders, from their sizes alone."""
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -49,7 +48,7 @@ def llama(
     vocabulary, head, positions : int
         Number of tokens, size of a head (``hidden / heads`` by default), longest context.
     tied : bool
-        The head reads the embedding's weights.
+        The head uses the embedding's weights.
     form, dtype
         As in `preset`.
     name : str
@@ -58,12 +57,12 @@ def llama(
     Returns
     -------
     Graph
-        For `kvviz.dry`. To run it with numbers raises `LoadError`.
+        For `kvviz.dry`. Running it with numbers raises `LoadError`.
 
     Raises
     ------
     InputError
-        There is no such form, or the sizes do not go together.
+        There is no such form, or the sizes do not fit together.
 
     Examples
     --------
@@ -103,27 +102,26 @@ def preset(
     dtype : dtype
         Of weights, caches and activations.
     seed : int, optional
-        Small random weights from this seed: the graph then runs with numbers, too. For small sizes.
+        Use small random weights from this seed, so that the graph also runs with numbers. For small sizes.
     **sizes
-        Fields of `kvviz.shapes.Shape` that are other than published, as ``layers=2``.
+        Fields of `kvviz.shapes.Shape` that differ from the published ones, such as ``layers=2``.
 
     Returns
     -------
     Graph
-        For `kvviz.dry`. To run it with numbers raises `LoadError`, but for one with a ``seed``.
+        For `kvviz.dry`. Running it with numbers raises `LoadError`, unless ``seed`` is given.
 
     Raises
     ------
     InputError
-        There is no model of that name, no such form for it, or the sizes do not go together.
+        There is no model of that name, no such form for it, or the sizes do not fit together.
 
     Notes
     -----
-    Only what matters for memory is certain: numbers differ from the published model where positions are scaled (Llama
-    3.1, DeepSeek) or a router keeps to groups of experts. The graph computes all of DeepSeek's
-    experts, which ONNX has no operator to choose from: activations of a long chunk are larger than where only chosen
-    ones are computed. Whisper's keys and
-    values of the encoder are inputs that no run changes; the products that make them belong to the encoder.
+    Only memory use is faithful: numbers differ from the published model where positions are scaled (Llama 3.1,
+    DeepSeek) or a router is limited to groups of experts. The graph computes all of DeepSeek's experts, as ONNX has no
+    operator to choose among them, so activations of a long chunk are larger than with chosen experts only. Whisper's
+    encoder keys and values are inputs that no run changes; the products that make them belong to the encoder.
 
     Examples
     --------
@@ -144,7 +142,7 @@ def _graph(size: Shape, form: str, dtype: DTypeLike, name: str, seed: int | None
     _check(size, form, name)
     kind = helper.tensor_dtype_to_np_dtype(_code(dtype))
     source = Sizes(size, kind, None if seed is None else np.random.default_rng(seed))
-    store = Absent(name) if seed is None else Held(uuid.uuid4().hex)
+    store = Held(Nowhere(name) if seed is None else None)
     proto = decoder(source, FORMS[form], store, kind, name)
     return assembled(proto, store.arrays, f"the shapes of {name}", name)
 
@@ -168,19 +166,19 @@ def _check(size: Shape, form: str, name: str) -> None:
 
 
 def _code(dtype: DTypeLike) -> int:
-    """The ONNX element type of a dtype, also for names that NumPy does not know (``"bfloat16"``)."""
+    """The ONNX element type of a dtype or of a name that NumPy does not know (``"bfloat16"``)."""
     if isinstance(dtype, str) and dtype.upper() in dict(TensorProto.DataType.items()):
         return int(TensorProto.DataType.Value(dtype.upper()))
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 # -- absent weights ---------------------------------------------------------------------------------------------------
-# Weights of which only shape and type are there, or that are random.
+# Weights that have only a shape and a type, or that are random.
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """A source of weights that have no contents; with ``random``, small ones."""
+    """A source of weights without contents, or, with ``random``, of small random weights."""
 
     shape: Shape
     dtype: np.dtype
@@ -189,7 +187,7 @@ class Sizes:
     def tensor(self, name: str, *shape: int) -> np.ndarray:
         if self.random is None:
             return np.broadcast_to(np.empty((), self.dtype), shape)
-        # Norms keep what passes them about as large as it was.
+        # The weights of norms are close to one, so that activations keep their magnitude.
         small = self.random.standard_normal(shape) * (shape[-2] if len(shape) > 1 else 100) ** -0.5
         return (small + ("norm" in name and "bias" not in name)).astype(self.dtype)
 
@@ -202,22 +200,3 @@ class Sizes:
         return np.concatenate(weights, axis=-1)
 
     def finish(self) -> None: ...
-
-
-class Absent:
-    """A keeper of weights that are nowhere."""
-
-    contents = False
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.mark = uuid.uuid4().hex
-        self.arrays: dict[str, Nowhere] = {}
-
-    def add(self, name: str, array: np.ndarray) -> TensorProto:
-        location = f"{self.mark}-{len(self.arrays)}"
-        self.arrays[location] = Nowhere(self.name)
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        tensor = TensorProto(name=name, data_type=kind, dims=array.shape, data_location=TensorProto.EXTERNAL)
-        tensor.external_data.add(key="location", value=location)
-        return tensor

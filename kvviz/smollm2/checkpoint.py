@@ -1,4 +1,4 @@
-"""Reading a GGUF file: its sizes, and its weights as float32 in the layout that a graph wants."""
+"""Reading a GGUF file: its sizes, and its weights as float32 in the layout of a graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LARGEST_TABLE = 8 << 30  # bytes
 
 
 class Checkpoint:
-    """An open GGUF file, version 2 or 3; remembers which weights were taken, so that none is forgotten."""
+    """An open GGUF file, version 2 or 3; keeps track of the weights that were read, so that none is missed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -55,15 +55,15 @@ class Checkpoint:
             raise LoadError(f"{self.path} has a {key} that is not UTF-8: {error}") from None
 
     def tensor(self, name: str, *shape: int) -> np.ndarray:
-        """A weight as the file has it, float32."""
+        """A weight as it is in the file, float32."""
         return self._read(name, *shape)
 
     def matrix(self, name: str, inputs: int, outputs: int, turned_heads: int = 0) -> np.ndarray:
-        """A linear layer's weight, float32, ``(inputs, outputs)`` as MatMul reads it; GGUF keeps it turned round.
+        """A linear layer's weight, float32, ``(inputs, outputs)`` as MatMul reads it; GGUF stores the transpose.
 
-        Written in this order, a product with one row streams through the weight as it lies in memory. GGUF files of
-        this family keep queries and keys with the two halves of a head interleaved, as ggml's rotary embedding pairs
-        neighbours: given the number of heads, ``turned_heads``, the halves are put one after the other again.
+        In this order, a product with one row reads the weight sequentially. GGUF files of this family interleave the
+        two halves of each query and key head, because ggml's rotary embedding pairs neighbours; with the number of
+        heads, ``turned_heads``, the halves are separated again.
         """
         weight = self._read(name, outputs, inputs)
         if turned_heads:
@@ -72,7 +72,7 @@ class Checkpoint:
         return weight.T
 
     def finish(self) -> None:
-        """Complain of weights that nobody took: the model is then not what this converter takes it for."""
+        """Raise `LoadError` for weights that were not read: the model is then of an unknown kind."""
         if self._left:
             raise LoadError(
                 f"{self.path} has weights that this converter does not know: {', '.join(sorted(self._left))}"
@@ -136,7 +136,7 @@ class Checkpoint:
 
 
 def installed() -> Path:
-    """The GGUF file of the installed package, which is not imported: it would want a runtime of its own."""
+    """The GGUF file of the installed package, which is not imported, as that would need its runtime."""
     spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
     found = sorted(folder.glob("*.gguf")) if folder else []
@@ -146,20 +146,20 @@ def installed() -> Path:
 
 
 # -- gguf header ------------------------------------------------------------------------------------------------------
-# Whether the counts and lengths in a GGUF file's header fit into the file, before anything is made from them.
+# Checks that the counts and lengths in a GGUF file's header fit into the file, before it is read.
 #
-# The package ``gguf`` takes them as they are: 113 bytes that declare a list of 2^60 numbers would fill the memory.
+# The package ``gguf`` does not check them: 113 bytes that declare a list of 2^60 numbers would fill the memory.
 
 
 _STRING, _LIST = 8, 9
 _BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, _STRING: 8, _LIST: 12, 10: 8, 11: 8, 12: 8}
-"""Bytes of a value by its type; of strings and lists the fewest."""
+"""Bytes of a value by its type; for strings and lists, the minimum."""
 _ENTRY, _TENSOR = 8 + 4 + 1, 8 + 4 + 4 + 8
 _DEEPEST, _MOST_DIMENSIONS = 4, 4
 
 
 def check_header(path: Path) -> None:
-    """Read over the header of a GGUF file, version 2 or 3; other files are left to the package.
+    """Check the header of a GGUF file, version 2 or 3; other files are left to the package.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def check_header(path: Path) -> None:
         if file.read(4) != b"GGUF":
             return
         version = file.read(4)
-        # Of a file in the other order of bytes the version begins with zeros.
+        # The version begins with zeros if the file is big-endian.
         order = ">" if version[:2] == b"\0\0" else "<"
         if len(version) == 4 and struct.unpack(f"{order}I", version)[0] in (2, 3):
             _Header(path, file, order).check()

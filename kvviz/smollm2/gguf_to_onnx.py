@@ -1,10 +1,9 @@
-"""From a GGUF file to a folder with the model, its tokenizer, and where it comes from."""
+"""Converting a GGUF file to a folder with the model, its tokenizer, and a notice of its origin."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import uuid
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -41,7 +40,7 @@ def convert(
     Parameters
     ----------
     folder : path
-        Where to; made if it is not there. Gets ``model.onnx``, ``model.onnx.data`` (each weight begins at a multiple of
+        Target; created if needed. Gets ``model.onnx``, ``model.onnx.data`` (each weight begins at a multiple of
         4096 bytes), ``tokenizer.json``, ``tokenizer_config.json``, ``NOTICE``, and the package's ``LICENSE``.
     form : str
         ``"concat"``: elementary operators of opset 18, and a cache that grows by Concat. ``"attention"``: Attention,
@@ -68,7 +67,7 @@ def convert(
     checkpoint = Checkpoint(installed() if gguf is None else gguf)
     target = Path(folder)
     own = gguf is None
-    # The model comes last, so that a folder with a model is complete; until all is written, the old one stays.
+    # The model is written last, so that a folder with a model is complete; the old one stays until then.
     with replacing_files(target, last=_MODEL) as staged:
         write_tokenizer(checkpoint, staged)
         with Store(staged / f"{_MODEL}.data") as store:
@@ -77,13 +76,13 @@ def convert(
         (staged / _MODEL).write_bytes(proto.SerializeToString())
         nbytes = store.nbytes
     if not own:
-        # The licence of an earlier model says nothing of this one.
+        # The licence of an earlier model does not apply.
         (target / "LICENSE").unlink(missing_ok=True)
     return Converted(target / _MODEL, len(proto.graph.node), nbytes)
 
 
 def _write_origin(checkpoint: Checkpoint, folder: Path, own: bool) -> None:
-    """Say where the weights come from, under which licence, and what was done to them."""
+    """Write the origin of the weights, their licence, and what was changed."""
     lines = [
         f"{checkpoint.get('general.name', checkpoint.path.stem)}, made by "
         f"{checkpoint.get('general.organization', 'an organization that its file does not name')}.",
@@ -115,12 +114,12 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-# -- gguf door --------------------------------------------------------------------------------------------------------
-# A GGUF file of the Llama family as an ONNX model in memory, for whoever only wants to look at it.
+# -- in memory --------------------------------------------------------------------------------------------------------
+# A GGUF file of the Llama family as an ONNX model in memory.
 
 
 class Opened(NamedTuple):
-    """The model, whose weights are external data by names that ``arrays`` has, and the file that it was made from."""
+    """The model, whose external data are in ``arrays`` by location, and the file that it was made from."""
 
     model: ModelProto
     arrays: dict[str, np.ndarray]
@@ -136,6 +135,5 @@ def open_gguf(path: str | os.PathLike[str], form: str = "concat") -> Opened:
         The package ``gguf`` is missing, or the model is not of that family (`LoadError`).
     """
     checkpoint = Checkpoint(path)
-    # A mark that no file can contain by chance or intent.
-    held = Held(uuid.uuid4().hex)
+    held = Held()
     return Opened(decoder(checkpoint, GROWING[form], held), held.arrays, checkpoint)

@@ -1,4 +1,4 @@
-"""The tokenizer that a GGUF file carries: made into ``tokenizer.json``, and read back as what `kvviz.decode` takes."""
+"""The tokenizer in a GGUF file: written as ``tokenizer.json``, and read in the form that `kvviz.decode` takes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kvviz.text.text_settings import TextSettings, ends_of
 from kvviz.text.tokenizer_file import Tokenizer, open_tokenizer
 
 FILES = ("tokenizer.json", "tokenizer_config.json")
-# Kinds of tokens in GGUF that text is searched for before it is split: control tokens, and those users defined.
+# Kinds of tokens in GGUF that are found before a text is split: control tokens and user-defined ones.
 _CONTROL, _DEFINED = 3, 4
 
-# How text is cut before merging, by the name that GGUF has for it in `tokenizer.ggml.pre` (llama.cpp,
+# How text is split before merging, by its name in GGUF in `tokenizer.ggml.pre` (llama.cpp,
 # src/llama-vocab.cpp).
 _WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -47,7 +47,7 @@ _CUTS: Mapping[str, Callable[[Any, Any], Any]] = {
     "llama-bpe": _by_pattern(_THREE_DIGITS),
     "qwen2": _by_pattern(_ONE_DIGIT),
 }
-# Of these, and of SentencePiece's, a text begins with the token for it unless the file denies it (as llama.cpp does).
+# With these and with SentencePiece, texts begin with the begin token unless the file says no (as in llama.cpp).
 _BEGUN = ("llama-bpe",)
 
 
@@ -67,7 +67,7 @@ def carried_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     Raises
     ------
     LoadError
-        If it is of a kind that cannot be built, or the file holds only a part of it.
+        If its kind is not supported, or the file holds only a part of it.
     """
     library = needed("tokenizers")
     kind, cut = checkpoint.get("tokenizer.ggml.model"), checkpoint.get("tokenizer.ggml.pre", "default")
@@ -104,7 +104,7 @@ def carried_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def _byte_pairs(library: Any, tokens: Sequence[str], merges: Sequence[str], cut: str) -> Any:
-    """A tokenizer of bytes that are written as letters, as GPT-2 has it."""
+    """A byte-level tokenizer as that of GPT-2, with bytes written as letters."""
     vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = [tuple(merge.split(" ")) for merge in merges]
     inner = library.Tokenizer(library.models.BPE(vocabulary, pairs, ignore_merges=cut == "llama-bpe"))
@@ -128,11 +128,11 @@ def write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 # -- sentence pieces --------------------------------------------------------------------------------------------------
-# SentencePiece's byte pairs, as GGUF keeps them: pieces with scores, of which text is put together best first.
+# SentencePiece's byte pairs in GGUF: pieces with scores.
 #
-# Two neighbouring pieces whose union is a piece are joined, the union with the highest score first; so the scores are
-# an order of merges. What no piece has is written as bytes. (Source: SentencePiece, src/bpe_model.cc, and llama.cpp,
-# src/llama-vocab.cpp.)
+# Two neighbouring pieces whose union is a piece are joined, the union with the highest score first; so the scores give
+# the order of merges. Text that no piece matches is encoded as bytes. (Source: SentencePiece, src/bpe_model.cc, and
+# llama.cpp, src/llama-vocab.cpp.)
 
 
 _NORMAL, _UNKNOWN = 1, 2
@@ -142,16 +142,16 @@ _SPACE = "▁"
 def piece_tokenizer(
     library: Any, tokens: Sequence[str], scores: Sequence[float], kinds: Sequence[int], prefix: bool
 ) -> Any:
-    """A tokenizer of the package ``tokenizers`` that cuts text as SentencePiece does.
+    """A tokenizer of the package ``tokenizers`` that splits text as SentencePiece does.
 
     Parameters
     ----------
     library : module
         ``tokenizers``.
     tokens, scores, kinds : sequence
-        Of each piece its text, its score, and its kind in GGUF's numbers.
+        Text, score and kind (as numbered in GGUF) of each piece.
     prefix : bool
-        Whether a text is taken as if a space stood before it.
+        Whether a space is added before a text.
     """
     vocabulary = {token: i for i, token in enumerate(tokens)}
     order = []

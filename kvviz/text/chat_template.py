@@ -1,8 +1,7 @@
-"""Prompts in the form that a chat model was trained on: its own template, run in a sandbox and for a limited time.
+"""Prompts from a model's chat template, rendered in a sandbox with a time limit.
 
-Templates are part of a model, and as little to be trusted. They are written for the way in which the package
-``transformers`` sets Jinja up: blocks trimmed, ``raise_exception`` and ``strftime_now`` there, JSON not escaped for
-HTML.
+Templates are part of a model and are not trusted. They expect Jinja as the package ``transformers`` configures it:
+blocks are trimmed, ``raise_exception`` and ``strftime_now`` exist, and JSON is not escaped for HTML.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from kvviz.text import template_process
 from kvviz.text.needed_package import needed
 
 LONGEST = 10.0
-"""Seconds that a template may take; real ones take some thousandths."""
+"""Time limit for a template, in seconds; real ones take a few milliseconds."""
 
 
 def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> str:
-    """The prompt that asks for an answer to some messages.
+    """The prompt for a conversation that the model is to continue.
 
     Parameters
     ----------
     template : str
-        In Jinja's language.
+        A Jinja template.
     messages : sequence of mapping
         Each with ``role`` and ``content``.
     names : mapping of str to str
-        Special tokens by the names that templates have for them: ``bos_token``, ``eos_token``.
+        Special tokens by their names in templates: ``bos_token``, ``eos_token``.
 
     Raises
     ------
@@ -40,7 +39,7 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Map
     """
     needed("jinja2")
     given = json.dumps([template, [dict(message) for message in messages], dict(names)], default=str)
-    # It finds the packages that are found here.
+    # The process finds the same packages as this one.
     where = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "utf-8"}
     line = [sys.executable, template_process.__file__]
     try:

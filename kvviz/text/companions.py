@@ -1,4 +1,4 @@
-"""What lies beside a model file: its tokenizer, its chat template, the tokens that end a text, its configuration."""
+"""The files beside a model: its tokenizer, chat template and configuration, and the tokens that end a text."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from kvviz.text.tokenizer_file import FILE, open_tokenizer
 
 @dataclass(frozen=True)
 class Companions:
-    """The files around a model, read when they are asked for.
+    """The files beside a model, read when needed.
 
     Attributes
     ----------
     folders : tuple of str
-        Where to look, the first first: the model's folder, and the one above where the model lies in ``onnx/``.
+        Where to look, in this order: the model's folder, and its parent if the model lies in ``onnx/``.
     files : tuple of str
-        All models in the folder, as `kvviz.load` takes them by ``graph=``.
+        All models in the folder, by the names that ``kvviz.load(…, graph=…)`` takes.
     made : callable, optional
-        Gives the tokenizer where the model file itself carries it.
+        Makes the tokenizer, if the model file itself contains it.
     """
 
     folders: tuple[str, ...]
@@ -32,8 +32,8 @@ class Companions:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """An object with ``encode``, ``decode``, ``stop_tokens``, and ``chat`` where the folder has a
-        ``tokenizer.json``; None where there is no tokenizer."""
+        """An object with ``encode``, ``decode``, ``stop_tokens``, and ``chat`` if the folder has a
+        ``tokenizer.json``; None if there is no tokenizer."""
         return open_tokenizer(self.folders) if self.made is None else self.made()
 
     @property
@@ -43,24 +43,24 @@ class Companions:
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """What ``config.json`` says; empty without one."""
+        """The contents of ``config.json``; empty if there is no such file."""
         return json_file(self.folders, "config.json")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled with the tokenizer that the model file carries, as there may be no such file later."""
+        """Include a tokenizer from the model file, which may be gone when the object is unpickled."""
         if self.made is None:
             return {"folders": self.folders, "files": self.files, "made": None}
         return {"folders": self.folders, "files": self.files, "made": None, "tokenizer": self.tokenizer}
 
     def needed_tokenizer(self) -> Any:
-        """The tokenizer, or an error that says where it was looked for."""
+        """The tokenizer; an error lists the searched folders if there is none."""
         if self.tokenizer is None:
             places = " nor in ".join(self.folders)
             raise InputError(f"there is no {FILE} in {places}; put the model's own there, or give token numbers")
         return self.tokenizer
 
     def chat(self, text: str, system: str | None = None) -> str:
-        """The prompt that asks the model to answer a text, by its chat template."""
+        """The prompt for an answer to a text, from the model's chat template."""
         words = self.needed_tokenizer()
         if not hasattr(words, "chat"):
             raise InputError("a model with a vocabulary of whole words cannot chat; give it a text")

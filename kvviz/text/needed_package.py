@@ -1,4 +1,4 @@
-"""Packages that only some uses need, with one sentence where they are missing."""
+"""Optional packages, with a clear error if one is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvviz.errors import KvvizError
 
 
 def needed(module: str, extra: str = "text") -> Any:
-    """Import a package that an extra of kvviz brings along, or, with an empty ``extra``, one that none does."""
+    """Import a package that an extra of kvviz installs, or, if ``extra`` is empty, one that no extra installs."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

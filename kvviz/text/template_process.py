@@ -1,7 +1,6 @@
-"""A program that fills in a chat template: it is run as a process of its own, so that it can be ended.
+"""A program that renders a chat template in a separate process, which can be killed if the template does not end.
 
-A template may loop for ever, or compute a number that takes for ever, which nothing inside of a process can stop. It
-imports nothing of kvviz, reads JSON from its input, and writes JSON: the text, or what went wrong.
+It imports nothing from kvviz, reads JSON from standard input, and writes JSON: the text, or an error.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import sys
 from datetime import datetime
 from typing import Any
 
-_MEMORY = 2 << 30  # bytes that it may take, where the operating system can say so
+_MEMORY = 2 << 30  # limit in bytes, where the operating system supports it
 
 
 def render(template: str, messages: list[dict[str, str]], names: dict[str, str]) -> dict[str, str]:
-    """``{"text": …}``, or ``{"refused": …}`` where the template says no, or ``{"failed": …}``."""
+    """``{"text": …}``; ``{"refused": …}`` if the template raises an error itself, ``{"failed": …}`` if it fails."""
     from jinja2 import exceptions, sandbox
 
     def refuse(message: str) -> None:

@@ -1,8 +1,8 @@
-"""What the files beside a model say of its text: which tokens end one, how a chat is written down, what it is.
+"""Settings in the files beside a model: which tokens end a text, the chat template, the configuration.
 
 Hugging Face's layouts (``config.json``, ``generation_config.json``, ``tokenizer_config.json``, ``chat_template.jinja``)
-and onnxruntime-genai's (``genai_config.json``). All of it is read only when it is asked for; a file that is missing
-says nothing, and one that is damaged is an error that names it.
+and onnxruntime-genai's (``genai_config.json``). Files are read when needed; a missing file is ignored, and a damaged
+one raises an error that names it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>"
 
 @dataclass(frozen=True, slots=True)
 class TextSettings:
-    """What is said of a model's text.
+    """The text settings of a model.
 
     Attributes
     ----------
     end : tuple of str
-        Texts of tokens that end an answer, the one that the model names first.
+        Tokens that end an answer, as text; the one that the model names comes first.
     end_ids : tuple of int
-        The same by number, as the configurations of generation have them.
+        The same as numbers, from the generation settings.
     template : str
-        The chat template; empty where there is none.
+        The chat template; empty if there is none.
     begin : str
-        The token that texts begin with; empty where there is none.
+        The token that texts begin with; empty if there is none.
     """
 
     end: tuple[str, ...] = ()
@@ -44,21 +44,21 @@ class TextSettings:
 
 
 def read_settings(folders: Sequence[str]) -> TextSettings:
-    """The settings that the files in some folders tell, the first folder first."""
-    told = json_file(folders, "tokenizer_config.json")
-    names = {**json_file(folders, "special_tokens_map.json"), **told}
+    """The settings in the files of some folders; earlier folders take precedence."""
+    config = json_file(folders, "tokenizer_config.json")
+    names = {**json_file(folders, "special_tokens_map.json"), **config}
     end, begin = _content(names.get("eos_token")), _content(names.get("bos_token"))
-    template = _template(folders, told)
+    template = _template(folders, config)
     return TextSettings(ends_of(end), _end_ids(folders), template, begin)
 
 
 def ends_of(named: str) -> tuple[str, ...]:
-    """Tokens that end an answer: the one that a model names, if any, then those that mean it everywhere."""
+    """Tokens that end an answer: the one that a model names, if any, then the usual ones."""
     return tuple(dict.fromkeys(filter(None, (named, *_ENDS))))
 
 
 def json_file(folders: Sequence[str], name: str) -> Mapping[str, Any]:
-    """The object in a JSON file of the first folder that has it; empty where none has."""
+    """The object in a JSON file, from the first folder that has the file; empty if none has it."""
     text = text_file(folders, name)
     if text is None:
         return {}
@@ -70,7 +70,7 @@ def json_file(folders: Sequence[str], name: str) -> Mapping[str, Any]:
 
 
 def text_file(folders: Sequence[str], name: str) -> str | None:
-    """The contents of a text file of the first folder that has it."""
+    """The contents of a text file, from the first folder that has it; None if none has it."""
     path = find_file(folders, name)
     if path is None:
         return None
@@ -89,27 +89,27 @@ def find_file(folders: Sequence[str], name: str) -> str | None:
 
 
 def _content(token: Any) -> str:
-    """The text of a special token, which is written as it is, or as an object of which it is the content."""
+    """The text of a special token, which is stored as a string or as an object with ``content``."""
     found = token.get("content") if isinstance(token, Mapping) else token
     return found if isinstance(found, str) else ""
 
 
 def _end_ids(folders: Sequence[str]) -> tuple[int, ...]:
     genai = json_file(folders, "genai_config.json").get("model")
-    said = [json_file(folders, name).get("eos_token_id") for name in ("generation_config.json", "config.json")]
-    said.insert(0, genai.get("eos_token_id") if isinstance(genai, Mapping) else None)
-    found = next((one for one in said if one is not None), ())
+    ids = [json_file(folders, name).get("eos_token_id") for name in ("generation_config.json", "config.json")]
+    ids.insert(0, genai.get("eos_token_id") if isinstance(genai, Mapping) else None)
+    found = next((one for one in ids if one is not None), ())
     several = found if isinstance(found, list) else (found,) if isinstance(found, int) else ()
     return tuple(number for number in several if type(number) is int and number >= 0)
 
 
-def _template(folders: Sequence[str], told: Mapping[str, Any]) -> str:
-    """A file of its own goes before the entry in the tokenizer's configuration; of several, the default."""
+def _template(folders: Sequence[str], config: Mapping[str, Any]) -> str:
+    """The chat template. A separate file takes precedence over the configuration; of several, the default is used."""
     alone = text_file(folders, "chat_template.jinja")
     if alone is not None:
         return alone
-    said = told.get("chat_template") or json_file(folders, "chat_template.json").get("chat_template")
-    if isinstance(said, list):
-        named = {each.get("name"): each.get("template") for each in said if isinstance(each, Mapping)}
-        said = named.get("default") or next(iter(named.values()), "")
-    return said if isinstance(said, str) else ""
+    found = config.get("chat_template") or json_file(folders, "chat_template.json").get("chat_template")
+    if isinstance(found, list):
+        named = {each.get("name"): each.get("template") for each in found if isinstance(each, Mapping)}
+        found = named.get("default") or next(iter(named.values()), "")
+    return found if isinstance(found, str) else ""

@@ -1,4 +1,4 @@
-"""The tokenizer beside a model, as what `kvviz.decode` takes: text to tokens and back, and prompts of a chat."""
+"""The tokenizer beside a model, in the form that `kvviz.decode` takes: text to tokens and back, and chat prompts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ WORDS_FILE = "vocab.json"
 
 
 class Tokenizer:
-    """Text to tokens and back, over the package ``tokenizers``.
+    """Text to tokens and back, with the package ``tokenizers``.
 
     Attributes
     ----------
     inner : tokenizers.Tokenizer
     settings : TextSettings
-        What the files beside the model say.
+        The settings in the files beside the model.
     """
 
     def __init__(self, inner: Any, settings: TextSettings) -> None:
@@ -32,24 +32,24 @@ class Tokenizer:
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:
-        """Tokens after which the model has nothing more to say: the end of an answer, and of a text."""
+        """Tokens that end an answer or a text."""
         ids = (self.inner.token_to_id(token) for token in self.settings.end)
         return tuple(dict.fromkeys((*self.settings.end_ids, *(id for id in ids if id is not None))))
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a text; special ones may be written out in it, and one that it begins with is not added again."""
+        """Tokens of a text. It may contain special tokens; a begin token at its start is not added again."""
         begin = self.settings.begin
         if any("\ud800" <= letter <= "\udfff" for letter in text):
             raise InputError(f"the text {text[:60]!r} is not valid UTF-8; check how it is written, or the locale")
         return list(self.inner.encode(text, add_special_tokens=not (begin and text.startswith(begin))).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of some tokens. A token that holds a part of a character gives a replacement character."""
+        """Text of some tokens. A token that is part of a character becomes a replacement character."""
         return str(self.inner.decode(list(tokens), skip_special_tokens=False))
 
     def chat(self, text: str, system: str | None = None) -> str:
-        """The prompt that asks the model to answer a text, by its own template; ``system`` is by default what the
-        template says, if anything."""
+        """The prompt for an answer to a text, from the model's chat template. Without ``system``, the template's own
+        system message is used, if it has one."""
         settings = self.settings
         if not settings.template:
             raise KvvizError("there is no chat template beside the model; write the prompt yourself, as a text")

@@ -8,8 +8,10 @@ from kvviz.errors import InputError
 
 
 class Words:
-    """A tokenizer for a vocabulary of words, one token each; texts begin with ``start``, by default ``"<s>"``, and end
-    with ``"</s>"`` where the vocabulary has it."""
+    """A tokenizer for a vocabulary of words, one token each.
+
+    Texts begin with ``start``, by default ``"<s>"``, and end with ``"</s>"`` if the vocabulary has it.
+    """
 
     def __init__(self, words: Sequence[str], start: int | None = None) -> None:
         self.words = list(words)

@@ -66,7 +66,7 @@ def call(
 
 
 class _Here:
-    """A program's own recording, told in the numbers of the trace that it is called in."""
+    """A program's own recording, renumbered for the trace that calls it."""
 
     def __init__(self, writer: Writer, storages: Mapping[int, int], body: Trace, kept: Mapping[int, int]) -> None:
         self.writer = writer
@@ -91,12 +91,12 @@ class _Here:
             outs = tuple(None if out is None else self.out(out) for out in row.outs)
             accesses = tuple(self.access(access) for access in accesses_of(index, number))
             masks = tuple((i, self.mask(number, row, i, mask)) for i, mask in row.masks)
-            told = Row(base + row.frame, row.op, row.taken, masks, outs, row.allocated, row.copied, row.written, 0)
-            writer.add(told, accesses, Timing(lane, *times[number]) if times else None)
+            op = Row(base + row.frame, row.op, row.taken, masks, outs, row.allocated, row.copied, row.written, 0)
+            writer.add(op, accesses, Timing(lane, *times[number]) if times else None)
             writer.let_go(map(self.storage, row.freed))
 
     def mask(self, step: int, row: Any, position: int, mask: int) -> int:
-        """Reasons as the writer's runtime has them: what the program calls its caller is somebody else here."""
+        """Reasons as the writer's runtime has them; the caller of the program is another op here."""
         if not mask & BORROWED_INPUT:
             return mask
         here = placed_before(self.body, row.frame, row.op.node.inputs[position], step)

@@ -1,7 +1,7 @@
 """What a producer declares beside the ops: accesses, times and lanes, places in arenas, and frees that were refused.
 
 All of it is sparse: an engine whose accesses follow from its table of operators, and whose time is the step number,
-declares only which rows were written where an op was told them as indices.
+declares only which rows an op wrote whose rows are given as indices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Timing(NamedTuple):
 class Place(NamedTuple):
     """Where a storage lies: the space, and in it an arena and the address there.
 
-    ``taken``: bytes that it takes there; None: its capacity. Pages that are dealt out to banks in lock step take more.
+    ``taken``: bytes that it takes there; None: its capacity. Pages in all banks in lockstep take more.
     """
 
     space: str
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """An arena of a space: its bytes, in so many banks that are filled in lock step."""
+    """An arena of a space: its size in bytes, and the number of banks, which are filled in lockstep."""
 
     space: str
     name: str
@@ -52,11 +52,11 @@ class Arena(NamedTuple):
 
 
 HOST = Place("host", "", None)
-"""Where a storage lies of which nothing is declared."""
+"""Where a storage lies by default."""
 
 
 class Free(NamedTuple):
-    """A storage that was let go after so many ops, or that was asked to be and stays."""
+    """A storage that was freed after the op ``after``, or, if not ``done``, whose free was refused."""
 
     after: int
     storage: int
@@ -65,14 +65,14 @@ class Free(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something that happened to a value beside the ops: to whom it belongs, what was asked of it, what is wrong.
+    """An event of a value between ops: a change of owner, a request, an error.
 
     ``after``: the op after which it happened, -1: before all of them. ``time`` is of the producer's clock.
     ``kind``: the producer's word for it.
     ``value``: the name of a value; ``storage``: where it lies (-1: nowhere).
-    ``holder``: the number of what the caller holds of it (-1: nothing).
-    ``counts``: what the producer counts of those who hold it, afterwards.
-    ``nbytes``: what it is about in bytes. ``text``: a sentence. ``line``: that of the caller's code that asked for it.
+    ``holder``: the number of the handle that the caller holds (-1: none).
+    ``counts``: the producer's reference counts afterwards.
+    ``nbytes``: its size in bytes. ``text``: a sentence. ``line``: the line of the caller's code that requested it.
     """
 
     after: int
@@ -103,11 +103,11 @@ class Declared:
     places : dict of int to Place
         By storage; all others are in the host's memory.
     frees : list of Free
-        Those of which there is more to say than that they were done.
+        Those with a reason, and those that were refused.
     marks : list of Mark
-        What happened to values beside the ops.
+        Events of values between ops.
     arenas : list of Arena
-        Those of which it is known how large they are.
+        Those whose size is known.
     """
 
     accesses: dict[int, tuple[Access, ...]] = field(default_factory=dict)
@@ -119,16 +119,16 @@ class Declared:
     arenas: list[Arena] = field(default_factory=list)
 
     def cut(self, ops: int) -> None:
-        """Drop what is told of the last ops."""
+        """Drop what was declared of the last ops."""
         by_op: tuple[dict[int, Any], ...] = (self.accesses, self.written, self.times)
-        for told in by_op:
-            while told and (last := next(reversed(told))) >= ops:
-                del told[last]
+        for declared in by_op:
+            while declared and (last := next(reversed(declared))) >= ops:
+                del declared[last]
         self.frees = [free for free in self.frees if free.after < ops]
         self.marks = [mark for mark in self.marks if mark.after < ops]
 
     def copy(self) -> Declared:
-        """The same, which later declarations do not reach."""
+        """A copy that later declarations do not change."""
         return Declared(*(copy(getattr(self, part.name)) for part in fields(self)))
 
     def as_lists(self) -> dict[str, list[Any]]:

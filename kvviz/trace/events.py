@@ -9,7 +9,7 @@ from kvviz.trace.program import OpNode
 
 NEW, IN_PLACE, VIEW, APPEND, POOL, PASSED = range(6)
 HOW = ("new", "in place", "view", "append", "pool", "passed")
-"""Where an output lies: in memory of its own, in that of an input, or where the body of a control node left it."""
+"""Where an output lies: in memory of its own, in that of an input, or where the body of a control node put it."""
 BINDINGS = ("weight", "borrowed", "donated", "captured by reference", "captured by value", "passed")
 """How a frame came by the values that it starts with."""
 
@@ -21,7 +21,7 @@ class Output(NamedTuple):
     ----------
     storage, generation : int
     how : int
-        A code: `HOW` tells it in words.
+        A code; its words are in `HOW`.
     shape : tuple of int or None
         None for sequences and optionals.
     dtype : numpy.dtype or str

@@ -104,9 +104,9 @@ def moment(value: Any) -> bool:
 def schedule(value: Any) -> bool:
     """An order as `kvviz.trace.policy_facts.PolicyFacts` has it."""
     check(value, list)
-    name, *told = value
+    name, *facts = value
     pattern = _SCHEDULES.get(name, ())
-    check(told, pattern)
+    check(facts, pattern)
     return type(name) is str
 
 

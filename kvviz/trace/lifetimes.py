@@ -15,7 +15,7 @@ import numpy as np
 from kvviz.trace.declared import HOST
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import POOL, VIEW, Bind
-from kvviz.trace.log import FACTS, FORM, Log
+from kvviz.trace.log import Log
 from kvviz.trace.program import OpNode
 from kvviz.trace.records import StorageRecord
 from kvviz.trace.storages import ORIGINS
@@ -46,7 +46,7 @@ class Life(NamedTuple):
 class LogValues:
     """The values of a log by number: the outputs of its ops, in order, then what its frames started with.
 
-    ``ops, frame``: of every step.
+    ``ops, frame``: of every step. ``form``: of every output, its entry in the log's table.
     ``begins, counts``: of every step, the number of its first output, and how many it has.
     ``outputs``: number of outputs in all.
     ``binds, bind_frames``: what the frames started with.
@@ -58,10 +58,12 @@ class LogValues:
     def __init__(self, log: Log) -> None:
         numbers, outs = log.tables()
         self.log = log
-        self.ops: list[OpNode] = log.facts[::FACTS]
+        nodes = log.nodes.entries
+        self.ops: list[OpNode] = [nodes[node] for node in numbers[:, 1].tolist()]
         self.frame: Ints = numbers[:, 0].copy()
         self.counts: Ints = np.diff(numbers[:, -1], prepend=0)
         self.begins: Ints = numbers[:, -1] - self.counts
+        self.form: Ints = outs[:, 4].copy()
         self.outputs = len(outs)
         given = [frame.bindings for frame in log.frames]
         self.binds: list[Bind] = list(chain.from_iterable(given))
@@ -85,29 +87,19 @@ class LogValues:
         step = int(self.step[value])
         return int(self.frame[step]), self.ops[step].node.outputs[value - int(self.begins[step])]
 
-    def _forms(self) -> list[Any]:
-        # The log may have gone on.
-        return self.log.forms[: self.outputs * FORM]
-
     @cached_property
     def unshaped(self) -> list[int]:
         """Sequences and optionals."""
-        shapes = chain(self._forms()[::FORM], (bind.shape for bind in self.binds))
-        return [value for value, shape in enumerate(shapes) if shape is None and self.storage[value] >= 0]
+        shapeless = np.array([shape is None for shape, *_ in self.log.forms.entries], bool)[self.form]
+        bound = np.array([bind.shape is None for bind in self.binds], bool)
+        return np.flatnonzero(np.concatenate([shapeless, bound]) & (self.storage >= 0)).tolist()
 
     @cached_property
     def sizes(self) -> Ints:
         """Bytes of every value."""
-        known: dict[Any, int] = {}
-        bound = ((bind.shape, bind.dtype) for bind in self.binds)
-        found = []
-        forms = self._forms()
-        for form in chain(zip(forms[::FORM], forms[1::FORM]), bound):
-            size = known.get(form)
-            if size is None:
-                size = known[form] = 0 if form[1] is None else nbytes(*form)
-            found.append(size)
-        return np.array(found, np.int64)
+        forms = [0 if dtype is None else nbytes(shape, dtype) for shape, dtype, _ in self.log.forms.entries]
+        bound = [nbytes(bind.shape, bind.dtype) for bind in self.binds]
+        return np.concatenate([np.array(forms, np.int64)[self.form], np.array(bound, np.int64)])
 
 
 class Lives(Sequence[Life]):

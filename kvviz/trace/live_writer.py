@@ -42,13 +42,13 @@ class LiveWriter(Writer):
 
     def live(self, outputs: Sequence[int] = ()) -> LiveTrace:
         """A trace that grows with what is written from now on: in the present run, all of whose ops are declared, and
-        in those that `LiveTrace.begin` is told of. ``outputs``: what this run hands out."""
-        told = (self.title, self.policy, self.log, self._runs, self.freed, self.arrays)
-        return LiveTrace(*told, tuple(self.named(outputs)))
+        in those that `LiveTrace.begin` is called for. ``outputs``: what this run hands out."""
+        state = (self.title, self.policy, self.log, self._runs, self.freed, self.arrays)
+        return LiveTrace(*state, tuple(self.named(outputs)))
 
 
 class LiveTrace:
-    """Takes over into one trace what a `LiveWriter` has written since it was asked last.
+    """Moves into one trace what a `LiveWriter` has written since the last call.
 
     Storages and declarations are the writer's own; rows go from its runs into the log as they come.
 
@@ -72,7 +72,7 @@ class LiveTrace:
         self._log.storages, self._log.declared = written.storages, written.declared
         self._open: OpenRun | None = None
         self._known: dict[Any, Program] = {}
-        self._died = 0  # storages that died with the last op, and are told
+        self._died = 0  # storages that died with the last op, and are in the log
         self.trace = self._begun(policy, outputs)
 
     def _begun(self, policy: PolicyFacts, outputs: tuple[str, ...]) -> Trace:
@@ -96,25 +96,25 @@ class LiveTrace:
         """Take over the ops that are new in the present run."""
         trace, log = self.trace, self._log
         self._let_go()
-        run, told = self._runs[-1], trace.runs[-1]
+        run, record = self._runs[-1], trace.runs[-1]
         assert self._open is not None
         since = len(log) - run.first
         if since < len(run.rows):
             run.pour(log, self._open, since, self._freed)
             self._died = len(self._freed.get(len(log) - 1, ()))
-        told.last = len(log)
-        told.peak_bytes = run.peak
+        record.last = len(log)
+        record.peak_bytes = run.peak
         for row in run.rows[since:]:
-            told.bytes_allocated += row.allocated
-            told.bytes_copied += row.copied
-            told.bytes_written += row.written
+            record.bytes_allocated += row.allocated
+            record.bytes_copied += row.copied
+            record.bytes_written += row.written
 
     def summarise(self) -> None:
-        """Have what was kept of the values in the trace."""
+        """Put the summaries of values into the trace."""
         self.trace.value_summaries = self._arrays.summaries(len(self._log))
 
     def _let_go(self) -> None:
-        """Storages that died after the last op that was told."""
+        """Log the storages that died after the last op of the log."""
         died = self._freed.get(len(self._log) - 1, ())[self._died :] if len(self._log) else ()
         if died:
             self._log.free(died)

@@ -1,15 +1,16 @@
 """The log: columns that grow at their ends. What is written is never changed; `Op` events are made when somebody reads.
 
-Columns of numbers take 8 bytes an entry, columns of objects a reference to something that many events share, so that
-an op of one output takes some 150 bytes.
+All columns are whole numbers of 8 bytes, here and in a file (`COLUMNS`). What many events share has a number in a
+table: nodes, refusals (positions taken, masks), and forms (shape, element type, strides). An op of one output takes
+some 120 bytes.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Any, overload
 
@@ -19,20 +20,52 @@ from kvviz.collector import unwatched
 from kvviz.interrupts import held_back
 from kvviz.trace.declared import Declared
 from kvviz.trace.events import FrameEvent, Op, Output
+from kvviz.trace.program import OpNode
 from kvviz.trace.storages import Storages
 
-OP, FACTS, OUT, FORM, FREE = 6, 3, 4, 3, 2
-"""Entries of one event in each column."""
+COLUMNS = {
+    "op": ("frame", "node", "refusal", "allocated", "copied", "written", "live", "outputs"),
+    "out": ("storage", "generation", "how", "offset", "form"),
+    "free": ("op", "storage"),
+}
+"""The columns of ops, of their outputs, and of storages that died.
+
+``outputs`` counts those of all ops so far. ``storage`` is -1 for an absent output; ``offset`` is -1 where an output
+begins where the input began that the op viewed or overwrote.
+"""
+OP, OUT, FREE = (len(columns) for columns in COLUMNS.values())
 # Ops that are kept once they were made, and how many are made together.
 _KEPT, _BLOCK = 1 << 17, 1 << 8
 _ABSENT = (-1, 0, 0, None, None, 0, None)
 
 
+class Table:
+    """What entries of a column refer to, each different one once.
+
+    ``entries``: by number.
+    """
+
+    __slots__ = ("_numbers", "entries")
+
+    def __init__(self, entries: Iterable[Any] = ()) -> None:
+        self.entries: list[Any] = list(entries)
+        self._numbers: dict[Any, int] = {entry: number for number, entry in enumerate(self.entries)}
+
+    def numbers(self, entries: Iterable[Any]) -> list[int]:
+        """The numbers of entries; those that are new get the next ones."""
+        known = self._numbers
+        found = [known.setdefault(entry, len(known)) for entry in entries]
+        if len(known) > len(self.entries):
+            self.entries += islice(known, len(self.entries), None)
+        return found
+
+
 class Log(Sequence[Op]):
     """The ops of a trace, in the order in which they were completed, and the frames that they ran in.
 
-    ``declared``: what only some producers tell.
+    ``declared``: what only some producers state.
     ``cuts``: how often ops were dropped: what was made of those before is out of date.
+    ``ops, outs, frees``: the columns of `COLUMNS`, entry by entry. ``nodes, refusals, forms``: the tables.
     ``allocated, copied, written, peak``: bytes in all; the peak is of the runs so far.
     ``later``: storages that died in a run whose steps were dropped: with the last op before it.
     ``grew``: ops at which storages became larger, the storages, and the bytes by which they did; their capacity is
@@ -43,7 +76,7 @@ class Log(Sequence[Op]):
     __slots__ = (
         "_block",
         "_freed",
-        "_ops",
+        "_made_ops",
         "_rows",
         "_steps",
         "_whole",
@@ -51,15 +84,16 @@ class Log(Sequence[Op]):
         "copied",
         "cuts",
         "declared",
-        "facts",
         "forms",
         "frames",
         "frees",
         "grew",
         "later",
-        "numbers",
+        "nodes",
+        "ops",
         "outs",
         "peak",
+        "refusals",
         "storages",
         "write",
         "written",
@@ -72,18 +106,14 @@ class Log(Sequence[Op]):
         self.allocated = self.copied = self.written = self.peak = self.cuts = 0
         self.later: set[int] = set()
         self.grew: list[tuple[int, int, int]] = []
-        # Columns: only what packs a log into a file looks at them.
-        self.outs = array("q")  # storage (-1: an absent output), generation, how, offset (-1: that of the input)
-        self.forms: list[Any] = []  # shape, dtype, strides
-        self.facts: list[Any] = []  # node, taken, masks
-        self.frees = array("q")  # op, storage
-        self.numbers = array("q")  # frame, allocated, copied, written, live, outputs so far
-        # What was written down lately, as it came; `write` is all that a step pays.
+        self.ops, self.outs, self.frees = array("q"), array("q"), array("q")
+        self.nodes, self.refusals, self.forms = Table(), Table(), Table()
+        # What was written lately, as it came; `write` is all that a step pays.
         self._rows: list[tuple] = []
         self._freed: list[tuple[int, int]] = []
         self.write: Callable[[tuple], None] = self._rows.append
         self._whole = (0, 0, 0)  # ops, outputs and frees in the columns
-        self._ops: list[Op] = []
+        self._made_ops: list[Op] = []
         self._block: tuple[int, list[Op]] = (0, [])
         # By frame, the step at which each node ran, and how many ops were looked at for that.
         self._steps: tuple[list[dict[int, int]], int] = ([], 0)
@@ -91,12 +121,12 @@ class Log(Sequence[Op]):
     def free(self, storages: Sequence[int]) -> None:
         """Write down storages that died after the last op."""
         at = len(self) - 1
-        del self._ops[at:]
+        del self._made_ops[at:]
         for storage in storages:
             self._freed.append((at, storage))
 
     def settle(self) -> None:
-        """Put what was written down lately into the columns.
+        """Put what was written lately into the columns.
 
         Whatever is raised in here, even by a function that traces the lines, it is done whole or not at all.
         """
@@ -105,28 +135,27 @@ class Log(Sequence[Op]):
         with held_back():
             first, outs, frees = self._whole
             # Left by a try that was stopped.
-            del self.numbers[first * OP :], self.facts[first * FACTS :], self.frees[frees * FREE :]
-            del self.outs[outs * OUT :], self.forms[outs * FORM :]
+            del self.ops[first * OP :], self.outs[outs * OUT :], self.frees[frees * FREE :]
             self._block = (0, [])
             died = self._pack(self._rows) if self._rows else []
             # Those that died with an op come before those that died after it.
             self.frees.extend(part for pair in sorted((*died, *self._freed), key=itemgetter(0)) for part in pair)
-            whole = len(self.numbers) // OP, len(self.outs) // OUT, len(self.frees) // FREE
-            self._whole, self._rows[:], self._freed[:] = whole, (), ()
+            self.columns_are_whole()
+            self._rows[:], self._freed[:] = (), ()
 
     def _pack(self, rows: list[tuple]) -> list[tuple[int, int]]:
         """Put ops into the columns; gives (op, storage) of what died with them."""
-        frames, ops, taken, masks, outs, freed, allocated, copied, written, live = zip(*rows)
+        frames, nodes, taken, masks, outs, freed, *sums = zip(*rows)
         flat = [_ABSENT if out is None else out for found in outs for out in found]
-        ends = (np.cumsum(list(map(len, outs))) + len(self.outs) // OUT).tolist()
-        first = len(self.numbers) // OP
-        self.numbers.frombytes(_side_by_side(frames, allocated, copied, written, live, ends).tobytes())
-        self.facts += _in_turns(ops, taken, masks)
+        ends = np.cumsum(list(map(len, outs))) + len(self.outs) // OUT
+        first = len(self.ops) // OP
+        numbers = self.nodes.numbers(nodes), self.refusals.numbers(zip(taken, masks))
+        self.ops.frombytes(_side_by_side(frames, *numbers, *sums, ends.tolist()).tobytes())
         if flat:
             storages, generations, hows, shapes, dtypes, offsets, strides = zip(*flat)
             known = [-1 if offset is None else offset for offset in offsets]
-            self.outs.frombytes(_side_by_side(storages, generations, hows, known).tobytes())
-            self.forms += _in_turns(shapes, dtypes, strides)
+            forms = self.forms.numbers(zip(shapes, dtypes, strides))
+            self.outs.frombytes(_side_by_side(storages, generations, hows, known, forms).tobytes())
         return [(op, storage) for op, died in enumerate(freed, first) if died for storage in died]
 
     def __len__(self) -> int:
@@ -145,7 +174,7 @@ class Log(Sequence[Op]):
     def __getitem__(self, index: int | slice) -> Op | list[Op]:
         if self._rows or self._freed:
             self.settle()
-        made, size = self._ops, self._whole[0]
+        made, size = self._made_ops, self._whole[0]
         if len(made) == size:
             return made[index]
         if size <= _KEPT:
@@ -179,41 +208,54 @@ class Log(Sequence[Op]):
         return block[index - first]
 
     def _one(self, index: int) -> Op:
-        frame, *sums, end = self.numbers[index * OP : (index + 1) * OP]
-        begin = self.numbers[index * OP - 1] if index else 0
-        op, taken, masks = self.facts[index * FACTS : (index + 1) * FACTS]
+        frame, node, refusal, *sums, end = self.ops[index * OP : (index + 1) * OP]
         freed = tuple(storage for _, storage in self.died(index, index + 1))
-        return Op(frame, op, taken, masks, tuple(map(self._output, range(begin, end))), freed, *sums)
+        outs = tuple(map(self._output, range(self._begin(index), end)))
+        return Op._make((frame, self.nodes.entries[node], *self.refusals.entries[refusal], outs, freed, *sums))
+
+    def _begin(self, index: int) -> int:
+        """The number of the first output of an op."""
+        return self.ops[index * OP - 1] if index else 0
+
+    def called(self, index: int) -> tuple[int, OpNode, tuple[int, ...]]:
+        """The frame and the node of an op, and the positions of the inputs with which it was called in place. Of a long
+        log the op is not made with them."""
+        self.settle()
+        frame, node, refusal = self.ops[index * OP : index * OP + 3]
+        return frame, self.nodes.entries[node], self.refusals.entries[refusal][0]
 
     def output(self, index: int, at: int) -> Output | None:
         """One output of an op. Of a long log the op is not made with it."""
-        if index >= self._whole[0] or len(self._ops) == self._whole[0]:
+        if index >= self._whole[0] or len(self._made_ops) == self._whole[0]:
             return self[index].outs[at]
-        return self._output(at + (self.numbers[index * OP - 1] if index else 0))
+        return self._output(at + self._begin(index))
 
     def _output(self, at: int) -> Output | None:
-        storage, generation, how, offset = self.outs[at * OUT : (at + 1) * OUT]
-        shape, dtype, strides = self.forms[at * FORM : (at + 1) * FORM]
-        return (
-            None
-            if storage < 0
-            else Output(storage, generation, how, shape, dtype, None if offset < 0 else offset, strides)
-        )
+        storage, generation, how, offset, form = self.outs[at * OUT : (at + 1) * OUT]
+        shape, dtype, strides = self.forms.entries[form]
+        where = None if offset < 0 else offset
+        return None if storage < 0 else Output(storage, generation, how, shape, dtype, where, strides)
 
     def _made(self, first: int, stop: int) -> Iterator[Op]:
         """The ops from one place to another."""
-        numbers = self.numbers[first * OP : stop * OP].tolist()
-        begin = self.numbers[first * OP - 1] if first else 0
-        ends = numbers[OP - 1 :: OP]
-        places, forms = (column[begin * w : ends[-1] * w] for column, w in ((self.outs, OUT), (self.forms, FORM)))
-        offsets = [None if offset < 0 else offset for offset in places[3::OUT]]
-        columns = (*(places[k::OUT] for k in range(3)), forms[::FORM], forms[1::FORM], offsets, forms[2::FORM])
-        outs = [None if out.storage < 0 else out for out in map(Output._make, zip(*columns))]
+        numbers = self.ops[first * OP : stop * OP].tolist()
+        frames, nodes, refusals, *sums, ends = (numbers[k::OP] for k in range(OP))
+        begin = self._begin(first)
+        places = self.outs[begin * OUT : ends[-1] * OUT].tolist()
+        forms, known = self.forms.entries, self.refusals.entries
+        outs = [
+            None
+            if storage < 0
+            else Output(storage, generation, how, form[0], form[1], None if offset < 0 else offset, form[2])
+            for storage, generation, how, offset, form in zip(
+                *(places[k::OUT] for k in range(OUT - 1)), map(forms.__getitem__, places[OUT - 1 :: OUT])
+            )
+        ]
         parts = [tuple(outs[a - begin : b - begin]) for a, b in pairwise((begin, *ends))]
-        facts = self.facts[first * FACTS : stop * FACTS]
-        sums = (numbers[k::OP] for k in range(1, OP - 1))
+        taken, masks = zip(*(known[refusal] for refusal in refusals))
         freed = self._died(first, stop)
-        return map(Op._make, zip(numbers[::OP], *(facts[k::FACTS] for k in range(FACTS)), parts, freed, *sums))
+        ran = (self.nodes.entries[node] for node in nodes)
+        return map(Op._make, zip(frames, ran, taken, masks, parts, freed, *sums))
 
     def _died(self, first: int, stop: int) -> list[tuple[int, ...]]:
         """Storages that died with each of these ops or after it."""
@@ -228,17 +270,17 @@ class Log(Sequence[Op]):
         if known < len(self):
             self.settle()
             steps += ({} for _ in range(len(steps), len(self.frames)))
-            ran = zip(self.numbers[known * OP :: OP], self.facts[known * FACTS :: FACTS])
-            for step, (number, op) in enumerate(ran, known):
-                steps[number][op.node.index] = step
+            frames, numbers = self.ops[known * OP :: OP], self.ops[known * OP + 1 :: OP]
+            ran = (self.nodes.entries[number].node.index for number in numbers)
+            for step, (number, index) in enumerate(zip(frames, ran), known):
+                steps[number][index] = step
             self._steps = steps, len(self)
         return steps[frame].get(node_index) if frame < len(steps) else None
 
     def tables(self) -> tuple[np.ndarray, np.ndarray]:
-        """Copies of the numbers of all ops (frame, allocated, copied, written, live, outputs so far), one row an op,
-        and of all outputs (storage, generation, how, offset), one row an output."""
+        """Copies of the columns of all ops, one row an op, and of all outputs, one row an output; see `COLUMNS`."""
         self.settle()
-        return np.array(self.numbers, np.int64).reshape(-1, OP), np.array(self.outs, np.int64).reshape(-1, OUT)
+        return np.array(self.ops, np.int64).reshape(-1, OP), np.array(self.outs, np.int64).reshape(-1, OUT)
 
     def died(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
         """(op, storage) of what died from one place to another."""
@@ -252,24 +294,22 @@ class Log(Sequence[Op]):
 
     def columns_are_whole(self) -> None:
         """Take note of what is in the columns, after they were changed from outside."""
-        self._whole = len(self.numbers) // OP, len(self.outs) // OUT, len(self.frees) // FREE
+        self._whole = len(self.ops) // OP, len(self.outs) // OUT, len(self.frees) // FREE
 
     def column(self, name: str) -> Sequence[int]:
         """One number of every op: ``frame``, ``allocated``, ``copied``, ``written`` or ``live``."""
         self.settle()
-        return self.numbers[("frame", "allocated", "copied", "written", "live").index(name) :: OP]
+        return self.ops[COLUMNS["op"].index(name) :: OP]
 
     def cut(self, ops: int, frames: int) -> None:
         """Drop the last ops and the frames that they ran in."""
         self.settle()
         self.cuts += 1
-        last = self.numbers[ops * OP - 1] if ops else 0
-        del self.outs[last * OUT :], self.forms[last * FORM :]
-        del self.facts[ops * FACTS :], self.numbers[ops * OP :], self.frames[frames:]
+        del self.outs[self._begin(ops) * OUT :], self.ops[ops * OP :], self.frames[frames:]
         del self.frees[bisect_left(range(len(self.frees) // FREE), ops, key=lambda at: self.frees[at * FREE]) * FREE :]
         self.grew = [(min(at, ops), storage, more) for at, storage, more in self.grew]
         self.declared.cut(ops)
-        del self._ops[ops:]
+        del self._made_ops[ops:]
         self._block = (0, [])
         steps, known = self._steps
         del steps[frames:]
@@ -281,11 +321,4 @@ def _side_by_side(*columns: Sequence[int]) -> np.ndarray:
     made = np.empty((len(columns[0]), len(columns)), np.int64)
     for place, column in enumerate(columns):
         made[:, place] = array("q", column)
-    return made
-
-
-def _in_turns(*columns: Sequence[Any]) -> list[Any]:
-    made: list[Any] = [None] * (len(columns) * len(columns[0]))
-    for place, column in enumerate(columns):
-        made[place :: len(columns)] = column
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kvviz.errors import InputError
@@ -42,6 +43,16 @@ def as_graph(given: Any, asked: str) -> Graph:
     raise InputError(
         f"{asked} takes a graph or the path of a model, not {_kind(found)}; kvviz.load makes a graph of other objects"
     )
+
+
+def as_inputs(given: Any) -> dict[str, Any]:
+    """A caller's inputs by name; none for None.
+
+    Raises `InputError`: if it is no mapping.
+    """
+    if given is None or isinstance(given, Mapping):
+        return dict(given or {})
+    raise InputError(f"inputs must be a mapping of input names to arrays, not {_kind(given)}")
 
 
 def as_trace(given: Any, asked: str) -> Trace:

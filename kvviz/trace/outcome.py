@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.trace.events import APPEND, HOW, IN_PLACE, VIEW, Op
-from kvviz.trace.log import FACTS, Log
+from kvviz.trace.log import Log
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.trace_data import TraceData
 
@@ -58,11 +58,9 @@ class Kinds:
 
     def __init__(self, log: Log) -> None:
         numbers, outs = log.tables()
-        _, allocated, copied, written, _, ends = numbers.T
+        _, node, refusal, allocated, copied, written, _, ends = numbers.T
         self.allocated, self.copied, self.spent = allocated.copy(), copied.copy(), np.maximum(allocated, copied)
-        known: dict[Any, int] = {}
-        facts = zip(*(log.facts[k::FACTS] for k in range(FACTS)))
-        asked = np.array([known.setdefault(fact, len(known)) for fact in facts], np.int64)
+        asked = node * len(log.refusals.entries) + refusal
         hows = np.zeros(len(numbers), np.int64)
         there = outs[:, 0] >= 0
         steps = np.repeat(np.arange(len(numbers)), np.diff(ends, prepend=0))

@@ -23,29 +23,54 @@ _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def write_packed(path: Any, members: Mapping[str, bytes]) -> None:
-    """Write members to a file (`kvviz.atomic_write.replacing`); those that pack too well to be read again are not
-    packed. The same members give the same bytes."""
+    """Write members to a file (`kvviz.atomic_write.replacing`), each looked up once; those that pack too well to be
+    read again are not packed. The same members give the same bytes."""
     with replacing(path) as file:
         archive = zipfile.ZipFile(file, "w")
+        digest = Checksum()
         try:
-            for name, data in {**members, _CHECKSUM: checksum(members).encode()}.items():
-                packs = len(data) <= _FREE or len(zlib.compress(data, 6)) * _RATIO + _FREE > len(data)
-                entry = zipfile.ZipInfo(name)  # which says nothing of when it was written
-                entry.external_attr = 0o600 << 16
-                archive.writestr(entry, data, zipfile.ZIP_DEFLATED if packs else zipfile.ZIP_STORED)
+            for name in sorted(members):
+                _write(archive, name, digest.add(name, members[name]))
+            _write(archive, _CHECKSUM, digest.text.encode())
         except BaseException:
             archive.fp = None  # to close a member that was begun would raise in the place of what stopped it
             raise
         archive.close()
 
 
+def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    # A long member is packed quickly rather than well.
+    level = 6 if len(data) <= _FREE else 1
+    packs = len(data) <= _FREE or len(zlib.compress(data, level)) * _RATIO + _FREE > len(data)
+    entry = zipfile.ZipInfo(name)  # without the time at which it was written
+    entry.external_attr = 0o600 << 16
+    archive.writestr(entry, data, zipfile.ZIP_DEFLATED if packs else zipfile.ZIP_STORED, level)
+
+
+class Checksum:
+    """SHA-256 over names and contents of members, which are added in the order of their names."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, name: str, data: bytes) -> bytes:
+        """Count one more member; gives its contents."""
+        self._digest.update(f"{name} {len(data)}\n".encode())
+        self._digest.update(data)
+        return data
+
+    @property
+    def text(self) -> str:
+        """Of all members so far, as a file has it."""
+        return self._digest.hexdigest()
+
+
 def checksum(members: Mapping[str, bytes]) -> str:
-    """SHA-256 over names and contents, in the order of the names."""
-    digest = hashlib.sha256()
+    """The checksum of members."""
+    digest = Checksum()
     for name in sorted(members):
-        digest.update(f"{name} {len(members[name])}\n".encode())
-        digest.update(members[name])
-    return digest.hexdigest()
+        digest.add(name, members[name])
+    return digest.text
 
 
 class Packed:
@@ -64,6 +89,11 @@ class Packed:
         there = archive.fp.seek(0, 2) if archive.fp is not None else 0
         if sum(entry.compress_size for entry in archive.infolist()) > there:
             raise LoadError(f"{path} has {there:,} bytes, less than its members need: it was cut short or changed")
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all members."""
+        return frozenset(self._entries)
 
     def read(self, name: str) -> bytes:
         """The contents of a member.

@@ -12,10 +12,10 @@ class PolicyFacts:
 
     ``rules``: sentences for reasons that only this policy has.
     ``places_outputs``: it says itself where each output lives.
-    ``decides``: it asked of each op whether it may run in place; a recording of another runtime tells what happened,
+    ``decides``: it asked of each op whether it may run in place; a recording of another runtime says what happened,
       not why.
     ``base``: the named policy whose in-place rule it has; empty where the rule is the caller's own.
-    ``options``: of the base: the quirks that rten keeps, ``"mem_reuse"`` of onnxruntime.
+    ``options``: of the base: the quirks that rten keeps, ``"mem_reuse"`` and ``"parallel"`` of onnxruntime.
     ``captures``: the named policy whose capture rule it has; empty where it has the one of its base.
     ``schedule``: ``(name,)`` of a schedule that needs no more; ``("own", label)``: the caller's; ``("picks", picks,
       model)``; ``("before", schedule, pairs)``; ``("least_live", sizes)``.

@@ -19,6 +19,14 @@ class Grows(NamedTuple):
     reads: bool
 
 
+def grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tuple[int, int] | None:
+    """The axis along which a past became longer, and its old length; None unless it grew along exactly one axis."""
+    if past is None or present is None or len(past) != len(present):
+        return None
+    other = [(axis, old) for axis, (old, new) in enumerate(zip(past, present)) if new != old]
+    return other[0] if len(other) == 1 and present[other[0][0]] > other[0][1] else None
+
+
 class OpNode:
     """A node as a producer runs it.
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kvviz import public_trace
 from kvviz.graph.model import Node
-from kvviz.late import late
 from kvviz.trace.blockers import Blocker, BlockerCode, Decision, codes, rules
 from kvviz.trace.element_types import nbytes
 from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Bind, FrameEvent, Op, Output
@@ -92,8 +92,8 @@ def is_missed(trace: TraceData, row: Op) -> bool:
     """Whether an op could have run in place, or have been a view, by kind, and memory was spent because it did not.
 
     An op that was called in place and allocated all the same is one of them. A Cast to another type and the like are
-    not: no layout of their input would have made them a view. Where nobody asked whether ops may run in place, nothing
-    is told to be missed.
+    not: no layout of their input would have made them a view. Where the runtime did not
+    decide whether ops may run in place, nothing is missed.
     """
     if not trace.policy.decides:
         return False
@@ -144,30 +144,31 @@ def placed_before(trace: TraceData, frame: int, name: str, index: int) -> Output
         step = trace.step_of(frame, producer.index)
         if step is None or step > index:
             return None
-        return trace.log[step].outs[producer.outputs.index(name)]
+        return trace.log.output(step, producer.outputs.index(name))
     return trace.log.frames[frame].bound(name)
 
 
 def offset_of(trace: TraceData, index: int) -> int:
     """Bytes from the start of its storage to what a step viewed or overwrote: where that began, this begins."""
-    rows, frames = trace.log, trace.log.frames
+    log, frames = trace.log, trace.log.frames
     known: dict[int, int] = _looked_up(trace, "offsets", dict)
     asked: list[int] = []
     found = 0
     while index not in known:
         asked.append(index)
-        row = rows[index]
-        name = row.op.node.inputs[row.taken[0] if row.taken else 0]
-        producer = frames[row.frame].program.graph.producers.get(name)
-        step = None if producer is None else trace.step_of(row.frame, producer.index)
+        frame, op, taken = log.called(index)
+        name = op.node.inputs[taken[0] if taken else 0]
+        producer = frames[frame].program.graph.producers.get(name)
+        step = None if producer is None else trace.step_of(frame, producer.index)
         # A step that is not an earlier one there is in damaged files only.
         if producer is None or step is None or step >= index:
-            bound = frames[row.frame].bound(name)
+            bound = frames[frame].bound(name)
             found = 0 if bound is None else bound.offset
             break
-        where = rows[step].outs[producer.outputs.index(name)]
-        if where is None or where.offset is not None:
-            found = 0 if where is None else where.offset
+        where = log.output(step, producer.outputs.index(name))
+        offset = 0 if where is None else where.offset
+        if offset is not None:
+            found = offset
             break
         index = step
     else:
@@ -322,7 +323,7 @@ def _blocker(trace: TraceData, index: int, position: int, code: BlockerCode) -> 
 
 def _finder(trace: TraceData, index: int) -> Any:
     """What finds the fix of a blocker of a step when somebody asks for it."""
-    return partial(late("fixes.fix:fixer"), trace, index)
+    return partial(public_trace.fix_of, trace, index)
 
 
 def _rule(trace: TraceData, index: int, position: int, number: int) -> Blocker:

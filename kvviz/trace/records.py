@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kvviz import public_trace
 from kvviz.graph.model import Graph, Node
 from kvviz.interrupts import held_back
-from kvviz.late import late
 from kvviz.other_names import not_there
 from kvviz.trace.blockers import Decision
 
@@ -111,11 +111,8 @@ class Step:
         def __getattr__(self, name: str) -> Any:
             return not_there(self, name)
 
-    def __repr__(self) -> str:
-        return str(late("view.record_tables:step_text")(self))
-
-    def _repr_html_(self) -> str:
-        return str(late("view.record_tables:step_table")(self).html())
+    __repr__ = public_trace.step_text
+    _repr_html_ = public_trace.step_html
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +133,12 @@ class TraceFrame:
 
 @dataclass(frozen=True, slots=True)
 class StorageRecord:
-    """One storage over its life: the step that made it or before which it came from outside, and the one it died with.
+    """One storage over its life: the step that made it, or before which it was passed in, and the step that freed it.
 
     ``born`` is -1 for what is there before the first step of all, ``freed`` is None while it lives. ``capacity`` is
     that at the end; ``grew`` has (step, bytes) of every time that a runtime made the block larger. ``space`` is
-    ``"host"``, ``"dram"`` …; ``arena`` and ``address`` say where in it, if the producer told, and ``taken`` how many
-    bytes it takes there, if that is not its capacity.
+    ``"host"``, ``"dram"`` …; ``arena`` and ``address`` say where in it, if that is known, and ``taken`` how many bytes
+    it takes there, if that is not its capacity.
     """
 
     id: int
@@ -194,7 +191,7 @@ Held = tuple[int, int, int]
 
 
 Owned = tuple[int, int, tuple[int, ...], str]
-"""Rows from the first to (not including) the second, the sequences that they are of, and what is wrong with them."""
+"""Rows from the first to (not including) the second, the sequences that own them, and what is wrong with them."""
 
 
 class Rows(NamedTuple):
@@ -212,10 +209,10 @@ class Rows(NamedTuple):
     lost : int
         Rows of tokens that this run overwrote although its first query still attends to them.
     notes : tuple of (start, stop, text)
-        What the producer has to say of rows beside that: whose they are, or what is wrong with their bytes.
+        Remarks of the producer on rows: who owns them, or what is wrong with their bytes.
     owners : tuple of (start, stop, sequences, state)
-        Numbers of the sequences that rows are of, where several share a cache, and one word for what is wrong between
-        the rows and what is said of them; empty where nothing is.
+        Numbers of the sequences that own rows, where several share a cache, and one word for a conflict between the
+        rows and these numbers; empty if there is none.
     """
 
     held: tuple[Held, ...] = ()
@@ -273,17 +270,17 @@ class CacheRun:
 
 
 def meter_in_turn(caches: Sequence[Cache]) -> None:
-    """Work out what waits to be metered, run by run: the caches of a run look at the same ops of a long log."""
+    """Meter all pending runs, run by run, since the caches of a run read the same ops of a long log."""
     while sum(cache.meter_next() for cache in caches):
         pass
 
 
 class _Runs:
-    """The entries of a cache's meter. What a run adds is worked out when somebody looks."""
+    """The entries of a cache's meter; those of a run are computed on first access."""
 
     def __get__(self, cache: Cache | None, owner: type | None = None) -> list[CacheRun]:
         if cache is None:
-            # What dataclasses take as the default of the field.
+            # The default of the field, for `dataclasses`.
             return ()  # type: ignore[return-value]
         while cache.__dict__["waiting"]:
             cache.meter_next()
@@ -322,19 +319,16 @@ class Cache:
         def __getattr__(self, name: str) -> Any:
             return not_there(self, name)
 
-    def __repr__(self) -> str:
-        return str(late("view.record_tables:cache_text")(self))
-
-    def _repr_html_(self) -> str:
-        return str(late("view.record_tables:cache_table")(self).html())
+    __repr__ = public_trace.cache_text
+    _repr_html_ = public_trace.cache_html
 
     def unplace(self, since: int) -> None:
-        """Let the last entry not tell where the cache lives, if its storage has got another number."""
+        """Clear the storage of the last entry, if that storage has been renumbered."""
         if self.runs and self.runs[-1].storage >= since:
             self.runs[-1:] = [replace(self.runs[-1], storage=-1)]
 
     def meter_next(self) -> bool:
-        """Make the next change that waits, whole or not at all; False where none does."""
+        """Make the next pending change, completely or not at all; False if none is pending."""
         waiting = self.__dict__["waiting"]
         if waiting:
             with held_back():
@@ -342,18 +336,15 @@ class Cache:
         return bool(waiting)
 
     def later(self, change: Callable[[Cache, list[CacheRun]], None]) -> None:
-        """Note a change of ``runs`` that is made when they are looked at; it is given this cache and the list."""
+        """Queue a change of ``runs``, which is made on their next access and gets this cache and the list."""
         self.__dict__["waiting"].append(change)
 
 
 class Caches(list[Cache]):
     """The caches of a trace; shown as a table, one row a cache."""
 
-    def __repr__(self) -> str:
-        return repr(late("view.record_tables:caches_table")(self)) if self else "[]"
-
-    def _repr_html_(self) -> str:
-        return str(late("view.record_tables:caches_table")(self).html())
+    __repr__ = public_trace.caches_text
+    _repr_html_ = public_trace.caches_html
 
 
 @dataclass(frozen=True, slots=True)

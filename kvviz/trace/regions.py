@@ -1,7 +1,7 @@
 """Which bytes of a storage a value takes, and how many of them two values share.
 
-A region is told at three precisions: *root* is all of the storage, *range* goes from the first byte to behind the last
-one, *exact* are the bytes of the elements alone.
+A region has three precisions: *root* is all of the storage, *range* goes from the first byte to the last one, *exact*
+are the bytes of the elements alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Region(NamedTuple):
     ``offset``: bytes from the start of the storage to the first element.
     ``shape``: in elements.
     ``strides``: in bytes; on the last axis of a block type from block to block.
-    ``dtype``: numPy's, or a name of `kvviz.trace.element_types.BLOCKS`.
+    ``dtype``: NumPy's, or a name of `kvviz.trace.element_types.BLOCKS`.
     ``rows``: where it is known that only some rows of a value are touched: how many bytes behind ``offset`` each one
       begins. ``shape`` and ``strides`` are then those of one row. No two rows share a byte.
     ``known``: ``"exact"``, or how precisely it is known which bytes are touched: some of these (``"range"``), some of
@@ -85,7 +85,7 @@ def blocks(starts: Sequence[int] | np.ndarray, shape: Sequence[int], strides: Se
     """Equal blocks that begin at so many bytes each: a grid where the distances repeat, else their places one by one.
 
     Of more than 4,096 places that form no grid, and of more than 65,536 in all, only the bytes from the first to the
-    last one are told: nobody waits for more.
+    last one are kept, to bound the time.
     """
     shape, strides = tuple(shape), tuple(strides)
     if not len(starts):
@@ -142,8 +142,8 @@ def overlap(one: Region, two: Region, level: Level = "exact", capacity: int | No
     ``capacity``: bytes of the storage: what regions share at level root. Without it, what lies between their
       outermost bytes.
 
-    Regions of some 260,000 runs of bytes and more, which repeat at distances that differ or whose rows are told one by
-    one, are compared at level range also where exact bytes were asked for. A region without elements shares nothing.
+    Regions of some 260,000 runs of bytes and more, which repeat at distances that differ or whose rows are listed one
+    by one, are compared at level range also where exact bytes were asked for. A region without elements shares nothing.
     """
     (low, high), (first, last) = bounds(one), bounds(two)
     if low == high or first == last:
@@ -179,7 +179,7 @@ def confidence(one: Region, two: Region) -> str:
 def spans(region: Region, other: Region | None = None) -> tuple[tuple[int, int], ...] | None:
     """The runs of bytes of a region in order of address, or of what two regions share: (start, end) of each.
 
-    None for regions that are not told exactly, as in `overlap`.
+    None for regions that are not known exactly, as in `overlap`.
     """
     found = _runs(region, _grid(region.shape, region.strides, region.dtype))
     if found is not None and other is not None:

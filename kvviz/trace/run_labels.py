@@ -19,7 +19,7 @@ def run_label(trace: Trace, run: int) -> str:
         if run > prefill:
             return f"decode {run - prefill}"
         return f"prefill {run}" if run else "prefill"
-    told = trace.runs[run] if run < len(trace.runs) else None
-    if told is not None and told.text and told.token is None:
-        return str(told.text)
+    named = trace.runs[run] if run < len(trace.runs) else None
+    if named is not None and named.text and named.token is None:
+        return str(named.text)
     return f"run {run}" if len(trace.runs) > 1 else "run"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 KINDS = ("run", "decode", "stream")
+
+
+def names_in(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Names that a caller gave: several, or one as it is."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +88,29 @@ class RunOptions:
 
     @property
     def layouts(self) -> Mapping[str, InputLayout]:
-        """Layouts of the given inputs, as far as they are told."""
+        """Layouts of the given inputs, as far as they are known."""
         return {} if self.given is None else self.given.layouts
 
 
 def to_plain(options: RunOptions) -> list[Any]:
     """Lists for a file; see `from_plain`."""
-    given, told = options.given, None
+    given, saved = options.given, None
     if given is not None:
         spots = [[name, *_layout(spot)] for name, spot in given.layouts.items()]
-        told = [sorted(given.names), spots, given.alike]
+        saved = [sorted(given.names), spots, given.alike]
     later = [options.dry, options.chunk] if options.dry or options.chunk else []
     return [
         *(options.kind, options.donate, options.max_new_tokens, options.kv_capacity, options.growth, options.cache),
-        *(options.tokenizer, options.rows, sorted(options.lent), told, *later),
+        *(options.tokenizer, options.rows, sorted(options.lent), saved, *later),
     ]
 
 
 def from_plain(saved: list[Any]) -> RunOptions:
     """Options from the lists of a file that were checked."""
-    kind, donate, new, capacity, growth, cache, tokenizer, rows, lent, told, *later = saved
+    kind, donate, new, capacity, growth, cache, tokenizer, rows, lent, inputs, *later = saved
     given = None
-    if told is not None:
-        names, spots, alike = told
+    if inputs is not None:
+        names, spots, alike = inputs
         given = GivenInputs(frozenset(names), {name: _read_layout(*spot) for name, *spot in spots}, alike)
     lent = frozenset(lent)
     return RunOptions(kind, tuple(donate), new, capacity, growth, cache, tokenizer, rows, lent, given, *later)

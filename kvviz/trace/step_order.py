@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kvviz.trace.frame_values import head_and_carried
 from kvviz.trace.lifetimes import Key
 from kvviz.trace.program import OpNode
-from kvviz.trace.value_index import Index, head_and_carried
+from kvviz.trace.value_index import Index
 
 _APART = 4
 
@@ -57,12 +58,12 @@ class Reachability:
     def before(self, steps: set[int], late: int) -> set[int]:
         """Those of the steps from which a path of the graph leads to a later step of the run."""
         node = late - self.first
-        told = {step: self._told(step - self.first, node) for step in steps}
-        unsure = {step - self.first for step, answer in told.items() if answer is None}
+        known = {step: self._known_order(step - self.first, node) for step in steps}
+        unsure = {step - self.first for step, answer in known.items() if answer is None}
         # A search for one step leaves out more than a search for all of them, but there may be many.
         parts = [unsure] if len(unsure) > _APART else [{step} for step in unsure]
         found = {step + self.first for part in parts for step in self._search(part, node)}
-        return found | {step for step, answer in told.items() if answer}
+        return found | {step for step, answer in known.items() if answer}
 
     def path(self, first: int, second: int) -> tuple[int, ...]:
         """The steps of a shortest path of the graph from one step of the run to a later one, both with it; empty where
@@ -77,7 +78,7 @@ class Reachability:
                     if (
                         wait not in came
                         and self._when[wait] >= start
-                        and (wait == start or self._told(start, wait) is not False)
+                        and (wait == start or self._known_order(start, wait) is not False)
                     ):
                         came[wait] = late
                         further.append(wait)
@@ -99,15 +100,15 @@ class Reachability:
                 if wait in seen or self._when[wait] < lowest:
                     continue
                 seen.add(wait)
-                told = None if alone is None or wait == alone else self._told(alone, wait)
-                if wait in wanted or told:
+                ordered = None if alone is None or wait == alone else self._known_order(alone, wait)
+                if wait in wanted or ordered:
                     found.add(wait if alone is None else alone)
-                if told is None:
+                if ordered is None:
                     stack.append(wait)
         return found
 
-    def _told(self, early: int, late: int) -> bool | None:
-        """Whether one node comes before another, as far as the walks tell."""
+    def _known_order(self, early: int, late: int) -> bool | None:
+        """Whether one node comes before another, as far as the two walks show; None if they do not."""
         for enter, low, rank in self._walks:
             if enter[late] <= rank[early] < rank[late]:
                 return True
@@ -128,7 +129,7 @@ class Reachability:
         return found
 
     def _of_start(self, number: int) -> list[int]:
-        """A body waits for what its node is told by, and for the iteration before."""
+        """A body waits for the inputs that control its node, and for the iteration before."""
         row = self.index.frames[number]
         assert row.parent is not None and row.caller is not None
         found = self._makers_of(row.parent, _awaited(row.caller))
@@ -200,7 +201,7 @@ class Reachability:
 
 
 def _awaited(planned: OpNode) -> tuple[str, ...]:
-    """Of a control node the inputs that tell it whether its body runs; what it only hands on is read by the body."""
+    """Of a control node the inputs that decide whether its body runs; the rest is read by the body."""
     inputs = planned.node.inputs
     if planned.control == "Scan":
         return inputs[head_and_carried(planned.node)[1] :]

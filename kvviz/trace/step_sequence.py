@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any, overload
+from typing import overload
 
-from kvviz.late import late
+from kvviz import public_trace
 from kvviz.trace.element_types import name_of, nbytes
 from kvviz.trace.events import HOW
 from kvviz.trace.outcome import outcome
@@ -18,13 +18,13 @@ from kvviz.trace.trace_data import TraceData
 class Steps(Sequence[Step]):
     """The steps of a trace as a sequence; each `Step` is made when it is asked for."""
 
-    __slots__ = ("_trace",)
+    __slots__ = ("trace",)
 
     def __init__(self, trace: TraceData) -> None:
-        self._trace = trace
+        self.trace = trace
 
     def __len__(self) -> int:
-        return len(self._trace.log)
+        return len(self.trace.log)
 
     @overload
     def __getitem__(self, index: int) -> Step: ...
@@ -33,35 +33,29 @@ class Steps(Sequence[Step]):
     def __getitem__(self, index: int | slice | str) -> Step | list[Step]:
         """One step by its number, some by a slice, or all steps of a node by its name."""
         if isinstance(index, slice):
-            return [make_step(self._trace, i) for i in range(*index.indices(len(self)))]
+            return [make_step(self.trace, i) for i in range(*index.indices(len(self)))]
         if isinstance(index, str):
             return self._named(index)
         size = len(self)
         if not -size <= index < size:
             raise IndexError(f"step {index} does not exist; the trace has {size} steps")
-        return make_step(self._trace, index % size)
+        return make_step(self.trace, index % size)
 
     def __iter__(self) -> Iterator[Step]:
         for index in range(len(self)):
-            yield make_step(self._trace, index)
+            yield make_step(self.trace, index)
 
     def _named(self, name: str) -> list[Step]:
-        ran = [(i, row.op.node) for i, row in enumerate(self._trace.log)]
-        if found := [make_step(self._trace, i) for i, node in ran if node.name == name]:
+        ran = [(i, row.op.node) for i, row in enumerate(self.trace.log)]
+        if found := [make_step(self.trace, i) for i, node in ran if node.name == name]:
             return found
         if any(node.op_type == name for _, node in ran):
             raise KeyError(f"no node is named {name!r}; the steps of an operator are trace.find('op:{name}')")
         close = get_close_matches(name, dict.fromkeys(node.name for _, node in ran), 1)
         raise KeyError(f"no node that ran is named {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
-    def __repr__(self) -> str:
-        return repr(self._table())
-
-    def _repr_html_(self) -> str:
-        return str(self._table()._repr_html_())
-
-    def _table(self) -> Any:
-        return late("report.steps_table:steps_table")(self._trace)
+    __repr__ = public_trace.steps_text
+    _repr_html_ = public_trace.steps_html
 
 
 def make_step(trace: TraceData, index: int) -> Step:

@@ -1,18 +1,21 @@
-"""Whether a trace that was read from a file makes sense as a whole, so that its readers need not doubt it.
+"""Checks that a trace that was read from a file is consistent, so that readers can rely on it.
 
-A file may be changed by somebody who also renews its checksum. Names that nothing made, steps outside of every run or
-values that do not fit into their storage would break readers far from here, each in its own way.
+A file may have been changed together with its checksum. Names that nothing made, steps outside every run or values that
+do not fit into their storage would otherwise fail in a reader, with an error that does not point to the file.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from kvviz.trace.element_types import unit
 from kvviz.trace.events import APPEND, BINDINGS, IN_PLACE, NEW
+from kvviz.trace.lifetimes import Ints
 from kvviz.trace.reasons import offset_of
 from kvviz.trace.regions import Region, bounds, packed_strides
 from kvviz.trace.trace_data import TraceData
@@ -24,12 +27,11 @@ LARGEST = 1 << 48
 def check_trace(trace: TraceData) -> None:
     """Raise ValueError, with what is wrong, unless a trace is consistent."""
     rows, frames, storages = trace.log, trace.log.frames, trace.log.storages
-    _expect(all(storage < len(storages) for storage in trace.log.later), "a storage that there is not")
+    _expect(all(storage < len(storages) for storage in trace.log.later), "a storage that does not exist")
     _check_runs(trace)
     _check_growth(trace)
     _check_declared(trace)
     _check_layouts(trace)
-    known: list[set[str]] = []
     opened = 0
     for number, frame in enumerate(frames):
         _expect(opened <= frame.opened <= len(rows), f"frame {number} opened at step {frame.opened}")
@@ -43,46 +45,113 @@ def check_trace(trace: TraceData) -> None:
             _expect(generation < 1 << 31, f"generation {generation}")
             _expect(storage < len(storages), f"storage {storage}")
             _check_place(storages[storage].capacity, False, shape, dtype, offset, None)
-        known.append({bound.name for bound in frame.bindings})
-    seen: set[tuple[int, int]] = set()
-    for index, row in enumerate(rows):
-        number, planned, taken, _, placed, _, *counts = row
-        run = trace.runs[frames[number].run]
-        _expect(run.first <= index < run.last and frames[number].opened <= index, f"step {index} outside of its run")
-        _expect(all(-LARGEST < count < LARGEST for count in counts), f"a number of step {index}")
-        _expect(planned.node in frames[number].program.graph.nodes, f"step {index} of another graph")
-        _expect((number, planned.position) not in seen, f"step {index}, which ran before")
-        seen.add((number, planned.position))
-        unmade = {name for name in planned.node.inputs if name} - known[number]
-        _expect(not unmade, f"step {index} reading {min(unmade, default='')!r}, which nothing made")
-        _expect(not taken or any(where is not None for where in placed), f"step {index} without an output")
-        for name, where in zip(planned.node.outputs, placed):
-            if where is not None and name:
-                offset = offset_of(trace, index) if where.offset is None else where.offset
-                whole = where.how in (NEW, APPEND)
-                _check_place(storages[where.storage].capacity, whole, where.shape, where.dtype, offset, where.strides)
-                known[number].add(name)
+    if len(rows):
+        _check_steps(trace)
     _check_caches(trace)
 
 
+def _check_steps(trace: TraceData) -> None:
+    """Every step runs once, in its run and frame, on values that are there, and puts its outputs into their storages.
+
+    It works on columns: a long trace has millions of steps, and few programs and forms.
+    """
+    log, frames = trace.log, trace.log.frames
+    ops, outs = log.tables()
+    frame, node, refusal = ops[:, 0], ops[:, 1], ops[:, 2]
+    steps = np.arange(len(ops))
+    runs = [trace.runs[one.run] for one in frames]
+    first, last = (np.array([getattr(run, end) for run in runs])[frame] for end in ("first", "last"))
+    opened = np.array([one.opened for one in frames])[frame]
+    _every((first <= steps) & (steps < last) & (opened <= steps), "step {} outside of its run")
+    programs = {id(one.program): place for place, one in enumerate(frames)}
+    program = np.array([programs[id(one.program)] for one in frames])[frame]
+    nodes = log.nodes.entries
+    for number, op in zip(*(part.tolist() for part in np.divmod(np.unique(program * len(nodes) + node), len(nodes)))):
+        _expect(nodes[op].node in frames[number].program.graph.nodes, f"node {nodes[op].node.name!r} in another graph")
+    place = np.array([op.position for op in nodes])[node]
+    ran = np.unique(frame * (int(place.max()) + 1) + place)
+    _expect(len(ran) == len(ops), "a step that ran before")
+    counts = np.diff(ops[:, -1], prepend=0)
+    made = np.repeat(steps, counts)
+    there = outs[:, 0] >= 0
+    taken = np.array([bool(inputs) for inputs, _ in log.refusals.entries])[refusal]
+    _every(~taken | (np.bincount(made[there], minlength=len(ops)) > 0), "step {} without an output")
+    named = np.array([bool(name) for op in nodes for name in op.node.outputs] or [False])
+    names = np.cumsum([0, *(len(op.node.outputs) for op in nodes)])
+    there[there] = named[(names[node[made]] + np.arange(len(outs)) - (ops[:, -1] - counts)[made])[there]]
+    _check_reads(trace, frame, node, there, counts)
+    _check_outputs(trace, outs[there], made[there])
+
+
+def _check_reads(trace: TraceData, frame: Ints, node: Ints, there: np.ndarray, counts: Ints) -> None:
+    """Every value that an op reads was made in its frame before, or the frame started with it.
+
+    ``there``: of every output, whether it is there. Frames that ran the same ops are checked once.
+    """
+    order = np.argsort(frame, kind="stable")
+    starts = np.searchsorted(frame[order], np.arange(len(trace.log.frames) + 1)).tolist()
+    ends = np.cumsum(counts)
+    known: set[Any] = set()
+    for number, row in enumerate(trace.log.frames):
+        steps = order[starts[number] : starts[number + 1]]
+        outputs = [there[end - count : end] for end, count in zip(ends[steps].tolist(), counts[steps].tolist())]
+        present = np.concatenate([*outputs, there[:0]]).tobytes(), counts[steps].tobytes()
+        key = node[steps].tobytes(), *present, tuple(bind.name for bind in row.bindings)
+        if key in known:
+            continue
+        known.add(key)
+        values = {bind.name for bind in row.bindings}
+        for step, made in zip(steps.tolist(), outputs):
+            op = trace.log.nodes.entries[node[step]].node
+            unmade = {name for name in op.inputs if name} - values
+            _expect(not unmade, f"step {step} reading {min(unmade, default='')!r}, which nothing made")
+            values.update(name for name, one in zip(op.outputs, made) if one)
+
+
+def _check_outputs(trace: TraceData, outs: np.ndarray, steps: Ints) -> None:
+    """Every output lies inside of its storage."""
+    storage, _, how, offset, form = outs.T
+    missing = np.flatnonzero(offset < 0)
+    offset[missing] = [offset_of(trace, step) for step in steps[missing].tolist()]
+    whole = np.isin(how, (NEW, APPEND))
+    kinds, kind = np.unique(2 * form + whole, return_inverse=True)
+    ends = []
+    for number, entire in zip(*(part.tolist() for part in np.divmod(kinds, 2))):
+        shape, dtype, strides = trace.log.forms.entries[number]
+        ends.append((0, 0) if shape is None else _extent(bool(entire), shape, dtype, 0, strides))
+    low, high = np.array(ends, np.int64).reshape(-1, 2)[kind].T
+    shaped = np.array([shape is not None for shape, *_ in trace.log.forms.entries])[form]
+    capacity = np.array(trace.log.storages.capacities)[storage]
+    _expect(bool((abs(offset) < LARGEST).all()), "a value that is too far from its storage")
+    inside = ~shaped | ((offset + low >= 0) & (offset + high <= capacity))
+    if not inside.all():
+        raise ValueError(f"it has an output of step {steps[int(np.argmin(inside))]} outside of its storage")
+
+
+def _every(holds: np.ndarray, what: str) -> None:
+    """Raise ValueError, with the first step of which something does not hold."""
+    if not holds.all():
+        raise ValueError(f"it has {what.format(int(np.argmin(holds)))}")
+
+
 def _check_declared(trace: TraceData) -> None:
-    """Everything that was declared is about an op and a storage that there are."""
+    """Everything declared refers to an op and a storage that exist."""
     declared, ops, storages = trace.log.declared, len(trace.log), trace.log.storages
     after = (*(free.after for free in declared.frees), *(mark.after for mark in declared.marks))
-    told = (*declared.accesses, *declared.written, *declared.times, *after)
-    _expect(all(op < ops for op in told), "an op that there is not")
+    stated = (*declared.accesses, *declared.written, *declared.times, *after)
+    _expect(all(op < ops for op in stated), "an op that does not exist")
     touched = [access for accesses in declared.accesses.values() for access in accesses]
     said = (*(free.storage for free in declared.frees), *(mark.storage for mark in declared.marks))
     named = (*(a.storage for a in touched), *declared.places, *said)
-    _expect(all(storage < len(storages) for storage in named), "a storage that there is not")
+    _expect(all(storage < len(storages) for storage in named), "a storage that does not exist")
     for access in touched:
-        _check_region(access.region, storages[access.storage].capacity)
+        _inside(_check_extent(access.region), storages[access.storage].capacity)
     for op, parts in declared.written.items():
         outs = trace.log[op].outs
         for output, part in parts:
             where = outs[output] if output < len(outs) else None
             _expect(where is not None and where.how in (IN_PLACE, APPEND), "rows of an output with memory of its own")
-            # What does not lie in the storage is read as all of it: see `kvviz.trace.accesses`.
+            # A part outside the storage counts as all of the storage: see `kvviz.trace.accesses`.
             _check_extent(part)
     _expect(all(timing.start <= timing.end for timing in declared.times.values()), "an op that ends before it starts")
 
@@ -123,16 +192,21 @@ def _check_layouts(trace: TraceData) -> None:
 def _check_place(
     capacity: int, whole: bool, shape: Sequence[int] | None, dtype: Any, offset: int, strides: Any
 ) -> None:
-    """A value lies inside of its storage; ``whole``: where no strides are told, its elements lie side by side."""
-    if shape is None:
-        return
+    """A value lies inside of its storage; ``whole``: as in `_extent`."""
+    if shape is not None:
+        _expect(-LARGEST < offset < LARGEST, f"a value at {offset}")
+        _inside(_extent(whole, shape, dtype, offset, strides), capacity)
+
+
+def _extent(whole: bool, shape: Sequence[int], dtype: Any, offset: int, strides: Any) -> tuple[int, int]:
+    """The first byte of a value and the one behind its last; ``whole``: without strides its elements are contiguous."""
     _expect(len(shape) <= 64 and (strides is None or len(strides) == len(shape)), "a shape")
-    _expect(-LARGEST < offset < LARGEST and math.prod(shape) < LARGEST, f"a value at {offset}")
+    _expect(math.prod(shape) < LARGEST, f"a value of {shape}")
     if strides is None:
-        # A view may show the same bytes again and again, and rten, to which truths and numbers of eight bytes are
-        # of one size, puts the ones where the others were.
+        # A view may repeat bytes, and rten, which stores bool and int64 with the same width, reuses a buffer of one
+        # for the other.
         strides = packed_strides(*unit(tuple(shape), dtype)) if whole else (0,) * len(shape)
-    _check_region(Region(offset, tuple(shape), tuple(strides), dtype), capacity)
+    return _check_extent(Region(offset, tuple(shape), tuple(strides), dtype))
 
 
 def _check_extent(region: Region) -> tuple[int, int]:
@@ -143,8 +217,8 @@ def _check_extent(region: Region) -> tuple[int, int]:
     return low, high
 
 
-def _check_region(region: Region, capacity: int) -> None:
-    low, high = _check_extent(region)
+def _inside(ends: tuple[int, int], capacity: int) -> None:
+    low, high = ends
     _expect(low >= 0 and high <= capacity, f"a value at bytes {low} to {high} of {capacity}")
 
 
@@ -156,6 +230,7 @@ def _check_caches(trace: TraceData) -> None:
     """
     graph = trace.graph
     inputs, outputs = ({value.name: value for value in values} for values in (graph.inputs, graph.outputs))
+    recorded = _main_ranks(trace) if any(cache.axis is not None for cache in trace.caches) else {}
     for cache in trace.caches:
         _expect(cache.input in inputs and cache.output in {*outputs, cache.input}, f"cache {cache.name!r}")
         _expect(len(cache.runs) <= len(trace.runs), f"cache {cache.name!r} in {len(cache.runs)} runs")
@@ -165,21 +240,33 @@ def _check_caches(trace: TraceData) -> None:
                 spans += [*((a, b) for a, b, _ in rows.notes), *((a, b) for a, b, *_ in rows.owners)]
                 _expect(all(0 <= a <= b <= run.capacity for a, b in spans), f"rows of cache {cache.name!r}")
         if cache.axis is not None:
-            shapes = _shapes_of(trace, (cache.input, cache.output))
             declared = inputs[cache.input].shape, {**inputs, **outputs}[cache.output].shape
-            ranks = [len(shape) for shape in (*shapes, *declared) if shape is not None]
+            ranks = {len(shape) for shape in declared if shape is not None}
+            ranks |= recorded.get(cache.input, set()) | recorded.get(cache.output, set())
             _expect(0 <= cache.axis < max(ranks, default=LARGEST), f"axis {cache.axis} of a cache")
 
 
-def _shapes_of(trace: TraceData, names: tuple[str, ...]) -> Iterable[Sequence[int] | None]:
-    mains = {number for number, frame in enumerate(trace.log.frames) if frame.parent is None}
-    for number in mains:
-        yield from (bound.shape for bound in trace.log.frames[number].bindings if bound.name in names)
-    for row in trace.log:
-        if row.frame in mains:
-            yield from (w.shape for name, w in zip(row.op.node.outputs, row.outs) if w is not None and name in names)
+def _main_ranks(trace: TraceData) -> dict[str, set[int]]:
+    """By name, the numbers of axes that values of main frames had."""
+    log = trace.log
+    found: dict[str, set[int]] = {}
+    for frame in log.frames:
+        for bound in frame.bindings if frame.parent is None else ():
+            if bound.shape is not None:
+                found.setdefault(bound.name, set()).add(len(bound.shape))
+    ops, outs = log.tables()
+    counts = np.diff(ops[:, -1], prepend=0)
+    made = np.repeat(np.arange(len(ops)), counts)
+    slots = np.arange(len(outs)) - (ops[:, -1] - counts)[made]
+    mains = np.array([frame.parent is None for frame in log.frames], bool)
+    there = mains[ops[made, 0]] & (outs[:, 0] >= 0)
+    for node, slot, form in np.unique(np.stack([ops[made, 1], slots, outs[:, 4]])[:, there], axis=1).T.tolist():
+        shape = log.forms.entries[form][0]
+        if shape is not None:
+            found.setdefault(log.nodes.entries[node].node.outputs[slot], set()).add(len(shape))
+    return found
 
 
 def _expect(holds: bool, what: str) -> None:
     if not holds:
-        raise ValueError(f"it tells of {what}")
+        raise ValueError(f"it has {what}")

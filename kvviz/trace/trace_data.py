@@ -67,7 +67,7 @@ class TraceData:
         self.recipe: Any = None
         self.branch: Branch | None = None
         self.tour: Tour | None = None
-        # What a runtime plans by beside the graph: it is asked when a file is written, and a file tells it.
+        # The types that a runtime plans by: computed when a file is written, and read from a file.
         self.types_of: Callable[[TraceData], TypeFacts] | None = None
         self.type_facts: TypeFacts | None = None
         self.value_summaries: ValueSummaries | None = None
@@ -149,7 +149,7 @@ class TraceData:
         self._lives = (None, [])
 
     def apart(self: Data) -> Data:
-        """The same recording, for what the trace itself keeps: if that held the trace, neither would be freed soon."""
+        """The same recording as another object, for caches of the trace: a cycle would delay freeing both."""
         twin = type(self).__new__(type(self))
         vars(twin).update(vars(self))
         twin.notes, twin.caches = {}, []

@@ -19,19 +19,21 @@ from kvviz.trace.events import Bind, FrameEvent
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.header_schema import below, check, check_header
 from kvviz.trace.log import Log
-from kvviz.trace.log_columns import COLUMNS, unpack
 from kvviz.trace.packed_file import Packed
 from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.records import Branch, Cache, CacheRun, Rows, Run
 from kvviz.trace.regions import Region
 from kvviz.trace.run_options import from_plain
+from kvviz.trace.saved_columns import Columns, column_members, columns_in, fill
 from kvviz.trace.trace_check import check_trace
 from kvviz.trace.trace_data import Data, TraceData
 from kvviz.trace.trace_writer import FORMAT
 from kvviz.trace.type_facts import GraphTypes, TypeFacts
 from kvviz.trace.value_summaries import COLUMNS as VALUES
 from kvviz.trace.value_summaries import Counted, ValueSummaries, checked
+
+_BEFORE = 11
 
 
 def load(path: Any, make: Callable[[Graph, PolicyFacts, Log, str], Data]) -> Data:
@@ -41,13 +43,17 @@ def load(path: Any, make: Callable[[Graph, PolicyFacts, Log, str], Data]) -> Dat
             packed = Packed(archive, path)
             members = {"header.json": packed.read("header.json")}
             header = json.loads(members["header.json"])
-            if header["format"] != FORMAT:
-                raise LoadError(f"{path} has trace format {str(header['format'])[:40]}; this version reads {FORMAT}")
-            members |= {f"{name}.i64": packed.read(f"{name}.i64") for name in COLUMNS}
+            version = header["format"]
+            if version not in (FORMAT, _BEFORE):
+                raise LoadError(
+                    f"{path} has trace format {str(version)[:40]}; this version reads {FORMAT} and {_BEFORE}"
+                )
+            columns = {name: packed.read(name) for name in column_members(packed.names, version == _BEFORE)}
+            members |= columns
             if header["values"] is not None:
                 members |= {f"values.{name}": packed.read(f"values.{name}") for name in VALUES}
             packed.check(members)
-        trace = _rebuild(header, {name: members[f"{name}.i64"] for name in COLUMNS}, make)
+        trace = _rebuild(header, columns_in(columns), make)
         if header["values"] is not None:
             kept = {name: members[f"values.{name}"] for name in VALUES}
             trace.value_summaries = _values(trace, header["values"], kept)
@@ -61,20 +67,18 @@ def load(path: Any, make: Callable[[Graph, PolicyFacts, Log, str], Data]) -> Dat
     except MemoryError:
         raise LoadError(f"{path} needs more memory than there is") from None
     except Exception as error:
-        # A damaged file can fail in dozens of ways, in zlib, in JSON or here; to the reader they are all one.
+        # A damaged file can fail in many ways, in zlib, in JSON or here; the caller gets one error.
         detail = f"{type(error).__name__}: {error}"[:200]
         raise LoadError(f"{path} is not a trace of kvviz, or it is damaged ({detail})") from None
 
 
-def _rebuild(
-    header: dict[str, Any], columns: dict[str, bytes], make: Callable[[Graph, PolicyFacts, Log, str], Data]
-) -> Data:
+def _rebuild(header: dict[str, Any], columns: Columns, make: Callable[[Graph, PolicyFacts, Log, str], Data]) -> Data:
     check_header(header)
     graphs: list[Graph] = []
     for graph in header["graphs"]:
         graphs.append(_graph(graph, graphs))
     of_program = [graphs[graph] for graph, _, _ in header["programs"]]
-    nodes = [_op_node(of_program[program], *told) for program, *told in header["nodes"]]
+    nodes = [_op_node(of_program[program], *facts) for program, *facts in header["nodes"]]
     programs = [_program(number, header, of_program[number], nodes) for number in range(len(of_program))]
     log = Log()
     log.later.update(header["later"])
@@ -84,7 +88,7 @@ def _rebuild(
         log.frames.append(_frame(frame, programs, log.frames))
     refusals = [(tuple(taken), _tuples(masks)) for taken, masks in header["refusals"]]
     forms = [_form(*form) for form in header["forms"]]
-    unpack(log, columns, nodes, refusals, forms)
+    fill(log, columns, nodes, refusals, forms)
     log.peak, log.copied, log.written, log.allocated = header["totals"]
     policy = PolicyFacts(*_frozen(header["policy"]))
     begun = log.frames[0].program if log.frames else programs[0]
@@ -100,7 +104,7 @@ def _rebuild(
     for name, past, present, protocol, axis, runs in header["caches"]:
         trace.caches.append(Cache(name, past, present, protocol, axis, [_cache_run(*values) for values in runs]))
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
-    # Files that were written before there were tours say nothing of one.
+    # Files of older versions have no tour.
     if header.get("tour") is not None:
         trace.tour = Tour(**header["tour"])
     check_trace(trace)
@@ -152,8 +156,8 @@ def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
     weights = {name: np.empty(0) for name in saved["weights"]}
     for name, dtype, values, *shape in saved["constants"]:
         weights[name] = _tensor(dtype, values, *shape)
-    told = {"opsets": saved["opsets"], "captures": tuple(saved["captures"]), "path": _tuples(saved["path"])}
-    return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, **told)
+    facts = {"opsets": saved["opsets"], "captures": tuple(saved["captures"]), "path": _tuples(saved["path"])}
+    return Graph(saved["name"], ends[0], ends[1], tuple(nodes), weights, **facts)
 
 
 def _attribute(value: Any) -> Any:
@@ -167,11 +171,11 @@ def _tensor(dtype: str, values: list[Any], shape: Sequence[int] = (-1,)) -> np.n
 
 
 def _types(dims: Any, graphs: Any) -> TypeFacts:
-    told = []
+    found = []
     for path, *types, nodes in graphs:
         known, fixed = (tuple(_value(*value) for value in values) for values in types)
-        told.append(GraphTypes(_frozen(path), known, fixed, _frozen(nodes)))
-    return TypeFacts(_frozen(dims), tuple(told))
+        found.append(GraphTypes(_frozen(path), known, fixed, _frozen(nodes)))
+    return TypeFacts(_frozen(dims), tuple(found))
 
 
 def _value(name: str, dtype: str | None, shape: list[Any] | None, kind: str) -> Value:

@@ -1,7 +1,8 @@
 """Writing a trace to one file: a zip with a JSON header (graphs without weights, frames, runs) and integer columns.
 
-The header has ``graphs`` (inner ones first), ``nodes`` (what is told of each that was to run), ``programs`` (which of
-them, in which order), ``frames``, ``runs`` and ``caches``, and the tables of `kvviz.trace.log_columns`.
+The header has ``graphs`` (inner ones first), ``nodes`` (what is stated of each that was to run), ``programs`` (which of
+them, in which order), ``frames``, ``runs`` and ``caches``, and the tables that the log's columns refer to. The columns
+are those of `kvviz.trace.saved_columns`, written one at a time, so that saving a long trace takes little memory.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.trace.log_columns import pack
 from kvviz.trace.packed_file import write_packed
 from kvviz.trace.program import OpNode, Program
 from kvviz.trace.run_options import to_plain
+from kvviz.trace.saved_columns import LogMembers
 from kvviz.trace.trace_data import TraceData
 from kvviz.trace.type_facts import TypeFacts
-from kvviz.trace.value_summaries import COLUMNS, ValueSummaries
+from kvviz.trace.value_summaries import COLUMNS as VALUES
+from kvviz.trace.value_summaries import ValueSummaries
 
-FORMAT = 11
+FORMAT = 12
 # Elements of the longest attribute that is kept: what says how an op works, and no weights.
 _LONGEST = 64
 
@@ -41,7 +43,9 @@ def save(trace: TraceData, path: Any) -> None:
         _add_graph(program.graph, graphs, described)
     nodes = {id(op): (op, number[id(program)]) for program in programs for op in program.order}
     numbers = {key: i for i, key in enumerate(nodes)}
-    columns, refusals, forms = pack(log, numbers)
+    log.settle()
+    members = LogMembers(log, numbers)
+    forms = log.forms.entries
     header = {
         "format": FORMAT,
         "title": trace.title,
@@ -52,8 +56,8 @@ def save(trace: TraceData, path: Any) -> None:
         "graphs": described,
         "programs": [_program(program, graphs, numbers) for program in programs],
         "nodes": [_op_node(op, programs[program], program) for op, program in nodes.values()],
-        "refusals": refusals,
-        "forms": forms,
+        "refusals": log.refusals.entries,
+        "forms": [[shape, None if dtype is None else str(dtype), strides] for shape, dtype, strides in forms],
         "frames": [_frame(frame, number) for frame in log.frames],
         "later": sorted(log.later),
         "grew": log.grew,
@@ -72,11 +76,12 @@ def save(trace: TraceData, path: Any) -> None:
         "values": _values(trace.value_summaries),
         "tour": None if trace.tour is None else trace.tour.to_plain(),
     }
-    members = {f"{name}.i64": column for name, column in columns.items()}
+    members["header.json"] = json.dumps(header).encode()
     if trace.value_summaries is not None:
         kept = trace.value_summaries.columns
-        members |= {f"values.{name}": kept[name].astype(dtype).tobytes() for name, (dtype, _) in COLUMNS.items()}
-    write_packed(path, {"header.json": json.dumps(header).encode(), **members})
+        for name, (dtype, _) in VALUES.items():
+            members[f"values.{name}"] = kept[name].astype(dtype).tobytes()
+    write_packed(path, members)
 
 
 def _values(kept: ValueSummaries | None) -> list[Any] | None:
@@ -90,8 +95,8 @@ def _program(program: Program, graphs: dict[int, int], numbers: dict[int, int]) 
 def _op_node(op: OpNode, program: Program, number: int) -> list[Any]:
     # Nodes are listed in the order of their graph, mostly.
     place = next(i for i, node in enumerate(program.graph.nodes) if node is op.node)
-    told = [op.position, op.control, op.foreign, op.views, op.overwrites, op.grows, op.unread, op.note]
-    return [number, place, *told]
+    facts = [op.position, op.control, op.foreign, op.views, op.overwrites, op.grows, op.unread, op.note]
+    return [number, place, *facts]
 
 
 def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, Any]]) -> int:
@@ -127,8 +132,8 @@ def _types(facts: TypeFacts | None) -> list[Any] | None:
 
 def _constants(graph: Graph) -> list[Any]:
     """Small weights of whole numbers: shapes, axes, steps. They say how an op works, as attributes do elsewhere."""
-    told = [(name, graph.weights[name]) for name in graph.weights if _is_small(graph, name)]
-    return [[name, *_tensor(value)] for name, value in told]
+    small = [(name, graph.weights[name]) for name in graph.weights if _is_small(graph, name)]
+    return [[name, *_tensor(value)] for name, value in small]
 
 
 def _tensor(value: Any) -> list[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from kvviz.graph.model import Node
 from kvviz.trace.events import IN_PLACE, NEW, POOL
+from kvviz.trace.frame_values import FrameValues
 from kvviz.trace.last_uses import FrameSteps, last_uses
 from kvviz.trace.lifetimes import Ints, Key, Life, Lives, LogValues
 from kvviz.trace.outcome import Kinds
@@ -42,8 +43,7 @@ class Index:
     """What is asked of a trace again and again.
 
     ``places``: where every value lay; looked up when it is asked for.
-    ``bodies``: frames that a control node opened.
-    ``before``: of a frame that is not the first one of its control node: the frame of the iteration before.
+    ``bodies, before``: frames that a control node opened, and the frame of the iteration before; see `FrameValues`.
     ``by_run``: frames of every run.
     ``lives``: of all storages, in order of birth.
     ``last_use``: the last step that made or read each value, by its number in ``values``; bodies read what they
@@ -59,21 +59,15 @@ class Index:
         self.rows = trace.log
         self.frames = trace.log.frames
         self.places = Places(self)
-        self.bodies: dict[tuple[int, int], list[int]] = {}
-        self.before: dict[int, int] = {}
+        self._flow = FrameValues(self.frames)
+        self.bodies, self.before = self._flow.opened, self._flow.before
         self.by_run: dict[int, list[int]] = {}
         self.moments = len(self.rows) + len(trace.runs)
         self.notes: dict[str, Any] = {}
         self._starts = [self.binding(run.index) for run in trace.runs]
-        self._inputs: dict[int, dict[str, int]] = {}
         self.mains = {frame.run: i for i, frame in enumerate(self.frames) if frame.parent is None}
         for number, frame in enumerate(self.frames):
             self.by_run.setdefault(frame.run, []).append(number)
-            if frame.parent is not None:
-                siblings = self.bodies.setdefault((frame.parent, frame.control_node.index), [])
-                if siblings:
-                    self.before[number] = siblings[-1]
-                siblings.append(number)
         self.values = LogValues(trace.log)
         self.lives = Lives(self.values, self.moments)
         self.steps = FrameSteps(self.values)
@@ -163,66 +157,27 @@ class Index:
 
     def outputs(self, frame: int) -> tuple[str, ...]:
         """Names of what a frame hands out; for a main frame what the caller asked for."""
-        return self.frames[frame].program.outputs
+        return self._flow.outputs(frame)
 
     def scanned(self, frame: int) -> tuple[str, ...]:
         """Outputs of a loop body that are collected until the loop ends."""
-        row = self.frames[frame]
-        if row.iteration is None or row.caller is None:
-            return ()
-        head, carried = head_and_carried(row.control_node)
-        return self.outputs(frame)[head // 2 + carried :]
+        return self._flow.scanned(frame)
 
     def outer(self, frame: int, name: str) -> Key | None:
-        """The value of another frame that a body started with under this name; None for iteration numbers, slices of
-        scan inputs and the inputs of the main graph."""
-        row = self.frames[frame]
-        if row.parent is None:
-            return None
-        position = self._position(row.program, name)
-        if position is None:
-            return row.parent, name
-        node = row.control_node
-        if row.iteration is None:
-            return (row.parent, node.inputs[position]) if position < len(node.inputs) else None
-        head, carried = head_and_carried(node)
-        carry = position - head
-        if not 0 <= carry < carried or (node.op_type == "Scan" and node.opset < 9):
-            return None
-        if row.iteration:
-            before = self.before[frame]
-            return before, self.outputs(before)[head // 2 + carry]
-        first = 2 if node.op_type == "Loop" else 0
-        return row.parent, node.inputs[first + carry]
+        """The value of another frame that a body started with under this name; see `FrameValues.outer`."""
+        return self._flow.outer(frame, name)
 
     def inner(self, frame: int, name: str) -> Key | None:
-        """The value of a body that a control node handed out under this name, or the initial value where a loop had no
-        iteration; None for what it made itself, as scan outputs."""
+        """The value of a body that a control node handed out under this name, or the initial value of a loop without
+        iterations; None for what it made itself, as scan outputs."""
         place = self.places[frame, name]
-        row = self.rows[place.step]
-        node = row.op.node
-        position, bodies = node.outputs.index(name), self.bodies.get((frame, node.index))
-        if not bodies:
-            first = 2 if row.op.control == "Loop" else int(node.opset < 9)
-            carried = head_and_carried(node)[1]
-            initial = (frame, node.inputs[first + position]) if position < carried else None
-            # A policy may copy it.
-            given = None if initial is None else self.places.get(initial)
-            return initial if given is not None and given.storage == place.storage else None
-        last = bodies[-1]
-        names = self.outputs(last)
-        if self.frames[last].iteration is not None:
-            names = names[head_and_carried(node)[0] // 2 :]
-        scanned = position >= len(names) or names[position] in self.scanned(last)
-        return None if scanned else (last, names[position])
-
-    def _position(self, plan: Any, name: str) -> int | None:
-        """Which of a body's inputs a name is."""
-        known = self._inputs.get(id(plan))
-        if known is None:
-            names = [value.name for value in plan.graph.inputs]
-            known = self._inputs[id(plan)] = {name: i for i, name in reversed(list(enumerate(names)))}
-        return known.get(name)
+        node = self.rows[place.step].op.node
+        found = self._flow.inner(frame, node, node.outputs.index(name))
+        if found is None or found[0] != frame:
+            return found
+        # A policy may copy the initial value.
+        given = self.places.get(found)
+        return found if given is not None and given.storage == place.storage else None
 
 
 class Places(Mapping[Key, Place]):
@@ -285,14 +240,6 @@ class Places(Mapping[Key, Place]):
         kept = outer is not None and outer.storage == bind.storage and outer.shape == bind.shape
         strides = outer.strides if outer is not None and kept else None
         return Place(bind.storage, -1, bind.how, row.opened, bind.shape, bind.dtype, strides, bind.offset)
-
-
-def head_and_carried(node: Node) -> tuple[int, int]:
-    """Of a Loop or Scan: body inputs before the carried values, and the number of carried values."""
-    if node.op_type == "Loop":
-        return 2, len(node.inputs) - 2
-    scanned = node.attributes.get("num_scan_inputs", len(node.inputs))
-    return 0, max(len(node.inputs) - scanned - (node.opset < 9), 0)
 
 
 def index_of(trace: Trace) -> Index:

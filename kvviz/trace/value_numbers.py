@@ -107,7 +107,7 @@ def histogram_of(finite: np.ndarray, low: float, high: float) -> np.ndarray:
         try:
             counts[:] = np.histogram(finite, BINS, (low, high))[0]
         except ValueError:
-            # Too wide, or too narrow, for float64 to tell the edges apart.
+            # Too wide, or too narrow, for float64 to separate the edges.
             places = np.minimum((_share(finite, low, high) * BINS).astype(np.intp), BINS - 1)
             counts[:] = np.bincount(places, minlength=BINS)
     return counts

@@ -117,7 +117,7 @@ def _only(
     pictures: np.ndarray,
     attention: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Some rows of the columns; what belongs to an entry that goes, goes with it."""
+    """Some rows of the columns. Histograms and pictures of entries that are left out are left out as well."""
     place = np.cumsum(entries) - 1
     histograms = histograms & entries[c["histogram_of"]]
     pictures = pictures & entries[c["picture"][:, 0]]
@@ -188,8 +188,8 @@ class Collector:
         for head in range(heads):
             assert axes is not None
             made = picture_of(floats, axes, head)
-            told = (entry, head, axes.heads, axes.down, axes.across, axes.head, *axes.each, axes.rows, axes.columns)
-            rows["picture"].append((*told, self._cells))
+            facts = (entry, head, axes.heads, axes.down, axes.across, axes.head, *axes.each, axes.rows, axes.columns)
+            rows["picture"].append((*facts, self._cells))
             rows["scale"].append((made.low, made.high))
             rows["cells"].append(made.cells.ravel())
             self._cells += made.cells.size
@@ -256,7 +256,7 @@ def _expect(holds: bool, what: str) -> None:
 
 
 # -- seen arrays ------------------------------------------------------------------------------------------------------
-# What a writer keeps of the arrays that it is shown: they are looked at, counted and let go.
+# What a writer keeps of the arrays that it is given: summaries, not the arrays.
 
 
 class SeenArrays:

@@ -1,7 +1,7 @@
-"""Writing a trace by hand: for any runtime that can tell which op touched which bytes.
+"""Writing a trace by hand: for any runtime that knows which op touched which bytes.
 
-A writer is told storages, values in them, and ops; `Writer.finish` gives a `Trace` that every reader takes. Nothing is
-inferred: an op writes what it is said to write.
+A writer takes storages, values in them, and ops; `Writer.finish` gives a `Trace` that every reader takes. Nothing is
+inferred: an op writes what is declared.
 """
 
 from __future__ import annotations
@@ -327,10 +327,10 @@ class Writer:
         if done:
             self.let_go([storage])
 
-    def mark(self, kind: str, value: int | None = None, *, time: float = 0.0, **told: Any) -> None:
+    def mark(self, kind: str, value: int | None = None, *, time: float = 0.0, **facts: Any) -> None:
         """Record an event of a value after the last op; the rest is as in `kvviz.trace.declared.Mark`."""
         name, storage = ("", -1) if value is None else (self._names[value], self.storage_of(value))
-        self.log.declared.marks.append(Mark(self.steps - 1, time, kind, name, storage, **told))
+        self.log.declared.marks.append(Mark(self.steps - 1, time, kind, name, storage, **facts))
 
     @property
     def version(self) -> tuple[int, int, int]:
@@ -367,7 +367,7 @@ class Writer:
         return size
 
     def same(self, program: Program) -> Program:
-        """A program as it was told before, if it was: recordings of several runs have one each."""
+        """The first program that equals this one, so that runs of one program share it."""
         return self._programs.setdefault((id(program.graph), program.outputs, tuple(map(id, program.order))), program)
 
     def named(self, values: Iterable[int]) -> list[str]:
@@ -375,7 +375,7 @@ class Writer:
         return [self._names[value] for value in values]
 
     def add(self, row: Row, accesses: tuple[Access, ...] | None, timing: Timing | None) -> None:
-        """An op as `kvviz.trace.written_run` tells it; the bytes alive are put in."""
+        """Append an op, and fill in the bytes alive."""
         if accesses is not None:
             self.log.declared.accesses[self.steps] = accesses
         if timing is not None:

@@ -112,14 +112,14 @@ class WrittenRun:
         scope: Sequence[str] = (),
         attributes: Mapping[str, Any] | None = None,
     ) -> int:
-        """A node of the run's own graph; gives its place. Names of nodes are told apart by numbers."""
+        """A node of the run's own graph; gives its place. Repeated names get numbers."""
         if self.declared and (known := self.declared.pop(tuple(outputs), None)) is not None:
             return known
-        told, place = unique_name(name, self.names), len(self.nodes)
+        label, place = unique_name(name, self.names), len(self.nodes)
         self.positions.append(place if position is None else position)
         edges = tuple(inputs), tuple(outputs)
         self.nodes.append(
-            Node(told, op_type, "", *edges, place, attributes or {}, function=function, scope=tuple(scope))
+            Node(label, op_type, "", *edges, place, attributes or {}, function=function, scope=tuple(scope))
         )
         return place
 
@@ -168,12 +168,12 @@ class WrittenRun:
         """
         places, nodes = self.in_program()
         views = {places[op]: viewed for op, viewed in self.views.items()}
-        told = [
+        facts = [
             (n.name, n.op_type, n.inputs, n.outputs, n.scope, id(n.function), tuple(n.attributes.items()))
             for n in nodes
         ]
         bound = [(bind.name, bind.how, str(bind.dtype), bind.shape) for bind in self.bound.values()]
-        key = tuple(told), tuple(bound), tuple(sorted(views.items())), outputs
+        key = tuple(facts), tuple(bound), tuple(sorted(views.items())), outputs
         if key not in known:
             graph = self.graph(title, nodes, outputs)
             ops = [

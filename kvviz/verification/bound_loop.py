@@ -64,14 +64,14 @@ class BoundLoop(DecodeSession):
             feeds |= self.values
             if self.bound is None:
                 names = [one.name for one in session.get_outputs()]
-                made = dict(zip(names, session.run(names, feeds), strict=True))
+                made = outputs = dict(zip(names, session.run(names, feeds), strict=True))
             else:
                 made = bound_values(session, feeds, self.bound)
+                outputs = {name: value.numpy() for name, value in made.items()}
                 self.values = {pair.input: made[pair.output] for pair in self.own}
-            outputs = {name: value if self.bound is None else value.numpy() for name, value in made.items()}
+            starts = {name: _address(feeds[name]) for name in before}
             for pair in self.own:
                 past, present, at = before[pair.input], outputs[pair.output], _address(made[pair.output])
-                starts = {name: _address(feeds[name]) for name in before}
                 lies = next((name for name, start in starts.items() if start <= at < start + before[name].nbytes), NEW)
                 moved = 0 if lies == pair.input else _moved(past, present, pair.axis)
                 copied = present.nbytes * present.flags.owndata

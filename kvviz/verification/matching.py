@@ -1,18 +1,49 @@
-"""Which node a profile and the memory statistics speak of: the one names nodes, the other adds a hash to the name."""
+"""Which node of a graph each run of a profile is of, and what the nodes gave, for a dry run of that graph.
+
+A profile names nodes; the memory statistics add a hash to the name.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from math import prod
 
+from kvviz.engine.recorded_answers import Answer, Answers
 from kvviz.graph.from_onnx import node_proto
-from kvviz.graph.model import Graph, Node
-from kvviz.verification.profile_answers import Ran
+from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.verification.session_record import NodeRun
+
+Ran = tuple[GraphPath, Node, NodeRun]
+"""A node, the path of its graph, and one of the times that it ran."""
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0x239B961B, 0xAB0E9789, 0x38B34AE5, 0xA1E38B93)
 _ROUNDS = ((15, 19, 0x561CCD1B), (16, 17, 0x0BCAA747), (17, 15, 0x96CD1C35), (18, 13, 0x32AC3B17))
+
+
+class ProfileAnswers(Answers):
+    """The answers of one run, which branch it took, and how often its loops went round: no op needs a kernel here.
+
+    ``runs``: of nodes of the graph, in the order of running.
+    """
+
+    def __init__(self, graph: Graph, runs: Sequence[Ran]) -> None:
+        super().__init__(graph, {})
+        often = Counter((path, node.name) for path, node, _ in runs)
+        for part, node in graph.walk():
+            key, inside = (part.path, node.name), {}
+            for attribute, body in node.subgraphs.items():
+                inside[attribute] = max((often[body.path, inner.name] for inner in body.nodes), default=0)
+            if node.op_type == "If" and sum(map(bool, inside.values())) == 1:
+                self[key] = int(bool(inside["then_branch"]))
+            elif node.op_type == "Loop" and often[key] and not inside["body"] % often[key]:
+                self[key] = inside["body"] // often[key]
+        for path, node, run in runs:
+            given = iter(run.outputs)
+            layouts = tuple(next(given, None) if name else None for name in node.outputs)
+            written = sum(prod(shape) * dtype.itemsize for shape, dtype in filter(None, layouts))
+            self.calls.setdefault((path, node.name), []).append(Answer(layouts, (written, 0), ()))
 
 
 def unique_name(graph: Graph, node: Node, removed: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""How fast each op of a run moved bytes and computed, beside what this machine can do: which of the two bound it.
+"""How fast an op moved bytes and computed, beside what this machine can do: which of the two bound it.
 
 Roofs are measured with NumPy: a copy of 64 MB, and a product of two matrices of 512 × 512 numbers. The model of it is
 that of Williams, Waterman and Patterson, "Roofline" (2009).
@@ -7,7 +7,6 @@ that of Williams, Waterman and Patterson, "Roofline" (2009).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from timeit import repeat
 
@@ -24,37 +23,8 @@ _READ_PARTS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Shape
 _LEAST = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Operations, bytes read and written, the microseconds that both took, and how many of the bytes were copied."""
-
-    flops: int
-    moved: int
-    microseconds: float
-    copied: int = 0
-
-    @property
-    def intensity(self) -> float:
-        """Operations for each byte."""
-        return self.flops / max(self.moved, 1)
-
-    @property
-    def rate(self) -> float:
-        """Bytes a second."""
-        return self.moved * 1e6 / self.microseconds if self.microseconds else 0.0
-
-    @property
-    def bound(self) -> str:
-        """What took its time on this machine: ``"memory"``, ``"compute"``, or ``"overhead"`` of calling the kernel."""
-        rate, speed = _roofs()
-        moving, computing = self.moved / rate, self.flops / speed
-        if max(moving, computing) * 1e6 < _LEAST * self.microseconds:
-            return "overhead"
-        return "memory" if moving > computing else "compute"
-
-
-def work_of(trace: Trace, steps: Iterable[int], microseconds: float) -> Work:
-    """What steps did in a time."""
+def work_of(trace: Trace, steps: Iterable[int]) -> tuple[int, int, int]:
+    """Operations of some steps, bytes that they read and wrote, and how many of these were only copied."""
     index, computed, moved, copied = index_of(trace), 0, 0, 0
     for log in (trace.log[step] for step in steps):
         copied += log.copied
@@ -65,7 +35,16 @@ def work_of(trace: Trace, steps: Iterable[int], microseconds: float) -> Work:
         computed += flops(log.op.node, shapes, [None if out is None else out.shape for out in log.outs])
         read = sum(nbytes(place.shape, place.dtype) for place in inputs if place is not None)
         moved += log.written + (log.written if log.op.node.op_type in _READ_PARTS else read)
-    return Work(computed, moved, microseconds, copied)
+    return computed, moved, copied
+
+
+def bound_by(computed: int, moved: int, microseconds: float) -> str:
+    """What took that time on this machine: ``"memory"``, ``"compute"``, or ``"overhead"`` of calling the kernel."""
+    rate, speed = _roofs()
+    moving, computing = moved / rate, computed / speed
+    if max(moving, computing) * 1e6 < _LEAST * microseconds:
+        return "overhead"
+    return "memory" if moving > computing else "compute"
 
 
 @cache

@@ -19,7 +19,6 @@ import numpy as np
 
 from kvviz.decode.single_run import SingleRun
 from kvviz.errors import InputError, LoadError
-from kvviz.explain.sentences import sentence
 from kvviz.graph.model import Graph, GraphPath
 from kvviz.memory.ghosts import ghost, with_room
 from kvviz.runtimes.ort.known_types import known
@@ -27,9 +26,9 @@ from kvviz.runtimes.rten.rten_policy import VERSION, rten
 from kvviz.runtimes.schedules.graph_paths import graphs_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
-from kvviz.verification.profile_answers import ProfileAnswers, Ran
+from kvviz.verification.matching import ProfileAnswers, Ran
 from kvviz.verification.session_record import NodeRun
-from kvviz.verification.verified import Verification, VerifiedOp
+from kvviz.verification.verified import Verification, VerifiedOp, verified_op
 
 Record = dict[str, Any]
 
@@ -74,9 +73,9 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RtenRun, ...]:
         groups = [tuple(mine) for _, mine in groupby(records, key=lambda record: (record["run"], record["mode"]))]
         found = tuple(RtenRun(one[0]["run"], one[0]["mode"], tuple(one[0]["outputs"]), one) for one in groups)
     except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
-        raise LoadError(f"{os.fsdecode(path)} is no recording of rten: {error}") from None
+        raise LoadError(f"{path} is no recording of rten: {error}") from None
     if not found:
-        raise LoadError(f"{os.fsdecode(path)} has no run of rten")
+        raise LoadError(f"{path} has no run of rten")
     return found
 
 
@@ -118,7 +117,7 @@ def _verified_run(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Verif
     notes = [f"run {run.run} ({run.mode})"]
     if scratch < len(run.ops):
         notes.append(f"from op {scratch} on its kernels took scratch from the pool, too: what it holds is not compared")
-    return Verification(tuple(rows), trace, "rten", VERSION, tuple(unknown), (), tuple(notes))
+    return Verification(tuple(rows), trace, "rten", VERSION, tuple(notes), tuple(unknown))
 
 
 def _predicted(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Trace:
@@ -169,8 +168,7 @@ def _row(trace: Trace, step: Step, op: Record, place: int, pool: bool) -> Verifi
             predicted += max(trace.storages[mine.storage].capacity // wide, prod(mine.shape or ())) * _ELEMENT
         if pool and theirs != ours and out["how"] != "same":
             causes.append(f"{out['n']!r} is {'new' if theirs else 'from the pool'} in rten")
-    who = step.node, step.op_type, "/".join(step.frame), step.index, (step.index,)
-    return VerifiedOp(*who, predicted, observed, 0.0, sentence(step, trace), not causes, "; ".join(causes))
+    return verified_op(trace, (step.index,), predicted, observed, "; ".join(causes))
 
 
 def _dtype(types: Mapping[str, Any], item: Record) -> np.dtype:

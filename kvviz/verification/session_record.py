@@ -60,12 +60,24 @@ class SessionRecord(NamedTuple):
     ``allocated``: bytes by `kvviz.verification.matching.unique_name` of a node, rounded up to 256 B for each output;
     None where that was not recorded.
     ``version``: of onnxruntime; empty where it is not known.
+    ``options``: ``onnxruntime.SessionOptions``; None for those of a default session.
     """
 
     graph: Graph
     runs: tuple[NodeRun, ...]
     allocated: Mapping[str, int] | None
     version: str = ""
+    options: Any = None
+
+    @property
+    def mem_reuse(self) -> bool:
+        """Whether dead buffers are taken over."""
+        return bool(getattr(self.options, "enable_mem_reuse", True))
+
+    @property
+    def parallel(self) -> bool:
+        """Whether nodes of the main graph may run at the same time."""
+        return "ORT_PARALLEL" in str(getattr(self.options, "execution_mode", ""))
 
 
 def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> SessionRecord:
@@ -78,6 +90,8 @@ def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> 
     """
     ort = needed("onnxruntime", "")
     options = ort.SessionOptions() if options is None else options
+    if not isinstance(options, ort.SessionOptions):
+        raise InputError(f"options must be onnxruntime.SessionOptions, not {type(options).__name__}")
     with TemporaryDirectory(prefix="kvviz-") as made:
         statistics, written = os.path.join(made, "memory.csv"), os.path.join(made, "written.onnx")
         options.log_severity_level = 4
@@ -100,18 +114,19 @@ def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> 
             run(session)
         except KvvizError:
             raise
-        except KeyError as error:
-            raise InputError(f"the session wants the input {error.args[0]!r}: give it in inputs") from None
         except Exception as error:
             raise KvvizError(f"onnxruntime {ort.__version__} refuses: {str(error).splitlines()[0]}") from None
         runs = read_profile(session.end_profiling())
-        return SessionRecord(_loaded(written), runs, read_statistics(statistics), ort.__version__)
+        return SessionRecord(_loaded(written), runs, read_statistics(statistics), ort.__version__, options)
 
 
 def _opened(graph: Graph) -> str | bytes:
     """What onnxruntime opens: the model's file, or where nodes have no names of their own, the same with names."""
     proto = graph.proto
     path = os.path.join(graph.folder or "", graph.file.name) if graph.file.name else ""
+    if not path:
+        # It raises where the model was made from its shapes, and has no weights.
+        next(iter(graph.weights.values()), None)
     nodes = [] if proto is None else _nodes(proto)
     named = len({node.name for node in nodes} - {""}) == len(nodes)
     if named and os.path.isfile(path):

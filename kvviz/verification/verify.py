@@ -7,7 +7,7 @@ stands for kernels that are not known here.
 from __future__ import annotations
 
 import os
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,11 +17,10 @@ import numpy as np
 
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
+from kvviz.engine.binding import check_inputs
 from kvviz.engine.policy import Policy
 from kvviz.engine.recorded_answers import Key
 from kvviz.errors import InputError
-from kvviz.explain.sentences import sentence
-from kvviz.graph.load import load
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import ghost
 from kvviz.other_names import with_other_names
@@ -30,21 +29,13 @@ from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
 from kvviz.runtimes.schedules.graph_paths import graphs_of
 from kvviz.runtimes.schedules.picks import Picks
 from kvviz.trace.declared import Mark, Timing
+from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import size
-from kvviz.verification.matching import matched, unique_name
+from kvviz.verification.matching import ProfileAnswers, Ran, matched, unique_name
 from kvviz.verification.optimised_nodes import changes
-from kvviz.verification.profile_answers import ProfileAnswers, Ran
 from kvviz.verification.rten_recording import read_recording, verify_recording
-from kvviz.verification.session_record import (
-    ARENA,
-    NodeRun,
-    SessionRecord,
-    observe,
-    read_profile,
-    read_statistics,
-)
-from kvviz.verification.verified import Verification, VerifiedOp
+from kvviz.verification.session_record import ARENA, SessionRecord, observe, read_profile, read_statistics
+from kvviz.verification.verified import Verification, VerifiedOp, verified_op
 
 Path = str | os.PathLike[str]
 
@@ -67,7 +58,7 @@ def verify(
         By name; those that are missing are made as by `kvviz.inputs`.
     options : onnxruntime.SessionOptions, optional
         Of the session; by default those of a session without options, with all optimisations. What makes the session
-        report on itself is added to them.
+        report on itself is added to them. With ``profile``, those of the session that wrote it.
     profile : path, optional
         A profile (``SessionOptions.enable_profiling``) of a run elsewhere; nothing is run here then. ``model`` is the
         graph that ran: the optimised one, or the model itself where optimisation was off.
@@ -90,19 +81,20 @@ def verify(
     >>> found.agree, found.total                                                            # doctest: +SKIP
     (1342, 1342)
     """
-    graph = model if isinstance(model, Graph) else load(model)
+    graph, given = as_graph(model, "kvviz.verify"), as_inputs(inputs)
     if record is not None and profile is None:
-        return verify_recording(graph, read_recording(record), dict(inputs or {}))
+        return verify_recording(graph, read_recording(record), given)
     if profile is not None:
         statistics = None if record is None else read_statistics(record)
-        return compared(SessionRecord(graph, read_profile(profile, last=True), statistics), dict(inputs or {}))
-    feeds = generated(graph, {}, dict(inputs or {}))
+        return compared(SessionRecord(graph, read_profile(profile, last=True), statistics, options=options), given)
+    feeds = check_inputs(graph, generated(graph, {}, given))
     return compared(observe(graph, partial(run_session, feeds), options), feeds, graph)
 
 
 def run_session(feeds: Mapping[str, Any], session: Any) -> None:
     """Make one run of a session."""
-    session.run(None, {one.name: np.asarray(feeds[one.name]) for one in session.get_inputs()})
+    names = (one.name for one in session.get_inputs())
+    session.run(None, {name: np.asarray(feeds[name]) for name in names if name in feeds})
 
 
 def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | None = None) -> Verification:
@@ -112,25 +104,29 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
     ``model``: what the session was made of, for what its optimiser changed.
     """
     graph = record.graph
-    if blocks := [run.outputs[0] for run in record.runs if run.op_type == "ReorderInput"]:
-        know_blocks(graph, 16 if all(block is None or block[0][1] % 16 == 0 for block in blocks) else 8)
-    runs, missing = matched(graph, record.runs)
+    runs, missing, policy, answers = replay(record)
     if not record.version and missing:
         raise InputError(
             f"the profile is of another graph than {graph.name!r}, which has no node {missing[0]!r}: pass the "
             "optimised model that the session wrote (SessionOptions.optimized_model_filepath)"
         )
-    policy, inputs = observed_order(runs), _recorded_inputs(graph, runs, feeds)
-    trace = SingleRun(graph, inputs, policy=policy, dry=ProfileAnswers(graph, runs)).run_to_end()
+    trace = SingleRun(graph, _recorded_inputs(graph, runs, feeds), policy=policy, dry=answers).run_to_end()
     trace.title = f"{graph.name}, as onnxruntime runs it"
     rows, unknown = _rows(record, runs, trace)
     what = changes(model, graph, trace) if model is not None else ()
-    return Verification(tuple(rows), trace, "onnxruntime", record.version, (*unknown, *missing), what, _notes(record))
+    return Verification(tuple(rows), trace, "onnxruntime", record.version, notes_of(record), (*unknown, *missing), what)
 
 
-def observed_order(runs: Sequence[Ran]) -> Policy:
-    """The policy ``onnxruntime``, with the nodes in the order in which a session ran them."""
-    return replace(onnxruntime, schedule=Picks(tuple(dict.fromkeys((path, node.index) for path, node, _ in runs))))
+def replay(record: SessionRecord) -> tuple[list[Ran], list[str], Policy, ProfileAnswers]:
+    """What a dry run of a session's graph needs: the nodes that ran, with those that are not found, the policy with the
+    session's order and options, and what the nodes gave."""
+    graph = record.graph
+    if blocks := [run.outputs[0] for run in record.runs if run.op_type == "ReorderInput"]:
+        know_blocks(graph, 16 if all(block is None or block[0][1] % 16 == 0 for block in blocks) else 8)
+    runs, missing = matched(graph, record.runs)
+    order = Picks(tuple(dict.fromkeys((path, node.index) for path, node, _ in runs)))
+    policy = onnxruntime(mem_reuse=record.mem_reuse, parallel=record.parallel)
+    return runs, missing, replace(policy, schedule=order), ProfileAnswers(graph, runs)
 
 
 def _recorded_inputs(graph: Graph, runs: Sequence[Ran], feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +145,7 @@ def _recorded_inputs(graph: Graph, runs: Sequence[Ran], feeds: Mapping[str, Any]
 def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[list[VerifiedOp], list[str]]:
     """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of."""
     graphs = {part.path: part for part in graphs_of(record.graph)}
-    steps, times, new = _timed_steps(trace, runs), trace.log.declared.times, _new_outputs(trace)
+    steps, times, new = timed_steps(trace, runs), trace.log.declared.times, _new_outputs(trace)
     ran = dict.fromkeys((path, node.name) for path, node, _ in runs)
     # What no output needs runs there and not here.
     rows, unknown = [], [name for path, name in ran if (path, name) not in steps]
@@ -157,8 +153,7 @@ def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[lis
     casts = (trace.log[at[0]].op.node for key, at in steps.items() if key not in ran)
     removed = {node.outputs[0]: node.inputs[0] for node in casts if node.op_type == "Cast"}
     for key, at in steps.items():
-        graph, step = graphs[key[0]], trace.steps[at[0]]
-        node = step.graph_node
+        graph, node = graphs[key[0]], trace.log[at[0]].op.node
         if node.outputs[0] in removed:
             continue
         observed = None if record.allocated is None else record.allocated.get(unique_name(graph, node, removed))
@@ -167,25 +162,23 @@ def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[lis
             continue
         # The statistics keep the largest of all times that a node ran.
         most = max((new[place] for place in at), key=sum)
-        predicted, op = sum(most), node.qualified_op
         agrees = observed is None or observed == sum(-(-nbytes // ARENA) * ARENA for nbytes in most)
-        cause = "" if agrees else _cause(graph, node, predicted, observed or 0)
-        if not agrees:
-            words = f"{op} {node.name} allocated {size(observed or 0)}, predicted {size(predicted)}"
-            when = times[at[0]].end if at[0] in times else 0.0
-            mark = Mark(at[0], when, "differs", node.name, -1, nbytes=observed or 0, text=words)
-            trace.log.declared.marks.append(mark)
+        cause = "" if agrees else _cause(graph, node, sum(most), observed or 0)
         took = sum(times[place].end - times[place].start for place in at if place in times)
-        where, why = ("/".join(step.frame), at[0], tuple(at)), sentence(replace(step, foreign=False), trace)
-        rows.append(VerifiedOp(node.name, op, *where, predicted, observed, took, why, agrees, cause))
+        row = verified_op(trace, at, sum(most), observed, cause, took)
+        if not agrees:
+            when = times[at[0]].end if at[0] in times else 0.0
+            mark = Mark(at[0], when, "differs", node.name, -1, nbytes=observed or 0, text=str(row))
+            trace.log.declared.marks.append(mark)
+        rows.append(row)
     rows.sort(key=lambda row: (row.agrees, -row.microseconds))
     return rows, unknown
 
 
-def _timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
+def timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
     """The steps of each node; each step gets the time at which the session ran it, on a lane of its own."""
-    left: dict[Key, deque[NodeRun]] = defaultdict(deque)
-    for path, node, run in runs:
+    left = defaultdict(list)
+    for path, node, run in reversed(runs):
         left[path, node.name].append(run)
     origin = min((run.start for *_, run in runs), default=0.0)
     steps: dict[Key, list[int]] = defaultdict(list)
@@ -193,7 +186,7 @@ def _timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
         key = trace.log.frames[row.frame].program.graph.path, row.op.node.name
         steps[key].append(step)
         if left[key]:
-            run = left[key].popleft()
+            run = left[key].pop()
             start = run.start - origin
             trace.log.declared.times[step] = Timing("onnxruntime", start, start + run.microseconds)
     return steps
@@ -241,16 +234,24 @@ def _cause(graph: Graph, node: Node, predicted: int, observed: int) -> str:
     return "the session did not take over the buffer that the plan gives it"
 
 
-def _notes(record: SessionRecord) -> tuple[str, ...]:
+def notes_of(record: SessionRecord) -> tuple[str, ...]:
+    """What limits the comparison."""
     found, minor = [], ".".join(VERSION.split(".")[:2])
     if not record.version:
-        found.append(f"the profile does not say which onnxruntime wrote it; the rules are those of {VERSION}")
+        found.append(
+            f"the profile does not say which onnxruntime wrote it, and with which options: the rules are those of "
+            f"{VERSION}, the options those that are given here"
+        )
     elif not record.version.startswith(f"{minor}."):
         # On 1.23.2, 1.26.0 and 1.29.0 they held for 15,593 of 15,629 nodes of 25 models.
         found.append(
             f"the rules are those of onnxruntime {VERSION}; from 1.23 on they hold for all but "
             "SkipSimplifiedLayerNormalization, which made no mean and no deviation before 1.31"
         )
+    if record.parallel:
+        found.append("execution mode ORT_PARALLEL: in the main graph every output has memory of its own")
+    if not record.mem_reuse:
+        found.append("enable_mem_reuse is off: no dead buffer is taken over")
     if record.allocated is None:
         found.append("no allocations were recorded, so nothing is compared: give the statistics of the run as record")
     return tuple(found)

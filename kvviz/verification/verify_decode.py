@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,23 +18,31 @@ from kvviz.engine.io_binding import bind
 from kvviz.errors import InputError
 from kvviz.explain.sentences import sentence
 from kvviz.graph.cache_pairs import CachePair, cache_pairs
-from kvviz.graph.load import load
 from kvviz.graph.model import Graph
 from kvviz.other_names import with_other_names
 from kvviz.report.hazard_table import hazards
+from kvviz.report.steps_table import Table
 from kvviz.text.text_settings import json_file
+from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import count, size
+from kvviz.trace.units import size
 from kvviz.verification.bound_loop import NEW, PAST, BoundLoop, Seen
-from kvviz.verification.matching import matched
-from kvviz.verification.profile_answers import ProfileAnswers
 from kvviz.verification.session_record import observe
-from kvviz.verification.verify import observed_order
+from kvviz.verification.verified import Verified
+from kvviz.verification.verify import notes_of, replay, timed_steps
 
 BINDINGS = ("none", "io", "shared")
 # Logits that differ by more than this part of the largest one are those of another computation.
 _ROUNDING = 1e-3
-_LINES = 12
+_HAZARDS = 12
+_COLUMNS = (
+    ("run", "run", True, 5),
+    ("steps", "presents", True, 8),
+    ("in", "in", False, 40),
+    ("moved", "moved", True, 10),
+    ("by_python", "by Python", True, 10),
+    ("copied", "predicted", True, 10),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,75 +78,51 @@ class VerifiedCache:
     why: str
     agrees: bool
 
+    def __str__(self) -> str:
+        return f"run {self.run}, {self.cache}: {self.observed}, predicted {self.predicted}: {self.why}"
 
-@dataclass(frozen=True)
-class VerifiedDecode:
-    """A decode loop in onnxruntime beside its prediction; ``str()`` of it is a report.
+
+@dataclass(frozen=True, repr=False)
+class VerifiedDecode(Verified):
+    """Where the caches of a decode lie, beside the prediction.
 
     Attributes
     ----------
-    caches : tuple of VerifiedCache
+    rows : tuple of VerifiedCache
         Those that differ first, then by run.
     binding : str
     tokens : tuple of int
         What onnxruntime generated after the first prompt.
     wrong : str
         Empty if the logits are those of the same loop without binding; else how they differ, and the hazards.
-    trace : Trace
-        The prediction: a dry decode of the session's own graph, in its order.
-    version : str
-        Of onnxruntime.
     """
 
-    caches: tuple[VerifiedCache, ...]
-    binding: str
-    tokens: tuple[int, ...]
-    wrong: str
-    trace: Any = field(repr=False, compare=False)
-    version: str
+    counted: ClassVar[tuple[str, str]] = ("present", "lie where predicted")
 
-    @property
-    def total(self) -> int:
-        """Presents that were compared."""
-        return len(self.caches)
+    rows: tuple[VerifiedCache, ...]
+    binding: str = ""
+    tokens: tuple[int, ...] = ()
+    wrong: str = ""
 
-    @property
-    def agree(self) -> int:
-        """Presents that lie where predicted."""
-        return sum(one.agrees for one in self.caches)
+    def facts(self) -> list[str]:
+        """How the loop hands its caches on, and whether its result is wrong."""
+        return [f"binding {self.binding!r}", *([f"WRONG RESULT: {self.wrong}"] if self.wrong else [])]
 
-    @property
-    def differences(self) -> tuple[VerifiedCache, ...]:
-        """Presents that do not."""
-        return tuple(one for one in self.caches if not one.agrees)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        said = {name: getattr(self, name) for name in ("binding", "agree", "total", "tokens", "wrong")}
-        return {"onnxruntime": self.version, **said, "caches": [asdict(one) for one in self.caches]}
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.trace.graph.name}: {self.agree:,} of {count(self.total, 'present')} lie where predicted, "
-            f"by onnxruntime {self.version} on this machine, binding {self.binding!r}"
-        ]
-        lines += [f"WRONG RESULT: {self.wrong}"] if self.wrong else []
-        lines += [
-            f"  differs: run {one.run}, {one.cache}: {one.observed}, predicted {one.predicted}: {one.why}"
-            for one in self.differences[:_LINES]
-        ]
-        lines.append(f"{'run':>4} {'presents':>9} {'in':>6} {'moved':>10} {'by Python':>10} {'predicted':>10}")
+    def table(self) -> Table:
+        """The presents of each run that lie in the same place, and sums of their bytes."""
         groups: dict[tuple[int, str], list[VerifiedCache]] = {}
-        for one in sorted(self.caches, key=lambda one: one.run):
+        for one in sorted(self.rows, key=lambda one: one.run):
             groups.setdefault((one.run, one.observed), []).append(one)
-        for (run, lies), group in groups.items():
-            sums = [sum(getattr(one, name) for one in group) for name in ("moved", "by_python", "copied")]
-            lines.append(f"{run:>4} {len(group):>9,} {lies:>6} " + " ".join(f"{size(nbytes):>10}" for nbytes in sums))
-        lines.append("moved: rows of the past found at another address; predicted: what the run copies for them")
-        examples = {one.why.split()[0]: f"{one.cache}: {one.why}" for one in self.caches}
-        return "\n".join([*lines, *examples.values()])
+        rows = [
+            {"run": run, "steps": len(group), "in": lies}
+            | {name: size(sum(getattr(one, name) for one in group)) for name in ("moved", "by_python", "copied")}
+            for (run, lies), group in groups.items()
+        ]
+        return Table(rows, _COLUMNS, "rows of the past found at another address, beside what the run copies for them")
 
-    __repr__ = __str__
+    def sections(self) -> list[tuple[str, list[str]]]:
+        """An example of each op that makes a present."""
+        return [("why", list({one.why.split()[0]: f"{one.cache}: {one.why}" for one in self.rows}.values()))]
 
 
 @with_other_names
@@ -182,15 +166,17 @@ def verify_decode(
     Examples
     --------
     >>> found = kvviz.verify_decode("model.onnx", [5, 17, 33], binding="shared")             # doctest: +SKIP
-    >>> found.agree, found.total, {one.observed for one in found.caches}                    # doctest: +SKIP
+    >>> found.agree, found.total, {one.observed for one in found.rows}                      # doctest: +SKIP
     (24, 24, {'past'})
     """
-    graph = model if isinstance(model, Graph) else load(model)
+    graph, given = as_graph(model, "kvviz.verify_decode"), as_inputs(inputs)
     binding = _usual(graph) if binding is None else binding
     cache, bound = _bindings(graph, binding)
     tokens, mask = as_batch(prompt, tokenizer_for(graph, prompt, None, None)[0])
+    if max_new_tokens < 1:
+        raise InputError(f"max_new_tokens={max_new_tokens}: a decode that is compared has at least one token")
     rows = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
-    feeds = generated(graph, {}, dict(inputs or {}), decoding=len(rows))
+    feeds = generated(graph, {}, given, decoding=len(rows))
     chosen = DecodeOptions(max_new_tokens, kv_capacity, cache=cache)
 
     def fed() -> dict[str, Any]:
@@ -201,29 +187,31 @@ def verify_decode(
     plain = None if bound is None else BoundLoop(graph, rows, replace(chosen, cache="growing"), fed(), None)
 
     def decode(session: Any) -> None:
-        for one in (loop, plain):
-            if one is not None:
-                one.decode_in(session)
+        for one in filter(None, (loop, plain)):
+            one.decode_in(session)
 
     record = observe(graph, decode, options)
-    runs, _ = matched(record.graph, record.runs)
-    policy, answers = observed_order(runs), ProfileAnswers(record.graph, runs)
+    runs, _, policy, answers = replay(record)
     dry = _DryLoop(record.graph, rows, chosen, fed(), bind(policy, bound) if bound else policy, dry=answers)
     dry.bound = tuple((bound or {}).values())
     trace = dry.run_to_end()
     trace.title, trace.recipe = f"{graph.name}, as onnxruntime decodes", None
+    timed_steps(trace, runs)
     wrong = "" if plain is None else _wrong(loop.trace, plain.trace, trace)
     caches = tuple(sorted(_compared(trace, loop.seen), key=lambda one: (one.agrees, one.run)))
-    return VerifiedDecode(caches, binding, tuple(loop.trace.tokens), wrong, trace, record.version)
+    said = record.version, notes_of(record), binding, tuple(loop.trace.tokens), wrong
+    return VerifiedDecode(caches, trace, "onnxruntime", *said)
 
 
 def _bindings(graph: Graph, binding: str) -> tuple[str, dict[str, str] | None]:
     """How the caches of a loop are kept, and which outputs are bound to which inputs; None without IO binding."""
     if binding not in BINDINGS:
         raise InputError(f"binding must be one of {', '.join(BINDINGS)}, not {binding!r}")
+    pairs = cache_pairs(graph)
+    if all(pair.protocol == "cross" for pair in pairs):
+        raise InputError(f"{graph.name} has no cache to follow; kvviz.verify compares a single run of it")
     if binding != "shared":
         return "growing", None if binding == "none" else {}
-    pairs = cache_pairs(graph)
     cache = "shared" if any(map(may_share, pairs)) else "growing"
     shapes = {value.name: value.shape or () for value in (*graph.inputs, *graph.outputs)}
 
@@ -278,7 +266,7 @@ def _wrong(bound: Trace, plain: Trace, predicted: Trace) -> str:
         return ""
     why = dict.fromkeys(hazard.sentence for hazard in hazards(predicted) if hazard.broken)
     tokens = f"tokens {bound.tokens}, without binding {plain.tokens}"
-    return "; ".join((tokens, f"logits differ by up to {off:.3g}", *list(why)[:_LINES]))
+    return "; ".join((tokens, f"logits differ by up to {off:.3g}", *list(why)[:_HAZARDS]))
 
 
 def _usual(graph: Graph) -> str:

@@ -60,8 +60,3 @@ def face(cells: CellMap, cell: int, theme: Theme) -> Face:
     fills = tuple(mix(hue(seq, theme), theme.pane, 0.42) for seq in seqs)
     below = f"key {turned}" if state == SHIFTED else "s" + ",".join(map(str, seqs))
     return Face(fills, hue(seqs[0], theme), theme.ink, str(int(cells.pos[cell])), below)
-
-
-def shown_states(states: Any) -> list[int]:
-    """The states that occur, in the order of the legend, without the empty one."""
-    return [state for state in (LIVE, DIRTY, SHIFTED) if state in states]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
+from html import escape
 from textwrap import wrap
 from typing import Any
 
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.ggml.kv_cache import FREE, Change, KVCache
+from kvviz.ggml.kv_cache import DIRTY, FREE, SHIFTED, Change, KVCache
 from kvviz.report.palette import Theme, mix
 from kvviz.trace.units import short
-from kvviz.view.cell_looks import DASHED, HATCHES, NAMES, Face, face, hue, shown_states
+from kvviz.view.cell_looks import DASHED, HATCHES, NAMES, Face, face, hue
 from kvviz.view.chart_axes import axes_and_theme, finish, legend, points_of, text_width
 
 _MOST_CALLS, _MOST_CELLS = 60, 320
@@ -68,8 +71,10 @@ def cells(
         _say_calls(ax, theme, history)
     _legend(ax, theme, history)
     left_out = len(cache.history) - len(history)
-    title = f"Cells of {short(cache.name, 40)}"
-    title += f", {drawn_text(drawn, cache.size)}"
+    title = f"Cells of {short(cache.name, 40)}, {cache.size} of them"
+    if across < cache.size:
+        part = f"{drawn.start} to {drawn.stop - 1}" if drawn.start else f"the first {across}"
+        title = f"Cells of {short(cache.name, 40)}, {part} of {cache.size:,}"
     title += f", the last {len(history)} calls" if left_out else ""
     finish(ax, theme, "cell", "", title)
     for side in ("left", "bottom"):
@@ -77,10 +82,22 @@ def cells(
     return ax
 
 
-def drawn_text(drawn: range, size: int) -> str:
-    if len(drawn) == size:
-        return f"{size} of them"
-    return f"{f'{drawn.start} to {drawn.stop - 1}' if drawn.start else f'the first {len(drawn)}'} of {size:,}"
+def picture(cache: KVCache) -> str:
+    """The chart as an image in HTML, for a notebook; its text is what the last call did."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # A figure made without pyplot is in no list of open figures.
+    figure = Figure(figsize=(9.0, min(1.3 + 0.37 * len(cache.history), 14.0)), dpi=100, layout="constrained")
+    FigureCanvasAgg(figure)
+    cells(cache, figure.add_subplot())
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    text = f"{cache.name}: {cache.size:,} cells. {cache.history[-1].text}"
+    source = base64.b64encode(out.getvalue()).decode()
+    return (
+        f'<img alt="{escape(text)}" title="{escape(text)}" style="max-width:100%" src="data:image/png;base64,{source}">'
+    )
 
 
 def drawn_cells(history: Sequence[Change], first: int | None = None) -> range:
@@ -215,7 +232,9 @@ def _legend(ax: Any, theme: Theme, history: Sequence[Change]) -> None:
         own = hue(seq, theme)
         handles.append(Patch(facecolor=mix(own, theme.pane, 0.42), edgecolor=own))
         names.append(f"sequence {seq}")
-    for state in shown_states({int(state) for cells_ in shown for state in np.unique(cells_.states)})[1:]:
+    for state in (DIRTY, SHIFTED):
+        if not any((cells_.states == state).any() for cells_ in shown):
+            continue
         style = "--" if state in DASHED else "-"
         handles.append(Patch(facecolor=theme.pane, edgecolor=theme.soft, hatch=HATCHES[state], linestyle=style))
         names.append(NAMES[state])

@@ -28,8 +28,9 @@ from kvviz.report.steps_table import Table
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import label, named
 from kvviz.runtimes.schedules import least_live
-from kvviz.trace.model_or_trace import as_graph
+from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_options import names_in
 from kvviz.trace.units import visible
 from kvviz.view.comparison_plot import plot_comparison, used
 from kvviz.view.export import lanes_to_html
@@ -74,6 +75,8 @@ class Comparison:
         --------
         >>> kvviz.Comparison.of({"concat": first, "static": second}).table()                # doctest: +SKIP
         """
+        if not isinstance(traces, Mapping) or not all(isinstance(trace, Trace) for trace in traces.values()):
+            raise InputError("Comparison.of takes traces by the names of their rows, such as {'first': trace}")
         rows = tuple(row_of(name, trace, next(iter(traces.values()))) for name, trace in traces.items())
         return cls(rows, dict(traces))
 
@@ -202,7 +205,7 @@ def compare(
         if not dry or prompt is not None:
             raise InputError("prompt_tokens is for dry runs without a prompt; give dry=True, and no prompt")
         options["prompt_tokens"] = prompt_tokens
-    once = runner(graph, dict(inputs or {}), prompt, donate, options, dry)
+    once = runner(graph, as_inputs(inputs), prompt, donate, options, dry)
     given = [policies] if isinstance(policies, (str, Policy)) else policies
     traces: dict[str, Trace] = {}
     for policy in map(find_policy, given):
@@ -231,7 +234,7 @@ def runner(
 
     Raises `InputError`: if something is donated to a decode, which donates its caches by itself.
     """
-    donated = (donate,) if isinstance(donate, str) else tuple(donate)
+    donated = names_in(donate)
     if prompt is not None:
         if donated:
             raise InputError("donate is for a single run; a decode always donates its caches")

@@ -9,6 +9,7 @@ from kvviz.explain.comparison.figures import Row
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import short, size
 from kvviz.view.chart_axes import axes_and_theme, finish, hues, legend, say, thinned, thousands, unit_of
+from kvviz.view.many_traces import DASHES, dry
 from kvviz.view.plots import live_bytes
 
 _BARS = (
@@ -18,8 +19,6 @@ _BARS = (
     ("copied", "copied"),
     ("moved_outside", "moved outside"),
 )
-# Each curve has its own hue and dashes; five hues and four dash patterns distinguish twenty curves.
-_DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 _MOST_MARKS = 24
 _NAME = 32
 
@@ -47,7 +46,7 @@ def plot_comparison(rows: Sequence[Row], traces: Sequence[Trace], figure: Any = 
     if first is not None and rows:
         first.set_yticks(range(len(rows)), names)
         first.set_ylim(len(rows) - 0.5, -0.5)
-    _curves(figure.add_subplot(grid[1, :]), names, traces, ", dry runs" if any(trace.dry for trace in traces) else "")
+    _curves(figure.add_subplot(grid[1, :]), names, traces)
     return figure
 
 
@@ -85,7 +84,7 @@ def _bars(ax: Any, rows: Sequence[Row], key: str, title: str) -> None:
     finish(ax, theme, "", "", title)
 
 
-def _curves(ax: Any, names: Sequence[str], traces: Sequence[Trace], what: str) -> None:
+def _curves(ax: Any, names: Sequence[str], traces: Sequence[Trace]) -> None:
     """Draw the bytes alive at every step, one curve for each trace."""
     ax, theme = axes_and_theme(ax, (9.0, 2.6))
     curves = [live_bytes(trace) for trace in traces]
@@ -95,7 +94,7 @@ def _curves(ax: Any, names: Sequence[str], traces: Sequence[Trace], what: str) -
     floor = weights / scale if 2 * weights > top > 0 else 0.0
     for i, (curve, hue) in enumerate(zip(curves, hues(theme))):
         steps, _, high = thinned(curve / scale)
-        look = {"color": hue, "linestyle": _DASHES[i % len(_DASHES)], "linewidth": 1.4, "label": names[i]}
+        look = {"color": hue, "linestyle": DASHES[i % len(DASHES)], "linewidth": 1.4, "label": names[i]}
         ax.stairs(high, [*steps, len(curve)], baseline=None, **look)
     if traces and len(traces[0].runs) <= _MOST_MARKS:
         for run in traces[0].runs[1:]:
@@ -109,4 +108,4 @@ def _curves(ax: Any, names: Sequence[str], traces: Sequence[Trace], what: str) -
     else:
         say(ax, theme, "nothing ran")
     note = f" (axis starts at the weights, {size(weights)})" if floor else ""
-    finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory{what}{note}")
+    finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory{dry(traces)}{note}")

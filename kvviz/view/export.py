@@ -15,7 +15,6 @@ from typing import Any
 from kvviz.atomic_write import write_text
 from kvviz.explain.comparison.figures import alike
 from kvviz.graph.model import Graph
-from kvviz.report.naming import pair_labels
 from kvviz.report.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.kept_runs import keeps_all, steps_summary
@@ -151,8 +150,8 @@ def to_html(
         packing.look_for_hazards()
     payloads = {"payload": packing.encode(lazy=not diagnosis)}
     payloads["modules"] = page_modules()
-    if trace.caches:
-        payloads["cache_data"] = cache_payload(trace)
+    if rows := cache_payload(trace):
+        payloads["cache_data"] = rows
     if kept := values_payload(trace):
         payloads["value_data"] = kept
     return _write(
@@ -196,7 +195,7 @@ def lanes_to_html(
         alone = trace is ordered[shown]
         if not alone:
             others[number[name]] = Payloads(trace, main.runs()).encode(lazy=True)
-        aside = {"cache_data": cache_payload(trace) if trace.caches else b"", "value_data": values_payload(trace)}
+        aside = {"cache_data": cache_payload(trace), "value_data": values_payload(trace)}
         for key, raw in aside.items():
             if raw and alone:
                 own[key] = raw
@@ -209,26 +208,6 @@ def lanes_to_html(
     still = "".join(figures_table(ordered[0], trace, (names[0], name)) for name, trace in list(traces.items())[1:])
     state = {"mode": "debugger", "cursor": step, "lanes": list(lanes), "lane": here, "main": here, "data_of": here}
     return _write(path, title, summary, still, own, state)
-
-
-def pair_to_html(
-    first: Any,
-    second: Any,
-    labels: Sequence[str] | None = None,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    step: int = -1,
-) -> str:
-    """Two traces as lanes of one HTML file that needs nothing else.
-
-    ``labels``: what to call them; by default what differs between them.
-    ``path``: where to write it; an existing file is replaced.
-    ``step``: step of the first that the page opens at; -1: before the first.
-
-    Returns the page.
-    """
-    names = pair_labels(first, second) if labels is None else labels
-    return lanes_to_html({names[0]: first, names[1]: second}, path, step=step)
 
 
 def plan_to_html(

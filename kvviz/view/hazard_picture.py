@@ -11,12 +11,13 @@ from textwrap import wrap
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from kvviz.explain.hazards import Hazard
-from kvviz.explain.hidden_pairs import HiddenPair, hidden_pair
+from kvviz.errors import KvvizError
 from kvviz.report.palette import DARK, LIGHT
+from kvviz.trace.declared import Access
+from kvviz.trace.hazards import Hazard
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import bounds, spans, stored_bytes
+from kvviz.trace.regions import LEVELS, Level, bounds, spans, stored_bytes
 from kvviz.trace.units import dims, short, size
 
 WIDTH, HEIGHT = 800, 452
@@ -138,10 +139,10 @@ def hidden_pair_svg(trace: TraceLike, hazard: Hazard) -> str:
         If the hazard belongs to another trace.
     """
     trace = as_trace(trace, "hidden_pair_svg")
-    pair = hidden_pair(trace, hazard)
-    capacity = capacity_of(trace, pair)
-    texts = {**pair_texts(pair, capacity), **dict(zip(PAIR_PATHS, pair_paths(pair, capacity)))}
-    state = pair_state(pair)
+    if not (0 <= hazard.first < hazard.second < len(trace.log) and hazard.storage < len(trace.log.storages)):
+        raise KvvizError(f"steps {hazard.first} and {hazard.second} of the hazard are not steps of this trace")
+    texts = {**pair_texts(trace, hazard), **dict(zip(PAIR_PATHS, pair_paths(hazard, capacity_of(trace, hazard))))}
+    state = pair_state(hazard)
     light, dark = PAIR_STYLES
     body = "".join(_drawn(shape, texts) for shape in SHAPES if shape[3] in ("", state))
     return (
@@ -160,45 +161,79 @@ def _drawn(shape: _Shape, texts: Mapping[str, str]) -> str:
     return f"<{tag}{written}>{escape(content)}</{tag}>"
 
 
-def pair_state(pair: HiddenPair) -> str:
+def pair_state(hazard: Hazard) -> str:
     """``"broken"``, ``"hidden"`` or, for a pair that shares no byte, ``"false"``."""
-    return "false" if not pair.exact else "broken" if pair.hazard.broken else "hidden"
+    return "false" if not hazard.exact else "broken" if hazard.broken else "hidden"
 
 
-def pair_texts(pair: HiddenPair, capacity: int) -> dict[str, str]:
+_ONLY = "Nothing but the order of the list keeps"
+_HEADLINES = {
+    ("RAW", False): f"{_ONLY} this read behind that write",
+    ("WAR", False): f"{_ONLY} this write behind that read",
+    ("WAW", False): f"{_ONLY} this write behind that one",
+    ("RAW", True): "This read comes before the write that it needs",
+    ("WAR", True): "This read comes after its bytes were overwritten",
+    ("WAW", True): "These two writes are in the wrong order: the wrong bytes stay",
+}
+# By kind, and whether the recorded order is broken.
+
+
+def headline(hazard: Hazard) -> str:
+    """The finding in one sentence."""
+    if hazard.ordered:
+        return "A path of the graph keeps these two in order"
+    if not hazard.exact:
+        coarse = "ranges" if hazard.range else "whole roots"
+        return f"No byte is shared: only a look at {coarse} takes these two for a conflict"
+    if hazard.confidence == "unknown":
+        return "These two may touch the same bytes, and nothing but the order of the list keeps them in order"
+    return _HEADLINES[hazard.kind, hazard.broken]
+
+
+def _at_level(hazard: Hazard, level: Level, shared: int) -> str:
+    """The result at one level, in words."""
+    if not shared:
+        return "no conflict"
+    if LEVELS.index(level) > LEVELS.index(hazard.known):
+        return f"not known: at most {size(hazard.exact)}"
+    return f"conflict: {size(shared)}" if hazard.exact else f"conflict: {size(shared)}, which is wrong"
+
+
+def pair_texts(trace: Trace, hazard: Hazard) -> dict[str, str]:
     """The texts of a pair by their names in `PAIR_TEXTS`, shortened to fit."""
-    hazard = pair.hazard
     lines = wrap(short(hazard.sentence, 200), 106) or [""]
     if len(lines) > 2:
         lines = [lines[0], short(" ".join(lines[1:]), 106)]
     state = {"broken": "broken: in the wrong order", "hidden": "hidden: no edge joins them", "false": "no dependency"}
+    shared = size(hazard.exact) if hazard.known == "exact" else f"at most {size(hazard.exact)}"
     texts = {
-        "kind": state[pair_state(pair)],
-        "headline": pair.headline,
+        "kind": state[pair_state(hazard)],
+        "headline": headline(hazard),
         "line1": lines[0],
         "line2": lines[1] if len(lines) > 1 else "",
-        "label": f"{hazard.kind} · {pair.shared}",
-        "shared": f"shared: {pair.shared}" if pair.exact else "shared: no byte",
+        "label": f"{hazard.kind} · {shared}",
+        "shared": f"shared: {shared}" if hazard.exact else "shared: no byte",
         "span3": "",
-        "root": f"each bar: all {size(capacity)} of {short(hazard.root, 60)}",
+        "root": f"each bar: all {size(capacity_of(trace, hazard))} of {short(hazard.root, 60)}",
     }
-    both = _both(pair)
+    both = _both(hazard)
     if both:
         texts["shared"] += f" in {len(both):,} pieces" if len(both) > 1 else ""
         texts["span3"] = f"bytes {both[0][0]:,} to {both[-1][1]:,}"
-    sides = zip(pair.ops, pair.names, (pair.early, pair.late), (hazard.first, hazard.second))
-    for n, (op, name, access, step) in enumerate(sides, start=1):
+    sides = ((hazard.first, hazard.early), (hazard.second, hazard.late))
+    for n, (step, access) in enumerate(sides, start=1):
         low, high = bounds(access.region)
-        texts[f"op{n}"] = short(op, 28)
-        texts[f"name{n}"] = short(name if name != op else access.value, 38)
+        node = trace.log[step].op.node
+        texts[f"op{n}"] = short(node.op_type, 28)
+        texts[f"name{n}"] = short(node.name if node.name != node.op_type else access.value, 38)
         texts[f"does{n}"] = f"step {step:,} {'writes' if access.writes else 'reads'}"
         texts[f"view{n}"] = view_text(access)
         texts[f"span{n}"] = f"bytes {low:,} to {high:,}"
-    texts.update({"says_root": pair.says("root"), "says_range": pair.says("range"), "says_exact": pair.says("exact")})
-    return texts
+    levels = zip(LEVELS, (hazard.whole, hazard.range, hazard.exact))
+    return {**texts, **{f"says_{level}": _at_level(hazard, level, count) for level, count in levels}}
 
 
-def view_text(access: Any) -> str:
+def view_text(access: Access) -> str:
     """The view through which an access touches its root: name, offset, shape and strides."""
     region = access.region
     what = f"{'writes' if access.writes else 'reads'} {short(access.value, 30)}"
@@ -209,25 +244,25 @@ def view_text(access: Any) -> str:
     return f"{what}: offset {region.offset:,} · {short(form, 50)}"
 
 
-def capacity_of(trace: Trace, pair: HiddenPair) -> int:
+def capacity_of(trace: Trace, hazard: Hazard) -> int:
     """The size of the root in bytes."""
-    return int(trace.log.storages[pair.hazard.storage].capacity)
+    return int(trace.log.storages[hazard.storage].capacity)
 
 
-def pair_paths(pair: HiddenPair, capacity: int) -> tuple[str, str, str]:
+def pair_paths(hazard: Hazard, capacity: int) -> tuple[str, str, str]:
     """The bytes of each side, and the shared bytes, as SVG paths over the bar of the root."""
-    one, two = pair.early.region, pair.late.region
+    one, two = hazard.early.region, hazard.late.region
     return (
         _path(spans(one) or (bounds(one),), capacity),
         _path(spans(two) or (bounds(two),), capacity),
-        _path(_both(pair), capacity),
+        _path(_both(hazard), capacity),
     )
 
 
-def _both(pair: HiddenPair) -> Sequence[tuple[int, int]]:
+def _both(hazard: Hazard) -> Sequence[tuple[int, int]]:
     """The byte ranges that a pair shares; empty if they are not known."""
-    one, two = pair.early.region, pair.late.region
-    if not pair.exact or pair.hazard.known != "exact":
+    one, two = hazard.early.region, hazard.late.region
+    if not hazard.exact or hazard.known != "exact":
         return ()
     both = spans(one, two)
     return ((max(bounds(one)[0], bounds(two)[0]), min(bounds(one)[1], bounds(two)[1])),) if both is None else both

@@ -12,6 +12,7 @@ from typing import Any
 
 from kvviz.caches.cache_heat import heat
 from kvviz.trace.recording import Trace
+from kvviz.trace.records import Owned, Rows
 
 STATES = ("reserved", "valid", "written", "stale", "outside", "wrapped")
 RESERVED, VALID, WRITTEN, STALE, OUTSIDE, WRAPPED = range(len(STATES))
@@ -36,10 +37,10 @@ def cells(cache: Any, run: int, entry: int = 0) -> tuple[Cell, ...]:
     if run >= len(cache.runs) or cache.axis is None:
         return ()
     after = cache.runs[run]
-    if not after.items:
+    rows = _rows_of(cache, run, entry)
+    if rows is None:
         found = [(0, after.valid, VALID, 0, 0), (after.valid, after.capacity, RESERVED, 0, -1)]
         return tuple(cell for cell in found if cell[0] < cell[1])
-    rows = after.items[min(entry, len(after.items) - 1)]
     edges = {0, after.capacity, *(edge for span in rows.held for edge in span[:2])}
     edges |= {edge for span in (*rows.wrote, *(rows.read or ())) for edge in span}
     joined: list[Cell] = []
@@ -57,20 +58,22 @@ def cells(cache: Any, run: int, entry: int = 0) -> tuple[Cell, ...]:
 
 def notes(cache: Any, run: int, entry: int = 0) -> tuple[tuple[int, int, str], ...]:
     """The producer's notes on rows after a run: first row, row after the last, and a text. Usually empty."""
-    if run >= len(cache.runs) or cache.axis is None or not cache.runs[run].items:
-        return ()
-    items = cache.runs[run].items
-    noted: tuple[tuple[int, int, str], ...] = items[min(entry, len(items) - 1)].notes
-    return noted
+    rows = _rows_of(cache, run, entry)
+    return () if rows is None else rows.notes
 
 
-def owners(cache: Any, run: int, entry: int = 0) -> tuple[Any, ...]:
-    """The owners of rows after a run, if sequences share the cache; see `kvviz.trace.records.Rows`."""
+def owners(cache: Any, run: int, entry: int = 0) -> tuple[Owned, ...]:
+    """The owners of rows after a run, if sequences share the cache."""
+    rows = _rows_of(cache, run, entry)
+    return () if rows is None else rows.owners
+
+
+def _rows_of(cache: Any, run: int, entry: int) -> Rows | None:
+    """What is known of single rows after a run; None if nothing is."""
     if run >= len(cache.runs) or cache.axis is None or not cache.runs[run].items:
-        return ()
-    items = cache.runs[run].items
-    owned: tuple[Any, ...] = items[min(entry, len(items) - 1)].owners
-    return owned
+        return None
+    items: tuple[Rows, ...] = cache.runs[run].items
+    return items[min(entry, len(items) - 1)]
 
 
 def entries_of(cache: Any) -> int:

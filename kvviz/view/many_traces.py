@@ -5,7 +5,7 @@ Each trace has its own hue, dashes and marker. Traces with equal numbers share o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,8 +20,11 @@ from kvviz.view.chart_axes import axes_and_theme, finish, hues, legend, say, uni
 # Bytes for every run: numbers, or a function of the run's number.
 Closed = Callable[[int], float] | Sequence[float]
 
-_DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
+# Each curve has its own hue and dashes; five hues and four dash patterns distinguish twenty curves.
+DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 _MARKERS = "osD^vPX"
+LEGEND_COLUMNS = 3
+NO_CACHES = "these traces have no caches"
 _NAME = 40
 _MOST_MARKERS = 40
 
@@ -44,18 +47,33 @@ def traces_of(source: TraceLike | Traces) -> dict[str, Trace] | None:
 
 def occupancy(traces: Mapping[str, Trace], ax: Any = None) -> Any:
     """Rows valid and rows reserved after every run, of the first cache of each trace that has rows."""
-    ax, theme = axes_and_theme(ax, (8.0, 3.0))
     curves = {name: _rows(trace) for name, trace in traces.items() if _rows(trace)[0].size}
+    return rows_chart(ax, curves, traces, ", ".join)
+
+
+def rows_chart(
+    ax: Any,
+    curves: Mapping[str, tuple[np.ndarray, ...]],
+    traces: Mapping[str, Trace],
+    joined: Callable[[list[str]], str],
+    nothing: str = NO_CACHES,
+) -> Any:
+    """Rows valid and rows reserved after every run.
+
+    ``curves``: both by name. ``joined``: one text for names with equal curves. ``nothing``: shown without curves.
+    """
+    ax, theme = axes_and_theme(ax, (8.0, 3.0))
     lines, names, top = [], [], 1.0
-    for label, (valid, capacity), look in _lines(curves, theme):
-        mine = ax.plot(valid, **look, drawstyle="steps-mid")
-        ax.plot(capacity, color=look["color"], linewidth=1.0, linestyle=(0, (5, 3)), drawstyle="steps-mid")
-        lines += mine
+    for label, (valid, capacity), look in _lines(curves, theme, joined):
+        lines += ax.plot(valid, **look, drawstyle="steps-mid", label=f"{label}: valid")
+        dashes = {"linewidth": 1.0, "linestyle": (0, (5, 3)), "drawstyle": "steps-mid"}
+        ax.plot(capacity, color=look["color"], **dashes, label=f"{label}: reserved")
+        ax.fill_between(np.arange(len(valid)), valid, capacity, step="mid", color=look["color"], alpha=0.1, linewidth=0)
         names.append(label)
-        top = max(top, capacity.max(initial=0))
+        top = max(top, capacity.max(initial=0), valid.max(initial=0))
     ax.set_ylim(0, top * 1.08)
     whole_numbers(ax, "both")
-    return _done(ax, theme, lines, names, "rows", "Cache rows: thin dashes reserved, line valid", traces)
+    return _done(ax, theme, lines, names, "rows", "Cache rows: thin dashes reserved, line valid", traces, nothing)
 
 
 def held(traces: Mapping[str, Trace], ax: Any = None) -> Any:
@@ -113,7 +131,7 @@ def _bytes(
 
 
 def _lines(
-    curves: Mapping[str, tuple[np.ndarray, ...]], theme: Theme
+    curves: Mapping[str, tuple[np.ndarray, ...]], theme: Theme, joined: Callable[[list[str]], str] = ", ".join
 ) -> Iterator[tuple[str, tuple[np.ndarray, ...], dict[str, Any]]]:
     """Names that share their numbers, the numbers, and the style, which is that of the first name in every chart."""
     groups: dict[tuple[bytes, ...], list[str]] = {}
@@ -125,7 +143,7 @@ def _lines(
         every = -(-len(series[0]) // _MOST_MARKERS) or 1
         look = {
             "color": hue,
-            "linestyle": _DASHES[i % len(_DASHES)],
+            "linestyle": DASHES[i % len(DASHES)],
             "linewidth": 1.7,
             "marker": _MARKERS[i % len(_MARKERS)],
             "markersize": 3.5,
@@ -133,25 +151,45 @@ def _lines(
             "markevery": (i % every, every),
         }
         # A dollar sign would begin a formula.
-        yield ", ".join(short(name, _NAME) for name in names).replace("$", r"\$"), series, look
+        yield joined([short(name, _NAME) for name in names]).replace("$", r"\$"), series, look
 
 
 def _done(
-    ax: Any, theme: Theme, lines: list[Any], names: list[str], y: str, title: str, traces: Mapping[str, Trace]
+    ax: Any,
+    theme: Theme,
+    lines: list[Any],
+    names: list[str],
+    y: str,
+    title: str,
+    traces: Mapping[str, Trace],
+    nothing: str = NO_CACHES,
 ) -> Any:
     if lines:
-        legend(ax, theme, columns=2 if max(map(len, names)) > 30 else 3, handles=(lines, names))
+        legend(ax, theme, columns=2 if max(map(len, names)) > 30 else LEGEND_COLUMNS, handles=(lines, names))
     else:
-        say(ax, theme, "these traces have no caches")
-    word = "decode step (0 is the prefill)" if any(map(decodes, traces.values())) else "run"
-    finish(ax, theme, word, y, title + (", dry runs" if any(trace.dry for trace in traces.values()) else ""))
+        say(ax, theme, nothing)
+    finish(ax, theme, run_word(traces.values()), y, title + dry(traces.values()))
     return ax
+
+
+def run_word(traces: Iterable[Trace]) -> str:
+    """The name of a run on an axis."""
+    return "decode step (0 is the prefill)" if any(map(decodes, traces)) else "run"
+
+
+def dry(traces: Collection[Trace]) -> str:
+    """What a title says of dry runs."""
+    return "" if not any(trace.dry for trace in traces) else ", dry run" if len(traces) < 2 else ", dry runs"
 
 
 def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     cache = next((c for c in trace.caches if c.axis is not None and c.protocol not in ("state", "cross")), None)
-    runs = cache.runs if cache is not None else []
-    return np.array([r.valid for r in runs], float), np.array([r.capacity for r in runs], float)
+    return (np.zeros(0), np.zeros(0)) if cache is None else rows_of(cache)
+
+
+def rows_of(cache: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows valid and rows reserved after every run."""
+    return np.array([r.valid for r in cache.runs], float), np.array([r.capacity for r in cache.runs], float)
 
 
 def _above_weights(trace: Trace) -> np.ndarray:

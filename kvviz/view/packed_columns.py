@@ -16,14 +16,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.view.payload_delta import patched
+from kvviz.errors import KvvizError
 
 INT, FLOAT, RAW, ADDED = "i", "d", "raw", "s"
-HEADER = "header."
 _DTYPES: dict[str, np.dtype] = {FLOAT: np.dtype("<f8"), **dict.fromkeys((INT, RAW, ADDED), np.dtype("<i4"))}
 # The mark for a number in a text. The number -1 stands for a literal mark.
 _MARK = "\x01"
@@ -104,49 +103,120 @@ class Columns:
         self.arrays[name] = (kind, np.asarray(data, dtype=_DTYPES[kind]))
 
 
-def parts(header: Mapping[str, Any], columns: Columns) -> dict[str, bytes]:
-    """A payload before compression, as parts that change independently: each entry of the header (its name begins with
-    ``HEADER``), and each column. The table of columns becomes ``header["columns"]``."""
-    table, blocks = {}, {}
-    for name, (kind, array) in columns.arrays.items():
-        data = (np.diff(array, prepend=array.dtype.type(0)) if kind == INT else array).tobytes()
-        table[name] = [ADDED if kind == INT else kind, len(array)]
-        blocks[name] = data + bytes(-len(data) % 8)
-    entries: dict[str, bytes] = {}
-    for key, value in {**header, "columns": table}.items():
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        entries[HEADER + key] = b"%s%s:%s" % (
-            b"," if entries else b"{",
-            json.dumps(key).encode(),
-            text.encode("utf-8", "replace"),
-        )
-    size = sum(map(len, entries.values())) + 1
-    pad = -(4 + size) % 8
-    return {HEADER + "size": (size + pad).to_bytes(4, "little"), **entries, HEADER + "end": b"}" + b" " * pad, **blocks}
+class Sent(NamedTuple):
+    """A header, and columns as they are sent: each with its kind, integers as differences from entry to entry."""
+
+    header: dict[str, Any]
+    arrays: dict[str, tuple[str, np.ndarray]]
+
+
+def sent(header: Mapping[str, Any], columns: Columns) -> Sent:
+    """Header and columns, encoded."""
+    arrays = {
+        name: (ADDED, np.diff(array, prepend=np.int32(0))) if kind == INT else (kind, array)
+        for name, (kind, array) in columns.arrays.items()
+    }
+    return Sent(dict(header), arrays)
 
 
 def pack(header: Mapping[str, Any], columns: Columns, level: int = 6) -> bytes:
     """Header and columns as compressed bytes."""
-    return compressed(parts(header, columns), level)
+    return written(sent(header, columns), level)
 
 
-def compressed(pieces: Mapping[str, bytes], level: int = 6) -> bytes:
-    """The parts of a payload as compressed bytes."""
-    return gzip.compress(b"".join(pieces.values()), level, mtime=0)
+def written(content: Sent, level: int = 6) -> bytes:
+    """A payload as compressed bytes."""
+    table = {name: [kind, len(array)] for name, (kind, array) in content.arrays.items()}
+    return _compressed({**content.header, "columns": table}, [array for _, array in content.arrays.values()], level)
+
+
+def change(old: Sent, new: Sent, level: int = 6) -> bytes | None:
+    """What to send so that a reader of one payload has a later one; None if an entry of the header, or a
+    column, has gone.
+
+    The layout is that of a payload. The header has the entries that differ; of a list only what follows the equal
+    front, whose length is in ``fronts``. The table of columns has those that differ: kind, number of new entries, and
+    how many entries of the old column stay before and after them. ``base`` is the number of old columns' entries.
+    """
+    if old.header.keys() - new.header.keys() or old.arrays.keys() - new.arrays.keys():
+        return None
+    entries: dict[str, Any] = {}
+    fronts: dict[str, int] = {}
+    for key, value in new.header.items():
+        before = old.header.get(key)
+        if value != before and isinstance(value, list) and isinstance(before, list):
+            fronts[key] = next(
+                (i for i, (a, b) in enumerate(zip(before, value)) if a != b), min(len(before), len(value))
+            )
+            entries[key] = value[fronts[key] :]
+        elif value != before:
+            entries[key] = value
+    table: dict[str, list[Any]] = {}
+    middles = []
+    for name, (kind, array) in new.arrays.items():
+        _, before = old.arrays.get(name, (kind, array[:0]))
+        front = _alike(before, array)
+        back = _alike(before[front:][::-1], array[front:][::-1])
+        if name not in old.arrays or len(before) != len(array) or front < len(array):
+            middles.append(array[front : len(array) - back])
+            table[name] = [kind, len(middles[-1]), front, back]
+    return _compressed({**entries, "fronts": fronts, "base": _entries(old), "columns": table}, middles, level)
 
 
 def unpack(payload: bytes, *changes: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and columns of a payload, the inverse of `pack`; ``changes`` are applied in order."""
-    raw = gzip.decompress(payload)
-    for change in filter(None, changes):
-        raw = patched(raw, change)
-    size = int.from_bytes(raw[:4], "little")
-    header = json.loads(raw[4 : 4 + size])
-    columns, start = {}, 4 + size
-    for name, (kind, length) in header["columns"].items():
-        column = np.frombuffer(raw, _DTYPES[kind], length, start)
-        columns[name] = np.cumsum(column, dtype=column.dtype) if kind == ADDED else column
-        start += column.nbytes + -column.nbytes % 8
+    """Header and columns of a payload, the inverse of `pack`; ``changes`` are applied in order.
+
+    Raises `KvvizError`: if a change belongs to another payload.
+    """
+    header, table, arrays = _read(payload)
+    kinds = {name: kind for name, (kind, *_) in table.items()}
+    for more in filter(None, changes):
+        entries, table, middles = _read(more)
+        fronts, base = entries.pop("fronts"), entries.pop("base")
+        if base != (count := sum(map(len, arrays.values()))):
+            raise KvvizError(f"this change is for a payload of {base:,} entries, not of {count:,}")
+        header |= {
+            key: header[key][: fronts[key]] + value if key in fronts else value for key, value in entries.items()
+        }
+        for name, (kind, _, front, back) in table.items():
+            kinds[name], old = kind, arrays.get(name, middles[name][:0])
+            arrays[name] = np.concatenate([old[:front], middles[name], old[len(old) - back :]])
+    columns = {
+        name: np.cumsum(array, dtype=array.dtype) if kinds[name] == ADDED else array for name, array in arrays.items()
+    }
+    header["columns"] = {name: [kinds[name], len(array)] for name, array in arrays.items()}
     if "text.of" in columns:
         header["strings"] = texts(header["strings"], columns["text.of"], columns["number.added"])
     return header, columns
+
+
+def _compressed(header: Mapping[str, Any], arrays: Iterable[np.ndarray], level: int) -> bytes:
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+    pad = -(4 + len(text)) % 8
+    blocks = [(len(text) + pad).to_bytes(4, "little"), text, b" " * pad]
+    for array in arrays:
+        blocks += [array.tobytes(), bytes(-array.nbytes % 8)]
+    return gzip.compress(b"".join(blocks), level, mtime=0)
+
+
+def _read(payload: bytes) -> tuple[dict[str, Any], dict[str, list[Any]], dict[str, np.ndarray]]:
+    """Header, table of columns, and columns as they were sent."""
+    raw = gzip.decompress(payload)
+    start = 4 + int.from_bytes(raw[:4], "little")
+    header = json.loads(raw[4:start])
+    arrays = {}
+    for name, (kind, length, *_) in header["columns"].items():
+        arrays[name] = np.frombuffer(raw, _DTYPES[kind], length, start)
+        start += arrays[name].nbytes + -arrays[name].nbytes % 8
+    return header, header.pop("columns"), arrays
+
+
+def _alike(a: np.ndarray, b: np.ndarray) -> int:
+    """How many entries at the beginning are equal."""
+    shared = min(len(a), len(b))
+    unlike = np.flatnonzero(a[:shared] != b[:shared])
+    return int(unlike[0]) if len(unlike) else shared
+
+
+def _entries(content: Sent) -> int:
+    return sum(len(array) for _, array in content.arrays.values())

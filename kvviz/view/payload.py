@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from kvviz.debugger.breakpoints import KINDS
 from kvviz.errors import KvvizError
 from kvviz.query.grammar import header as query_header
 from kvviz.report.explain import Report, explain
@@ -23,8 +22,7 @@ from kvviz.trace.events import BINDINGS, HOW
 from kvviz.trace.outcome import DECISIONS, OUTCOMES
 from kvviz.trace.recording import Trace
 from kvviz.trace.storages import ORIGINS
-from kvviz.view.packed_columns import HEADER, Columns, Strings, compressed, parts, unpack
-from kvviz.view.payload_delta import delta
+from kvviz.view.packed_columns import Columns, Sent, Strings, change, sent, unpack, written
 from kvviz.view.payload_frames import FrameColumns, storage_columns
 from kvviz.view.payload_graphs import Drawings, GraphTable, add_tables
 from kvviz.view.payload_hazards import HazardColumns
@@ -35,7 +33,7 @@ from kvviz.view.payload_tour import tour_header, tour_runs
 
 __all__ = ["CODES", "FORMAT", "Payloads", "decode", "payload", "run_label"]
 
-FORMAT = 4
+FORMAT = 5
 # The meaning of numbers in columns. The page has no such tables of its own.
 CODES = {
     "flag": FLAGS,
@@ -44,7 +42,6 @@ CODES = {
     "origin": ORIGINS,
     "owner": [OWNERS[origin].about for origin in ORIGINS],
     "state": [(look.name, look.letter, look.about) for look in STATES.values()],
-    "breakpoint": KINDS,
     "decision": DECISIONS,
     "outcome": OUTCOMES,
     "figure": FIGURES,
@@ -88,8 +85,8 @@ class Payloads:
         self._drawings = Drawings(self._tables)
         self._hazards = HazardColumns(trace)
         self._report: tuple[int, Report] | None = None
-        # What the page has: the payload, and the payload with the edge applied; unpacked, with their sizes as sent.
-        self._bases: list[tuple[dict[str, bytes], int]] = []
+        # What the page has: the payload, and the payload with the edge applied, with their sizes as sent.
+        self._bases: list[tuple[Sent, int]] = []
         self._begin()
 
     def encode(self, level: int = 6, lazy: bool = False, cures: bool = True) -> bytes:
@@ -99,33 +96,33 @@ class Payloads:
         ``lazy``: leave out the diagnosis if not all steps are sent and it was not made before; the page asks for it.
         ``cures``: as in `report`; the page asks for them.
         """
-        pieces = self._pieces(lazy, cures)
-        whole = compressed(pieces, level)
-        self._bases = [(pieces, len(whole))]
+        content = self._content(lazy, cures)
+        whole = written(content, level)
+        self._bases = [(content, len(whole))]
         return whole
 
     def change(self, level: int = 1, lazy: bool = False, cures: bool = True) -> tuple[bytes | None, bytes] | None:
-        """What changed since, see `kvviz.view.payload_delta`; None if a new payload is hardly larger.
+        """What changed since, see `kvviz.view.packed_columns.change`; None if a new payload is hardly larger.
 
         ``level, lazy, cures``: as in `encode`.
 
         ``edge``: the change from the last payload; None: the edge that was sent last still holds.
         ``latest``: the change from both together, empty if there is none.
         """
-        pieces = self._pieces(lazy, cures)
+        content = self._content(lazy, cures)
         if len(self._bases) > 1:
-            latest = delta(self._bases[1][0], pieces, HEADER, level)
-            if len(latest) < _SMALL:
+            latest = change(self._bases[1][0], content, level)
+            if latest is not None and len(latest) < _SMALL:
                 return None, latest
         if self._bases:
             whole, size = self._bases[0]
-            edge = delta(whole, pieces, HEADER, level)
-            if len(edge) < max(size * _SHARE, _SMALL):
-                self._bases[1:] = [(pieces, len(edge))]
+            edge = change(whole, content, level)
+            if edge is not None and len(edge) < max(size * _SHARE, _SMALL):
+                self._bases[1:] = [(content, len(edge))]
                 return edge, b""
         return None
 
-    def _pieces(self, lazy: bool, cures: bool = True) -> dict[str, bytes]:
+    def _content(self, lazy: bool, cures: bool = True) -> Sent:
         trace, columns = self.trace, Columns()
         self._look_at_frames()
         self._take_in()
@@ -160,7 +157,7 @@ class Payloads:
             "report": self.report(cures=cures) if diagnosed else None,
             "strings": self._strings.table(columns),
         }
-        return parts(header, columns)
+        return sent(header, columns)
 
     def show(self, run: int) -> bool:
         """Send the steps of one more run from now on. The last few runs requested this way are kept.

@@ -43,12 +43,11 @@ METERS = (
     Meter("reallocations", "reallocations", "how often it came into other storage", sums=True),
     Meter("generations", "generations", "storages with a version of it alive at once, at most"),
 )
-_PARTS = ("start", "stop", "state", "fresh", "token")
 _CacheRun = tuple[tuple[Cell, ...], tuple[tuple[int, int, str], ...], tuple[Any, ...]]
 
 
 def cache_payload(trace: Trace, level: int = 6) -> bytes:
-    """The caches as compressed bytes; `kvviz.view.packed_columns.unpack` reads them back.
+    """The caches as compressed bytes, empty if there are none; `kvviz.view.packed_columns.unpack` reads them back.
 
     ``level``: of zlib.
 
@@ -61,6 +60,8 @@ def cache_payload(trace: Trace, level: int = 6) -> bytes:
       indices into ``notes``. If sequences share a cache, columns ``owner.*`` give the owners of rows, and ``owner.of``
       are indices into ``owners.table``: sequences, and a word on what is wrong.
     """
+    if not trace.caches:
+        return b""
     runs = len(trace.runs)
     streams: dict[tuple[_CacheRun, ...], int] = {}
     caches = []
@@ -74,11 +75,13 @@ def cache_payload(trace: Trace, level: int = 6) -> bytes:
         given = rows_given(trace, cache)
         caches.append({"heads": heads_of(trace, cache), "unit": _row_bytes(cache), "streams": numbers, "given": given})
     columns = Columns()
-    _cell_columns([[rows for rows, *_ in stream] for stream in streams], columns)
-    note_texts = _span_columns("note", "text", [[noted for _, noted, _ in stream] for stream in streams], columns)
-    owned = [[tuple((a, b, (of, state)) for a, b, of, state in spans) for *_, spans in stream] for stream in streams]
-    whose = _span_columns("owner", "of", owned, columns)
-    _store_columns(trace, columns)
+    held, noted, owned = ([[of_run[part] for of_run in stream] for stream in streams] for part in range(3))
+    _add_spans(columns, "cell", "start stop state fresh token", held)
+    note_texts: dict[str, int] = {}
+    _add_spans(columns, "note", "start stop text", _numbered(noted, note_texts))
+    whose: dict[tuple[Any, ...], int] = {}
+    _add_spans(columns, "owner", "start stop of", _numbered(owned, whose))
+    _add_spans(columns, "store", "step start stop", _stores(trace))
     for meter in METERS:
         values = [_meter(cache, run, meter.name) for cache in trace.caches for run in range(runs)]
         columns.floats(f"meter.{meter.name}", values)
@@ -89,55 +92,48 @@ def cache_payload(trace: Trace, level: int = 6) -> bytes:
         "runs": [run_label(trace, run) for run in range(runs)],
         "caches": caches,
         "warnings": _warnings(trace),
-        **({"notes": note_texts} if note_texts else {}),
-        **({"owners": {"table": whose, **page_looks()}} if whose else {}),
+        **({"notes": list(note_texts)} if note_texts else {}),
+        **({"owners": {"table": list(whose), **page_looks()}} if whose else {}),
     }
     return pack(header, columns, level)
 
 
-def _cell_columns(streams: Sequence[Sequence[Sequence[Cell]]], columns: Columns) -> None:
-    every: list[Cell] = []
-    at = []
-    for stream in streams:
-        for rows in stream:
-            at.append(len(every))
-            every += rows
-        at.append(len(every))
-    columns.ints("cell.at", at)
-    for place, name in enumerate(_PARTS):
-        columns.ints(f"cell.{name}", [cell[place] for cell in every])
-
-
-def _store_columns(trace: Trace, columns: Columns) -> None:
-    """Add columns with the step at which each row of a run is stored."""
-    by_run = [row_steps(trace, run) for run in range(len(trace.runs))]
-    every: list[tuple[int, int, int]] = []
-    at = []
-    for cache in range(len(trace.caches)):
-        for of_run in by_run:
-            at.append(len(every))
-            every += [(one.step, start, stop) for one in of_run[cache] for start, stop in one.rows]
-        at.append(len(every))
-    columns.ints("store.at", at)
-    for place, name in enumerate(("step", "start", "stop")):
-        columns.ints(f"store.{name}", [one[place] for one in every])
-
-
-def _span_columns(name: str, last: str, streams: Sequence[Sequence[Sequence[Any]]], columns: Columns) -> list[Any]:
-    """Add spans of rows, each (first, behind the last, what), if there are any. Returns the table of what."""
-    table: dict[Any, int] = {}
-    every: list[tuple[int, int, int]] = []
+def _add_spans(columns: Columns, name: str, fields: str, streams: Sequence[Sequence[Sequence[tuple]]]) -> None:
+    """Add spans of all streams back to back, and where those of each stream and run start. Notes and owners are left
+    out if there are none."""
+    every: list[tuple] = []
     at = []
     for stream in streams:
         for spans in stream:
             at.append(len(every))
-            every += [(start, stop, table.setdefault(what, len(table))) for start, stop, what in spans]
+            every += spans
         at.append(len(every))
-    if every:
+    if every or name in ("cell", "store"):
         columns.ints(f"{name}.at", at)
-        for place, part in enumerate(("start", "stop", last)):
-            columns.ints(f"{name}.{part}", [one[place] for one in every])
-    return list(table)
+        columns.rows(name, ", ".join(f"{field} i" for field in fields.split()), every)
+
+
+def _numbered(streams: Sequence[Sequence[Sequence[Any]]], table: dict[Any, int]) -> list[list[list[tuple]]]:
+    """The same spans with numbers for what follows the rows; ``table`` gets what each number stands for."""
+    return [
+        [
+            [
+                (start, stop, table.setdefault(what[0] if len(what) == 1 else tuple(what), len(table)))
+                for start, stop, *what in spans
+            ]
+            for spans in stream
+        ]
+        for stream in streams
+    ]
+
+
+def _stores(trace: Trace) -> list[list[list[tuple]]]:
+    """The steps at which rows are stored, and the rows, by cache and run."""
+    by_run = [row_steps(trace, run) for run in range(len(trace.runs))]
+    return [
+        [[(one.step, *rows) for one in of_run[cache] for rows in one.rows] for of_run in by_run]
+        for cache in range(len(trace.caches))
+    ]
 
 
 def _meter(cache: Any, run: int, name: str) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kvviz.explain.hazards import path_between
-from kvviz.explain.hidden_pairs import HiddenPair, doubts, folded, hidden_pairs, ordered_pairs
+from kvviz.report.hazard_table import doubts, folded
+from kvviz.trace.hazards import Hazard, find_hazards, hidden_pairs, path_between
 from kvviz.trace.recording import Trace
 from kvviz.view.hazard_picture import (
     BAR_WIDTH,
@@ -56,7 +56,7 @@ class HazardColumns:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.wanted = False
-        self._known: dict[int, tuple[HiddenPair, ...]] = {}
+        self._ordered_of: dict[int, list[Hazard]] = {}
         self._latest = 0  # ordered pairs of the run examined last
         self._paths: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
@@ -69,38 +69,21 @@ class HazardColumns:
         if trace.live is not None or not (self.wanted or trace.log.declared.accesses):
             return {}
         runs = list(runs)
-        for run in runs:
-            if run not in self._known:
-                self._known[run] = hidden_pairs(trace, run)
-        found = [pair for run in runs for pair in self._known[run]]
+        found = [pair for run in runs for pair in hidden_pairs(trace, run)]
         # Real pairs come before those that only a coarser level reports.
-        found.sort(key=lambda pair: (not pair.exact, not pair.hazard.broken, not pair.range))
-        groups, titles = folded(found)
+        found.sort(key=lambda pair: (not pair.exact, not pair.broken, not pair.range))
+        groups, titles = folded(trace, found)
         place = {step: at for at, step in enumerate(kept)}
         rows, texts = [], []
         for pair, group in list(zip(found, groups))[:MOST_PAIRS]:
-            hazard = pair.hazard
-            written, drawn = self._texts_and_paths(pair)
-            texts += [(strings(text),) for text in (*written, *drawn)]
-            rows.append(
-                (
-                    place[hazard.first],
-                    place[hazard.second],
-                    hazard.storage,
-                    PAIR_STATES.index(pair_state(pair)),
-                    group,
-                    strings(hazard.kind),
-                    strings(hazard.root),
-                    strings(hazard.sentence),
-                    pair.exact,
-                    pair.range,
-                    pair.root,
-                )
-            )
+            texts += [(strings(text),) for text in self._texts_and_paths(pair)]
+            where = place[pair.first], place[pair.second], pair.storage, PAIR_STATES.index(pair_state(pair)), group
+            said = strings(pair.kind), strings(pair.root), strings(pair.sentence)
+            rows.append((*where, *said, pair.exact, pair.range, pair.whole))
         fields = "first i, second i, storage i, state i, group i, kind i, root i, sentence i, exact d, range d, whole d"
         columns.rows("pair", fields, rows)
         columns.rows("pairtext", "of i", texts)
-        counts = [sum(getattr(pair, level) > 0 for pair in found) for level in ("exact", "range", "root")]
+        counts = [sum(getattr(pair, level) > 0 for pair in found) for level in ("exact", "range", "whole")]
         says = _says(found, counts)
         header = {"picture": PAIR_PICTURE, "groups": titles, "total": len(found), "counts": counts, "says": says}
         return {"hazards": {**header, "ordered": self._ordered(runs, place, strings, columns)}}
@@ -110,21 +93,23 @@ class HazardColumns:
     ) -> dict[str, Any]:
         """Add the columns of pairs that a path of the graph keeps in order, run by run up to the maximum, and return
         the header's entry."""
-        found: list[HiddenPair] = []
-        looked = 0
+        trace, looked = self.trace, 0
+        found: list[Hazard] = []
         for run in runs:
             if looked and len(found) + self._latest > MOST_ORDERED:
                 break
-            pairs = ordered_pairs(self.trace, run)
+            if run not in self._ordered_of:
+                both = find_hazards(trace, ordered=True, run=run)
+                self._ordered_of[run] = [pair for pair in both if pair.ordered]
+            pairs = self._ordered_of[run]
             found, looked, self._latest = [*found, *pairs], looked + 1, len(pairs)
-        groups, titles = folded(found)
+        groups, titles = folded(trace, found)
         rows, ends, steps = [], [0], []
         for pair, group in list(zip(found, groups))[:MOST_ORDERED]:
-            hazard = pair.hazard
             views = strings(view_text(pair.early)), strings(view_text(pair.late))
-            what = strings(hazard.kind), strings(hazard.root)
-            rows.append((place[hazard.first], place[hazard.second], hazard.storage, group, *what, hazard.bytes, *views))
-            path = path_between(self.trace, hazard.first, hazard.second)
+            what = strings(pair.kind), strings(pair.root)
+            rows.append((place[pair.first], place[pair.second], pair.storage, group, *what, pair.bytes, *views))
+            path = path_between(trace, pair.first, pair.second)
             steps += [place[step] for step in path if step in place]
             ends.append(len(steps))
         fields = "first i, second i, storage i, group i, kind i, root i, bytes d, view1 i, view2 i"
@@ -133,20 +118,20 @@ class HazardColumns:
         columns.ints("path.step", steps)
         return {"groups": titles, "total": len(found), "runs": looked, "of": len(runs)}
 
-    def _texts_and_paths(self, pair: HiddenPair) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        capacity = capacity_of(self.trace, pair)
-        texts = pair_texts(pair, capacity)
+    def _texts_and_paths(self, pair: Hazard) -> Iterator[str]:
+        texts, capacity = pair_texts(self.trace, pair), capacity_of(self.trace, pair)
         key = pair.early.region, pair.late.region, capacity, pair.exact > 0
         if key not in self._paths:
             # Repeated layers touch the same bytes of their roots.
             self._paths[key] = pair_paths(pair, capacity)
-        return tuple(texts[name] for name in PAIR_TEXTS), self._paths[key]
+        yield from (texts[name] for name in PAIR_TEXTS)
+        yield from self._paths[key]
 
 
-def _says(found: Sequence[HiddenPair], counts: Sequence[int]) -> str:
+def _says(found: Sequence[Hazard], counts: Sequence[int]) -> str:
     """How many pairs there are at each precision, as far as known."""
     exact, ranges, roots = counts
-    vague = [pair for pair in found if pair.hazard.known != "exact"]
+    vague = [pair for pair in found if pair.known != "exact"]
     if not vague:
         return f"{exact:,} in exact bytes; ranges would say {ranges:,}, whole roots {roots:,}"
     known = f"{exact - len(vague):,} in exact bytes, " if exact > len(vague) else ""

@@ -1,6 +1,7 @@
 """The planning of a graph as the bytes that the page reads: a payload without steps, but with planning events.
 
-Invariant: the frontier of every event follows from the changes since the last event that has all of it.
+Only the first frontier is sent. Each later one follows: the picked op leaves it, and the ops that can run because of
+that pick join at its end.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from kvviz.view.packed_columns import Columns, Strings, pack
 from kvviz.view.payload import CODES, FORMAT
 from kvviz.view.payload_graphs import Drawings, GraphTable
 
-# The maximum number of changes to follow to restore a frontier.
-_KEY = 64
 # Room for what the page writes into a box: "depth 1,234".
 _CAPTION = "depth 000"
 
@@ -55,34 +54,15 @@ def plan_payload(graph: Graph, events: Sequence[Any], policy: Mapping[str, str],
 def _events(
     events: Sequence[Any], at: Mapping[str, int], table: GraphTable, strings: Strings, columns: Columns
 ) -> None:
-    rows, changes, ready = [], [], []
-    change_at, ready_at = [0], [0]
-    before: list[int] = []
-    for i, event in enumerate(events):
-        now = [at[node.name] for node in event.frontier]
-        change = _change(before, now) if i % _KEY else None
-        changes += now if change is None else change
+    rows, ready, ready_at = [], [], [0]
+    for event in events:
         ready += [at[node.name] for node in event.ready]
-        change_at.append(len(changes))
         ready_at.append(len(ready))
         node = -1 if event.node is None else at.get(event.node.name, -1)
-        value = table.value(event.value)
         words = (strings(event.phase), strings(event.action), strings(event.reason))
-        rows.append((node, value, *words, event.planned, event.depth, int(change is None)))
-        before = now
-    columns.rows("event", "node i, value i, phase i, action i, reason i, planned i, depth i, full i", rows)
-    columns.ints("event.change", change_at)
+        rows.append((node, table.value(event.value), *words, event.planned, event.depth))
+    first = next((event.frontier for event in events if event.action == "pick"), ())
+    columns.rows("event", "node i, value i, phase i, action i, reason i, planned i, depth i", rows)
     columns.ints("event.ready", ready_at)
-    columns.ints("change.node", changes)
     columns.ints("ready.node", ready)
-
-
-def _change(before: list[int], now: list[int]) -> list[int] | None:
-    """The nodes that leave (as ``-1 - node``) and those that join at the end; None if that does not give the result."""
-    stay = set(now)
-    known = set(before)
-    gone = [-1 - node for node in before if node not in stay]
-    new = [node for node in now if node not in known]
-    if len(gone) + len(new) >= len(now) or [node for node in before if node in stay] + new != now:
-        return None
-    return gone + new
+    columns.ints("first.node", [at[node.name] for node in first])

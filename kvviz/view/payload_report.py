@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvviz.explain.peak import PeakPart
 from kvviz.report.missed_groups import hidden_below
 from kvviz.report.retention_groups import HeldGroup, held_groups
 from kvviz.trace.recording import Trace
@@ -51,35 +52,28 @@ def report_header(
         "caches": [
             {"text": one.sentence, "fix": _fix(one.fix) if cures and one.fix else None} for one in report.caches
         ],
-        "peak": {
-            "bytes": peak.bytes,
-            "step": peak.step,
-            "groups": _groups(peak.parts),
-        },
+        "peak": {"bytes": peak.bytes, "step": peak.step, "groups": _groups(peak.parts)},
     }
 
 
 def _verdict(one: Any, number: int, trace: Trace, tables: Mapping[int, GraphTable]) -> dict[str, Any]:
-    """A sentence of the verdict. ``parts``: its pieces, with what each links to: the selection, the step, or nothing.
-    ``ask``: the request to the kernel that applies its fix."""
+    """A sentence of the verdict, and what it leads to. ``ask``: the request to the kernel that applies its fix."""
     selection: dict[str, Any] | None = None
     if one.selection is not None and one.selection[0] == "cache":
         inputs = [cache.input for cache in trace.caches]
         selection = {"kind": "cache", "id": inputs.index(one.selection[1]), "step": one.step}
     elif one.selection is not None:
-        row = trace.log[one.step]
-        table = tables[id(trace.frames[row.frame].graph)]
-        node = table.node_at[id(row.op.node)]
+        table, node = _place_of(trace, one.step, tables)
         selection = {"kind": "node", "id": node, "graph": table.index, "step": one.step}
-    return {
-        "kind": one.kind,
-        "text": one.text,
-        "parts": [list(part) for part in one.parts],
-        "bytes": one.bytes,
-        "step": one.step,
-        "selection": selection,
-        "fix": one.fix and {**_fix(one.fix), "change": one.change, "left": one.left, "ask": {"verdict": number}},
-    }
+    fix = one.fix and {**_fix(one.fix), "change": one.change, "left": one.cure.left, "ask": {"verdict": number}}
+    return {"kind": one.kind, "text": one.line, "step": one.step, "selection": selection, "fix": fix}
+
+
+def _place_of(trace: Trace, step: int, tables: Mapping[int, GraphTable]) -> tuple[GraphTable, int]:
+    """The graph of a step, and the number of its node."""
+    row = trace.log[step]
+    table = tables[id(trace.frames[row.frame].graph)]
+    return table, table.node_at[id(row.op.node)]
 
 
 def _worst(report: Any) -> list[Any]:
@@ -97,8 +91,7 @@ def _places(steps: Sequence[int], kept: Sequence[int]) -> list[int]:
 def _missed(
     entry: Any, trace: Trace, tables: Mapping[int, GraphTable], kept: Sequence[int], often: str, cures: bool
 ) -> dict[str, Any]:
-    row = trace.log[entry.step]
-    table = tables[id(trace.frames[row.frame].graph)]
+    table, node = _place_of(trace, entry.step, tables)
     fixes: list[Any] = []
     reasons = []
     for blocker in entry.blockers:
@@ -119,7 +112,7 @@ def _missed(
         )
     return {
         "graph": table.index,
-        "node": table.node_at[id(row.op.node)],
+        "node": node,
         "frame": " › ".join(entry.frame),
         "step": entry.step,
         "steps": _places(entry.steps, kept),
@@ -150,18 +143,11 @@ def _held(group: HeldGroup) -> dict[str, Any]:
     }
 
 
-def _groups(parts: Sequence[Any]) -> list[dict[str, Any]]:
+def _groups(parts: Sequence[PeakPart]) -> list[dict[str, Any]]:
     """Parts of the peak by group, the largest group first, with the names of its largest storages."""
-    groups: dict[str, list[Any]] = {}
-    for part in sorted(parts, key=lambda part: -part.bytes):
-        groups.setdefault(part.group, []).append(part)
-    summed = [
-        {
-            "group": group,
-            "bytes": sum(part.bytes for part in members),
-            "count": len(members),
-            "names": [part.name for part in members[:_MOST_NAMES]],
-        }
-        for group, members in groups.items()
-    ]
-    return sorted(summed, key=lambda group: -group["bytes"])
+    found = []
+    for group in dict.fromkeys(part.group for part in parts):
+        members = sorted((part for part in parts if part.group == group), key=lambda part: -part.bytes)
+        names = [part.name for part in members[:_MOST_NAMES]]
+        found.append({"group": group, "bytes": sum(p.bytes for p in members), "count": len(members), "names": names})
+    return sorted(found, key=lambda group: -group["bytes"])

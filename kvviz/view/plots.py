@@ -14,7 +14,6 @@ from kvviz.report.palette import OWNERS, STATES, Theme
 from kvviz.trace.kept_runs import in_kept_runs, keeps_all
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
-from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import buffer, short, size
 from kvviz.view import many_traces
 from kvviz.view.cell_plot import cells
@@ -22,7 +21,6 @@ from kvviz.view.chart_axes import (
     axes_and_theme,
     finish,
     hue_of,
-    hues,
     legend,
     points_of,
     say,
@@ -37,7 +35,6 @@ from kvviz.view.rowplot import rows
 
 __all__ = ["cache", "cells", "copies", "lifetimes", "memory", "protocols", "rows"]
 
-LEGEND_COLUMNS = 3
 _MOST_MARKS = 24
 
 
@@ -115,32 +112,9 @@ def cache(trace: TraceLike | many_traces.Traces, ax: Any = None) -> Any:
     if traces is not None:
         return many_traces.occupancy(traces, ax)
     trace = as_trace(trace, "kvviz.plot.cache")
-    ax, theme = axes_and_theme(ax, (8.0, 3.0))
-    groups = cache_groups(trace)
-    top = 1
-    lines: list[Any] = []
-    names: list[str] = []
-    for (capacity, valid), hue in zip(groups, hues(theme)):
-        members = groups[capacity, valid]
-        runs = np.arange(len(capacity))
-        name = short(members[0].name, 36) + (f" and {len(members) - 1} more" if len(members) > 1 else "")
-        look = {"color": hue, "drawstyle": "steps-mid"}
-        reserved = ax.plot(runs, capacity, **look, linewidth=1.4, linestyle=(0, (5, 3)), label=f"{name}: reserved")
-        filled = ax.plot(runs, valid, **look, linewidth=1.8, marker="o", markersize=3, label=f"{name}: valid")
-        ax.fill_between(runs, valid, capacity, step="mid", color=hue, alpha=0.10, linewidth=0)
-        top = max(top, *capacity, *valid)
-        # For one group, the legend names both lines. For several, it names each group, and the title names the lines.
-        lines += [*reserved, *filled] if len(groups) == 1 else filled
-        names += [f"{name}: reserved", "valid"] if len(groups) == 1 else [name]
-    ax.set_ylim(0, top * 1.08)
-    whole_numbers(ax, "both")
-    if groups:
-        legend(ax, theme, columns=LEGEND_COLUMNS, handles=(lines, names))
-    else:
-        say(ax, theme, "this trace has no caches")
-    title = "Cache rows reserved and valid" if len(groups) < 2 else "Cache rows: dashed reserved, solid valid"
-    finish(ax, theme, _run_word(trace), "rows", title + _dry(trace))
-    return ax
+    curves = {c.name: many_traces.rows_of(c) for c in trace.caches if c.runs}
+    nothing = "this trace has no caches"
+    return many_traces.rows_chart(ax, curves, {"": trace}, _first_of, nothing)
 
 
 def copies(trace: TraceLike | many_traces.Traces, ax: Any = None, *, closed: Any = None) -> Any:
@@ -189,7 +163,13 @@ def copies(trace: TraceLike | many_traces.Traces, ax: Any = None, *, closed: Any
     ax.set_xlim(-0.6, max(len(runs), 1) - 0.4)
     whole_numbers(ax, "x")
     legend(ax, theme, columns=2)
-    finish(ax, theme, _run_word(trace), f"bytes [{unit}]", "Bytes moved by each run" + _dry(trace))
+    finish(
+        ax,
+        theme,
+        many_traces.run_word([trace]),
+        f"bytes [{unit}]",
+        "Bytes moved by each run" + many_traces.dry([trace]),
+    )
     return ax
 
 
@@ -279,17 +259,17 @@ def lifetimes(trace: TraceLike, ax: Any = None, limit: int = 60) -> Any:
         say(ax, theme, "no buffer was made")
     left_out = sum(s.origin != "weights" and bool(s.capacity) for s in trace.storages) - len(shown)
     title = "Lives of buffers" + (f", the {len(shown)} largest of {len(shown) + left_out:,}" if left_out else "")
-    finish(ax, theme, "step", "", title + _dry(trace))
+    finish(ax, theme, "step", "", title + many_traces.dry([trace]))
     return ax
 
 
-def cache_groups(trace: Trace) -> dict[tuple[tuple[int, ...], tuple[int, ...]], list[Any]]:
-    """Caches by the rows that they reserve and hold after every run."""
-    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Any]] = {}
-    for c in trace.caches:
-        if c.runs:
-            groups.setdefault((tuple(r.capacity for r in c.runs), tuple(r.valid for r in c.runs)), []).append(c)
-    return groups
+def cache_groups(trace: Trace) -> int:
+    """How many lines the chart of a trace's caches has: equal caches share one."""
+    return len({(tuple(r.capacity for r in c.runs), tuple(r.valid for r in c.runs)) for c in trace.caches if c.runs})
+
+
+def _first_of(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def live_bytes(trace: Trace) -> np.ndarray:
@@ -324,11 +304,3 @@ def _run_marks(ax: Any, trace: Trace, theme: Theme, text: bool = True) -> None:
             color=theme.soft,
             annotation_clip=True,
         )
-
-
-def _run_word(trace: Trace) -> str:
-    return "decode step (0 is the prefill)" if decodes(trace) else "run"
-
-
-def _dry(trace: Trace) -> str:
-    return ", dry run" if trace.dry else ""

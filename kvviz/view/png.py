@@ -11,6 +11,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.units import short, size
 from kvviz.view import plots
 from kvviz.view.chart_axes import points_of, text_width
+from kvviz.view.many_traces import LEGEND_COLUMNS
 
 WIDTH, DPI = 9.0, 100
 LEFT, RIGHT, HEAD, GAP = 0.72, 0.16, 0.62, 0.5
@@ -36,7 +37,7 @@ def still(trace: Trace, step: int | None = None, cache: int | None = None) -> by
     last = steps - 1 if step is None else range(steps)[step]
     shown = [trace.steps[i] for i in range(max(0, last - _STEPS + 1), last + 1)]
     heights = [_MEMORY, *([_CACHE] if trace.caches else []), 0.1 + _LINE * max(len(shown), 1)]
-    keys = 1 if cache is not None else -(-len(plots.cache_groups(trace)) // plots.LEGEND_COLUMNS)
+    keys = 1 if cache is not None else -(-plots.cache_groups(trace) // LEGEND_COLUMNS)
     tops = [HEAD, *([GAP + 0.3 + _LEGEND * keys] if trace.caches else []), GAP + 0.25]
     total = sum(heights) + sum(tops) + 0.1
     # A figure made without pyplot is in no list of open figures; fixed positions avoid a layout search.

@@ -63,7 +63,7 @@ class Debugger(LanedPage):
     # What changed in the payload since it was sent, and what has changed since then.
     edge = traitlets.Bytes().tag(sync=True)
     latest = traitlets.Bytes().tag(sync=True)
-    # What the cache view draws: from the start if the page opens on it, otherwise after its first use.
+    # The rows and meters of caches.
     cache_data = traitlets.Bytes().tag(sync=True)
     # The summaries of values, if the recording has them.
     value_data = traitlets.Bytes().tag(sync=True)
@@ -78,6 +78,7 @@ class Debugger(LanedPage):
             self._cursor.session.look_ahead()
         super().__init__(
             payload=self._payloads.encode(lazy=True),
+            cache_data=cache_payload(self._cursor.trace),
             value_data=values_payload(self._cursor.trace),
             height=height,
             lanes=self._lanes.headers(),
@@ -195,7 +196,7 @@ class Debugger(LanedPage):
                 if self._cursor.session is not None:
                     self._cursor.session.look_ahead()
                 self._send_edge(cures=not (interrupted or self.trace.interrupted))
-                if self.cache_data and self._metered_runs() != runs:
+                if self._metered_runs() != runs:
                     self.cache_data = cache_payload(self.trace, level=1)
             self.cursor = self._cursor.position
             self.decode_step = self._cursor.decode_step
@@ -221,20 +222,8 @@ class Debugger(LanedPage):
     def _send_aside(self) -> None:
         with self.hold_sync():
             self.value_data = values_payload(self.trace)
-            if self.cache_data:
-                self.cache_data = cache_payload(self.trace, level=1)
+            self.cache_data = cache_payload(self.trace, level=1)
             super()._send_aside()
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        # A saved page has no kernel to ask, so it must hold what it shows first.
-        if not self.cache_data and self._opens_on_caches():
-            self.cache_data = cache_payload(self.trace)
-        return super()._repr_mimebundle_(**options)
-
-    def _opens_on_caches(self) -> bool:
-        stops = self.trace.tour.stops if self.trace.tour is not None else ()
-        chosen = self.selection is not None and self.selection.get("kind") == "cache"
-        return bool(self.trace.caches) and (chosen or any(s.pane == "caches" or s.layout == "Cache" for s in stops))
 
     def _metered_runs(self) -> int:
         """The number of runs whose caches are metered."""
@@ -247,9 +236,6 @@ class Debugger(LanedPage):
         if do == "report":
             start = whole_number(message, "from", 0)
             return {"report": self._payloads.report(start, message.get("cures") is not False), "from": start}
-        if do == "cache_view":
-            self.cache_data = cache_payload(self.trace)
-            return None
         if do == "summarise":
             self.summarise()
             return None

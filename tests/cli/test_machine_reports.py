@@ -41,7 +41,7 @@ def test_reports_are_as_the_schema_says(name: str) -> None:
     data = kvviz.decode(graph, [5, 9, 3], 3, kv_capacity=16, progress=False).explain().to_dict()
     jsonschema.Draft202012Validator.check_schema(REPORT_SCHEMA)
     jsonschema.validate(json.loads(json.dumps(data)), REPORT_SCHEMA, jsonschema.Draft202012Validator)
-    assert data["schema"] == {"name": "kvviz.report", "version": 1}
+    assert data["schema"] == {"name": "kvviz.report", "version": 2}
 
 
 def test_every_key_of_a_report_is_described(trace: kvviz.Trace) -> None:

@@ -19,7 +19,6 @@ from kvviz.caches.cache_heat import (
     WRAPPED,
     WRITTEN,
     Heat,
-    as_bytes,
     attention,
     heat,
 )
@@ -231,7 +230,3 @@ def test_attention_of_a_saved_trace_was_not_recorded(tmp_path: Path) -> None:
     trace = Trace.load(tmp_path / "trace")
     with pytest.raises(ReplayError, match="attention was not recorded"):
         attention(trace, trace.caches[0], 1)
-
-
-def test_shades_go_from_none_to_all() -> None:
-    assert as_bytes(np.array([0, 0.5, 1, 1.0001], np.float32)).tolist() == [0, 128, 255, 255]

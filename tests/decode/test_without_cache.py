@@ -213,7 +213,7 @@ def test_what_is_computed_again_without_a_cache_is_said_by_every_report(
         report = kvviz.explain(trace)
         assert sentence in repr(report) and f"| caches | {sentence} |" in report.to_markdown()
         assert sentence in report._repr_html_()
-        assert sentence in [one["text"] for one in report.to_dict()["verdict"]]
+        assert sentence in [one["title"] for one in report.to_dict()["findings"]]
         (finding,) = report.to_dict()["cache_findings"]
         assert (finding["kind"], finding["caches"], finding["sentence"]) == ("no cache", (), sentence)
         assert not kvviz.cache_warnings(trace)

@@ -30,8 +30,8 @@ def changed_members(members: dict[str, bytes], choose: random.Random) -> dict[st
         _change(header, choose.choice(list(_paths(header[section], (section,)))), choose)
         changed["header.json"] = json.dumps(header).encode()
         return changed
-    name = choose.choice([name for name, data in members.items() if name.endswith(".i64") and data])
-    numbers = np.frombuffer(members[name], "<i8").copy()
+    name = choose.choice([name for name, data in members.items() if name[-3:-1] == ".i" and data])
+    numbers = np.frombuffer(members[name], f"<{name[-2:]}").astype(np.int64)
     place, how = choose.randrange(len(numbers)), choose.random()
     if how < 0.1:
         numbers = np.delete(numbers, place)
@@ -41,8 +41,13 @@ def changed_members(members: dict[str, bytes], choose: random.Random) -> dict[st
         numbers[place] += choose.choice((-2, -1, 1, 2, 8, 1000))
     else:
         numbers[place] = choose.choice(_NUMBERS)
-    changed[name] = numbers.tobytes()
-    return changed
+    return with_column(changed, name, numbers)
+
+
+def with_column(members: dict[str, bytes], name: str, numbers: np.ndarray) -> dict[str, bytes]:
+    """A file's members with other numbers in one column, of 8 bytes each."""
+    others = {other: data for other, data in members.items() if other != name}
+    return {**others, f"{name[:-3]}.i8": numbers.astype("<i8").tobytes()}
 
 
 def read_in_every_way(trace: Any) -> None:

@@ -1,4 +1,4 @@
-"""Trace files that are damaged, hostile or something else: one clear error each."""
+"""Trace files that are damaged, hostile or something else: one clear error each, or a trace that can be read."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz import Trace
 from kvviz.errors import LoadError
-from kvviz.trace.log_columns import COLUMNS
 from kvviz.trace.packed_file import Packed, checksum, write_packed
+from kvviz.trace.saved_columns import SAVED
+from kvviz.trace.value_summaries import COLUMNS
+from kvviz.view.payload_values import values_payload
 from tests.decode.small import small
-from tests.engine.changed_traces import changed_members, read_in_every_way
+from tests.engine.changed_traces import changed_members, read_in_every_way, with_column
 from tests.engine.test_trace import make
+from tests.trace.recordings import two_lanes
+
+DATA = Path(__file__).parent.parent / "data" / "traces"
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +46,21 @@ def decoded(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def rewritten(data: bytes, name: str, change: Any) -> bytes:
     """The archive with one member changed."""
-    with zipfile.ZipFile(io.BytesIO(data)) as source:
-        members = {entry: source.read(entry) for entry in source.namelist()}
+    members = members_of(data)
     members[name] = change(members[name])
     return signed(members)
+
+
+def members_of(data: bytes) -> dict[str, bytes]:
+    """All members of an archive but its checksum."""
+    with zipfile.ZipFile(io.BytesIO(data)) as source:
+        return {entry: source.read(entry) for entry in source.namelist() if entry != "sha256"}
+
+
+def member_of(members: dict[str, bytes], name: str) -> str:
+    """The member that has a column, whatever the size of its numbers."""
+    (found,) = (member for member in members if member == name or member[:-3] == name)
+    return found
 
 
 def signed(members: dict[str, bytes]) -> bytes:
@@ -75,20 +91,20 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_another_format_is_refused(saved: bytes, tmp_path: Path) -> None:
-    newer = rewritten(saved, "header.json", lambda text: text.replace(b'"format": 11', b'"format": 12'))
-    assert "has trace format 12; this version reads 11" in fails(newer, tmp_path / "x")
+    newer = rewritten(saved, "header.json", lambda text: text.replace(b'"format": 12', b'"format": 13'))
+    assert "has trace format 13; this version reads 12 and 11" in fails(newer, tmp_path / "x")
 
 
-@pytest.mark.parametrize("member", ["header.json", "op.i64", "free.i64"])
-def test_an_archive_that_unpacks_to_gigabytes_is_not_unpacked(member: str, saved: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["header.json", "op.live", "free.storage"])
+def test_an_archive_that_unpacks_to_gigabytes_is_not_unpacked(name: str, saved: bytes, tmp_path: Path) -> None:
     # given: some kilobytes that would become 200 MB, with a checksum that is right
-    with zipfile.ZipFile(io.BytesIO(saved)) as source:
-        members = {entry: source.read(entry) for entry in source.namelist() if entry != "sha256"}
+    members = members_of(saved)
+    member = member_of(members, name)
     members[member] = members[member][:1] + bytes(200 << 20)
     bomb = io.BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+        for entry, content in members.items():
+            archive.writestr(entry, content)
         archive.writestr("sha256", checksum(members))
     assert len(bomb.getvalue()) < 1 << 19
     members.clear()
@@ -195,19 +211,37 @@ def test_a_header_with_something_out_of_place_is_refused(
     fails(rewritten(saved, "header.json", change), tmp_path / "x")
 
 
-@pytest.mark.parametrize("name", ["op", "fact", "out", "form", "free", "capacity", "origin"])
-@pytest.mark.parametrize("value", [-(2**62), 2**62, -(10**6)])
+@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize("value", [-(2**62), 2**62])
 def test_a_column_whose_numbers_point_nowhere_is_refused(name: str, value: int, saved: bytes, tmp_path: Path) -> None:
-    def change(content: bytes) -> bytes:
-        return np.full(len(content) // 8, value, "<i8").tobytes()
+    members = members_of(saved)
+    column = member_of(members, name)
+    count = len(members[column]) // int(column[-1])
+    fails(signed(with_column(members, column, np.full(count, value))), tmp_path / "x")
 
-    fails(rewritten(saved, f"{name}.i64", change), tmp_path / "x")
 
-
-@pytest.mark.parametrize("name", ["header.json", *(f"{name}.i64" for name in COLUMNS)])
+@pytest.mark.parametrize("name", ["header.json", *SAVED])
 def test_a_member_that_is_cut_or_too_long_is_refused(name: str, saved: bytes, tmp_path: Path) -> None:
+    member = member_of(members_of(saved), name)
     for change in (lambda c: c[:-8], lambda c: c[:-3], lambda c: c + c[:8]):
-        fails(rewritten(saved, name, change), tmp_path / "x")
+        fails(rewritten(saved, member, change), tmp_path / "x")
+
+
+@pytest.mark.parametrize("kind", ["loop", "nested", "functions", "concat", "two_lanes"])
+def test_a_file_of_the_format_before_is_read_as_what_it_was_saved_from(kind: str, tmp_path: Path) -> None:
+    # given: a file that the last version with format 11 wrote, and the same trace recorded now
+    before = Trace.load(DATA / f"{kind}_11.kvviz")
+    now = two_lanes() if kind == "two_lanes" else make(kind)
+    # then: they say the same, and the log is saved as the same columns
+    assert repr(before.table().text(10**6)) == repr(now.table().text(10**6))
+    assert before.storages == now.storages and before.runs == now.runs and before.caches == now.caches
+    assert [step.decision for step in before.steps] == [step.decision for step in now.steps]
+    saved = []
+    for trace in (before, now):
+        trace.save(tmp_path / "x")
+        saved.append(members_of((tmp_path / "x").read_bytes()))
+        del saved[-1]["header.json"]
+    assert saved[0] == saved[1]
 
 
 def test_json_that_is_nested_without_end_is_refused(saved: bytes, tmp_path: Path) -> None:
@@ -236,8 +270,7 @@ def test_whatever_bytes_are_damaged_the_result_is_a_trace_or_one_error(
 def test_a_trace_changed_with_a_new_checksum_is_refused_or_read_by_every_reader(
     kind: str, seed: int, saved: bytes, decoded: bytes, tmp_path: Path
 ) -> None:
-    with zipfile.ZipFile(io.BytesIO(saved if kind == "loop" else decoded)) as source:
-        members = {entry: source.read(entry) for entry in source.namelist()}
+    members = members_of(saved if kind == "loop" else decoded)
     (tmp_path / "x").write_bytes(signed(changed_members(members, random.Random(f"{kind} {seed}"))))
     try:
         trace = Trace.load(tmp_path / "x")
@@ -245,3 +278,55 @@ def test_a_trace_changed_with_a_new_checksum_is_refused_or_read_by_every_reader(
         assert "\n" not in str(error)
         return
     read_in_every_way(trace)
+
+
+@pytest.fixture(scope="module")
+def members() -> dict[str, bytes]:
+    trace = kvviz.decode(kvviz.load(small("concat").proto), [3, 1, 4], 3, kv_capacity=8, progress=False)
+    trace.summarise("200 kB")
+    file = io.BytesIO()
+    trace.save(file)
+    with zipfile.ZipFile(file) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@given(data=st.data())
+def test_any_changed_number_is_refused_or_can_be_read(members: dict[str, bytes], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(COLUMNS)))
+    dtype, _ = COLUMNS[name]
+    column = np.frombuffer(members[f"values.{name}"], dtype).copy()
+    kind = np.dtype(dtype)
+    place = data.draw(st.integers(0, len(column) - 1))
+    if kind.kind == "f":
+        column[place] = data.draw(st.floats())
+    else:
+        info = np.iinfo(kind)
+        column[place] = data.draw(st.sampled_from([info.min, info.max, 0, 1, 7, 100]) | st.integers(info.min, info.max))
+    try:
+        trace = Trace.load(io.BytesIO(signed({**members, f"values.{name}": column.tobytes()})))
+    except LoadError:
+        return
+    values = trace.values
+    assert values is not None
+    for found in values:
+        assert found.name and len(found.pictures) <= 2**31
+    values.first_nan()
+    for cache in range(len(trace.caches)):
+        for run in range(len(trace.runs)):
+            values.attention(cache, run)
+    assert repr(values) and values_payload(trace)
+
+
+@pytest.mark.parametrize("row", [[0, 0, 2, 2, -1, 0], [0, 0, 2, 2, 2**31 - 1, 0], [0, 0, 2**24 - 1, 0, 2**24 - 1, 0]])
+def test_attention_to_rows_that_no_cache_has_is_refused(members: dict[str, bytes], row: list[int]) -> None:
+    column = np.frombuffer(members["values.attention"], COLUMNS["attention"][0]).copy()
+    column[: len(row)] = row
+    with pytest.raises(LoadError, match="numbers out of place"):
+        Trace.load(io.BytesIO(signed({**members, "values.attention": column.tobytes()})))
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS))
+def test_a_column_that_is_cut_short_is_refused(members: dict[str, bytes], name: str) -> None:
+    cut = members[f"values.{name}"][: -np.dtype(COLUMNS[name][0]).itemsize]
+    with pytest.raises(LoadError):
+        Trace.load(io.BytesIO(signed({**members, f"values.{name}": cut})))

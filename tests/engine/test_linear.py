@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import kvviz
 from kvviz import policies
 from kvviz.runtimes.schedules import depth_first, least_live
 from tests.engine.test_schedules import with_schedule
 from tests.graph.build import model, node
+from tests.work import lines_of
 
 MOST = 2.3
 X = {"x": np.ones((8, 8), np.float32)}
@@ -119,3 +121,28 @@ def test_twice_the_nodes_are_about_twice_the_work(make: Callable[[int], onnx.Mod
         work.append((lines(run), lines(run)))
     (first, again), (first_of_two, again_of_two) = work
     assert first_of_two / first < MOST and again_of_two / again < MOST
+
+
+MANY = 100_000
+
+
+def split(outputs: int) -> Any:
+    names = [f"o{place}" for place in range(outputs)]
+    node = helper.make_node("Split", ["x"], names, axis=0, num_outputs=outputs)
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [outputs])]
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in names]
+    graph = helper.make_graph([node], "split", given, made)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def run(outputs: int) -> kvviz.Trace:
+    return kvviz.run(kvviz.load(split(outputs)), {"x": np.arange(outputs, dtype=np.float32)})
+
+
+def test_a_split_into_a_hundred_thousand_parts_is_run() -> None:
+    trace = run(MANY)
+    assert len(trace.steps[0].outs) == MANY and trace.outputs[f"o{MANY - 1}"].tolist() == [MANY - 1]
+
+
+def test_four_times_the_parts_take_four_times_the_work() -> None:
+    assert lines_of(lambda: run(2_000)) < 5 * lines_of(lambda: run(500))

@@ -113,6 +113,7 @@ def kinds_of(fix: Fix) -> set[str]:
     ("concat", {}, "capacity"),
     ("merged_if", {"kv_capacity": 12}, "grow_after"),
     ("concat", {"policy": "never"}, "policy"),
+    ("concat", {"policy": "rten", "growth": "start"}, "capacity"),
 ])  # fmt: skip
 def test_the_code_of_a_fix_of_a_decode_does_what_the_fix_does(form: str, options: Any, kind: str) -> None:
     path = MODELS / "storyteller" / form / "model.onnx"

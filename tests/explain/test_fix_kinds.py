@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,23 +13,16 @@ from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
 from kvviz.decode.single_run import SingleRun
 from kvviz.engine.policy import ideal
-from kvviz.errors import KvvizError
 from kvviz.explain.summary import Missed
 from kvviz.fixes.fix import Fix, fixer
 from kvviz.report.explain import explain
 from tests.decode.small import HEADS, NAMES, SIZE, concat
 from tests.engine.blocked import CASES, Case
-from tests.engine.graphs import graph_of, numbers, proto_of, step_of
+from tests.engine.graphs import graph_of, numbers, step_of
 from tests.explain.applying import offered, problems, runs_in_place, same_results, step_like
 from tests.graph.build import MODELS
 
 X = {"x": numbers(2, 3)}
-INSIDE = """g (float[2, 3] x) => (float[2, 3] t) <bool c = {1}> {
-    a = Exp(x)
-    [if] t = If (c) <then_branch = yes () => (float[2, 3] s) { [target] u = Relu(a) z = Neg(a) s = Add(u, z) },
-                     else_branch = no () => (float[2, 3] v) { v = Neg(x) }> }"""
-FUNCTION = """g (float[2, 3] x) => (float[2, 3] t) { a = Exp(x) [call] t = local.f(a) }
-    <domain: "local", opset_import: ["" : 21]> f (p) => (s) { [target] u = Relu(p) z = Neg(p) s = Add(u, z) }"""
 CHAIN = """g (float[1, N, 2] past, float[1, 1, 2] new) => (float[1, M, 2] t) {
     p = Concat <axis = 1> (past, new) [target] t = Concat <axis = 1> (p, new) }"""
 RIVALS = """g (float[1, N, 2] past, float[1, 1, 2] new) => (float[1, M, 2] p, float[1, M, 2] t) {
@@ -94,38 +86,6 @@ def test_the_fix_of_a_single_reason_takes_that_reason_away(name: str) -> None:
         assert again.decision.dispatch == "in_place" and case.input in again.decision.taken
         assert not again.decision.blockers and again.allocated == 0
         assert same_results(trace, after)
-
-
-def run_as_told(trace: Trace, text: str, code: str, inputs: dict[str, Any], opset: int, options: dict) -> Trace:
-    """Do what the code of a fix says: to the model file, to the inputs, and in the call."""
-    model, told = proto_of(text, opset), {}
-    stand_in = SimpleNamespace(
-        run=lambda graph, inputs, **new: told.update(new), reserve=kvviz.reserve, policies=kvviz.policies
-    )
-    policy = kvviz.policies.ideal
-    names = {"kvviz": stand_in, "model": model, "graph": None, "inputs": inputs, "dataclasses": dataclasses}
-    exec(code, {**names, "policy": policy})
-    return kvviz.run(kvviz.load(model), inputs, **{**options, **told})
-
-
-@pytest.mark.parametrize("name", [name for name, label in LABELS.items() if label])
-def test_the_code_of_a_fix_does_what_the_fix_does(name: str) -> None:
-    case = CASES[name]
-    trace = blocked(case)
-    fix = wanted(trace)
-    assert 1 <= len(fix.code.splitlines()) <= 3
-    after = run_as_told(trace, case.text, fix.code, made(case.inputs), case.opset, case.options)
-    assert step_of(after, "target").decision.dispatch == "in_place"
-
-
-@pytest.mark.parametrize(("text", "path"), [(INSIDE, "then_branch"), (FUNCTION, "functions")])
-def test_the_code_for_a_body_names_its_nodes(text: str, path: str) -> None:
-    trace = kvviz.run(graph_of(text), made(X))
-    fix = wanted(trace)
-    assert path in fix.code and fix.kind == "run_first"
-    after = run_as_told(trace, text, fix.code, made(X), 21, {})
-    assert step_of(after, "target").decision.dispatch == "in_place"
-    assert step_of(fix.apply(), "target").decision.dispatch == "in_place"
 
 
 def test_what_a_moved_reader_needs_moves_with_it() -> None:
@@ -214,32 +174,8 @@ def test_rten_is_helped_by_swapped_operands() -> None:
     fix = tried["a"]
     assert tried["b"] is None and fix is not None and (fix.kind, fix.label) == ("swap", "swap the operands")
     assert step_of(fix.apply(), "target").inputs == ("b", "a")
-    for after in (fix.apply(), run_as_told(trace, text, fix.code, made(X), 21, {"policy": "rten"})):
-        assert step_of(after, "target").decision.taken == ("a",)
+    assert step_of(fix.apply(), "target").decision.taken == ("a",)
     assert same_results(trace, fix.apply())
-
-
-def test_a_change_of_order_under_rten_is_told_as_a_schedule() -> None:
-    text = "g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z) { a = Exp(x) [target] t = Relu(a) z = Neg(a) }"
-    trace = kvviz.run(graph_of(text), made(X), policy="rten")
-    fix = wanted(trace)
-    assert "schedules.Before(kvviz.policies.rten.schedule, (((), 2, 1),))" in fix.code
-    after = run_as_told(trace, text, fix.code, made(X), 21, {})
-    assert [step.node for step in after.steps] == [step.node for step in fix.apply().steps]
-    assert step_of(fix.apply(), "target").decision.dispatch == "in_place"
-
-
-def test_a_loaded_trace_tells_its_fixes_and_applies_them_without_numbers(tmp_path: Any) -> None:
-    trace = blocked(CASES["a later op reads it"])
-    trace.save(tmp_path / "trace")
-    loaded = Trace.load(tmp_path / "trace")
-    fix = wanted(loaded)
-    assert (fix.label, fix.sentence) == (wanted(trace).label, wanted(trace).sentence)
-    after, real = fix.apply(), wanted(trace).apply()
-    assert after.dry and step_of(after, "target").decision == step_of(real, "target").decision
-    assert (after.bytes_allocated, after.peak_bytes) == (real.bytes_allocated, real.peak_bytes)
-    with pytest.raises(KvvizError, match="not recorded"):
-        _ = after.outputs
 
 
 def test_an_order_that_a_person_picked_is_kept_by_the_fix() -> None:
@@ -284,11 +220,7 @@ def test_room_after_a_run_keeps_the_capacity_and_says_so() -> None:
     moves = [sum(run.bytes_moved_outside > 0 for run in made.runs) for made in (after, without)]
     assert moves == [1, 2] and after.caches[0].runs[-1].capacity == 16
     assert after.bytes_copied == without.bytes_copied < trace.bytes_copied
-    # and the fix says what it does
-    call = 'kvviz.decode(graph, prompt, growth="after", max_new_tokens=9, kv_capacity=16)'
-    assert fix.code == f"trace = {call}" and "kv_capacity=16 stays" in fix.sentence
-    told = eval(fix.code.partition(" = ")[2], {"kvviz": kvviz, "graph": graph, "prompt": [1, 5, 9]})
-    assert told.bytes_copied == after.bytes_copied and told.tokens == after.tokens
+    assert "kv_capacity=16 stays" in fix.sentence
 
 
 @pytest.mark.parametrize("room", [0, 2])
@@ -310,14 +242,6 @@ def test_no_capacity_is_offered_for_caches_that_the_caller_gave(
         # Into room that the caller's array has, a run may append once it is donated.
         assert kinds == {"grow_after", *(["donate"] if room and not donated else [])}
     assert problems(trace) == []
-
-
-def test_the_code_of_a_fix_names_the_options_that_stay() -> None:
-    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
-    trace = kvviz.decode(graph, [1, 5, 9], 4, policy="rten", tokenizer=None, growth="start", progress=False)
-    fix = next(entry.fix for entry in explain(trace).missed if entry.fix and entry.fix.kind == "capacity")
-    made = eval(fix.code.partition(" = ")[2], {"kvviz": kvviz, "graph": graph, "prompt": [1, 5, 9]})
-    assert (made.policy.name, made.tokens, made.bytes_copied) == ("rten", trace.tokens, fix.apply().bytes_copied)
 
 
 def test_fixes_of_two_runs_that_change_the_same_are_equal() -> None:

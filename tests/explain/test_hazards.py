@@ -9,10 +9,10 @@ from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.engine.io_binding import bind
-from kvviz.explain.hazards import path_between
 from kvviz.graph.model import Graph
 from kvviz.lessons.legal_orders import legal_orders, orders
 from kvviz.report.hazard_table import hazards
+from kvviz.trace.hazards import path_between
 from tests.engine.graphs import graph_of, numbers, run, run_graph
 from tests.engine.random_graphs import Example, examples
 
@@ -185,3 +185,19 @@ def test_a_slice_of_a_scan_shows_what_was_made_before_the_scan() -> None:
             { w = Add(v, r) o = Relu(r) }> (s, a) }"""
     for policy in ("ideal", "never", "rten", "onnxruntime"):
         assert hazards(run(text, {"x": numbers(3, 2), "s": numbers(2)}, policy=policy)) == ()
+
+
+# A product that is summed up, beside a chain of others that nothing but the schedule keeps behind it.
+TEXT = """g (float[8, 8] x) => (float s, float[8, 8] y) {
+    a = MatMul(x, x) c = MatMul(x, x) s = ReduceSum <keepdims = 0> (a)
+    d = MatMul(x, c) e = MatMul(x, d) y = MatMul(x, e) }"""
+
+
+@pytest.mark.parametrize("policy", ["rten", "onnxruntime"])
+def test_a_block_from_the_pool_begins_anew(policy: str) -> None:
+    # given a block that is handed out again after its last reader, which no edge puts before the next writer
+    trace = run(TEXT, {"x": numbers(8, 8)}, policy=policy)
+    made = {out.name: out for step in trace.steps for out in step.outs}
+    assert made["a"].storage in {made[name].storage for name in ("d", "e") if made[name].how == "pool"}
+    # then the two lives of the block are no hazard for each other
+    assert hazards(trace) == ()

@@ -1,6 +1,6 @@
 """Two orders of one graph: what moved, which hazards that breaks, and where the numbers part.
 
-Expected pairs: a second implementation, which looks at tensors and not at a trace (`kvviz.ggml.order.broken_pairs`);
+Expected pairs: a second implementation, which looks at tensors and not at a trace (`tests.ggml.swapped_pairs`);
 expected steps: the bytes of both runs.
 """
 
@@ -25,6 +25,7 @@ from kvviz.report.naming import pair_labels
 from kvviz.view.payload_lanes import MOST_BROKEN, lane_header
 from kvviz.widget import Pair
 from tests.ggml.seed_graphs import SEEDS
+from tests.ggml.swapped_pairs import swapped_pairs
 
 DATA = Path(__file__).parents[1] / "data" / "ggml"
 STORY = Path(__file__).parents[2] / "assets" / "models" / "storyteller" / "concat" / "model.onnx"
@@ -42,14 +43,16 @@ def legal_order(graph: ComputeGraph, seed: int) -> list[int]:
     return order
 
 
-def told_by_tensors(found: Reordered) -> set[tuple[Any, ...]]:
+def broken_by_tensors(found: Reordered) -> set[tuple[Any, ...]]:
     """What the other implementation calls broken: kind, and the steps of both in the new order."""
     place = {node: step for step, node in enumerate(found.graph.executed)}
-    return {(p.kind, *sorted((place[p.first], place[p.second]))) for p in found.broken}
+    pairs = swapped_pairs(found.original.nodes, found.graph.nodes)
+    return {(kind, *sorted((place[first], place[second]))) for kind, first, second, *_ in pairs}
 
 
-def told_by_traces(found: Reordered) -> set[tuple[Any, ...]]:
+def broken_by_traces(found: Reordered) -> set[tuple[Any, ...]]:
     change = order_change(found.before, found.trace)
+    assert change is None or change.broken == found.broken
     return {(h.kind, h.first, h.second) for h in change.broken} if change else set()
 
 
@@ -58,15 +61,15 @@ def told_by_traces(found: Reordered) -> set[tuple[Any, ...]]:
 def test_what_an_order_breaks_is_what_the_tensors_say(name: str, seed: int) -> None:
     graph = SEEDS[name]().graph
     found = reorder(graph, legal_order(graph, seed))
-    assert told_by_traces(found) == told_by_tensors(found)
+    assert broken_by_traces(found) == broken_by_tensors(found)
 
 
 @pytest.mark.parametrize("name", ["smollm2_fa_off_shift.jsonl.gz", "old_smollm2_cpy_fa_off_defrag.jsonl.gz"])
 def test_of_recorded_graphs_too(name: str) -> None:
     graph = kvviz.ggml.load(DATA / name).graphs[-1]
     found = reorder(graph, legal_order(graph, 3))
-    assert len(told_by_traces(found)) > 2
-    assert told_by_traces(found) == told_by_tensors(found)
+    assert len(broken_by_traces(found)) > 2
+    assert broken_by_traces(found) == broken_by_tensors(found)
 
 
 @settings(deadline=None, max_examples=40)

@@ -15,7 +15,6 @@ from kvviz.explain.sentences import nearest
 from kvviz.explain.summary import counts, missed
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.memory.pool import Pool
-from kvviz.report.missed_groups import best_fixes
 from kvviz.trace.blockers import Blocker, BlockerCode
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
 
@@ -176,30 +175,6 @@ def test_a_reason_is_told_once_for_an_op_that_reads_a_value_twice() -> None:
     codes = [str(blocker.code) for blocker in trace.steps[square.step].decision.blockers]
     assert codes.count("SAME_OP_TWICE") == 2
     assert [str(blocker.code) for blocker in square.blockers] == ["SAME_OP_TWICE"]
-
-
-def test_fixes_that_save_nothing_in_sum_come_after_those_that_do() -> None:
-    # given: Neg and Abs of one value, of which the later one took it over, and before them an op that could save
-    nodes = [
-        node("Relu", "x", "a"),
-        node("Neg", "a", "b", name="exchange"),
-        node("Abs", "a", "c", name="late"),
-        node("Exp", "z", "d", name="saves"),
-        node("ReduceSum", "z", "e", keepdims=0),
-    ]
-    inputs = {"x": np.ones(8, np.float32), "z": np.ones(4, np.float32)}
-    outputs = ["b float 8", "c float 8", "d float 4", "e float -"]
-    trace = kvviz.run(kvviz.load(model(nodes, ["x float 8", "z float 4"], outputs)), inputs, donate=["x", "z"])
-    entries = missed(trace)
-    assert [(entry.node, entry.bytes, entry.fix and entry.fix.saves) for entry in entries] == [
-        ("exchange", 32, 0),
-        ("saves", 16, 16),
-    ]
-    # when
-    found = best_fixes(entries, 4)
-    # then
-    assert [entry.node for entry in found] == ["saves", "exchange"]
-    assert best_fixes(entries, 1) == [entries[1]]
 
 
 def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_rule() -> None:

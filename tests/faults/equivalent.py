@@ -96,9 +96,9 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ): "no position is negative",
     (
         "kvviz/trace/packed_file.py",
-        "write_packed",
-        "packs = len(data) <= _FREE or len(zlib.compress(data, 6)) * _RATIO + _FREE > len(data)",
-        "packs = len(data) <= _FREE or (len(zlib.compress(data, 6)) * _RATIO - _FREE) > len(data)",
+        "_write",
+        "packs = len(data) <= _FREE or len(zlib.compress(data, level)) * _RATIO + _FREE > len(data)",
+        "packs = len(data) <= _FREE or (len(zlib.compress(data, level)) * _RATIO - _FREE) > len(data)",
     ): "what is near the bound is not packed, and read all the same",
     (
         "kvviz/caches/cache_meter.py",

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kvviz.ggml.graph.address_lives import freed_after, lives, taken_over
+from kvviz.ggml.graph.address_lives import lives, observed_plan
 from tests.ggml.real_recordings import EXPECTED, recording
 
 NAMES = ["tiny_mamba.jsonl.gz", "tiny_gemma3_fa_off.jsonl.gz"]
@@ -17,7 +17,8 @@ def test_results_that_the_allocator_put_in_place_are_generations_of_one_storage(
     graph, known = recording(name).graphs[1], EXPECTED[name]["graphs"][1]
     trace = graph.trace
     by_op = Counter(step.decision.dispatch for step in trace.steps if step.decision.shares and step.written)
-    taken = taken_over(graph)
+    plan = observed_plan(graph)
+    taken = {tensor: place.source for tensor, place in plan.places.items() if place.source is not None}
     # what the allocator took over, and what ggml's ops write in place themselves
     assert by_op["in_place"] == len(taken) + sum(node.writes_view for node in graph.nodes if 0 not in node.ne)
     assert 0 < len(taken) <= known["allocator"]["in_place"]
@@ -55,20 +56,19 @@ def test_live_bytes_are_weights_state_and_the_lives_of_the_compute_buffer(name: 
     assert 0 < compute < 600_000
 
 
-def test_memory_is_free_behind_its_last_use_and_results_stay_to_the_end() -> None:
+def test_memory_is_free_after_its_last_use_and_results_stay_to_the_end() -> None:
     graph = recording("smollm2_fa_off.jsonl.gz").graphs[0]
-    freed = freed_after(graph)
-    last = freed[len(graph.nodes) - 1]
-    assert [root.name for root in last if root.op == "MUL_MAT"] == ["result_output"]
+    plan = observed_plan(graph)
+    freed = {root for decided in plan.nodes for root in decided.freed}
+    left = {life.root for life in lives(graph)} - freed - {place.source for place in plan.places.values()}
+    assert [root.name for root in left if root.op == "MUL_MAT"] == ["result_output"]
     places = {node: place for place, node in enumerate(graph.nodes)}
-    for place, roots in freed.items():
-        for root in roots:
-            assert place == len(graph.nodes) - 1 or any(
-                source and source.root is root for source in graph.nodes[place].src
-            )
+    for place, decided in enumerate(plan.nodes):
+        for root in decided.freed:
+            assert any(source and source.root is root for source in decided.node.src)
             assert places.get(root, -1) <= place
 
 
 def test_a_graph_without_addresses_shares_none() -> None:
     (graph,) = recording("inplace_chain.jsonl").graphs
-    assert lives(graph) == [] and taken_over(graph) == {}
+    assert lives(graph) == [] and observed_plan(graph).places == {}

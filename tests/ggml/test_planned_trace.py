@@ -5,20 +5,12 @@ Expected values of runs: ggml, run on these graphs.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 import kvviz
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import Context
-from kvviz.ggml.graph.graph_trace import to_trace
 from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor
-from kvviz.ggml.order.gallocr import plan_memory, recorded_plan
+from kvviz.ggml.order.gallocr import plan_memory
 from kvviz.ggml.order.graph_recipe import run
-from tests.ggml.recorded_lines import read_lines
-
-DATA = Path(__file__).parents[1] / "data" / "ggml"
 
 
 def _inputs() -> tuple[Context, Tensor, Tensor]:
@@ -103,23 +95,3 @@ def test_what_was_refused_has_its_reason_and_is_missed() -> None:
 def test_an_output_is_asked_to_go_and_stays() -> None:
     frees = _planned(_chain(output=True)).log.declared.frees
     assert [(free.after, free.storage, free.done) for free in frees] == [(1, 0, False)]
-
-
-@pytest.mark.parametrize("file", ["smollm2_fa_off", "tiny_mamba"])
-def test_a_recorded_graph_has_its_own_places_and_the_allocators_decisions(file: str) -> None:
-    graph = read_lines(DATA / f"{file}.jsonl.gz").graphs[1]
-    trace = to_trace([graph], file, plans={graph: recorded_plan(graph)})
-    taken = sum(step.decision.dispatch == "in_place" for step in trace.steps)
-    assert taken > 10
-    # Nothing is alive in the bytes of something else that is alive: the allocator was right.
-    end = len(trace.steps)
-    placed = [
-        (s.address or 0, (s.address or 0) + s.capacity, s.born, end if s.freed is None else s.freed)
-        for s in trace.storages
-        if s.arena == "compute" and s.capacity
-    ]
-    assert len(placed) > 20
-    for i, one in enumerate(placed):
-        for other in placed[:i]:
-            apart = one[0] >= other[1] or other[0] >= one[1]
-            assert apart or one[2] > other[3] or other[2] > one[3], (one, other)

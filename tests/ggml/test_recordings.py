@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,17 @@ import pytest
 
 import kvviz
 from kvviz.ggml.graph.address_lives import lives
+from kvviz.ggml.graph.attention_kernels import KERNELS
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.op_effects import is_noop
+from kvviz.ggml.graph.tensor_data import tensor_get
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph
 from kvviz.trace.regions import LEVELS
 from tests.ggml.every_pair import hidden_pairs
 from tests.ggml.real_recordings import DATA, EXPECTED, OTHERS, recording
+
+from .recordings import assert_same_nodes, lines
+from .seed_graphs import SEEDS
 
 GRAPHS = [(name, graph) for name, one in EXPECTED.items() for graph in range(one["n_graphs"])]
 # Graphs of one recording are much alike, and counting pairs of lives is slow.
@@ -172,3 +178,26 @@ def test_the_verdict_of_many_graphs_is_about_all_of_them() -> None:
     trace = kvviz.ggml.to_trace([step] * 10, "ten steps")
     assert len(trace.steps) > 10_000
     assert f"{10 * 60} hidden pairs; nothing but the order" in " ".join(str(kvviz.explain(trace)).split())
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_nodes_names_strides_offsets_and_order_are_those_of_ggml(name: str) -> None:
+    graph = SEEDS[name]().graph
+    if name.startswith("old"):  # flags came with the next year's ggml
+        for node in graph.nodes:
+            node.flags = 0
+    assert_same_nodes(graph, f"{name}.jsonl")
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_numbers_after_the_run_are_those_of_ggml(name: str) -> None:
+    graph, results = SEEDS[name]()
+    kvviz.ggml.run(graph)
+    expected = lines(f"{name}.jsonl")[0]["results"]
+    assert expected
+    assert {key: tensor_get(results[key]).reshape(-1).tolist() for key in expected} == expected
+
+
+def test_every_op_that_is_built_or_run_here_is_one_of_ggml() -> None:
+    known = set(json.loads((DATA / "ops.json").read_text())["ops"])
+    assert known >= KERNELS.keys()

@@ -13,9 +13,10 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.tensor import COMPUTE, Tensor, new_tensor
-from kvviz.ggml.order.broken_pairs import broken_pairs
 from kvviz.ggml.order.reorder_rules import RULES, new_order
+from kvviz.trace.regions import LEVELS
 from tests.ggml.real_recordings import DATA
+from tests.ggml.swapped_pairs import swapped_pairs
 
 
 def _leaf(name: str, *ne: int, type_: str = "f32", role: str = "") -> Tensor:
@@ -94,15 +95,17 @@ def test_each_rule_gives_the_order_of_its_back_end_and_breaks_what_that_breaks(n
     expected, kinds = EXPECTED[name][rule]
     if expected is not None:
         assert " ".join(node.name for node in order) == expected
-    assert [pair.kind for pair in broken_pairs(graph.nodes, order)] == kinds
+    assert [pair.kind for pair in kvviz.hazards(graph.reordered(order)) if pair.broken] == kinds
 
 
-def test_a_broken_pair_tells_both_nodes_the_bytes_and_the_places() -> None:
+def test_a_broken_pair_names_both_steps_the_bytes_and_what_happens() -> None:
     graph = _graphs()["view first"]
-    (pair,) = broken_pairs(graph.nodes, new_order(graph, "vulkan"))
-    assert (pair.first.name, pair.second.name, pair.root.name, pair.bytes) == ("sr", "kq", "K", 32)
+    order = graph.reordered(new_order(graph, "vulkan"))
+    (pair,) = (one for one in kvviz.hazards(order) if one.broken)
+    first, second = (order.nodes[step].name for step in (pair.first, pair.second))
+    assert (first, second, pair.root, pair.bytes) == ("kq", "sr", "K", 32)
     assert pair.sentence == (
-        "MUL_MAT kq reads 32 bytes of K before SET_ROWS sr has written them (places 3 and 4 become 4 and 3)"
+        "MUL_MAT kq reads kv before SET_ROWS sr has written it: it does not see what the graph says"
     )
 
 
@@ -120,7 +123,11 @@ def test_roots_call_a_swap_of_disjoint_rows_broken_and_exact_bytes_do_not() -> N
     read = _op("read", "CONT", old, ne=(4, 4))
     nodes = [into, write, old, read]
     order = [old, read, into, write]
-    assert [len(broken_pairs(nodes, order, level)) for level in ("root", "range", "exact")] == [1, 0, 0]
+    graph = ComputeGraph("rows")
+    graph.nodes, graph.leafs = nodes, [cache, row]
+    assert [len(swapped_pairs(nodes, order, level)) for level in LEVELS] == [1, 0, 0]
+    broken = [[one for one in kvviz.hazards(graph.reordered(order), level) if one.broken] for level in LEVELS]
+    assert [len(pairs) for pairs in broken] == [1, 0, 0]
 
 
 def test_cuda_interleaves_the_three_branches_behind_attn_norm() -> None:

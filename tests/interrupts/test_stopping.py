@@ -26,7 +26,7 @@ SOON = 50_000
 
 
 def test_whatever_is_stopped_at_a_random_moment_stops_soon_and_leaves_the_next_call_right() -> None:
-    line = [sys.executable, "-m", "tests.interrupts.stopping", "12"]
+    line = [sys.executable, "-m", "tests.interrupts.stopping", "6"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=500, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr[-2000:]
     told = [json.loads(line) for line in done.stdout.splitlines()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,7 +65,51 @@ def frozen(inputs: Inputs) -> list[Array | None]:
     return copies
 
 
-def assert_like_ort(
+def run(
+    op_type: str, inputs: Inputs, n_outputs: int = 1, opset: int = 21, domain: str = "", **attributes: Any
+) -> list[np.ndarray]:
+    """Outputs of a kernel given read-only inputs; its promises about memory are checked on the way."""
+    spec = spec_of(op_type, opset, domain)
+    args = frozen([None if x is None else np.asarray(x) for x in inputs])
+    before = [None if x is None else x.copy() for x in args]
+    results = _called(op_type, args, n_outputs, opset, domain, attributes)
+    for x, old in zip(args, before):
+        assert x is None or old is None or same(x, old), "an input was written to"
+    for y in results:
+        assert y.flags.c_contiguous or spec.views, "a fresh output must be in C order"
+        sharing = [i for i, x in enumerate(args) if x is not None and np.shares_memory(x, y)]
+        assert set(sharing) <= set(spec.views), f"an output shares memory with inputs {sharing}"
+    return results
+
+
+def takes_over(
+    op_type: str,
+    inputs: Inputs,
+    position: int,
+    n_outputs: int = 1,
+    opset: int = 21,
+    domain: str = "",
+    **attributes: Any,
+) -> list[np.ndarray]:
+    """Outputs of a kernel told to overwrite one input; the promises of ``out=`` are checked on the way."""
+    spec = spec_of(op_type, opset, domain)
+    assert position in spec.overwrites
+    args = frozen([None if x is None else np.asarray(x) for x in inputs])
+    if spec.fits is not None:
+        assert spec.fits(args, position, attributes) == "", "the kernel says that its output does not fit"
+    given = inputs[position]
+    assert given is not None
+    target = np.array(given, order="C")
+    args[position] = target
+    before = [None if x is None else x.copy() for x in args]
+    results = _called(op_type, args, n_outputs, opset, domain, {**attributes, "out": target})
+    assert results[0] is target, "the overwritten array itself must come back"
+    for i, (x, old) in enumerate(zip(args, before)):
+        assert i == position or x is None or old is None or same(x, old), f"input {i} was written to"
+    return results
+
+
+def check(
     op_type: str,
     inputs: Inputs,
     n_outputs: int = 1,
@@ -73,25 +118,28 @@ def assert_like_ort(
     rtol: float = 1e-5,
     atol: float = 1e-6,
     **attributes: Any,
-) -> tuple:
-    """Run both on the same inputs; compare shapes, dtypes and values, and what memory the outputs lie in."""
-    given = frozen(inputs)
-    outputs = run_kernel(op_type, given, n_outputs, opset, domain, **attributes)
+) -> list[np.ndarray]:
+    """The kernel's outputs, after they were compared with onnxruntime's: shape, dtype and numbers."""
     protos = {n: numpy_helper.from_array(v) if isinstance(v, Array) else v for n, v in attributes.items()}
-    expected = ort_run(op_type, inputs, n_outputs, opset, domain, **protos)
-    may_share = spec_of(op_type, opset, domain).views
-    for have, want in zip(outputs[:n_outputs], expected, strict=True):
-        assert isinstance(have, Array)
-        assert (have.dtype, have.shape) == (want.dtype, want.shape)
-        if have.dtype.kind in "fc" or have.dtype.type.__module__ != "numpy":
-            np.testing.assert_allclose(have.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol)
-        else:
-            np.testing.assert_array_equal(have, want)
-        if any(x is not None and np.may_share_memory(have, x) for x in given):
-            assert may_share, "an output lies in an input's memory, and the table does not say so"
-        else:
-            assert have.flags.c_contiguous, "fresh memory must be row-major"
-    return outputs
+    wanted = ort_run(op_type, inputs, n_outputs, opset, domain, **protos)
+    got = run(op_type, inputs, n_outputs, opset, domain, **attributes)
+    for mine, theirs in zip(got, wanted, strict=True):
+        assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+        close(mine, theirs, rtol, atol)
+    return got
+
+
+def close(mine: np.ndarray, theirs: np.ndarray, rtol: float, atol: float) -> None:
+    """Equal within the tolerances; whole numbers, booleans and text exactly."""
+    if mine.dtype.kind in "iubOUS":
+        np.testing.assert_array_equal(mine, theirs)
+    else:
+        np.testing.assert_allclose(mine.astype(np.float64), theirs.astype(np.float64), rtol=rtol, atol=atol)
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays hold the same bits."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def ints(*values: int) -> Array:
@@ -102,3 +150,12 @@ def ints(*values: int) -> Array:
 def rand(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
     """Normal numbers, the same for a shape and seed every time."""
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
+
+
+def _called(
+    op_type: str, args: list, n_outputs: int, opset: int, domain: str, attributes: dict[str, Any]
+) -> list[np.ndarray]:
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results = run_kernel(op_type, args, n_outputs, opset, domain, **attributes)
+    return [y if isinstance(y, np.ndarray) else np.asarray(y) for y in results[:n_outputs]]

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from tests.ops.kernel_check import same
-from tests.ops.kernels import Array, frozen, run_kernel, spec_of
+from tests.ops.kernels import Array, frozen, run_kernel, same, spec_of
 from tests.ops.ort_oracle import ort_run
 
 SPARE = 3

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from kvviz.errors import OpError
 from kvviz.ops.registry import known
-from tests.ops.kernel_check import check, close, run, same, takes_over
+from tests.ops.kernels import check, close, run, same, takes_over
 from tests.ops.ort_oracle import one_node_model, ort_run
 
 MICROSOFT = "com.microsoft"

@@ -9,7 +9,7 @@ from onnx import helper
 
 from kvviz.errors import OpError
 from kvviz.ops.cast import DTYPES
-from tests.ops.kernel_check import check, run, spec_of
+from tests.ops.kernels import check, run, spec_of
 from tests.ops.ort_oracle import ort_run
 
 PLAIN = ["f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"]

@@ -8,7 +8,7 @@ import pytest
 
 from kvviz.errors import OpError
 from kvviz.ops.registry import find
-from tests.ops.kernel_check import check, close, run
+from tests.ops.kernels import check, close, run
 from tests.ops.ort_oracle import ort_run
 
 MICROSOFT = "com.microsoft"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernel_check import check, close, run, same, spec_of, takes_over
+from tests.ops.kernels import check, close, run, same, spec_of, takes_over
 from tests.ops.ort_oracle import ort_run
 
 MICROSOFT = "com.microsoft"

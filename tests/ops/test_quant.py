@@ -13,7 +13,7 @@ import kvviz
 from kvviz.errors import OpError
 from kvviz.ops import nbits
 from kvviz.ops.nbits import Kept
-from tests.ops.kernel_check import check, close, frozen, run, same
+from tests.ops.kernels import check, close, frozen, run, same
 from tests.ops.ort_oracle import _session as session
 from tests.ops.ort_oracle import one_node_model, ort_run
 

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernel_check import same
-from tests.ops.kernels import Array, run_kernel
+from tests.ops.kernels import Array, run_kernel, same
 from tests.ops.random_cases import Call, tally, trimmed
-from tests.ops.test_cache_ops import rowwise
 
 WHOLE = tuple(np.dtype(f"{kind}{size}").type for kind in "iu" for size in (1, 2, 4, 8))
 PLAIN = (np.float32, np.float64, np.float16, np.bool_, *WHOLE)
@@ -87,6 +85,16 @@ def test_1200_random_calls_of_tensor_scatter_agree_with_onnxruntime_in_place_and
     assert counts["refused by both"] > 150 and min(ways) > 15
     kinds = ("linear", "circular", "axis from the end", "axis from the front", "inner axis", "no indices")
     assert min(counts[kind] for kind in kinds) > 200
+
+
+def rowwise(past: np.ndarray, update: np.ndarray, starts: list, axis: int, mode: str) -> np.ndarray:
+    """The operator's pseudocode: one row at a time."""
+    present = past.copy()
+    cache, new = np.moveaxis(present, axis, 1), np.moveaxis(update, axis, 1)
+    for b, start in enumerate(starts):
+        for s in range(new.shape[1]):
+            cache[b, (start + s) % cache.shape[1] if mode == "circular" else start + s] = new[b, s]
+    return present
 
 
 @pytest.mark.parametrize("dtype", EXOTIC, ids=lambda t: t.__name__)

@@ -10,38 +10,10 @@ import pytest
 
 import kvviz
 from kvviz.errors import OpError
-from tests.ops.kernels import assert_like_ort, frozen, rand, run_kernel, spec_of
+from tests.ops.kernels import frozen, rand, run_kernel, spec_of
 from tests.ops.ort_oracle import one_node_model, ort_run
 
 MS = "com.microsoft"
-
-
-@pytest.mark.parametrize("taps", [1, 2, 4])
-@pytest.mark.parametrize("length", [1, 3, 7])
-def test_a_convolution_in_steps_equals_one_over_all_columns(taps: int, length: int) -> None:
-    x, weight, bias = rand(2, 3, 10), rand(3, 1, taps), rand(3)
-    padded = np.pad(x, ((0, 0), (0, 0), (taps - 1, 0)))
-    whole = assert_like_ort("Conv", [padded, weight, bias], group=3)[0]
-
-    parts, state = [], None
-    for start in range(0, 10, length):
-        y, state = run_kernel("CausalConvWithState", [x[:, :, start : start + length], weight, bias, state], 2, 27)
-        parts.append(y)
-
-    np.testing.assert_allclose(np.concatenate(parts, axis=2), whole, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(state, padded[:, :, 10:])
-    assert not np.shares_memory(state, x)
-
-
-def test_a_convolution_may_end_in_silu() -> None:
-    x, weight = rand(1, 2, 4), rand(2, 1, 3)
-    plain = run_kernel("CausalConvWithState", [x, weight], 2, 27)[0]
-    for name in ("silu", "swish"):
-        y = run_kernel("CausalConvWithState", [x, weight], 2, 27, activation=name)[0]
-        np.testing.assert_allclose(y, plain / (1 + np.exp(-plain)), rtol=1e-6)
-
-
-RULES = [("linear", False, False), ("gated", True, False), ("delta", False, True), ("gated_delta", True, True)]
 
 
 def attention_inputs(tokens: int, gated: bool, delta: bool, per_key: bool, dtype: type = np.float32) -> list:
@@ -56,52 +28,6 @@ def attention_inputs(tokens: int, gated: bool, delta: bool, per_key: bool, dtype
         beta,
     ]
     return [None if a is None else a.astype(dtype) for a in arrays]
-
-
-def recurrence(inputs: list, scale: float) -> tuple:
-    """The recurrence with one explicit loop a batch entry, head and token; 4 query heads on 2 key heads."""
-    q, k, v, state, decay, beta = inputs
-    state, y = state.astype(np.float64), np.zeros((*q.shape[:2], 4, 3))
-    for b, h, t in np.ndindex(2, 2, q.shape[1]):
-        key, value = k[b, t, 4 * h : 4 * h + 4], v[b, t, 3 * h : 3 * h + 3].astype(np.float64)
-        s = state[b, h]
-        if decay is not None:
-            gate = decay[b, t, h : h + 1] if decay.shape[2] == 2 else decay[b, t, 4 * h : 4 * h + 4]
-            s *= np.exp(gate)[:, None]
-        if beta is not None:
-            value = beta[b, t, h] * (value - s.T @ key)
-        s += np.outer(key, value)
-        for g in (2 * h, 2 * h + 1):
-            y[b, t, g] = scale * (q[b, t, 4 * g : 4 * g + 4] @ s)
-    return y.reshape(*q.shape[:2], 12), state
-
-
-@pytest.mark.parametrize(("rule", "gated", "delta"), RULES)
-@pytest.mark.parametrize("per_key", [False, True])
-@pytest.mark.parametrize("scale", [0.0, 0.3])
-def test_linear_attention_is_its_recurrence(rule: str, gated: bool, delta: bool, per_key: bool, scale: float) -> None:
-    inputs = attention_inputs(5, gated, delta, per_key)
-    before = inputs[3].copy()
-    y, state = run_kernel(
-        "LinearAttention", inputs, 2, 27, q_num_heads=4, kv_num_heads=2, update_rule=rule, scale=scale
-    )
-    want, final = recurrence(inputs, scale or 0.5)
-    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(state, final, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(inputs[3], before)
-
-
-def test_linear_attention_token_by_token_equals_all_at_once() -> None:
-    inputs = attention_inputs(6, True, True, False, np.float64)
-    heads: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 2}
-    whole, final = run_kernel("LinearAttention", inputs, 2, 27, **heads)
-    state, parts = inputs[3], []
-    for t in range(6):
-        cut = [None if x is None else x[:, t : t + 1] for x in inputs]
-        y, state = run_kernel("LinearAttention", [*cut[:3], state, *cut[4:]], 2, 27, **heads)
-        parts.append(y)
-    np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, rtol=1e-12)
-    np.testing.assert_allclose(state, final, rtol=1e-12)
 
 
 def test_states_keep_their_element_type() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernel_check import check, close, run
+from tests.ops.kernels import check, close, run
 from tests.ops.ort_oracle import ort_run
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernels import assert_like_ort, ints, rand, run_kernel
+from tests.ops.kernels import check, ints, rand, run_kernel
 
 MS = "com.microsoft"
 COS, SIN = np.cos(rand(10, 4)), np.sin(rand(10, 4))
@@ -28,7 +28,7 @@ def test_rotary_embedding_agrees_with_onnxruntime(interleaved: int, partial: boo
     inputs = [*tables, POSITIONS] if indexed else [t[POSITIONS] for t in tables]
     heads: dict[str, Any] = {"num_heads": 3} if flat else {}
     dim: dict[str, Any] = {"rotary_embedding_dim": 4} if partial else {}
-    assert_like_ort("RotaryEmbedding", [X3 if flat else X4, *inputs], opset=23, interleaved=interleaved, **heads, **dim)
+    check("RotaryEmbedding", [X3 if flat else X4, *inputs], opset=23, interleaved=interleaved, **heads, **dim)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])
@@ -37,17 +37,17 @@ def test_rotary_embedding_agrees_with_onnxruntime(interleaved: int, partial: boo
 def test_the_contrib_form_takes_positions_second(interleaved: int, flat: bool, offset: int | None) -> None:
     positions = POSITIONS if offset is None else ints(offset)
     inputs = [X3 if flat else X4, positions, COS, SIN]
-    assert_like_ort("RotaryEmbedding", inputs, domain=MS, interleaved=interleaved)
+    check("RotaryEmbedding", inputs, domain=MS, interleaved=interleaved)
 
 
 def test_the_contrib_form_rotates_a_part_of_each_head() -> None:
     inputs = [X3, POSITIONS, COS[:, :2].copy(), SIN[:, :2].copy()]
-    assert_like_ort("RotaryEmbedding", inputs, domain=MS, num_heads=3, rotary_embedding_dim=4)
+    check("RotaryEmbedding", inputs, domain=MS, num_heads=3, rotary_embedding_dim=4)
 
 
 def test_a_transposed_input_gives_row_major_output() -> None:
     x = X3.reshape(2, 5, 3, 8).transpose(0, 2, 1, 3)
-    assert_like_ort("RotaryEmbedding", [x, COS, SIN, POSITIONS], opset=23)
+    check("RotaryEmbedding", [x, COS, SIN, POSITIONS], opset=23)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

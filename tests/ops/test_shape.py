@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernels import assert_like_ort, ints, rand, run_kernel, spec_of
+from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
 
 X = rand(2, 3, 4)
 ONES = rand(1, 3, 1, 4)
@@ -17,50 +17,17 @@ STRIDED = rand(4, 3, 2).transpose(2, 1, 0)
 EMPTY = rand(2, 0, 4)
 IMAGE = rand(2, 8, 4, 6)
 
+# Operators that random calls ask for (see asked_shapes.py) stand here with strided inputs and older opsets only.
 CASES = [
-    ("Reshape", [X, ints(4, 6)], {}),
-    ("Reshape", [X, ints(0, -1)], {}),
-    ("Reshape", [X, ints(-1)], {}),
-    ("Reshape", [X, ints(1, 0, -1)], {}),
     ("Reshape", [STRIDED, ints(6, 4)], {}),
-    ("Reshape", [EMPTY, ints(0, 0, 2, 2)], {}),
     ("Reshape", [EMPTY, ints(4, 0)], {"allowzero": 1}),
-    ("Reshape", [rand(1), np.zeros(0, np.int64)], {}),
-    ("Flatten", [X], {"axis": 0}),
-    ("Flatten", [X], {"axis": 2}),
-    ("Flatten", [X], {"axis": 3}),
-    ("Flatten", [X], {"axis": -1}),
     ("Flatten", [STRIDED], {}),
-    ("Flatten", [EMPTY], {}),
-    ("Unsqueeze", [X, ints(0)], {}),
-    ("Unsqueeze", [X, ints(3)], {}),
-    ("Unsqueeze", [X, ints(-1)], {}),
-    ("Unsqueeze", [X, ints(4, 0)], {}),
-    ("Unsqueeze", [X, ints(-1, -3)], {}),
-    ("Unsqueeze", [np.array(3.0, np.float32), ints(0)], {}),
     ("Unsqueeze", [STRIDED, ints(1)], {}),
     ("Unsqueeze", [X], {"axes": [1, 2], "opset": 11}),
-    ("Squeeze", [ONES], {}),
-    ("Squeeze", [ONES, ints(0)], {}),
-    ("Squeeze", [ONES, ints(-2, 0)], {}),
     ("Squeeze", [ONES], {"axes": [2], "opset": 11}),
-    ("Squeeze", [rand(1)], {}),
-    ("Transpose", [X], {}),
-    ("Transpose", [X], {"perm": [1, 2, 0]}),
     ("Transpose", [STRIDED], {"perm": [0, 2, 1]}),
-    ("Transpose", [EMPTY], {"perm": [2, 0, 1]}),
     ("Identity", [X], {}),
-    ("Expand", [X, ints(2, 3, 4)], {}),
-    ("Expand", [ONES, ints(5, 3, 2, 4)], {}),
-    ("Expand", [ONES, ints(2, 1)], {}),
-    ("Expand", [rand(3, 1), ints(2, 1, 4)], {}),
     ("Expand", [rand(4, 3).T[:1], ints(3, 1)], {}),
-    ("Expand", [rand(1, 4), ints(0, 4)], {}),
-    ("Expand", [np.array(True), ints(2, 2)], {}),
-    ("Tile", [X, ints(1, 2, 3)], {}),
-    ("Tile", [X, ints(1, 1, 1)], {}),
-    ("Tile", [X, ints(2, 0, 1)], {}),
-    ("Tile", [rand(1), ints(4)], {}),
     ("Tile", [STRIDED, ints(2, 1, 1)], {}),
     ("Shape", [X], {}),
     ("Shape", [X], {"start": 1}),
@@ -77,8 +44,6 @@ CASES = [
     ("DepthToSpace", [IMAGE], {"blocksize": 2, "mode": "CRD"}),
     ("DepthToSpace", [IMAGE], {"blocksize": 1}),
     ("SpaceToDepth", [IMAGE], {"blocksize": 2}),
-    ("ReverseSequence", [rand(4, 3, 2), ints(4, 2, 0)], {}),
-    ("ReverseSequence", [rand(3, 4, 2), ints(1, 2, 4)], {"batch_axis": 0, "time_axis": 1}),
 ]
 
 
@@ -91,7 +56,7 @@ def name_of(case: tuple) -> str:
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_shape_operators_agree_with_onnxruntime(case: tuple) -> None:
     op_type, inputs, attributes = case
-    assert_like_ort(op_type, inputs, **attributes)
+    check(op_type, inputs, **attributes)
 
 
 VIEWS = [

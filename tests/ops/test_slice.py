@@ -7,22 +7,16 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernels import assert_like_ort, ints, rand, run_kernel, spec_of
+from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
 
 X = rand(4, 5, 6)
 FAR = 2**62
 
 SLICES = [
-    [ints(1), ints(3)],
-    [ints(0, 1), ints(2, 4), ints(2, 0)],
     [ints(1), ints(FAR), ints(1)],
     [ints(-2), ints(FAR), ints(-1)],
     [ints(-FAR), ints(-1), ints(0)],
-    [ints(4), ints(1), ints(1), ints(-1)],
     [ints(-1), ints(-FAR), ints(2), ints(-2)],
-    [ints(9), ints(-9), ints(0), ints(-1)],
-    [ints(0, 0, 1), ints(4, 5, 6), ints(0, 1, 2), ints(2, 3, 2)],
-    [ints(3), ints(1), ints(1)],
     [ints(1, 2), ints(3, 4), None, ints(1, 1)],
     [np.array([1], np.int32), np.array([3], np.int32), np.array([1], np.int32)],
 ]
@@ -30,40 +24,12 @@ SLICES = [
 
 @pytest.mark.parametrize("bounds", SLICES, ids=lambda b: str([None if x is None else x.tolist() for x in b]))
 def test_slice_clamps_as_onnxruntime_does(bounds: list) -> None:
-    assert_like_ort("Slice", [X, *bounds])
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_slice_agrees_with_onnxruntime_on_random_bounds(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    x = rand(*rng.integers(0, 6, rng.integers(1, 5)))
-    axes = rng.permutation(x.ndim)[: rng.integers(1, x.ndim + 1)]
-    starts, ends = rng.integers(-8, 9, (2, len(axes)))
-    steps = rng.choice([-3, -2, -1, 1, 2, 3], len(axes))
-    signed = np.where(rng.random(len(axes)) < 0.5, axes, axes - x.ndim)
-    assert_like_ort("Slice", [x, starts, ends, signed, steps])
+    check("Slice", [X, *bounds])
 
 
 def test_slice_took_attributes_before_opset_10() -> None:
-    assert_like_ort("Slice", [X], opset=9, starts=[1, -3], ends=[3, 5], axes=[0, 2])
-    assert_like_ort("Slice", [X], opset=9, starts=[1, 2], ends=[3, 4])
-
-
-SPLITS = [
-    ([X, ints(1, 0, 3)], 3, {}),
-    ([X, ints(2, 4)], 2, {"axis": -1}),
-    ([X], 2, {"num_outputs": 2}),
-    ([X], 3, {"num_outputs": 3, "axis": 1}),
-    ([X], 4, {"axis": 0, "opset": 13}),
-    ([X], 2, {"axis": 0, "opset": 11, "split": [1, 3]}),
-    ([X], 1, {"num_outputs": 1}),
-]
-
-
-@pytest.mark.parametrize(("inputs", "n_outputs", "attributes"), SPLITS)
-def test_split_agrees_with_onnxruntime(inputs: list, n_outputs: int, attributes: dict) -> None:
-    outputs = assert_like_ort("Split", inputs, n_outputs, **attributes)
-    assert len(outputs) == n_outputs
+    check("Slice", [X], opset=9, starts=[1, -3], ends=[3, 5], axes=[0, 2])
+    check("Slice", [X], opset=9, starts=[1, 2], ends=[3, 4])
 
 
 @pytest.mark.parametrize("op_type", ["Slice", "Split"])
@@ -72,23 +38,6 @@ def test_slice_and_split_copy_nothing(op_type: str) -> None:
     for output in run_kernel(op_type, inputs, 2 if op_type == "Split" else 1):
         assert np.shares_memory(output, X)
     assert spec_of(op_type).views == (0,)
-
-
-CONCATS = [
-    ([X, rand(2, 5, 6)], 0),
-    ([X, rand(4, 1, 6), rand(4, 0, 6)], 1),
-    ([X, rand(4, 5, 3)], -1),
-    ([X], 2),
-    ([X.transpose(0, 2, 1), rand(4, 6, 2)], 2),
-    ([X.transpose(2, 1, 0), rand(4, 5, 6, seed=1).transpose(2, 1, 0)], 0),
-    ([ints(1), ints(2, 3)], 0),
-    ([np.array(["a", "b"], object), np.array(["c"], object)], 0),
-]
-
-
-@pytest.mark.parametrize(("inputs", "axis"), CONCATS)
-def test_concat_agrees_with_onnxruntime(inputs: list, axis: int) -> None:
-    assert_like_ort("Concat", inputs, axis=axis)
 
 
 def room_for(past: np.ndarray, rows: int, axis: int) -> np.ndarray:
@@ -125,7 +74,7 @@ def test_concat_with_room_writes_only_the_new_rows(axis: int, held: int) -> None
 
 
 def test_concat_without_room_for_the_past_makes_a_new_one() -> None:
-    assert_like_ort("Concat", [X, X], axis=0)
+    check("Concat", [X, X], axis=0)
     assert run_kernel("Concat", [X, X], axis=0, grown=(None,))[0].shape == (8, 5, 6)
 
 
@@ -151,7 +100,7 @@ PADS = [
 
 @pytest.mark.parametrize(("inputs", "attributes"), PADS)
 def test_pad_agrees_with_onnxruntime(inputs: list, attributes: dict) -> None:
-    assert_like_ort("Pad", inputs, **attributes)
+    check("Pad", inputs, **attributes)
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernel_check import same
+from tests.ops.kernels import same
 from tests.ops.random_cases import Call, taken_over
 from tests.ops.test_random_attention import attention
 from tests.ops.test_random_gqa import group_query, windowed

@@ -21,6 +21,7 @@ from kvviz.view.payload import payload
 from kvviz.view.plots import lifetimes, memory
 
 CURSORS = 200
+QUERIES = ("missed sort:-missed", "copied>0", "why:NO_CAPACITY", "B3", "live>=1kB sort:block")
 
 
 def loaded(trace: Any) -> Any:
@@ -105,12 +106,9 @@ def _caches(trace: Any) -> list[Any]:
 
 def _debugged(trace: Any) -> list[Any]:
     cursor, told = Cursor(trace), []
-    cursor.watches += dict.fromkeys(
-        name for step in trace.steps[:: len(trace.steps) // 20 + 1] for name in step.outputs
-    )
     for at in range(-1, len(trace.steps), max(len(trace.steps) // CURSORS, 1)):
         cursor.position = at
-        told.append((at, [node.index for node in cursor.frontier()], cursor.frame(), cursor.watched()))
+        told.append((at, [node.index for node in cursor.frontier()], cursor.frame()))
     return told
 
 
@@ -159,10 +157,13 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "caches": _caches,
     "debugger": _debugged,
     "comparison": _compared,
+    "step as Markdown": lambda trace: [trace.to_markdown(at) for at in range(0, len(trace.steps), CURSORS)],
+    "queries": lambda trace: [trace.find(text).numbers for text in QUERIES],
 }
 PICTURES: dict[str, Callable[[Any], Any]] = {
     "plots": _plotted,
     "perfetto": _perfetto,
     "payload": payload,
     "page": lambda trace: trace.to_html(),
+    "drawing": lambda trace: trace.to_graphviz(len(trace.steps) - 1).source if trace.steps else "",
 }

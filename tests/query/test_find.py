@@ -298,14 +298,6 @@ def test_what_was_found_is_a_sequence_and_a_table(traces: dict[str, kvviz.Trace]
     assert repr(trace.find("op:Nothing")) == f"0 of {len(trace.steps):,} steps: op:Nothing"
 
 
-def test_a_saved_trace_answers_alike(traces: dict[str, kvviz.Trace], tmp_path: Path) -> None:
-    trace = traces["growing"]
-    trace.save(tmp_path / "t.kvviz")
-    loaded = kvviz.Trace.load(tmp_path / "t.kvviz")
-    for text in ("missed sort:-missed", "layer 1 copied>0", "why:NO_CAPACITY", "cache:0", "B3", "live>=1kB sort:block"):
-        assert loaded.find(text).numbers == trace.find(text).numbers, text
-
-
 def test_a_malformed_query_names_the_word_and_the_choices(traces: dict[str, kvviz.Trace]) -> None:
     with pytest.raises(KvvizError, match=r'no field "coppied"; did you mean "copied"; there are step, run'):
         traces["growing"].find("op:Concat coppied>0")

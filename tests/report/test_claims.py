@@ -31,7 +31,7 @@ def claims(trace: Trace) -> list[str]:
     """Everything that a report says, in all its forms."""
     report = explain(trace)
     told = [report_text(report), report_html(report), json.dumps(report.to_dict()), trace.to_markdown()]
-    return [*told, *(str(one) for one in report.verdict)]
+    return [*told, *map(str, report.findings)]
 
 
 @pytest.mark.parametrize(("text", "inputs"), [
@@ -51,7 +51,7 @@ def test_nothing_is_said_of_what_other_steps_do_with_the_fix(text: str, inputs: 
     for missed in explain(trace).missed:
         if missed.fix is not None:
             assert missed.peak_effect == trace.peak_bytes - missed.fix.apply().peak_bytes
-    assert {one["left"] for one in data["verdict"] if one["kind"] != "peak"} == {None}
+    assert {one["left"] for one in data["findings"] if one["kind"] != "peak"} == {None}
 
 
 def test_of_a_sum_and_a_difference_the_fix_says_that_the_other_then_needs_as_much() -> None:
@@ -82,6 +82,7 @@ def test_a_slice_that_moves_its_rows_in_place_saves_memory_and_no_copy() -> None
 def test_the_verdict_of_a_decode_claims_its_fix_for_the_steps_that_it_helps(path: Any) -> None:
     trace = decoded(path, 3)
     for one in explain(trace).verdict:
-        if one.fix is not None and one.kind != "peak":
-            assert one.saves is not None and one.left is None
-            assert f"at {'this step' if one.saves[1] == 1 else f'these {one.saves[1]:,} steps'}" in one.change
+        if one.cure is not None and one.kind != "peak":
+            assert one.cure.saves is not None and one.cure.left is None
+            times = one.cure.saves[1]
+            assert f"at {'this step' if times == 1 else f'these {times:,} steps'}" in one.change

@@ -132,8 +132,8 @@ def test_a_value_that_is_asked_for_late_was_there_from_the_beginning_of_its_run(
 @pytest.mark.parametrize(
     ("mark", "why"),
     [
-        ([99, 0, "x", "", -1, -1, [], 0, "", ""], "an op that there is not"),
-        ([0, 0, "x", "", 99, -1, [], 0, "", ""], "a storage that there is not"),
+        ([99, 0, "x", "", -1, -1, [], 0, "", ""], "an op that does not exist"),
+        ([0, 0, "x", "", 99, -1, [], 0, "", ""], "a storage that does not exist"),
         ([0, "soon", "x", "", -1, -1, [], 0, "", ""], "soon"),
     ],
 )

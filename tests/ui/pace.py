@@ -37,6 +37,49 @@ DRAWING = """async (root, frames) => {
   host.remove();
 }"""
 
+# Press a key, wait for the frame in which the page shows the step, and so on. Returns ms from key to frame.
+PRESS_KEYS = """async (root, count) => {
+  const frame = () => new Promise((next) => requestAnimationFrame(next));
+  const times = [];
+  root.focus();
+  for (let i = 0; i < count; i++) {
+    const before = root.dataset.step, start = performance.now();
+    root.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
+    while (root.dataset.step === before && performance.now() - start < 5000) await frame();
+    times.push(performance.now() - start);
+  }
+  return times;
+}"""
+# Drag the step slider over the whole recording, a move in every frame. Returns ms from frame to frame.
+DRAG_STEPS = """async (root, count) => {
+  const slider = root.querySelector('[data-kv="step-slider"]');
+  const last = Number(slider.max);
+  const times = [];
+  let then = await new Promise((next) => requestAnimationFrame(next));
+  for (let i = 1; i <= count; i++) {
+    slider.value = String(Math.round((i / count) * last));
+    slider.dispatchEvent(new Event("input", { bubbles: true }));
+    const now = await new Promise((next) => requestAnimationFrame(next));
+    times.push(now - then);
+    then = now;
+  }
+  return times;
+}"""
+# Drag the decode slider over all runs, a move in every frame. Returns ms from frame to frame.
+DRAG_RUNS = """async (root, count) => {
+  const slider = root.querySelector('[data-kv="decode-slider"]');
+  const times = [];
+  let then = await new Promise((next) => requestAnimationFrame(next));
+  for (let i = 1; i <= count; i++) {
+    slider.value = String(Math.round((i / count) * Number(slider.max)));
+    slider.dispatchEvent(new Event("input", { bubbles: true }));
+    const now = await new Promise((next) => requestAnimationFrame(next));
+    times.push(now - then);
+    then = now;
+  }
+  return times;
+}"""
+
 
 def cost_of(debugger: DebuggerPage, script: str, moves: int) -> float:
     """Drawings that each of so many moves costs."""

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 from playwright.sync_api import Browser, expect
 
 import kvviz
-from kvviz.caches.row_steps import row_steps
 from kvviz.widget import Debugger
 from tests.ui.caches import CachePage
-from tests.ui.conftest import from_cells, opened
-from tests.ui.server import Jupyter
 
 pytestmark = pytest.mark.ui
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
-STORY = """
-import json, kvviz
-graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
-words = json.load(open("assets/models/storyteller/vocab.json"))
-trace = kvviz.decode(graph, "once upon a time there was", 9, tokenizer=words, kv_capacity=24)
-debugger = kvviz.debug(trace)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -64,31 +51,6 @@ def test_a_file_has_the_view_and_its_data_in_it(browser: Browser, file: Path) ->
     page.close()
 
 
-def test_inside_a_run_each_cache_is_as_it_is_at_that_step(browser: Browser, story: tuple[kvviz.Trace, Path]) -> None:
-    trace, file = story
-    steps = [told[-1].step for told in row_steps(trace, 2)]
-    page, view = shown(browser, file)
-    view.open()
-    for at in (steps[0] - 1, steps[1], steps[-1]):
-        view.kv("goto").fill(str(at))
-        view.kv("goto").press("Enter")
-        expect(view.root).to_have_attribute("data-step", str(at))
-        # then the list says of every cache what Python says
-        for i, told in enumerate(trace.caches_at(at)):
-            row = view.kv("cache-row", id=str(i))
-            expect(row).to_have_attribute("data-stored", "no" if told.pending else "yes")
-            rows = trace.caches[i].runs[1 if told.pending else 2].valid
-            expect(row.locator(".kv-num")).to_have_text(f"{rows} / {rows}")
-            lit = at in told.steps
-            assert (row.get_attribute("data-now") == "1") == lit
-    # and one click leads to the op that writes the row
-    view.kv("cache-row", id="4").click()
-    view.kv("cache-step").click()
-    expect(view.root).to_have_attribute("data-step", str(steps[4]))
-    expect(view.kv("cache-row", id="4")).to_have_attribute("data-now", "1")
-    page.close()
-
-
 def test_a_softmax_leads_to_what_it_weighed_over_the_words(browser: Browser, story: tuple[kvviz.Trace, Path]) -> None:
     trace, file = story
     softmax = next(s for s in trace.steps if s.run == 2 and s.op_type == "Softmax" and "layers.1" in s.node)
@@ -105,8 +67,8 @@ def test_a_softmax_leads_to_what_it_weighed_over_the_words(browser: Browser, sto
     page.close()
 
 
-def test_without_the_view_the_simple_meters_stay(browser: Browser, file: Path, tmp_path: Path) -> None:
-    # given a notebook that was saved before anybody looked at the caches
+def test_without_the_rows_the_pane_says_how_to_have_them(browser: Browser, file: Path, tmp_path: Path) -> None:
+    # given a page that another lane's rows did not come with
     text = file.read_text("utf-8").replace(', "cache_data"', "")
     (tmp_path / "saved.html").write_text(text, "utf-8")
     page, view = shown(browser, tmp_path / "saved.html")
@@ -115,34 +77,9 @@ def test_without_the_view_the_simple_meters_stay(browser: Browser, file: Path, t
     view.kv("goto").press("Enter")
     view.kv("tab", id="caches").click()
     # then
-    expect(view.kv("cache-row").first).to_contain_text("6 / 6")
     expect(view.kv("cache-note")).to_contain_text("needs a running kernel")
     expect(view.kv("cache-view")).to_have_count(0)
     page.close()
-
-
-def test_a_saved_notebook_shows_the_rows_that_were_looked_at_before(browser: Browser, jupyter: Jupyter) -> None:
-    # given a trusted notebook with two debuggers: of one somebody had opened the caches when it was saved
-    looked = "debugger._handle_custom_msg({'do': 'cache_view'}, [])"
-    notebook = from_cells([f"{STORY}{looked}\ndebugger", "closed = kvviz.debug(trace)\nclosed"])
-    resources = {"metadata": {"path": str(jupyter.root)}}
-    NotebookClient(notebook, timeout=300, store_widget_state=True, resources=resources).execute()
-    nbformat.write(notebook, jupyter.root / "saved_caches.ipynb")
-    trust = f"{jupyter.url}/api/contents/saved_caches.ipynb/trust?token={jupyter.token}"
-    urllib.request.urlopen(urllib.request.Request(trust, method="POST"), timeout=30).close()
-    with opened(browser, jupyter, "saved_caches.ipynb", width=1700) as page:
-        # when
-        view = CachePage(page.page)
-        view.open()
-        view.to_run(5)
-        # then
-        assert "written in decode 2" in view.point(8, 24)
-        expect(view.kv("meter", id="valid").locator("td").first).to_have_text("12")
-        # and the other one has its simple meters
-        closed = CachePage(page.page, 1)
-        closed.kv("tab", id="caches").click()
-        expect(closed.kv("cache-row").first).to_contain_text("/ 24")
-        expect(closed.kv("cache-note")).to_be_visible()
 
 
 def test_a_decode_without_a_cache_says_what_is_computed_again(browser: Browser, tmp_path: Path) -> None:

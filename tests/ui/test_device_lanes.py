@@ -15,7 +15,6 @@ from kvviz.trace.units import size
 from tests.device.programs import graph
 from tests.ui import pace
 from tests.ui.filepage import FilePage
-from tests.ui.test_speed import DRAG
 
 pytestmark = pytest.mark.ui
 
@@ -126,5 +125,5 @@ def test_200_submits_are_dragged_through_as_cheaply_as_300_boxes_are_drawn(brows
     page.kv("layout").select_option("Lanes")
     page.page.locator('[data-kv="clock"][data-drawn]').wait_for()
     page.notebook = page  # type: ignore[attr-defined]  # what `pace.cost_of` looks for
-    assert pace.cost_of(page, DRAG, 100) < pace.STEP  # type: ignore[arg-type]
+    assert pace.cost_of(page, pace.DRAG_STEPS, 100) < pace.STEP  # type: ignore[arg-type]
     page.close()

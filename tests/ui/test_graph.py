@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, parser
+from onnx import helper
 from playwright.sync_api import Browser, expect
 
 import kvviz
-from kvviz.graph.blocks import blocks
 from kvviz.view.export import to_html
 from tests.ui.graphpage import GraphPage
 from tests.ui.pace import PAN, pan_cost
@@ -22,14 +21,6 @@ from tests.ui.pace import PAN, pan_cost
 pytestmark = pytest.mark.ui
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
-LOOP = """<ir_version: 10, opset_import: ["" : 21]> loops (float[4] x, int64 n) => (float[4] y) {
-    a = Relu (x)
-    more = Constant <value = bool {1}> ()
-    turns = Loop (n, more, a) <body = big (int64 i, bool go, float[4] s) => (bool on, float[4] c) {
-        on = Identity (go)
-        b = Neg (s)
-        c = Add (b, a) }>
-    y = Neg (turns) }"""
 
 
 Show = Callable[[Any], GraphPage]
@@ -63,7 +54,8 @@ def story() -> Any:
 NAMES = sorted(
     str(path.parent.relative_to(MODELS))
     for path in MODELS.rglob("model.onnx")
-    if not re.search(r"whisper|silero", str(path))
+    # Forms of the story's model differ in how they keep their caches alone, but for the branches of one.
+    if not re.search(r"whisper|silero|storyteller/(?!concat|merged_if)", str(path))
 )
 
 
@@ -99,25 +91,6 @@ def test_layers_that_repeat_are_one_card_and_each_can_be_shown(show: Show, story
     expect(graph.running).to_have_count(1)
 
 
-def test_a_head_says_what_was_missed_in_its_layer_and_all_tokens(show: Show, story: Any) -> None:
-    # given what Python finds missed in this part of layer 1, and not in the same part of the others
-    outer = story.frames[0]
-    parts = [b for b in blocks(outer.graph, outer.order) if b.title == "layer 1 · mlp"]
-    names = {node.name for block in parts for node in block.nodes}
-    missed = [entry for entry in kvviz.explain(story).missed if entry.node in names]
-    times = sum(len(entry.steps) for entry in missed)
-    graph = show(story)
-    graph.goto(next(s.index for s in story.steps if "layers.1/mlp" in s.node))
-    # then the product on the card is that number
-    head = next(h for h in graph.heads() if h.startswith("layer 1 · mlp"))
-    found = re.search(r"(\d+) missed × (\d+) tokens = ([\d,.]+ k?B)", head)
-    assert found, head
-    assert int(found[1]) * int(found[2]) == times
-    spent = sum(entry.bytes for entry in missed)
-    value, unit = found[3].split()
-    assert float(value.replace(",", "")) * {"B": 1, "kB": 1000}[unit] == pytest.approx(spent, rel=0.005)
-
-
 def test_clicks_select_what_they_hit_and_the_cursor_stays(show: Show, story: Any) -> None:
     graph = show(story)
     step = 2000
@@ -132,34 +105,6 @@ def test_clicks_select_what_they_hit_and_the_cursor_stays(show: Show, story: Any
     # and a double click goes there
     graph.click(seen, double=True)
     expect(seen).to_have_attribute("data-state", "running")
-
-
-def test_the_past_of_a_cache_is_a_box_of_its_own(show: Show, story: Any) -> None:
-    # given the op that appends to the keys of layer 1
-    graph = show(story)
-    steps = story.steps[story.runs[2].first : story.runs[2].last]
-    step = next(s for s in steps if "present.1.key" in s.outputs)
-    graph.goto(step.index)
-    expect(graph.running).to_be_visible()
-    # when its picture is searched for the box of what it appends to
-    box = graph.running.bounding_box()
-    canvas = graph.kv("graph-canvas").bounding_box()
-    assert box and canvas
-    found = None
-    for y in range(int(box["y"]) - 8, int(canvas["y"]) + 30, -8):
-        for x in range(int(canvas["x"]) + 6, int(canvas["x"] + canvas["width"]) - 6, 10):
-            graph.page.mouse.move(x, y)
-            if graph.kv("graph-canvas").get_attribute("title") == "past_key_values.1.key":
-                found = (x, y)
-                break
-        if found:
-            break
-    assert found
-    # then a click on it selects the value
-    graph.page.mouse.click(*found)
-    expect(graph.root.locator('[data-kv="inspector"]')).to_contain_text("there when the graph starts")
-    expect(graph.root.locator('[data-kv="inspector"] .kv-big')).to_contain_text("1.key")
-    expect(graph.root).to_have_attribute("data-step", str(step.index))
 
 
 def test_what_was_decided_is_drawn_in_its_colour(show: Show, story: Any) -> None:
@@ -285,36 +230,6 @@ def test_keys_walk_along_lines_and_say_where_they_are(show: Show, story: Any) ->
     expect(graph.running).to_have_attribute("data-node", target or "")
 
 
-def test_a_loop_is_a_level_with_its_iterations(show: Show) -> None:
-    # given
-    trace = kvviz.run(kvviz.load(parser.parse_model(LOOP)), {"x": np.arange(4, dtype=np.float32), "n": np.int64(7)})
-    trace = getattr(trace, "trace", trace)
-    graph = show(trace)
-    adds = [s.index for s in trace.steps if s.op_type == "Add"]
-    graph.goto(adds[2])
-    expect(graph.kv("iteration")).to_have_value(re.compile(r"\d+"))
-    expect(graph.kv("iteration").locator("option:checked")).to_have_text("iteration 3 of 7")
-    # when
-    graph.kv("iteration").select_option("iteration 6 of 7")
-    # then it is the same op
-    expect(graph.root).to_have_attribute("data-step", str(adds[5]))
-    expect(graph.running).to_have_attribute("aria-label", re.compile("^Add "))
-    # and the first crumb leads out
-    graph.kv("crumb").first.click()
-    expect(graph.kv("iteration")).to_have_count(0)
-
-
-def test_a_branch_is_a_level_with_its_layers(show: Show) -> None:
-    trace = decoded("o02_optimum1_merged_gpt2")
-    graph = show(trace)
-    step = next(s.index for s in trace.steps[500:] if "h.1/attn" in s.node)
-    graph.goto(step)
-    crumbs = graph.root.locator(".kv-crumbs > :not(.kv-sep)")
-    assert crumbs.all_inner_texts()[0] == trace.frames[0].graph.name
-    assert "layer 1" in crumbs.all_inner_texts()
-    assert any(head.startswith("layer × 2, shown: layer 1") for head in graph.heads())
-
-
 def test_text_is_never_smaller_than_eleven_px(show: Show, story: Any) -> None:
     graph = show(story)
     graph.page.evaluate(
@@ -354,8 +269,8 @@ def chain(length: int) -> Any:
     return getattr(trace, "trace", trace)
 
 
-@pytest.mark.parametrize("length", [2000, 4000])
-def test_thousands_of_ops_unfolded_pan_as_quickly_as_plain_boxes(show: Show, length: int) -> None:
+def test_thousands_of_ops_unfolded_pan_as_quickly_as_plain_boxes(show: Show) -> None:
+    length = 4000
     graph = show(chain(length))
     graph.kv("fold").click()
     assert len(graph.heads()) <= 10

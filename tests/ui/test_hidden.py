@@ -14,10 +14,8 @@ from playwright.sync_api import Browser, expect
 
 import kvviz
 from kvviz.ggml.graph.context import Context
-from kvviz.report.verdict import NONE_HIDDEN
 from kvviz.view.hazard_picture import hidden_pair_svg
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
-from tests.ggml.seed_graphs import kv
 from tests.ui.filepage import FilePage
 
 pytestmark = pytest.mark.ui
@@ -132,40 +130,6 @@ def _red(page: FilePage) -> int:
     return counted
 
 
-RED_POINTS = """() => {
-  const canvas = document.querySelector('[data-kv="graph-canvas"]'), box = canvas.getBoundingClientRect();
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), found = [];
-  for (let i = 0; i < data.length; i += 4) {
-    if (data[i] !== 0xc0 || data[i + 1] !== 0x14 || data[i + 2] !== 0x3c) continue;
-    found.push([box.x + ((i / 4) % canvas.width) + 0.5, box.y + Math.floor(i / 4 / canvas.width) + 0.5]);
-  }
-  return found;
-}"""
-
-
-def test_a_red_line_is_clicked_to_choose_its_pair(page: FilePage, trace: kvviz.Trace) -> None:
-    hazard = kvviz.hazards(trace)[-1]
-    page.kv("goto").fill(str(hazard.first))
-    page.kv("goto").press("Enter")
-    expect(page.kv("graph-stage")).to_have_attribute("data-red", re.compile("RAW"))
-    page.page.wait_for_timeout(300)
-    canvas = page.kv("graph-canvas")
-    # A label is red too: the pointer says where it is on a line.
-    for x, y in page.page.evaluate(RED_POINTS)[::7]:
-        page.page.mouse.move(x, y)
-        if canvas.get_attribute("data-over") == "pair":
-            break
-    told = (canvas.get_attribute("title") or "").split("\n")[-1]
-    meant = next(h for h in kvviz.hazards(trace, run=2) if h.sentence == told)
-    links = page.kv("pair-card").locator('[data-kv="step-link"]')
-    expect(links.first).not_to_have_attribute("data-step", str(meant.first))
-    # when
-    page.page.mouse.click(x, y)
-    # then
-    expect(links.first).to_have_attribute("data-step", str(meant.first))
-    expect(links.last).to_have_attribute("data-step", str(meant.second))
-
-
 def test_the_memory_map_has_the_shared_bytes_of_the_chosen_pair(page: FilePage, trace: kvviz.Trace) -> None:
     page.kv("layout").select_option("Memory")
     shared = page.root.locator("[data-shared]")
@@ -210,13 +174,4 @@ def test_names_are_shown_as_they_are(browser: Browser, tmp_path: Path) -> None:
     page.kv("pair-svg").click()
     expect(page.kv("status")).to_have_text("Picture copied")
     assert EVIL in "".join(ElementTree.fromstring(page.copied()).itertext())
-    page.close()
-
-
-def test_a_recording_without_hidden_pairs_says_so(browser: Browser, tmp_path: Path) -> None:
-    kvviz.ggml.run(kv(written=False).graph).to_html(tmp_path / "none.html")
-    page = FilePage(browser, tmp_path / "none.html")
-    expect(page.kv("verdict")).to_contain_text(NONE_HIDDEN)
-    page.root.locator('[role="tab"][data-id="hazards"]').click()
-    expect(page.root.locator(".kv-pairs")).to_contain_text("Nothing is hidden")
     page.close()

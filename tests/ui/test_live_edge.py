@@ -53,32 +53,3 @@ def test_stepping_into_loops_shows_every_step_in_the_iteration_that_it_ran_in(op
     assert debugger.python("t.live") is None
     # and it never had to be content with the totals of a run
     assert notebook.page.evaluate("window.bareRuns") == []
-
-
-MASK = '''
-import numpy as np, kvviz
-from onnx import parser
-model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]> mask
-    (bool[3,3] seen, float zero) => (float[3,3] y) {
-    low = Log (zero)
-    y = Where (seen, zero, low) }""")
-kvviz.debug(kvviz.run(kvviz.load(model), {"seen": np.tril(np.ones((3, 3), bool)), "zero": np.float32(0)}))
-'''
-
-
-def test_a_mask_is_shown_with_its_infinities(open_notebook: OpenNotebook) -> None:
-    # given
-    notebook = open_notebook([MASK], width=1600)
-    notebook.run_all()
-    debugger = DebuggerPage(notebook)
-    debugger.press("End")
-    # when
-    debugger.root.get_by_role("tab", name="Values").click()
-    debugger.kv("value-row").filter(has_text="y").last.click()
-    # then
-    numbers = debugger.root.locator(".kv-numbers td")
-    expect(numbers).to_have_text(["0", "-inf", "-inf", "0", "0", "-inf", "0", "0", "0"])
-    expect(debugger.root.locator(".kv-peek")).to_contain_text(
-        "min -inf · max 0 · mean of the finite 0 · nan 0 · -inf 3"
-    )
-    notebook.screenshot("mask", debugger.root)

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from kvviz.ggml.order.what_if import Reordered, reorder
-from kvviz.view.export import pair_to_html
+from kvviz.widget import Pair
 from tests.ggml.seed_graphs import SEEDS
 from tests.ui.filepage import FilePage
 from tests.ui.test_axe import AXE, faults
@@ -27,7 +27,9 @@ def orders() -> Reordered:
 
 @pytest.fixture(params=["light", "dark"])
 def page(request: pytest.FixtureRequest, browser: Browser, orders: Reordered, tmp_path: Path) -> Iterator[FilePage]:
-    pair_to_html(orders.before, orders.trace, path=tmp_path / "orders.html", step=1)
+    pair = Pair(orders.before, orders.trace)
+    pair.cursor = 1
+    pair.to_html(tmp_path / "orders.html")
     shown = FilePage(browser, tmp_path / "orders.html", color_scheme=request.param)
     shown.kv("lane-compare").click()
     expect(shown.kv("orders")).to_be_visible()

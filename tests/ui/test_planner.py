@@ -120,23 +120,6 @@ def test_the_drawing_shows_what_is_picked_and_what_could_be(notebook: NotebookPa
     planner.kv("follow").click()
 
 
-def test_the_walk_shows_its_path_and_its_list(notebook: NotebookPage, planner: PlannerPage) -> None:
-    # given an event in the middle of the walk, all blocks open
-    planner.kv("unfold").click()
-    planner.goto(300)
-    # then
-    listed = notebook.python("[e.node.name for e in planner.events[:300] if e.action == 'append']")
-    states = planner.states()
-    assert states["listed"] == set(listed)
-    assert states.keys() >= {"path", "waiting", "running"}
-    expect(planner.root.locator(".kv-memory h3")).to_have_text("The walk's list so far")
-    expect(planner.root.locator(".kv-order tr[aria-current]")).to_contain_text(
-        notebook.python("[e.node.op_type for e in planner.events[:301] if e.action == 'append'][-1]")
-    )
-    planner.kv("fold").click()
-    planner.kv("follow").click()
-
-
 def test_keys_and_python_move_the_cursor(notebook: NotebookPage, planner: PlannerPage) -> None:
     picks = notebook.python(PICKS)
     planner.root.focus()
@@ -165,8 +148,7 @@ def test_a_row_of_the_plan_leads_to_its_pick(notebook: NotebookPage, planner: Pl
     expect(planner.root.locator(".kv-events tr[aria-current]")).to_contain_text("pick")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [600, 1400])
+@pytest.mark.parametrize(("width", "theme"), [(600, "dark"), (1400, "light")])
 def test_it_fits_its_width_in_both_themes(notebook: NotebookPage, planner: PlannerPage, theme: str, width: int) -> None:
     notebook.theme("dark" if theme == "dark" else "light")
     planner.goto(notebook.python(PICKS)[60])

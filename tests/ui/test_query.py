@@ -95,34 +95,6 @@ def test_a_query_filters_the_table_and_enter_goes_from_hit_to_hit(page: Page, tr
     assert dark(page) == before
 
 
-def test_headings_order_the_table_through_the_query(page: Page, trace: kvviz.Trace) -> None:
-    ask(page, COPIES)
-    expect(kv(page, "query-count")).to_contain_text("hits")
-    head = page.locator('.kv-steps th[data-column="copied"]')
-    for text, order in ((f"{COPIES} sort:-copied", "descending"), (f"{COPIES} sort:copied", "ascending")):
-        head.get_by_role("button").click()
-        expect(kv(page, "query")).to_have_value(text)
-        expect(head).to_have_attribute("aria-sort", order)
-        found = list(trace.find(text).numbers)
-        page.locator(".kv-steps").evaluate("(table) => (table.parentElement.scrollTop = 0)")
-        expect(page.locator(".kv-steps [data-kv=step-link]").first).to_have_text(str(found[0]))
-        assert rows(page) == found[: len(rows(page))]
-    head.get_by_role("button").click()
-    expect(kv(page, "query")).to_have_value(COPIES)
-    assert head.get_attribute("aria-sort") is None
-
-
-def test_a_malformed_query_says_what_is_wrong_as_python_does(page: Page) -> None:
-    ask(page, "is:mised")
-    expect(kv(page, "query-error")).to_have_text(
-        'there is no decision "mised"; did you mean "missed"; there are '
-        "missed, in_place, elsewhere, run, copied, view, foreign, new"
-    )
-    expect(kv(page, "query")).to_have_attribute("aria-invalid", "true")
-    kv(page, "query").fill("is:missed")
-    expect(kv(page, "query-error")).to_be_hidden()
-
-
 def test_a_click_on_a_row_selects_and_the_number_or_two_clicks_move(page: Page) -> None:
     expect(page.locator(".kvviz")).to_have_attribute("data-step", re.compile(r"\d+"))
     ask(page, "op:MatMul step>100 limit:9")
@@ -142,28 +114,6 @@ def test_a_click_on_a_row_selects_and_the_number_or_two_clicks_move(page: Page) 
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect_step(page, numbers[5])
-
-
-def test_continue_stops_where_a_query_finds_a_step_without_a_kernel(page: Page, trace: kvviz.Trace) -> None:
-    text = "op:Concat layer:1 run>=1"
-    found = list(trace.find(text).numbers)
-    page.locator(".kvviz").focus()
-    page.keyboard.press("Home")
-    expect_step(page, -1)
-    kv(page, "breakpoints").click()
-    menu = kv(page, "breakpoint-menu")
-    menu.get_by_label("Kind of breakpoint").select_option("query")
-    menu.get_by_label("Stop at").fill("op:Concat layr:1")
-    kv(page, "breakpoint-add").click()
-    expect(kv(page, "status")).to_contain_text('there is no field "layr"; did you mean "layer"')
-    menu.get_by_label("Stop at").fill(text)
-    kv(page, "breakpoint-add").click()
-    expect(kv(page, "breakpoint")).to_have_count(1)
-    page.keyboard.press("Escape")
-    for number in found[:3]:
-        kv(page, "continue").click()
-        expect_step(page, number)
-    expect(kv(page, "status")).to_have_text(f"stopped at breakpoint: query {text}")
 
 
 def test_the_palette_runs_commands_goes_to_steps_and_asks(page: Page, trace: kvviz.Trace) -> None:
@@ -259,20 +209,3 @@ def test_the_graph_shows_which_of_its_ops_the_query_finds(page: Page, trace: kvv
     expect(page.locator(".kvviz [data-hit]")).to_have_count(0)
     page.wait_for_timeout(400)
     assert kv(page, "graph-canvas").evaluate(picture) != marked
-
-
-def test_a_query_for_steps_that_were_not_kept_says_so(browser: Browser, tmp_path: Path) -> None:
-    # given a decode of which the steps of two runs were kept
-    graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
-    kvviz.decode(graph, [1, 5, 9], 6, detail=[0, 5], progress=False).to_html(tmp_path / "some.html")
-    page = browser.new_page(viewport={"width": 1500, "height": 950})
-    page.goto((tmp_path / "some.html").as_uri())
-    expect(kv(page, "query")).to_be_visible()
-    # when
-    ask(page, "run:3")
-    # then
-    expect(kv(page, "query-count")).to_have_text("0 hits kept here")
-    expect(kv(page, "query-error")).to_contain_text("The steps of 4 of 6 runs are not kept here. Totals say of them: ")
-    ask(page, "run:5")
-    expect(kv(page, "query-error")).to_be_hidden()
-    page.close()

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.smollm2.real import BUILD, real_folder
-from tests.ui import pace, test_long_decode, test_speed
+from tests.ui import pace
 from tests.ui.caches import CachePage
 from tests.ui.conftest import from_cells, opened
 from tests.ui.debugger import DebuggerPage
@@ -89,7 +89,7 @@ def test_a_run_with_detail_shows_its_steps(debugger: DebuggerPage) -> None:
     expect(debugger.kv("sentence")).to_contain_text("appended 1 row")
 
 
-MOVES = {"step": (test_speed.PRESS, pace.STEP), "drag": (test_speed.DRAG, pace.DRAG)}
+MOVES = {"step": (pace.PRESS_KEYS, pace.STEP), "drag": (pace.DRAG_STEPS, pace.DRAG)}
 
 
 @pytest.mark.parametrize("open_blocks", [False, True], ids=["folded", "unfolded"])
@@ -100,14 +100,9 @@ def test_moving_the_cursor_is_fast(debugger: DebuggerPage, script: str, limit: f
     assert pace.cost_of(debugger, script, 120) < limit
 
 
-def test_dragging_over_all_runs_is_fast(debugger: DebuggerPage) -> None:
-    debugger.goto(0)
-    assert pace.cost_of(debugger, test_long_decode.DRAG, 128) < pace.DRAG
-
-
 def test_dragging_over_all_runs_is_fast_with_the_caches_in_view(debugger: DebuggerPage, caches: CachePage) -> None:
     caches.to_run(0)
-    assert pace.cost_of(debugger, test_long_decode.DRAG, 128) < pace.DRAG
+    assert pace.cost_of(debugger, pace.DRAG_RUNS, 128) < pace.DRAG
 
 
 def test_sixty_caches_are_listed_and_each_row_of_one_can_be_read(debugger: DebuggerPage, caches: CachePage) -> None:
@@ -157,8 +152,7 @@ def readable(box: Locator) -> bool:
     return bool(box.evaluate("(root) => root.scrollWidth - root.clientWidth") <= 0)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [700, 1400])
+@pytest.mark.parametrize(("width", "theme"), [(700, "dark"), (1400, "light")])
 @pytest.mark.parametrize("pane", ["steps", "totals", "caches"])
 def test_it_fits_its_width_in_both_themes(
     debugger: DebuggerPage, theme: Literal["light", "dark"], width: int, pane: str

@@ -15,7 +15,7 @@ from tests.ui.filepage import FilePage
 pytestmark = pytest.mark.ui
 
 STORY = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
-SAMPLE = 84  # missed steps that are looked at
+SAMPLE = 28  # missed steps that are looked at
 # Whether the decision, its reasons and the change are in sight as they are, without scrolling.
 SEEN = """(why) => {
   const pane = why.closest(".kv-inspect").getBoundingClientRect();

@@ -8,6 +8,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,20 @@ debugger
 PICTURES = ['img[alt^="Step 600 of 1,200: "]', "table", "table"]
 
 
-def saved(jupyter: Jupyter, name: str, trusted: bool, state: bool = False) -> str:
-    """A notebook that was executed, and saved without the state of its widgets, as JupyterLab does unless told to."""
+@cache
+def executed(root: Path, state: bool) -> str:
+    """A notebook after its run, as JSON, with or without the state of its widgets."""
     notebook = from_cells(CELLS)
     NotebookClient(
-        notebook, timeout=300, store_widget_state=state, resources={"metadata": {"path": str(jupyter.root)}}
+        notebook, timeout=300, store_widget_state=state, resources={"metadata": {"path": str(root)}}
     ).execute()
     assert ("widgets" in notebook.metadata) == state
-    nbformat.write(notebook, jupyter.root / name)
+    return nbformat.writes(notebook)
+
+
+def saved(jupyter: Jupyter, name: str, trusted: bool, state: bool = False) -> str:
+    """A notebook that was executed, and saved without the state of its widgets, as JupyterLab does by default."""
+    (jupyter.root / name).write_text(executed(jupyter.root, state), "utf-8")
     if trusted:
         trust = f"{jupyter.url}/api/contents/{name}/trust?token={jupyter.token}"
         urllib.request.urlopen(urllib.request.Request(trust, method="POST"), timeout=30).close()
@@ -95,6 +102,10 @@ def test_with_the_state_of_its_widgets_it_opens_as_the_page_that_scrubs(browser:
             cell.scroll_into_view_if_needed()
             expect(cell.locator(".kvviz .kv-app").first).to_be_visible()
             expect(cell.locator(f"[data-kv-still] {picture}").first).to_be_hidden()
+        # the lanes of a pair can be shown
+        lane = page.locator(".jp-CodeCell").nth(1).locator('[data-kv="lane"]').last
+        lane.locator('[data-kv="lane-name"]').click()
+        expect(lane).to_have_attribute("data-shown", "1")
         # what needs a kernel says so
         first.scroll_into_view_if_needed()
         first.locator('[data-kv="share"]').first.click()

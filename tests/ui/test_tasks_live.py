@@ -85,12 +85,17 @@ def test_ideal_against_rten_takes_two_clicks(debugger: DebuggerPage) -> None:
 
 
 def test_a_fix_is_applied_with_one_click_and_compared_with_a_second(debugger: DebuggerPage) -> None:
-    step = debugger.python("next(m.step for m in kvviz.explain(first).missed for b in m.blockers if b.fix)")
+    find = "next([m.step, m.node, b.fix.label] for m in kvviz.explain(first).missed for b in m.blockers if b.fix)"
+    step, node, label = debugger.python(find)
     debugger.goto(step)
     hand = Hand(debugger.root)
     # when
     hand.click(hand.inspector.locator('[data-kv="apply"]').first)
     expect(hand.kv("lane")).to_have_count(2)
+    expect(hand.kv("lane").last).to_contain_text(label)
+    expect(debugger.root.locator(".kv-this .kv-big")).to_have_attribute("title", node)
+    expect(hand.kv("decision").first).to_have_attribute("data-state", "in_place")
+    assert debugger.python("t.tokens == first.tokens")
     hand.click(hand.kv("lane").last.locator('[data-kv="lane-compare"]'))
     # then
     expect(hand.kv("difference").first).to_be_visible()

@@ -107,21 +107,6 @@ def test_one_head_is_chosen_and_the_axes_are_stated(page: Page, trace: Trace) ->
     expect(kv(page, "value-picture").last).to_have_attribute("aria-label", re.compile(rf"entry {heads - 1} of {heads}"))
 
 
-def test_an_overwrite_shows_what_lay_there_before_and_what_does_after(page: Page, trace: Trace) -> None:
-    step = next(s.index for s in trace.steps if s.decision.dispatch == "in_place" and s.op_type == "Mul")
-    row = trace.log[step]
-    taken = row.op.node.inputs[row.taken[0]]
-    opened(page, step)
-    expect(kv(page, "value-over")).to_contain_text("what lay there before, and after")
-    cards = page.locator(".kv-value-card")
-    expect(cards).to_have_count(2)
-    assert trace.values is not None
-    made = next(s.index for s in reversed(trace.steps[:step]) if taken in s.outputs)
-    for card, found in ((cards.first, trace.values.of(made, taken)), (cards.last, trace.values.of(step))):
-        assert found is not None
-        expect(card).to_contain_text(f"max{told(found.numbers.high)}")
-
-
 def test_selecting_a_value_shows_it_and_the_cursor_stays(page: Page, trace: Trace) -> None:
     step = len(trace.steps) - 1
     opened(page, step)
@@ -130,20 +115,6 @@ def test_selecting_a_value_shows_it_and_the_cursor_stays(page: Page, trace: Trac
     row.click()
     expect(page.locator(".kv-value-title")).to_contain_text("logits")
     expect(page.locator(".kvviz").first).to_have_attribute("data-step", str(step))
-
-
-def test_the_first_nan_is_a_link_to_the_op_that_made_it(browser: Browser, tmp_path: Path) -> None:
-    broken = kvviz.run(kvviz.load(parser.parse_model(BROKEN)), {"x": np.array([1, -2, 3], np.float32)})
-    broken.to_html(tmp_path / "broken.html", values="10 kB")
-    page = browser.new_page()
-    page.goto((tmp_path / "broken.html").as_uri())
-    opened(page, 2)
-    first = kv(page, "first", '[data-id="NaN"]')
-    expect(first).to_have_text("First NaN: step 1 Sqrt, in r")
-    first.locator("button").click()
-    expect(page.locator(".kvviz").first).to_have_attribute("data-step", "1")
-    expect(kv(page, "value-numbers").last).to_contain_text("2 NaN")
-    page.close()
 
 
 def test_a_file_without_values_says_how_to_have_them(browser: Browser, tmp_path: Path) -> None:

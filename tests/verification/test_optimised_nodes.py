@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnxruntime
 import pytest
 
 import kvviz
-from kvviz.verification.optimised_nodes import FUSED, INSERTED, KEPT
+from kvviz.verification.optimised_nodes import FOLDED, FUSED, INLINED, INSERTED, KEPT
 from kvviz.verification.verified import Verification
 from tests.graph.build import MODELS
 from tests.verification.test_verify import convolutions
@@ -73,13 +74,64 @@ def test_a_folded_value_that_is_scattered_into_is_a_sentence_with_its_step() -> 
     assert all(change.kind == KEPT for change in scatter(READ, LEVELS.ORT_DISABLE_ALL).changes)
 
 
-def test_each_node_of_both_graphs_is_in_one_change() -> None:
-    for name in ("concat", "attention_23", "static_scatter_nd"):
-        path = MODELS / "storyteller" / name / "model.onnx"
-        found, graph = kvviz.verify(path), kvviz.load(path)
-        assert {node for change in found.changes for node in change.nodes} == {node.name for node in graph.nodes}
-        written = [change.into for change in found.changes if change.kind in (KEPT, FUSED, INSERTED)]
-        assert written == [node.name for node in found.trace.graph.nodes]
+def in_graphs(graph: kvviz.graph.model.Graph) -> Iterator[str]:
+    """Names of the nodes of a graph and of its bodies, but not those inside of functions."""
+    for node in graph.nodes:
+        yield node.name
+        for body in node.subgraphs.values():
+            yield from in_graphs(body)
+
+
+@pytest.mark.parametrize("name", ["concat", "attention_23", "static_scatter_nd", "merged_if"])
+def test_each_node_of_both_graphs_is_in_one_change(name: str) -> None:
+    path = MODELS / "storyteller" / name / "model.onnx"
+    found, graph = kvviz.verify(path), kvviz.load(path)
+    assert {node for change in found.changes for node in change.nodes} == {*in_graphs(graph)}
+    written = [change.into for change in found.changes if change.kind in (KEPT, FUSED, INSERTED)]
+    assert sorted(written) == sorted(in_graphs(found.trace.graph))
+    bodies = {f"{node.name}[{body}]" for node in graph.nodes for body in node.subgraphs}
+    assert {change.frame for change in found.changes} == {"", *bodies}
+
+
+BODY = "k = Mul (two, three)  e = Mul (a, k)  s = Sigmoid (e)  i = Identity (s)  "
+BODIES = {
+    "If": f"""y = If (p) <then_branch = t () => (float[N, 64] b) {{ {BODY.replace("(a,", "(x,")} b = Mul (e, i) }},
+        else_branch = o () => (float[N, 64] m) {{ m = Neg (x) }}>""",
+    "Loop": f"""y = Loop (n, p, x) <body = l (int64 j, bool c, float[N, 64] a) => (bool d, float[N, 64] b) {{
+        d = Identity (c) {BODY} b = Mul (e, i) }}>""",
+    "Scan": f"""y, r = Scan <num_scan_inputs = 1,
+        body = l (float[N, 64] a, float[64] q) => (float[N, 64] b, float[64] o) {{
+        {BODY} b = Mul (e, i)  o = Neg (q) }}> (x, x)""",
+}
+
+
+@pytest.mark.parametrize("op", BODIES)
+def test_what_was_fused_and_folded_in_a_body_is_a_change_of_that_body(op: str) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, 64] x, bool p, int64 n) => (float[N, 64] z) <float[1] two = {{2}}, float[1] three = {{3}}> {{
+        {BODIES[op]}
+        z = Neg (y) }}""")
+    found = kvviz.verify(kvviz.load(model), {"x": np.ones((4, 64), np.float32), "p": np.array(True), "n": np.array(2)})
+    inside = [change for change in found.changes if change.frame.startswith("y[")]
+    (fused,) = [change for change in inside if change.into_op == "com.microsoft.QuickGelu"]
+    assert set(fused.ops) >= {"Sigmoid", "Mul"} and fused.kind == FUSED
+    (folded,) = [change for change in inside if change.kind == FOLDED]
+    assert folded.nodes == ("k",) and "constant folding made 'k' a weight" in folded.words
+    assert "Sigmoid, Identity, Mul → com.microsoft.QuickGelu" in str(found)
+
+
+def test_the_branch_of_a_constant_condition_is_inlined() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, 64] x) => (float[N, 64] z) <bool yes = {1}> {
+        w = If (yes) <then_branch = t () => (float[N, 64] a) { e = Exp (x)  a = Relu (e) },
+                      else_branch = o () => (float[N, 64] b) { b = Neg (x) }>
+        z = Neg (w) }""")
+    found = kvviz.verify(kvviz.load(model), {"x": np.ones((4, 64), np.float32)})
+    assert [(change.kind, change.ops, change.into_op) for change in found.changes] == [
+        (INLINED, (), "Exp"),
+        (INLINED, ("If",), "Relu"),
+        (KEPT, ("Neg",), "Neg"),
+    ]
 
 
 def test_a_norm_spelled_out_is_one_node() -> None:

@@ -30,9 +30,9 @@ class Left(NamedTuple):
     record: Path
 
 
-def session(path: Path, folder: Path, optimised: bool = True, runs: int = 1) -> Left:
+def session(path: Path, folder: Path, optimised: bool = True, runs: int = 1, options: Any = None) -> Left:
     """Run a model as its user would, with everything switched on that reports."""
-    options = onnxruntime.SessionOptions()
+    options = options or onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / "profile")
@@ -107,6 +107,16 @@ def test_what_has_no_statistics_is_refused(tmp_path: Path) -> None:
     left.record.write_text("#name,sizes\n")
     with pytest.raises(LoadError, match="has no statistics"):
         kvviz.verify(left.model, profile=left.profile, record=left.record)
+
+
+def test_a_profile_of_a_parallel_session_needs_its_options(tmp_path: Path) -> None:
+    options = onnxruntime.SessionOptions()
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+    left = session(CONCAT, tmp_path, options=options)
+    files: dict[str, Any] = {"profile": left.profile, "record": left.record}
+    assert len(kvviz.verify(left.model, **files).differences) > 100
+    found = kvviz.verify(left.model, options=options, **files)
+    assert found.differences == () and found.total > 300
 
 
 def test_what_is_known_of_another_version_is_one_sentence() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import kvviz
 from kvviz.cli import main
-from kvviz.verification.roofline import Work, work_of
+from kvviz.verification.roofline import bound_by
 from kvviz.verification.session_record import observe
 from kvviz.verification.verified import Verification
 from kvviz.verification.verify import compared, run_session
@@ -70,14 +70,26 @@ def test_work_is_counted_from_shapes(found: Verification) -> None:
     weight = weights[step.inputs[1]]
     (made,) = step.outs
     assert left.shape is not None and made.shape is not None
-    work = work_of(found.trace, product.steps, product.microseconds)
-    assert work.flops == 2 * made.nbytes // 4 * left.shape[-1]
-    assert work.moved == left.nbytes + weight.nbytes + made.nbytes
-    assert Work(10**12, 10, 1e6).bound == "compute" and Work(10, 10**11, 1e6).bound == "memory"
-    assert Work(10, 10, 1e6).bound == "overhead"
+    assert product.flops == 2 * made.nbytes // 4 * left.shape[-1]
+    assert product.moved == left.nbytes + weight.nbytes + made.nbytes
+    assert bound_by(10**12, 10, 1e6) == "compute" and bound_by(10, 10**11, 1e6) == "memory"
+    assert bound_by(10, 10, 1e6) == "overhead"
 
 
 def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "page.html"
     assert main(["verify", str(MODEL), "--html", str(path)]) == 0
     assert "as predicted" in capsys.readouterr().out and "kvviz-report" in path.read_text(encoding="utf-8")
+
+
+def test_the_report_on_the_prediction_ranks_what_was_missed_by_the_time_of_the_session() -> None:
+    found = kvviz.verify(MODELS / "storyteller" / "attention_23" / "model.onnx")
+    report, times = kvviz.explain(found.trace), found.trace.log.declared.times
+    took = [sum(times[s].end - times[s].start for one in group.entries for s in one.steps) for group in report.groups]
+    assert len(took) > 1 and took == sorted(took, reverse=True) and took[0] > 0
+    assert [group.time for group in report.groups] == pytest.approx(took)
+    assert ", by time" in str(report) and ", by time" in report._repr_html_()
+    # Without times the order is that of bytes.
+    plain = kvviz.explain(kvviz.dry(MODELS / "storyteller" / "attention_23" / "model.onnx", policy="onnxruntime"))
+    spent = [group.bytes for group in plain.groups]
+    assert spent == sorted(spent, reverse=True) and "by time" not in str(plain)

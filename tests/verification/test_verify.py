@@ -45,6 +45,19 @@ def test_a_default_session_allocates_as_predicted(path: Path) -> None:
     assert found.unknown == ()
 
 
+@pytest.mark.parametrize("path", FILES[::3], ids=file_id)
+@pytest.mark.parametrize(("reuse", "parallel"), [(False, False), (True, True), (False, True)])
+def test_the_options_of_a_session_count(path: Path, reuse: bool, parallel: bool) -> None:
+    options = onnxruntime.SessionOptions()
+    options.enable_mem_reuse = reuse
+    options.execution_mode = getattr(onnxruntime.ExecutionMode, "ORT_PARALLEL" if parallel else "ORT_SEQUENTIAL")
+    found = kvviz.verify(path, options=options)
+    assert found.differences == () and found.unknown == () and found.total > 20
+    assert [word in str(found) for word in ("ORT_PARALLEL", "enable_mem_reuse is off")] == [parallel, not reuse]
+    views = [row for row in found.rows if row.op in ("Unsqueeze", "Reshape", "Squeeze") and not row.frame]
+    assert {row.observed == 0 for row in views} <= {not parallel}
+
+
 def test_fused_and_blocked_convolutions_need_no_kernel_here() -> None:
     found = kvviz.verify(convolutions(), {"x": np.ones((1, 24, 32, 32), np.float32)})
     assert found.differences == () and found.total >= 5
@@ -148,8 +161,45 @@ def test_the_command_prints_the_slowest_ops_and_fails_where_something_differs(
 def test_what_cannot_be_run_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     path = MODELS / "storyteller" / "concat" / "model.onnx"
     with pytest.raises(KvvizError, match="refuses") as refused:
-        kvviz.verify(path, {"input_ids": np.zeros((1, 1, 1, 1), np.int64)})
+        kvviz.verify(path, {"input_ids": np.array([[999_999]])})
     assert "\n" not in str(refused.value)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(KvvizError, match="pip install onnxruntime"):
         kvviz.verify(path)
+
+
+LLAMA = MODELS / "o01_optimum_llama" / "model.onnx"
+WRONG: Any = [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: kvviz.verify(LLAMA, WRONG), "inputs must be a mapping of input names to arrays"),
+        (lambda: kvviz.verify(LLAMA, {"nope": 1}), "the graph has no input named 'nope'"),
+        (lambda: kvviz.verify(LLAMA, {"input_ids": np.zeros((1, 1, 1, 1), np.int64)}), "input_ids"),
+        (lambda: kvviz.verify(LLAMA, options=3), "options must be onnxruntime.SessionOptions, not int"),
+        (
+            lambda: kvviz.verify(kvviz.shapes.preset("llama-3-8b")),
+            "made from its shapes and has no weights; use kvviz.dry",
+        ),
+        (
+            lambda: kvviz.verify_decode(MODELS / "o09_dynamo_qwen2_nocache" / "model.onnx", [5]),
+            "has no cache to follow",
+        ),
+        (lambda: kvviz.verify_decode(LLAMA, [5], 0), "max_new_tokens=0"),
+        (lambda: kvviz.verify_decode(LLAMA, [5], 2, WRONG), "inputs must be a mapping"),
+        (lambda: kvviz.verify_decode(LLAMA, [5, 999999]), "outside of the model's vocabulary"),
+        (lambda: kvviz.dry(LLAMA, prompt_tokens=WRONG), "prompt_tokens is how many tokens the prompt has"),
+        (lambda: kvviz.Comparison.of(WRONG), "takes traces by the names of their rows"),
+        (lambda: kvviz.Comparison.of({"a": WRONG}), "takes traces by the names of their rows"),
+    ],
+)
+def test_a_mistake_is_answered_with_what_to_do(call: Any, message: str) -> None:
+    with pytest.raises(KvvizError, match=message):
+        call()
+
+
+def test_an_empty_name_of_a_file_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(LLAMA), "--inputs", ""]) == 2
+    assert "--inputs is empty" in capsys.readouterr().err

@@ -49,12 +49,12 @@ def verified(name: str, binding: str | None, **how: Any) -> VerifiedDecode:
 def test_without_one_buffer_no_present_lies_in_a_past(name: str, binding: str) -> None:
     found = verified(name, binding)
     assert found.differences == () and found.agree == found.total and not found.wrong
-    assert {one.run for one in found.caches} == set(range(len(found.trace.runs)))
-    assert {one.observed for one in found.caches} == {"new"}
+    assert {one.run for one in found.rows} == set(range(len(found.trace.runs)))
+    assert {one.observed for one in found.rows} == {"new"}
     # NumPy arrays that onnxruntime returns are memory of its own.
-    assert not any(one.by_python for one in found.caches)
+    assert not any(one.by_python for one in found.rows)
     meters = {cache.input: cache.runs for cache in found.trace.caches}
-    for one in found.caches:
+    for one in found.rows:
         after, before = meters[one.cache][one.run], meters[one.cache][one.run - 1]
         row = (after.bytes_written - after.bytes_copied) // after.rows_written
         # All tokens of the past are found at another address.
@@ -66,12 +66,12 @@ def test_without_one_buffer_no_present_lies_in_a_past(name: str, binding: str) -
 def test_one_buffer_on_both_sides_holds_past_and_present(name: str) -> None:
     found = verified(name, "shared")
     assert found.differences == () and not found.wrong
-    assert {one.observed for one in found.caches} == {one.predicted for one in found.caches} == {"past"}
-    assert not any(one.moved or one.by_python for one in found.caches)
+    assert {one.observed for one in found.rows} == {one.predicted for one in found.rows} == {"past"}
+    assert not any(one.moved or one.by_python for one in found.rows)
     # Where rows are turned round before they are written, the buffer saves no copy.
     turned = "scatter_nd" in name or "o04" in name
-    assert {bool(one.copied) for one in found.caches} == {turned}
-    assert {"Transpose" in one.why and "binding it saves no copy" in one.why for one in found.caches} == {turned}
+    assert {bool(one.copied) for one in found.rows} == {turned}
+    assert {"Transpose" in one.why and "binding it saves no copy" in one.why for one in found.rows} == {turned}
 
 
 @pytest.mark.parametrize("name", sorted(set(DECODERS) - set(SHARED)))
@@ -91,7 +91,7 @@ def test_every_way_to_keep_a_cache_is_predicted(name: str, binding: str) -> None
         return
     found = kvviz.verify_decode(kvviz.load(one.proto), prompt, count, binding=binding, kv_capacity=rows)
     assert found.differences == () and not found.wrong and found.total == count * len(one.caches)
-    assert {cache.observed for cache in found.caches} == {"past" if binding == "shared" else "new"}
+    assert {cache.observed for cache in found.rows} == {"past" if binding == "shared" else "new"}
     assert list(found.tokens) == told(one, prompt, count)[0]
 
 
@@ -161,15 +161,15 @@ def test_the_bytes_are_those_that_onnxruntime_itself_says_it_copies(
     # A bound loop is followed by one without binding, whose logits its own are compared with.
     found = verified("storyteller/tensor_scatter", binding, options=Loud())
     said = re.findall(r"copying past_cache to present_cache \((\d+) bytes\)", capfd.readouterr().err)
-    whole = {one.copied for one in found.caches}
+    whole = {one.copied for one in found.rows}
     assert whole == ({0} if binding == "shared" else {int(nbytes) for nbytes in said})
-    assert len(said) == loops * len(found.caches)
+    assert len(said) == loops * len(found.rows)
 
 
 def test_a_prediction_for_another_binding_disagrees() -> None:
     shared, own = verified("storyteller/gqa", "shared"), verified("storyteller/gqa", "io")
     for trace, other in ((shared.trace, own), (own.trace, shared)):
-        seen = [Seen(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.caches]
+        seen = [Seen(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.rows]
         found = module._compared(trace, seen)
         assert len(found) == other.total and not any(one.agrees for one in found)
 
@@ -186,7 +186,7 @@ def test_caches_to_start_from_stay_as_they_are() -> None:
     given = {name: numbers.standard_normal((1, HEADS, ROWS, SIZE)).astype(np.float32) for name in one.caches}
     before = {name: array.copy() for name, array in given.items()}
     found = kvviz.verify_decode(kvviz.load(one.proto), [3, 7], COUNT, given, binding="shared")
-    assert found.differences == () and not found.wrong and {cache.observed for cache in found.caches} == {"past"}
+    assert found.differences == () and not found.wrong and {cache.observed for cache in found.rows} == {"past"}
     assert all(given[name].tobytes() == array.tobytes() for name, array in before.items())
 
 
@@ -229,7 +229,7 @@ def test_a_result_that_sharing_makes_wrong_is_said_with_its_hazard() -> None:
         options = onnxruntime.SessionOptions()
         options.execution_order = getattr(onnxruntime.ExecutionOrder, way)
         found = kvviz.verify_decode(kvviz.load(hazardous(order)), [1, 4, 2], COUNT, options=options, binding="shared")
-        assert found.differences == () and {cache.observed for cache in found.caches} == {"past"}
+        assert found.differences == () and {cache.observed for cache in found.rows} == {"past"}
         broken = any(hazard.broken for hazard in kvviz.hazards(found.trace))
         assert bool(found.wrong) == broken == ("WRONG RESULT" in str(found))
         assert not broken or "reads past after TensorScatter" in found.wrong
@@ -252,7 +252,7 @@ def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixtu
     assert "18 of 18 presents lie where predicted" in report and "in place" in report
     assert main(["verify", path, "--prompt", "5,17,33", "--binding", "io", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["agree"] == data["total"] == len(data["caches"]) == 24 and data["binding"] == "io"
+    assert data["agree"] == data["total"] == len(data["rows"]) == 24 and data["binding"] == "io"
     assert main(["verify", path, "--binding", "io"]) == 2
     assert "--binding needs --prompt" in capsys.readouterr().err
 

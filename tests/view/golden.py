@@ -27,7 +27,7 @@ from kvviz.trace.events import HOW
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.value_index import index_of
 from kvviz.view.heat_cells import STATES
-from kvviz.view.packed_columns import Columns, Strings, compressed, parts, unpack
+from kvviz.view.packed_columns import Columns, Strings, pack, unpack
 from kvviz.view.payload import CODES, Payloads
 from kvviz.view.payload_cache_rows import METERS, cache_payload
 from kvviz.view.payload_plan import plan_payload
@@ -152,7 +152,7 @@ def _undrawn(payload: bytes) -> bytes:
             columns.arrays[name] = ("d" if arrays[name].dtype == np.float64 else "i", arrays[name])
     for text in header["strings"]:
         strings(text)
-    return compressed(parts({**header, "strings": strings.table(columns), "drawings": []}, columns), 9)
+    return pack({**header, "strings": strings.table(columns), "drawings": []}, columns, 9)
 
 
 def _states(trace: Any, kept: Sequence[int]) -> dict[str, Any]:

@@ -5,54 +5,76 @@ from __future__ import annotations
 import gzip
 import random
 
+import numpy as np
 import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
+from kvviz.view.packed_columns import Columns, Sent, change, sent, written
 from kvviz.view.payload import decode, payload
-from kvviz.view.payload_delta import delta, patched
 from tests.graph.build import MODELS
 
-TEXT = "text."
 
-
-def raw(parts: dict[str, bytes]) -> bytes:
-    return b"".join(parts.values())
-
-
-def changed(parts: dict[str, bytes], dice: random.Random) -> dict[str, bytes]:
-    """The same parts after random edits: overwritten, put in, taken out, appended; some parts come and go."""
-    made = {}
-    for name, part in parts.items():
-        text = bytearray(part)
-        for _ in range(dice.randrange(3)):
-            at, some = dice.randrange(len(text) + 1), dice.randbytes(dice.randrange(40))
-            text[at : at + dice.choice([0, len(some), 5])] = some
-        if dice.random() < 0.9:
-            made[name] = bytes(text)
-    made[f"{dice.choice(['', TEXT])}new{dice.randrange(99)}"] = dice.randbytes(dice.randrange(60))
+def between(old: Sent, new: Sent) -> bytes:
+    made = change(old, new)
+    assert made is not None
     return made
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_the_later_one_is_made_of_the_earlier_one_and_what_changed(seed: int) -> None:
+def content(dice: random.Random, old: Sent | None = None) -> Sent:
+    """Lists, entries and columns at random; of an earlier one some are edited in the middle, longer or shorter."""
+    header: dict = {"title": dice.choice("ab"), "words": [dice.randrange(9) for _ in range(dice.randrange(6))]}
+    columns = Columns()
+    for name in "abcd":
+        known = [] if old is None else decode(written(old))[1].get(name, np.zeros(0)).tolist()
+        at = dice.randrange(len(known) + 1)
+        values = [
+            *known[:at],
+            *(dice.randrange(99) for _ in range(dice.randrange(9))),
+            *known[at + dice.randrange(3) :],
+        ]
+        if dice.random() < 0.8:
+            columns.ints(name, values) if name < "c" else columns.floats(name, values)
+    if old is not None:
+        header["words"] = [*old.header["words"][: dice.randrange(6)], *header["words"]]
+        for name in old.arrays.keys() - columns.arrays.keys():
+            columns.ints(name, []) if name < "c" else columns.floats(name, [])
+    return sent(header, columns)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_later_ones_are_made_of_the_earlier_one_and_what_changed(seed: int) -> None:
     dice = random.Random(seed)
-    old = {f"{TEXT if i % 2 else ''}{i}": dice.randbytes(dice.randrange(300)) for i in range(6)}
-    new = changed(old, dice)
-    assert patched(raw(old), delta(old, new, TEXT)) == raw(new)
+    first = content(dice)
+    second = content(dice, first)
+    third = content(dice, second)
+    found = decode(written(first), between(first, second), between(second, third))
+    wanted = decode(written(third))
+    assert found[0] == wanted[0]
+    assert {name: column.tolist() for name, column in found[1].items()} == {
+        name: column.tolist() for name, column in wanted[1].items()
+    }
 
 
-def test_what_moved_in_a_text_and_what_was_overwritten_in_a_column_is_not_told_again() -> None:
-    dice = random.Random(1)
-    text, column = dice.randbytes(100_000), dice.randbytes(100_000)
-    old = {"text.a": text, "column": column}
-    new = {"text.a": text[:500] + b"some more" + text[500:], "column": column[:400] + b"1234" + column[404:] + b"56"}
-    assert len(delta(old, new, TEXT)) < 200
+def test_what_was_overwritten_in_the_middle_of_a_column_or_appended_to_a_list_is_all_that_is_sent() -> None:
+    dice = np.random.default_rng(1)
+    column, texts = dice.integers(0, 1 << 30, 50_000), [str(n) for n in dice.integers(0, 1 << 30, 5_000)]
+    old, new = Columns(), Columns()
+    old.ints("a", column)
+    new.ints("a", [*column[:400], 1234, *column[401:]])
+    assert len(between(sent({"texts": texts}, old), sent({"texts": [*texts, "more"]}, new))) < 200
 
 
 def test_what_changed_in_another_payload_is_refused() -> None:
-    with pytest.raises(KvvizError, match="not of 3"):
-        patched(b"abc", delta({"a": b"abcd"}, {"a": b"abce"}, TEXT))
+    short, long = Columns(), Columns()
+    short.ints("a", [1, 2])
+    long.ints("a", [1, 2, 3])
+    with pytest.raises(KvvizError, match="of 3 entries, not of 2"):
+        decode(written(sent({}, short)), between(sent({}, long), sent({}, short)))
+
+
+def test_a_header_that_loses_an_entry_is_sent_whole() -> None:
+    assert change(sent({"report": 1}, Columns()), sent({}, Columns())) is None
 
 
 def test_a_step_at_the_live_edge_sends_what_changed_and_not_all_again() -> None:
@@ -104,8 +126,11 @@ def spelled(told: tuple[dict, dict]) -> dict[str, list]:
     return {name: [strings[i] for i in told] if name in SPELLED else told for name, told in left.items()}
 
 
-@pytest.mark.parametrize("policy", ["ideal", "rten", "onnxruntime"])
-@pytest.mark.parametrize("model", ["o02_optimum1_merged_gpt2", "storyteller/concat"])
+@pytest.mark.parametrize(("model", "policy"), [
+    ("o02_optimum1_merged_gpt2", "ideal"),
+    ("o02_optimum1_merged_gpt2", "rten"),
+    ("storyteller/concat", "onnxruntime"),
+])  # fmt: skip
 def test_what_is_told_step_by_step_is_what_is_told_at_once(model: str, policy: str) -> None:
     """Steps of a run that are not told anew at every step still read as if they had been: who is to blame may change,
     and what died with the last step."""

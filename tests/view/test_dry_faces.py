@@ -63,7 +63,7 @@ def test_a_dry_report_says_so_and_counts_tokens(dry: Trace, real: Trace) -> None
     found, told = dry.explain(), real.explain()
     validate(json.loads(json.dumps(found.to_dict())), REPORT_SCHEMA)
     assert found.to_dict()["dry"] and not told.to_dict()["dry"]
-    assert [v.text for v in found.verdict] == [v.text for v in told.verdict]
+    assert [v.title for v in found.findings] == [v.title for v in told.findings]
 
 
 @pytest.mark.parametrize("prompt", [{"prompt_tokens": 4}, {"prompt": [5, 17, 33, 4]}])

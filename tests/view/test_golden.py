@@ -1,12 +1,15 @@
-"""The golden states that the page replays are what Python says today, and say what the traces record."""
+"""The golden states and queries that the page replays are what Python says today, and say what the trace says."""
 
 from __future__ import annotations
 
+import gzip
+import json
 from typing import Any
 
 import pytest
 
 from tests.view.golden import CURSORS, FOLDER, TRACES, as_json, contents, files, read
+from tests.view.query_cases import FILE, cases
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +48,17 @@ def test_storages_that_are_told_as_alive_have_the_bytes_that_were_recorded(today
                 sizes = [trace.storages[s] for s in state["live"]]
                 grown = [size.capacity - sum(more for at, more in size.grew if at > step) for size in sizes]
                 assert sum(grown) == trace.steps[step].live_bytes, (name, step)
+
+
+def test_committed_cases_are_what_python_reads_and_finds() -> None:
+    told = json.loads(gzip.decompress(FILE.read_bytes()))
+    now = json.loads(json.dumps(cases(TRACES)))
+    assert told["read"] == now["read"], "if it is right now: make golden"
+    assert told["found"] == now["found"], "if it is right now: make golden"
+
+
+def test_most_queries_find_something_and_leave_something_out() -> None:
+    found = cases({"growing": TRACES["growing"], "bodies": TRACES["bodies"]})["found"]
+    sizes = {text: [of_trace[text][0] for of_trace in found.values() if text in of_trace] for text in found["growing"]}
+    several = [text for text, counts in sizes.items() if any(counts)]
+    assert len(several) > 0.75 * len(sizes), sorted(set(sizes) - set(several))

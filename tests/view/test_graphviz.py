@@ -144,11 +144,6 @@ def test_a_step_that_is_not_there_is_named(llama: kvviz.Trace) -> None:
             llama.to_graphviz(step)
 
 
-def test_a_loaded_trace_draws_the_same(llama: kvviz.Trace, tmp_path: Path) -> None:
-    llama.save(tmp_path / "x")
-    assert kvviz.Trace.load(tmp_path / "x").to_graphviz(233).source == llama.to_graphviz(233).source
-
-
 def test_it_renders_where_dot_is_and_shows_its_text_where_it_is_not(
     story: kvviz.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

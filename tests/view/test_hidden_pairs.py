@@ -14,13 +14,12 @@ import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.explain.hidden_pairs import hidden_pair
 from kvviz.ggml.graph.context import Context
 from kvviz.ggml.order.what_if import reorder
-from kvviz.report.verdict import NONE_HIDDEN
+from kvviz.report.declared_findings import NONE_HIDDEN
 from kvviz.trace.regions import Region, overlap, spans
 from kvviz.view import payload_hazards
-from kvviz.view.hazard_picture import PAIR_TEXTS, WIDTH, hidden_pair_svg
+from kvviz.view.hazard_picture import PAIR_TEXTS, WIDTH, headline, hidden_pair_svg
 from kvviz.view.payload import Payloads, decode, payload
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import kv
@@ -158,8 +157,7 @@ def test_a_trace_without_hidden_pairs_says_so_and_still_tells_what_the_graph_ord
     header, columns = decode(payload(trace))
     assert header["hazards"]["total"] == 0 and len(columns["pair.first"]) == 0
     assert header["hazards"]["ordered"]["total"] == len(columns["ordered.first"]) == 0
-    told = [str(verdict) for verdict in kvviz.explain(trace).verdict]
-    assert told[0] == NONE_HIDDEN
+    assert NONE_HIDDEN in [one.title for one in kvviz.findings(trace) if one.calm]
 
 
 def test_what_the_graph_keeps_in_order_is_told_with_both_views_and_a_shortest_path_of_its_edges() -> None:
@@ -277,7 +275,7 @@ def test_a_broken_pair_is_drawn_solid_with_a_cross() -> None:
 def test_a_pair_that_the_graph_orders_is_told_as_ordered() -> None:
     trace = kv().graph.trace
     ordered = next(h for h in kvviz.hazards(decoded(1), ordered=True) if h.ordered)
-    assert hidden_pair(decoded(1), ordered).headline == "A path of the graph keeps these two in order"
+    assert headline(ordered) == "A path of the graph keeps these two in order"
     with pytest.raises(KvvizError, match="steps 1 and 99"):
         (found,) = kvviz.hazards(trace)
         hidden_pair_svg(trace, replace(found, second=99))

@@ -125,8 +125,3 @@ def test_the_report_tells_kinds_and_the_fixes_that_save_memory(story: kvviz.Trac
     assert 0 < len(missed) <= 20
     fixes = {row[3] for row in missed} - {""}
     assert "kv_capacity=6" in fixes and told.count("**Fix:") == len(fixes)
-
-
-def test_a_loaded_trace_tells_the_same(story: kvviz.Trace, tmp_path: Path) -> None:
-    story.save(tmp_path / "story.kvviz")
-    assert kvviz.Trace.load(tmp_path / "story.kvviz").to_markdown(700) == story.to_markdown(700)

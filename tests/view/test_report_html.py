@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-import numpy as np
-
 import kvviz
 from kvviz.report.explain import explain
 from kvviz.report.report_html import report_html
 from kvviz.trace.units import size
-from tests.graph.build import model, node
 
 
 class Reader(HTMLParser):
@@ -64,16 +61,3 @@ def test_numbers_reasons_and_fixes_are_those_of_the_report(copying: kvviz.Trace)
     assert f"fix: {fix.label}" in told and fix.sentence in told and fix.code in told
     assert report.held_too_long[0].reason in told
     assert report.caches[0].sentence in told
-
-
-def test_whose_the_bytes_are_is_told_where_steps_of_some_runs_were_kept(sparse: kvviz.Trace) -> None:
-    told = " ".join(Reader(report_html(explain(sparse))).texts)
-    assert f"steps of 9 of 30 runs were kept · all 30 runs: peak {size(sparse.peak_bytes)}" in told
-    assert f"Peak: {size(sparse.peak_bytes)} in decode 29, whose steps were not kept" in told
-    assert "missed, " in told and told.count("in the 9 runs whose steps were kept") == 3
-
-
-def test_a_trace_that_missed_nothing_says_so() -> None:
-    graph = kvviz.load(model([node("Relu", "x", "y")], ["x float 4"], ["y float 4"]))
-    trace = kvviz.run(graph, {"x": np.ones(4, np.float32)}, donate=["x"])
-    assert "Nothing: every op that could run in place did" in report_html(explain(trace))

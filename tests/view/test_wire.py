@@ -6,7 +6,6 @@ import gzip
 import json
 from collections.abc import Callable
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ import kvviz
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.explain.sentences import ended, is_control, rule, sentence
 from kvviz.explain.summary import distinct
-from kvviz.graph.blocks import blocks
 from kvviz.ops.registry import find
 from kvviz.trace.events import HOW
 from kvviz.trace.storages import ORIGINS
@@ -25,7 +23,7 @@ from kvviz.view import payload
 from kvviz.view.packed_columns import Columns, Strings, pack, unpack
 from tests.engine.graphs import run
 from tests.trace.recordings import copy_into_view, two_lanes
-from tests.view.conftest import HOSTILE, STORYTELLER
+from tests.view.conftest import HOSTILE
 
 
 def parts(offsets: np.ndarray, i: int) -> range:
@@ -182,13 +180,6 @@ def test_blocks_share_out_the_nodes_that_run_and_each_has_a_drawing_of_its_size(
     ]
 
 
-def test_equal_layers_share_one_drawing(decoded: kvviz.Trace) -> None:
-    head, _ = payload.decode(payload.payload(decoded))
-    layers = [b["drawing"] for b in head["graphs"][0]["blocks"] if "mlp" in b["title"]]
-    assert len(layers) == len([b for b in blocks(decoded.graph) if "mlp" in b.title]) > 1
-    assert len(set(layers)) < len(layers)
-
-
 def test_the_story_names_for_every_word_the_run_that_said_it(decoded: kvviz.Trace) -> None:
     head, _ = payload.decode(payload.payload(decoded))
     story = head["story"]
@@ -204,34 +195,6 @@ def test_the_live_edge_names_the_ops_that_can_run(halfway: kvviz.Trace) -> None:
     nodes = head["graphs"][0]["nodes"]
     told = [nodes[choice["node"]][0] for choice in head["live"]["frontier"]]
     assert told == [node.name for node in halfway.live.frontier] != []
-
-
-def test_the_live_edge_says_what_each_op_would_allocate_and_free(decoded: kvviz.Trace) -> None:
-    # given a run that previews its frontier
-    session = DecodeSession(decoded.graph, [1, 2, 3], max_new_tokens=2)
-    session.previews = True
-    for _ in range(60):
-        session.advance()
-    session.look_ahead()
-    head, _ = payload.decode(payload.payload(session.trace))
-    (choice, *_) = head["live"]["frontier"]
-    # when that op is run
-    session.advance()
-    step = session.trace.steps[-1]
-    # then it did what was foretold
-    assert head["graphs"][0]["nodes"][choice["node"]][0] == step.node
-    assert choice["alloc"] in (None, step.allocated)
-    assert choice["frees"] == sum(session.trace.storages[s].capacity for s in step.freed)
-
-
-def test_a_trace_from_a_file_gives_the_same_page(trace: kvviz.Trace, tmp_path: Path) -> None:
-    trace.save(tmp_path / "trace")
-    head, columns = payload.decode(payload.payload(trace))
-    back, same = payload.decode(payload.payload(kvviz.Trace.load(tmp_path / "trace")))
-    # only going on is not possible, so that a trace that was still going on is diagnosed at once
-    report, told = head.pop("report") or payload.Payloads(trace).report(), back.pop("report")
-    assert back == {**head, "live": None} and told == report
-    assert all(np.array_equal(columns[name], same[name]) for name in columns)
 
 
 def test_a_finished_trace_has_no_live_edge(decoded: kvviz.Trace) -> None:
@@ -316,20 +279,6 @@ def test_texts_that_differ_in_numbers_alone_are_told_once() -> None:
         strings(f"Add wrote 4,096 B to a new buffer B{step}; step {2 * step} reads it")
     assert len(strings.table(columns)) == 1
     assert len(pack({}, columns)) < 300
-
-
-@pytest.mark.parametrize(("policy", "said"), [("onnxruntime", True), ("rten", False), ("ideal", False)])
-def test_the_planners_words_are_the_same_from_a_file(policy: str, said: bool, tmp_path: Path) -> None:
-    # given
-    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
-    trace = kvviz.decode(graph, [1, 5, 9], 2, policy=policy, progress=False)
-    trace.save(tmp_path / "trace")
-    # when
-    told, again = (payload.decode(payload.payload(one)) for one in (trace, kvviz.Trace.load(tmp_path / "trace")))
-    # then
-    words, left = ({head["strings"][n] for n in col["step.note"]} for head, col in (told, again))
-    assert any("kReuse" in word for word in words) == said
-    assert left == words
 
 
 @pytest.mark.parametrize("recorded", [copy_into_view, two_lanes])

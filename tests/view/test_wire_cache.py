@@ -65,11 +65,6 @@ def test_warnings_are_told_with_the_cache_that_they_are_about(trace: kvviz.Trace
     ]
 
 
-def test_caches_without_room_are_warned_of(copying: kvviz.Trace) -> None:
-    head, _ = unpack(cache_payload(copying))
-    assert {w["kind"] for w in head["warnings"]} == {"past copied"}
-
-
 def test_caches_of_one_history_share_it(decoded: kvviz.Trace) -> None:
     head, col = unpack(cache_payload(decoded))
     assert len(decoded.caches) > 1

@@ -5,15 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import pytest
-
 import kvviz
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.view import payload
 from kvviz.view.payload import Payloads
 from kvviz.view.payload_graphs import GraphTable, add_tables
-from kvviz.view.payload_plan import plan_payload
 from kvviz.view.payload_report import MOST, report_header
 
 
@@ -146,44 +142,3 @@ def test_the_words_of_a_policys_planner_are_told_with_the_step(copying: kvviz.Tr
     told = [head["strings"][i] for i in columns["step.note"]]
     assert told[10] == "kReuse of x (MayInplace)"
     assert [note for i, note in enumerate(told) if copying.log[i].op is not op and note] == []
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_any_sequence_of_frontiers_comes_back_from_its_changes(copying: kvviz.Trace, seed: int) -> None:
-    # given events whose frontiers grow, shrink, and are shuffled now and then
-    rng = np.random.default_rng(seed)
-    nodes = list(copying.graph.nodes[:40])
-    frontier: list[Any] = []
-    events = []
-    for _ in range(300):
-        frontier = [node for node in frontier if rng.random() < 0.8]
-        frontier += [nodes[i] for i in rng.integers(0, 40, 3) if nodes[i] not in frontier][:1]
-        if rng.random() < 0.05:
-            rng.shuffle(frontier)
-        events.append(
-            SimpleNamespace(
-                phase="pick",
-                node=None,
-                value="",
-                action="look",
-                reason="",
-                frontier=tuple(frontier),
-                planned=0,
-                depth=0,
-                ready=(),
-            )
-        )
-    # when
-    head, columns = payload.decode(plan_payload(copying.graph, events, {"name": "", "about": ""}))
-    # then
-    names = [node[0] for node in head["graphs"][0]["nodes"]]
-    now: list[int] = []
-    for i, event in enumerate(events):
-        now = [] if columns["event.full"][i] else now
-        for change in columns["change.node"][columns["event.change"][i] : columns["event.change"][i + 1]].tolist():
-            if change >= 0:
-                now.append(change)
-            else:
-                now.remove(-1 - change)
-        assert [names[node] for node in now] == [node.name for node in event.frontier]
-    assert columns["event.full"].sum() < 200

@@ -1,4 +1,4 @@
-"""Long recordings: which runs are told step by step, and that the others keep their totals."""
+"""What the page is told of runs: as many as fit, their times and lanes, and the rows that caches began with."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import KvvizError
+from kvviz.trace.writer import Writer
 from kvviz.view import payload_runs
 from kvviz.view.payload import Payloads, decode, payload
+from kvviz.view.payload import decode as unpacked
+from kvviz.view.payload_cache_rows import cache_payload
 from kvviz.view.payload_runs import few_runs
+from tests.engine.graphs import graph_of
+from tests.trace.recordings import two_lanes
 from tests.view.conftest import STORYTELLER
 
 MB = 1_000_000
@@ -181,3 +186,56 @@ def test_the_diagnosis_of_a_long_recording_waits_until_it_is_asked_for(decoded: 
     for missed in report["missed"]:
         numbers = [payloads.kept[place] for place in missed["steps"]]
         assert all(decoded.steps[i].node == decoded.steps[missed["step"]].node for i in numbers)
+
+
+def test_times_travel_with_their_lanes() -> None:
+    header, columns = decode(payload(two_lanes()))
+    lanes = [header["strings"][lane] for lane in columns["time.lane"]]
+    assert lanes == ["transfer", "queue 0", "transfer", "queue 0", "queue 0"]
+    assert columns["time.step"].tolist() == [0, 1, 2, 3, 4]
+    assert columns["time.start"].tolist() == [0, 4, 5, 9, 11]
+    assert columns["time.end"].tolist() == [4, 9, 8, 11, 15]
+
+
+def test_a_free_that_was_refused_is_told_and_one_that_was_done_is_not() -> None:
+    header, columns = decode(payload(two_lanes()))
+    assert columns["refused.step"].tolist() == [3] and columns["refused.storage"].tolist() == [0]
+    assert header["strings"][columns["refused.why"][0]] == "a program that was submitted reads it"
+
+
+def test_a_recording_whose_time_is_the_step_number_has_neither() -> None:
+    w = Writer("one op")
+    w.op("NEW", outputs=[w.value("x", (2,), "float32")])
+    assert not [name for name in decode(payload(w.finish()))[1] if name.startswith(("time.", "refused."))]
+
+
+CONCAT = (
+    "agraph (float[1,p,8] past, float[1,1,8] new) => (float[1,q,8] present) {present = Concat <axis = 1> (past, new)}"
+)
+
+
+@pytest.mark.parametrize(("capacity", "donate"), [(None, True), (None, False), (8, True)])
+@pytest.mark.parametrize("rows", [0, 5])
+def test_a_single_run_says_how_many_rows_its_past_had(rows: int, capacity: int | None, donate: bool) -> None:
+    # given
+    past = np.ones((1, rows, 8), np.float32)
+    past = kvviz.reserve(past, 1, capacity) if capacity else past
+    feeds = {"past": past, "new": np.ones((1, 1, 8), np.float32)}
+    # when
+    trace = kvviz.run(graph_of(CONCAT), feeds, donate=["past"] * donate)
+    # then
+    room = capacity if capacity and donate else rows
+    (cache,) = unpacked(payload(trace))[0]["caches"]
+    assert cache["given"] == [rows, room] and cache["valid"] == [rows + 1]
+    assert unpacked(cache_payload(trace))[0]["caches"][0]["given"] == [rows, room]
+
+
+def test_what_lies_beside_a_past_in_a_larger_buffer_is_no_room_of_it() -> None:
+    big = np.ones((1, 9, 8), np.float32)
+    trace = kvviz.run(graph_of(CONCAT), {"past": big[:, :5], "new": np.ones((1, 1, 8), np.float32)})
+    (cache,) = unpacked(payload(trace))[0]["caches"]
+    assert cache["given"] == [5, 5]
+
+
+def test_a_decode_begins_with_no_rows(decoded: kvviz.Trace) -> None:
+    assert all(cache["given"][0] == 0 for cache in unpacked(payload(decoded))[0]["caches"])

@@ -47,35 +47,26 @@ def told_runs(debugger: Debugger) -> list[int]:
     return [i for i, run in enumerate(header["runs"]) if run["last"] > run["first"]]
 
 
-def test_the_view_of_single_rows_comes_when_it_is_asked_for(story: kvviz.Trace) -> None:
-    # given
+def test_a_page_has_the_rows_of_its_caches_from_the_start(story: kvviz.Trace) -> None:
     debugger = Debugger(story)
-    assert debugger.cache_data == b""
-    # when
-    assert ask(debugger, do="cache_view") == []
-    # then
     assert debugger.cache_data == cache_payload(story)
     assert {"modules", "cache_data"} <= set(debugger.get_state()), "a saved notebook has them"
 
 
-def test_a_run_that_ends_is_told_to_a_view_that_is_open() -> None:
+def test_the_rows_are_sent_again_when_a_run_ends() -> None:
     # given
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
     debugger = kvviz.debug(graph, prompt=[5, 17, 33], max_new_tokens=4, recorded=1)
-    closed = kvviz.debug(graph, prompt=[5, 17, 33], max_new_tokens=4, recorded=1)
-    ask(debugger, do="cache_view")
     before = debugger.cache_data
     # when it goes on, but the run does not end
     debugger.goto(len(debugger.trace.steps) + 3)
     assert debugger.cache_data == before
     # and when it does
     debugger.goto(len(debugger.trace.steps) + 450)
-    closed.goto(len(closed.trace.steps) + 450)
     # then
     header, columns = unpack(debugger.cache_data)
     assert len(header["runs"]) == len(debugger.trace.runs) >= 3
     assert columns["meter.valid"].reshape(len(debugger.trace.caches), -1)[0, 1] == 4
-    assert closed.cache_data == b"", "nobody has looked"
 
 
 def test_what_attention_weighed_is_told_by_query_head() -> None:

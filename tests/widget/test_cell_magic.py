@@ -68,7 +68,7 @@ def llama() -> kvviz.Trace:
 def test_a_trace_shows_its_curve_and_the_verdict(llama: kvviz.Trace) -> None:
     card = llama._repr_html_()
     for entry in llama.explain().verdict:
-        assert entry.text.split(" ·")[0] in card
+        assert entry.title.split(" ·")[0] in card
     found = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', card)
     assert found is not None
     picture = ElementTree.fromstring(base64.b64decode(found[1]))

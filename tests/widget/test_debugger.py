@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from onnx import parser
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.view.payload import decode, payload
+from kvviz.graph.model import Graph
+from kvviz.view.payload import decode
 from kvviz.widget import Debugger
+from tests.graph.build import model, node
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
 
@@ -192,36 +195,6 @@ def test_readers_without_a_kernel_get_pictures(story: kvviz.Trace) -> None:
     assert "application/vnd.jupyter.widget-view+json" in bundle
 
 
-def test_payloads_told_bit_by_bit_equal_one_told_at_the_end() -> None:
-    # given
-    graph = kvviz.load(MODELS / "o02_optimum1_merged_gpt2" / "model.onnx")
-    debugger = kvviz.debug(graph, prompt=[7, 70, 21], max_new_tokens=3, recorded=1)
-    # when
-    for _ in range(5):
-        debugger.goto(debugger.cursor + 150)
-    grown, fresh = decode(debugger.payload, debugger.edge, debugger.latest), decode(payload(debugger.trace))
-    # then
-    assert len(debugger.trace.runs) == 3
-    for name in ("graphs", "drawings", "runs", "live", "caches"):
-        assert grown[0][name] == fresh[0][name]
-    for name, column in grown[1].items():
-        texts = name in {
-            "block.message",
-            "block.culprit",
-            "block.code",
-            "step.sentence",
-            "step.rule",
-            "step.note",
-            "step.end",
-            "storage.name",
-        }
-        if texts or name.endswith((".info", ".label")):
-            told = [[header["strings"][i] for i in columns[name]] for header, columns in (grown, fresh)]
-            assert told[0] == told[1], name
-        elif name not in ("text.of", "number.added"):  # how texts are told, which are compared as texts
-            assert np.array_equal(column, fresh[1][name]), name
-
-
 def test_a_decode_is_opened_with_every_option_that_a_decode_takes() -> None:
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
     names = ["input_ids", "attention_mask"]
@@ -286,3 +259,37 @@ def test_an_interrupt_of_a_long_command_shows_what_ran_and_tells_the_page(paused
     # and it can be run on
     assert answers_to(paused, {"do": "continue"}) == [] and paused.cursor == 2
     np.testing.assert_array_equal(paused.trace.outputs["y"], [0, 0, 0, 0])
+
+
+def two() -> Graph:
+    return kvviz.load(model([node("Neg", "x", "y"), node("Neg", "y", "z")], ["x"], ["z"]))
+
+
+def test_the_kernel_gives_the_file_as_bytes_with_the_diagnosis_in_it() -> None:
+    # given
+    graph = two()
+    debugger = Debugger(kvviz.run(graph, {"x": np.ones(4, np.float32)}))
+    sent: list[tuple[Any, Any]] = []
+    debugger.send = lambda content, buffers=None: sent.append((content, buffers))
+    # when
+    debugger._receive(debugger, {"do": "html", "id": "html"}, [])
+    # then
+    [(content, [page])] = sent
+    assert content == {"id": "html", "side": 0}
+    assert page.decode() == debugger.to_html()
+
+
+def test_a_debugger_opens_at_a_step() -> None:
+    graph = two()
+    trace = kvviz.run(graph, {"x": np.ones(4, np.float32)})
+    assert kvviz.debug(trace, step=1).cursor == 1
+    assert kvviz.debug(trace, step=-2).cursor == 0
+    assert kvviz.debug(trace).cursor == kvviz.debug(trace, step=None).cursor
+
+
+def test_a_file_opens_at_the_step_where_the_debugger_is() -> None:
+    debugger = Debugger(kvviz.run(two(), {"x": np.ones(4, np.float32)}))
+    for step in (1, 0, -1):
+        debugger.cursor = step
+        state = debugger.to_html().split('id="kvviz-state">', 1)[1].split("</script>", 1)[0]
+        assert json.loads(state)["cursor"] == step

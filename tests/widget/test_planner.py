@@ -25,20 +25,17 @@ def graph() -> kvviz.graph.Graph:
 
 
 def frontiers(header: dict, columns: dict[str, np.ndarray]) -> list[list[str]]:
-    """Names in the frontier of every event, from the changes that are told."""
+    """Names in the frontier of every event, from the first frontier, the picks and what each of them lets run."""
     nodes = [node[0] for node in header["graphs"][0]["nodes"]]
-    at, changes = columns["event.change"], columns["change.node"]
-    now: list[int] = []
+    at, ready = columns["event.ready"], columns["ready.node"]
+    now = columns["first.node"].tolist()
     found = []
-    for i, full in enumerate(columns["event.full"]):
-        if full:
-            now = []
-        for change in changes[at[i] : at[i + 1]].tolist():
-            if change >= 0:
-                now.append(change)
-            else:
-                now.remove(-1 - change)
-        found.append([nodes[node] for node in now])
+    for i, action in enumerate(columns["event.action"]):
+        picks = header["strings"][action] == "pick"
+        found.append([nodes[node] for node in now] if picks else [])
+        if picks:
+            now.remove(columns["event.node"][i])
+            now += ready[at[i] : at[i + 1]].tolist()
     return found
 
 

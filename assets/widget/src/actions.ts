@@ -8,7 +8,7 @@ import type { Codes, QueryTable } from "./wire.js";
 /** `keys`: as `KeyboardEvent.key` has them, `Shift+` in front of function keys; the first one is shown. */
 export interface Action { id: string; title: string; keys: string[]; run(): void }
 
-/** What is not a command over the trace: parts of the page. */
+/** Commands on parts of the page rather than on the trace. */
 export interface Places {
   search(): void; help(): void; breakpoints(): void; palette(): void; goto(): void; fit(): void; full(): void;
   wasBack(): void; wasForward(): void; close(): void; nextHit(by: 1 | -1): void; choose(): void;
@@ -52,25 +52,24 @@ const SHOWN: Record<string, string> = { ArrowRight: "→", ArrowLeft: "←", " "
 
 export function shown(key: string): string { return SHOWN[key] ?? key; }
 
-/** Keys of an action for people; those for debuggers' habits are left out. */
+/** The keys of an action as text, without the function keys of other debuggers. */
 export function keysOf({ keys }: Action): string {
   return keys.filter((key) => !/F\d/.test(key)).map(shown).join(" or ");
 }
 
-/** What every key does; Enter is not a plain one, see keys.ts. */
+/** What each key runs; Enter is handled in keys.ts. */
 export function movesOf(list: Action[]): Record<string, () => void> {
   return Object.fromEntries(list.flatMap((action) => action.keys.filter((key) => key !== "Enter").map((key) => [key, () => action.run()])));
 }
 
 const CACHE = "a cache: dark valid rows, bright written in this run, pale reserved";
-/** More on owners than the payload says. */
+/** Added to what the payload says about owners. */
 const OWNED: Record<string, string> = { weights: ", all in one bar W", donated: ": the run may overwrite it", caller: ": read only" };
 const NOTES = [
   "B12 is a buffer; B12.3 is the same buffer after its contents were overwritten three times.",
   "The graph shows the frame of the op that just ran. Recorded steps need no kernel; past the end the kernel runs more.",
 ];
 
-/** The fields of queries, from the payload. */
 function language({ fields, kinds, examples }: QueryTable): Node[] {
   const about = new Map(kinds.map((kind) => [kind.name, `${kind.about} (${kind.signs.join(" ")})`]));
   return [
@@ -90,7 +89,7 @@ export function help(codes: Codes, query: QueryTable, actions: Action[]): HTMLEl
   return box;
 }
 
-/** Keys on one side; on the other the signs of the graph's boxes, more of the like, and notes. */
+/** The help panel: keys on the left; states of ops, `more` and notes on the right. */
 export function panel(codes: Codes, pressed: [string, string][], words: [string, string][], more: Node[], notes: string[]): HTMLElement {
   const states = words.map(([s, text]) => el("li", {}, el("span.kv-sample", { "data-state": s }, letter(codes, s as State) || "\u00A0"), text));
   return el("div.kv-pop.kv-help", { role: "dialog", "aria-label": "Help", tabindex: -1, "data-kv": "help-panel" },

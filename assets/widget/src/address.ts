@@ -1,5 +1,5 @@
-// The address of what is seen, in a file of its own: `#step=3619&sel=B345&query=op:Concat`. It is read when the page opens
-// and when somebody changes it, and written as one moves.
+// The state of a page that is a file, in its address: `#step=3619&sel=B345&query=op:Concat`. It is read when the page opens
+// or the address changes, and written as the reader moves.
 import { describe, type Selection } from "./select.js";
 import type { Trace } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
@@ -18,7 +18,7 @@ export function write({ step, sel, query }: Place): string {
   return parts.filter(Boolean).join("&");
 }
 
-/** `B345`, or the name of a node, a cache or a value; with a word in front where another thing has that name, too. */
+/** `B345`, or the name of a node, a cache or a value, after its kind if the name is ambiguous. */
 export function selected({ p }: Trace, sel: string): Selection | null {
   const [, kind = "", name] = /^(?:(node|cache|value):)?(.*)$/s.exec(sel)!;
   const storage = /^B(\d+)(?:\.\d+)?$/.exec(sel);
@@ -37,7 +37,7 @@ export function selected({ p }: Trace, sel: string): Selection | null {
     ?? (kind !== "node" && kind !== "cache" ? find("value", (g) => p.graphs[g].values) : null);
 }
 
-/** The word for a selection from which `selected` finds it again. */
+/** The inverse of `selected`. */
 export function named(t: Trace, s: Selection | null): string {
   if (!s) return "";
   const name = s.kind === "storage" ? `B${s.id}` : describe(t, s);
@@ -51,13 +51,11 @@ export class Address implements View {
   #written = "";
   #begun = false;
 
-  /** `query`: what is searched for; `search`: search for something. */
   constructor(private store: Store, private query: () => string, private search: (text: string) => void, private signal: AbortSignal) {
     addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.#written) this.follow(); }, { signal });
     signal.addEventListener("abort", () => clearTimeout(this.#later));
   }
 
-  /** Go where the address says. */
   follow(): void {
     const { step, sel, query } = parse(location.hash);
     if (step !== null) this.store.go(step);

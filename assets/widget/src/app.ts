@@ -1,7 +1,5 @@
 // Puts the debugger's panes together on one root element. It knows the store and the commands, not where they came from.
 import { actions, movesOf } from "./actions.js";
-import { CachesPane, type CacheSource } from "./caches.js";
-import type { Weights } from "./cacheview.js";
 import { Commands, type Ask } from "./commands.js";
 import { button, el, mark, on, onHit, say } from "./dom.js";
 import type { Modules } from "./modules.js";
@@ -12,7 +10,7 @@ import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
 import type { LaneModule } from "./lanewidget.js";
 import { fullScreen, LAYOUTS, Workspace, type Layout } from "./layouts.js";
-import { LazyPane, type Context } from "./lazypane.js";
+import { LazyPane, type CacheSource, type Context } from "./lazypane.js";
 import type { BreakpointMenu } from "./menu.js";
 import { kinds, missed as missedOps } from "./missed.js";
 import type { LaneSource } from "./pair.js";
@@ -46,7 +44,7 @@ class Story implements View {
     if (change.payload) {
       this.root.hidden = p.runs.length < 2 && p.story.length === 0;
       this.#slider.max = String(Math.max(0, p.runs.length - 1));
-      // without a story the runs themselves stand in for words
+      // without words, the labels of runs are shown
       const words = p.story.length ? p.story : p.runs.map((r, run) => ({ text: r.label, run, prompt: false }));
       this.#words.replaceChildren(...words.map((w) => el("button", {
         tabindex: -1, class: w.prompt ? "kv-word kv-prompt" : "kv-word", "data-kv": "story-word",
@@ -127,7 +125,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const main = el("div.kv-main");
   app.append(main);
   const share: ShareContext = { store, modules, around, want: () => reports.want() };
-  const context: Context = { store, commands, ask, modules, hits, reports, share, lanes, openList: (id) => tabs.show(id) };
+  const context: Context = { store, commands, ask, modules, hits, reports, share, lanes, caches: source, openList: (id) => tabs.show(id) };
   const totalsOf = shell.pane("totals", "Totals of this run");
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
   const graph = new LazyPane(shell.pane("graph", "Graph", main), "graph", context, signal);
@@ -148,7 +146,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const missed = new LazyPane(tabs.add("missed", "Missed"), "lists.missed", context, signal);
   const layers = new LazyPane(tabs.add("layers", "Layers"), "lists.layers", context, signal);
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
-  const caches = new CachesPane(tabs.add("caches", "Caches"), store, ask, modules, source, signal);
+  const caches = new LazyPane(tabs.add("caches", "Caches"), "cache", context, signal);
   const values = new LazyPane(tabs.add("values", "Values"), "values", context, signal);
   const clock = new LazyPane(tabs.add("clock", "Lanes"), "clock", context, signal, false);
   const hazards = new LazyPane(tabs.add("hazards", "Hazards"), "hazards", context, signal);
@@ -178,7 +176,6 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   toolbar.bar.add(box.root);
   toolbar.bar.add(shareButton("Share ▾", {}, share, signal));
 
-  // captions that lead through it
   let guide: Promise<Guide> | null = null;
   const guided = () => (guide ??= modules.load<GuideModule>("tour").then((make) => make({
     app, after: toolbar.bar.root, store, open: (id) => tabs.show(id), layout: (name) => workspace.show(name as Layout),
@@ -222,7 +219,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   return {
     hear: (answer) => {
       if (answer.report) reports.hear(answer.report, answer.from ?? 0);
-      else if (typeof answer.id === "string") caches.hear(answer as Weights);
+      else if (typeof answer.id === "string") caches.hear(answer);
       else values.hear(answer);
     },
     destroy: () => {

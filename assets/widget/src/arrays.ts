@@ -1,6 +1,6 @@
-// Lists by key in one block of memory, binary search, and answers that are worked out once.
+// Lists by key in one block of memory, binary search, and cached functions.
 
-/** For every key the positions that carry it, ascending: `ids[start[k] .. start[k + 1])`. */
+/** The positions of each key, ascending: `ids[start[k] .. start[k + 1])`. */
 export interface Lists { start: Int32Array; ids: Int32Array }
 
 /** Counting sort of positions by key; negative keys are left out. */
@@ -14,7 +14,7 @@ export function group(keys: ArrayLike<number>, buckets: number): Lists {
   return { start, ids };
 }
 
-/** The first of the numbers from .. to for which something holds that holds for all behind it; `to` = for none. */
+/** The first number in `from .. to` for which `holds` is true, given that it stays true from there on; `to` if none. */
 export function first(from: number, to: number, holds: (at: number) => boolean): number {
   while (from < to) {
     const middle = (from + to) >> 1;
@@ -24,7 +24,7 @@ export function first(from: number, to: number, holds: (at: number) => boolean):
   return from;
 }
 
-/** How many of `sorted[from .. to)` are <= x, plus `from`; `by`: positions through which it is sorted. A loop of its own, as it is called often. */
+/** The end of the entries <= x in `sorted[from .. to)`; `by`: positions through which it is sorted. Not built on `first`, since it is called often. */
 export function upper(sorted: ArrayLike<number>, x: number, from = 0, to = sorted.length, by?: ArrayLike<number>): number {
   while (from < to) {
     const middle = (from + to) >> 1;
@@ -34,14 +34,14 @@ export function upper(sorted: ArrayLike<number>, x: number, from = 0, to = sorte
   return from;
 }
 
-/** The entry of a map, made and kept where it is missing. */
+/** The entry of a map; added if it is missing. */
 export function ensure<K, V>(map: { get(key: K): V | undefined; set(key: K, value: V): unknown }, key: K, make: () => V): V {
   let found = map.get(key);
   if (found === undefined) map.set(key, (found = make()));
   return found;
 }
 
-/** A function whose answers are kept as long as what they are about. */
+/** A function that caches its result for each object. */
 export function kept<K extends object, V>(make: (of: K) => V): (of: K) => V {
   const known = new WeakMap<K, V>();
   return (of) => ensure(known, of, () => make(of));

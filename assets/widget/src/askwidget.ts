@@ -12,7 +12,6 @@ const [W, H, LEFT, RIGHT, TOP, BOTTOM] = [560, 190, 72, 30, 12, 34];
 /** px beside a point within which the pointer moves it up and down. */
 const NEAR = 8;
 
-/** `edited`: called when a person changes it. */
 export function drawing({ labels, top, marks }: Curve, edited: () => void, signal: AbortSignal): Drawing {
   const points: (number | null)[] = labels.map(() => null);
   const last = Math.max(1, labels.length - 1);
@@ -45,7 +44,7 @@ export function drawing({ labels, top, marks }: Curve, edited: () => void, signa
     board.setAttribute("aria-valuetext", `${labels[at]}: ${points[at] === null ? "not drawn" : Math.round((100 * value) / top) + " % of the scale"}`);
   };
   const put = (i: number, value: number) => { points[i] = Math.min(top, Math.max(0, value)); };
-  /** Of a pointer: px from the left, and the value at its height. */
+  /** The px from the left, and the value at the height of the pointer. */
   const where = (event: PointerEvent): [number, number] => {
     const box = board.getBoundingClientRect();
     const px = ((event.clientX - box.left) / box.width) * W;
@@ -61,7 +60,7 @@ export function drawing({ labels, top, marks }: Curve, edited: () => void, signa
   const move = (event: PointerEvent) => {
     const [px, value] = where(event);
     const [before, old] = from ?? [px, value];
-    // what the line passes over gets the height at which it does, and keeps it while the hand goes on
+    // points under the line get its height, and keep it for the rest of the stroke
     for (let k = 0; k < labels.length; k++) {
       if ((x(k) - before) * (x(k) - px) > 0) continue;
       put(k, px === before ? value : old + ((value - old) * (x(k) - before)) / (px - before));
@@ -90,7 +89,7 @@ export function drawing({ labels, top, marks }: Curve, edited: () => void, signa
     if (by === undefined && to === undefined) return false;
     if (to !== undefined) {
       const next = Math.min(labels.length - 1, Math.max(0, to));
-      // the next one begins where this one stands
+      // the next point starts at the same height
       if (points[at] === null) put(at, 0);
       if (points[next] === null) put(next, points[at] ?? 0);
       at = next;
@@ -110,16 +109,16 @@ export function drawing({ labels, top, marks }: Curve, edited: () => void, signa
 
 interface Verdict { right?: boolean | null; text?: string }
 interface Solution { answer?: string; explanation?: string; series?: number[] }
-/** What takes an answer: `value` is null, and says why, while there is none. */
+/** An input for the answer. `value`: null while there is none; `lacks` says why. */
 interface Field { node: HTMLElement; value(): unknown; lacks(): string; show?(series: number[]): void }
 
 const NO_KERNEL = "There is no kernel to grade it: run this cell, or look at the answer.";
 const SILENT = "No answer yet: the kernel is busy, or this cell has to be run again.";
 
-/** `check`: have the answer graded; `edited`: what was said of an answer is not said of another one. */
+/** `check`: grade the answer; `edited`: clear the verdict on the previous answer. */
 interface Calls { check(): void; edited(): void }
 
-/** A line of text: a number, or an op out of those that are offered. */
+/** A text input for a number or the name of an op. */
 function written(model: Model, { check, edited }: Calls, kind: string, signal: AbortSignal): Field {
   const unit = model.get("unit") as string;
   const id = uid("ops");
@@ -160,14 +159,14 @@ function curve(model: Model, { edited }: Calls, signal: AbortSignal): Field {
 function render({ model, el: host }: { model: Model; el: HTMLElement }): () => void {
   const life = new AbortController();
   const { signal } = life;
-  // while the question is here, what stands in for it is not needed
+  // the static fallback is hidden while the widget is shown
   const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
   const root = el("div.kv-ask", { role: "group", "aria-label": "Question", tabindex: -1 });
   host.append(hidden, root);
   shareKeys(root, signal);
   const look = follow(root, () => (model.get("theme") as Theme) || "auto", () => {}, signal);
   listen(model, "change:theme", look, signal);
-  // a notebook may put the element into the page only after this
+  // a notebook may attach the element only after this
   requestAnimationFrame(look);
 
   const said = el("p.kv-said", { role: "status", "data-kv": "ask-said" });
@@ -184,7 +183,7 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
     if (!model.send || (manager && "kernel" in manager && !manager.kernel)) return say({ right: null, text: NO_KERNEL });
     try {
       model.send({ do: "grade", given });
-      // a page whose kernel has gone still has a `send`; silence is the only sign
+      // `send` exists even if the kernel is gone, so only silence shows that
       clearTimeout(waiting);
       waiting = setTimeout(() => say({ right: null, text: SILENT }), ANSWER_DELAY);
     } catch {

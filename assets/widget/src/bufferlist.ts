@@ -1,7 +1,7 @@
 // The list of buffers at the cursor: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
 import { ensure, kept } from "./arrays.js";
 import { el, hit, mark, on, onHit, place, say, set } from "./dom.js";
-import { bytes, count, figure, opName, shortName, shortValue, valueName } from "./format.js";
+import { bytes, count, figure, opLabel, shortValue, valueName } from "./format.js";
 import type { MakePane } from "./lazypane.js";
 import { alive, bornAt, capacity, generation, lastOut, numberOf, opAt, rowsBefore, runAt, stack, valuesIn, type Trace } from "./replay.js";
 import { touched } from "./select.js";
@@ -22,7 +22,7 @@ export interface Bar {
   again: boolean; // the rows of before were copied here in this run
 }
 export interface Fold { count: number; bytes: number }
-/** Caches of one role in many layers, shown as one row where `open` does not have it; `bar` is one of them. */
+/** Caches of one role in several layers, shown as one row unless `open`. */
 interface Family { role: string; members: Bar[]; bytes: number; open: boolean }
 export interface Memory {
   bars: Bar[];
@@ -33,12 +33,12 @@ export interface Memory {
 
 const WEIGHTS = -1; // stands for the storages of all weights
 export const MOST = 200;
-/** Bars from top to bottom; those of other origins stand where those of the run do. */
+/** Order of the bars from top to bottom; other origins are sorted like those of the run. */
 const ORDER: Record<string, number> = { donated: 0, caller: 1, weights: 3 };
 const RUN = 2;
 
 const scales = kept((_: Trace) => new Map<number, number>());
-/** Largest storage (weights aside) that a run touches: the length of a full bar, so that bars keep still within a run. */
+/** The largest storage that a run touches, without weights: the length of a full bar, constant within a run. */
 export function scale(t: Trace, run: number): number {
   const { p, x } = t;
   return ensure(scales(t), run, () => {
@@ -52,7 +52,7 @@ export function scale(t: Trace, run: number): number {
 }
 
 interface CacheRow { cache: number; before: number; valid: number; capacity: number; again: boolean }
-/** By storage: which cache lies in it now, and how many rows of it hold tokens. `main`: the frame of the whole run. */
+/** The cache in each storage now, and its valid rows. `main`: the main frame of the run. */
 function cachesNow(t: Trace, main: number, run: number, cursor: number): Map<number, CacheRow> {
   const { p, x } = t;
   const rows = new Map<number, CacheRow>();
@@ -80,7 +80,8 @@ function describe(t: Trace, s: number, cursor: number, frames: number[]): { labe
   const all = capacity(t, s, cursor) || 1;
   const parts: Bar["parts"] = [];
   for (const h of shown) {
-    const [offset, length] = h.place.from === "bind" ? [p.bind.offset[h.place.entry], p.bind.bytes[h.place.entry]] : [p.out.offset[h.place.entry], p.out.bytes[h.place.entry]];
+    const { from, entry } = h.place;
+    const [offset, length] = [p[from].offset[entry], p[from].bytes[entry]];
     if (length < all && !parts.some(([a, b]) => a === offset / all && b === length / all)) parts.push([offset / all, length / all]);
   }
   const label = names.length > 1 ? `${names[0]} +${names.length - 1}` : names[0] ?? shortValue(p.strings[p.storage.name[s]]);
@@ -89,7 +90,7 @@ function describe(t: Trace, s: number, cursor: number, frames: number[]): { labe
 
 const MANY = 4; // layers from which on caches of one role are one row
 
-/** Caches that are alike but for their layer as one row; what the step touches, or what is lit, keeps its own. */
+/** Fold caches that differ only in their layer into one row; those that the step touches, or that are lit, keep a row. */
 export function families({ p }: Trace, bars: Bar[], open: Set<string>, keep: Set<number>): (Bar | Family)[] {
   const of = new Map<string, Bar[]>();
   const roleOf = (b: Bar) => (b.cache < 0 || b.state === "freed" || p.caches[b.cache].layer < 0 ? "" : p.caches[b.cache].role);
@@ -158,19 +159,18 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
   return { bars, small, more, held };
 }
 
-/** The bar of all weights; none where there are no weights. */
 function weightsBar({ x }: Trace): Bar[] {
   return x.weights ? [{ id: WEIGHTS, gen: 0, capacity: x.weights, origin: "weights", cache: -1, state: "", use: "", label: "all weights", note: "", parts: [], valid: null, again: false }] : [];
 }
 
-/** All that is known of a bar; worked out when somebody points at it. */
+/** The tooltip of a bar, computed on demand. */
 export function title(t: Trace, b: Bar, cursor: number): string {
   const { p, x } = t;
   if (b.id === WEIGHTS) return `weights, ${bytes(b.capacity)}${b.capacity > scale(t, runAt(t, cursor)) ? "; the bar is cut off" : ""}`;
   const out = lastOut(t, b.id, cursor);
   const step = out < 0 ? -1 : x.outStep[out];
   const by = step < 0 ? null : opAt(t, step);
-  const maker = by ? `\nwritten last in step ${numberOf(t, step)} by ${opName(by.op[1])} ${shortName(by.g, by.node)}` : "";
+  const maker = by ? `\nwritten last in step ${numberOf(t, step)} by ${opLabel(by.g, by.node)}` : "";
   const owner = p.codes.owner[p.storage.origin[b.id]];
   const rows = b.valid ? ` rows valid of those reserved${b.again ? "; the older ones were copied in this run" : ""}` : "";
   return `B${b.id}${b.gen ? `.${b.gen}` : ""} · ${bytes(b.capacity)} · ${owner}${b.gen ? ` · overwritten ${b.gen}×` : ""}\n${b.label} ${b.note}${rows}${maker}`;
@@ -267,15 +267,14 @@ class MemoryPane implements View {
       nodes.push(this.#more);
     }
     place(this.#list, nodes);
-    // what can be opened in it is a stop already
+    // a button inside is a tab stop already
     this.#list.tabIndex = nodes.some((node) => node.firstElementChild instanceof HTMLButtonElement) ? -1 : 0;
-    // as wide as the longest name, so that no bar moves while stepping
+    // as wide as the longest id, so that no bar moves while stepping
     const width = Math.max(3, ...m.bars.map((b) => idOf(b).length));
     set(this.#list, "--kv-digits", String(Math.max(width, 5)));
     if (active) store.reveal(this.#list, active);
   }
 
-  /** Caches of one role: how many layers, rows and bytes. */
   #family({ role, members, bytes: sum, open }: Family): HTMLElement {
     const row = ensure(this.#families, role, () => {
       const made = el("button", { class: "kv-fold", "data-kv": "cache-family", "data-id": role });
@@ -289,7 +288,6 @@ class MemoryPane implements View {
   }
 }
 
-/** Buffer, bar, what lies in it, bytes. */
 function barRow(b: Bar, full: number, lit: boolean): HTMLElement {
   const part = (kind: string, from: number, length: number) => el("i", { "data-part": kind, style: `left: ${from * 100}%; width: ${length * 100}%` });
   const inner = b.valid ? [part(b.again ? "again" : "valid", 0, b.valid[0]), part("fresh", b.valid[0], b.valid[1] - b.valid[0])] : b.parts.slice(0, 8).map(([from, length]) => part("view", from, length));

@@ -2,23 +2,23 @@
 import { upper } from "./arrays.js";
 import type { Pattern } from "./canvas.js";
 import { bytes, count, plural } from "./format.js";
-import { open, type Floats, type Ints } from "./wire.js";
+import { open, type Floats, type Ints, type Kinds } from "./wire.js";
 
-/** `sums`: it adds up over the runs; `bad`: more than 0 of it is a loss. */
+/** `sums`: the meter adds up over runs; `bad`: a value above 0 is a loss. */
 export interface Meter { name: string; label: string; about: string; sums: boolean; bad: boolean }
-/** `runs`: in how many it happened, `run` being the first. */
+/** `run`: the first of the `runs` in which it happened. */
 interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
 /** `unit`: bytes of a row, 0 = not known; `streams`: one for each batch entry. */
 interface CacheRows { heads: number; unit: number; streams: number[]; given: [valid: number, capacity: number] }
-/** What the producer says of rows, beside their states; in the order of cells. */
+/** The producer's notes on rows, in the order of cells. */
 interface Notes { at: Ints; start: Ints; stop: Ints; text: Ints; table: string[] }
-/** Which rows hold what a run stores from which step (of the trace) on; by cache and run, as cells are by stream and run. */
+/** Which rows a run stores at which step of the trace, by cache and run. */
 interface Stores { at: Ints; step: Ints; start: Ints; stop: Ints }
-/** Owners of rows, in the order of cells; `table`: sequences, and a word for rows that disagree with what is recorded of them. */
+/** Owners of rows, in the order of cells; `table`: sequences, and the state of rows that disagree with their cells. */
 interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
-/** `mark`: how it is drawn over the hue, so that nothing rests on that. */
+/** `mark`: a pattern over the hue, since colour alone carries no meaning. */
 interface OwnerState { name: string; about: string; mark: Pattern; dashed: boolean }
-interface Header { owners?: Pick<Owners, "table" | "hues" | "states">; notes?: string[]; format: number; columns: Record<string, [string, number]>; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
+interface Header { owners?: Pick<Owners, "table" | "hues" | "states">; notes?: string[]; format: number; columns: Kinds; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
 export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {
   at: Ints;
@@ -54,20 +54,20 @@ export function unpackCaches(raw: ArrayBuffer): CacheData {
   return d;
 }
 
-/** Cells of a stream after a run: from the first to (not including) the second. */
+/** The range of cells of a stream after a run. */
 export function cellsOf(d: Pick<CacheData, "at" | "runs">, stream: number, run: number): [number, number] {
   const i = stream * (d.runs.length + 1) + run;
   return [d.at[i] ?? 0, d.at[i + 1] ?? 0];
 }
 
-/** The cell that a row is in after a run, -1 where the cache had no such row. */
+/** The cell of a row after a run; -1 if there is no such row. */
 export function cellAt(d: CacheData, stream: number, run: number, row: number): number {
   const [from, to] = cellsOf(d, stream, run);
   const cell = upper(d.start, row, from, to) - 1;
   return cell >= from && row < d.stop[cell] ? cell : -1;
 }
 
-/** The token in a row after a run: its position in the text, and the run that wrote it; null where there is none. */
+/** The token in a row after a run: its position, and the run that wrote it. */
 export function tokenAt(d: CacheData, stream: number, run: number, row: number): { position: number; run: number } | null {
   const cell = cellAt(d, stream, run, row);
   if (cell < 0 || d.token[cell] < 0) return null;
@@ -76,7 +76,7 @@ export function tokenAt(d: CacheData, stream: number, run: number, row: number):
   return { position, run: upper(d.fed, position, stream * n, stream * n + run + 1) - stream * n };
 }
 
-/** What the producer says of a row after a run; "" where it says nothing. */
+/** The producer's note on a row after a run, or "". */
 export function noteAt(d: CacheData, stream: number, run: number, row: number): string {
   const notes = d.notes;
   if (!notes) return "";
@@ -85,7 +85,7 @@ export function noteAt(d: CacheData, stream: number, run: number, row: number): 
   return note >= from && row < notes.stop[note] ? notes.table[notes.text[note]] : "";
 }
 
-/** Spans of rows with owners after a run: from the first to (not including) the second. */
+/** The range of owner spans after a run. */
 export function ownedOf(d: CacheData, stream: number, run: number): [number, number] {
   return d.owners ? cellsOf({ at: d.owners.at, runs: d.runs }, stream, run) : [0, 0];
 }
@@ -128,19 +128,19 @@ export function cost(d: CacheData, cache: number, run: number, protocol: string)
   return `${label} wrote ${rows ? plural(rows, "row") : "no row"} and copied ${copied ? amount : "none"}: ${found}.${moved ? ` After it the caller moved ${bytes(moved)} to make room.` : ""}`;
 }
 
-/** The runs in which rows of the past were moved: by the graph on the cache's way through it, and by the caller behind the run. */
+/** The runs in which past rows were moved, by the graph or by the caller. */
 export function moves(d: CacheData, cache: number): { run: number; bytes: number }[] {
   return d.runs.map((_, run) => ({ run, bytes: meter(d, "bytes_copied", cache, run) + meter(d, "bytes_moved_outside", cache, run) })).filter((one) => one.bytes > 0);
 }
 
-/** The most rows that a cache had after any run: the length of its axis. */
+/** The largest number of rows after any run: the length of the axis. */
 export function most(d: CacheData, cache: number): number {
   let rows = 0;
   for (let run = 0; run < d.runs.length; run++) rows = Math.max(rows, meter(d, "capacity", cache, run));
   return rows;
 }
 
-/** The first of the rows that a run wrote; where it wrote none, the last that holds a token; 0 where none does. */
+/** The first row that a run wrote; if it wrote none, the last with a token, or 0. */
 export function newest(d: CacheData, stream: number, run: number): number {
   const [from, to] = cellsOf(d, stream, run);
   let row = 0;
@@ -151,13 +151,13 @@ export function newest(d: CacheData, stream: number, run: number): number {
   return row;
 }
 
-/** The look of rows that wait and hold nothing yet. */
+/** The state of empty rows that a later step of the run writes. */
 export const PENDING = "pending";
 interface StoredRows { step: number; start: number; stop: number }
-/** `done`, `todo`: rows stored, and rows that wait; `now`: this step stores some; `step`: that of the last row, or of the next while some wait; -1 = nothing is known. */
+/** `done`, `todo`: rows stored, and rows to come; `now`: this step stores some; `step`: the next step that stores rows, else the last; -1: unknown. */
 interface Progress { done: number; todo: number; now: boolean; step: number }
 
-/** What a run stores in a cache, in order; empty where the steps were not kept. */
+/** What a run stores in a cache, in order; empty if its steps were not kept. */
 export function storesOf({ stores, runs }: CacheData, cache: number, run: number): StoredRows[] {
   if (!stores) return [];
   const i = cache * (runs.length + 1) + run;
@@ -180,7 +180,7 @@ export function progress(d: CacheData, cache: number, run: number, step: number)
 
 type Cell = [start: number, stop: number, state: number, fresh: number, token: number];
 
-/** The same data, in which the cells of a stream in a run are as they are after a step: rows that wait hold what they held before. */
+/** The same data with the cells of one stream and run as they are after a step: rows to come hold what they held before. */
 export function atStep(d: CacheData, cache: number, stream: number, run: number, step: number): CacheData {
   const waits = storesOf(d, cache, run).filter((one) => one.step > step);
   const [from, to] = cellsOf(d, stream, run);
@@ -204,7 +204,7 @@ export function atStep(d: CacheData, cache: number, stream: number, run: number,
       let before = -1;
       for (let b = first; b < last; b++) if (d.start[b] <= start && start < d.stop[b]) before = b;
       const was = before < 0 ? "reserved" : d.states[d.state[before]];
-      // what the run before wrote is no longer new
+      // no longer new
       const state = was === "reserved" ? PENDING : was === "written" ? "valid" : was;
       found.push([start, stop, states.indexOf(state), 0, was === "reserved" ? -1 : token(before)]);
     }

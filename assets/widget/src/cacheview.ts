@@ -1,4 +1,4 @@
-// The cache view: one cache at a time. Rows after the present run, rows over all runs, meters, and what is wrong.
+// One cache at a time: rows after the present run, rows over all runs, meters, and what is wrong.
 import { atStep, cellAt, cost, counts, meter, most, moves, newest, noteAt, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
 import { Inks, sized } from "./canvas.js";
 import { DRY, type Ask } from "./commands.js";
@@ -10,8 +10,6 @@ import { numberOf } from "./replay.js";
 import type { Change, Store } from "./store.js";
 import { weightsOf } from "./valuedata.js";
 
-/** What the first module knows of this one; see caches.ts. */
-export interface CacheView { update(change: Change): void; take(raw: ArrayBuffer): void; hear(answer: Weights): void }
 /** The kernel's answer to `attention`: weights by query head and row. */
 export interface Weights { id: string; error?: string; attention?: { heads: number[][] } }
 
@@ -19,7 +17,7 @@ const OCCUPANCY = [56, 420]; // px of the runs, at least and at most: they get w
 const SETTLE = 120; // ms before attention is asked for
 const BELOW = 26; // px for the axis under the runs, and the pane's own edge
 
-class View implements CacheView {
+export class View {
   #d: CacheData;
   #list = el("div.kv-cache-list", { role: "listbox", "aria-label": "Caches" });
   #choice = el("select", { "aria-label": "Cache", "data-kv": "cache-choice" });
@@ -112,10 +110,10 @@ class View implements CacheView {
 
   // -- what is chosen ---------------------------------------------------------------------------------------------
 
-  /** The last run whose caches are known: those of a run that still goes on are not. */
+  /** The last finished run up to the cursor: caches of an unfinished run are not known. */
   get #run(): number { return Math.max(0, Math.min(this.kit.now.run, this.#d.runs.length - 1)); }
 
-  /** The number of the step after which caches are shown: of a run without steps its end. */
+  /** The number of the step after which caches are shown; the end of a run without steps. */
   get #step(): number { return this.kit.bare >= 0 || this.kit.now.run > this.#run ? Infinity : numberOf(this.kit.t, this.kit.cursor); }
 
   get #present(): CacheData {
@@ -130,17 +128,17 @@ class View implements CacheView {
     return streams[Math.min(Number(this.#entry.value) || 0, streams.length - 1)] ?? -1;
   }
 
-  /** The query that is shown, as the map of answers knows it; most runs have but one. */
+  /** The key of the shown query in the map of answers. */
   get #asked(): string { return `${this.#chosen}:${this.#run}:${this.#query.hidden ? -1 : this.#query.value || -1}`; }
 
-  /** What the shown query weighed: from the recording, or as the kernel answered; in words where it could not. */
+  /** The weights of the shown query, recorded or from the kernel; a text says why there are none. */
   get #weighed(): Weights["attention"] | string | undefined {
     const last = this.#query.hidden || Number(this.#query.value || -1) === -1;
     const heads = last ? weightsOf(this.kit.t.values, this.#chosen, this.#run) : null;
     return heads ? { heads } : this.#weights.get(this.#asked);
   }
 
-  /** The row of the token that asks: the last one that this run wrote, or that of the chosen query. */
+  /** The row of the querying token: the last one written by this run, or the chosen query. */
   get #asks(): number {
     const first = newest(this.#d, this.#stream, this.#run);
     const queries = Math.max(1, meter(this.#d, "rows_written", this.#chosen, this.#run));
@@ -148,7 +146,6 @@ class View implements CacheView {
     return first + (query < 0 ? queries + query : query);
   }
 
-  /** The words of the tokens in the rows of an axis. */
   #words({ first, rows }: Axis): string[] {
     const { story } = this.kit.t.p;
     if (!story.length || Number(this.#entry.value || 0) !== 0 || rows > 256) return [];
@@ -180,7 +177,7 @@ class View implements CacheView {
 
   #fill(): void {
     const { caches } = this.kit.t.p;
-    // keys and values of a layer stand together, apart from the next layer
+    // a gap between layers
     const layer = (i: number) => caches[i]?.name.replace(/\.?[^.]*$/, "");
     this.#room = 0;
     this.#choice.replaceChildren(...caches.map((c, i) => el("option", { value: i }, c.name)));
@@ -200,7 +197,7 @@ class View implements CacheView {
       this.kit.weigh = -1;
       mark(this.#weigh, "aria-pressed", "true");
     }
-    // where the recording has the weights they are shown, until somebody says otherwise
+    // recorded weights are shown unless the reader switched them off
     if (!this.#turned && this.kit.t.values?.attention.size) mark(this.#weigh, "aria-pressed", "true");
     const c = p.caches[this.#chosen];
     const entries = this.#d.caches[this.#chosen]?.streams.length ?? 0;
@@ -222,14 +219,14 @@ class View implements CacheView {
     this.#draw();
   }
 
-  /** The caches after the step: what this run has stored, what waits, and which the step itself wrote. */
+  /** The list of caches after the step: rows stored, rows to come, and rows written by this step. */
   #rows(): void {
     const d = this.#d;
     const run = this.#run;
     const step = this.#step;
     for (const [i, row] of [...this.#list.children].entries()) {
       const stored = progress(d, i, run, step);
-      // while none of its rows is stored a cache is as the run before left it
+      // until its first row is stored, a cache is as the previous run left it
       const at = stored.todo && !stored.done ? run - 1 : run;
       const [capacity, valid, written] = at < 0 ? [0, 0, 0] : [meter(d, "capacity", i, at), Math.max(0, meter(d, "valid", i, at) - (stored.done ? stored.todo : 0)), at < run ? 0 : stored.todo ? stored.done : meter(d, "rows_written", i, run)];
       mark(row, "data-stored", stored.step < 0 ? null : stored.todo ? (stored.done ? "part" : "no") : "yes");
@@ -266,21 +263,21 @@ class View implements CacheView {
     const each = counts(d, stream, run);
     this.#legends(each);
     this.#room ||= this.#left();
-    // a state is written anew by every run, and rows of other caches stay where they are
+    // only a growing cache moves its rows
     const growing = this.kit.t.p.caches[this.#chosen]?.protocol === "growing";
     this.#occupancy.draw({ d, stream, run, axis, room: this.#room, moved: growing ? moves(this.#d, this.#chosen) : [] }, this.#inks);
     mark(this.#heat.root, "aria-label", `Rows of ${this.kit.t.p.caches[this.#chosen].name} after ${d.runs[run]}: ${d.states.map((s, i) => `${count(each[i])} ${s}`).join(", ")}`);
     this.#tell();
   }
 
-  /** Height that is left for the runs, below what stands over them; measured when the pane changes, not while pointing. */
+  /** Height left for the runs; measured when the pane changes, not while pointing. */
   #left(): number {
     const { top } = this.#middle.getBoundingClientRect();
     const above = this.#occupancy.root.getBoundingClientRect().top - top + this.#middle.scrollTop;
     return Math.max(OCCUPANCY[0], Math.min(OCCUPANCY[1], Math.floor(this.#middle.clientHeight - above) - BELOW));
   }
 
-  /** States of rows; where sequences own them, sequences by their hues and what is wrong with rows by its marks. */
+  /** The legend of states; if sequences own rows, of sequences and of states that disagree. */
   #legends(each: number[]): void {
     const { owners, states } = this.#present;
     const inks = this.#inks!;
@@ -300,7 +297,7 @@ class View implements CacheView {
       ...wrong.map(({ name, about }) => item("cache-cell", name, name, about, rows.states.get(name) ?? 0, owned([], name))));
   }
 
-  /** One line on the cell that is pointed at, or has the focus. */
+  /** One line on the cell under the pointer or the focus. */
   #tell(): void {
     const [run, row] = this.#past ?? [this.#run, this.#place?.row ?? -1];
     const place = this.#past ? null : this.#place;
@@ -314,7 +311,7 @@ class View implements CacheView {
     const said = token && Number(this.#entry.value || 0) === 0 ? this.kit.t.p.story[token.position] : undefined;
     const attention = this.#weigh.ariaPressed === "true" && place ? this.#weighed : undefined;
     const weight = typeof attention === "object" ? byHead(attention.heads, d.caches[this.#chosen].heads)[place!.head]?.[row] ?? 0 : undefined;
-    // Who wrote a row is a guess from the order of its tokens, which holds for a cache of one text; a producer that notes it knows.
+    // The writer follows from the order of tokens, which holds for a cache of one text; a producer's note is exact.
     const note = noteAt(d, this.#stream, run, row);
     const writer = note ? visible(note) : token && !d.fresh[cell] ? `written in ${d.runs[token.run] ?? `run ${token.run}`}` : "";
     say(this.#tip, [
@@ -351,7 +348,7 @@ class View implements CacheView {
   }
 }
 
-/** Weights by head of the cache: the mean of the query heads that share one. */
+/** Weights by cache head: the mean over the query heads that share one. */
 function byHead(weights: number[][], heads: number): number[][] {
   const share = Math.max(1, Math.round(weights.length / heads));
   if (share === 1) return weights;
@@ -361,9 +358,7 @@ function byHead(weights: number[][], heads: number): number[][] {
   });
 }
 
-export default (...given: ConstructorParameters<typeof View>): CacheView => new View(...given);
-
-export class CacheSide {
+class CacheSide {
   readonly root: HTMLElement;
   #meters = el("tbody");
   #cost = el("p.kv-cache-cost", { "data-kv": "cache-cost" });

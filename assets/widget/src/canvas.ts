@@ -1,10 +1,10 @@
-// What every canvas of the page needs: its size in pixels of the screen, the page's colours and patterns, and text that fits.
+// Shared by all canvases: size in device pixels, colours and patterns of the page, and text that fits.
 import { ensure, first } from "./arrays.js";
 
-/** A sign over a fill, so that nothing rests on colour. */
+/** A pattern over a fill, since colour alone carries no meaning. */
 export type Pattern = "" | "hatch" | "back" | "cross" | "dots";
 
-/** Sharp on any screen: the canvas gets as many pixels as the screen has there. */
+/** Size a canvas in device pixels. */
 export function sized(canvas: HTMLCanvasElement, width: number, height: number, ratio = globalThis.devicePixelRatio || 1, settings?: CanvasRenderingContext2DSettings): CanvasRenderingContext2D | null {
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
@@ -14,7 +14,35 @@ export function sized(canvas: HTMLCanvasElement, width: number, height: number, 
   return context as CanvasRenderingContext2D | null;
 }
 
-/** Widths of text as it will be drawn; a canvas measures without touching the page. */
+/** A filled shape. */
+export function polygon(context: CanvasRenderingContext2D, ink: string, points: [x: number, y: number][]): void {
+  context.beginPath();
+  for (const [x, y] of points) context.lineTo(x, y);
+  context.fillStyle = ink;
+  context.fill();
+}
+
+/** A border inside a box, thinner in a small one. */
+export function outline(context: CanvasRenderingContext2D, ink: string, width: number, dash: number[], x: number, y: number, w: number, h: number): void {
+  const line = Math.min(width, w / 3, h / 3);
+  context.strokeStyle = ink;
+  context.lineWidth = line;
+  context.setLineDash(dash);
+  context.strokeRect(x + line / 2, y + line / 2, Math.max(0.5, w - line), Math.max(0.5, h - line));
+  context.setLineDash([]);
+}
+
+interface Letters { size?: number; ink?: string; align?: CanvasTextAlign; base?: CanvasTextBaseline }
+/** A text in the page's font; `ink`: a token. */
+export function label(context: CanvasRenderingContext2D, inks: Inks, text: string, x: number, y: number, { size = 11, ink = "soft", align = "left", base = "middle" }: Letters = {}): void {
+  context.font = `${size}px ${inks.family}`;
+  context.fillStyle = inks.colour(ink);
+  context.textAlign = align;
+  context.textBaseline = base;
+  context.fillText(text, x, y);
+}
+
+/** Widths of text as it will be drawn, measured without touching the page. */
 export class Ruler {
   #context = document.createElement("canvas").getContext("2d");
   #known = new Map<string, number>();
@@ -29,7 +57,7 @@ export class Ruler {
     });
   }
 
-  /** The text, or as much of it as fits before an ellipsis; "" when not even two letters do. */
+  /** The text, shortened with an ellipsis to fit; "" if not even two letters do. */
   fit(text: string, font: string, room: number): string {
     if (this.width(text, font) <= room) return text;
     if (this.#fitted.size > 5000) this.#fitted.clear();
@@ -40,7 +68,7 @@ export class Ruler {
   }
 }
 
-/** Colours, patterns and font of one look of the page; made anew when that changes. Colours are tokens without `--kv-`. */
+/** Colours, patterns and font of the page; renewed when its look changes. Colours are tokens without `--kv-`. */
 export class Inks {
   #known = new Map<string, string>();
   #patterns = new Map<string, CanvasPattern | null>();
@@ -62,7 +90,6 @@ export class Inks {
 
   mixed(name: string, share: number): string { return `color-mix(in srgb, ${this.colour(name)} ${Math.round(100 * share)}%, ${this.colour("pane")})`; }
 
-  /** A tile of 6 px with a sign. */
   pattern(sign: Pattern, ink: string): CanvasPattern | null {
     return ensure(this.#patterns, `${sign} ${ink}`, () => {
       const tile = document.createElement("canvas");
@@ -71,7 +98,7 @@ export class Inks {
       context.strokeStyle = context.fillStyle = this.colour(ink);
       context.lineWidth = this.ratio * (sign === "hatch" || sign === "back" ? 1.5 : 0.9);
       context.beginPath();
-      // drawn beyond the tile, so that lines go on in the next one
+      // drawn beyond the tile, so that lines continue in the next one
       for (const at of sign === "dots" ? [] : [-size, 0, size]) {
         if (sign !== "back") {
           context.moveTo(at - 2, size + 2);

@@ -1,4 +1,4 @@
-// What happened on which lane by the producer's clock, where every storage lay, and where all of it stands on the canvas.
+// Ops by lane and storages by space on the producer's clock, and their positions on the canvas.
 import { ensure, first, kept, upper } from "./arrays.js";
 import { bytes, count, opName } from "./format.js";
 import { lives } from "./mapdata.js";
@@ -7,11 +7,11 @@ import { touched } from "./select.js";
 
 /** `kind`: an op, a run that holds ops, the life of a storage, or the weights that programs bring. `id`: step, run or life. `open`: it does not end in the recording. */
 export interface Bar { kind: "op" | "run" | "life" | "weights"; id: number; start: number; end: number; row: number; text: string; storage: number; open: boolean }
-/** Bytes held in a space: `bytes[i]` from the time `at[i]` on, and the most of them. `room`: the size of the space, 0 = not known. */
+/** Bytes held in a space: `bytes[i]` from the time `at[i]` on, and their maximum. `room`: size of the space; 0: unknown. */
 export interface Held { at: number[]; bytes: number[]; most: number; room: number; banks: number }
-/** `rows`: how many there are; `rest`: lives that found no row, and their bytes. */
+/** `rest`, `bytes`: bars that found no row, and their bytes. */
 interface Lane { name: string; kind: "lane" | "space"; bars: Bar[]; rows: number; rest: number; bytes: number; held: Held | null }
-/** Bytes that went from a storage to another one in another space. */
+/** A transfer between storages in different spaces. */
 export interface Move { step: number; at: number; from: number; to: number; bytes: number }
 export interface Clock {
   lanes: Lane[]; moves: Move[]; start: Float64Array; end: Float64Array; // by step
@@ -20,16 +20,16 @@ export interface Clock {
   refused: { storage: number; at: number; why: string }[];
 }
 
-/** Rows that a lane or a space has at most: what is smaller is summed up. */
+/** The maximum number of rows; smaller bars are only counted. */
 const ROWS = { lane: 4, space: 12, host: 3 };
 const made = kept((t: Trace) => gather(t, false));
 
-/** Null for a recording whose time is the step number. `open`: each weight of a program is a bar of its own. */
+/** Null if the recording has no times. `open`: show each weight of a program as a bar. */
 export function clock(t: Trace, open = false): Clock | null {
   return !t.p.time.step.length ? null : open ? gather(t, true) : made(t);
 }
 
-/** Times of steps; one without a time of its own happens when the one before it is over. */
+/** Times of steps; a step without a time happens when the previous one ends. */
 function times({ p }: Trace): [Float64Array, Float64Array, Int32Array] {
   const [start, end] = [new Float64Array(p.steps), new Float64Array(p.steps)];
   const lane = new Int32Array(p.steps).fill(-1);
@@ -44,12 +44,12 @@ function times({ p }: Trace): [Float64Array, Float64Array, Int32Array] {
   return [start, end, lane];
 }
 
-/** Give every bar the first row that is free; `weight`: what comes first. Returns how many rows there are and what found none. */
+/** Put every bar in the first free row, in the order of `weight`. Returns the number of rows and the bars that found none. */
 function stack(bars: Bar[], most: number, weight: (bar: Bar) => number): { rows: number; left: Bar[] } {
   const rows: Bar[][] = [];
   const left: Bar[] = [];
   for (const bar of [...bars].sort((a, b) => weight(b) - weight(a) || a.start - b.start)) {
-    // rows are kept in order of time: the neighbours say whether it fits
+    // rows are sorted by time, so the neighbours decide
     const at = rows.findIndex((row) => {
       const next = after(row, bar.start);
       return (next === row.length || row[next].start >= bar.end) && (next === 0 || row[next - 1].end <= bar.start);
@@ -86,7 +86,7 @@ function gather(t: Trace, open: boolean): Clock {
   return found;
 }
 
-/** Lanes on which ops ran, in the order in which they are first met; the ops of a run that has several lie in a band. */
+/** Lanes of ops, in order of appearance; several ops of one run share a band. */
 function queues({ p, x }: Trace, start: Float64Array, end: Float64Array, laneOf: Int32Array): Lane[] {
   const lanes = new Map<number, Lane>();
   const bands = new Map<string, Bar & { ops: number }>();
@@ -94,7 +94,7 @@ function queues({ p, x }: Trace, start: Float64Array, end: Float64Array, laneOf:
     if (laneOf[step] < 0) continue;
     const lane = ensure(lanes, laneOf[step], (): Lane => ({ name: p.strings[laneOf[step]] || "ops", kind: "lane", bars: [], rows: 1, rest: 0, bytes: 0, held: null }));
     const run = x.run[step];
-    // an op with a program in it is called as its run is
+    // an op that contains a program is labelled like its run
     const text = p.step.flags[step] & p.flag.control && p.runs.length > 1 ? p.runs[run].label : opName(opAt({ p }, step).op[1]);
     lane.bars.push({ kind: "op", id: step, start: start[step], end: end[step], row: 0, text, storage: -1, open: false });
     const key = `${laneOf[step]}:${run}`;
@@ -112,7 +112,7 @@ function queues({ p, x }: Trace, start: Float64Array, end: Float64Array, laneOf:
   return [...lanes.values()];
 }
 
-/** Storages that programs bring with them: bound as weights, wherever they are. */
+/** Storages bound as weights. */
 function weightsOf({ p }: Trace): Set<number> {
   const weight = p.codes.binding.indexOf("weight");
   const found = new Set<number>();
@@ -120,7 +120,7 @@ function weightsOf({ p }: Trace): Set<number> {
   return found;
 }
 
-/** Spaces of memory with the lives in them, the largest first. */
+/** Spaces of memory with their lives. */
 function spaces(t: Trace, start: Float64Array, end: Float64Array, last: number, open: boolean): Lane[] {
   const { p } = t;
   const l = lives(t);
@@ -179,7 +179,7 @@ const GAP = 12; // between lanes
 const HEAD = 4;
 const STRIP = 34; // above the lives of a space: the bytes that are held there
 
-/** `foot`: px from the top to under the last row. `strip`: px above the first row. */
+/** `foot`: bottom of the last row in px; `strip`: px above the first row. */
 export interface Box { top: number; foot: number; strip: number }
 export interface ClockView { boxes: Box[]; width: number; height: number; from: number; to: number }
 
@@ -200,7 +200,7 @@ export function timeAt(v: ClockView, x: number): number {
   return v.from + (x / Math.max(1, v.width)) * (v.to - v.from);
 }
 
-/** Where a bar stands; at least two px wide. A band takes the height of its lane. */
+/** The rectangle of a bar, at least two px wide; a band covers its lane. */
 export function place(v: ClockView, lane: number, bar: Bar): { x: number; y: number; w: number; h: number } {
   const { top, foot, strip } = v.boxes[lane];
   const x = xAt(v, bar.start);
@@ -208,7 +208,7 @@ export function place(v: ClockView, lane: number, bar: Bar): { x: number; y: num
   return bar.row < 0 ? { x: x - 1, y: top - 3, w: w + 2, h: foot - top + 4 } : { x, y: top + strip + bar.row * ROW, w, h: ROW - 3 };
 }
 
-/** The bar under a point, bands last; null for none. */
+/** The bar under a point; bands last. */
 export function barAt(c: Clock, v: ClockView, x: number, y: number): { lane: number; bar: Bar } | null {
   const lane = v.boxes.findIndex((box) => y >= box.top - 3 && y < box.foot + 3);
   if (lane < 0) return null;
@@ -220,7 +220,6 @@ export function barAt(c: Clock, v: ClockView, x: number, y: number): { lane: num
   return found && { lane, bar: found };
 }
 
-/** Zoom around a time, within the whole. */
 export function zoomTime(c: Clock, v: ClockView, by: number, around: number): [number, number] {
   const span = Math.min(c.to - c.from, Math.max((c.to - c.from) / 5000, (v.to - v.from) / by));
   const share = (around - v.from) / (v.to - v.from);
@@ -228,7 +227,7 @@ export function zoomTime(c: Clock, v: ClockView, by: number, around: number): [n
   return [from, from + span];
 }
 
-/** The bar that an arrow key leads to: along the lane, or to the one above or below at the same time. */
+/** The next bar in the direction of an arrow key. */
 export function beside(c: Clock, v: ClockView, lane: number, bar: Bar, key: string): { lane: number; bar: Bar } | null {
   const middle = (bar.start + bar.end) / 2;
   const y = place(v, lane, bar).y;

@@ -8,7 +8,7 @@ import { lives } from "./mapdata.js";
 import type { Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
-/** `step`: place of the one after which it happened. `code`: of a warning, else empty. */
+/** `step`: place of the preceding step; `code`: of a warning, else empty. */
 export interface Mark { step: number; time: number; kind: string; code: string; value: string; storage: number; bytes: number; text: string; line: string }
 
 const WARNING = "warning ";
@@ -24,7 +24,7 @@ export function words(code: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Warnings in their order, and what was marked of a storage. */
+/** All warnings, and the events of a storage. */
 export function sorted(all: Mark[], storage: number): { warnings: Mark[]; story: Mark[] } {
   return { warnings: all.filter((one) => one.code), story: storage < 0 ? [] : all.filter((one) => one.storage === storage) };
 }
@@ -86,12 +86,12 @@ export class MarksCard {
 /** `loop.py:21 device.submit(…)` without the folders. */
 function short(line: string): string { return line.replace(/^.*[/\\](?=[^/\\]+:\d)/, ""); }
 
-/** `bytes`: what it takes, which is more than the tensor has where its pages are dealt out to banks. */
+/** `bytes`: the occupied bytes, more than those of the tensor if its pages are spread over banks. */
 export interface Block { address: number; bytes: number; storage: number }
-/** Of one arena: what lies there, by address. `room`: bytes of it; `free`: of the largest block that nobody holds. */
+/** The blocks of an arena by address. `room`: its size; `free`: the largest free range. */
 interface Arena { space: string; name: string; room: number; banks: number; blocks: Block[]; held: number; free: number }
 
-/** Arenas of which it is known how large they are, as they are at a step. */
+/** Arenas of known size, at a step. */
 function arenas(t: Trace, step: number): Arena[] {
   const { p } = t;
   const l = lives(t);
@@ -137,7 +137,7 @@ export class BanksCard {
   }
 }
 
-/** Blocks up to `top`: of a memory that is nearly empty the rest is not drawn. */
+/** Draw blocks up to the address `top`; the rest of a nearly empty memory is left out. */
 function paint(canvas: HTMLCanvasElement, arena: Arena, top: number, store: Store): void {
   const width = canvas.clientWidth;
   if (!width) return;

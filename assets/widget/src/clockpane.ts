@@ -1,5 +1,5 @@
 // Lanes by the producer's clock: queues above, spaces of memory below, and the line of the cursor through all of them.
-import { Inks, sized } from "./canvas.js";
+import { Inks, outline, polygon, sized } from "./canvas.js";
 import { barAt, beside, clock, clockView, heldAt, place, ROW, timeAt, xAt, zoomTime, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
 import { BanksCard, MarksCard } from "./clockmarks.js";
 import { button, el, mark, on, onKey, onResize } from "./dom.js";
@@ -19,7 +19,7 @@ function write(brush: CanvasRenderingContext2D, { ruler }: Inks, text: string, x
   if (room >= LEAST) brush.fillText(ruler.fit(text, FONT, room), left, y);
 }
 
-/** What stays while the cursor moves: bars, bytes held, arrows, refused frees. Returns how many bars are drawn. */
+/** Draw what does not depend on the cursor: bars, bytes held, arrows, refused frees. Returns the number of bars. */
 function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView): number {
   begin(brush, inks, v);
   let drawn = 0;
@@ -54,7 +54,7 @@ function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
   return drawn;
 }
 
-/** What changes with the cursor: bars that are alive, what is chosen. `lit`: storages that are chosen or touched. `now`: the time of the cursor. */
+/** Draw what depends on the cursor. `lit`: storages that are chosen or touched; `now`: the time of the cursor. */
 function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView, lit: ReadonlySet<number>, chosen: Bar | null, now: number): void {
   begin(brush, inks, v);
   c.lanes.forEach((lane, i) => {
@@ -87,7 +87,7 @@ function heldText(held: Held, now: number): string {
   return `held ${bytes(heldAt(held, now))}, at most ${bytes(held.most)}${room}`;
 }
 
-/** Bytes that are held in a space over time, up to the most of them. */
+/** The curve of bytes held in a space. */
 function strip(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, box: Box, held: Held): void {
   const foot = box.top + box.strip - 4;
   const tall = box.strip - 18;
@@ -111,26 +111,15 @@ function strip(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, box: B
 
 function one(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, lane: number, bar: Bar, alive: boolean): void {
   const r = place(v, lane, bar);
-  if (bar.kind === "run") {
-    brush.strokeStyle = inks.colour("accent");
-    brush.lineWidth = 1;
-    brush.strokeRect(r.x + 0.5, r.y + 0.5, r.w - 1, r.h - 1);
-    return;
-  }
+  if (bar.kind === "run") return outline(brush, inks.colour("accent"), 1, [], r.x, r.y, r.w, r.h);
   const hue = bar.kind === "op" ? "accent" : bar.kind === "weights" ? "soft" : "view";
   brush.fillStyle = alive ? inks.colour(hue) : inks.mixed(hue, 0.32);
   brush.fillRect(r.x, r.y, r.w, r.h);
   brush.fillStyle = alive ? inks.colour("on-accent") : inks.colour("ink");
   if (r.w > LEAST) write(brush, inks, bar.text, r.x, r.y + r.h / 2 + 0.5, r.w, v.width);
-  if (!bar.open) return;
-  brush.setLineDash([3, 2]);
-  brush.strokeStyle = inks.colour("missed");
-  brush.lineWidth = 1.5;
-  brush.strokeRect(r.x + 0.5, r.y + 0.5, r.w - 1, r.h - 1);
-  brush.setLineDash([]);
+  if (bar.open) outline(brush, inks.colour("missed"), 1.5, [3, 2], r.x, r.y, r.w, r.h);
 }
 
-/** An arrow from where bytes lay to where they went. */
 function arrow(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView, move: Move, strong: boolean): void {
   const ends = [c.bar.get(move.from), c.bar.get(move.to)];
   if (!ends[0] || !ends[1]) return;
@@ -138,17 +127,13 @@ function arrow(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockVi
   const x = xAt(v, move.at);
   const down = b.y > a.y;
   const [from, to] = down ? [a.y + a.h, b.y] : [a.y, b.y + b.h];
-  brush.strokeStyle = brush.fillStyle = inks.colour(strong ? "ink" : "edge");
+  const ink = (brush.strokeStyle = inks.colour(strong ? "ink" : "edge"));
   brush.lineWidth = strong ? 1.8 : 1;
   brush.beginPath();
   brush.moveTo(x, from);
   brush.lineTo(x, to);
   brush.stroke();
-  brush.beginPath();
-  brush.moveTo(x, to);
-  brush.lineTo(x - 3.5, to + (down ? -6 : 6));
-  brush.lineTo(x + 3.5, to + (down ? -6 : 6));
-  brush.fill();
+  polygon(brush, ink, [[x, to], [x - 3.5, to + (down ? -6 : 6)], [x + 3.5, to + (down ? -6 : 6)]]);
 }
 
 class ClockPane implements View {
@@ -270,7 +255,7 @@ class ClockPane implements View {
     this.#soon();
   }
 
-  /** The step that runs, or has just run, at a time. */
+  /** The last step that started by a time. */
   #stepAt(time: number): number {
     const { start } = this.#clock!;
     let found = 0;
@@ -376,7 +361,6 @@ class ClockPane implements View {
   }
 }
 
-/** Seconds are what the log's clock counts in; small ones in µs. */
 function time(at: number): string { return `t = ${Number(at.toPrecision(6)).toLocaleString("en-US")}`; }
 
 export default ((host, { store }, signal) => new ClockPane(host, store, signal)) satisfies MakePane;

@@ -1,11 +1,11 @@
-// What buttons and keys do: a move on recorded steps when there is one, else a question to the kernel at the live edge.
+// What buttons and keys do: move over recorded steps if possible, else ask the kernel.
 import * as debug from "./debug.js";
 import { atEdge, bare, bareRuns, numberOf, runAt, stepsOf } from "./replay.js";
 import { describe, type Selection } from "./select.js";
 import type { Store } from "./store.js";
 
 export interface Message { do: string; [key: string]: unknown }
-/** false: there is nobody to ask; `able` tells so beforehand. */
+/** False if there is no kernel to ask; `able` tells this beforehand. */
 export interface Ask { (message: Message): boolean; able(): boolean }
 
 export const NEEDS_KERNEL = "recorded: needs a running kernel";
@@ -20,7 +20,7 @@ export class Commands {
   out(): void { this.#go(debug.out(this.store.t, this.store.cursor), { do: "out" }); }
   back(): void {
     const { store } = this;
-    // before a bare run stands the step that went before it
+    // the cursor of a bare run is at the step before it
     if (store.bare < 0) this.#pass(debug.back(store.t, store.cursor), -1);
     else this.#pass(store.cursor, -1);
   }
@@ -79,26 +79,25 @@ export class Commands {
     this.send(message, "asked the kernel …");
   }
 
-  /** Run this node next; a person may only choose where nothing has been recorded yet. */
+  /** Run this node next; where another op was recorded, in a fork. */
   choose(node: number, graph?: number): void {
     const { store } = this;
     const { next, choices } = store.now;
-    // in the graph that is shown the same number may be another node
+    // node numbers differ between graphs
     if ((graph ?? store.t.p.frame.graph[next]) !== store.t.p.frame.graph[next] || !choices.some((c) => c.node === node)) return store.tell("this op cannot run next: an input of it is missing, or it has run");
     if (!atEdge(store.t, store.cursor)) {
       const step = choices.find((c) => c.node === node)!.step;
-      // what ran next anyway is no other way to go
+      // the recorded choice needs no fork
       return step >= 0 && step === store.now.ran ? store.seek(step) : this.fork({ run: { node } });
     }
     this.send({ do: "choose", node, frame: next }, "asked the kernel …");
   }
 
-  /** Run again with a change, as a lane of its own: an op as the next step, all else from the beginning. */
+  /** Run again with a change in a lane of its own, from the beginning or, to run another op, from the next step. */
   fork(change: Record<string, unknown>): void {
     this.send({ do: "fork", step: "run" in change ? this.store.number + 1 : 0, change }, "asked the kernel to run again with this change …");
   }
 
-  /** Ask the kernel for something, and say so. */
   send(message: Message, note: string): void {
     this.flushTraits();
     this.store.tell(this.ask({ ...message, at: this.store.number }) ? note : NEEDS_KERNEL);
@@ -115,8 +114,8 @@ export class Commands {
     store.tell(`step ${numberOf(store.t, step)}: ${p.strings[p.step.sentence[step]]}${rule ? ` Rule: ${rule}.` : ""}`);
   }
 
-  /** Add a breakpoint, or take it away when there is one just like it. */
-  toggle(kind: debug.Kind, value: string | number): void {
+  /** Add a breakpoint, or remove an equal one. */
+  toggle(kind: string, value: string | number): void {
     const list = this.store.breakpoints;
     const rest = list.filter((b) => b.kind !== kind || String(b.value) !== String(value));
     this.store.setBreakpoints(rest.length < list.length ? rest : [...list, { kind, value, enabled: true }]);
@@ -150,8 +149,8 @@ export function label(b: debug.Breakpoint): string {
   return `${b.kind} ${b.value}`;
 }
 
-/** The breakpoint that the selection (or else the op at the cursor) asks for. */
-export function breakpointFor(store: Store): { kind: debug.Kind; value: string | number; text: string } | null {
+/** The breakpoint for the selection, else for the op at the cursor. */
+export function breakpointFor(store: Store): { kind: string; value: string | number; text: string } | null {
   const { p } = store.t;
   const s: Selection | null = store.selection;
   if (s?.kind === "storage" || s?.kind === "cache") {

@@ -14,7 +14,7 @@ const FIGURES: [keyof Totals, string, (n: number) => string][] = [
 const MOST = 60; // steps of an opened group
 const digits = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 });
 
-/** `−4,096 B (−2.9 %)`, with its own sign; nothing changed: `no change`. */
+/** `−4,096 B (−2.9 %)`, or `no change`. */
 export function change(before: number, after: number, write: (n: number) => string): string {
   const by = after - before;
   if (!by) return "no change";
@@ -155,13 +155,13 @@ function cost(n: number): HTMLElement { return td(delta(n), NUMBER, { "data-by":
 const ROOM = 9; // ops of each side
 const BROKEN = 6; // broken hazards that are listed
 
-/** First and last step of a list to show around one of them; the last is not included. */
+/** A range of steps around one; the last is not included. */
 export function around(at: number, steps: number, room = ROOM): [number, number] {
   const first = Math.max(0, Math.min(Math.max(at, 0) - (room >> 1), steps - room));
   return [first, Math.min(steps, first + room)];
 }
 
-/** Broken hazards by step of the second lane: their kinds. */
+/** Kinds of broken hazards by step of the second lane. */
 export function breaks(order: OrderInfo): Map<number, string[]> {
   const found = new Map<number, string[]>();
   for (const [kind, first, second] of order.broken) {
@@ -183,7 +183,6 @@ export class OrderView implements View {
     on(this.#root, "click", (event) => {
       const row = hit(event, "order-op");
       if (row) return void this.state.go(Number(row.dataset.a), Number(row.dataset.b));
-      // where it goes wrong
       const said = hit(event, "order-broken") ?? hit(event, "order-value");
       if (said) void this.state.go(-1, Number(said.dataset.b));
     }, signal);
@@ -215,7 +214,7 @@ export class OrderView implements View {
     this.#root.replaceChildren(...parts);
   }
 
-  /** The same op in both. */
+  /** The steps of the same op in both lanes. */
   #at({ a, to, back, infos }: Comparison): [number, number] {
     const { t, cursor } = this.context.store;
     if (this.state.shown === infos[1].id) return [partner(back, cursor).step, cursor];

@@ -14,7 +14,7 @@ export function iterations({ p }: Trace, frame: number): number[] {
   return found.sort((a, b) => iteration[a] - iteration[b]);
 }
 
-/** The step to go to in another frame of the same body: that of the same op, else its first; -1 = nothing of it is here. */
+/** The step of the same op in another frame of the body, else the first step there; -1 if none is loaded. */
 export function sameIn(t: Trace, frame: number, node: number): number {
   const same = node < 0 ? -1 : stepsOf(t, frame)[node];
   return same >= 0 ? same : t.x.first[frame] < t.p.steps ? t.x.first[frame] : -1;
@@ -25,7 +25,6 @@ export class Crumbs {
   #shown = "";
 
   constructor(private store: Store, signal: AbortSignal) {
-    // the step of the control node is where the outer frame goes on
     onHit(this.root, "crumb", (crumb) => store.seek(Number(crumb.dataset.step)), signal);
     on(this.root, "change", (event) => {
       const choice = event.target as HTMLSelectElement;
@@ -37,7 +36,7 @@ export class Crumbs {
     }, signal);
   }
 
-  /** `block`: title of the one that the cursor is in. */
+  /** `block`: title of the cursor's block. */
   show(block: string): void {
     const { t, p, now } = this.store;
     const key = `${now.frame}:${p.frames}:${p.steps}:${block}`;

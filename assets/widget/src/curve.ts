@@ -1,28 +1,28 @@
-// Numbers of the timeline, apart from the canvas: its axis, the curve per pixel column, and labels that keep apart.
+// The calculations of the timeline: its axis, the curve by pixel column, and labels that do not overlap.
 import type { Inks } from "./canvas.js";
 import { round } from "./format.js";
 import type { Scale } from "./pair.js";
 import { bareRuns, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
-/** Where to draw, and how; `y`: the height of an amount of bytes. */
+/** `y`: the height of a number of bytes. */
 export interface Plot {
   context: CanvasRenderingContext2D; width: number; bottom: number;
   y(bytes: number): number;
   inks: Inks;
 }
 
-/** Whether runs share the axis equally. */
+/** Whether all runs have equal widths on the axis. */
 export function byRuns(store: Store): boolean { return store.scale?.byRuns ?? bareRuns(store.t.p) > 0; }
 
-/** Steps, or runs, from end to end. */
+/** The length of the axis in steps or runs. */
 export function span(store: Store): number {
   const { p } = store.t;
   const { steps, runs } = store.scale ?? { steps: p.steps, runs: p.runs.length };
   return Math.max(1, byRuns(store) ? runs : steps);
 }
 
-/** Where a step begins, 0 to 1; parts of steps are allowed. */
+/** The position of a step, 0 to 1; fractions of steps are allowed. */
 export function placed(store: Store, step: number): number {
   const { p, x } = store.t;
   if (!byRuns(store)) return step / span(store);
@@ -31,14 +31,13 @@ export function placed(store: Store, step: number): number {
   return (run + (step - first) / Math.max(1, last - first)) / span(store);
 }
 
-/** Where the cursor is, 0 to 1. */
 export function position(store: Store): number {
   const { cursor, bare } = store;
   if (bare >= 0) return (bare + 0.5) / span(store);
   return cursor < 0 ? 0 : placed(store, cursor + 0.5);
 }
 
-/** What lies at a place of the axis: a run, and its step if it is here. */
+/** The run, and if loaded the step, at a position of the axis. */
 export function under(store: Store, place: number): { run: number; step: number } {
   const { p, x } = store.t;
   const at = Math.max(0, Math.min(place, 1)) * span(store);
@@ -53,7 +52,7 @@ export function under(store: Store, place: number): { run: number; step: number 
 
 export interface Curve { low: Float64Array; high: Float64Array; top: number; from: number; used: number }
 
-/** Bytes and steps from end to end of the axes. Weights are alive all the time: the axis starts where they end (`from`). */
+/** The ranges of the axes. Bytes start above the weights, which are always alive (`from`). */
 export function scaleOf({ p, x }: Trace): Scale {
   const byRuns = bareRuns(p) > 0;
   let top = x.peak >= 0 ? p.step.live[x.peak] : 1;
@@ -69,7 +68,7 @@ export function scaleOf({ p, x }: Trace): Scale {
   return { top: top > from ? top : from + 1, from, steps: p.steps, runs: p.runs.length, byRuns };
 }
 
-/** Least and largest live bytes per pixel column; columns from `used` on are empty. */
+/** Minimum and maximum of live bytes by pixel column; columns from `used` on are empty. */
 export function curve(t: Trace, width: number, scale: Scale = scaleOf(t)): Curve {
   const { p } = t;
   const columns = Math.max(1, Math.floor(width));
@@ -88,14 +87,14 @@ export function curve(t: Trace, width: number, scale: Scale = scaleOf(t)): Curve
   return { low, high, top: scale.top, from: scale.from, used: Math.min(columns, Math.ceil((p.steps / n) * columns)) };
 }
 
-/** Which labels can be drawn without touching each other or the right end: every 1st, 2nd, 5th, 10th … as far as needed. */
+/** Which labels fit without overlap: every 1st, 2nd, 5th, 10th … as needed. */
 export function keepApart(labels: { x: number; width: number }[], gap: number, room: number): boolean[] {
   for (let stride = 1; ; stride = round(stride + 1)) {
     let end = -Infinity;
     let fits = true;
     const keep = labels.map((l, i) => {
       if (i % stride || l.x + l.width > room) return false;
-      // the first label may be longer than its run; those that follow give way to it
+      // the first label may be longer than its run; later ones give way
       if (l.x < end && end !== -Infinity) {
         fits &&= end === labels[0].x + labels[0].width + gap;
         return false;

@@ -1,12 +1,10 @@
 // The debugger's moves on recorded steps. Each takes a cursor and gives a cursor; null = there is no such step recorded.
 // A control node (If, Loop, function) is logged after its body, so "over" a body is a walk to the next step that is no deeper.
-import { loaded } from "./modules.js";
-import { opName } from "./format.js";
-import { frameAt, type Trace } from "./replay.js";
+import { loaded, type Engine, type Part, type Value } from "./modules.js";
+import { frameAt, opAt, type Trace } from "./replay.js";
 
-export type Kind = string;
-/** `error`: what the kernel cannot make of it. */
-export interface Breakpoint { kind: Kind; value: string | number; enabled: boolean; error?: string }
+/** `kind`: node, op, buffer, decision or query; `error`: why the kernel cannot use it. */
+export interface Breakpoint { kind: string; value: string | number; enabled: boolean; error?: string }
 
 function depthAt(t: Trace, cursor: number): number { return cursor < 0 ? 0 : t.x.depth[t.p.step.frame[cursor]]; }
 
@@ -44,7 +42,7 @@ export function out(t: Trace, cursor: number): number | null {
   return at;
 }
 
-/** How a frame is reached from main, without its run: equal in every run for the same place. */
+/** The path of a frame from main, equal in every run. */
 function address({ p }: Trace, f: number): string {
   const parts: string[] = [];
   for (let at = f; at >= 0; at = p.frame.parent[at]) parts.push(`${p.frame.graph[at]}:${p.frame.node[at]}:${p.frame.iteration[at]}`);
@@ -68,7 +66,7 @@ export function inRun(t: Trace, cursor: number, run: number): number | null {
   return end;
 }
 
-/** `B12`, `b12.3` or a number to a storage id; NaN if it is none. */
+/** The storage id in `B12`, `b12.3` or a number; NaN if there is none. */
 export function storageId(text: string | number): number {
   if (typeof text === "number") return text;
   const match = /^b?(\d+)(\.\d+)?$/i.exec(text.trim());
@@ -81,41 +79,27 @@ export function decided({ p }: Trace, decision: string): ((step: number) => bool
   return p.codes.decision.includes(decision) ? (i) => (p.step.flags[i] & bit) !== 0 : null;
 }
 
-/** The test of a query; null while its code is not here, or where it cannot be read. */
-function asked(t: Trace, text: string): ((step: number) => boolean) | null {
-  const engine = loaded();
-  try {
-    return engine && engine.test(t, engine.read(t.p.query, text));
-  } catch {
-    return null;
+/** What a breakpoint finds, as part of a query. */
+function partOf(t: Trace, engine: Engine, { kind, value }: Breakpoint): Part | null {
+  const compare = (field: string, sign: string, found: Value): Part => ({ is: "compare", field, sign, values: [found] });
+  switch (kind) {
+    case "op": return compare("op", "=", String(value));
+    case "decision": return compare("decision", ":", String(value));
+    case "buffer": return { is: "some", parts: ["writes", "frees"].map((field) => compare(field, ":", [storageId(value), -1])) };
+    default: return kind === "query" ? engine.read(t.p.query, String(value)).part : null;
   }
 }
 
-/** A test of one step for one breakpoint; null for what only the kernel can tell, such as conditions. */
+/** A test of one step for one breakpoint; null while the module of queries is not loaded, or where only the kernel knows. */
 export function predicate(t: Trace, b: Breakpoint): ((step: number) => boolean) | null {
-  const { p } = t;
-  const node = (i: number) => p.graphs[p.frame.graph[p.step.frame[i]]].nodes[p.step.node[i]];
-  const text = String(b.value).toLowerCase();
-  switch (b.kind) {
-    case "node":
-      return (i) => node(i)[0] === b.value;
-    case "op":
-      return (i) => [node(i)[1], opName(node(i)[1])].some((op) => op.toLowerCase() === text);
-    case "buffer": {
-      const s = storageId(b.value);
-      return (i) => {
-        // written, shared or freed
-        for (let o = p.step.out[i]; o < p.step.out[i + 1]; o++) if (p.out.storage[o] === s) return true;
-        for (let k = p.step.free[i]; k < p.step.free[i + 1]; k++) if (p.free.storage[k] === s) return true;
-        return false;
-      };
-    }
-    case "decision":
-      return decided(t, text);
-    case "query":
-      return asked(t, String(b.value));
-    default:
-      return null;
+  // exactly this node: a query would take no notice of the case of letters
+  if (b.kind === "node") return (i) => opAt(t, i).op[0] === b.value;
+  const engine = loaded();
+  try {
+    const part = engine && partOf(t, engine, b);
+    return engine && part && engine.test(t, { part, orders: [], limit: null });
+  } catch {
+    return null;
   }
 }
 
@@ -136,7 +120,7 @@ export function clamp({ p }: Trace, cursor: number): number {
   return Math.max(-1, Math.min(Math.round(cursor), p.steps - 1));
 }
 
-/** Blocks that hold the cursor's place, for the line "layer 1". */
+/** The title of the cursor's block. */
 export function placeName(t: Trace, cursor: number): string {
   const { p, x } = t;
   const f = frameAt(t, cursor);

@@ -14,7 +14,7 @@ function fill(node: Element, attributes: Attributes, children: (Node | string)[]
 type Tag = keyof HTMLElementTagNameMap;
 type TagOf<T> = T extends `${infer K extends Tag}.${string}` ? K : T extends Tag ? T : never;
 
-/** An element; `"p.kv-soft"` gives it a class. A button sends nothing anywhere. */
+/** An element; `"p.kv-soft"` gives it a class. A button submits no form. */
 export function el<T extends Tag | `${Tag}.${string}`>(tag: T, attributes: Attributes = {}, ...children: (Node | string)[]): HTMLElementTagNameMap[TagOf<T>] {
   const [name, ...classes] = tag.split(".");
   const node = document.createElement(name);
@@ -30,14 +30,13 @@ export function svg<K extends keyof SVGElementTagNameMap>(tag: K, attributes: At
   return node;
 }
 
-/** A cell of a table: what it shows, a class, other attributes. */
 export function td(shown: string | Node, className?: string, attributes: Attributes = {}): HTMLElement {
   return el("td", { class: className, ...attributes }, shown);
 }
 
 export const NUMBER = "kv-num";
 
-/** A table with headings: `"step#"` stands over numbers. A heading is also the name by which narrow layouts drop a column. */
+/** A table with headings; `"step#"` is a column of numbers. Narrow layouts drop columns by their headings. */
 export function table(label: string, className: string, heads: string[], body: HTMLElement): HTMLTableElement {
   const head = heads.map((h) => {
     const text = h.replace("#", "");
@@ -46,10 +45,10 @@ export function table(label: string, className: string, heads: string[], body: H
   return el("table", { class: `kv-table ${className}`, "aria-label": label }, el("thead", {}, el("tr", {}, ...head)), body);
 }
 
-/** An id that no other widget of the page has. */
+/** An id that is unique in the page. */
 export function uid(name: string): string { return `kv-${name}-${Math.random().toString(36).slice(2)}`; }
 
-/** Touch the page only when the text differs: a text change costs a layout, a comparison does not. */
+/** Set a text only if it differs: a change costs a layout, a comparison does not. */
 export function say(node: Element, text: string): void {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -59,7 +58,7 @@ export function mark(node: Element, name: string, value: string | number | null)
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
 }
 
-/** A custom property; setting one restyles all below it even when it is the same. */
+/** Set a custom property only if it differs: setting it restyles everything below. */
 export function set(node: HTMLElement, property: string, value: string): void {
   if (node.style.getPropertyValue(property) !== value) node.style.setProperty(property, value);
 }
@@ -71,7 +70,7 @@ export function button(text: string, title: string, kv: string, click: () => voi
   return node;
 }
 
-/** A button that stays pressed until the next click. */
+/** A toggle button. */
 export function toggle(text: string, title: string, kv: string, changed: (on: boolean) => void, signal: AbortSignal): HTMLButtonElement {
   const node: HTMLButtonElement = button(text, title, kv, () => {
     mark(node, "aria-pressed", String(node.ariaPressed !== "true"));
@@ -81,7 +80,7 @@ export function toggle(text: string, title: string, kv: string, changed: (on: bo
   return node;
 }
 
-/** Nearest ancestor with this data-kv hook, from an event. */
+/** The nearest ancestor of the target with this data-kv hook. */
 export function hit(event: Event, kv: string): HTMLElement | null {
   return (event.target as Element | null)?.closest<HTMLElement>(`[data-kv="${kv}"]`) ?? null;
 }
@@ -90,7 +89,7 @@ export function on<K extends keyof HTMLElementEventMap>(node: HTMLElement, event
   node.addEventListener(event, call, { signal });
 }
 
-/** An event, a click as a rule, on whatever inside `node` has this data-kv hook. */
+/** Handle an event on descendants with this data-kv hook. */
 export function onHit(node: HTMLElement, kv: string, call: (found: HTMLElement) => void, signal: AbortSignal, event: "click" | "dblclick" | "pointerover" = "click"): void {
   on(node, event, (e) => {
     const found = hit(e, kv);
@@ -98,20 +97,19 @@ export function onHit(node: HTMLElement, kv: string, call: (found: HTMLElement) 
   }, signal);
 }
 
-/** The event is used: it goes no further, and the browser does nothing with it. */
 export function stop(event: Event): void {
   event.preventDefault();
   event.stopPropagation();
 }
 
-/** Keys without Ctrl, Cmd or Alt. `act` says false where it has no use for one, which then goes on its way. */
+/** Keys without Ctrl, Cmd or Alt. If `act` returns false, the event goes on. */
 export function onKey(node: HTMLElement, act: (key: string, event: KeyboardEvent) => boolean | void, signal: AbortSignal): void {
   on(node, "keydown", (event) => {
     if (!event.ctrlKey && !event.metaKey && !event.altKey && act(event.key, event) !== false) stop(event);
   }, signal);
 }
 
-/** A press, and while it is held every move; `moving` tells them apart. */
+/** A press, and with `moving` every move while it is held. */
 export function onDrag(node: HTMLElement, call: (event: PointerEvent, moving: boolean) => void, signal: AbortSignal): void {
   on(node, "pointerdown", (event) => {
     if (event.button !== 0) return;
@@ -127,7 +125,7 @@ export function onResize(node: HTMLElement, call: () => void, signal: AbortSigna
   signal.addEventListener("abort", () => watch.disconnect());
 }
 
-/** Make `nodes` the children of `parent`, moving only those that are out of place. */
+/** Make `nodes` the children of `parent`, moving only those out of place. */
 export function place(parent: Element, nodes: Element[]): void {
   nodes.forEach((node, i) => {
     if (parent.children[i] !== node) parent.insertBefore(node, parent.children[i] ?? null);
@@ -135,10 +133,10 @@ export function place(parent: Element, nodes: Element[]): void {
   while (parent.children.length > nodes.length) parent.lastElementChild!.remove();
 }
 
-/** Wish to have `node` inside `box`; `middle`: not at the edge when it has to be moved. */
+/** A request to scroll `node` into `box`; `middle`: not to its edge. */
 export interface Reveal { box: HTMLElement; node: Element; middle: boolean }
 
-/** Scroll the boxes just enough, without moving the page. All is measured before anything moves: one layout, not one each. */
+/** Scroll the boxes just enough, without moving the page. Everything is measured first, which costs a single layout. */
 export function reveal(wishes: Reveal[]): void {
   const moves: (() => void)[] = [];
   for (const { box, node, middle } of wishes) {
@@ -150,7 +148,7 @@ export function reveal(wishes: Reveal[]): void {
       const by = inner.top - outer.top - at;
       if (box.scrollHeight > box.clientHeight) moves.push(() => (box.scrollTop += by));
     }
-    // sideways it is the nearest box that overflows, such as the body of a card
+    // sideways, scroll the nearest box that overflows, such as the body of a card
     for (let at = node.parentElement; at && box.contains(at); at = at.parentElement) {
       if (at instanceof SVGElement || at.scrollWidth <= at.clientWidth) continue;
       const edge = at.getBoundingClientRect();

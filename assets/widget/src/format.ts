@@ -1,4 +1,4 @@
-// How numbers, buffers and names are written; the same in every pane.
+// The text form of numbers, buffers and names, the same in every pane.
 import type { Graph, Payload } from "./wire.js";
 
 const whole = new Intl.NumberFormat("en-US");
@@ -15,18 +15,18 @@ export function bytes(n: number): string {
   return "";
 }
 
-/** With its sign, also of what is more; `write`: bytes as a rule. */
+/** A number with its sign; `write`: its format. */
 export function signed(n: number | null, write = bytes): string {
   return n === null ? "" : n < 0 ? `−${write(-n)}` : `+${write(n)}`;
 }
 
-/** What a figure is called, and what it counts: as kvviz/report/glossary.py has it. */
+/** Name and explanation of a figure, from kvviz/report/glossary.py. */
 export function figure({ codes }: Pick<Payload, "codes">, key: string): { name: string; about: string } {
   const [name, about] = codes.figure?.[key] ?? [key, ""];
   return { name, about };
 }
 
-/** `B12`, and after its contents were overwritten three times `B12.3`; all weights are one `W`. */
+/** `B12`, after three overwrites `B12.3`; all weights are `W`. */
 export function buffer(p: Payload, storage: number, gen = 0): string {
   if (storage < 0) return "–";
   if (p.storage.origin[storage] === p.from.weights) return "W";
@@ -39,23 +39,26 @@ export function shape(info: string): string {
   return at < 0 ? info : info.slice(at);
 }
 
-/** The op type without its domain, and short where exporters are long. */
+/** The op type without its domain. */
 export function opName(op: string): string { return op.replace(/^.*\./, ""); }
 
-/** What distinguishes a node from others of its block, beside its op type; see kvviz/view/payload_graphs.py. */
+/** The short name of a node beside its op type; see kvviz/view/payload_graphs.py. */
 export function shortName(g: Graph, node: number): string { return g.names[node] ?? ""; }
 
-/** What distinguishes a value from others that are listed with it. */
+/** An op with its short name. */
+export function opLabel(g: Graph, node: number): string { return `${opName(g.nodes[node][1])} ${shortName(g, node)}`.trim(); }
+
+/** The short name of a value. */
 export function valueName(g: Graph, value: number): string { return g.called[value] ?? ""; }
 
-/** The last two parts of a value's name when it is a path with slashes or dots. */
+/** The last two parts of a path with slashes or dots. */
 export function shortValue(name: string): string {
   const mark = name.includes("/") ? "/" : ".";
   const parts = name.split(mark).filter(Boolean);
   return parts.length > 2 ? parts.slice(-2).join(mark) : name;
 }
 
-/** A token as it is shown: the end of a line has a sign. */
+/** A token as text, with a sign for line ends. */
 export function visible(text: string): string { return text.replace(/\n/g, "⏎"); }
 
 export function plural(n: number, word: string): string { return `${count(n)} ${word}${n === 1 ? "" : "s"}`; }

@@ -1,6 +1,6 @@
-// The frontier: what could run now and what each choice would cost, as a list and in one line.
+// The frontier: the ops that could run now and what each would cost, as a list and in one line.
 import { button, el, hit, mark, on, onHit, place, say } from "./dom.js";
-import { bytes, count, opName, shortName, signed } from "./format.js";
+import { bytes, count, opLabel, opName, shortName, signed } from "./format.js";
 import { atEdge, numberOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 
@@ -82,7 +82,7 @@ export class FrontierPane implements View {
   }
 }
 
-const TOLD = 4;
+const LISTED = 4;
 
 export class ReadyLine implements View {
   readonly slow = true;
@@ -90,7 +90,7 @@ export class ReadyLine implements View {
   #more: HTMLButtonElement;
   #open = false;
 
-  /** `list`: the pane with all of them; at the live edge, where one can be chosen, it is always open. */
+  /** `list`: the pane with all of them, always open at the live edge, where one can be chosen. */
   constructor(host: HTMLElement, private list: HTMLElement, private store: Store, signal: AbortSignal) {
     this.#more = button("", "List all ops that could run now", "ready-more", () => {
       this.#open = !this.#open;
@@ -118,13 +118,12 @@ export class ReadyLine implements View {
     this.#more.hidden = edge || all.length < 2;
     say(this.#more, this.#open ? "fold" : "all ▸");
     const first = all[0];
-    const name = (node: number) => `${opName(p.graphs[graph].nodes[node][1])} ${shortName(p.graphs[graph], node)}`.trim();
-    const link = (node: number, chosen: boolean) => el("button", { class: chosen ? "kv-link kv-next" : "kv-link", "data-kv": "ready-node", "data-id": node, "data-graph": graph, title: p.graphs[graph].nodes[node][0] }, name(node));
+    const link = (node: number, chosen: boolean) => el("button", { class: chosen ? "kv-link kv-next" : "kv-link", "data-kv": "ready-node", "data-id": node, "data-graph": graph, title: p.graphs[graph].nodes[node][0] }, opLabel(p.graphs[graph], node));
     if (!first) return this.#text.replaceChildren(now.next < 0 ? "Everything has run." : "Nothing can run here.");
     const note = first.step < 0 ? "" : p.strings[p.step.note[first.step]];
     const frees = first.frees ? ` (frees ${bytes(first.frees)})` : "";
-    const rest = all.slice(1, 1 + TOLD).flatMap((c) => [" · ", link(c.node, false)]);
+    const rest = all.slice(1, 1 + LISTED).flatMap((c) => [" · ", link(c.node, false)]);
     this.#text.replaceChildren(el("b", {}, `Ready ${count(all.length)}`), " ", link(first.node, first.step >= 0),
-      el("span.kv-soft", { title: note }, first.step < 0 ? "" : ` ran next${note ? `: ${note}` : all.length > 1 ? ", the policy's choice" : ""}${frees}`), ...rest, all.length > 1 + TOLD ? " …" : "");
+      el("span.kv-soft", { title: note }, first.step < 0 ? "" : ` ran next${note ? `: ${note}` : all.length > 1 ? ", the policy's choice" : ""}${frees}`), ...rest, all.length > 1 + LISTED ? " …" : "");
   }
 }

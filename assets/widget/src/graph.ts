@@ -1,4 +1,4 @@
-// The graph pane: the level of the shown frame's graph on a canvas; the block under the cursor opens itself.
+// The graph pane: the shown frame's graph on a canvas; the block under the cursor opens by itself.
 import { arrange, blockFacts, cardsOf, type Card, type Level, type Row } from "./level.js";
 import { Crumbs } from "./crumbs.js";
 import { button, el, mark, on, onKey, say } from "./dom.js";
@@ -6,14 +6,17 @@ import { plural } from "./format.js";
 import { GraphList, hitNodes } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
 import { redAt, redEdges, type RedEdge } from "./hiddenpairs.js";
-import { sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
+import { letter, sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Target } from "./stage.js";
-import { numberOf } from "./replay.js";
+import type { MakePane } from "./lazypane.js";
+import { numberOf, type State } from "./replay.js";
+import { copyButton } from "./sharing.js";
 import type { Change, Store, View } from "./store.js";
+import type { Codes } from "./wire.js";
 
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
 
-/** What a person opened, folded and chose in a graph, and where they were. */
+/** What the reader opened, folded and chose in a graph, and the scroll position. */
 interface Deck { cards: Card[]; open: Map<number, boolean>; shown: Map<number, number | "all" | null>; x: number; y: number }
 
 export class GraphPane implements View {
@@ -74,7 +77,7 @@ export class GraphPane implements View {
   update(change: Change): void {
     const { graphs, drawings } = this.store.t.p;
     if (change.payload) {
-      // a trace that only grew keeps what was opened
+      // keep the folds of a trace that only grew
       const signature = JSON.stringify([graphs, drawings]);
       if (signature !== this.#signature) {
         this.#signature = signature;
@@ -160,7 +163,7 @@ export class GraphPane implements View {
     const here = t.x.graphs[now.graph].block[node] ?? -1;
     if (here !== this.#here) {
       this.#here = here;
-      // what was folded or chosen by hand holds until the cursor comes back
+      // manual folds hold until the cursor comes back
       if (store.follow && here >= 0) {
         const [card] = this.#cardOf(here);
         if (!this.#deck.open.get(here)) this.#deck.open.delete(here);
@@ -177,7 +180,7 @@ export class GraphPane implements View {
     this.#stage.draw();
   }
 
-  /** The node to keep in view: the one that just ran, else the first that can. */
+  /** The node to keep in view: the one that just ran, else the first of the frontier. */
   #focusNode(): number {
     const { now } = this.store;
     const ran = now.states.indexOf("running");
@@ -297,12 +300,11 @@ export class GraphPane implements View {
     const { store } = this;
     if (target?.kind === "head") return this.#toggle(target.row);
     if (target?.kind === "cell") return this.#pick(target.row.card, target.cell);
-    // what stands for several gives one after the other
+    // repeated clicks cycle through the pairs of a line
     if (target?.kind === "pair") return store.choosePair(target.pairs[(target.pairs.indexOf(store.pair) + 1) % target.pairs.length]);
     store.select(target && { kind: target.kind, id: target.kind === "node" ? target.node : target.value, graph: this.#graph });
   }
 
-  /** Go to the step that ran a node in this run, or run it. */
   #run(node: number): void {
     const { now, t } = this.store;
     if (now.steps[node] >= 0) this.store.go(numberOf(t, now.steps[node]));
@@ -331,7 +333,7 @@ export class GraphPane implements View {
   #key(key: string): boolean | void {
     const zooms: Record<string, () => void> = { "+": () => this.#stage.zoomTo(this.#stage.zoom * 1.25), "-": () => this.#stage.zoomTo(this.#stage.zoom / 1.25), 0: () => this.#stage.zoomTo(1) };
     const at = this.#focus;
-    // after a click, left and right stay the next and the last step
+    // after a click, left and right still move the cursor
     const sideways = key === "ArrowLeft" || key === "ArrowRight";
     if (zooms[key]) zooms[key]();
     else if (key === "ArrowUp" || key === "ArrowDown" || (sideways && this.#walking)) {
@@ -348,7 +350,7 @@ export class GraphPane implements View {
     } else return false;
   }
 
-  /** Where walking starts: at what is selected, else at the cursor. */
+  /** Where walking by keys starts: at the selection, else at the cursor. */
   #first(): Place | null {
     const { selection: s, t } = this.store;
     const node = s?.kind === "node" && (s.graph ?? this.#graph) === this.#graph ? s.id : this.#focusNode();
@@ -368,4 +370,19 @@ export class GraphPane implements View {
     }
     this.#stage.soon();
   }
+}
+
+export default ((host, { store, commands, share }, signal) => {
+  const pane = new GraphPane(host, store, (node) => commands.choose(node, store.now.graph), signal);
+  host.querySelector(".kv-tools")!.append(copyButton(host, "graph", share, signal));
+  host.append(graphLegend(store.t.p.codes));
+  return pane;
+}) satisfies MakePane;
+
+const PLAIN = new Set(["waiting", "done"]); // look like what they are: nothing yet, and nothing more to say
+
+function graphLegend(codes: Codes): HTMLElement {
+  const signs = codes.state.filter(([name]) => !PLAIN.has(name)).map(([name, , about]) =>
+    el("span", {}, el("i.kv-sample", { "data-state": name }, letter(codes, name as State) || "\u00A0"), about));
+  return el("p.kv-graph-legend", { "data-kv": "graph-legend" }, ...signs);
 }

@@ -1,4 +1,4 @@
-// What the canvas of the graph shows, as elements that nobody sees: for screen readers, for tests, and to walk on with keys.
+// The content of the graph canvas as invisible elements, for screen readers, tests and keys.
 import { ensure, kept } from "./arrays.js";
 import { el, mark, place } from "./dom.js";
 import type { Rect, Row } from "./level.js";
@@ -19,7 +19,6 @@ export class GraphList {
 
   clear(): void { this.#known.clear(); }
 
-  /** The rows of a level, and the ops of those that are open. */
   show(graph: number, rows: Row[], title: (row: Row) => string): void {
     this.#shown = rows.map((row) => {
       const key = row.block < 0 ? `${graph} card ${row.card}` : `${graph}:${row.block}`;
@@ -64,7 +63,7 @@ export class GraphList {
     }
   }
 
-  /** Put the elements of what is seen where it is seen, once it has come to rest; all others have no size. */
+  /** Place the elements of visible boxes over them; all others have no size. */
   place(seen: (row: Row, node: number) => Rect | null): void {
     const now: HTMLElement[] = [];
     for (const { item, row } of this.#shown) {
@@ -80,7 +79,6 @@ export class GraphList {
     this.#placed = now;
   }
 
-  /** The element of a row's head, or of a node in it. */
   item(block: number, card: number, node: number): HTMLElement | null {
     const found = this.#shown.find(({ row }) => row.block === block && (block >= 0 || row.card === card));
     if (!found) return null;
@@ -90,7 +88,7 @@ export class GraphList {
 
 const found = kept((_: Int32Array) => new Map<number, ReadonlySet<number>>());
 
-/** Ops of a graph that the query finds, in whatever run and iteration. */
+/** Ops of a graph that the query finds in any run or iteration. */
 export function hitNodes({ hits, t: { p } }: Pick<Store, "hits" | "t">, graph: number): ReadonlySet<number> {
   if (!hits) return new Set();
   return ensure(found(hits), graph, () => new Set(Array.from(hits).filter((step) => p.frame.graph[p.step.frame[step]] === graph).map((step) => p.step.node[step])));

@@ -1,6 +1,6 @@
-// Paints a level on a canvas. A state is a fill, a border and a letter, never a colour alone; text is at least 11 px or is
-// left out. Only what the port shows is painted.
-import type { Inks, Ruler } from "./canvas.js";
+// Paints the visible part of a level on a canvas. A state is a fill, a border and a letter, never a colour alone; text below
+// 11 px is left out.
+import { polygon, type Inks, type Ruler } from "./canvas.js";
 import { badgeOf } from "./pair.js";
 import { HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
@@ -9,7 +9,6 @@ import { placeOf, rowsBefore, type State } from "./replay.js";
 import { cacheOf, ended, letter, lineLook, sketchOf, type LineLook, type Scene, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
 
-/** Fill, line, its width and dashes, ink of the letter. */
 type Look = [fill: string, line: string, width: number, dash: number[], ink: string];
 const LOOKS: Record<string, Look> = {
   waiting: ["pane", "edge", 0.8, [], "soft"],
@@ -27,7 +26,7 @@ const LOOKS: Record<string, Look> = {
 const LINES: Record<LineLook, [string, number]> = {
   future: ["line", 1.1], past: ["edge", 1.1], ready: ["ink", 1.3], own: ["inplace", 2], now: ["accent", 2.2], copied: ["missed", 3.2], lit: ["accent", 3.2],
 };
-/** Of a strip that stands for many nodes; what comes first is seen. */
+/** Colours of a strip that stands for many nodes; the first state that occurs wins. */
 const STRIP: [State, string][] = [["running", "accent"], ["missed", "missed"], ["elsewhere", "elsewhere"], ["frontier", "frontier"], ["path", "accent"], ["in_place", "inplace"], ["foreign", "foreign"], ["view", "view-mid"], ["done", "edge"], ["listed", "edge"], ["waiting", "line"]];
 const TINT = Object.fromEntries(STRIP);
 const RANK = new Map(STRIP.map(([state], i) => [state, i]));
@@ -50,7 +49,7 @@ const MINI_OPS = 400; // in more the minimap would be all that takes time
 const OPS_FROM = 430; // px of a head from which there is a strip of its ops
 const CELL = 14; // px of a member in the strip of a card, at most
 
-/** Where the strip of a card stands in its head, and how wide each cell is. */
+/** Position of the strip in the head of a card, and the width of a cell. */
 export function stripOf(row: Row, cells: number, port: Port): { x: number; cell: number } {
   const [from, to] = headSpan(row, port);
   const room = to - from;
@@ -150,12 +149,8 @@ export class Painter {
       context.fillStyle = this.colour("accent");
       context.fillRect(left, top + 3, 3, HEAD - 6);
     }
-    // a triangle: open or not
-    context.fillStyle = this.colour("edge");
-    context.beginPath();
-    if (row.open) for (const [dx, dy] of [[9, 12], [17, 12], [13, 17]]) context.lineTo(left + dx, top + dy);
-    else for (const [dx, dy] of [[11, 10], [16, 14], [11, 18]]) context.lineTo(left + dx, top + dy);
-    context.fill();
+    const corners = row.open ? [[9, 12], [17, 12], [13, 17]] : [[11, 10], [16, 14], [11, 18]];
+    polygon(context, this.colour("edge"), corners.map(([dx, dy]) => [left + dx, top + dy]));
     const cells = row.block < 0 ? card.members.length : nodes.length;
     const strip = stripOf(row, cells, port);
     let end = strip.x - port.x;
@@ -199,7 +194,7 @@ export class Painter {
 
   #body(row: Row, s: Sketch, v: Painted): void {
     const { port, zoom } = v;
-    // what of the drawing can be seen, in its own px
+    // the visible part, in the drawing's px
     const ox = row.bx - port.x;
     const oy = row.by - port.y;
     const seen = { x0: -ox / zoom, y0: -oy / zoom, x1: (port.w - ox) / zoom, y1: (port.h - oy) / zoom };
@@ -230,7 +225,7 @@ export class Painter {
       const at = (i: number): [number, number] => [ox + points[i] * zoom, oy + points[i + 1] * zoom];
       path.moveTo(...at(0));
       for (let i = 2; i + 3 < points.length; i += 2) {
-        // no wider than half of the shorter leg, or the bend would swing out
+        // at most half of the shorter leg
         const leg = Math.min(Math.hypot(points[i] - points[i - 2], points[i + 1] - points[i - 1]), Math.hypot(points[i + 2] - points[i], points[i + 3] - points[i + 1]));
         if (radius > 5) path.arcTo(...at(i), ...at(i + 2), Math.min(radius, (leg * zoom) / 2 * bend(points, i)));
         else path.lineTo(...at(i));
@@ -277,7 +272,7 @@ export class Painter {
     const cache = p.caches[id];
     let frame = now.frame;
     let place = null;
-    // in a body the past is a value of the frame around it
+    // in a body, the past is a value of an outer frame
     for (let f = frame; f >= 0 && !place; f = p.frame.parent[f]) place = placeOf(t, f, p.graphs[p.frame.graph[f]].values.indexOf(name), cursor);
     const rows = cache ? rowsBefore(this.store.t, id, now.run)[0] : 0;
     const under = place ? `${rows} rows · B${place.storage}` : cache ? `${rows} rows` : "";
@@ -297,14 +292,14 @@ export class Painter {
     this.#box(x, y, w, h, Math.min(5, h / 5));
     context.fillStyle = this.colour(look[0]);
     context.fill();
-    // what just ran shows both: that it ran, and how it was decided
+    // the op that just ran shows its outcome, too
     const border = end === "missed" || end === "in_place" || end === "elsewhere" ? LOOKS[end] : look;
     context.setLineDash(lit ? [] : look[3]);
     context.strokeStyle = this.colour(lit ? (state === "running" ? "ink" : "accent") : border[1]);
     context.lineWidth = (lit ? 3 : border === look ? look[2] : 3) * Math.max(0.6, Math.min(1, h / 30));
     context.stroke();
     if (v.hits.has(node)) {
-      // as the ticks of the timeline: ink, beside the box so that what its border says stays
+      // outside of the box, so that its border stays readable
       context.setLineDash([]);
       context.strokeStyle = this.colour("ink");
       context.lineWidth = 1.5;
@@ -330,7 +325,7 @@ export class Painter {
     this.#two(opName(g.nodes[node][1]), badge || info, letter(p.codes, state), rect, ink, state === "running" ? "on-accent" : badge ? "missed-ink" : "soft", look[4], shortName(g, node), end ? letter(p.codes, end) : "");
   }
 
-  /** One or two lines of text in a box, as far as there is room for 11 px. */
+  /** One or two lines of text in a box, if there is room for 11 px. */
   #two(text: string, under: string, mark: string, [x, y, w, h]: [number, number, number, number], ink: string, soft: string, markInk: string, name = "", second = ""): void {
     if (h < 13) return;
     const zoom = h / 36;
@@ -341,7 +336,7 @@ export class Painter {
     const line = two ? y + h / 2 - 3 * zoom : y + h / 2 + 4;
     const below = line + 14.5 * Math.max(1, zoom);
     if (second && two) this.#say(second, x + w - pad, below, big, markInk, "right");
-    // the name of an op is worth more than its mark: fill and border show the state too
+    // the name goes before the mark: fill and border show the state, too
     const marked = mark && (two || this.ruler.width(text, big) <= w - 2 * pad - 13 || this.ruler.width(text, big) > w - 2 * pad);
     if (marked) this.#say(mark, x + w - pad, line, big, markInk, "right");
     const room = w - 2 * pad - (marked ? 13 : 0);
@@ -354,7 +349,7 @@ export class Painter {
   }
 }
 
-/** Cards as bars with the ops of what is open, and the part that is seen. */
+/** The minimap: cards as bars, the ops of open ones, and the visible part. */
 export function paintMini(context: CanvasRenderingContext2D, painter: Painter, { hits, level, scene, zoom }: Painted, owner: { nodes(row: Row): number[]; sketch(row: Row): Sketch }, { kx, ky }: { kx: number; ky: number }, window: Rect, size: { w: number; h: number }): void {
   context.clearRect(0, 0, size.w, size.h);
   const open = level.rows.filter((r) => r.open && r.block >= 0);

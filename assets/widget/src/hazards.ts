@@ -1,8 +1,8 @@
-// The module of the hazards: a list of the pairs that only the order of the steps keeps right, and the card of one.
+// The module of the hazards: a list of the pairs that only the schedule keeps in order, and the card of one.
 import { copy, toPng } from "./picture.js";
 import type { Ask } from "./commands.js";
 import { button, el, mark, onHit, onKey, svg, toggle } from "./dom.js";
-import { bytes, count, opName, plural, shortName } from "./format.js";
+import { bytes, count, opLabel, plural } from "./format.js";
 import { orderedGroups, pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
 import { stepLink } from "./inspectparts.js";
 import type { MakePane } from "./lazypane.js";
@@ -19,13 +19,13 @@ function shapes(p: Payload, pair: number): SVGElement[] {
   });
 }
 
-/** As part of the page, which has its colours, and above it headline and sentence. */
+/** The picture in the page, without headline and sentence. */
 export function picture(p: Payload, pair: number): SVGElement {
   const { size: [w, h], head } = p.hazards!.picture;
   return svg("svg", { viewBox: `0 ${head} ${w} ${h - head}`, class: "kv-pair-picture", role: "img", "aria-label": pairText(p, pair, "headline") }, ...shapes(p, pair));
 }
 
-/** As a document; `theme`: the one ground that it is for, else it follows the reader's. */
+/** The picture as a document; `theme`: by default that of the reader. */
 export function pictureText(p: Payload, pair: number, theme?: "light" | "dark"): string {
   const { size: [width, height], styles: [light, dark], font } = p.hazards!.picture;
   const style = theme ? (theme === "dark" ? dark : light) : `${light}@media (prefers-color-scheme:dark){${dark}}`;
@@ -84,7 +84,7 @@ class HazardsPane implements View {
     }, signal);
   }
 
-  /** Look at a pair that the graph keeps in order. */
+  /** Show a pair that the graph keeps in order. */
   #follow(pair: number): void {
     const { store } = this;
     const step = store.t.p.ordered.second[pair];
@@ -110,7 +110,7 @@ class HazardsPane implements View {
     this.#fill();
   }
 
-  /** Unfold a group or fold it; whether it is open now. */
+  /** Toggle a group; returns whether it is open now. */
   #unfold(kv: string, group: number): boolean {
     const key = `${kv} ${group}`;
     return !this.#open.delete(key) && !!this.#open.add(key);
@@ -148,7 +148,7 @@ class HazardsPane implements View {
     this.#mark();
   }
 
-  /** What the graph keeps in order: a switch, and behind it the pairs, folded. */
+  /** The switch for pairs that the graph keeps in order, and their groups. */
   #ordered(): HTMLElement[] {
     const { p } = this.store;
     const known = p.hazards?.ordered;
@@ -164,13 +164,9 @@ class HazardsPane implements View {
     }))];
   }
 
-  /** The card of a pair that is ordered: both views, and the path. */
   #pathCard(pair: number): HTMLElement[] {
     const { t, p } = this.store;
-    const name = (step: number) => {
-      const { g, node, op } = opAt(t, step);
-      return `${opName(op[1])} ${shortName(g, node)}`;
-    };
+    const name = (step: number) => opLabel(opAt(t, step).g, opAt(t, step).node);
     const view = (side: "first" | "second", of: "view1" | "view2") => el("p", {}, stepLink(t, p.ordered[side][pair]), ` ${p.strings[p.ordered[of][pair]]}`);
     const path = pathOf(p, pair).map((step, i) => el("li", {}, i ? "→ " : "", stepLink(t, step), ` ${name(step)}`));
     return [
@@ -180,7 +176,7 @@ class HazardsPane implements View {
       el("h4", {}, "The path"), el("ol.kv-pair-path", { "data-kv": "pair-path", "aria-label": "The path that orders them" }, ...path)];
   }
 
-  /** A group, and its pairs if it is open; a hidden pair that is alone in its group needs no unfolding. */
+  /** A group, and its pairs if it is open; a single hidden pair needs no unfolding. */
   #group(kv: "pair-group" | "ordered-group", { group, title, state, pairs }: PairGroup, row: (pair: number) => HTMLElement): HTMLElement[] {
     const open = this.#open.has(`${kv} ${group}`);
     const alone = kv === "pair-group" && pairs.length === 1;
@@ -221,7 +217,7 @@ class HazardsPane implements View {
       picture(p, pair));
   }
 
-  /** What each side touches of its root and what both share, and what each precision says: seen without scrolling. */
+  /** The bytes of both sides and the shared ones, and what each precision says. */
   #bars(pair: number): HTMLElement {
     const { p } = this.store;
     const text = (name: string) => pairText(p, pair, name);

@@ -1,19 +1,19 @@
-// The two pictures of a cache. Heads × rows after one run: the state of every row, and above them what attention weighed, with
-// words and arcs. Runs × rows: how the cache grows. Both are drawn span by span: 4,096 rows cost no more than ten.
+// The two pictures of a cache. Heads × rows after one run: the state of every row, with attention weights, words and arcs above.
+// Runs × rows: how the cache grows. Both are drawn by spans, so that 4,096 rows cost no more than ten.
 import { cellsOf, type CacheData } from "./cachedata.js";
-import { Inks, sized } from "./canvas.js";
+import { label, outline, polygon, sized, type Inks } from "./canvas.js";
 import { el, on, onDrag, onKey } from "./dom.js";
 import { bytes, round } from "./format.js";
-import { above, box, drawAxis, drawOwners, LEFT, lookOf, outline, rowAt, xOf, type Axis } from "./looks.js";
+import { above, box, drawAxis, drawOwners, LEFT, lookOf, rowAt, xOf, type Axis } from "./looks.js";
 
 const MOST = 48; // arcs
 const SHARE = 0.02; // of the largest weight: what is less has no arc
 const SLANT = Math.PI / 3;
 
-/** `high`: px that the words take; `every`: rows from one to the next, 0 = there is no room; `slanted`: they stand over narrow columns. */
+/** `high`: height in px; `every`: rows between words, 0: no room; `slanted`: for narrow columns. */
 interface WordRow { high: number; every: number; slanted: boolean }
 
-/** How the words of these rows are put: upright where each fits over its column. */
+/** The layout of words over rows: upright if each fits its column. */
 export function wordRow(axis: Axis, words: string[], wide: (text: string) => number): WordRow {
   const one = axis.width / axis.rows;
   if (!words.some(Boolean)) return { high: 0, every: 0, slanted: false };
@@ -29,7 +29,7 @@ function drawWords(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, wo
   const half = axis.width / axis.rows / 2;
   words.forEach((word, i) => {
     const row = axis.first + i;
-    // the word that asks is always there; its neighbours give way where there is no room
+    // the querying word is always shown; its neighbours give way
     if (!word || (row !== now && (i % every || Math.abs(row - now) < every))) return;
     context.font = `${row === now ? "bold " : ""}11px ${inks.family}`;
     context.fillStyle = inks.colour(row === now ? "accent" : "ink");
@@ -43,7 +43,7 @@ function drawWords(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, wo
 
 interface Arc { row: number; weight: number }
 
-/** The rows that get an arc, the strongest last so that they lie on top. */
+/** The rows that get an arc, the strongest on top. */
 export function arcsOf(weights: number[], now: number, axis: Axis): Arc[] {
   const seen = weights.map((weight, row) => ({ row, weight })).filter(({ row }) => row >= axis.first && row < axis.first + axis.rows && row !== now);
   const most = Math.max(0, ...weights);
@@ -81,7 +81,7 @@ const NAMES = 15; // px under the cells and lines
 const LEAST = 3; // px of a written row
 
 export interface Place { row: number; head: number }
-/** What to draw; `weights`: by head of the cache and row, null = not shown; `words`: over the rows of the axis; `now`: row of the word that asks. */
+/** `weights`: by cache head and row, null: hidden; `words`: over the rows of the axis; `now`: row of the querying word. */
 export interface Picture { d: CacheData; stream: number; run: number; heads: number; axis: Axis; weights: number[][] | null; at: Place | null; words: string[]; now: number }
 
 export class HeatMap {
@@ -91,7 +91,7 @@ export class HeatMap {
   #top = 0;
   #pitch = 14;
 
-  /** `point`: a cell was pointed at (or chosen), null = no longer; `move`: by keys; `focus`: keys come here, or no longer. */
+  /** `point`: a cell under the pointer, or chosen; `move`: by keys; `focus`: gained or lost. */
   constructor(point: (at: Place | null, chosen: boolean) => void, move: (rows: number, heads: number) => void, focus: (on: boolean) => void, signal: AbortSignal) {
     this.root = el("div.kv-heat", { tabindex: 0, role: "img", "aria-keyshortcuts": "ArrowLeft ArrowRight ArrowUp ArrowDown PageUp PageDown Home End" }, this.#canvas);
     on(this.#canvas, "pointermove", (event) => point(this.#under(event), false), signal);
@@ -137,26 +137,23 @@ export class HeatMap {
       const wide = Math.max(xOf(axis, d.stop[c]) - x, state === "reserved" ? 0 : d.fresh[c] ? LEAST : 1.5);
       box(context, inks, state, x, this.#top, wide, high, one < 6);
       if (d.fresh[c]) {
-        if (one < 6) outline(context, inks, lookOf("written"), x, this.#top, wide, high);
-        // a mark above, for rows of which a long cache shows little
-        context.fillStyle = inks.colour("accent");
-        context.beginPath();
-        context.moveTo(x + wide / 2, this.#top - 1);
-        context.lineTo(x + wide / 2 - 4, this.#top - 7);
-        context.lineTo(x + wide / 2 + 4, this.#top - 7);
-        context.fill();
+        const { ink, line, dash } = lookOf("written");
+        if (one < 6) outline(context, inks.colour(ink), line, dash, x, this.#top, wide, high);
+        // a mark above, since a long cache shows little of a row
+        const middle = x + wide / 2;
+        polygon(context, inks.colour("accent"), [[middle, this.#top - 1], [middle - 4, this.#top - 7], [middle + 4, this.#top - 7]]);
       }
     }
     if (d.owners) for (let head = 0; head < heads; head++) drawOwners(context, inks, d, stream, run, axis, this.#top + head * this.#pitch, this.#pitch);
     this.#heads(context, inks, picture, high);
     if (one >= 6) {
       for (const c of cells) {
-        // rows that have owners show nothing else here
+        // rows with owners show nothing else here
         if (d.owners && !d.fresh[c]) continue;
-        // what this run wrote has a thick border even where attention does not see it
-        const look = lookOf(d.fresh[c] ? "written" : d.states[d.state[c]]);
+        // new rows have a thick border even if attention does not see them
+        const { ink, line, dash } = lookOf(d.fresh[c] ? "written" : d.states[d.state[c]]);
         for (let row = Math.max(d.start[c], axis.first); row < Math.min(d.stop[c], axis.first + axis.rows); row++) {
-          for (let head = 0; head < heads; head++) outline(context, inks, look, xOf(axis, row) + 0.5, this.#top + head * this.#pitch + 0.5, one - 1, this.#pitch - 1);
+          for (let head = 0; head < heads; head++) outline(context, inks.colour(ink), line, dash, xOf(axis, row) + 0.5, this.#top + head * this.#pitch + 0.5, one - 1, this.#pitch - 1);
         }
       }
     }
@@ -168,27 +165,23 @@ export class HeatMap {
       const wide = Math.max(one, 4);
       context.strokeRect(xOf(axis, at.row) + one / 2 - wide / 2, this.#top + at.head * this.#pitch, wide, this.#pitch);
     }
-    drawAxis(context, axis, this.#top + high + 3, inks.colour("soft"), inks.family);
+    drawAxis(context, inks, axis, this.#top + high + 3);
   }
 
   #heads(context: CanvasRenderingContext2D, inks: Inks, { heads, axis }: Picture, high: number): void {
     context.fillStyle = inks.colour("pane");
     for (let head = 1; head < heads; head++) context.fillRect(LEFT, this.#top + head * this.#pitch - 0.5, axis.width, 1);
-    context.font = `11px ${inks.family}`;
-    context.fillStyle = inks.colour("soft");
-    context.textBaseline = "middle";
-    context.textAlign = "right";
     const every = Math.ceil(12 / this.#pitch);
     for (let head = 0; head < heads; head += every) {
       const text = heads === 1 ? "rows" : head === 0 ? "head 0" : String(head);
-      context.fillText(text, LEFT - 5, this.#top + (head + 0.5) * this.#pitch);
+      label(context, inks, text, LEFT - 5, this.#top + (head + 0.5) * this.#pitch, { align: "right" });
     }
     context.strokeStyle = inks.colour("line");
     context.lineWidth = 1;
     context.strokeRect(LEFT - 0.5, this.#top - 0.5, axis.width + 1, high + 1);
   }
 
-  /** Weights of every head at the foot of its cells, and in the strip above their mean: as bars, and as arcs from the word that asks. */
+  /** Weights of every head at the bottom of its cells; their mean in the strip above, as bars and arcs. */
   #weights(context: CanvasRenderingContext2D, inks: Inks, { axis, heads, at, now }: Picture, weights: number[][]): void {
     const columns = Math.min(axis.rows, Math.floor(axis.width));
     const span = (column: number) => [axis.first + Math.floor((column / columns) * axis.rows), axis.first + Math.floor(((column + 1) / columns) * axis.rows)];
@@ -207,12 +200,8 @@ export class HeatMap {
       if (h > 0) context.fillRect(xOf(axis, span(column)[0]) + 0.5, STRIP - 4 - h, wide, Math.max(h, 0.5));
     }
     drawArcs(context, inks, axis, at && weights[at.head] ? weights[at.head] : mean, now, 4, STRIP - 4);
-    context.font = `11px ${inks.family}`;
-    context.textAlign = "right";
-    context.textBaseline = "middle";
-    context.fillStyle = inks.colour("soft");
-    context.fillText(most.toFixed(2), LEFT - 5, 10);
-    context.fillText("weight", LEFT - 5, STRIP - 10);
+    label(context, inks, most.toFixed(2), LEFT - 5, 10, { align: "right" });
+    label(context, inks, "weight", LEFT - 5, STRIP - 10, { align: "right" });
     if (this.#pitch < 9) return;
     context.fillStyle = inks.colour("ink");
     for (let head = 0; head < Math.min(heads, weights.length); head++) {
@@ -229,7 +218,7 @@ const LINE = 12; // px of a line at most
 const TALL = 12; // px of a text on a line
 const OWNED = 16; // the same where rows name their sequences
 
-/** `moved`: runs in which rows of the past went to another place. */
+/** `moved`: runs in which past rows were moved. */
 export interface History { d: CacheData; stream: number; run: number; axis: Axis; room: number; moved: { run: number; bytes: number }[] }
 
 export class Occupancy {
@@ -266,14 +255,10 @@ export class Occupancy {
     if (!context) return;
     context.drawImage(this.#lines, 0, 0, LEFT + axis.width + 2, high + NAMES);
     const y = (run + 0.5) * this.#pitch;
-    context.strokeStyle = context.fillStyle = inks.colour("ink");
+    context.strokeStyle = inks.colour("ink");
     context.lineWidth = 1.5;
     context.strokeRect(LEFT, y - Math.max(this.#pitch, 3) / 2, axis.width, Math.max(this.#pitch, 3));
-    context.beginPath();
-    context.moveTo(LEFT - 1, y);
-    context.lineTo(LEFT - 8, y - 4);
-    context.lineTo(LEFT - 8, y + 4);
-    context.fill();
+    polygon(context, inks.colour("ink"), [[LEFT - 1, y], [LEFT - 8, y - 4], [LEFT - 8, y + 4]]);
     this.#moves(context, inks, moved);
   }
 
@@ -298,14 +283,12 @@ export class Occupancy {
     context.lineWidth = 1;
     context.strokeRect(LEFT - 0.5, -0.5, axis.width + 1, high + 1);
     this.#names(context, inks, n);
-    drawAxis(context, axis, high + 3, inks.colour("soft"), inks.family);
+    drawAxis(context, inks, axis, high + 3);
   }
 
-  /** What a move cost, at the run of the move and over the rows that were moved: a mark, and the bytes unless they would lie on those above. */
+  /** A mark at each run that moved rows, with the bytes if there is room. */
   #moves(context: CanvasRenderingContext2D, inks: Inks, moved: History["moved"]): void {
     context.font = `10.5px ${inks.family}`;
-    context.textAlign = "left";
-    context.textBaseline = "middle";
     let free = -Infinity;
     const said: string[] = [];
     for (const { run, bytes: amount } of moved) {
@@ -318,8 +301,7 @@ export class Occupancy {
       const wide = context.measureText(text).width;
       context.fillStyle = inks.colour("pane");
       context.fillRect(LEFT + 4, at - TALL / 2, wide + 8, TALL);
-      context.fillStyle = inks.colour("missed-ink");
-      context.fillText(text, LEFT + 8, at);
+      label(context, inks, text, LEFT + 8, at, { size: 10.5, ink: "missed-ink" });
       free = at + TALL;
       said.push(`${run}: ${text}`);
     }
@@ -328,13 +310,9 @@ export class Occupancy {
 
   #names(context: CanvasRenderingContext2D, inks: Inks, n: number): void {
     const step = Math.max(1, round(13 / this.#pitch));
-    context.font = `10.5px ${inks.family}`;
-    context.textAlign = "right";
-    context.textBaseline = "middle";
-    context.fillStyle = inks.colour("soft");
     for (let run = 0; run < n; run += step) {
       const y = Math.max(6, (run + 0.5) * this.#pitch);
-      context.fillText(run === 0 ? "run 0" : String(run), LEFT - 10, y);
+      label(context, inks, run === 0 ? "run 0" : String(run), LEFT - 10, y, { size: 10.5, align: "right" });
     }
   }
 }

@@ -1,4 +1,4 @@
-// The query: the field in the toolbar, and what it finds. Hits go to the store, and from one to the next.
+// The query: its field in the toolbar, its hits, and the way from one to the next.
 import { upper } from "./arrays.js";
 import { el, mark, on, say } from "./dom.js";
 import { load, loaded, type Modules } from "./modules.js";
@@ -12,7 +12,7 @@ export class Hits implements View {
 
   constructor(private store: Store, private modules: Modules) {}
 
-  /** Ask, and give the store what was found; an empty text asks for nothing. */
+  /** Run a query and store its hits; an empty text clears them. */
   async ask(text: string): Promise<void> {
     const { store } = this;
     const mine = ++this.#turn;
@@ -22,12 +22,12 @@ export class Hits implements View {
       if (mine !== this.#turn) return;
       store.setHits(text, engine.find(store.t, engine.read(store.t.p.query, text)), "");
     } catch (error) {
-      // what was found before stays while one goes on writing
+      // earlier hits stay during typing
       if (mine === this.#turn) store.setHits(text, store.found, (error as Error).message);
     }
   }
 
-  /** What is wrong with a text as a query; empty: nothing. */
+  /** The error of a text as a query, or "". */
   async check(text: string): Promise<string> {
     try {
       const engine = await load(this.modules);
@@ -38,13 +38,13 @@ export class Hits implements View {
     }
   }
 
-  /** The place of the next step in the order of the query, or the one before; -1: there is none. */
+  /** The next or previous hit in the order of the query; -1 if there is none. */
   next(by: 1 | -1): number {
     const { cursor, found, hits } = this.store;
     if (!found?.length || !hits) return -1;
     const at = found.indexOf(cursor);
     if (at >= 0) return found[(at + by + found.length) % found.length];
-    // of steps in an order of their own the first is meant, else the nearest in that direction
+    // in an order of its own the first hit, else the nearest in that direction
     if (found.some((step, i) => step !== hits[i])) return found[0];
     return by > 0 ? hits.find((step) => step > cursor) ?? hits[0] : hits[(upper(hits, cursor - 1) || hits.length) - 1];
   }
@@ -58,15 +58,15 @@ export class Hits implements View {
     const { store } = this;
     const engine = loaded();
     if (change.payload && store.query && engine) {
-      // at once, so that no pane shows places of the old recording
+      // at once: places of the old recording are invalid
       try {
         store.hold(store.query, engine.find(store.t, engine.read(store.t.p.query, store.query)), "");
       } catch (error) {
         store.hold(store.query, null, (error as Error).message);
       }
     }
-    // Continue needs the code, and does not wait for it
-    if (change.breakpoints && store.breakpoints.some((b) => b.kind === "query")) void load(this.modules).catch(() => {});
+    // Continue needs the module, and does not wait for it
+    if (change.breakpoints && store.breakpoints.length) void load(this.modules).catch(() => {});
   }
 }
 
@@ -118,7 +118,7 @@ export class QueryBox implements View {
     if (!this.store.wrong) this.hits.go(by);
   }
 
-  /** Clear; where nothing is left to clear, go back to the page. */
+  /** Clear the field; if it is empty, return the focus to the page. */
   #leave(): void {
     const empty = !this.input.value;
     this.input.value = "";
@@ -135,7 +135,6 @@ export class QueryBox implements View {
     const hits = found ? plural(found.length, "hit") + (gone ? " kept here" : "") : "";
     say(this.#count, !query || wrong ? "" : at ? `${count(at)} of ${hits}` : hits);
     mark(this.#count, "title", gone || null);
-    // where nothing is found, why is said at once
     const note = wrong || (found?.length ? "" : gone);
     this.#wrong.hidden = !note;
     say(this.#wrong, note);

@@ -1,8 +1,8 @@
-// What is looked up over and over while scrubbing, built once per payload in one pass over the columns.
+// Lookup tables for scrubbing, built once per payload in one pass over the columns.
 import { group, type Lists } from "./arrays.js";
 import type { Graph, Ints, Payload } from "./wire.js";
 
-/** Which node makes a value, who reads it, and what a node waits for, inside one graph. */
+/** Producers, readers and dependencies within one graph. */
 interface GraphIndex {
   producer: Ints; // by value; -1 = exists when the frame starts
   readers: number[][]; // by value: nodes of `order`, captures count as reads
@@ -52,7 +52,7 @@ function indexGraph(g: Graph): GraphIndex {
   return { producer, readers, waits, block, output };
 }
 
-/** Offsets (n + 1 of them) to the owner of each entry. */
+/** The owner of each entry, from n + 1 offsets. */
 function owners(offsets: Ints, entries: number): Ints {
   const owner = new Int32Array(entries);
   for (let i = 0, at = 0; i + 1 < offsets.length; i++) for (; at < offsets[i + 1]; at++) owner[at] = i;

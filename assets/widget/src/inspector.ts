@@ -5,6 +5,7 @@ import { button, el, hit, mark, on, say, td } from "./dom.js";
 import { buffer, bytes, count, plural, shape, shortValue, valueName } from "./format.js";
 import { bufferChip, facts, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { infoOf, nodeBody, occurrenceOf, stepBody, stepTitle } from "./inspectstep.js";
+import { age, heldFrom, lifeOf, lives } from "./mapdata.js";
 import { bare, capacity, generation, numberOf, placeOf, stack, stepsOf, valuesIn, type Trace } from "./replay.js";
 import { ofCursor, ofSelection, type Subject } from "./select.js";
 import { copyButton, type ShareContext } from "./sharing.js";
@@ -124,50 +125,25 @@ export class Inspector implements View {
 
 const MOST = 60; // entries of a list
 
-/** The first cursor at which a storage exists and the step that freed it; the life that holds the cursor, else the last. */
-function lifeOf({ p, x }: Trace, s: number, cursor: number): { born: number; freed: number } {
-  let found = { born: -1, freed: p.steps };
-  for (let i = x.lives.start[s]; i < x.lives.start[s + 1]; i++) {
-    found = { born: x.life.born[x.lives.ids[i]], freed: x.life.freed[x.lives.ids[i]] };
-    if (found.freed > cursor) break;
-  }
-  return found;
-}
-
-/** The last step that read or wrote a storage while it lived; -1 = none. */
-function lastUse({ p, x }: Trace, s: number): number {
-  let last = -1;
-  for (let i = x.outs.start[s]; i < x.outs.start[s + 1]; i++) last = Math.max(last, x.outStep[x.outs.ids[i]]);
-  const readers = (frame: number, value: number) => {
-    if (value < 0) return;
-    const steps = stepsOf({ p, x }, frame);
-    for (const n of x.graphs[p.frame.graph[frame]].readers[value]) last = Math.max(last, steps[n]);
-  };
-  for (let i = x.outs.start[s]; i < x.outs.start[s + 1]; i++) readers(p.step.frame[x.outStep[x.outs.ids[i]]], p.out.value[x.outs.ids[i]]);
-  for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) readers(x.bindFrame[x.binds.ids[i]], p.bind.value[x.binds.ids[i]]);
-  return last;
-}
-
 function storageBody(store: Store, s: number): Node[] {
   const { t, p, cursor, now } = store;
   if (p.storage.origin[s] === p.from.weights) return [facts(["bytes", [bytes(capacity(t, s, cursor))]], ["owner", ["the model: a weight, never overwritten"]])];
-  const { born, freed } = lifeOf(t, s, cursor);
-  const last = lastUse(t, s);
-  const end = Math.min(freed, p.steps);
+  const l = lives(t);
+  const k = lifeOf(t, s, cursor);
   const gen = generation(t, s, cursor);
-  const held = store.report?.held.find((h) => h.storage === s);
-  const late = end - 1 - Math.max(last, born);
+  const reason = store.report?.held.find((h) => h.storage === s)?.reason;
+  const held = k < 0 ? -1 : heldFrom(t, l, k);
   const inside = valuesIn(t, s, cursor, stack(t, now.frame));
-  const maker = born >= 0 ? [stepLink(t, born), " by ", nodeLink(t, p.frame.graph[p.step.frame[born]], p.step.node[born], null)] : ["given to the run"];
+  const maker = k >= 0 && !l.given[k] ? [stepLink(t, l.from[k]), " by ", nodeLink(t, p.frame.graph[p.step.frame[l.from[k]]], p.step.node[l.from[k]])] : ["given to the run"];
   return [
     facts(
       ["bytes", [bytes(capacity(t, s, cursor))]],
       ["owner", [p.codes.owner[p.storage.origin[s]]]],
       ["born", maker],
-      ["last used", last < 0 ? ["by no step"] : [stepLink(t, last)]],
-      ["freed", freed >= p.steps ? ["not in this recording"] : [stepLink(t, freed)]],
-      ["lives", [plural(end - Math.max(born, 0), "step")]],
-      ["held", late > 0 && freed < p.steps ? [`${plural(late, "step")} past its last use`, held ? `: ${held.reason}` : ""] : []],
+      ["last used", k < 0 || l.used[k] < 0 ? ["by no step"] : [stepLink(t, l.used[k])]],
+      ["freed", k >= 0 && l.freed[k] ? [stepLink(t, l.to[k] - 1)] : ["not in this recording"]],
+      ["lives", k < 0 ? [] : [plural(age(l, k), "step")]],
+      ["held", held >= 0 && l.freed[k] && l.to[k] - 1 > held ? [`${plural(l.to[k] - 1 - held, "step")} past its last use`, reason ? `: ${reason}` : ""] : []],
       ["holds now", listed(inside.map((h) => valueLink(t, p.frame.graph[h.frame], h.value)), 4)],
       ["overwritten", gen ? [plural(gen, "time")] : []],
     ),

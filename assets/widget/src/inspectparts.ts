@@ -1,7 +1,7 @@
 // What the inspector's pages are made of: names, buffers and steps that can be clicked, and lines of facts.
 import type { Ask } from "./commands.js";
 import { button, el, say } from "./dom.js";
-import { buffer, bytes, count, opName, shortName, shortValue, valueName } from "./format.js";
+import { buffer, bytes, count, opLabel, shortValue, valueName } from "./format.js";
 import { capacity, numberOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import type { Fix } from "./wire.js";
@@ -25,11 +25,10 @@ export function stepLink(t: Trace, step: number): HTMLElement {
 /** Inspect one execution of a node; without a step, the node. */
 export function nodeLink({ p }: Trace, graph: number, node: number, step: number | null = null): HTMLElement {
   const g = p.graphs[graph];
-  const name = shortName(g, node);
-  return el("button", { class: "kv-link", "data-kv": "node-link", "data-id": node, "data-graph": graph, "data-step": step, title: `${g.nodes[node][0]}; inspect this op` }, `${opName(g.nodes[node][1])}${name ? ` ${name}` : ""}`);
+  return el("button", { class: "kv-link", "data-kv": "node-link", "data-id": node, "data-graph": graph, "data-step": step, title: `${g.nodes[node][0]}; inspect this op` }, opLabel(g, node));
 }
 
-/** A message with the names in it as links; a name that it does not have stands behind it. */
+/** A message with names replaced by links; names that do not occur in it follow at the end. */
 export function linked(message: string, links: [string, HTMLElement][]): (Node | string)[] {
   let parts: (Node | string)[] = [message];
   const behind: (Node | string)[] = [];
@@ -45,7 +44,7 @@ export function linked(message: string, links: [string, HTMLElement][]): (Node |
   return [...parts, ...behind];
 }
 
-/** Lines of a name and what is to be said of it; empty ones are left out. */
+/** Pairs of a name and a text; empty texts are left out. */
 export function facts(...lines: [string, (Node | string)[]][]): HTMLElement {
   const shown = lines.filter(([, parts]) => parts.length);
   return el("dl.kv-lines", {}, ...shown.flatMap(([name, parts]) => [el("dt", {}, name), el("dd", {}, ...parts)]));
@@ -57,11 +56,11 @@ export function listed(items: Node[], most = 8): (Node | string)[] {
   return items.length > most ? [...shown, ` and ${count(items.length - most)} more`] : shown;
 }
 
-/** `which`: how the kernel knows it, `{step, blocker}` or `{cache}`; `brief`: one line, where the rest is said elsewhere; `at`: the step whose bytes it saves, where another one is shown. */
+/** `which`: identifies the fix to the kernel, `{step, blocker}` or `{cache}`; `brief`: one line; `at`: the step whose bytes it saves, if another one is shown. */
 export function fixBox(fix: Fix, which: object, store: Store, ask: Ask, signal: AbortSignal, brief = false, at = -1): HTMLElement {
   const code = el("code", {}, fix.code);
   const copy: HTMLButtonElement = button("Copy", "Copy this change", "copy", () => {
-    // without the permission the text is selected, so that Ctrl+C takes it
+    // if the clipboard is not allowed, the text is selected for Ctrl+C
     getSelection()?.selectAllChildren(code);
     navigator.clipboard?.writeText(fix.code).then(() => say(copy, "Copied"), () => {});
   }, signal);

@@ -5,16 +5,15 @@ import { letter } from "./sketchview.js";
 import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { bytes, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
-import { numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
+import { labels, numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";
 import { entryOf, entryOfOut, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
 import type { Payload } from "./wire.js";
 
-/** How an output lies, where its buffer and the badge say so already. */
+/** Placements of outputs that buffer and badge show already. */
 const SEEN = new Set(["new", "in place"]);
 
-/** What stands over the inspector. */
 export function stepTitle(t: Trace, step: number): { op: string; name: string; full: string } {
   const { g, node, op: [full, op] } = opAt(t, step);
   return { op: opName(op), name: shortName(g, node), full };
@@ -42,7 +41,7 @@ export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSign
   ];
 }
 
-/** The caches whose rows an op weighs: a click shows what it weighed, over the words. */
+/** Links to the caches whose rows an op weighs. */
 function weighed({ p }: Trace, graph: number, node: number): (Node | string)[] {
   const name = p.graphs[graph].nodes[node][0];
   const links = p.caches.flatMap((c, i) => (c.attention?.includes(name)
@@ -50,7 +49,7 @@ function weighed({ p }: Trace, graph: number, node: number): (Node | string)[] {
   return links.length ? ["over the words, by ", ...listed(links)] : [];
 }
 
-/** The decision, its reasons, how often the same was missed, and the change that removes it. */
+/** The decision, its reasons, how often the op was missed, and its fixes. */
 function why(store: Store, ask: Ask, step: number, graph: number, inputs: number[], signal: AbortSignal): HTMLElement {
   const { p } = store;
   const flags = p.step.flags[step];
@@ -64,14 +63,14 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
   box.append(codes.length ? "" : el("p.kv-sentence", {}, p.strings[p.step.sentence[step]]), reasons(store.t, step, graph, inputs));
   if (missed) {
     if (missed.times > 1) box.append(el("p.kv-soft.kv-often", {}, `This op: ${count(missed.times)} times, ${bytes(missed.bytes)} in all.`));
-    // the kernel knows a change by the reason that it removes
+    // the kernel identifies a fix by the reason that it removes
     missed.fixes.forEach((fix, i) => box.append(fixBox(fix, { step: missed.step, blocker: missed.reasons.findIndex((r) => r.fix === i) }, store, ask, signal, true, missed.step === numberOf(store.t, step) ? -1 : missed.step)));
   }
   return box;
 }
 
 const MOST_HIDDEN = 3;
-/** What keeps this step in order with others although no edge does: a sentence each, and the way to the other step. */
+/** The hidden pairs of a step, a sentence and a link each. */
 function hidden(t: Trace, step: number): HTMLElement[] {
   const { p } = t;
   const all = pairsOf(p, step);
@@ -86,7 +85,6 @@ function hidden(t: Trace, step: number): HTMLElement[] {
 
 function reasons(t: Trace, step: number, graph: number, inputs: number[]): HTMLElement {
   const { p } = t;
-  // an op that cannot run in place at all has a reason too, but it is no loss
   const lost = p.step.flags[step] & p.flag.missed;
   const list = el("ul.kv-blockers", { "data-missed": lost ? 1 : null, "aria-label": "Why not in place" });
   for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
@@ -125,7 +123,7 @@ function places(t: Trace, step: number, frame: number, graph: number, inputs: nu
 }
 
 export function infoOf(p: Payload, place: Place): string {
-  return p.strings[place.from === "bind" ? p.bind.info[place.entry] : p.out.info[place.entry]];
+  return p.strings[p[place.from].info[place.entry]];
 }
 
 function owner(p: Payload, place: Place): string {
@@ -147,7 +145,7 @@ function frames(t: Trace, frame: number): (Node | string)[] {
   });
 }
 
-/** A node that has not run in the frame that is shown: what it waits for, and where else it ran. */
+/** A node that has not run in the shown frame: what it waits for, and where else it ran. */
 export function nodeBody(store: Store, graph: number, id: number): Node[] {
   const { t, p, x, now } = store;
   const steps = graph === now.graph ? now.steps : null;
@@ -164,14 +162,13 @@ export function nodeBody(store: Store, graph: number, id: number): Node[] {
   ];
 }
 
-/** Where a step stands among the executions of its node, for the title. */
+/** Step, run and frame of an execution. */
 export function occurrenceOf(t: Trace, step: number): string {
   const { p } = t;
   const frame = p.step.frame[step];
   const run = p.runs[p.frame.run[frame]];
   const parts = [`step ${count(numberOf(t, step))}`];
   if (p.runs.length > 1 && run) parts.push(run.text && run.text !== run.label ? `“${run.text.trim()}”` : run.label);
-  const inside = stack(t, frame).slice(1).map((f) => p.strings[p.frame.label[f]]).join(" › ");
-  return [...parts, ...(inside ? [inside] : [])].join(" · ");
+  return [...parts, labels(t, frame).join(" › ")].filter(Boolean).join(" · ");
 }
 

@@ -1,5 +1,5 @@
-// The keyboard: what keys do, which of them are ours and not the host's, where Tab leads, and that the focus is never lost.
-// A key that was used goes no further: the notebook has keys of its own.
+// The keyboard: what keys do, which keys belong to the host, where Tab leads, and that the focus is never lost.
+// A handled key is not propagated, since the notebook has keys of its own.
 import { on, stop } from "./dom.js";
 
 // JupyterLab handles its shortcuts before a key reaches the page, and respects only this attribute: so it is set key by key.
@@ -12,7 +12,7 @@ function typing(target: HTMLElement): boolean {
   return tagName === "SELECT" || tagName === "TEXTAREA" || isContentEditable;
 }
 
-/** Plain keys are ours; those with Ctrl, Alt or Cmd belong to the host, but for the palette's and for editing a text. */
+/** Whether a key is for the page: plain keys are; those with Ctrl, Alt or Cmd are not, except for the palette and for editing text. */
 export function ours(event: KeyboardEvent): boolean {
   const { key, shiftKey } = event;
   const write = typing(event.composedPath()[0] as HTMLElement);
@@ -38,7 +38,6 @@ export function shareKeys(root: HTMLElement, signal: AbortSignal): void {
     listening = null;
     root.setAttribute(SUPPRESS, "true");
   };
-  // only while the focus is here
   on(root, "focusin", () => {
     if (listening) return;
     listening = new AbortController();
@@ -69,7 +68,7 @@ export function keys(root: HTMLElement, { moves, enter, pause }: Keys, signal: A
       return moves["Ctrl+k"]();
     }
     if (typing(target)) {
-      // keys that are being typed are nobody else's either
+      // typed keys are not for the host either
       event.stopPropagation();
       if (key === "Escape") {
         moves.Escape();
@@ -90,7 +89,7 @@ export function keys(root: HTMLElement, { moves, enter, pause }: Keys, signal: A
   }, signal);
 }
 
-/** When what had the focus goes away, its list takes it, or else the debugger: the page around never gets it. */
+/** If the focused element disappears, its list or else the debugger gets the focus, never the page around it. */
 export function keepFocus(root: HTMLElement, signal: AbortSignal): void {
   let path: HTMLElement[] = []; // what had the focus, and all around it
   let pressed = false; // elsewhere: then it is to go
@@ -119,7 +118,7 @@ export function keepFocus(root: HTMLElement, signal: AbortSignal): void {
   }, { capture: true, signal });
 }
 
-/** Parts, and the arrows that lead through them; what stands in a row leaves up and down to what it is. */
+/** Parts of the page, and the arrow keys that move within them. */
 const PARTS: [selector: string, back: string, ahead: string][] = [
   [".kv-bar, .kv-verdict, .kv-story, .kv-map-tools[role=toolbar]", "ArrowLeft", "ArrowRight"],
   [".kv-graph, .kv-side, .kv-map, .kv-panel, .kv-status", "ArrowUp", "ArrowDown"],
@@ -155,10 +154,10 @@ export function roving(root: HTMLElement, signal: AbortSignal): void {
       if (good && (!first.has(part) || item.classList.contains("kv-go") || item === used.get(part))) first.set(part, item);
     }
     settleBars();
-    // what the status line offers has keys
+    // the status line is reached by keys of its own
     for (const [item, part] of all) item.tabIndex = first.get(part) === item && !part.classList.contains("kv-status") ? 0 : -1;
   };
-  // the bars between panes are one stop, too; their arrows are taken
+  // the splitters are one stop together
   const splitters = () => [...root.querySelectorAll<HTMLElement>(".kv-splitter")].filter((bar) => !bar.closest("[hidden]"));
   let bar: HTMLElement | null = null;
   const settleBars = () => {

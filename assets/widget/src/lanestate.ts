@@ -1,10 +1,10 @@
-// What the panes of lanes share: the recordings that were opened, the one that is shown, the two that are compared.
+// The state that the panes of lanes share: opened recordings, the shown lane, the compared lanes.
 import { ensure } from "./arrays.js";
 import { scaleOf } from "./curve.js";
 import { count } from "./format.js";
 import { buildIndex } from "./index.js";
 import { executed } from "./select.js";
-import { patch, piece, read, unpack, type Ints, type Payload } from "./wire.js";
+import { piece, read, unpack, type Ints, type Payload } from "./wire.js";
 import type { Context } from "./lazypane.js";
 import { align, common, decided, groups, partner, unlike, type Group, type LaneInfo, type LaneSource } from "./pair.js";
 import { findStep, numberOf, type Trace } from "./replay.js";
@@ -44,12 +44,12 @@ export class LaneState {
     const raws = await Promise.all((id === this.main ? [packed, ...late] : [piece(packed, String(id))]).map(read));
     const [raw, ...changes] = raws;
     if (!raw) throw new Error("this page came without that lane");
-    const p = unpack(changes.reduce<ArrayBuffer>((old, change) => (change ? patch(old, change) : old), raw));
+    const p = unpack(raw, ...changes);
     this.#opened.set(id, { raw: packed, p });
     return p;
   }
 
-  /** Show a lane at the op that is shown now, or at a step by its number; `model`: as Python does. */
+  /** Show a lane at the present op, or at a step by its number; `model`: as Python does. */
   async show(id: number, step: number | null = null, who: "person" | "model" = "person"): Promise<void> {
     const { store } = this.context;
     const mine = ++this.#turn;
@@ -65,21 +65,21 @@ export class LaneState {
     this.#changed();
   }
 
-  /** Python changed lanes: show the one that it shows, and drop a comparison of one that is gone. */
+  /** Follow a change of lanes by Python, and drop comparisons with closed lanes. */
   async #follow(): Promise<void> {
     const ids = this.list.map((lane) => lane.id);
     for (const id of this.#opened.keys()) if (!ids.includes(id)) this.#opened.delete(id);
     if (this.#pair && !this.#pair.every((id) => ids.includes(id))) this.stop();
     this.#changed();
     const raw = this.source.get("payload");
-    // a new payload of the lane that is shown is drawn by the page itself
+    // the page itself draws a new payload of the shown lane
     if (raw !== this.#raw && this.shown === this.main) this.#drawn = this.main;
     this.#raw = raw;
     if (this.shown !== this.#drawn) await this.show(this.shown, null, "model");
     else if (this.#pair) await this.compare(...this.#pair);
   }
 
-  /** The page draws another recording: what is compared with it is worked out anew. */
+  /** Update the comparison after the page has drawn another recording. */
   redrawn(): void {
     const { p } = this.context.store.t;
     const c = this.comparison;
@@ -129,7 +129,7 @@ export class LaneState {
     this.#changed();
   }
 
-  /** Go to a step of a compared lane: in the lane that is shown if it has it, else in the other one. */
+  /** Go to a step of a compared lane, in the shown lane if it has the step. */
   async go(a: number, b: number): Promise<void> {
     const c = this.comparison;
     if (!c) return;
@@ -151,7 +151,6 @@ function name({ p }: Trace, s: { id: number; graph?: number }): string | undefin
 }
 
 const states = new WeakMap<object, LaneState>();
-/** The state that all panes of one page share. */
 export function stateOf(context: Context): LaneState {
   const { lanes } = context;
   if (!lanes) throw new Error("this page has no lanes");

@@ -2,7 +2,7 @@
 import { ensure } from "./arrays.js";
 import { CompareList, OrderView } from "./comparelist.js";
 import { el, hit, on } from "./dom.js";
-import { bytes, count, opName, shortName, signed } from "./format.js";
+import { bytes, count, opLabel, signed } from "./format.js";
 import { ours } from "./keys.js";
 import { stateOf, type LaneState } from "./lanestate.js";
 import type { Context, MakePane } from "./lazypane.js";
@@ -10,7 +10,6 @@ import type { LaneInfo, Offers } from "./pair.js";
 import { Popover } from "./popover.js";
 import type { Change, View } from "./store.js";
 
-/** `menu` opens the menu at its button, or closes it. */
 export interface LaneModule { strip: MakePane; compare: MakePane; menu(app: HTMLElement, context: Context, button: HTMLElement, signal: AbortSignal): void }
 
 const menus = new WeakMap<HTMLElement, ForkMenu>();
@@ -50,7 +49,7 @@ class LaneStrip implements View {
     state.listen(() => this.#draw());
   }
 
-  /** The first difference, in the lane that is shown if it is one of the two, else in this one. */
+  /** Go to the first difference. */
   async #first(info: LaneInfo): Promise<void> {
     const { first } = info;
     if (!first) return;
@@ -111,7 +110,7 @@ class ForkMenu implements View {
       this.#popover.close();
       context.commands.fork(JSON.parse(item.dataset.change!) as Record<string, unknown>);
     }, signal);
-    // keys of the page do not move the cursor while one writes here
+    // typing here does not move the cursor
     on(root, "keydown", (event) => { if (ours(event)) event.stopPropagation(); }, signal);
     state.listen(() => this.#draw());
   }
@@ -140,7 +139,7 @@ class ForkMenu implements View {
     const { now } = store;
     const graph = p.graphs[p.frame.graph[now.next] ?? 0];
     const others = now.choices.filter((c) => c.step < 0 || c.step !== now.ran).slice(0, READY);
-    part(`Run another ready op as step ${count(store.number + 1)}`, others.map((c) => this.#item(`${opName(graph.nodes[c.node][1])} ${shortName(graph, c.node)}`.trim(), { run: { node: c.node } }, graph.nodes[c.node][0])));
+    part(`Run another ready op as step ${count(store.number + 1)}`, others.map((c) => this.#item(opLabel(graph, c.node), { run: { node: c.node } }, graph.nodes[c.node][0])));
     part("The whole list in the order of a back end's rule", (offers.orders ?? []).map((name) => this.#item(name, { order: name }, `Run all nodes again in the order that the rule "${name}" gives`)));
     const rows = offers.kv_capacity;
     if (rows) {

@@ -1,6 +1,6 @@
-// Layers side by side: a row for every role, a cell for every layer, coloured by the reason and as deep as its bytes; or the
-// same roles token by token in one layer. What differs from its row has a frame.
-import { Inks, sized } from "./canvas.js";
+// Layers side by side: a row for every role, a cell for every layer, coloured by reason, with a depth by bytes; or the
+// same roles by token in one layer. Cells that differ from their row have a frame.
+import { Inks, outline, sized } from "./canvas.js";
 import { button, el, mark, on, onHit, onKey, onResize, say } from "./dom.js";
 import { fixBox } from "./inspectparts.js";
 import { bytes, count, opName, plural, shortName } from "./format.js";
@@ -18,7 +18,7 @@ export interface Picture {
   here: (cell: Cell, column: number) => boolean; // the step at the cursor
 }
 
-/** Reasons that have a hue of their own; the others share one. */
+/** Hues of reasons; others share one. */
 const HUES: Record<string, string> = {
   NO_CAPACITY: "view", NOT_LAST_USE: "missed", ALIASED: "accent", NOT_CONTIGUOUS: "foreign", BORROWED_INPUT: "accent", POLICY: "soft",
   "in place": "inplace", "called in place": "elsewhere", view: "view", missed: "missed", "new memory": "soft", "": "none",
@@ -57,14 +57,6 @@ function drawCells(canvas: HTMLCanvasElement, host: HTMLElement, { rows, columns
     if (here(cell, x)) outline(context, inks.colour("accent"), 2, [], left, top, w, h);
   }));
   if (rows[at.row]) outline(context, inks.colour("ink"), 2, [], at.column * size + 1, at.row * ROW + 1, size - 2, ROW - 2);
-}
-
-function outline(context: CanvasRenderingContext2D, ink: string, line: number, dash: number[], x: number, y: number, w: number, h: number): void {
-  context.strokeStyle = ink;
-  context.lineWidth = line;
-  context.setLineDash(dash);
-  context.strokeRect(x + line / 2, y + line / 2, w - line, h - line);
-  context.setLineDash([]);
 }
 
 const NARROW = 860; // px, as in the style sheet
@@ -148,7 +140,6 @@ class LayersPane implements View {
     this.#few.hidden = !hidden || this.#colour === "decision";
     say(this.#none, this.#rows.length ? "" : byRun ? "Nothing missed here: every op that could run in place did." : "Nothing missed in any layer: every op that could run in place did.");
     this.#none.hidden = this.#rows.length > 0;
-    // with nothing to show there is nothing to explain, and nothing to colour
     this.#legend.hidden = !this.#rows.length && this.#few.hidden;
     this.#detail.hidden = !this.#rows.length;
     this.#what.hidden = !this.#rows.length && this.#colour === "reason";
@@ -172,7 +163,7 @@ class LayersPane implements View {
     this.#tell();
   }
 
-  /** Go where what was selected elsewhere is. */
+  /** Move to the cell of the selected node. */
   #follow(): void {
     const { selection } = this.context.store;
     if (selection?.kind !== "node") return;

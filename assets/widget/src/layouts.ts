@@ -1,4 +1,4 @@
-// Layouts: which panes get the room, and the bars between them. Sizes that a person set are kept by layout; see layout.css.
+// Layouts of the panes, and the splitters between them. Manual sizes are kept by layout; see layout.css.
 import { el, mark, on, onDrag, onKey, set } from "./dom.js";
 
 export const LAYOUTS = ["Debug", "Memory", "Cache", "Layers", "Compare", "Lanes"] as const;
@@ -44,17 +44,17 @@ export class Workspace {
 
 }
 
-/** The widget over the whole screen, or back; some hosts do not allow it. */
+/** Toggle full screen; some hosts do not allow it. */
 export async function fullScreen(root: HTMLElement): Promise<void> {
   await (document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen?.())?.catch(() => {});
 }
 
-/** `unit`: px, or % of the host's width. `sign`: 1 where the pane grows as the bar moves right or down. */
+/** `unit`: px, or % of the host's width. `sign`: 1 if the pane grows as the splitter moves right or down. */
 interface Split { name: string; label: string; vertical: boolean; unit: "px" | "%"; sign: 1 | -1; least: number; most: number }
 
 const STEP = 16; // px an arrow key moves the bar
 
-/** Numbers by name that this browser keeps; where it keeps nothing they last as long as the page. */
+/** Numbers kept in local storage, or else as long as the page lives. */
 class Kept {
   #numbers: Record<string, number> = {};
   constructor(private key: string) {
@@ -79,7 +79,7 @@ class Kept {
 
 class Splitter {
   readonly bar: HTMLElement;
-  /** `pane`: whose size it changes, through the custom property `--kv-NAME` of `app`. */
+  /** `pane`: its size is set by the custom property `--kv-NAME` of `app`. */
   constructor(private app: HTMLElement, private pane: HTMLElement, private split: Split, private kept: Kept, private layout: () => string, signal: AbortSignal) {
     const { vertical, label } = split;
     this.bar = el("div.kv-splitter", { role: "separator", tabindex: 0, "data-kv": "splitter", "data-id": split.name, "data-vertical": vertical ? 1 : null, "aria-orientation": vertical ? "vertical" : "horizontal", "aria-label": label, title: `${label}: drag, or use the arrow keys; double click for the usual size; Page Up and Page Down go to the other bars` });
@@ -113,7 +113,7 @@ class Splitter {
     this.apply();
   }
 
-  /** Use what is remembered for the present layout, or the layout's own size. */
+  /** Apply the remembered size of the layout, or its default. */
   apply(): void {
     const value = this.kept.get(this.#key);
     if (value === undefined) this.app.style.removeProperty(`--kv-${this.split.name}`);

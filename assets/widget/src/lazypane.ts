@@ -1,4 +1,4 @@
-// A pane whose code is a module of its own: loaded when its place is first seen, brought up to date while it is seen.
+// A pane in a module of its own, loaded when it is first visible and updated while it is visible.
 import type { Ask, Commands } from "./commands.js";
 import { el, onResize } from "./dom.js";
 import type { Hits } from "./hits.js";
@@ -10,11 +10,13 @@ import { ALL, type Change, type Store, type View } from "./store.js";
 
 export interface Context {
   store: Store; commands: Commands; ask: Ask; modules: Modules; hits: Hits; reports: Reports; share: ShareContext;
-  lanes?: LaneSource | null; openList?: (id: string) => void;
+  lanes?: LaneSource | null; caches?: CacheSource | null; openList?: (id: string) => void;
 }
-/** The default export of such a module, or one of several by name. It draws into `host` until the signal ends. */
+/** The data of the caches; `changed` calls when there are newer ones. */
+export interface CacheSource { data(): Promise<ArrayBuffer | null>; changed(call: () => void): void }
+/** The default export of a module, or one of several by name. It draws into `host` until the signal aborts. */
 export type MakePane = (host: HTMLElement, context: Context, signal: AbortSignal) => Answered;
-/** `hear`: an answer of the kernel to what the pane asked. */
+/** `hear`: takes an answer of the kernel. */
 export interface Answered extends View { hear?(answer: unknown): void }
 
 export class LazyPane implements View {
@@ -23,7 +25,7 @@ export class LazyPane implements View {
   #seen = false;
   #stale = true; // something changed while it was out of sight
 
-  /** `name`: of the module; `lists.buffers` is one of several panes in it. */
+  /** `name`: of the module; `lists.buffers` is one of its panes. */
   constructor(private host: HTMLElement, private name: string, private context: Context, private signal: AbortSignal, readonly slow = true) {
     onResize(host, () => {
       this.#seen = host.clientWidth > 0 && host.clientHeight > 0;

@@ -1,12 +1,12 @@
-// A graph as a column of at most ten cards (blocks, and layers that repeat as one card), and the part of it that is seen: pan,
-// zoom, fit, the minimap. Where cards lie depends on the zoom, as heads keep their size. All is pure.
-import { ensure, kept } from "./arrays.js";
+// A graph as a column of at most ten cards (blocks, and repeated layers as one card), and its visible part: pan, zoom, fit,
+// minimap. Positions depend on the zoom, since heads keep their size. All functions are pure.
+import { ensure } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
-import { cost } from "./missed.js";
+import { key, missedByNode } from "./missed.js";
 import type { Trace } from "./replay.js";
 import type { Drawing, Graph } from "./wire.js";
 
-/** One block, several layers of a stack, or several blocks in a row; members are looked at one at a time. */
+/** One block, the layers of a stack, or consecutive blocks; one member is shown at a time. */
 export interface Card { title: string; stack: string; members: Member[] }
 interface Member { label: string; blocks: number[] }
 
@@ -19,7 +19,7 @@ export function cardsOf(g: Graph): Card[] {
     if (!stack) continue;
     ensure(numbers, stack[0], () => new Set()).add(stack[1]);
   }
-  // the largest stacks, where there are so many that each as a card would be too much
+  // only the largest stacks become cards
   const stacks = new Set([...numbers].filter(([, n]) => n.size > 1).sort((a, b) => b[1].size - a[1].size).slice(0, MOST_STACKS).map(([name]) => name));
   const cards: Card[] = [];
   const known = new Map<string, Card>();
@@ -42,7 +42,7 @@ export function cardsOf(g: Graph): Card[] {
   return cards;
 }
 
-/** Blocks that follow each other as one card, at most `size` of them. */
+/** Join consecutive blocks into cards of at most `size`. */
 function join(cards: Card[], size: number): Card[] {
   const joined: Card[] = [];
   let first = 0;
@@ -58,10 +58,10 @@ function join(cards: Card[], size: number): Card[] {
   return joined;
 }
 
-/** A head with what lies under it, in px at a zoom. `block` -1: of a card with members; `h` is that of all of it then. */
+/** A head and its body, in px at a zoom. `block` -1: a card with members; `h` includes them. */
 export interface Row { card: number; member: number; block: number; x: number; y: number; w: number; h: number; open: boolean; bx: number; by: number }
 export interface Level { rows: Row[]; w: number; h: number }
-/** `shown`: which member of a card, "all" side by side, or none. */
+/** `shown`: the member of a card that is shown, "all" side by side, or none. */
 export interface Folds { open(block: number): boolean; shown(card: number): number | "all" | null }
 
 export const HEAD = 28;
@@ -94,7 +94,6 @@ export function arrange(cards: Card[], g: Graph, drawings: Drawing[], folds: Fol
     }
     const head: Row = { card: i, member: -1, block: -1, x: 0, y, w, h: HEAD, open: lists[i].length > 0, bx: 0, by: 0 };
     rows.push(head);
-    // members side by side share the room that is left
     const spare = lists[i].length ? Math.max(0, w - sums[i]) / lists[i].length : 0;
     let x = PAD;
     let end = y + HEAD;
@@ -111,17 +110,17 @@ export function arrange(cards: Card[], g: Graph, drawings: Drawing[], folds: Fol
   return { rows, w, h: Math.max(0, y - GAP) };
 }
 
-/** Where the head of a row is drawn: at the top of the port as long as the row is there. Those of cards scroll away. */
+/** The top of a drawn head: it sticks to the top of the port while its row is visible; heads of cards scroll away. */
 export function headAt(row: Row, top: number): number {
   return row.block < 0 ? row.y : Math.max(row.y, Math.min(top, row.y + row.h - HEAD));
 }
 
-/** From where to where a head is drawn: the part of its row that the port shows. */
+/** The visible part of a head. */
 export function headSpan(row: Row, port: { x: number; w: number }): [from: number, to: number] {
   return [Math.max(row.x, port.x), Math.min(row.x + row.w, port.x + port.w)];
 }
 
-/** The row that is found under a point: the innermost. */
+/** The innermost row under a point. */
 export function rowAt({ rows }: Level, x: number, y: number): Row | null {
   for (let i = rows.length - 1; i >= 0; i--) {
     const r = rows[i];
@@ -130,51 +129,36 @@ export function rowAt({ rows }: Level, x: number, y: number): Row | null {
   return null;
 }
 
-/** What heads say of their rows. */
+/** Texts in heads. */
 export interface BlockFacts { block(row: Row): { about: string; missed: string }; card(row: Row): string }
-interface Misses { times: Int32Array; bytes: Float64Array }
-/** By graph and node, over all steps that are here. */
-const missesOf = kept((t: Trace): Misses[] => {
-  const { p } = t;
-  const found = p.graphs.map((g) => ({ times: new Int32Array(g.nodes.length), bytes: new Float64Array(g.nodes.length) }));
-  for (let i = 0; i < p.step.node.length; i++) {
-    if (!(p.step.flags[i] & p.flag.missed)) continue;
-    const m = found[p.frame.graph[p.step.frame[i]]];
-    m.times[p.step.node[i]]++;
-    m.bytes[p.step.node[i]] += cost(t, i);
-  }
-  return found;
-});
-
-/** `alike`: blocks with the same drawing among the layers of a stack, this one with them. */
+/** `alike`: the blocks of a stack with the same drawing, including this one. */
 export function blockFacts(t: Trace, graph: number, block: number, alike: number[], stack: string): { about: string; missed: string } {
   const { blocks } = t.p.graphs[graph];
   const { nodes } = blocks[block];
   const all = alike.length > 1 ? alike : [block];
   const many = all.length > 1 ? `× ${all.length} ${stack.split(" ").pop()}s alike · ` : blocks[block].alike > 1 ? `${blocks[block].alike} alike · ` : "";
-  const { times, bytes: spent } = missesOf(t)[graph];
-  const kinds = nodes.filter((n) => times[n]).length;
+  const each = nodes.flatMap((node) => missedByNode(t).get(key({ graph, node })) ?? []);
+  const kinds = each.length;
   const about = many + plural(nodes.length, "op");
   if (!kinds) return { about, missed: "" };
-  const each = nodes.filter((n) => times[n]);
-  const total = each.reduce((sum, n) => sum + times[n], 0);
-  const sum = bytes(each.reduce((b, n) => b + spent[n], 0));
-  const often = times[each[0]];
-  // a product is written only where it is one
-  if (each.some((n) => times[n] !== often)) return { about, missed: `${count(kinds)} missed, ${count(total)} times = ${sum}` };
+  const total = each.reduce((sum, m) => sum + m.times, 0);
+  const sum = bytes(each.reduce((b, m) => b + m.bytes, 0));
+  const often = each[0].times;
+  // a product only if all nodes were missed equally often
+  if (each.some((m) => m.times !== often)) return { about, missed: `${count(kinds)} missed, ${count(total)} times = ${sum}` };
   const words = often > t.p.runs.length ? "times" : t.p.runs.some((r) => r.token !== null) ? "tokens" : "runs";
   return { about, missed: [`${count(kinds)} missed`, ...(often > 1 ? [`${count(often)} ${words}`] : [])].join(" × ") + ` = ${sum}` };
 }
 
 export interface Port { x: number; y: number; w: number; h: number } // left top corner in the level, and size
 export interface Rect { x: number; y: number; w: number; h: number }
-/** A place that stays where it is when the level is laid out anew: in a row, from its head or in its drawing. */
+/** A place that keeps its screen position when the level is laid out again. */
 export interface Anchor { row: Row; x: number; y: number; zoom: number; at: [number, number] }
 
 export const ZOOMS = { least: CARDS_ONLY, most: 3, step: 1.25 };
 const EDGE = 12;
 
-/** A level that is smaller than the port stands in the middle, and at the top. */
+/** Clamp the port; a smaller level is centred at the top. */
 export function clampPort(port: Port, level: { w: number; h: number }): Port {
   const axis = (at: number, size: number, room: number, middle: boolean) =>
     size <= room ? (middle ? (size - room) / 2 : 0) : Math.max(0, Math.min(at, size - room));
@@ -185,7 +169,7 @@ export function anchorAt(row: Row, port: Port, zoom: number, sx: number, sy: num
   return { row, x: (port.x + sx - row.bx) / zoom, y: port.y + sy - row.y, zoom, at: [sx, sy] };
 }
 
-/** Where the port is so that the anchor is where it was on the screen; null where its row is gone. */
+/** The port that keeps an anchor on the screen; null if its row is gone. */
 export function keep(anchor: Anchor, level: Level, zoom: number, port: Port): Port | null {
   const { row, at } = anchor;
   const now = level.rows.find((r) => r.block === row.block && r.card === row.card && r.member === row.member);
@@ -195,7 +179,7 @@ export function keep(anchor: Anchor, level: Level, zoom: number, port: Port): Po
   return { ...port, x: now.bx + anchor.x * zoom - at[0], y: now.y + y - at[1] };
 }
 
-/** The port moved just enough to show a rectangle; unmoved where it is shown already. `above`: px at the top that hide it. */
+/** The port moved just enough to show a rectangle. `above`: px at the top that hide it. */
 export function show(port: Port, { x, y, w, h }: Rect, above = 0): Port {
   const axis = (at: number, room: number, from: number, size: number, share: number, hidden: number) => {
     if (from >= at + EDGE + hidden && from + size <= at + room - EDGE) return at;
@@ -204,7 +188,7 @@ export function show(port: Port, { x, y, w, h }: Rect, above = 0): Port {
   return { ...port, x: axis(port.x, port.w, x, w, 0.5, 0), y: axis(port.y, port.h, y, h, 0.38, above) };
 }
 
-/** The largest zoom, at most 1, at which what is laid out fits the port: heads keep their size. */
+/** The largest zoom, at most 1, at which the layout fits the port. */
 export function fit(lay: (zoom: number) => { w: number; h: number }, port: Port): number {
   let low = ZOOMS.least + 0.02; // bodies are still drawn
   let high = 1;
@@ -218,7 +202,7 @@ export function fit(lay: (zoom: number) => { w: number; h: number }, port: Port)
   return whole.w <= port.w + 1 && whole.h <= port.h ? 1 : low;
 }
 
-/** From the level to the minimap: each axis has a scale of its own, so that cards are seen as bars. */
+/** The scale of the minimap, separate for each axis. */
 interface Mini { kx: number; ky: number; w: number; h: number }
 export function mini(level: Level, width: number, height: number): Mini {
   const ky = Math.min(0.25, height / Math.max(1, level.h));
@@ -229,7 +213,7 @@ export function windowOf(m: Mini, port: Port): Rect {
   const y = Math.max(0, port.y * m.ky);
   return { x, y, w: Math.min(m.w - x, port.w * m.kx), h: Math.min(m.h - y, port.h * m.ky) };
 }
-/** The port whose middle is at a place of the minimap. */
+/** The port centred at a place of the minimap. */
 export function fromMini(m: Mini, port: Port, x: number, y: number): Port {
   return { ...port, x: x / m.kx - port.w / 2, y: y / m.ky - port.h / 2 };
 }

@@ -1,4 +1,4 @@
-// The module of the panes that are not there at opening, which share most of what they need, and the totals of a run.
+// The module of the layer, buffer and missed lists and of the totals of a run, which share code and are not visible at opening.
 import layers from "./layers.js";
 import buffers from "./bufferlist.js";
 import missed from "./missedpane.js";

@@ -1,7 +1,7 @@
-// How rows of a cache are drawn: their axis, the states, and the sequences that share them. Each has its own fill, pattern and
-// border, so that nothing rests on colour.
+// How cache rows are drawn: axis, states, and owning sequences. Each has its own fill, pattern and border, since colour alone
+// carries no meaning.
 import { ownedOf, type CacheData } from "./cachedata.js";
-import type { Inks, Pattern } from "./canvas.js";
+import { label, outline, type Inks, type Pattern } from "./canvas.js";
 import { round } from "./format.js";
 
 export interface Look { about: string; fill: string; mark: Pattern; ink: string; dash: number[]; line: number }
@@ -18,15 +18,15 @@ const LOOKS: Record<string, Look> = {
 };
 const NAMES = Object.keys(LOOKS);
 
-/** How a state is drawn; one that is not known here plainly, by its name. */
+/** The look of a state; an unknown one is plain. */
 export function lookOf(state: string): Look {
   return LOOKS[state] ?? { about: state, fill: "pane", mark: "", ink: "ink", dash: [], line: 1 };
 }
 
-/** Which of two states is drawn first, as for `sort`; what is not known here before all others. */
+/** Sort key of drawing: unknown states first. */
 export function above(a: string, b: string): number { return NAMES.indexOf(a) - NAMES.indexOf(b); }
 
-/** A box with fill and pattern of a state; `border` where there is room for one. */
+/** A box with the fill and pattern of a state. */
 export function box(context: CanvasRenderingContext2D, inks: Inks, state: string, x: number, y: number, w: number, h: number, border = true): void {
   const look = lookOf(state);
   context.fillStyle = inks.colour(look.fill);
@@ -36,16 +36,7 @@ export function box(context: CanvasRenderingContext2D, inks: Inks, state: string
     context.fillStyle = pattern;
     context.fillRect(x, y, w, h);
   }
-  if (border) outline(context, inks, look, x, y, w, h);
-}
-
-export function outline(context: CanvasRenderingContext2D, inks: Inks, look: Look, x: number, y: number, w: number, h: number): void {
-  const line = Math.min(look.line, w / 3, h / 3);
-  context.strokeStyle = inks.colour(look.ink);
-  context.lineWidth = line;
-  context.setLineDash(look.dash);
-  context.strokeRect(x + line / 2, y + line / 2, Math.max(0.5, w - line), Math.max(0.5, h - line));
-  context.setLineDash([]);
+  if (border) outline(context, inks.colour(look.ink), look.line, look.dash, x, y, w, h);
 }
 
 export const LEFT = 46; // px for the names of heads and runs
@@ -54,7 +45,7 @@ export const CLOSE = 64; // rows of a close-up
 
 export interface Axis { first: number; rows: number; width: number }
 
-/** All rows, or `CLOSE` of them around one. */
+/** All rows, or `CLOSE` rows around one. */
 export function axisOf(most: number, width: number, around: number | null): Axis {
   const rows = around === null ? most : Math.min(CLOSE, most);
   const first = around === null ? 0 : Math.max(0, Math.min(around - (rows >> 1), most - rows));
@@ -65,13 +56,13 @@ export function xOf(a: Axis, row: number): number {
   return LEFT + (Math.max(0, Math.min(row - a.first, a.rows)) / a.rows) * a.width;
 }
 
-/** The row under a pixel, -1 beside the axis. */
+/** The row under a pixel, or -1. */
 export function rowAt(a: Axis, x: number): number {
   const row = Math.floor(((x - LEFT) / a.width) * a.rows);
   return row < 0 || row >= a.rows ? -1 : a.first + row;
 }
 
-/** Rows to be named, so far apart that their numbers do not touch. */
+/** Rows to label, so that their numbers do not touch. */
 export function ticks(a: Axis): number[] {
   const wide = 10 + 7 * String(a.first + a.rows).length;
   const step = Math.max(1, round((wide * a.rows) / a.width));
@@ -80,12 +71,9 @@ export function ticks(a: Axis): number[] {
   return found;
 }
 
-/** The names of `ticks`. The last one is moved in from the end; where it would then touch its neighbour it is left out. */
-export function drawAxis(context: CanvasRenderingContext2D, a: Axis, y: number, colour: string, family: string): void {
-  context.font = `10.5px ${family}`;
-  context.fillStyle = colour;
-  context.textBaseline = "top";
-  context.textAlign = "left";
+/** Draw the labels. The last one is moved inside; a label that would touch another is left out. */
+export function drawAxis(context: CanvasRenderingContext2D, inks: Inks, a: Axis, y: number): void {
+  context.font = `10.5px ${inks.family}`;
   const half = a.width / a.rows / 2;
   let end = -Infinity;
   for (const row of ticks(a)) {
@@ -93,25 +81,25 @@ export function drawAxis(context: CanvasRenderingContext2D, a: Axis, y: number, 
     const wide = context.measureText(text).width;
     const x = Math.max(LEFT, Math.min(xOf(a, row) + (half > 4 ? half - wide / 2 : -wide / 2 + half), LEFT + a.width - wide));
     if (x < end + GAP) continue;
-    context.fillText(text, x, y);
+    label(context, inks, text, x, y, { size: 10.5, base: "top" });
     end = x + wide;
   }
 }
 
 const LETTERS = 13; // px that a number needs
 
-/** The hue of a sequence on the present ground; they come again, and rows name their sequences. */
+/** The hue of a sequence in the present theme; hues repeat. */
 export function hueOf(d: CacheData, sequence: number, inks: Inks): string {
   const hues = d.owners!.hues[inks.dark ? 1 : 0];
   return hues[sequence % hues.length];
 }
 
-/** A box of rows: a band for each sequence, over it the mark of the state, around it a border that is dashed where cell and row disagree. */
+/** A box of rows: a band for each sequence, the mark of the state, and a border, dashed if cell and row disagree. */
 export function ownerBox(context: CanvasRenderingContext2D, inks: Inks, d: CacheData, sequences: number[], state: string, x: number, y: number, w: number, h: number, border = true): void {
   const how = d.owners!.states.find((one) => one.name === state);
   context.fillStyle = inks.colour("pane");
   context.fillRect(x, y, w, h);
-  // what is ahead of its data is pale: there is a cell, and no key
+  // cells ahead of their keys are pale
   context.globalAlpha = how?.mark === "dots" ? 0.16 : 0.5;
   sequences.forEach((one, i) => {
     context.fillStyle = hueOf(d, one, inks);
@@ -124,15 +112,10 @@ export function ownerBox(context: CanvasRenderingContext2D, inks: Inks, d: Cache
     context.fillRect(x, y, w, h);
     context.globalAlpha = 1;
   }
-  if (!border) return;
-  context.strokeStyle = sequences.length ? hueOf(d, sequences[0], inks) : inks.colour("soft");
-  context.lineWidth = Math.min(1.5, w / 3, h / 3);
-  context.setLineDash(how?.dashed ? [3, 2] : []);
-  context.strokeRect(x + 0.75, y + 0.75, Math.max(0.5, w - 1.5), Math.max(0.5, h - 1.5));
-  context.setLineDash([]);
+  if (border) outline(context, sequences.length ? hueOf(d, sequences[0], inks) : inks.colour("soft"), 1.5, how?.dashed ? [3, 2] : [], x, y, w, h);
 }
 
-/** All rows of a stream after a run; each with the numbers of its sequences where there is room. */
+/** Draw all rows with owners after a run, with the numbers of sequences if there is room. */
 export function drawOwners(context: CanvasRenderingContext2D, inks: Inks, d: CacheData, stream: number, run: number, axis: Axis, y: number, h: number): void {
   const [from, to] = ownedOf(d, stream, run);
   const one = axis.width / axis.rows;
@@ -148,16 +131,13 @@ export function drawOwners(context: CanvasRenderingContext2D, inks: Inks, d: Cac
       const wide = Math.max(xOf(axis, apart ? row + 1 : last) - x - (apart ? 1 : 0), 1.5);
       ownerBox(context, inks, d, sequences, state, x, y, wide, h, apart);
       if (!sequences.length || wide < LETTERS || h < LETTERS) continue;
-      context.font = `10.5px ${inks.family}`;
-      context.textAlign = "center";
-      context.textBaseline = "middle";
       const text = sequences.join(",");
+      context.font = `10.5px ${inks.family}`;
       const room = context.measureText(text).width;
       if (room > wide - 2) continue;
       context.fillStyle = inks.colour("pane");
       if (state) context.fillRect(x + wide / 2 - room / 2 - 2, y + h / 2 - 6, room + 4, 12);
-      context.fillStyle = inks.colour("ink");
-      context.fillText(text, x + wide / 2, y + h / 2 + 0.5);
+      label(context, inks, text, x + wide / 2, y + h / 2 + 0.5, { size: 10.5, ink: "ink", align: "center" });
     }
   }
 }

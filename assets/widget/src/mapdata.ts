@@ -1,10 +1,10 @@
-// The lives of storages as columns, for the memory map: from birth to death, how many bytes, last used when, by whom.
-// Weights are left out: they live from end to end, and are shown as one number. Steps are places among those that are here.
+// The lives of storages as columns, for the memory map: birth, death, bytes, last use, cache and maker.
+// Weights are left out, since they are always alive. Steps are places among the loaded ones.
 import { ensure, kept, upper } from "./arrays.js";
 import { capacity, placeOf, type Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
 
-/** One entry a life, in order of birth; a storage that a pool hands out again has several. */
+/** One entry per life, in order of birth; a pooled storage has several. */
 export interface Lives {
   n: number;
   storage: Int32Array;
@@ -30,7 +30,7 @@ function gather(t: Trace): Lives {
   const ends: number[] = [];
   for (let i = 0; i < storage.length; i++) {
     if (p.storage.origin[storage[i]] === p.from.weights || !p.storage.capacity[storage[i]]) continue;
-    // what died where steps were left out was gone before the next one that is here
+    // a storage that died in steps that are not loaded was gone before the next one
     const end = Math.min(p.steps, freed[i] + (freedBy(p, storage[i], freed[i]) ? 1 : 0));
     if (end <= Math.max(0, born[i])) continue;
     at[i] = kept.length;
@@ -70,13 +70,20 @@ function gather(t: Trace): Lives {
   return found;
 }
 
+/** The life of a storage that holds the cursor, else its first one; -1 = it has none. */
+export function lifeOf(t: Trace, s: number, cursor: number): number {
+  const l = lives(t);
+  const now = l.at(s, Math.max(0, Math.min(cursor, t.p.steps - 1)));
+  return now >= 0 ? now : l.storage.indexOf(s);
+}
+
 function freedBy(p: Payload, s: number, step: number): boolean {
   if (step < 0 || step >= p.steps) return false;
   for (let k = p.step.free[step]; k < p.step.free[step + 1]; k++) if (p.free.storage[k] === s) return true;
   return false;
 }
 
-/** What an op reads and writes uses a storage; what a body reads of the frames around it, its own steps do. */
+/** Last uses: by the reads and writes of ops. Outer values that a body reads are used by its own steps. */
 function uses(t: Trace, l: Lives): void {
   const { p, x } = t;
   const passed = p.codes.how.indexOf("passed");
@@ -92,7 +99,7 @@ function uses(t: Trace, l: Lives): void {
   for (let i = 0; i < p.steps; i++) {
     const f = p.step.frame[i];
     const node = p.step.node[i];
-    // what a control node reads itself, it reads when it is entered
+    // a control node reads its own inputs when it is entered
     const when = p.step.flags[i] & p.flag.control ? Math.min(i, entered.get(`${f}:${node}`) ?? i) : i;
     for (const v of p.graphs[p.frame.graph[f]].nodes[node][3]) {
       const place = placeOf(t, f, v, i - 1);
@@ -107,7 +114,7 @@ function uses(t: Trace, l: Lives): void {
   }
 }
 
-/** Which cache lies in which storage: what runs were given, and where they left it. */
+/** The cache in each storage: as given to runs, and as left by them. */
 function caches({ p, x }: Trace, l: Lives): void {
   const input = p.caches.map((c) => c.input);
   for (let b = 0; b < p.bind.value.length; b++) {
@@ -125,7 +132,7 @@ function caches({ p, x }: Trace, l: Lives): void {
 }
 
 interface Peak { step: number; bytes: number }
-/** Where most bytes are live within a window of steps, `to` not included. */
+/** The peak in a range of steps, `to` not included. */
 export function peakIn({ p }: Trace, from: number, to: number): Peak {
   let step = -1;
   for (let i = Math.max(0, from); i < Math.min(to, p.steps); i++) if (step < 0 || p.step.live[i] > p.step.live[step]) step = i;
@@ -133,15 +140,15 @@ export function peakIn({ p }: Trace, from: number, to: number): Peak {
 }
 
 /**
- * The step from which on a life is held past its last use; -1 = it is not, or nobody can say: the caller asked for it, or the
- * trace goes on.
+ * The step from which a life is held past its last use; -1: it is not, or this is not known, since the caller asked for it or
+ * the trace is unfinished.
  */
 export function heldFrom({ p }: Trace, l: Lives, k: number): number {
   const from = Math.max(l.used[k], l.from[k] - 1) + 1;
   return from >= l.to[k] || l.asked[k] || (!l.freed[k] && p.live) ? -1 : from;
 }
 
-/** Steps at which the contents of a life were overwritten, ascending. */
+/** Steps that overwrote the contents of a life, ascending. */
 export function notches({ p, x }: Trace, l: Lives, k: number): number[] {
   const s = l.storage[k];
   const found: number[] = [];
@@ -155,13 +162,12 @@ export function notches({ p, x }: Trace, l: Lives, k: number): number[] {
 }
 
 export const ORDERS = ["lifetime", "bytes", "birth"] as const;
-/** What comes first lies lowest. */
+/** The first in this order is at the bottom. */
 export type Order = (typeof ORDERS)[number];
 
 const CHUNKS = 512; // of time: a life is looked for in those that it goes through
 const MOST = 3000; // at once: beyond that what comes stands on top of all, gaps are not looked for
 
-/** Steps from birth to death, as the inspector counts them. */
 export function age(l: Lives, k: number): number { return l.to[k] - l.freed[k] - l.from[k]; }
 
 export function inOrder(l: Lives, order: Order, among: ArrayLike<number>): Int32Array {
@@ -173,7 +179,7 @@ export function inOrder(l: Lives, order: Order, among: ArrayLike<number>): Int32
   return Int32Array.from(among).sort(by[order]);
 }
 
-/** First fit: every life at the lowest address that is free from its birth to its death. `base` takes the addresses; returns the height. */
+/** First fit: put every life at the lowest address that is free for all of it. Fills `base`; returns the height. */
 export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64Array): number {
   const chunk = Math.max(1, Math.ceil(steps / CHUNKS));
   const within: number[][] = Array.from({ length: Math.ceil(steps / chunk) + 1 }, () => []); // by address
@@ -214,9 +220,9 @@ export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64
 }
 
 export type Sort = Order | "address";
-/** `top`: bytes from foot to head. `addressed`: stands where the arena has it. */
+/** `top`: height in bytes. `addressed`: lives are at their addresses in the arena. */
 interface Band { space: string; arena: string; top: number; count: number; addressed: boolean }
-/** By life: its band, and its foot there in bytes. */
+/** The band of each life, and its lower end there in bytes. */
 export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array; order: Int32Array }
 
 const laid = kept((_: Trace) => new Map<Sort, Layout>());
@@ -237,7 +243,7 @@ function lay(t: Trace, sort: Sort): Layout {
   for (let k = 0; k < l.n; k++) {
     const s = l.storage[k];
     const names = space.length ? [p.strings[space[s]], p.strings[arena[s]]] : ["", ""];
-    // what has no address cannot stand between those that have one
+    // lives without addresses get a band of their own
     const fixed = sort === "address" && address.length > 0 && address[s] >= 0;
     const key = `${names.join("\0")}\0${fixed}`;
     const b = ensure(known, key, () => {

@@ -1,4 +1,4 @@
-// What stands around the memory map: the line above it with sorting, colouring and zoom, the list beside it, its scales.
+// The parts around the memory map: its header with sorting, colouring and zoom, the list beside it, its scales.
 import { button, el, hit, mark, on, onKey, say, set } from "./dom.js";
 import { bytes, count, plural, visible } from "./format.js";
 import { COLOURS, type Class, type Colour } from "./mappicture.js";
@@ -10,7 +10,7 @@ import type { Store } from "./store.js";
 
 const SAID: Record<Sort | Colour, string> = { address: "address", lifetime: "lifetime", bytes: "bytes", birth: "birth", owner: "owner", cache: "cache", op: "op", size: "size" };
 
-/** `zoom`: by how much, 0 = all, -1 = the window. */
+/** `zoom`: a factor; 0: all; -1: the window. */
 interface Heard { sort(sort: Sort): void; colour(colour: Colour): void; zoom(by: number): void }
 
 export class MapHead {
@@ -45,7 +45,6 @@ export class MapHead {
     this.root = el("div.kv-map-head", {}, el("h3", {}, "Memory map"), this.#count, this.#legend, this.#window, tools);
   }
 
-  /** `most`: bytes to the top of what is shown. */
   show(layout: Layout, sort: Sort, all: Class[], colour: (c: Class) => string): void {
     const { t } = this.store;
     const sorts = [...(addressed(t) ? ["address" as const] : []), ...ORDERS];
@@ -86,7 +85,7 @@ export class Scales {
   readonly words = el("div.kv-map-words", { "aria-hidden": "true" });
   readonly steps = el("div.kv-map-steps", { "aria-hidden": "true", title: "Press or drag: the cursor goes there" });
 
-  /** Bytes of a single band, or the names of several with what reaches to their heads. */
+  /** The scale of a single band, or the names and heights of several. */
   axis(s: Sheet, { bands }: Layout): void {
     const parts: HTMLElement[] = [];
     const put = (tag: "b" | "span", top: number, text: string, more: Record<string, string | number> = {}) => {
@@ -140,7 +139,7 @@ export class Scales {
     this.steps.replaceChildren(...numbers);
   }
 
-  /** The word of the run that the cursor is in. */
+  /** Mark the word of the present run. */
   now(run: number): void {
     for (const word of this.words.children as HTMLCollectionOf<HTMLElement>) mark(word, "data-now", word.dataset.run === String(run) ? 1 : null);
   }
@@ -157,7 +156,7 @@ export class MapList {
   #rows: number[] = [];
   #key = "";
 
-  /** `choose`: a life was chosen; `point`: one is pointed at, -1 = none. */
+  /** `point`: the life under the pointer, or -1. */
   constructor(private store: Store, choose: (k: number, go: boolean) => void, point: (k: number) => void, signal: AbortSignal) {
     const heads = [["buffer", ""], ["holds", ""], ["bytes", "kv-num"], ["steps", "kv-num"]].map(([text, c]) => el("th", { scope: "col", class: c || null }, text));
     const list = el("div.kv-map-rows", { tabindex: 0, role: "group", "aria-label": "Storages of the memory map; arrow keys choose", "data-kv": "map-list" },
@@ -187,7 +186,7 @@ export class MapList {
     return selection?.kind === "storage" && this.#layout?.l.storage[k] === selection.id;
   }
 
-  /** Those alive in a range, sorted; `where`: how the range is called. */
+  /** List the lives in a range; `where`: the name of the range. */
   show(layout: Layout, order: Order, within: Range, where: string): void {
     const { l } = layout;
     const { t } = this.store;

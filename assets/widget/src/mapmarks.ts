@@ -1,7 +1,7 @@
-// What stands on the larger rectangles of the memory map: names, a notch where the contents are overwritten with an arrow to
-// what took the block over, a stripe for a view of a part, an outline where a block is held past its last use.
-import type { Inks, Ruler } from "./canvas.js";
-import { buffer, bytes, count, opName, plural, shortName, shortValue } from "./format.js";
+// Marks on large rectangles of the memory map: names, notches with arrows where contents are overwritten, stripes for
+// partial views, an outline where a block is held past its last use.
+import { outline, polygon, type Inks, type Ruler } from "./canvas.js";
+import { buffer, bytes, count, opLabel, plural, shortValue } from "./format.js";
 import { age, heldFrom, notches, type Layout } from "./mapdata.js";
 import { rectOf, xOf, type Rect, type Sheet } from "./mapview.js";
 import { generation, numberOf, opAt, type Trace } from "./replay.js";
@@ -11,13 +11,13 @@ const MOST = 4000; // rectangles with marks; more cannot be told apart anyway
 export interface Text { k: number; text: string; x: number; y: number }
 type Context2D = CanvasRenderingContext2D;
 
-/** What lies in a storage: the cache, or the value that it was made for. */
+/** The name of the cache, or of the value that the storage was made for. */
 export function nameOf({ p }: Trace, { l }: Layout, k: number): string {
   const cache = p.caches[l.cache[k]];
   return shortValue(cache ? cache.name : p.strings[p.storage.name[l.storage[k]]]);
 }
 
-/** Lives that are large enough for marks. */
+/** Lives large enough for marks. */
 export function large(s: Sheet, layout: Layout): number[] {
   const { l } = layout;
   const found: number[] = [];
@@ -29,7 +29,7 @@ export function large(s: Sheet, layout: Layout): number[] {
   return found;
 }
 
-/** Names, and where there is room also of what later takes the block over. `seen`: px between which they are to stand. */
+/** Names, and if there is room those of later contents. `seen`: the visible range in px. */
 export function texts(ruler: Ruler, t: Trace, s: Sheet, layout: Layout, of: number[], seen: [number, number]): Text[] {
   const { l } = layout;
   const found: Text[] = [];
@@ -46,7 +46,7 @@ export function texts(ruler: Ruler, t: Trace, s: Sheet, layout: Layout, of: numb
       begin = left + ruler.width(shown, FONT) + 12;
     };
     put(begin, right, nameOf(t, layout, k));
-    // a cache keeps its name, whatever is appended to it
+    // a cache keeps its name while it grows
     if (l.cache[k] >= 0 || r.w < 100) continue;
     const cuts = notches(t, l, k).filter((step) => step > l.from[k]);
     cuts.forEach((step, i) => {
@@ -80,7 +80,7 @@ export function marks(context: Context2D, inks: Inks, t: Trace, s: Sheet, layout
   for (const k of of) {
     const r = rectOf(s, layout, k);
     views(context, ink, t, s, layout, k, r);
-    // notches that would run into each other are a pattern without meaning
+    // notches that would touch are left out
     let last = -Infinity;
     context.fillStyle = pane;
     for (const step of notches(t, l, k)) {
@@ -90,17 +90,11 @@ export function marks(context: Context2D, inks: Inks, t: Trace, s: Sheet, layout
       context.fillRect(Math.round(x) - 0.5, r.y + 1, 1.5, r.h - 1);
       if (r.h >= 9 && x - last >= 12) {
         const y = r.y + r.h - 4;
-        context.beginPath();
-        context.moveTo(x - 3, y - 3);
-        context.lineTo(x + 4, y);
-        context.lineTo(x - 3, y + 3);
-        context.fill();
+        polygon(context, pane, [[x - 3, y - 3], [x + 4, y], [x - 3, y + 3]]);
       }
       last = x;
     }
   }
-  context.strokeStyle = inks.colour("missed");
-  context.lineWidth = 1.4;
   for (const k of of) {
     const held = heldFrom(t, l, k);
     if (held < 0) continue;
@@ -108,13 +102,11 @@ export function marks(context: Context2D, inks: Inks, t: Trace, s: Sheet, layout
     const x = Math.max(-2, xOf(s, held));
     const wide = Math.min(s.width + 2, r.x + r.w) - x - 1;
     if (wide < 2 || r.h < 4) continue;
-    context.setLineDash(r.h > 8 && wide > 14 ? [5, 2] : []);
-    context.strokeRect(x + 0.7, r.y + 1.2, wide - 1, Math.max(1, r.h - 2));
+    outline(context, inks.colour("missed"), 1.4, r.h > 8 && wide > 14 ? [5, 2] : [], x, r.y + 0.5, wide, r.h - 0.5);
   }
-  context.setLineDash([]);
 }
 
-/** A stripe inside for every view of a part, from when it is made to when its block is written anew, or dies. */
+/** A stripe for every partial view, from its creation on. */
 function views(context: Context2D, ink: string, t: Trace, s: Sheet, { l }: Layout, k: number, r: Rect): void {
   if (r.h < 8 || r.w < 12) return;
   const { p, x } = t;
@@ -138,7 +130,7 @@ function views(context: Context2D, ink: string, t: Trace, s: Sheet, { l }: Layou
   context.globalAlpha = 1;
 }
 
-/** Lines on a life: buffer, bytes, what, whose; born, used, freed. `cursor`: what generation it has. */
+/** The tooltip of a life. `cursor`: for its generation. */
 export function lines(t: Trace, layout: Layout, k: number, cursor: number): string[] {
   const { p, x } = t;
   const { l, bands, band, base } = layout;
@@ -146,7 +138,7 @@ export function lines(t: Trace, layout: Layout, k: number, cursor: number): stri
   const at = Math.max(l.from[k], Math.min(cursor, l.to[k] - 1));
   const step = (place: number) => `step ${count(numberOf(t, place))}`;
   const maker = l.maker[k] < 0 ? null : opAt(t, x.outStep[l.maker[k]]);
-  const born = maker ? `made in ${step(l.from[k])} by ${opName(maker.op[1])} ${shortName(maker.g, maker.node)}`.trim() : l.given[k] ? "there before the first step" : `there from ${step(l.from[k])}`;
+  const born = maker ? `made in ${step(l.from[k])} by ${opLabel(maker.g, maker.node)}` : l.given[k] ? "there before the first step" : `there from ${step(l.from[k])}`;
   const used = l.used[k] < 0 ? "used by no step" : `last used in ${step(l.used[k])}`;
   const freed = l.freed[k] ? `freed by ${step(l.to[k] - 1)}` : p.live ? "alive" : "not freed in this recording";
   const { addressed, arena } = bands[band[k]];

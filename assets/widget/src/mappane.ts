@@ -1,9 +1,9 @@
-// The memory map: every storage a rectangle from birth to death. The base picture is drawn once for a range of steps, wider
-// than what is seen, and moved while panning; what is alive at the cursor and what is chosen lie on a second one above it.
+// The memory map: every storage as a rectangle from birth to death. The base picture covers more steps than are visible and is
+// moved while panning; a second one above it shows what is alive at the cursor and what is chosen.
 import { Inks } from "./canvas.js";
 import { el, mark, on, onResize } from "./dom.js";
 import type { MakePane } from "./lazypane.js";
-import { addressed, layout, type Layout, type Sort } from "./mapdata.js";
+import { addressed, layout, lifeOf, type Layout, type Sort } from "./mapdata.js";
 import { classes, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
 import { clamped, Gestures, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
 import { MapHead, MapList, Scales } from "./maphead.js";
@@ -80,7 +80,7 @@ class MapPane implements View {
     this.#soon();
   }
 
-  /** Zoomed to its window, the map and the window move together. */
+  /** Whether the map shows exactly the window: then they move together. */
   #linked(): boolean {
     const { window } = this.store;
     return !!window && !this.#whole && Math.abs(window[0] - this.#range.from) < 0.5 && Math.abs(window[1] - this.#range.to) < 0.5;
@@ -106,14 +106,14 @@ class MapPane implements View {
     this.look(clamped(from + steps, to + steps, this.store.t.p.steps));
   }
 
-  /** Scale the bytes by a factor; `y`: the height that stays where it is. */
+  /** Scale the bytes by a factor; `y`: the fixed height. */
   raise(by: number, y = this.#view.clientHeight): void {
     this.#rise = raised(this.#rise, by, y, this.#view.clientHeight);
     this.#sheet = null;
     this.#soon();
   }
 
-  /** Scroll what is higher than the pane, in px. */
+  /** Scroll vertically by px. */
   lift(px: number): void {
     const { times, off } = this.#rise;
     if (times > 1) this.#rise = { times, off: Math.max(0, Math.min(this.#view.clientHeight * (times - 1), off + px)) };
@@ -129,7 +129,7 @@ class MapPane implements View {
     if (go) store.seek(Math.min(this.#layout.l.from[k], store.t.p.steps - 1));
   }
 
-  /** Show what is under the pointer, or what the keys came to. */
+  /** Show the tooltip of a life. */
   point(k: number, fixed = false): void {
     if (k === this.#hover && !fixed) return;
     this.#hover = k;
@@ -150,7 +150,7 @@ class MapPane implements View {
     }
   }
 
-  /** Point at what is at a place, also when the map is drawn anew under a pointer at rest. */
+  /** Point at a place; kept, since the map may be redrawn under the pointer. */
   hover(at: [number, number] | null): void {
     this.#pointer = at;
     this.point(at ? this.at(...at) : -1);
@@ -179,13 +179,9 @@ class MapPane implements View {
     this.point(k, true);
   }
 
-  /** The life of the chosen storage: that which holds the cursor, else the first. */
   chosen(): number {
-    const { selection, cursor, t: { p } } = this.store;
-    if (selection?.kind !== "storage") return -1;
-    const { l } = this.#layout;
-    const now = l.at(selection.id, Math.max(0, Math.min(cursor, p.steps - 1)));
-    return now >= 0 ? now : l.storage.indexOf(selection.id);
+    const { selection, cursor, t } = this.store;
+    return selection?.kind === "storage" ? lifeOf(t, selection.id, cursor) : -1;
   }
 
   // -- drawing ------------------------------------------------------------------------------------------------------------
@@ -198,7 +194,7 @@ class MapPane implements View {
       this.#list.forget();
     }
     if (change.look) this.#follow();
-    // a window that moves comes as a look, and draws nothing anew
+    // moving the window counts as a look and redraws nothing
     if (change.payload || (change.look && this.#look !== this.#tokens())) return this.#renew();
     if (change.look) {
       this.#move();
@@ -212,13 +208,13 @@ class MapPane implements View {
     if (change.selection && this.#layout) this.#rows();
   }
 
-  /** What the colours depend on. */
+  /** The colours in use, to notice a change of theme. */
   #tokens(): string {
     const inks = new Inks(this.host);
     return ["pane", "ink", "accent", "view"].map((name) => inks.colour(name)).join();
   }
 
-  /** A window that was moved out of sight takes the map along. */
+  /** Follow a window that was moved out of sight. */
   #follow(): void {
     const { window, t: { p: { steps } } } = this.store;
     if (!window || this.#whole) return;
@@ -251,7 +247,7 @@ class MapPane implements View {
     this.#frame |= 1;
   }
 
-  /** What is alive may lag behind the cursor's line, where drawing it takes most of a frame. */
+  /** Drawing what is alive may lag behind the cursor if it takes most of a frame. */
   #soonOver(): void {
     const wait = this.#overAt + 4 * this.#overCost - performance.now();
     if (wait > 0) {
@@ -275,7 +271,7 @@ class MapPane implements View {
     }
   }
 
-  /** px from the left end of what is drawn to what is seen. */
+  /** px from the left end of the drawing to the visible part. */
   #shift(): number { return this.#sheet ? xOf(this.#sheet, this.#range.from) : 0; }
 
   #draw(): void {
@@ -295,7 +291,7 @@ class MapPane implements View {
       this.#scales.axis(this.#sheet, this.#layout);
       this.#picture.over(this.#sheet, this.#layout, this.#ink);
     } else {
-      // where panning ends, names come into sight again and the bytes fit
+      // redrawn after panning, with visible names and a fitting scale
       clearTimeout(this.#rest);
       this.#rest = setTimeout(() => { this.#sheet = null; this.#soon(); }, REST);
     }
@@ -303,21 +299,21 @@ class MapPane implements View {
     this.#sheetBox.style.transform = `translateX(${-this.#shift()}px)`;
     mark(this.#view, "data-range", `${from.toFixed(1)} ${to.toFixed(1)}`);
     this.#move();
-    // what is pointed at may stand elsewhere now, and something else under the pointer
+    // another life may now be under the pointer
     if (this.#pointer) this.#hover = this.at(...this.#pointer);
     if (this.#hover >= 0 || this.#pointer) this.point(this.#hover, true);
     this.#scales.along(t, this.#range, width);
     this.#scales.now(this.store.run);
   }
 
-  /** The list follows where it comes to rest. */
+  /** Update the list when the map comes to rest. */
   #later(): void {
     clearTimeout(this.#listing);
     if (!this.#list.filled) this.#rows();
     else this.#listing = setTimeout(() => this.#rows(), REST);
   }
 
-  /** The cursor and the window: elements of their own, so that moving them draws nothing. */
+  /** Move the cursor and the window, which are elements, so that nothing is redrawn. */
   #move(): void {
     const s = this.#sheet;
     const { store } = this;
@@ -325,7 +321,7 @@ class MapPane implements View {
     if (!s) return;
     this.#cursor.hidden = store.bare >= 0;
     this.#cursor.style.transform = `translateX(${(store.cursor < 0 ? xOf(s, 0) : xOf(s, store.cursor + 0.5)).toFixed(1)}px)`;
-    // of a window that is all there is to see only its ends would show
+    // a window that covers the view would show only its ends
     this.#window.hidden = !store.window || this.#linked();
     if (store.window) {
       const [a, b] = store.window.map((step) => xOf(s, step));

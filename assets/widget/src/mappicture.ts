@@ -1,5 +1,5 @@
-// The two pictures of the memory map, and their colours: the base holds still while the cursor moves; what is alive and chosen
-// lies above it. Rectangles are filled pixel by pixel: twenty thousand cost no more than some.
+// The two pictures of the memory map and their colours: a base that does not depend on the cursor, and above it what is alive
+// and chosen. Rectangles are filled by pixels: twenty thousand cost little.
 import type { Inks } from "./canvas.js";
 import { el, mark, set } from "./dom.js";
 import { bytes, opName, shortValue } from "./format.js";
@@ -12,19 +12,18 @@ import type { Store } from "./store.js";
 
 export const COLOURS = ["owner", "cache", "op", "size"] as const;
 export type Colour = (typeof COLOURS)[number];
-/** `hue`: a token; `share` of it in the pale colour. */
+/** `hue`: a token; `share`: its share in the pale colour. */
 export interface Class { name: string; hue: string; share: number }
 export interface Classes { of: Uint8Array; all: Class[] }
 
 const HUES = ["view", "accent", "inplace-ink", "missed-ink", "foreign"];
 const REST = "soft";
 const PALE = 0.4;
-/** Whose a storage is, by the name of its origin; those of the caller are like one another. */
+/** Hues of owners by origin; all other origins are shown as the caller. */
 const OWNER: Record<string, string> = { run: "accent", pool: "foreign" };
 
 const plain = (name: string, hue: string): Class => ({ name, hue, share: PALE });
 
-/** Classes in the order in which they are first met. */
 function grouped(l: Lives, of: (k: number) => Class): Classes {
   const all: Class[] = [];
   const at = Uint8Array.from({ length: l.n }, (_, k) => {
@@ -47,7 +46,7 @@ export function classes(t: Trace, l: Lives, colour: Colour): Classes {
   if (colour === "cache") {
     const named = p.caches.map((c, i) => plain(shortValue(c.name), HUES[i % HUES.length]));
     const rest = plain("no cache", REST);
-    // so many that colours repeat: the first ones and a class for each further hue
+    // for very many caches, one class for each hue
     return named.length <= 200 ? { of: Uint8Array.from(l.cache, (c) => (c < 0 ? named.length : c)), all: [...named, rest] } : grouped(l, (k) => (l.cache[k] < 0 ? rest : plain(`cache ${l.cache[k] % HUES.length}`, HUES[l.cache[k] % HUES.length])));
   }
   if (colour === "op") {
@@ -68,7 +67,7 @@ export function classes(t: Trace, l: Lives, colour: Colour): Classes {
 }
 
 const brush = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-/** Four bytes of a pixel. */
+/** A CSS colour as the four bytes of a pixel. */
 export function pixel(colour: string): number {
   if (!brush) return 0xff888888;
   brush.fillStyle = colour;
@@ -76,14 +75,14 @@ export function pixel(colour: string): number {
   return new Uint32Array(brush.getImageData(0, 0, 1, 1).data.buffer)[0];
 }
 
-/** A picture that is filled and then shown on a canvas. */
+/** A pixel buffer for a canvas. */
 class Raster {
   #image: ImageData | null = null;
   #pixels = new Uint32Array();
   #context: CanvasRenderingContext2D | null;
   constructor(readonly canvas: HTMLCanvasElement) { this.#context = canvas.getContext("2d"); }
 
-  /** Clear it; its size is in px of the page. */
+  /** Clear it and set its size in CSS px. */
   begin(width: number, height: number, ratio: number): CanvasRenderingContext2D | null {
     const [w, h] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
     if (this.canvas.width !== w || this.canvas.height !== h || !this.#image) {
@@ -108,7 +107,7 @@ class Raster {
   }
 }
 
-/** Lives of which some part is in the drawing; `few`: of these only. */
+/** Fill the rectangles of visible lives, or of `few`; returns how many. */
 export function fill(raster: Raster, t: Trace, s: Sheet, layout: Layout, ratio: number, pixel: (k: number) => number, few?: Iterable<number>): number {
   const { l, band, base } = layout;
   const { from, to } = s.range;
@@ -125,7 +124,7 @@ export function fill(raster: Raster, t: Trace, s: Sheet, layout: Layout, ratio: 
       const left = Math.floor(x0);
       const top = Math.floor(head);
       if (x1 - x0 < 1 || foot - head < 1) thin.push(left, top, Math.max(left + 1, Math.round(x1)), Math.max(top + 1, Math.round(foot)), k);
-      // a line of the ground between neighbours, where there is room
+      // a gap between neighbours, if there is room
       else raster.fill(Math.round(x0), Math.round(head) + (foot - head >= 4 * ratio ? ratio : 0), Math.round(x1) - (x1 - x0 >= 4 * ratio ? ratio : 0), Math.round(foot), pixel(k));
     }
   };
@@ -136,7 +135,7 @@ export function fill(raster: Raster, t: Trace, s: Sheet, layout: Layout, ratio: 
   return drawn;
 }
 
-/** From when to when a life has how many bytes: one span, unless its block was made larger. */
+/** Ranges of steps with the bytes of a life: several if its storage grew. */
 export function spans({ p, x }: Trace, { l }: Layout, k: number): [number, number, number][] {
   const s = l.storage[k];
   const found: [number, number, number][] = [];
@@ -154,7 +153,7 @@ export function spans({ p, x }: Trace, { l }: Layout, k: number): [number, numbe
   return found;
 }
 
-/** How things are drawn; `pale` and `full`: pixels by class. */
+/** `pale`, `full`: pixels by class. */
 export interface Ink { inks: Inks; classes: Classes; pale: Uint32Array; full: Uint32Array }
 
 export class Picture {
@@ -177,7 +176,7 @@ export class Picture {
     return context;
   }
 
-  /** `seen`: px of it that are in sight. Returns how many lives it has. */
+  /** `seen`: the visible range in px. Returns the number of lives. */
   base(s: Sheet, layout: Layout, { inks, classes, pale }: Ink, seen: [number, number]): number {
     const { t } = this.store;
     let drawn = 0;
@@ -189,7 +188,7 @@ export class Picture {
     marks(context, inks, t, s, layout, this.#large);
     this.#labels = texts(inks.ruler, t, s, layout, this.#large, seen);
     write(context, inks.family, inks.colour("ink"), this.#labels);
-    // lines of the runs and at the foot of every band, behind everything
+    // lines at runs and at the bottom of bands, behind everything
     context.globalCompositeOperation = "destination-over";
     context.fillStyle = inks.colour("line");
     for (const run of t.p.runs) {
@@ -230,7 +229,7 @@ export class Picture {
     this.#pair(context, s, layout, inks);
   }
 
-  /** The shared bytes of the pair that is looked at, from its earlier step to its later one. */
+  /** The shared bytes of the chosen pair, from its earlier to its later step. */
   #pair(context: CanvasRenderingContext2D, s: Sheet, layout: Layout, inks: Inks): void {
     const { t: { p }, pair } = this.store;
     const canvas = this.#over.canvas;
@@ -247,7 +246,7 @@ export class Picture {
     mark(canvas, "data-shared", `${parts.length} of B${storage}, ${pairText(p, pair, "label")}`);
     const [red, pane] = [inks.colour("hidden"), inks.colour("pane")];
     const wide = Math.max(2, right - left);
-    // on a light rim: what lies below may be dark
+    // on a light rim, for contrast on dark bars
     const frame = (ink: string, width: number, dash: number[]) => {
       [context.strokeStyle, context.lineWidth] = [ink, width];
       context.setLineDash(dash);
@@ -263,7 +262,7 @@ export class Picture {
       context.fillRect(left - 2, y - 2, wide + 4, tall + 4);
       context.fillStyle = red;
       context.fillRect(left, y, wide, tall);
-      // not by colour alone: an end at each of the two steps
+      // colour alone carries no meaning: an end at each step
       for (const x of [left, right]) context.fillRect(x - 1, y - 3, 2, tall + 6);
     }
   }

@@ -1,14 +1,14 @@
-// From steps and bytes to pixels and back: what the memory map shows, what lies under a point, and what gestures ask for.
+// Conversions between steps, bytes and pixels of the memory map, hit tests, and gestures.
 import { on, onDrag, onKey, stop } from "./dom.js";
 import { round } from "./format.js";
 import type { Layout } from "./mapdata.js";
 import type { Store } from "./store.js";
 
-/** Steps, `to` not included; parts of steps are allowed. */
+/** Steps, `to` not included; fractions are allowed. */
 export interface Range { from: number; to: number }
-/** Where a band is drawn: px of its head and foot, and the bytes between. */
+/** A band from `head` to `foot` in px, and the bytes between. */
 export interface Box { head: number; foot: number; bytes: number }
-/** A drawing: `px` of a step. */
+/** A drawing; `px`: width of a step. */
 export interface Sheet { width: number; height: number; range: Range; px: number; boxes: Box[] }
 
 const GAP = 7; // px between bands
@@ -18,7 +18,7 @@ export const xOf = (s: Sheet, step: number) => (step - s.range.from) * s.px;
 export const stepOf = (s: Sheet, x: number) => s.range.from + x / s.px;
 export const yOf = ({ boxes }: Sheet, band: number, bytes: number) => boxes[band].foot - (bytes / boxes[band].bytes) * (boxes[band].foot - boxes[band].head);
 
-/** Bytes that each band needs for what lives in a range; that of an arena is there at all times. */
+/** The bytes of each band in a range; of an arena, its whole size. */
 export function needed({ l, bands, band, base }: Layout, { from, to }: Range): number[] {
   const top = bands.map((b) => (b.addressed ? b.top : 0));
   for (let k = 0; k < l.n; k++) {
@@ -29,7 +29,7 @@ export function needed({ l, bands, band, base }: Layout, { from, to }: Range): n
   return top.map((bytes, i) => bytes || bands[i].top || 1);
 }
 
-/** Bands from the top down. Large ones get more room, but a thousand times the bytes not a thousand times as much. */
+/** Bands from top to bottom. Heights grow with bytes, but much slower. */
 export function boxes(bytes: number[], height: number): Box[] {
   const room = Math.max(bytes.length, height - GAP * (bytes.length - 1));
   const share = bytes.map((b) => b ** 0.25);
@@ -45,7 +45,7 @@ export function boxes(bytes: number[], height: number): Box[] {
   });
 }
 
-/** How high the bytes are drawn: `times` the height, of which the part from `off` px on is seen. */
+/** Vertical zoom: `times` the height, scrolled by `off` px. */
 export interface Rise { times: number; off: number }
 
 export function sheet(layout: Layout, range: Range, shown: Range, width: number, height: number, { times, off }: Rise): Sheet {
@@ -53,20 +53,20 @@ export function sheet(layout: Layout, range: Range, shown: Range, width: number,
   return { width, height, range, px: width / Math.max(1e-6, range.to - range.from), boxes: all };
 }
 
-/** Scaled by a factor around a height, which stays where it is. */
+/** Scale around a fixed height. */
 export function raised({ times, off }: Rise, by: number, around: number, height: number): Rise {
   const now = Math.max(1, Math.min(64, times * by));
   return { times: now, off: Math.max(0, Math.min(height * (now - 1), ((off + around) * now) / times - around)) };
 }
 
-/** A range of at least a few steps that lies within the recording. */
+/** The range within the recording, at least a few steps long. */
 export function clamped(from: number, to: number, steps: number, least = 4): Range {
   const size = Math.min(steps, Math.max(Math.min(least, steps), to - from));
   const at = Math.max(0, Math.min(steps - size, from));
   return { from: at, to: at + size };
 }
 
-/** Scaled by a factor around a step, which stays where it is. */
+/** Scale around a fixed step. */
 export function zoomed({ from, to }: Range, by: number, around: number, steps: number): Range {
   const size = Math.max(Math.min(4, steps), Math.min(steps, (to - from) * by));
   const share = to > from ? (around - from) / (to - from) : 0.5;
@@ -80,7 +80,7 @@ export function rectOf(s: Sheet, { l, band, base }: Layout, k: number): Rect {
   return { x, y, w: Math.max(1, xOf(s, l.to[k]) - x), h: Math.max(1, yOf(s, band[k], base[k]) - y) };
 }
 
-/** The life under a point, or the smallest one that is no further than a few px from it; -1 = none. */
+/** The life under a point, or the nearest within a few px; -1: none. */
 export function under(s: Sheet, layout: Layout, x: number, y: number, reach = 3): number {
   const { l } = layout;
   const [early, late] = [stepOf(s, x - reach), stepOf(s, x + reach)];
@@ -97,7 +97,7 @@ export function under(s: Sheet, layout: Layout, x: number, y: number, reach = 3)
   return found;
 }
 
-/** The next life from one, left, right, up or down; itself where there is none. `step`: where one walks up and down. */
+/** The next life in the direction of an arrow key, or the same one. `step`: where to walk up and down. */
 export function neighbour(s: Sheet, layout: Layout, k: number, key: string, step: number): number {
   const { l } = layout;
   const here = rectOf(s, layout, k);
@@ -149,7 +149,7 @@ interface Mapped {
   walk(key: string): void;
 }
 
-/** A drag brushes a window; with Shift or the middle button it moves the map. The wheel zooms only with Ctrl (steps) or Alt (bytes), so that the notebook still scrolls. */
+/** A drag selects a window; with Shift or the middle button it pans. The wheel zooms only with Ctrl (steps) or Alt (bytes), so that the notebook still scrolls. */
 export class Gestures {
   constructor(view: HTMLElement, steps: HTMLElement, store: Store, map: Mapped, signal: AbortSignal) {
     const place = (event: MouseEvent): [number, number] => {

@@ -1,14 +1,14 @@
-// Ops that could have run in place and did not: by node (diagnosed by the kernel where there is a report), by kind, and as a
-// matrix of roles and layers.
-import { ensure } from "./arrays.js";
+// Missed in-place ops: by node (with the diagnosis of the kernel, if there is one), by kind, and as a matrix of roles and
+// layers.
+import { ensure, kept } from "./arrays.js";
 import { numberOf, opAt, type Trace } from "./replay.js";
 import type { Missed, Report } from "./wire.js";
 
-/** All steps of one node, or of one node in one run. `bytes` were spent by the missed ones; `worst` is the place of the one that counts. */
+/** All steps of one node, or of one node in one run. `bytes`: spent by missed steps; `worst`: place of the most expensive one. */
 export interface Cell { graph: number; node: number; steps: number; missed: number; inPlace: number; elsewhere: number; views: number; bytes: number; worst: number; codes: string[]; runs: Set<number> }
-/** `cells` by column: null where no such op is. */
+/** `cells` by column; null: no such op. */
 export interface RoleRow { role: string; op: string; cells: (Cell | null)[]; bytes: number; missed: number; usual: string }
-/** `columns`: numbers of layers, or of runs; `outside`: missed ops that no column has. */
+/** `columns`: numbers of layers or runs; `outside`: missed ops outside of all columns. */
 export interface Matrix { by: "layer" | "run"; layer: number; columns: number[]; rows: RoleRow[]; outside: { kinds: number; bytes: number } }
 
 export const OUTSIDE = -1; // the layer of what is in none
@@ -63,7 +63,7 @@ export function matrix(t: Trace, by: "layer" | "run", layer = OUTSIDE): Matrix {
   return { by, layer, columns, rows: [...rows.values()].sort((a, b) => b.bytes - a.bytes || b.missed - a.missed), outside };
 }
 
-/** Reasons of a step, those first of the input that came nearest to being taken over. */
+/** Reasons of a step, first those of the input with the fewest. */
 function codesOf({ p }: Trace, step: number): string[] {
   const inputs = new Map<number, string[]>();
   for (let k = p.step.block[step]; k < p.step.block[step + 1]; k++) {
@@ -74,7 +74,7 @@ function codesOf({ p }: Trace, step: number): string[] {
   return [...new Set(near.flat())];
 }
 
-/** What a cell has in common with those that are alike: the reasons, and how often; bytes grow from token to token. */
+/** Equal for similar cells: reasons and counts. Bytes grow with every token, so they are left out. */
 export function signature(cell: Cell): string {
   return `${[...cell.codes].sort().join(" ")}|${cell.missed}|${cell.inPlace}|${cell.elsewhere}|${cell.steps}`;
 }
@@ -85,29 +85,29 @@ function usual(all: string[]): string {
   return [...often].sort((a, b) => b[1] - a[1])[0]?.[0] ?? "";
 }
 
-/** Whether a cell differs from what is usual in its row, or is missing where all others are. */
+/** Whether a cell differs from most of its row. */
 export function isOdd(row: RoleRow, column: number): boolean {
   const cell = row.cells[column];
   return !!cell && signature(cell) !== row.usual;
 }
 
-/** Columns whose cells are alike. */
+/** The number of columns with a similar cell. */
 export function alike(row: RoleRow, column: number): number {
   const cell = row.cells[column];
   return cell ? row.cells.filter((other) => other && signature(other) === signature(cell)).length : 0;
 }
 
-/** Rows with something missed, those of few bytes only if wanted, and what is hidden. */
+/** Rows with missed ops, without those below a number of bytes unless `all`, and what is hidden. */
 export function shown(m: Matrix, below: number, all: boolean): { rows: RoleRow[]; hidden: number; bytes: number } {
   const rows = m.rows.filter((row) => row.missed);
   const few = all ? [] : rows.filter((row) => row.bytes < below);
   return { rows: rows.filter((row) => !few.includes(row)), hidden: few.length, bytes: few.reduce((n, row) => n + row.bytes, 0) };
 }
 
-/** Bytes that one missed step spent: new capacity, or what it moved where its capacity came from the pool. */
+/** Bytes that a missed step spent: new capacity, or bytes moved if its capacity came from the pool. */
 export function cost({ p }: Trace, step: number): number { return Math.max(p.step.alloc[step], p.step.copied[step]); }
 
-function key(m: { graph: number; node: number }): number { return m.graph * 2 ** 24 + m.node; }
+export function key(m: { graph: number; node: number }): number { return m.graph * 2 ** 24 + m.node; }
 
 export function missed(t: Trace, report?: Report | null): Missed[] {
   const first = report?.missed ?? [];
@@ -135,6 +135,9 @@ export function missed(t: Trace, report?: Report | null): Missed[] {
   return [...sent, ...[...groups.values()].sort((a, b) => b.bytes - a.bytes || a.steps[0] - b.steps[0])];
 }
 
+/** Missed nodes by `key`. */
+export const missedByNode = kept((t: Trace) => new Map(missed(t).map((one) => [key(one), one])));
+
 function reasons({ p }: Trace, step: number): Missed["reasons"] {
   const { g, op: [, , , inputs] } = opAt({ p }, step);
   return Array.from(p.block.code.subarray(p.step.block[step], p.step.block[step + 1]), (code, i) => {
@@ -144,7 +147,7 @@ function reasons({ p }: Trace, step: number): Missed["reasons"] {
 }
 
 export interface Kind { key: string; role: string; layers: number[]; runs: number; times: number; bytes: number; entries: Missed[] }
-/** A line of the list: a kind, one of its nodes, or one step of that; `open`: what is below it is shown, null = nothing is. */
+/** A line of the list: a kind, a node, or a step; `open`: null if nothing is below it. */
 export interface Line { kind: Kind; entry: Missed; depth: 0 | 1 | 2; step: number; open: boolean | null; key: string; bytes: number }
 
 export function kinds(t: Trace, entries: Missed[]): Kind[] {
@@ -170,7 +173,7 @@ export function kinds(t: Trace, entries: Missed[]): Kind[] {
   return [...found.values()].sort((a, b) => b.bytes - a.bytes || a.entries[0].step - b.entries[0].step);
 }
 
-/** The lines that are shown: kinds of few bytes only if wanted, and what is below those that are open. */
+/** The visible lines: kinds, and what is below the open ones. */
 export function lines(t: Trace, all: Kind[], open: Set<string>): Line[] {
   const found: Line[] = [];
   for (const kind of all) {
@@ -195,7 +198,7 @@ function byLayer({ p }: Trace, entries: Missed[]): Missed[] {
   return [...entries].sort((a, b) => layer(a) - layer(b) || a.graph - b.graph || a.node - b.node);
 }
 
-/** Bytes below which kinds are hidden at first. */
+/** Kinds below this many bytes are hidden at first. */
 export function small(t: Trace, report: Report | null, all: Kind[]): number {
   if (report?.small !== undefined) return report.small;
   return layersOf(t).length && all.length > 20 ? 1000 : 0;

@@ -1,5 +1,5 @@
-// The diagnosis: kinds of ops that could have run in place and did not, worst first; why, what would change it, and what
-// else was held at the peak. A kind opens to its layers, a layer to its tokens.
+// The diagnosis: kinds of missed in-place ops, worst first, with reasons and fixes, and what else was held at the peak.
+// A kind opens to its layers, a layer to its tokens.
 import { button, el, mark, NUMBER, onHit, onKey, onResize, say, td, toggle } from "./dom.js";
 import { fixBox } from "./inspectparts.js";
 import { bytes, count, opName, plural, shortName, shortValue } from "./format.js";
@@ -74,7 +74,6 @@ class MissedPane implements View {
     onResize(host, () => { if (host.clientWidth) this.#want(); }, signal);
   }
 
-  /** Whoever looks at the list of a run that goes on gets its diagnosis, once. */
   #want(): void { this.context.reports.want(); }
 
   update(change: Change): void {
@@ -85,7 +84,7 @@ class MissedPane implements View {
   #fill(): void {
     const { store } = this.context;
     const all = kinds(store.t, missed(store.t, store.report));
-    // what saves nothing in sum comes last
+    // fixes that save nothing come last
     const fixed = all.filter((kind) => fixOf(kind)).sort((a, b) => vain(a) - vain(b));
     const least = small(store.t, store.report, all);
     const few = all.filter((kind) => kind.bytes < least);
@@ -167,7 +166,7 @@ class MissedPane implements View {
       el("p.kv-big", {}, opName(g.nodes[entry.node][1]), el("span.kv-name", { title: g.nodes[entry.node][0] }, depth ? shortName(g, entry.node) || g.nodes[entry.node][0] : kind.role)),
       el("p.kv-soft", {}, `${often(kind, depth)}Not in place, ${times === 1 ? "it" : `its ${plural(times, "run")}`} spent ${bytes(spent)}.${entry.frame ? ` In ${entry.frame}.` : ""}`),
     ];
-    // reasons of one input belong together: one fix removes them all, or none does
+    // one fix removes all reasons of an input
     for (const value of new Set(entry.reasons.map((r) => r.value))) {
       const mine = entry.reasons.filter((r) => r.value === value);
       parts.push(el("ul.kv-blockers", { "data-missed": 1, "aria-label": value ? `Why ${value} was not overwritten` : "Why not in place" }, ...mine.map(reason)));
@@ -179,7 +178,7 @@ class MissedPane implements View {
     this.#detail.replaceChildren(...parts);
   }
 
-  /** Mark the row of the step at the cursor, and bring that of what was selected into view. */
+  /** Mark the row of the cursor, and reveal that of the selection. */
   #light(selected: boolean): void {
     const { cursor, selection, t: { p } } = this.context.store;
     const graph = cursor < 0 ? -1 : p.frame.graph[p.step.frame[cursor]];
@@ -213,7 +212,7 @@ function runOf({ store: { t } }: Context, line: Line): number {
   return at < 0 ? -1 : t.x.run[at];
 }
 
-/** What a kind is sorted by in a column; what is open below it goes with it. */
+/** The sort key of a kind; open lines below it stay with it. */
 function sortKey(head: string, kind: Kind, graphs: Graph[]): number | string | null {
   const [worst] = kind.entries;
   switch (head) {

@@ -1,4 +1,4 @@
-// Parts of the page that are loaded when they are first needed, and the one that reads queries.
+// Parts of the page that are loaded on demand, among them the query engine.
 import { ensure } from "./arrays.js";
 import type { Trace } from "./replay.js";
 import { read, type QueryTable } from "./wire.js";
@@ -14,7 +14,7 @@ async function evaluate(text: string): Promise<unknown> {
   }
 }
 
-/** `packed`: gzip of a JSON object, text by name; see kvviz/view/page_modules.py. A module is loaded once. */
+/** `packed`: gzipped JSON object, source text by name; see kvviz/view/page_modules.py. A module is loaded once. */
 export function modules(packed: () => DataView | Uint8Array | null | undefined): Modules {
   const loaded = new Map<string, Promise<unknown>>();
   const begin = async (name: string) => {
@@ -39,7 +39,7 @@ export type Part =
   | { is: "compare"; field: string; sign: string; values: Value[] };
 export interface Query { part: Part | null; orders: { field: string; down: boolean }[]; limit: number | null }
 
-/** `read` throws what is wrong; `find` gives places of steps in the order that the query asks for. */
+/** `read` throws an error with a message; `find` returns places of steps in the order of the query. */
 export interface Engine {
   read(table: QueryTable, text: string): Query;
   find(t: Trace, query: Query): Int32Array;

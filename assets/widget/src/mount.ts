@@ -1,17 +1,17 @@
-// What all entries of anywidget share: the root element, the traits of a mode unpacked, and what is drawn from them.
+// Shared by all entries of anywidget: the root element, and what is drawn from the unpacked traits of a mode.
 // The same modules serve the stand-alone page (kvviz/view/export.py), whose model is a stub without `send`.
 import { NEEDS_KERNEL, type Ask, type Message } from "./commands.js";
 import { el } from "./dom.js";
 import { keepFocus, roving, shareKeys } from "./keys.js";
 import { read } from "./wire.js";
 
-/** What is on the page; `change` takes newer bytes if it can, else it is made anew. */
+/** A mounted view; `change` returns false if it has to be rebuilt for the new bytes. */
 export interface Shown { change(raws: Raws): boolean; relook(): void; tell(note: string): void; destroy(): void }
 type Raws = (ArrayBuffer | null)[];
-/** One of the things that a bundle draws, and the traits that it draws it from. */
+/** A view of a bundle, and the traits that it needs. */
 export interface Kind { traits: string[]; show(model: Model, root: HTMLElement, raws: Raws): Shown | null }
 
-/** anywidget's entry; `kinds` by the trait `mode`, the first one where the mode is not known. */
+/** anywidget's entry; `kinds` by the trait `mode`; the first one is the default. */
 export function entry(kinds: Record<string, Kind>): { render(context: { model: Model; el: HTMLElement }): () => void } {
   return { render: ({ model, el: host }) => render(kinds, model, host) };
 }
@@ -19,8 +19,8 @@ export function entry(kinds: Record<string, Kind>): { render(context: { model: M
 const DRESSED = 8; // times: two versions that are both shown do not push each other for ever
 
 /**
- * Keep the style sheet that belongs to this code. anywidget has one place for all versions, and a saved notebook brings that
- * of the version which saved it: while the kernel starts, after ours was put there.
+ * Keep the style sheet of this version. anywidget has one element for all versions, and a saved notebook may replace its text
+ * with that of the saving version while the kernel starts.
  */
 function dress(model: Model, signal: AbortSignal): void {
   const sheet = document.getElementById(model.get("_anywidget_id") ?? "");
@@ -42,7 +42,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   const life = new AbortController();
   const { signal } = life;
   const root = el("div.kvviz", { role: "group", "aria-label": "kvviz debugger", tabindex: -1 });
-  // while the page is here, the saved picture of it is not needed; see kvviz/widget/still_image.py
+  // the static fallback is hidden while the page is shown; see kvviz/widget/still_image.py
   const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
   host.append(hidden, root);
   shareKeys(root, signal);
@@ -56,7 +56,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   size();
   const look = follow(root, () => (model.get("theme") as Theme) || "auto", () => shown?.relook(), signal);
 
-  // the saved picture says more than an error: it is shown again, and nothing that hides it is left on the page
+  // on an error the saved picture is shown again
   const said = el("p", { role: "alert", style: "font: 13px/1.45 system-ui, sans-serif; margin: 6px 0" });
   const fail = (text: string) => {
     said.textContent = text;
@@ -75,7 +75,7 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
     try {
       const wanted = kinds[model.get("mode")] ? model.get("mode") : Object.keys(kinds)[0];
       const raws = await Promise.all(kinds[wanted].traits.map((name) => read(model.get(name))));
-      // a notebook may put the element into the page only after render(); text is measured in its font
+      // a notebook may attach the element only after render(); text is measured in its font
       for (let i = 0; i < 40 && !host.isConnected; i++) await new Promise((resolve) => setTimeout(resolve, 10));
       look(); // only now there is something behind it
       if (mine !== turn || signal.aborted) return; // a newer one is on its way
@@ -110,18 +110,18 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
 
 export type Theme = "auto" | "light" | "dark";
 
-// Where hosts say it: VS Code, marimo and Sphinx themes, Colab, and classes of many more.
+// Attributes in which hosts state their theme: VS Code, marimo, Sphinx themes, Colab, and class names.
 const MARKS = ["data-vscode-theme-kind", "data-theme", "theme", "class"];
 
-/** What the host's own marks say, as a word of CSS would; null where there are none. */
+/** Whether the host's own attributes say dark; null if they say nothing. */
 function marked({ body, documentElement }: Document): boolean | null {
   const words = [body, documentElement].flatMap((node) => MARKS.map((name) => node.getAttribute(name))).join(" ");
-  // a word as a whole: `dark:bg-black` is a rule of the page, not its state
+  // whole words only: `dark:bg-black` is a rule, not a state
   const kind = / (?:vscode-|theme-)?(dark|light|high-contrast(?:-light)?)(?:-theme|-mode)? /.exec(` ${words} `)?.[1];
   return kind ? /dark|trast$/.test(kind) : null;
 }
 
-/** Whether it is dark behind the widget: all backgrounds around it, painted over each other. */
+/** Whether the combined background behind the widget is dark. */
 function darkBehind(root: HTMLElement, prefersDark: boolean): boolean {
   const brush = el("canvas").getContext("2d", { willReadFrequently: true })!;
   const paint = (color: string) => {
@@ -132,7 +132,7 @@ function darkBehind(root: HTMLElement, prefersDark: boolean): boolean {
   for (let node = root.parentNode; node; node = node.parentNode ?? (node as ShadowRoot).host) {
     if (node instanceof Element) around.unshift(getComputedStyle(node).backgroundColor);
   }
-  // the page itself: nothing shows through but in a frame
+  // the page is opaque unless it is in a frame
   const scheme = getComputedStyle(document.documentElement).colorScheme;
   paint((/dark/.test(scheme) ? prefersDark || !/light/.test(scheme) : prefersDark && self !== top) ? "#000" : "#fff");
   around.forEach(paint);
@@ -150,9 +150,9 @@ export function follow(root: HTMLElement, wanted: () => Theme, changed: () => vo
     const auto = wanted() === "auto";
     const dark = () => (jpThemeLight ? jpThemeLight === "false" : marked(document) ?? darkBehind(root, !!prefers?.matches));
     root.dataset.theme = auto ? (dark() ? "dark" : "light") : wanted();
-    // other hosts may well have Jupyter's variables, but of the light theme, as ipywidgets brings them along
+    // other hosts may have Jupyter's variables from ipywidgets, always those of the light theme
     root.dataset.host = auto && jpThemeLight ? "notebook" : auto && vscodeThemeKind ? "vscode" : "page";
-    // another theme of the same kind has other colours
+    // themes of the same kind may differ in colours
     const { color, backgroundColor } = getComputedStyle(root);
     const now = root.dataset.theme + color + backgroundColor;
     if (now !== last) changed();
@@ -189,7 +189,7 @@ export function listen(model: Model, event: string, call: (...args: any[]) => vo
   signal.addEventListener("abort", () => model.off(event, call));
 }
 
-/** Writes traits; `values`: the present value of each. */
+/** Writes traits, delayed; `values`: the present value of each. */
 export class Writer {
   #dirty = new Set<string>();
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -202,7 +202,7 @@ export class Writer {
     this.#timer ??= setTimeout(this.flush, WRITE_DELAY);
   }
 
-  /** A trait that is about to be written does not follow the model. */
+  /** Whether a trait is about to be written, and so does not follow the model. */
   has(name: string): boolean { return this.#dirty.has(name); }
 
   flush = (): void => {
@@ -217,7 +217,7 @@ export class Writer {
 
 export interface Line { ask: Ask; answered(): void }
 
-/** Questions to the kernel; `tell` says that no answer came. */
+/** Requests to the kernel; `tell` reports that no answer came. */
 export function line(model: Model, tell: (note: string) => void, life: AbortSignal): Line {
   let waiting: ReturnType<typeof setTimeout> | undefined;
   const answered = () => clearTimeout(waiting);
@@ -227,13 +227,13 @@ export function line(model: Model, tell: (note: string) => void, life: AbortSign
   const ask = (message: Message): boolean => {
     if (!able()) return false;
     try {
-      // traits are written a little later than messages are sent
+      // traits are written later than messages are sent
       model.send!({ ...message, shown: model.get("lane") ?? 0 });
     } catch {
       return false;
     }
     clearTimeout(waiting);
-    // a page whose kernel has gone still has a `send`; silence is the only sign
+    // `send` exists even if the kernel is gone, so only silence shows that
     const slow = message.do === "fix" || message.do === "fork" || message.do === "html";
     waiting = setTimeout(() => tell(`no answer yet; ${NEEDS_KERNEL}`), slow ? RUN_DELAY : ANSWER_DELAY);
     return true;

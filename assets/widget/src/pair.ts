@@ -1,12 +1,12 @@
-// Two recordings of the same thing: which step of one is which of the other, and where they were decided differently.
+// Two recordings of the same inputs: matching steps, and different decisions.
 import { ensure } from "./arrays.js";
 import { opAt, type Trace } from "./replay.js";
 import type { Ints, Payload } from "./wire.js";
 
 export interface Totals { peak: number; copied: number; allocated: number; in_place: number; missed: number; steps: number }
-/** What runs in another order than in the lane that it left: steps that moved, hazards that this breaks. */
+/** Changes of order against the lane that it left: moved steps, and hazards that this breaks. */
 export interface OrderInfo { claim: string; moved: number[]; total: number; broken: [kind: string, first: number, second: number, bytes: number, root: string, sentence: string][] }
-/** What Python says of a lane, see kvviz/view/payload_lanes.py. Steps are numbers; `figures` are of `of` and its own. */
+/** The data of a lane, see kvviz/view/payload_lanes.py. Steps are numbers; `figures` are those of `of` and its own. */
 export interface LaneInfo {
   id: number; label: string; of: number | null;
   step: number; // where it left that one; 0 = it differs from the beginning
@@ -18,24 +18,24 @@ export interface LaneInfo {
   throughout?: boolean; // it holds also before that step
   value?: { step: number; other: number; sentence: string; why?: string } | null; // the first that made other numbers
 }
-/** What of the shown lane could be changed as a whole. */
+/** Possible changes of the shown lane as a whole. */
 export interface Offers { policies?: string[]; donate?: string[]; orders?: string[]; kv_capacity?: number | null }
-/** Where lanes come from; `show`: draw this one from now on, at a step by its number, as a person or Python wanted. */
+/** The source of lanes; `show`: draw this one from now on, at a step by its number. */
 export interface LaneSource {
   get(name: "lanes" | "lane" | "main" | "offers" | "branches" | "payload" | "edge" | "latest" | "cursor"): any;
   show(lane: number, p: Payload, step: number, who: "person" | "model"): void;
   changed(call: () => void): void;
 }
-/** Two recordings that are compared: what each decided for a step of the one that is shown; null where that is the same. */
+/** Two compared recordings; `badge`: the decisions of both at a step, null if they are equal. */
 export interface Versus { names: [string, string]; badge(t: Trace, step: number): [string, string] | null }
 
-/** What both decided, in words, where that differs; else empty. */
+/** The decisions of both as text, or "". */
 export function badgeOf(versus: Versus | null, t: Trace, step: number): string {
   const sides = versus?.badge(t, step);
   return sides && versus ? sides.map((how, side) => `${versus.names[side]} ${how}`).join(" · ") : "";
 }
 
-/** By step of `a`, the step of `b` at which the same op of the same run and frame ran; -1 = none. */
+/** The matching step of `b` for each step of `a`: same op, run and frame; -1 = none. */
 export function align(a: Payload, b: Payload): Ints {
   const there = new Map<string, number>();
   keys(b, (key, step) => there.set(key, step));
@@ -50,13 +50,13 @@ function keys(p: Payload, each: (key: string, step: number) => void): void {
   for (let s = 0; s < p.steps; s++) each(`${paths[p.step.frame[s]]} ${p.step.node[s]}`, s);
 }
 
-/** The step of the other side to show: the partner, or that of the nearest earlier step that has one (`exact` is false). */
+/** The matching step, or that of the nearest earlier step with one (`exact` is false). */
 export function partner(to: Ints, step: number): { step: number; exact: boolean } {
   for (let s = Math.min(step, to.length - 1); s >= 0; s--) if (to[s] >= 0) return { step: to[s], exact: s === step };
   return { step: -1, exact: step < 0 };
 }
 
-/** How an op was decided, in one or two words: what became of its first output. */
+/** The decision of a step in one or two words, from its first output. */
 export function decided({ p }: Trace, step: number): string {
   const called = p.step.flags[step] & p.flag.elsewhere ? "called in place, " : "";
   if (p.step.copied[step] > 0) return `${called}copied`;
@@ -65,7 +65,7 @@ export function decided({ p }: Trace, step: number): string {
   return p.step.flags[step] & p.flag.inPlace && how !== "append" ? "in place" : called + how || "no output";
 }
 
-/** Whether two steps were decided in another way: dispatch, inputs taken, where outputs live. */
+/** Whether two decisions differ: dispatch, inputs taken, placement of outputs. */
 export function unlike(a: Trace, s: number, b: Trace, other: number): boolean {
   const { inPlace, elsewhere, missed, view, foreign } = a.p.flag;
   const hows = ({ p }: Trace, step: number) => p.out.how.subarray(p.step.out[step], p.step.out[step + 1]).join();
@@ -73,11 +73,11 @@ export function unlike(a: Trace, s: number, b: Trace, other: number): boolean {
     || a.p.step.taken[s] !== b.p.step.taken[other] || hows(a, s) !== hows(b, other);
 }
 
-/** One op in both, -1 where it ran in one only, and what it costs more in the second. */
+/** A matching pair of steps, -1 if one side did not run it, and what the second costs more. */
 export interface Gap { a: number; b: number; copied: number; allocated: number }
 export interface Group { op: string; decided: [string, string]; gaps: Gap[]; copied: number; allocated: number }
 
-/** Steps of the first `runs` runs that differ in cost or decision, alike ones together, the most bytes first. */
+/** Differing steps of the first `runs` runs, grouped, the most bytes first. */
 export function groups(a: Trace, b: Trace, to: Ints, runs: number | null = null): Group[] {
   const found = new Map<string, Group>();
   const end = (t: Trace) => t.p.runs[runs ?? -1]?.first ?? t.p.steps;
@@ -105,12 +105,11 @@ export function groups(a: Trace, b: Trace, to: Ints, runs: number | null = null)
   return list.sort((x, y) => most(y) - most(x) || y.gaps.length - x.gaps.length);
 }
 
-/** Bytes by which a difference is ordered. */
 export function most({ copied, allocated }: { copied: number; allocated: number }): number {
   return Math.max(Math.abs(copied), Math.abs(allocated));
 }
 
-/** The scale on which both curves of live bytes are drawn. */
+/** The shared scale of both curves of live bytes. */
 export interface Scale { top: number; from: number; steps: number; runs: number; byRuns: boolean }
 
 export function common(a: Scale, b: Scale): Scale {

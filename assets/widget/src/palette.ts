@@ -1,4 +1,4 @@
-// The module of what opens over the page: the palette with every command, steps, runs and queries; breakpoints; help.
+// The module of the command palette, the breakpoint menu and the help panel.
 import { help, keysOf, type Action } from "./actions.js";
 import { el, mark, on, onHit, say, uid } from "./dom.js";
 import { count, plural, visible } from "./format.js";
@@ -10,7 +10,7 @@ import type { Store } from "./store.js";
 export interface Entry { title: string; key: string; run(): void }
 const MOST = 60;
 
-/** How well words fit a title: all have to be in it; those at beginnings of its words count more. -1: they do not. */
+/** The score of a text for a title: all its words must occur; beginnings of words count more. -1: no match. */
 export function fit(title: string, text: string): number {
   const lower = title.toLowerCase();
   let score = 0;
@@ -22,7 +22,7 @@ export function fit(title: string, text: string): number {
   return score;
 }
 
-/** What a text offers: a step by number, commands that fit, runs by label or word, and the text as a query. */
+/** Entries for a text: a step by number, matching commands, runs by label or word, and the text as a query. */
 export function entries(store: Store, list: Action[], hits: Hits, text: string): Entry[] {
   const { p } = store.t;
   const found: Entry[] = [];
@@ -78,7 +78,6 @@ export class Palette {
       [...options.children].forEach((option, i) => mark(option, "aria-selected", String(i === at)));
       const chosen = options.children[at];
       mark(input, "aria-activedescendant", chosen?.id ?? null);
-      // only the list is scrolled, not the page around it
       if (chosen) this.store.reveal(options, chosen);
     };
     const fill = () => {

@@ -1,16 +1,16 @@
-// A picture of what is on the page, without a server: the whole widget inside an SVG, cut out where the pane is, and that SVG as
-// PNG, with style sheet, colours and canvases in it. Copied where the page may write to the clipboard, else saved.
+// A picture of the page without a server: the whole widget inside an SVG, cropped to a pane, and that SVG as PNG, including
+// style sheet, colours and canvases. Copied if the clipboard is allowed, else saved.
 import { el, svg } from "./dom.js";
 
 const SCALE = 2;
 const NO_XML = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g;
 
-/** Rules that are about the widget, from wherever the host put its sheet. */
+/** The widget's rules, wherever the host put its style sheet. */
 function sheet(root: HTMLElement): string {
   const home = root.getRootNode() as Document | ShadowRoot;
   const texts: string[] = [];
   for (const list of new Set([...home.styleSheets, ...document.styleSheets])) {
-    // as it was written: what the browser gives back leaves out `font` where a variable is in it
+    // the source text: the parsed rules lose `font` with a variable
     const own = list.ownerNode instanceof HTMLStyleElement ? list.ownerNode.textContent ?? "" : "";
     if (own) {
       if (own.includes(".kvviz")) texts.push(own);
@@ -27,7 +27,7 @@ function sheet(root: HTMLElement): string {
   return texts.join("\n");
 }
 
-/** Canvases, positions of scroll bars and what was typed are no part of a clone. */
+/** Copy what a clone lacks: canvases, scroll positions, and input values. */
 function carry(from: Element, to: Element): void {
   const pairs: [Element, Element][] = [[from, to]];
   const [a, b] = [from.querySelectorAll("*"), to.querySelectorAll("*")];
@@ -50,7 +50,7 @@ function carry(from: Element, to: Element): void {
   }
 }
 
-/** `part`: what of the widget is to be seen; `root`: the element that has the colours. */
+/** `part`: the visible part; `root`: the element with the colours. */
 export function toSvg(root: HTMLElement, part: HTMLElement): string {
   const whole = root.getBoundingClientRect();
   const cut = part.getBoundingClientRect();
@@ -84,7 +84,7 @@ export function save(blob: Blob, name: string): void {
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
-/** What was done, in words; `name`: of the file that it becomes without permission. */
+/** Returns what was done; `name`: of the file if the clipboard is not allowed. */
 export async function copy(blob: Blob | Promise<Blob>, type: "text/plain" | "image/png", name: string): Promise<string> {
   try {
     await navigator.clipboard.write([new ClipboardItem({ [type]: blob })]);

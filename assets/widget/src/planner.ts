@@ -1,7 +1,7 @@
-// The planner: how a runtime comes to its order of ops, event by event, on the debugger's drawings. A plan is a payload with
-// graphs and drawings but no steps; its events stand in for them.
+// The planner: how a runtime plans its order of ops, event by event, on the drawings of the debugger. A plan is a payload with
+// events instead of steps.
 import { el, mark, NUMBER, on, onHit, say, set, td } from "./dom.js";
-import { count, opName, plural, shortName, shortValue } from "./format.js";
+import { count, opLabel, opName, plural, shortName, shortValue } from "./format.js";
 import { FrontierPane } from "./frontier.js";
 import { GraphPane } from "./graph.js";
 import { panel } from "./actions.js";
@@ -14,16 +14,15 @@ import { light } from "./select.js";
 import { Shell } from "./shell.js";
 import { firstStep, Store, type Change, type Now } from "./store.js";
 import { Bar, tool } from "./toolbar.js";
-import { open, unpack, type Header, type Ints, type Payload } from "./wire.js";
+import { open, payloadOf, type Header, type Ints, type Payload } from "./wire.js";
 
-const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth", "full", "change", "ready"] as const;
+const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth", "ready"] as const;
 
 export interface Plan {
   p: Payload;
-  /** By event; `change` and `ready` are offsets into the lists below, `full`: a change starts from nothing. */
-  e: Record<(typeof COLUMNS)[number], Ints>;
-  change: Ints; // nodes that join the frontier, or -1 - node for one that leaves it
-  ready: Ints; // nodes that can run because of this pick
+  e: Record<(typeof COLUMNS)[number], Ints>; // by event; `ready`: offsets into the list below
+  ready: Ints; // nodes that can run because of a pick
+  first: Ints; // the frontier before the first pick
   picked: Ints; // by node: the event that picked it, -1 = none
   picks: number[]; // events
   appends: number[];
@@ -31,9 +30,10 @@ export interface Plan {
 }
 
 export function unpackPlan(raw: ArrayBuffer): Plan {
-  const { column } = open<Header>(raw);
+  const opened = open<Header>(raw);
+  const { column } = opened;
   const e = Object.fromEntries(COLUMNS.map((name) => [name, column(`event.${name}`)])) as Plan["e"];
-  const p = { ...unpack(raw, true), steps: e.node.length, total: e.node.length };
+  const p = { ...payloadOf(opened, true), steps: e.node.length, total: e.node.length };
   const picked = new Int32Array(p.graphs[0].nodes.length).fill(-1);
   const picks: number[] = [];
   const appends: number[] = [];
@@ -47,22 +47,17 @@ export function unpackPlan(raw: ArrayBuffer): Plan {
     if (action === "append") appends.push(i);
     if (p.strings[e.phase[i]] === "walk") walk = i + 1;
   }
-  return { p, e, change: column("change.node") as Ints, ready: column("ready.node") as Ints, picked, picks, appends, walk };
+  return { p, e, ready: column("ready.node") as Ints, first: column("first.node") as Ints, picked, picks, appends, walk };
 }
 
 /** The ops that could run before the pick of event `i`, oldest first; none for other events. */
-export function frontierAt({ e, change }: Plan, i: number): number[] {
-  if (i < 0) return [];
-  let from = i;
-  while (from > 0 && !e.full[from]) from--;
-  let nodes: number[] = [];
-  for (let k = from; k <= i; k++) {
-    if (e.full[k]) nodes = [];
-    for (let c = e.change[k]; c < e.change[k + 1]; c++) {
-      const node = change[c];
-      if (node >= 0) nodes.push(node);
-      else nodes.splice(nodes.indexOf(-1 - node), 1);
-    }
+export function frontierAt(plan: Plan, i: number): number[] {
+  const { e, first, picks, picked } = plan;
+  if (i < 0 || picked[e.node[i]] !== i) return [];
+  const nodes = Array.from(first);
+  for (const pick of picks.slice(0, picks.indexOf(i))) {
+    nodes.splice(nodes.indexOf(e.node[pick]), 1);
+    nodes.push(...readyAt(plan, pick));
   }
   return nodes;
 }
@@ -76,7 +71,7 @@ const PLAN_WORDS: StateWords = {
   frontier: "in the frontier: can run", running: "this event", done: "picked: in the plan",
 };
 
-/** The ops that the walk has entered and not left after event `at`, from the output on; none once ops are picked. */
+/** The ops on the path of the walk after event `at`, from the output on; empty once ops are picked. */
 export function pathAt({ p, e, walk }: Plan, at: number): number[] {
   const path: number[] = [];
   if (at >= walk) return path;
@@ -87,7 +82,6 @@ export function pathAt({ p, e, walk }: Plan, at: number): number[] {
   return path;
 }
 
-/** State and second line of every node's box after event `at`. */
 export function planStates(plan: Plan, at: number): { states: State[]; captions: string[] } {
   const { p, e, picks, appends } = plan;
   const states: State[] = p.graphs[0].nodes.map(() => "waiting");
@@ -196,7 +190,6 @@ class Planner {
         if (change.note || change.cursor) shell.note(store.note);
         if (!change.cursor && !change.payload) return;
         mark(root, "data-step", cursor);
-        // first the list that the walk makes, then the plan that comes of it
         const list = cursor < plan.walk ? plan.appends : picks;
         const done = list.filter((e) => e <= cursor).length;
         say(title, list === picks ? "Plan so far" : "The walk's list so far");
@@ -264,8 +257,8 @@ class Planner {
       el("dl.kv-facts", {}, ...facts.map(([text, n]) => el("div", {}, el("dt", {}, text), el("dd", {}, count(n))))));
     if (e.value[i] >= 0) parts.push(el("p.kv-soft", {}, "value ", el("code", { title: p.graphs[0].values[e.value[i]] }, p.graphs[0].values[e.value[i]])));
     const path = pathAt(plan, i).filter((n) => n !== e.node[i]).reverse();
-    if (path.length) parts.push(el("p", {}, el("b", {}, "Needed by: "), path.slice(0, 6).map((n) => this.#name(n).join(" ").trim()).join(" ‹ "), path.length > 6 ? ` and ${count(path.length - 6)} more` : ""));
-    if (ready.length) parts.push(el("p", {}, el("b", {}, "Can run from now on: "), ready.slice(0, 8).map((n) => this.#name(n).join(" ").trim()).join(", "), ready.length > 8 ? ` and ${count(ready.length - 8)} more` : ""));
+    if (path.length) parts.push(el("p", {}, el("b", {}, "Needed by: "), path.slice(0, 6).map((n) => opLabel(p.graphs[0], n)).join(" ‹ "), path.length > 6 ? ` and ${count(path.length - 6)} more` : ""));
+    if (ready.length) parts.push(el("p", {}, el("b", {}, "Can run from now on: "), ready.slice(0, 8).map((n) => opLabel(p.graphs[0], n)).join(", "), ready.length > 8 ? ` and ${count(ready.length - 8)} more` : ""));
     return parts;
   }
 
@@ -310,7 +303,7 @@ class Planner {
   }
 }
 
-/** anywidget's entry: a bundle of its own, so that a page of the debugger does not carry it. */
+/** anywidget's entry, a bundle of its own. */
 export default entry({
   planner: {
     traits: ["payload"],

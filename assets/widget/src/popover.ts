@@ -1,13 +1,13 @@
-// What opens over the panes: beside what opened it, never on it. Its button, Escape and a press elsewhere close it, and the
-// focus goes back to where it came from.
+// Popovers beside the element that opened them. Its button, Escape and a press elsewhere close one, and the focus
+// returns to where it was.
 import { el, mark, onKey } from "./dom.js";
 
 const GAP = 4; // px to what opened it, and to the edges
 const STATUS = 34; // px of the line at the bottom, which stays to be read
 
-/** Close what was opened last inside of `host`; false if there was nothing. */
+/** Close the last opened popover in `host`; false if there is none. */
 export function closePopover(host: HTMLElement): boolean {
-  // by the page, not by a list: modules have copies of this file
+  // found in the page: each module has its own copy of this file
   const shut = [...host.querySelectorAll<HTMLElement>(".kv-pop:not([hidden]) > .kv-close")].pop();
   shut?.click();
   return !!shut;
@@ -17,7 +17,7 @@ export class Popover {
   #ends: AbortController | null = null;
   #toggle: HTMLElement | null = null;
 
-  /** `root`: what opens, hidden until then; `closed` is called afterwards. */
+  /** `root`: the content, hidden until it opens; `closed` is called afterwards. */
   constructor(private host: HTMLElement, readonly root: HTMLElement, private closed: () => void = () => {}) {
     const shut = el("button.kv-close", { "data-kv": "close", "aria-label": "Close", title: "Close (Esc)" }, "✕");
     shut.onclick = () => this.close();
@@ -29,7 +29,7 @@ export class Popover {
 
   get open(): boolean { return !!this.#ends; }
 
-  /** `toggle`: what it belongs to; `focus`: what in it takes the focus. */
+  /** `toggle`: its button; `focus`: the element that gets the focus. */
   show(toggle: HTMLElement | null, focus: HTMLElement = this.root): void {
     if (this.open) return;
     const ends = this.#ends = new AbortController();
@@ -65,7 +65,7 @@ export class Popover {
     this.closed();
   }
 
-  /** Under its toggle, or over it where there is more room; at its left edge as far as that fits. */
+  /** Below its button, or above if there is more room. */
   #place(): void {
     const { style } = this.root;
     const box = this.host.getBoundingClientRect();

@@ -1,10 +1,10 @@
-// A query as a test of steps, and the steps that it finds in its order; see kvviz/query.
+// Queries evaluated on recorded steps; see kvviz/query.
 import { read } from "./queryread.js";
 import { decided } from "./debug.js";
 import type { Engine, Part, Query, Value } from "./modules.js";
 import { opName, shape } from "./format.js";
 import { pairsOf, pairState } from "./hiddenpairs.js";
-import { findStep, freedBytes, numberOf, opAt, outcome, placeOf, stack, type Trace } from "./replay.js";
+import { findStep, freedBytes, labels, numberOf, opAt, outcome, placeOf, stack, type Trace } from "./replay.js";
 import type { Graph, QueryTable } from "./wire.js";
 
 /** A number or null; texts; or [storage, generation] of buffers. */
@@ -20,7 +20,7 @@ const block = ({ p, x }: Trace, graph: number, node: number) => p.graphs[graph].
 
 const role = ({ p }: Trace, graph: number, node: number) => p.graphs[graph].roles[p.graphs[graph].role[node]];
 
-/** All that a bare word is looked for in. */
+/** The text in which bare words are searched. */
 export function texts(t: Trace, graph: number, node: number): string {
   const g = t.p.graphs[graph];
   const [name, op, scope, inputs, outputs] = g.nodes[node];
@@ -38,7 +38,6 @@ export const OF_NODE: Record<string, (t: Trace, graph: number, node: number) => 
   value: (t, graph, node) => names(t.p.graphs[graph], node),
 };
 
-// -- of steps
 
 function reads(t: Trace, step: number): [number, number][] {
   const { frame, op } = opAt(t, step);
@@ -76,12 +75,7 @@ function iteration(t: Trace, step: number): number | null {
   return null;
 }
 
-function path(t: Trace, step: number): string[] {
-  const labels = stack(t, t.p.step.frame[step]).slice(1).map((f) => t.p.strings[t.p.frame.label[f]]);
-  return [labels.join(" › ") || "main"];
-}
-
-/** The word that a run made; a number where no text is known. */
+/** The word of a run, or the number of its token. */
 function wordOf({ p }: Trace, run: number): string {
   const made = p.runs[run];
   return made?.text.trim() || (made?.token === null || made?.token === undefined ? "" : String(made.token));
@@ -93,7 +87,7 @@ function codes({ p }: Trace, step: number): string[] {
   return [...found];
 }
 
-/** Of the pairs that a step takes part in: kinds, and whether it is hidden or broken. */
+/** Kinds and states of the pairs of a step. */
 function hazards({ p }: Trace, step: number): string[] {
   const found = new Set(pairsOf(p, step).flatMap((pair) => [p.strings[p.pair.kind[pair]], pairState(p, pair)]));
   return p.query.fields.find((f) => f.name === "hazard")!.choices.filter((name) => found.has(name));
@@ -124,7 +118,7 @@ export const OF_STEP: Record<string, (t: Trace, step: number) => Fact> = {
   freed: freedBytes,
   bytes: (t, step) => outs(t, step, (o) => t.p.out.bytes[o]).reduce((sum, n) => sum + n, 0),
   missed: ({ p }, step) => (p.step.flags[step] & p.flag.missed ? Math.max(p.step.alloc[step], p.step.copied[step]) : 0),
-  frame: path,
+  frame: (t, step) => [labels(t, t.p.step.frame[step]).join(" › ") || "main"],
   iteration,
   depth: ({ p, x }, step) => x.depth[p.step.frame[step]],
   shape: (t, step) => outs(t, step, (o) => (info(t, o).includes("[") ? shape(info(t, o)) : "")),
@@ -141,7 +135,7 @@ type Range = [number, number];
 
 const kindOf = (table: QueryTable, field: string) => table.fields.find((f) => f.name === field)!.kind;
 
-/** A test of nodes, asked once of each. */
+/** A test of nodes, evaluated once for each. */
 function ofNodes(t: Trace, test: (graph: number, node: number) => boolean): Test {
   const known = t.p.graphs.map((g) => new Int8Array(g.nodes.length).fill(-1));
   return (step) => {
@@ -180,12 +174,12 @@ function word(t: Trace, text: string): Test {
   return (step) => tests.some((test) => test(step));
 }
 
-/** `1x4`, `1, 4` and `[1,4]` as shapes are written. */
+/** `1x4`, `1, 4` or `[1,4]` as a shape. */
 function asShape(text: string): string {
   return `[${text.replaceAll(" ", "").replace(/^\[/, "").replace(/\]$/, "").replaceAll("x", ",")}]`;
 }
 
-/** Whether a text has these pieces one after the other, the first at its beginning and the last at its end. */
+/** Whether a text consists of these pieces in order, with anything between. */
 function fits(pieces: string[], text: string): boolean {
   const first = pieces[0];
   const last = pieces[pieces.length - 1];
@@ -213,7 +207,7 @@ function matcher(table: QueryTable, field: string, sign: string, value: string):
 
 const LARGER: Record<string, (a: number, b: number) => boolean> = { ">": (a, b) => a > b, ">=": (a, b) => a >= b, "<": (a, b) => a < b, "<=": (a, b) => a <= b };
 
-/** A test of what a step says of a field. */
+/** A test of the value of a field. */
 function holds(table: QueryTable, field: string, sign: string, values: Value[]): (found: Fact) => boolean {
   const kind = kindOf(table, field);
   if (kind === "buffer") {
@@ -240,9 +234,9 @@ function compared(t: Trace, part: Extract<Part, { is: "compare" }>): Test {
   }
   const { query: table, runs } = t.p;
   if (field === "run") {
-    const labels = values.filter((value) => typeof value === "string").map((value) => value.toLowerCase());
+    const texts = values.filter((value) => typeof value === "string").map((value) => value.toLowerCase());
     const numbers = holds(table, field, sign, values.filter((value) => typeof value !== "string"));
-    const found = runs.map((_, run) => numbers(run) || called(t, run).some((name) => labels.includes(name)));
+    const found = runs.map((_, run) => numbers(run) || called(t, run).some((name) => texts.includes(name)));
     return (step) => found[t.x.run[step]];
   }
   const test = holds(table, field, sign, values);
@@ -275,7 +269,7 @@ export function test(t: Trace, query: Query): Test { return testOf(t, query.part
 // -- order
 
 type Chunk = number | string;
-/** Numbers inside texts count as numbers: layer 2 comes before layer 10. */
+/** Natural order: layer 2 comes before layer 10. */
 const chunks = (text: string): Chunk[] => (text.toLowerCase().match(/[0-9]+|[^0-9]+/g) ?? []).map((c) => (/^[0-9]/.test(c) ? Number(c) : c));
 
 function order(a: Chunk[], b: Chunk[]): number {
@@ -287,7 +281,7 @@ function order(a: Chunk[], b: Chunk[]): number {
   return a.length - b.length;
 }
 
-/** By what a step is put in order; null: it says nothing. */
+/** The sort key of a value; null: none. */
 function key(found: Fact): Chunk[] | null {
   if (found === null) return null;
   if (typeof found === "number") return [found];
@@ -296,7 +290,7 @@ function key(found: Fact): Chunk[] | null {
   return typeof first === "string" ? chunks(first) : [first[0]];
 }
 
-/** Steps in the order of a field; those that say nothing of it come last. */
+/** Steps sorted by a field; those without a value come last. */
 function ordered(t: Trace, steps: number[], field: string, down: boolean): number[] {
   const keys = new Map(steps.map((step) => [step, key(valueOf(t, field, step))]));
   const known = steps.filter((step) => keys.get(step) !== null);
@@ -305,7 +299,6 @@ function ordered(t: Trace, steps: number[], field: string, down: boolean): numbe
   return [...known, ...steps.filter((step) => keys.get(step) === null)];
 }
 
-/** Places of the steps that a query finds, in its order. */
 export function find(t: Trace, query: Query): Int32Array {
   const hit = test(t, query);
   let found: number[] = [];

@@ -1,4 +1,4 @@
-// Reads a query by the table in the payload's header, word for word as kvviz/query reads it: the same parts, the same errors.
+// Parses a query by the table in the payload's header, with the same parts and the same errors as kvviz/query.
 import type { Part, Query, Value } from "./modules.js";
 import type { Field, QueryTable } from "./wire.js";
 
@@ -21,7 +21,7 @@ const COUNT = /^[1-9][0-9]{0,8}$/;
 const NUMBERS = ["number", "bytes", "run"];
 const EQUAL = [":", "=", "!="];
 
-/** How many letters have to be changed, added, left out or swapped with the next to make one word of the other. */
+/** The edit distance with transpositions. */
 function distance(a: string, b: string): number {
   const rows = [Array.from({ length: b.length + 1 }, (_, j) => j)];
   for (let i = 1; i <= a.length; i++) {
@@ -121,7 +121,7 @@ class Reader {
     return text.slice(at + 1, close);
   }
 
-  /** Where the test ends. */
+  /** Read a test; returns its end. */
   #test(match: RegExpExecArray): number {
     const { text } = this;
     const sign = match[2] === "==" ? "=" : match[2] ?? ":";
@@ -210,7 +210,7 @@ class Reader {
     return part;
   }
 
-  /** One word, or several that the page shows together. */
+  /** One word, or several that the page shows together, such as "in place". */
   #phrase(): Part {
     for (const many of [3, 2]) {
       const words = this.#joined(many);
@@ -295,7 +295,7 @@ class Reader {
     throw new Error(`there is no ${field.name} "${text}"${guess}; there are ${field.choices.join(", ")}`);
   }
 
-  /** A number, and how far those are away that are written like it. */
+  /** A number, and half of its last written digit. */
   #number(field: Field, text: string): [number, number] {
     const match = NUMBER.exec(text);
     if (!match || !this.#isValue(field, text)) throw this.#wrong(field, text);

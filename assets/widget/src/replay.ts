@@ -1,23 +1,23 @@
-// What is true at a cursor: where we are, what has run, what could run, which storages exist and what lies in them.
-// Pure functions of (payload, index, cursor). The cursor is the number of the step that just ran, -1 before the first.
+// The state at a cursor: position, what has run, the frontier, storages and their contents.
+// Pure functions of payload, index and cursor: the number of the step that just ran, -1 before the first.
 import { ensure, kept, upper } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { KEY, type Index } from "./index.js";
 import type { ValueData } from "./valuedata.js";
 import type { Choice, Graph, Node, Payload } from "./wire.js";
 
-/** `values`: what the recording keeps of its values, where it does. */
+/** `values`: summaries of values, if they are recorded. */
 export interface Trace { p: Payload; x: Index; values?: ValueData | null }
 
-/** Where a value's bytes lie: an entry of `out` (written by a step) or of `bind` (there when the frame began). */
+/** The place of a value: an entry of `out` (written by a step) or `bind` (given to its frame). */
 export interface Place { from: "out" | "bind"; entry: number; storage: number; gen: number }
 
-/** Of a node; `path` and `listed` are of a planner only. */
+/** State of a node; `path` and `listed` occur only in plans. */
 export type State = "waiting" | "frontier" | "running" | "done" | "in_place" | "elsewhere" | "missed" | "view" | "foreign" | "path" | "listed";
-/** What states mean where it is not what the payload says. */
+/** Meanings of states that differ from those in the payload. */
 export type StateWords = Partial<Record<State, string>>;
 
-/** Rows of a cache that held tokens, and rows that there was room for, before a run. */
+/** Valid and reserved rows of a cache before a run. */
 export function rowsBefore({ p }: Trace, cache: number, run: number): [valid: number, capacity: number] {
   const c = p.caches[cache];
   return run > 0 ? [c.valid[run - 1] ?? 0, c.capacity[run - 1] ?? 0] : c.given;
@@ -28,10 +28,10 @@ export function runAt({ p, x }: Trace, cursor: number): number {
   return x.run[Math.max(0, Math.min(cursor, p.steps - 1))];
 }
 
-/** At the last recorded step of something that can still go on. */
+/** Whether the cursor is at the last step of an unfinished trace. */
 export function atEdge({ p }: Trace, cursor: number): boolean { return p.live !== null && cursor >= p.steps - 1; }
 
-/** The frame to show: the one of the step that just ran, so that this step is always on screen; see `frontierFrame`. */
+/** The shown frame: that of the step that just ran; see `frontierFrame`. */
 export function frameAt(t: Trace, cursor: number): number {
   const { p } = t;
   if (cursor >= 0) return p.step.frame[Math.min(cursor, p.steps - 1)];
@@ -39,8 +39,8 @@ export function frameAt(t: Trace, cursor: number): number {
 }
 
 /**
- * The frame of the op that runs next, whose nodes are candidates; -1 = all has run. An op that completes its body comes
- * after all of it: until then that body is the frame, with nothing left to choose. The same at the live edge and behind it.
+ * The frame of the op that runs next; -1 if everything has run. A control node completes after its body: until then the body
+ * is the frame, with an empty frontier, at the live edge as in a recording.
  */
 export function frontierFrame(t: Trace, cursor: number): number {
   const { p } = t;
@@ -54,7 +54,7 @@ export function frontierFrame(t: Trace, cursor: number): number {
   return next;
 }
 
-/** What a step ran: the op `node` of `graph`, by its number and as a whole, in a frame. */
+/** The op of a step, with its frame and graph. */
 export function opAt({ p }: Pick<Trace, "p">, step: number): { frame: number; graph: number; g: Graph; node: number; op: Node } {
   const frame = p.step.frame[step];
   const graph = p.frame.graph[frame];
@@ -69,7 +69,10 @@ export function stack({ p }: Trace, f: number): number[] {
   return frames;
 }
 
-/** Tables by frame, of which a few are in use at a time. */
+/** The labels of the frames around one, without main. */
+export function labels(t: Trace, f: number): string[] { return stack(t, f).slice(1).map((at) => t.p.strings[t.p.frame.label[at]]); }
+
+/** Tables by frame; only a few are kept. */
 const ofFrames = () => kept((_: Index) => new Map<number, Int32Array>());
 function tableOf(tables: (x: Index) => Map<number, Int32Array>, { x }: Trace, f: number, make: () => Int32Array): Int32Array {
   const known = tables(x);
@@ -78,7 +81,7 @@ function tableOf(tables: (x: Index) => Map<number, Int32Array>, { x }: Trace, f:
 }
 
 const nodeSteps = ofFrames();
-/** By node of the frame's graph: the step that ran it in this frame (maybe after the cursor), -1 = not recorded. */
+/** The step of each node in a frame, perhaps after the cursor; -1 = not recorded. */
 export function stepsOf(t: Trace, f: number): Int32Array {
   const { p, x } = t;
   return tableOf(nodeSteps, t, f, () => {
@@ -88,7 +91,7 @@ export function stepsOf(t: Trace, f: number): Int32Array {
   });
 }
 
-/** Runnable nodes of frame `f` in plan order: not run at the cursor, and everything they read exists. */
+/** The frontier of a frame in plan order: nodes that have not run and whose inputs exist. */
 export function ready(t: Trace, f: number, cursor: number): number[] {
   const g = t.p.frame.graph[f];
   const steps = stepsOf(t, f);
@@ -96,7 +99,7 @@ export function ready(t: Trace, f: number, cursor: number): number[] {
   return t.p.graphs[g].order.filter((n) => !ran(n) && t.x.graphs[g].waits[n].every(ran));
 }
 
-/** Bytes of a storage at the cursor: some are made larger later on. */
+/** Bytes of a storage at the cursor; some grow later. */
 export function capacity({ p, x }: Trace, s: number, cursor: number): number {
   let bytes = p.storage.capacity[s];
   for (let i = x.grown.start[s]; i < x.grown.start[s + 1]; i++) if (p.grow.step[x.grown.ids[i]] > cursor) bytes -= p.grow.bytes[x.grown.ids[i]];
@@ -110,7 +113,7 @@ export function freedBytes(t: Trace, step: number): number {
   return bytes;
 }
 
-/** The frontier with what each choice would cost: known at the live edge, else read from the step it became. */
+/** The frontier with the cost of each op: known at the live edge, else taken from its later step. */
 export function frontier(t: Trace, cursor: number): (Choice & { step: number })[] {
   const f = frontierFrame(t, cursor);
   if (f < 0) return [];
@@ -124,13 +127,12 @@ export function frontier(t: Trace, cursor: number): (Choice & { step: number })[
   });
 }
 
-/** How a step ended, as the graph shows it. */
 export function outcome({ ends }: Payload, flags: number): State {
   const end = ends.find(([, bit]) => flags & bit)?.[0] ?? "new";
   return end === "new" ? "done" : (end as State);
 }
 
-/** State of every node of the frame's graph at the cursor. */
+/** States of all nodes of a frame at the cursor. */
 export function nodeStates(t: Trace, f: number, cursor: number): State[] {
   const steps = stepsOf(t, f);
   const states: State[] = Array.from(steps, (s) => (s >= 0 && s <= cursor ? outcome(t.p, t.p.step.flags[s]) : "waiting"));
@@ -140,7 +142,7 @@ export function nodeStates(t: Trace, f: number, cursor: number): State[] {
 }
 
 const places = ofFrames();
-/** By value of the frame's graph: out entry + 1, or -(bind entry + 1), or 0. A value is written once in a frame. */
+/** The place of each value in a frame: out entry + 1, or -(bind entry + 1), or 0. */
 function placesOf(t: Trace, f: number): Int32Array {
   const { p, x } = t;
   return tableOf(places, t, f, () => {
@@ -154,7 +156,7 @@ function placesOf(t: Trace, f: number): Int32Array {
   });
 }
 
-/** Where a value of frame `f` lies once the cursor has passed its maker; null = not there (yet). */
+/** The place of a value after the cursor has passed its producer, else null. */
 export function placeOf(t: Trace, f: number, value: number, cursor: number): Place | null {
   const at = value < 0 ? 0 : placesOf(t, f)[value];
   if (at === 0) return null;
@@ -163,7 +165,7 @@ export function placeOf(t: Trace, f: number, value: number, cursor: number): Pla
   return { from: "out", entry: at - 1, storage: t.p.out.storage[at - 1], gen: t.p.out.gen[at - 1] };
 }
 
-/** Storages that exist at the cursor, oldest first: the nearest key frame and what was born since. */
+/** Storages alive at the cursor, oldest first, from the nearest key frame. */
 export function alive({ x }: Trace, cursor: number): number[] {
   const { storage, born, freed } = x.life;
   const key = Math.min(Math.floor((cursor + 1) / KEY), x.keys.length - 1);
@@ -176,7 +178,7 @@ export function alive({ x }: Trace, cursor: number): number[] {
   return found;
 }
 
-/** The cursor from which a storage exists that does so at this one; null = it does not. */
+/** The birth of the storage that is alive at the cursor; null: it is not alive. */
 export function bornAt({ x }: Trace, s: number, cursor: number): number | null {
   for (let i = x.lives.start[s]; i < x.lives.start[s + 1]; i++) {
     const { born, freed } = x.life;
@@ -185,12 +187,12 @@ export function bornAt({ x }: Trace, s: number, cursor: number): number | null {
   return null;
 }
 
-/** Bytes that are alive at the cursor: while a step ran, or, before the first one, of what its run was given. */
+/** Live bytes at the cursor; before the first step, those given to the run. */
 export function liveAt(t: Trace, cursor: number): number {
   return cursor < 0 ? alive(t, cursor).reduce((sum, s) => sum + capacity(t, s, cursor), 0) : t.p.step.live[cursor];
 }
 
-/** Position in `x.outs.ids` behind the last entry of storage `s` that the cursor has passed. */
+/** The end of the entries of `x.outs.ids` for a storage up to the cursor. */
 function outsUntil({ x }: Trace, s: number, cursor: number): number {
   return upper(x.outStep, cursor, x.outs.start[s], x.outs.start[s + 1], x.outs.ids);
 }
@@ -201,7 +203,7 @@ export function lastOut(t: Trace, s: number, cursor: number): number {
   return end > t.x.outs.start[s] ? t.x.outs.ids[end - 1] : -1;
 }
 
-/** Generation of a storage at the cursor: 0, or how often its contents were overwritten. */
+/** How often the contents of a storage were overwritten up to the cursor. */
 export function generation(t: Trace, s: number, cursor: number): number {
   const { p, x } = t;
   const out = lastOut(t, s, cursor);
@@ -213,7 +215,7 @@ export function generation(t: Trace, s: number, cursor: number): number {
   return gen;
 }
 
-/** Value entries in the frames of the stack that lie in storage `s` at its present generation. */
+/** Values of the open frames in the present generation of a storage. */
 export interface Held { frame: number; value: number; place: Place; readers: number; output: boolean }
 
 export function valuesIn(t: Trace, s: number, cursor: number, frames: number[]): Held[] {
@@ -233,7 +235,7 @@ export function valuesIn(t: Trace, s: number, cursor: number, frames: number[]):
       add(x.bindFrame[b], p.bind.value[b], { from: "bind", entry: b, storage: s, gen });
     }
   }
-  // generations only grow, so those of the present one are the last entries
+  // generations ascend, so the present one is at the end
   for (let i = outsUntil(t, s, cursor) - 1; i >= x.outs.start[s] && p.out.gen[x.outs.ids[i]] === gen; i--) {
     const o = x.outs.ids[i];
     if (frames.includes(p.step.frame[x.outStep[o]])) {
@@ -248,11 +250,11 @@ export function numberOf({ p, x }: Trace, step: number): number {
   return run ? run.from + step - run.first : step;
 }
 
-/** The run of the step with this number, and its place; -1 where it is not there. */
+/** The run and the place of a step by its number; place -1: not loaded. */
 export function findStep({ p }: Trace, number: number): { run: number; step: number } {
-  // where nothing has run yet, Python may be a step ahead: what it ran is on its way
+  // Python may be a step ahead
   if (number < 0 || !p.total || !p.runs.length) return { run: -1, step: number };
-  // several runs begin at one number where the earlier ones have no steps
+  // several runs have the same first number if the earlier ones have no steps
   const known = Math.min(number, p.total - 1);
   const run = Math.max(0, upper(p.runs.map((r) => r.from), known) - 1);
   const { first, last, from } = p.runs[run];
@@ -260,14 +262,14 @@ export function findStep({ p }: Trace, number: number): { run: number; step: num
   return { run, step: step < last ? step : -1 };
 }
 
-/** Whether a run is over and none of its steps are here: all there is to show are its totals. */
+/** Whether a finished run has only totals, since none of its steps are loaded. */
 export function bare(p: Payload, run: number): boolean {
   const r = p.runs[run];
   if (!r || r.last > r.first || (p.live && p.frame.run[p.live.frame] === run)) return false;
   return r.steps > 0 || r.written > 0 || r.allocated > 0;
 }
 
-/** What a query cannot find, as the steps of some runs are not here; empty where all are. */
+/** A note on runs whose steps are not loaded, or "". */
 export function notHere(p: Payload): string {
   const gone = p.runs.filter((_, run) => bare(p, run));
   const steps = gone.reduce((n, r) => n + r.steps, 0);

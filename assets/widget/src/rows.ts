@@ -1,10 +1,10 @@
-// A long table of which only the rows in view are in the page. Rows have one height, so no row needs to be measured.
+// A long table with only the visible rows in the page. All rows have one height, so that none has to be measured.
 import { el, hit, mark, onResize, place, table } from "./dom.js";
 import type { Store } from "./store.js";
 
 export interface Sorted { head: string; down: boolean }
 
-/** What a click on a heading makes of the present order. */
+/** The order after a click on a heading. */
 export function clicked(now: Sorted | null, head: string, number: boolean): Sorted | null {
   if (now?.head !== head) return { head, down: number };
   return now.down === number ? { head, down: !number } : null;
@@ -14,7 +14,7 @@ export class SortHeads {
   #heads: HTMLElement[];
   #now: Sorted | null = null;
 
-  /** `head`: one of those that sort; `changed` gets the new order. */
+  /** `changed` gets the new order. */
   constructor(table: HTMLElement, sorts: (head: string) => boolean, changed: (now: Sorted | null) => void, signal: AbortSignal) {
     this.#heads = [...table.querySelectorAll<HTMLElement>("th")].filter((th) => sorts(th.dataset.column!));
     for (const th of this.#heads) th.replaceChildren(el("button", { "data-kv": "sort", "data-id": th.dataset.column!, title: `Sort by ${th.dataset.column}` }, th.dataset.column!));
@@ -32,7 +32,7 @@ export class SortHeads {
 
 const ROW = 22; // px; the style sheet says the same
 
-/** What a row has in a column: rows that have nothing come last. */
+/** The value of a row in a column; null values come last. */
 type Key = (head: string, row: number) => number | string | null;
 
 export class Rows {
@@ -51,7 +51,7 @@ export class Rows {
   #sorted: Sorted | null = null;
   #order: number[] | null = null; // rows by place, where they are sorted
   #heads: SortHeads | null = null;
-  // kept here because asking the element would force a layout in the middle of an update
+  // cached: reading it from the element would force a layout
   #height = 0;
   #top = 0;
 
@@ -76,7 +76,7 @@ export class Rows {
     }, signal);
   }
 
-  /** Let headings sort the rows by what they have in a column. */
+  /** Make the headings sort by these values. */
   sortable(key: Key, sorts: (head: string) => boolean = () => true): void {
     this.#key = key;
     this.#heads = new SortHeads(this.table, sorts, (now) => {
@@ -87,14 +87,14 @@ export class Rows {
     }, this.signal);
   }
 
-  /** Forget what the rows show: they are made anew. */
+  /** Discard all rows, which are then rebuilt. */
   clear(): void {
     this.#rows.clear();
     this.#order = null;
     this.#first = -1;
   }
 
-  /** Show a number of rows and mark the present one (-1: none); `follow`: a row to bring into view. */
+  /** Show rows and mark the present one (-1: none); `follow`: a row to scroll into view. */
   show(count: number, now: number, follow: number | null): void {
     if (count !== this.#count) {
       this.#count = count;
@@ -111,7 +111,7 @@ export class Rows {
     this.#draw();
   }
 
-  /** Rows by place; null: as they are numbered. */
+  /** Rows in sorted order; null: unsorted. */
   #places(): number[] | null {
     if (!this.#sorted || !this.#key) return null;
     return (this.#order ??= sorted(this.#count, this.#sorted, this.#key));
@@ -151,7 +151,7 @@ export class Rows {
 
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
-/** Rows in the order of a column; those that have nothing in it last, those that are equal as they were. */
+/** Rows sorted by a column, stable; null values last. */
 export function sorted(count: number, { head, down }: Sorted, key: Key): number[] {
   const keys = Array.from({ length: count }, (_, row) => key(head, row));
   const by = down ? -1 : 1;

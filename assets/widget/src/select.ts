@@ -1,10 +1,10 @@
-// One selection for all panes: what else lights up with it, and what the inspector shows for it.
+// The selection of all panes: what it highlights, and what the inspector shows for it.
 import { findStep, numberOf, opAt, placeOf, runAt, stack, stepsOf, type Trace } from "./replay.js";
 
-/** `step`: number of the execution of a node that is meant; without it, the one in the frame that is shown. */
+/** `step`: number of an execution of the node; by default the one in the shown frame. */
 export interface Selection { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number }
 
-/** What is lit in the shown frame. */
+/** Highlights in the shown frame. */
 export interface Lit { nodes: Set<number>; storages: Set<number>; values: Set<number> }
 
 const NOTHING: Lit = { nodes: new Set(), storages: new Set(), values: new Set() };
@@ -58,7 +58,7 @@ export function light(t: Trace, s: Selection | null, frame: number, cursor: numb
   const storage = storageOf(t, s, frame, cursor);
   if (storage < 0) return lit;
   lit.storages.add(storage);
-  // all weights are one row, so lighting all their readers would light everything
+  // all weights share one row: lighting all their readers would light everything
   if (p.storage.origin[storage] === p.from.weights || s.kind === "value") return lit;
   for (let v = 0; v < g.values.length; v++) {
     if (placeOf(t, frame, v, p.steps)?.storage !== storage) continue;
@@ -79,7 +79,7 @@ export function describe({ p }: Trace, s: Selection): string {
   }
 }
 
-/** `value`: in a frame, -1 where it is in none that is open; `node`: one that has not run here. */
+/** `frame` of a value: -1 if it is in no open frame; `node`: one that has not run here. */
 export type Subject =
   | { kind: "start" } | { kind: "step"; step: number } | { kind: "node"; graph: number; id: number }
   | { kind: "storage"; id: number } | { kind: "value"; graph: number; id: number; frame: number } | { kind: "cache"; id: number };
@@ -88,7 +88,7 @@ export function ofCursor(cursor: number): Subject {
   return cursor < 0 ? { kind: "start" } : { kind: "step", step: cursor };
 }
 
-/** The open frame of a graph, from the inside out; -1 = none is open. */
+/** The innermost open frame of a graph, or -1. */
 function openFrame(t: Trace, now: { frame: number; graph: number }, graph: number): number {
   return stack(t, now.frame).reverse().find((f) => t.p.frame.graph[f] === graph) ?? -1;
 }
@@ -104,20 +104,20 @@ export function ofSelection(t: Trace, s: Selection, now: { frame: number; graph:
   }
   const here = frame < 0 ? -1 : stepsOf(t, frame)[s.id] ?? -1;
   if (here >= 0) return { kind: "step", step: here };
-  // of a body that is not open: its last execution before the cursor
+  // in a closed body: its last execution before the cursor
   for (let i = Math.min(cursor, t.p.steps - 1); frame < 0 && i >= 0; i--) {
     if (t.p.step.node[i] === s.id && t.p.frame.graph[t.p.step.frame[i]] === graph) return { kind: "step", step: i };
   }
   return { kind: "node", graph, id: s.id };
 }
 
-/** The execution of an op by a step, as a selection. */
+/** The op of a step as a selection. */
 export function executed(t: Trace, step: number): Selection {
   const { node, graph } = opAt(t, step);
   return { kind: "node", id: node, graph, step: numberOf(t, step) };
 }
 
-/** What a name in a message stands for: a value or a node of the graph. */
+/** The value or node with a name. */
 export function named(t: Trace, graph: number, name: string): Selection | null {
   const g = t.p.graphs[graph];
   const id = g.values.indexOf(name);

@@ -1,27 +1,25 @@
-// The module of the share menu: a step, a selection or rows as Markdown, a picture of a pane, a link, the recording as one file.
+// The module of the share menu: a step, the selection or rows as Markdown, a picture of a pane, a link, an HTML file.
 import { copy, save, toPng, toSvg } from "./picture.js";
 import { el, on, say } from "./dom.js";
 import { buffer, bytes, count } from "./format.js";
 import { Popover } from "./popover.js";
-import { findStep, freedBytes, numberOf, opAt, runAt, stepsOf, type Trace } from "./replay.js";
+import { findStep, freedBytes, labels, numberOf, opAt, runAt, stepsOf, type Trace } from "./replay.js";
 import { describe, type Selection } from "./select.js";
 import type { ShareContext, Shared } from "./sharing.js";
 import type { Store } from "./store.js";
 import type { Report, Template } from "./wire.js";
 
-/** Under everything: model, version, policy, and the lines that show it again, `step` of the recording. */
+/** The footer: model, version, policy, and code that reproduces the `step`. */
 export function about({ p }: Trace, step: number | null): Facts {
   const { again = [], ...rest } = p.share ?? {};
   const last = again.length - 1;
   return { ...rest, again: again.map((text, i) => (i < last ? text : text.replace(", step={step}", step === null ? "" : `, step=${step}`))).join("\n") };
 }
 
-/** Runs and frames around a step, outermost first. */
-function place({ p }: Trace, step: number): string {
-  const path: string[] = [];
-  for (let f = p.step.frame[step]; p.frame.parent[f] >= 0; f = p.frame.parent[f]) path.unshift(p.strings[p.frame.label[f]]);
-  const { frame, op: [, , scope] } = opAt({ p }, step);
-  return [p.runs[p.frame.run[frame]]?.label ?? "", ...path, scope].filter(Boolean).join(" · ");
+/** The run, frames and scope of a step. */
+function place(t: Trace, step: number): string {
+  const { frame, op: [, , scope] } = opAt(t, step);
+  return [t.p.runs[t.p.frame.run[frame]]?.label ?? "", ...labels(t, frame), scope].filter(Boolean).join(" · ");
 }
 
 function stepFacts(t: Trace, step: number, report: Report | null): Facts {
@@ -72,7 +70,7 @@ function cacheFacts(t: Trace, id: number, run: number, step: number | null): Fac
 
 const cell = (text: string) => text.replace(/\s+/g, " ").trim().replace(/[\\|]/g, "\\$&").replace(/</g, "&lt;");
 
-/** The first table of a pane that is in sight; null where there is none. */
+/** The first visible table of a pane as Markdown, or null. */
 function tableText(pane: HTMLElement): string | null {
   const table = [...pane.querySelectorAll("table")].find((one) => one.offsetHeight > 0);
   const rows = [...(table?.rows ?? [])].filter((row) => !row.classList.contains("kv-gap") && row.offsetHeight > 0)
@@ -85,7 +83,7 @@ function tableText(pane: HTMLElement): string | null {
 
 interface Facts { [name: string]: string | Facts[] }
 
-// Markdown from the templates of kvviz/report/markdown_text.py, which also says how names are kept from becoming markup; a test compares them.
+// Markdown from the templates of kvviz/report/markdown_text.py, with the same escaping; a test compares them.
 const PLACE = /\{(\w+)(?:\|(\w+))?\}/g;
 const SIGNS = /[\\`*[\]<>|~&$]|(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu;
 const CALLS = /@(?=[\p{L}\p{N}_])|#(?=\p{Nd})/gu;
@@ -128,7 +126,7 @@ function ofStep(store: Store, step: number): Subject {
   return { title: `Step ${count(number)}`, kind: "step", facts: () => stepFacts(store.t, Math.max(0, findStep(store.t, number).step), store.report) };
 }
 
-/** The selection as something to share; null where nothing is known of it here. */
+/** The selection to share; null if it is unknown here. */
 function ofSelection(store: Store, s: Selection | null): Subject | null {
   const { t, cursor } = store;
   const at = cursor < 0 ? null : store.number;

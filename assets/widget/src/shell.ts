@@ -1,4 +1,4 @@
-// What every page of kvviz has around its panes: the root element, panes, a help panel, a status line.
+// Shared by the debugger and the planner: the root element, panes, the help panel, the status line.
 import { el, mark, on, onHit, say, uid } from "./dom.js";
 import { Popover } from "./popover.js";
 
@@ -21,7 +21,7 @@ export class Shell {
     return node;
   }
 
-  /** The line at the bottom; call it when all panes are there. */
+  /** Add the status line below all panes. */
   addStatus(): void { this.app.append(el("div.kv-status", {}, this.#sentence, this.#undo, this.#note)); }
 
   sentence(text: string): void {
@@ -34,13 +34,13 @@ export class Shell {
     this.#note.title = text;
   }
 
-  /** Offer to go back; nothing where there is nothing to say. */
+  /** Offer to undo a jump; "" hides the offer. */
   undo(text: string): void {
     say(this.#undo, text && `◂ undo: ${text}`);
     this.#undo.hidden = !text;
   }
 
-  /** Open the help panel, or close it. */
+  /** Toggle the help panel. */
   help(make: () => HTMLElement): void {
     if (this.#help) return this.#help.close();
     const panel = make();
@@ -76,7 +76,7 @@ export class Tabs {
     }, signal);
   }
 
-  /** A button for the list that is open, at the end of the tabs: no stop of its own, their arrows come to it. */
+  /** A button for the open list at the end of the tabs, reached by their arrows. */
   beside(button: HTMLButtonElement): void {
     this.#beside = button;
     button.tabIndex = -1;
@@ -95,7 +95,7 @@ export class Tabs {
   }
 
   get all(): readonly Tab[] { return this.#tabs; }
-  /** Whether a list is there to be opened; one that goes while it is open makes room for the first. */
+  /** Show or hide a tab; if it was open, the first one opens. */
   offer(id: string, there: boolean): void {
     const tab = this.#tabs.find((t) => t.id === id)!;
     tab.tab.hidden = !there;

@@ -1,20 +1,20 @@
-// A block's drawing with what its boxes, lines and ends stand for: what a point hits, how lines look, where arrow keys lead.
+// A block's drawing with the nodes and values of its boxes, lines and ends: hit tests, looks of lines, and arrow keys.
 import { ensure } from "./arrays.js";
 import { outcome, type State, type StateWords } from "./replay.js";
 import type { Lit } from "./select.js";
 import { distance, type Row } from "./level.js";
 import type { Block, Codes, Drawing, Graph, Payload } from "./wire.js";
 
-/** Letters of the states that only a planner has. */
+/** Letters of states that occur only in plans. */
 const PLANNED: Record<string, string> = { path: "↓", listed: "✓" };
 
-/** Letter of a state, so that no state is shown by colour alone. U+FE0E asks for the plain form of a sign. */
+/** The letter of a state. U+FE0E requests the plain form of a sign. */
 export function letter({ state: states }: Codes, state: State): string {
   const found = PLANNED[state] ?? states.find(([name]) => name === state)?.[1] ?? "";
   return found.replace(/[▶⚠✓]/, "$&\uFE0E");
 }
 
-/** What the drawings of a graph show; `steps`: which step ran each node in the shown frame. */
+/** The state of the shown drawings; `steps`: by node of the frame. */
 export interface Scene {
   states: State[]; steps: Int32Array; cursor: number; lit: Lit;
   captions?: string[]; // second lines of the boxes, in place of shapes
@@ -24,7 +24,7 @@ export interface Line { from: number; to: number; points: number[]; value: numbe
 export interface End { box: number; value: number; x: number; y: number; ix: number; iy: number; cache: number }
 type Hit = { kind: "node"; node: number } | { kind: "value"; value: number } | null;
 
-/** `pills`: the value of each; they are the first boxes. */
+/** `pills`: the values of the first boxes. */
 export interface Sketch { nodes: number[]; boxes: Drawing["boxes"]; pills: number[]; lines: Line[]; ends: End[] }
 
 const known = new WeakMap<Block, Sketch>();
@@ -57,7 +57,7 @@ function make(p: Payload, g: Graph, { nodes }: Block, { boxes, edges, stubs, pil
   return { nodes, boxes, pills: values, lines, ends };
 }
 
-/** The cache that a value is the past or present of, -1 = of none. */
+/** The cache of which a value is the past or present, or -1. */
 export function cacheOf(p: Payload, name: string | undefined): number {
   return p.caches.findIndex((c) => c.input === name || c.output === name);
 }
@@ -67,7 +67,7 @@ export function boxOf(s: Sketch, node: number): Drawing["boxes"][number] | undef
   return at < 0 ? undefined : s.boxes[at + s.pills.length];
 }
 
-/** What lies at a point of the drawing; `reach`: how near a line has to be. */
+/** The node or value at a point; `reach`: tolerance of lines. */
 export function hitIn(s: Sketch, x: number, y: number, reach: number): Hit {
   for (let i = s.boxes.length - 1; i >= 0; i--) {
     const [bx, by, w, h] = s.boxes[i];
@@ -88,7 +88,7 @@ export function hitIn(s: Sketch, x: number, y: number, reach: number): Hit {
 
 export type LineLook = "future" | "past" | "ready" | "own" | "copied" | "now" | "lit";
 
-/** How a line looks: what was copied along it stands out, then what was handed over in place, then what is going on. */
+/** The look of a line; copied values come first, then values taken over in place. */
 export function lineLook(p: Payload, g: Graph, s: Sketch, line: Line, { states, steps, cursor }: Scene, chosen: number): LineLook {
   if (line.value >= 0 && line.value === chosen) return "lit";
   const first = s.pills.length;
@@ -106,13 +106,13 @@ export function lineLook(p: Payload, g: Graph, s: Sketch, line: Line, { states, 
   return states[to] === "running" ? "now" : "past";
 }
 
-/** How the op that just ran ended; "" for others, and for events of a plan. */
+/** The outcome of the op that just ran; "" for others, and in plans. */
 export function ended(p: Payload, { states, steps }: Scene, node: number): State | "" {
   const flags = states[node] === "running" ? p.step.flags[steps[node]] : undefined;
   return flags === undefined ? "" : outcome(p, flags);
 }
 
-/** `node` -1: at the head of a block, or of a card where `block` is -1 too. */
+/** `node` -1: the head of a block, or of a card if `block` is -1, too. */
 export interface Place { card: number; block: number; node: number }
 
 export function step(rows: Row[], sketch: (row: Row) => Sketch, from: Place | null, key: string): Place | null {

@@ -1,4 +1,4 @@
-// The canvas of the graph pane: pan, zoom, minimap, what the pointer hits. What is drawn comes from its owner.
+// The canvas of the graph pane: pan, zoom, minimap, hit tests. Its owner provides the content.
 import { Inks, sized } from "./canvas.js";
 import { button, el, mark, on, onDrag, onResize, say, set } from "./dom.js";
 import { Painter, paintMini, stripOf, type Painted } from "./graphpaint.js";
@@ -88,7 +88,7 @@ export class Stage {
     }, signal);
   }
 
-  /** The wheel is the notebook's until the pane has the focus, and again where there is nothing left to scroll. */
+  /** The wheel scrolls the notebook unless the pane has the focus and something left to scroll. */
   #wheel(event: WheelEvent): void {
     const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? this.port.h : 1;
     const box = this.canvas.getBoundingClientRect();
@@ -129,7 +129,7 @@ export class Stage {
     this.owner.settled();
   }
 
-  /** Lay out anew: what is open has changed, or the room. What was at the top stays where it was. */
+  /** Lay out again after a fold or a resize. The top row keeps its position. */
   relay(anchor: Anchor | null = this.#top()): void {
     const { port } = this;
     this.level = this.owner.lay(this.zoom, port.w);
@@ -152,7 +152,7 @@ export class Stage {
     this.relay(anchor);
   }
 
-  /** The block that is looked at, as far as it can be made small and still be drawn; else all that is open. */
+  /** Fit the present block, or else everything that is open. */
   fit(): void {
     const { port, owner } = this;
     const row = owner.fits();
@@ -179,7 +179,7 @@ export class Stage {
 
   reveal(rect: Rect): void { this.#go(show(this.port, rect, rect.y > HEAD ? HEAD : 0)); }
 
-  /** In px of the level: the box of a node, or the head of its row. */
+  /** The rectangle of a node, or of the head of its row, in px of the level. */
   rect(row: Row, node = -1): Rect {
     const box = row.open && row.block >= 0 && node >= 0 ? boxOf(this.owner.sketch(row), node) : undefined;
     if (!box) return { x: row.x, y: row.y, w: Math.min(row.w, this.port.w - 30), h: HEAD };

@@ -1,5 +1,5 @@
-// The state that all panes share: the trace, the cursor, the selection, the breakpoints, a note for the status line.
-// Panes read it and hear once a frame what changed; whoever changes it says whether a person or the model did.
+// The state of all panes: trace, cursor, selection, breakpoints, and a note for the status line.
+// Panes are notified once a frame of what changed. Changes are by a person or by the model.
 import { clamp, inRun, type Breakpoint } from "./debug.js";
 import { reveal, type Reveal } from "./dom.js";
 import { buildIndex } from "./index.js";
@@ -9,13 +9,13 @@ import { executed, light, same, type Lit, type Selection } from "./select.js";
 import type { ValueData } from "./valuedata.js";
 import type { Choice, Payload, Report } from "./wire.js";
 
-/** `report`: the diagnosis, or values of the recording; `look`: theme, size or what is drawn how, not what is true. */
+/** `report`: the diagnosis, or summaries of values; `look`: theme, size or style. */
 export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean; hits: boolean }
-/** `slow` panes may lag behind by some frames while the cursor is being dragged. */
+/** `slow` panes may skip frames while the cursor is dragged. */
 export interface View { readonly slow?: boolean; update(change: Change): void }
 type Source = "person" | "model";
 
-/** What follows from trace, cursor and selection; computed once per change for all panes. */
+/** Derived from trace, cursor and selection, once per change. */
 export interface Now {
   run: number; // also a bare one
   frame: number; // shown
@@ -39,7 +39,7 @@ function merge(into: Change, what: Partial<Change>): void {
   for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;
 }
 
-/** The step that the recording ran next of those that could run; -1 = none. */
+/** The first of the recorded steps of some ops; -1 = none. */
 export const firstStep = (choices: { step: number }[]) => choices.reduce((least, { step }) => (step >= 0 && (least < 0 || step < least) ? step : least), -1);
 
 function present({ t, cursor, run, selection }: Store): Now {
@@ -78,7 +78,7 @@ export class Store {
   scale: Scale | null = null; // of the timeline, where another recording shares it
   versus: Versus | null = null; // while two lanes are compared
   now: Now;
-  /** Told at once (not per frame) when a person changed something that other pages and Python should know. */
+  /** Called at once, not per frame, when a person changed something that other pages and Python need. */
   onPerson: (what: "cursor" | "selection" | "breakpoints", drag: boolean) => void = () => {};
 
   #anchor = -1; // the step that was shown last: it says which op is meant while bare runs are passed
@@ -127,24 +127,24 @@ export class Store {
     this.bare = this.pair = -1;
     this.cursor = Math.max(-1, findStep(this.t, anchor).step);
     this.#changed({ payload: true, cursor: true, selection: true, report: true, hits: true });
-    // the steps that were waited for may be here now
+    // the requested steps may have come
     if (wanted) this.go(...wanted);
     else if (run >= 0) this.toRun(run, "person");
     else this.go(at, "model");
   }
 
-  /** What the recording keeps of its values has come, or changed. */
+  /** Summaries of values have come, or changed. */
   know(values: ValueData | null): void {
     this.t.values = values;
     this.#changed({ report: true });
   }
 
-  /** Go to a step; `drag`: one of many positions on the way to another, so slow panes may skip it. */
+  /** Go to a step by its place; `drag`: slow panes may skip it. */
   seek(cursor: number, source: Source = "person", drag = false): void {
     this.#move(clamp(this.t, cursor), -1, source, drag);
   }
 
-  /** Go to the step with this number, or to its run if it is not here. */
+  /** Go to a step by its number, or to its run if it is not loaded. */
   go(number: number, source: Source = "person", drag = false): void {
     const { run, step } = findStep(this.t, Math.round(number));
     if (step >= 0 || run < 0) return this.seek(step, source, drag);
@@ -152,14 +152,14 @@ export class Store {
     this.#wanted = [number, source];
   }
 
-  /** Go to the same op in a run, or only to the run if its steps are not here. */
+  /** Go to the same op in a run, or to the run if its steps are not loaded. */
   toRun(run: number, source: Source = "person", drag = false): void {
     if (bare(this.t.p, run)) return this.visit(run, source, drag);
     const to = inRun(this.t, this.#anchor, run);
     if (to !== null) this.seek(to, source, drag);
   }
 
-  /** Show a run of which there are only totals. */
+  /** Show a run without steps. */
   visit(run: number, source: Source = "person", drag = false): void {
     const anchor = this.#anchor;
     this.#move(this.t.p.runs[run].first - 1, run, source, drag);
@@ -185,7 +185,7 @@ export class Store {
     if (source === "person") this.onPerson("selection", false);
   }
 
-  /** Look at a hidden pair, and choose its later op. */
+  /** Select a hidden pair and its later op. */
   choosePair(pair: number): void {
     const step = this.t.p.pair.second[pair];
     if (step === undefined) return this.select(null);
@@ -210,7 +210,7 @@ export class Store {
     this.#changed({ hits: true });
   }
 
-  /** What was found, for panes that are about to be updated. */
+  /** Store hits without notifying panes, which are about to be updated. */
   hold(query: string, found: Int32Array | null, wrong: string): void {
     [this.query, this.found, this.wrong] = [query, found, wrong];
     this.hits = found?.slice().sort() ?? null;
@@ -234,7 +234,7 @@ export class Store {
 
   get anchor(): number { return this.#anchor; }
 
-  /** The number of the step that is shown; of a bare run its last one. */
+  /** The number of the shown step; the last one of a run without steps. */
   get number(): number {
     const run = this.t.p.runs[this.bare];
     return run ? run.from + run.steps - 1 : numberOf(this.t, this.cursor);
@@ -246,7 +246,7 @@ export class Store {
     this.later(() => this.flush());
   }
 
-  /** Bring the panes up to date now; normally called once per animation frame. */
+  /** Update the panes; normally once per animation frame. */
   flush(): void {
     const change = this.#pending;
     if (!change) return;
@@ -276,7 +276,7 @@ export class Store {
     for (const view of this.#views) if (view.slow) view.update(change);
     this.#settle();
     this.#slowAt = performance.now();
-    // on a slow machine the slow panes, which also have to be laid out and painted, get one frame in about ten
+    // on a slow machine, slow panes get about one frame in ten
     this.#lag = Math.max(LAG[0], Math.min(LAG[1], 12 * (this.#slowAt - began)));
   }
 
@@ -286,13 +286,13 @@ export class Store {
     for (const scroll of this.#scrolls.splice(0)) scroll();
   }
 
-  /** Setting a scroll position forces a layout, so it is done when all is drawn. */
+  /** Set a scroll position after all updates, since it forces a layout. */
   scroll(run: () => void): void {
     this.#scrolls.push(run);
     this.#soon();
   }
 
-  /** Scroll a node into view once all panes have been brought up to date. */
+  /** Scroll a node into view after all updates. */
   reveal(box: HTMLElement, node: Element, middle = false): void {
     this.#wishes.push({ box, node, middle });
     this.#soon();
@@ -347,7 +347,7 @@ export class History implements View {
     }
     const time = this.clock();
     const go = moved > 1 || chosen;
-    // steps one by one move the place that one is at; so do the positions of one drag
+    // single steps and drags move the present place
     if (!go || time - this.#last < ONE_MOVE) this.#places[this.#at] = now;
     else {
       this.#places.splice(this.#at + 1);

@@ -1,5 +1,5 @@
-// The table of steps: every step in words, or those that the query finds, in its order. Only the rows in view are drawn. It is
-// the accessible form of the page, and a module of its own.
+// The table of steps, or of the hits of a query in its order; only visible rows are drawn. It is the accessible form of the
+// page, and a module of its own.
 import { el, NUMBER, onHit, onKey, say, td } from "./dom.js";
 import { letter } from "./sketchview.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
@@ -12,11 +12,11 @@ import type { Change, Store, View } from "./store.js";
 
 const WORDS: Partial<Record<State, string>> = { in_place: "in place", elsewhere: "called in place", missed: "not in place", view: "view", foreign: "foreign", done: "new buffer" };
 const HEADS = ["step#", "run", "block", "op", "name", "decision", "output", "allocated#", "copied#", "written#", "live#"];
-/** Fields of the query language that columns are called otherwise. */
+/** Query fields of columns with other names. */
 const FIELDS: Record<string, string> = { output: "shape" };
 const SORT = /(^|[ (])sort[:=]([-−]?)(\w+)(?=[ )]|$)/gi;
 
-/** By what a query sorts first, as a heading. */
+/** The heading of the first sort field of a query. */
 export function sortOf(query: string): Sorted | null {
   const [found] = query.matchAll(SORT);
   if (!found) return null;
@@ -24,13 +24,13 @@ export function sortOf(query: string): Sorted | null {
   return { head: Object.keys(FIELDS).find((head) => FIELDS[head] === field) ?? field, down: found[2] !== "" };
 }
 
-/** The same query in another order. */
+/** A query with another order. */
 export function withSort(query: string, now: Sorted | null): string {
   const rest = query.replace(SORT, "$1").replace(/ +/g, " ").trim();
   return now ? `${rest} sort:${now.down ? "-" : ""}${FIELDS[now.head] ?? now.head}`.trim() : rest;
 }
 
-/** What decides which rows are lit. */
+/** A key of the lit rows. */
 function litKey({ selection, now }: Store): string {
   return selection ? `${selection.kind} ${selection.id} ${selection.graph} ${selection.step} ${[...now.lit.storages]}` : "";
 }
@@ -56,7 +56,7 @@ class StepTable implements View {
   #step(at: number): number { return this.store.found ? this.store.found[at] : at; }
   #at(step: number): number { return this.store.found ? this.store.found.indexOf(step) : step; }
 
-  /** The place of the step that is selected, or else of the cursor. */
+  /** The selected step, or else the cursor. */
   get #chosen(): number {
     const { selection, cursor, t } = this.store;
     const number = selection?.kind === "node" ? selection.step : undefined;
@@ -90,7 +90,7 @@ class StepTable implements View {
       this.#hint();
       this.#heads.show(sortOf(this.store.query));
     }
-    // rows can stay as they are unless what they show is another thing now
+    // rows stay unless their content changes
     const lit = litKey(this.store);
     if (change.payload || change.hits || lit !== this.#lit) {
       this.#rows.clear();
@@ -99,13 +99,13 @@ class StepTable implements View {
     this.#show(change.cursor || change.payload || change.hits);
   }
 
-  /** The row of the cursor, -1: not among them. */
+  /** The row of the cursor, or -1. */
   #mark(): number { return this.store.bare >= 0 ? -1 : this.#at(this.store.cursor); }
 
   #show(follow: boolean): void {
     const { cursor, found, hits } = this.store;
     const here = this.#mark();
-    // of a search in the order of steps the first hit that is not behind us is kept in view
+    // in step order, keep the first hit at or after the cursor in view
     const near = here >= 0 || !found || found.some((step, i) => step !== hits![i]) ? here : found.findIndex((step) => step >= cursor);
     this.#rows.show(this.#count, here, follow ? Math.max(0, near) : null);
   }

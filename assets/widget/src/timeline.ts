@@ -1,7 +1,7 @@
-// Live bytes over all steps, the overview of the memory map: one axis from the weights up, the peak, the runs, the window
-// of the map, steps that a query found. The cursor is dragged on it. Of a long recording it shows runs.
-// The curve is drawn once per size and look; the cursor is an element of its own, so that dragging repaints nothing.
-import { Inks, sized } from "./canvas.js";
+// Live bytes over all steps, the overview of the memory map, with the peak, runs, the window and the hits of a query. A long
+// recording is shown by runs. Dragging moves the cursor.
+// The curve is drawn once per size and look; the cursor is an element, so that dragging repaints nothing.
+import { Inks, label, polygon, sized } from "./canvas.js";
 import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";
 import { button, el, hit, mark, on, onDrag, onResize, say } from "./dom.js";
 import { bytes, count, figure } from "./format.js";
@@ -12,7 +12,6 @@ import type { Payload } from "./wire.js";
 const MARK = 5; // px below the line: of these a mark takes all but the first and last
 const ROOM = 6; // px of a run from which on the steps in it can be told apart
 
-/** The run with the largest peak, -1 if there are none. */
 export function highest(p: Payload): number {
   let top = -1;
   p.runs.forEach((r, run) => { if (top < 0 || r.peak > p.runs[top].peak) top = run; });
@@ -54,7 +53,7 @@ function drawRuns(store: Store, { context, width, bottom, y, inks }: Plot): void
 
 const HEIGHT = 7; // px, above the axis
 
-/** Left edges of the ticks in whole pixels, each once. */
+/** Left edges of the ticks in whole pixels, without duplicates. */
 export function ticks(store: Store, width: number): number[] {
   const { hits, t: { x } } = store;
   const many = byRuns(store);
@@ -81,11 +80,11 @@ export class Timeline implements View {
   #peak: HTMLButtonElement;
   #top = el("span");
   #foot = el("span");
-  // kept: to ask the element would force a layout
+  // cached: reading it from the element would force a layout
   #width = 0;
   #height = 0;
 
-  /** `map`: make room for the memory map. */
+  /** `map`: show the memory map. */
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal, map: () => void = () => {}) {
     this.#peak = button("", "Go to where most bytes are live", "peak", () => this.#toPeak(), signal);
     this.#plot = el("div.kv-plot", { "data-kv": "timeline" }, this.#canvas);
@@ -128,7 +127,7 @@ export class Timeline implements View {
 
   #move(): void {
     const { cursor, bare, t, p } = this.store;
-    // a transform moves the line without a new layout
+    // a transform needs no layout
     this.#cursor.style.transform = `translateX(${(position(this.store) * this.#width).toFixed(1)}px)`;
     mark(this.#plot, "data-step", cursor);
     this.#range.max = String(p.steps - 1);
@@ -166,17 +165,10 @@ export class Timeline implements View {
     else if (p.steps) this.#steps(plot, curve(t, width, scale));
     else return;
     drawHits(this.store, plot);
-    // peak: a mark on the curve, its figure is in the legend
     const at = (many ? top + 0.5 : x.peak + 0.5) / span(this.store);
     const px = Math.max(5, Math.min(width - 5, at * width));
     const py = plot.y(peak) - 1;
-    context.beginPath();
-    context.moveTo(px, py);
-    context.lineTo(px - 5, py - 7);
-    context.lineTo(px + 5, py - 7);
-    context.closePath();
-    context.fillStyle = inks.colour("missed");
-    context.fill();
+    polygon(context, inks.colour("missed"), [[px, py], [px - 5, py - 7], [px + 5, py - 7]]);
   }
 
   #steps({ context, bottom, y, inks }: Plot, c: Curve): void {
@@ -204,17 +196,15 @@ export class Timeline implements View {
     context.fillStyle = inks.colour("line");
     context.fillRect(0, bottom, width, 1);
     context.font = `11px ${inks.family}`;
-    context.textBaseline = "top";
     const short = (label: string) => label.replace(/^decode /, "");
     const many = byRuns(this.store);
     const labels = p.runs.map((r, i) => ({ x: ((many ? i : r.first) / span(this.store)) * width + 3, width: context.measureText(short(r.label)).width }));
     const keep = keepApart(labels, 10, width);
     p.runs.forEach((r, i) => {
       context.fillStyle = inks.colour("line");
-      // many runs: only some separators, else they become a grey area
+      // of many runs only some separators
       if (i > 0 && (keep[i] || width / p.runs.length > 24)) context.fillRect(Math.round(labels[i].x - 3), 0, 1, bottom + (keep[i] ? 6 : 0));
-      context.fillStyle = inks.colour("soft");
-      if (keep[i] && p.runs.length > 1) context.fillText(short(r.label), labels[i].x, bottom + MARK);
+      if (keep[i] && p.runs.length > 1) label(context, inks, short(r.label), labels[i].x, bottom + MARK, { base: "top" });
     });
   }
 }

@@ -1,11 +1,11 @@
-// The bar at the top: moves, the present position as a number that can be typed, the policy, breakpoints, search, help.
+// The bar at the top: moves, the editable step number, the policy, breakpoints, query, help.
 import { shown, type Action } from "./actions.js";
 import { into, over, placeName } from "./debug.js";
 import { button, el, mark, on, say, set } from "./dom.js";
 import { count, plural } from "./format.js";
 import type { Change, Store, View } from "./store.js";
 
-/** A button of the bar; `keys` stand in its title. */
+/** A button of the bar; its title names the keys. */
 export function tool(text: string, title: string, kv: string, run: () => void, signal: AbortSignal, keys?: string, label?: string): HTMLButtonElement {
   const b = button(text, `${title}${keys ? ` (${keys.split(" ").join(" or ")})` : ""}`, kv, run, signal, keys);
   if (label) b.setAttribute("aria-label", label);
@@ -20,7 +20,7 @@ export class Bar implements View {
   #position: HTMLElement;
   #policy = el("span.kv-pill", { "data-kv": "policy" });
 
-  /** `unit`: what positions are called; `where`: what is said behind the number. */
+  /** `unit`: the name of positions; `where`: the text after the number. */
   constructor(host: HTMLElement, private store: Store, unit: string, groups: HTMLElement[][], right: HTMLElement[], private where: () => string, signal: AbortSignal) {
     this.#goto = el("input", { type: "number", min: -1, step: 1, "data-kv": "goto", "aria-label": `Go to ${unit}`, title: `Numbered from 0; type a number to go there (g)` });
     const go = () => {
@@ -120,7 +120,6 @@ export class Toolbar implements View {
       this.#later.ariaLabel = what;
     }
     if (change.payload || change.cursor) {
-      // a hint that Next would pass over a body
       mark(this.#into, "data-on", into(t, cursor) !== over(t, cursor) ? "1" : null);
       mark(this.#back, "aria-disabled", cursor < 0 && this.store.bare < 0 ? "true" : null); // a disabled button would swallow keys
     }

@@ -1,4 +1,4 @@
-// The module of the guided tour: captions one after another, which move the cursor and highlight a part of the page.
+// The module of the guided tour: captions that move the cursor and highlight a part of the page.
 import { button, el, mark, onKey } from "./dom.js";
 import type { Store } from "./store.js";
 import type { TourStop } from "./wire.js";
@@ -20,11 +20,11 @@ export function spoken(text: string): (Node | string)[] {
 }
 
 export interface Guide { go(by: 1 | -1): void; close(): void }
-/** `after`: behind which the captions stand; `open`: a list; `layout`: of the page. */
+/** `after`: the element above the captions; `open`: opens a list. */
 export interface Place { app: HTMLElement; after: HTMLElement; store: Store; open(id: string): void; layout(name: string): void }
 export type GuideModule = (place: Place, signal: AbortSignal) => Guide;
 
-/** The part of the page that a stop speaks of; its list is opened by `open`, if need be. */
+/** The highlighted part of a stop. */
 export function lit(app: HTMLElement, stop: TourStop): HTMLElement | null {
   if (stop.tab) return app.querySelector<HTMLElement>(`.kv-panel[data-id="${stop.tab}"]`);
   return stop.pane ? app.querySelector<HTMLElement>(`.${stop.pane}`) : null;
@@ -62,7 +62,7 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
     const stop = stops[at];
     if (stop.layout) layout(stop.layout);
     if (stop.tab) open(stop.tab);
-    // where the kernel runs on, what this stop means may be there by now
+    // the step may have run by now
     const now = store.t.p.tour?.stops[at] ?? stop;
     if (now.step !== null) store.go(now.step);
     else if (now.waits) store.tell("the step of this stop has not run yet");
@@ -77,7 +77,7 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
     if (at + by >= stops.length && shown) return close();
     at = Math.min(stops.length - 1, Math.max(0, at + by));
     visit();
-    // from then on the arrows lead through the tour, as long as the focus stays here
+    // arrows lead through the tour while the focus is here
     if (!card.contains(document.activeElement)) (next as HTMLElement).focus({ preventScroll: true });
   };
   const close = () => {
@@ -93,7 +93,6 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
     return move ? move() : false;
   }, signal);
   draw();
-  // the page opens as the first stop will find it
   if (stops[0]?.layout) layout(stops[0].layout);
   return { go, close };
 };

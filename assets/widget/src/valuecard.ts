@@ -1,4 +1,4 @@
-// Which entry of the recorded values is meant, and its smallest form: range and histogram in a line.
+// The entry of a recorded value, and its smallest form: range and histogram in a line.
 import { upper } from "./arrays.js";
 import { svg } from "./dom.js";
 import { count } from "./format.js";
@@ -8,7 +8,7 @@ import type { ValueData } from "./valuedata.js";
 interface Links { of: ValueData; out: Int32Array; bind: Int32Array }
 const known = new WeakMap<Trace, Links>();
 
-/** Entries by out and by bind of the payload, -1 where there is none. */
+/** Entries of recorded values by out and by bind; -1: none. */
 function links(t: Trace, v: ValueData): Links {
   const found = known.get(t);
   if (found?.of === v) return found;
@@ -33,7 +33,7 @@ function links(t: Trace, v: ValueData): Links {
   return made;
 }
 
-/** The out that a value of a frame came with, by what was written last where it lies; -1 = the caller gave it. */
+/** The out that last wrote the value that a frame was given; -1: it came from the caller. */
 function handed({ p, x }: Trace, bind: number): number {
   const before = x.first[x.bindFrame[bind]];
   let last = -1;
@@ -44,7 +44,7 @@ function handed({ p, x }: Trace, bind: number): number {
   return last;
 }
 
-/** The entry of an output; -1 = its numbers are not recorded. */
+/** The entry of an output; -1: not recorded. */
 export function entryOfOut(t: Trace, out: number): number { return t.values ? links(t, t.values).out[out] ?? -1 : -1; }
 
 export function entryOf(t: Trace, place: Place): number {
@@ -56,7 +56,7 @@ export function entryOf(t: Trace, place: Place): number {
   return from < 0 ? -1 : entryOfOut(t, from);
 }
 
-/** What lay in the buffer that an output took over, before its step: the place of the input that was overwritten or appended to. */
+/** The input that an output overwrote or appended to. */
 export function before(t: Trace, out: number): { value: number; place: Place } | null {
   const { p, x } = t;
   const step = x.outStep[out];
@@ -90,10 +90,9 @@ export function smallOf(v: ValueData, entry: number): Small {
   return { text: [range, oddities(v, entry)].filter(Boolean).join(" · ") || "no numbers", histogram: Array.from(v.histogram.get(entry) ?? []) };
 }
 
-/** Of an entry of the recorded values; null where it is not recorded. */
 export function smallSummary({ values }: Trace, entry: number): Small | null { return values && entry >= 0 ? smallOf(values, entry) : null; }
 
-/** Bars of a histogram; a bin that holds anything shows at least a line. */
+/** Bars of a histogram; a non-empty bin shows at least a line. */
 export function bars(histogram: ArrayLike<number>, width: number, height: number): SVGElement {
   const counts = Array.from(histogram);
   const most = Math.max(1, ...counts);

@@ -1,11 +1,11 @@
-// What a recording keeps of its values, as kvviz/view/payload_values.py encodes it. A value has a number here: its entry.
-import { open, type Floats, type Ints } from "./wire.js";
+// Summaries of values as kvviz/view/payload_values.py encodes them. A value is identified by its entry.
+import { open, type Floats, type Ints, type Kinds } from "./wire.js";
 
-/** The first value with a NaN, or an infinity; `step`: the number of the one that made it, -1 = a run was given it. */
+/** The first value with a NaN or an infinity; `step`: number of its producer, -1: given to a run. */
 export interface Found { step: number; value: string; text: string }
-/** Cells of a picture that stand for something else than a number; `whole`: a weight of 1. */
+/** Codes of cells without a number; `whole`: a weight of 1. */
 export interface ValueCodes { bins: number; shades: number; empty: number; below: number; above: number; nan: number; whole: number }
-interface Header { format: number; columns: Record<string, [string, number]>; about: string; budget: number; steps: number; first: { nan: Found | null; inf: Found | null }; codes: ValueCodes }
+interface Header { format: number; columns: Kinds; about: string; budget: number; steps: number; first: { nan: Found | null; inf: Found | null }; codes: ValueCodes }
 
 export interface ValueData extends Pick<Header, "about" | "budget" | "steps" | "first" | "codes"> {
   at: Ints; slot: Ints; // by entry: number of the step and which of its outputs; below 0: -1 - run, and which binding of its main frame
@@ -15,9 +15,9 @@ export interface ValueData extends Pick<Header, "about" | "budget" | "steps" | "
   pictures: Map<number, Picture[]>; // by entry: of its heads
   attention: Map<string, Rows>; // by "cache:run"
 }
-/** `down`, `across` and `axis` (of the heads) are axes of the value, -1 = none; `each`: numbers of a cell along them. */
+/** `down`, `across`, `axis` (of the heads): axes of the value, -1 = none; `each`: numbers per cell along them. */
 export interface Picture { heads: number; down: number; across: number; axis: number; each: [number, number]; rows: number; columns: number; low: number; high: number; cells: Uint8Array }
-/** What the last query of a run weighed: head by head; `start`: row of the first key. */
+/** Attention weights of the last query of a run; `start`: row of the first key. */
 export interface Rows { heads: number; keys: number; start: number; weights: Uint16Array }
 
 const PICTURE = 11;
@@ -48,7 +48,7 @@ export function unpackValues(raw: ArrayBuffer): ValueData {
   return { about, budget, steps, first, codes, at: ints("at"), slot: ints("slot"), numbers: column("numbers") as Floats, counts: ints("counts"), histogram, pictures, attention };
 }
 
-/** What the last query of a run weighed, by query head and row of the cache; null = not recorded. */
+/** Attention weights of the last query by query head and row; null: not recorded. */
 export function weightsOf(v: ValueData | null | undefined, cache: number, run: number): number[][] | null {
   const found = v?.attention.get(`${cache}:${run}`);
   if (!v || !found) return null;

@@ -1,5 +1,5 @@
-// Values that exist in the shown frame at the cursor, and what is known of one of them: what the recording keeps, and,
-// where a kernel runs, its first numbers.
+// Values that exist in the shown frame at the cursor, and a card for one of them: its recorded summary and, with
+// a kernel, its first numbers.
 import { Inks, sized } from "./canvas.js";
 import { DRY, NEEDS_KERNEL } from "./commands.js";
 import { button, el, mark, NUMBER, on, onHit, say, table, td } from "./dom.js";
@@ -14,7 +14,7 @@ import type { Found, Picture, ValueCodes, ValueData } from "./valuedata.js";
 const LARGE = 168; // px of the longer side of a picture, at most
 const CELL = 14; // px of a cell, at most
 
-/** Which axes a picture shows, and of how many numbers a cell is the mean. */
+/** The axes of a picture, and how many numbers a cell averages. */
 export function pictureText({ down, across, axis, heads, each, rows, columns }: Picture, head: number): string {
   const cell = each[0] * each[1];
   const mean = cell > 1 ? `, a cell is the mean of ${down < 0 ? count(cell) : `${each[0]} × ${each[1]}`}` : "";
@@ -22,7 +22,7 @@ export function pictureText({ down, across, axis, heads, each, rows, columns }: 
   return `${heads > 1 ? `entry ${head} of ${heads} on axis ${axis}; ` : ""}axis ${down} down, axis ${across} across: ${rows} × ${columns} cells${mean}`;
 }
 
-/** The number that a cell stands for; in words where it is none. */
+/** The number of a cell, or its meaning. */
 export function cellText(p: Picture, codes: ValueCodes, at: number): string {
   const shade = p.cells[at];
   const words: Record<number, string> = { [codes.empty]: "", [codes.below]: "−∞", [codes.above]: "+∞", [codes.nan]: "NaN" };
@@ -30,7 +30,7 @@ export function cellText(p: Picture, codes: ValueCodes, at: number): string {
   return `about ${numeral(p.low + (shade / codes.shades) * (p.high - p.low))}`;
 }
 
-/** A colour for every shade: from the colour of what is below zero, by the ground at zero, to that of what is above. */
+/** Colours of shades: one hue below zero, one above, the background at zero. */
 function inkOf(p: Picture, codes: ValueCodes, inks: Inks): (shade: number) => string {
   const far = Math.max(Math.abs(p.low), Math.abs(p.high), 1e-300);
   const signed = p.low < 0 && p.high > 0;
@@ -60,7 +60,7 @@ function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes): 
     context.fillStyle = known.get(shade)!;
     context.fillRect(x, y, one, one);
     if (shade < codes.below) return;
-    // a stroke, so that colour is not all that shows it
+    // a stroke, since colour alone carries no meaning
     context.strokeStyle = inks.colour("pane");
     context.beginPath();
     context.moveTo(x + 1, y + one - 1);
@@ -69,7 +69,7 @@ function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes): 
   });
 }
 
-/** `redraw` is called when another head was chosen; the canvas can be drawn only once it is on the page: call `draw`. */
+/** `draw` paints the canvas once it is in the page. */
 export interface Full { root: HTMLElement; draw(): void }
 
 function fullCard(v: ValueData, entry: number, title: (Node | string)[], head: number, choose: (head: number) => void, signal: AbortSignal): Full {
@@ -146,7 +146,7 @@ class ValuesPane implements Answered {
     }
   }
 
-  /** What is recorded, whether all numbers are finite, and how to have more. */
+  /** What is recorded, the first numbers that are not finite, and how to record more. */
   #tell(): void {
     const { store: { t }, ask } = this.context;
     if (t.p.policy.dry) return this.#about.replaceChildren(el("span", {}, `Values were ${DRY}.`));
@@ -175,17 +175,15 @@ class ValuesPane implements Answered {
     g.values.forEach((name, value) => {
       const place = placeOf(t, now.frame, value, cursor);
       if (!place || p.storage.origin[place.storage] === p.from.weights) return;
-      // gone: its bytes were freed, or overwritten by a later generation
+      // freed or overwritten
       if (bornAt(t, place.storage, cursor) === null || place.gen !== generation(t, place.storage, cursor)) return;
       if (rows.length >= MOST) return void hidden++;
-      const bind = place.from === "bind";
-      const info = p.strings[bind ? p.bind.info[place.entry] : p.out.info[place.entry]];
-      const size = bind ? p.bind.bytes[place.entry] : p.out.bytes[place.entry];
-      const how = bind ? p.codes.binding[p.bind.how[place.entry]] : p.codes.how[p.out.how[place.entry]];
+      const { info, bytes: sizes, how } = p[place.from];
+      const came = p.codes[place.from === "bind" ? "binding" : "how"][how[place.entry]];
       const readers = x.graphs[now.graph].readers[value].filter((n) => now.states[n] === "waiting" || now.states[n] === "frontier");
       const still = readers.slice(0, 3).map((n) => opName(g.nodes[n][1])).join(", ") + (readers.length > 3 ? ` +${readers.length - 3}` : "");
       rows.push(el("tr", { "data-kv": "value-row", "data-id": value, title: name },
-        td(name), td(buffer(p, place.storage, place.gen), "kv-id"), td(shape(info), "kv-shape", { title: info }), td(bytes(size), NUMBER), this.#small(place), td(how ?? "", "kv-soft"),
+        td(name), td(buffer(p, place.storage, place.gen), "kv-id"), td(shape(p.strings[info[place.entry]]), "kv-shape", { title: p.strings[info[place.entry]] }), td(bytes(sizes[place.entry]), NUMBER), this.#small(place), td(came ?? "", "kv-soft"),
         td(still || (x.graphs[now.graph].output[value] ? "an output" : "nobody"), readers.length ? "" : "kv-soft")));
     });
     this.#body.replaceChildren(...rows);
@@ -207,7 +205,7 @@ class ValuesPane implements Answered {
     for (const row of this.#body.children) mark(row, "data-lit", this.context.store.now.lit.values.has(Number((row as HTMLElement).dataset.id)) ? 1 : null);
   }
 
-  /** The selected value, else what the cursor's step made. */
+  /** The selected value, else the first output of the cursor's step. */
   #subject(): Shown | null {
     const { t, p, now, cursor, selection } = this.context.store;
     if (selection?.kind === "value" && (selection.graph ?? 0) === now.graph) {
@@ -219,7 +217,7 @@ class ValuesPane implements Answered {
     return { value: p.out.value[o], place: { from: "out", entry: o, storage: p.out.storage[o], gen: p.out.gen[o] } };
   }
 
-  /** `chosen`: somebody chose a value just now; the kernel is asked for no others by itself. */
+  /** `chosen`: a person has just chosen it; only then is the kernel asked. */
   #show(chosen = false): void {
     const { store } = this.context;
     const { t } = store;
@@ -244,9 +242,8 @@ class ValuesPane implements Answered {
 
   #one(v: ValueData, place: Place, title: (Node | string)[]): { root: HTMLElement; draw(): void } {
     const { t, p } = this.context.store;
-    const info = p.strings[place.from === "bind" ? p.bind.info[place.entry] : p.out.info[place.entry]];
     const entry = entryOf(t, place);
-    const all = [...title, el("span.kv-hint", {}, ` ${info}`)];
+    const all = [...title, el("span.kv-hint", {}, ` ${p.strings[p[place.from].info[place.entry]]}`)];
     if (entry < 0) return { root: el("div.kv-value-card", {}, el("p.kv-value-title", {}, ...all), el("p.kv-hint", {}, "Its numbers are not recorded: it has none, or they are beyond the budget.")), draw: () => {} };
     return fullCard(v, entry, all, this.#head, (head) => {
       this.#head = head;
@@ -254,7 +251,7 @@ class ValuesPane implements Answered {
     }, this.signal);
   }
 
-  /** Its first numbers, which only a kernel knows; asked for at once where nothing else is known of what was chosen. */
+  /** The first numbers, from the kernel; asked for at once if nothing is recorded of a chosen value. */
   #more(value: number, at: boolean, chosen: boolean): void {
     const { store, ask } = this.context;
     if (store.t.p.policy.dry) return this.#peek.replaceChildren(el("p", {}, `Its numbers were ${DRY}.`));
@@ -271,7 +268,6 @@ class ValuesPane implements Answered {
     else this.#peek.replaceChildren(button("Show its first numbers", "Compute it again, and show up to 64 × 64 of its numbers", "peek", look, this.signal));
   }
 
-  /** An answer of the kernel to `value`. */
   hear(answer: unknown): void {
     const peek = answer as Peek;
     if (peek.id !== this.#asked) return; // an older question

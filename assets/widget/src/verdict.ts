@@ -1,4 +1,4 @@
-// What the recording comes to: the diagnosis, asked for when it is first needed, and its verdict in one line.
+// The diagnosis of the recording, requested when first needed, and its verdict in one line.
 import type { Ask } from "./commands.js";
 import { button, el, onHit } from "./dom.js";
 import { pairsOf } from "./hiddenpairs.js";
@@ -15,7 +15,7 @@ export class Reports implements View {
     if (!store.report && !this.#asked && store.t.p.steps && ask.able()) this.#asked = ask({ do: "report", cures: false });
   }
 
-  /** An answer of the kernel; `from` > 0: more entries of the one that is here. */
+  /** Take a report; `from` > 0: more entries of the present one. */
   hear(report: Report, from: number): void {
     if (report.steps !== this.store.t.p.steps) return; // it has run on since
     const before = from > 0 ? this.store.report?.missed ?? [] : [];
@@ -57,7 +57,7 @@ export class VerdictLine implements View {
 
   update(change: Change): void {
     if (!change.payload && !change.report) return;
-    // of what goes on a diagnosis is made when somebody asks
+    // an unfinished trace is diagnosed on request
     if (!this.store.t.p.live) this.reports.want();
     this.#draw();
   }

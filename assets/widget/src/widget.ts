@@ -1,10 +1,10 @@
-// anywidget's entry: traits of the model on one side, a debugger on the other.
+// anywidget's entry: connects the traits of the model with a debugger.
 import { build, type Answer, type App } from "./app.js";
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import type { Breakpoint } from "./debug.js";
 import { modules, type Modules } from "./modules.js";
 import { entry, line, listen, Writer, type Model, type Shown } from "./mount.js";
-import { patch, piece, read, unpack, type Payload } from "./wire.js";
+import { piece, read, unpack, type Payload } from "./wire.js";
 import type { LaneSource } from "./pair.js";
 import type { Address } from "./address.js";
 import type { Selection } from "./select.js";
@@ -12,12 +12,7 @@ import { Store } from "./store.js";
 import type { Surroundings } from "./sharing.js";
 import { unpackValues } from "./valuedata.js";
 
-/** The payload with what changed in it since. */
-function newest(payload: ArrayBuffer | null, ...changes: (ArrayBuffer | null)[]): Payload | null {
-  return payload && unpack(changes.reduce<ArrayBuffer>((raw, change) => (change ? patch(raw, change) : raw), payload));
-}
-
-/** The recording as one file: this page itself where it is one, else what the kernel makes. */
+/** The recording as one HTML file: this page itself, or made by the kernel. */
 function wholeFile(model: Model, ask: Ask, flush: () => void, signal: AbortSignal): Surroundings["html"] {
   if (model.file) return { able: () => true, make: async () => (flush(), new Blob([model.file!()], { type: "text/html" })) };
   return {
@@ -37,7 +32,7 @@ function wholeFile(model: Model, ask: Ask, flush: () => void, signal: AbortSigna
   };
 }
 
-/** A file has an address of its own: what is seen stands behind its #. */
+/** Connect a file with the part of its address after #. */
 async function atItsAddress(root: HTMLElement, store: Store, around: Surroundings, parts: Modules, signal: AbortSignal): Promise<void> {
   const make = await parts.load<(...given: ConstructorParameters<typeof Address>) => Address>("address");
   if (signal.aborted) return;
@@ -83,7 +78,6 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
     },
     changed: (call) => heard("lanes branches lane main offers", call),
   };
-  // rows of caches and values are sent for one lane at a time
   const dataOf = (name: string) => {
     const lane = model.get("lane") ?? 0;
     return read(lane === (model.get("data_of") ?? 0) ? model.get(name) : piece(model.get("branches"), `${name}:${lane}`));
@@ -109,7 +103,7 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
     void know();
   });
   void know();
-  // What the model says is never written back: linked debuggers of different length would push each other for ever.
+  // Changes by the model are never written back: linked debuggers of different length would push each other forever.
   listen(model, "change:cursor", () => {
     answered();
     if (!writer.has("cursor")) store.go(model.get("cursor"), "model");
@@ -133,12 +127,12 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   }, signal);
   return {
     change: ([payload, ...changes]) => {
-      const p = newest(payload, ...changes);
-      if (!p) return false;
+      if (!payload) return false;
+      const p = unpack(payload, ...changes);
       if (!shownIsMain(model)) return true; // another lane is shown
       store.replace(p);
       settled();
-      // Python may have set the cursor before we had the step that it names
+      // Python may have set the cursor before its step was here
       if (!writer.has("cursor")) store.go(model.get("cursor") ?? store.number, "model");
       return true;
     },
@@ -155,8 +149,7 @@ export default entry({
   debugger: {
     traits: ["payload", "edge", "latest"],
     show(model, root, [payload, ...changes]) {
-      const p = newest(payload, ...changes);
-      return p && showDebugger(model, root, p);
+      return payload && showDebugger(model, root, unpack(payload, ...changes));
     },
   },
 });

@@ -2,9 +2,9 @@
 // Everything after this file reads typed arrays; no object is made per step.
 import { ensure, kept } from "./arrays.js";
 
-/** name, op type with its domain if it has one, scope path, inputs, outputs, captured values (positions in the graph's `values`, -1 = absent). */
+/** Name, op type with its domain, scope path, inputs, outputs, captures (positions in `values`, -1 = absent). */
 export type Node = [string, string, string, number[], number[], number[]];
-/** `stack`: what the number of its layer counts, with the number. */
+/** `stack`: the name of a stack of layers, and the number in it. */
 export interface Block { title: string; path: string; stack?: [string, number] | null; nodes: number[]; drawing: number; alike: number }
 export interface Graph {
   name: string;
@@ -33,13 +33,13 @@ export interface Drawing {
   stubs: Stub[];
   pills: [number, number][]; // the first boxes: a box that reads the value, and its slot there
 }
-/** `first` and `last` are places among the steps that are here, equal where those of this run are not; see steps.ts. */
+/** `first`, `last`: places among the loaded steps, equal if those of the run are not loaded. */
 export interface Run {
   first: number; last: number; from: number; steps: number; label: string; token: number | null; text: string;
   peak: number; copied: number; written: number; allocated: number;
 }
 export interface Word { text: string; run: number | null; prompt: boolean }
-/** `given`: rows with tokens, and rows with room, before the first run. */
+/** `given`: valid and reserved rows before the first run. */
 export interface Cache {
   given: [valid: number, capacity: number];
   name: string; input: string; output: string; protocol: string; axis: number;
@@ -48,21 +48,21 @@ export interface Cache {
   attention?: string[]; // names of the ops that weigh its rows
 }
 export interface Choice { node: number; alloc: number | null; frees: number | null }
-/** What could be changed, and where it belongs in the code that exports or calls the model. */
+/** A change, and code for it where the model is exported or called. */
 export interface Fix { label: string; sentence: string; code: string; saves: number }
 /** `fix`: position in the entry's fixes, -1 = none. */
 export interface Reason { code: string; value: string; culprit: string; message: string; fix: number }
 /**
- * A node that could have run in place and did not.
- * `step` is a number, `steps` are places: those that are here of `times` in all.
+ * A node that was missed in place.
+ * `step` is a number; `steps` are places of the loaded ones among `times`.
  */
 export interface Missed {
   graph: number; node: number; frame: string; step: number; steps: number[]; times: number; bytes: number;
   reasons: Reason[]; fixes: Fix[]; repeated?: string; // over layers and tokens, in words
 }
-/** One of `times` alike, in a number of `layers`; `all`: bytes of all of them. */
+/** One of `times` similar storages in `layers` layers; `all`: bytes of all of them. */
 export interface Held { times: number; layers?: number; all?: number; storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
-/** What a recording comes to; `step` is a number, `selection` what to look at there. */
+/** A sentence of the verdict; `step` is a number, `selection` what to select there. */
 export interface Verdict {
   kind: string; text: string; step: number | null; fix: (Fix & { change?: string }) | null;
   selection: { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number } | null;
@@ -81,14 +81,14 @@ export interface Report {
   caches: { text: string; fix: Fix | null }[];
   peak: { bytes: number; step: number | null; groups: PeakGroup[] };
 }
-/** A guided tour; see kvviz/view/payload_tour.py. `step` is a number, null where the cursor stays or (`waits`) what is meant has not run; `tab` is opened, `pane` is a class. */
+/** A guided tour; see kvviz/view/payload_tour.py. `step`: a number; null: the cursor stays, or (`waits`) the step has not run. */
 export interface TourStop { caption: string; step: number | null; waits: boolean; tab: string; pane: string; layout: string }
 export interface Tour { title: string; stops: TourStop[] }
 export interface Live { frame: number; frontier: Choice[] }
 
 export type Ints = Int32Array;
 export type Floats = Float64Array;
-/** Names of the columns by group, `*` behind those that are no integers; see kvviz/view/payload_steps.py. */
+/** Columns by group; `*`: floats; see kvviz/view/payload_steps.py. */
 const COLUMNS = {
   frame: "graph parent node iteration run label bind",
   bind: "value storage gen how offset* bytes* info",
@@ -111,23 +111,23 @@ type Column<S extends string> = S extends `${infer N}*` ? Record<N, Floats> : Re
 type Named<S extends string> = S extends `${infer A} ${infer B}` ? Column<A> & Named<B> : Column<S>;
 export type Columns = { [G in keyof typeof COLUMNS]: Named<(typeof COLUMNS)[G]> };
 
-/** Tag, attributes, the text or path that goes into it (behind `=` a fixed one), and the state in which it is drawn. */
+/** Tag, attributes, the name of its text or path (after `=` a fixed text), and the state that shows it. */
 type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
-/** See kvviz/view/payload_hazards.py; `counts`: how many pairs a look at exact bytes, ranges and roots comes to; `says`: that in words, with what is not known. */
+/** See kvviz/view/payload_hazards.py; `counts`: pairs by precision; `says`: the same in words. */
 export interface Hazards {
   picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; bar: number; font: string };
   groups: string[]; total: number; counts: [exact: number, range: number, root: number]; says: string;
   ordered?: { groups: string[]; total: number; runs: number; of: number }; // pairs of the first `runs` of `of` runs
 }
-/** A part of a Markdown text. `each`: the fact that has an entry for every repetition, or nothing; then what stands above, and the lines. */
+/** A part of a Markdown text. `each`: the fact that repeats it, or ""; then heading lines, and lines. */
 export type Template = [each: string, head: string[], lines: string[]];
-/** What the numbers in columns stand for: Python's own tables. The page acts upon some names, and shows all others as they are. */
+/** The meanings of numbers in columns: Python's own tables. The page acts on some names and shows the others. */
 export interface Codes {
   flag: string[]; // by bit
   how: string[]; binding: string[]; origin: string[];
   owner: string[]; // by origin, in words
   state: [name: string, letter: string, about: string][]; // of nodes
-  breakpoint: string[]; decision: string[]; outcome: string[]; // of several that hold of a step, its outcome is the first
+  decision: string[]; outcome: string[]; // of several that hold of a step, its outcome is the first
   figure?: Record<string, [name: string, about: string]>; // what figures are called
   markdown?: Record<string, Template[]>;
 }
@@ -159,7 +159,7 @@ export interface Header {
   tour?: Tour;
   live: Live | null;
   report?: Report | null; // of a trace that goes on only when it is asked for
-  columns: Record<string, [string, number]>;
+  columns: Kinds;
 }
 export interface Payload extends Header, Columns {
   flag: Record<"inPlace" | "elsewhere" | "foreign" | "missed" | "control" | "view", number>; // bits
@@ -170,9 +170,9 @@ export interface Payload extends Header, Columns {
   storages: number;
 }
 
-export const FORMAT = 4;
+export const FORMAT = 5;
 
-/** Told only where some storage lies elsewhere than in plain host memory, time is not the step number, or steps are in order by the schedule alone; empty otherwise. */
+/** Columns that are sent only if needed: places outside of host memory, times, hazards. */
 const OPTIONAL = /^(storage\.(space|arena|address|taken)|(time|refused|arena|mark|pair|pairtext|ordered|path)\..*)$/;
 
 async function gunzip(bytes: Uint8Array): Promise<ArrayBuffer> {
@@ -191,7 +191,7 @@ function summed(added: Ints): Ints {
   return sums;
 }
 
-/** All texts, of those that differ in numbers alone and of what is added to the numbers; see kvviz/view/packed_columns.py. */
+/** All texts, from those without numbers and the differences of numbers; see kvviz/view/packed_columns.py. */
 function texts(alike: string[], of: Ints, added: Ints): string[] {
   const parts = alike.map((text) => text.split("\u0001"));
   const last = parts.map((part) => new Array<number>(part.length - 1).fill(0));
@@ -207,39 +207,66 @@ function texts(alike: string[], of: Ints, added: Ints): string[] {
   });
 }
 
-/** Header and columns of unpacked bytes; a column that is not there is empty if `lax`, else an error. */
-export function open<H extends { format: number; columns: Record<string, [string, number]> }>(raw: ArrayBuffer): { header: H; column: (name: string, lax?: boolean) => Ints | Floats } {
+export type Kinds = Record<string, [type: string, length: number, front?: number, back?: number]>;
+interface Head { format: number; columns: Kinds }
+/** A header, and columns as they were sent: integers as differences from entry to entry. */
+interface Sent<H> { header: H; sent: Record<string, Ints | Floats> }
+
+function sentIn<H extends { columns: Kinds }>(raw: ArrayBuffer): Sent<H> {
   const size = new DataView(raw).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, 4, size))) as H;
-  if (header.format > FORMAT) throw new Error(`it was made by a newer kvviz, in format ${header.format}, and this page reads format ${FORMAT}: update kvviz`);
-  if (header.format !== FORMAT) throw new Error(`it was saved by an older kvviz, in format ${header.format}, and this page reads format ${FORMAT}: run the cell again`);
-  const starts: Record<string, number> = {};
+  const sent: Sent<H>["sent"] = {};
   let start = Math.ceil((4 + size) / 8) * 8;
   for (const [name, [type, length]] of Object.entries(header.columns)) {
-    starts[name] = start;
-    start = Math.ceil((start + length * (type === "d" ? 8 : 4)) / 8) * 8;
+    sent[name] = type === "d" ? new Float64Array(raw, start, length) : new Int32Array(raw, start, length);
+    start = Math.ceil((start + sent[name].byteLength) / 8) * 8;
   }
+  return { header, sent };
+}
+
+/** Apply a change: entries of the header, new ends of lists, new middles of columns; see kvviz/view/packed_columns.py. */
+function apply<H extends Head>({ header, sent }: Sent<H>, raw: ArrayBuffer): void {
+  const { header: { fronts, base, columns, ...entries }, sent: middles } = sentIn<{ columns: Kinds; fronts: Record<string, number>; base: number }>(raw);
+  if (base !== Object.values(sent).reduce((n, column) => n + column.length, 0)) throw new Error("this change belongs to another recording");
+  const known = header as unknown as Record<string, unknown>;
+  for (const [key, value] of Object.entries(entries)) known[key] = key in fronts ? [...(known[key] as unknown[]).slice(0, fronts[key]), ...(value as unknown[])] : value;
+  for (const [name, [type, , front = 0, back = 0]] of Object.entries(columns)) {
+    const [old, middle] = [sent[name] ?? middles[name].subarray(0, 0), middles[name]];
+    const made = new (type === "d" ? Float64Array : Int32Array)(front + middle.length + back);
+    made.set(old.subarray(0, front));
+    made.set(middle, front);
+    made.set(old.subarray(old.length - back), front + middle.length);
+    sent[name] = made;
+    header.columns[name] = [type, made.length];
+  }
+}
+
+/** Header and columns of unpacked bytes after changes; `lax`: a missing column is empty, not an error. */
+export function open<H extends Head>(raw: ArrayBuffer, ...changes: (ArrayBuffer | null)[]): { header: H; column: (name: string, lax?: boolean) => Ints | Floats } {
+  const whole = sentIn<H>(raw);
+  const { header, sent } = whole;
+  if (header.format > FORMAT) throw new Error(`it was made by a newer kvviz, in format ${header.format}, and this page reads format ${FORMAT}: update kvviz`);
+  if (header.format !== FORMAT) throw new Error(`it was saved by an older kvviz, in format ${header.format}, and this page reads format ${FORMAT}: run the cell again`);
+  for (const change of changes) if (change) apply(whole, change);
   const column = (name: string, lax = false) => {
-    if (!header.columns[name] && !lax) throw new Error(`the payload has no column ${name}`);
-    const [type, length] = header.columns[name] ?? ["i", 0];
-    if (type === "d") return new Float64Array(raw, starts[name] ?? 0, length);
-    const sent = new Int32Array(raw, starts[name] ?? 0, length);
-    // what is added from entry to entry
-    return type === "s" ? summed(sent) : sent;
+    if (!sent[name] && !lax) throw new Error(`the payload has no column ${name}`);
+    return header.columns[name]?.[0] === "s" ? summed(sent[name] as Ints) : sent[name] ?? new Int32Array(0);
   };
   return { header, column };
 }
 
-/** The number of a name that the page acts upon. */
+/** The number of a name that the page acts on. */
 function code(table: string[], name: string): number {
   const at = table.indexOf(name);
   if (at < 0) throw new Error(`the payload has no code ${name}`);
   return at;
 }
 
-/** Unpacked bytes to a payload; separate from `read` so that tests need no compression. `lax`: of a plan, which has no steps. */
-export function unpack(raw: ArrayBuffer, lax = false): Payload {
-  const { header, column } = open<Header>(raw);
+/** Unpacked bytes to a payload; separate from `read` so that tests need no compression. */
+export function unpack(raw: ArrayBuffer, ...changes: (ArrayBuffer | null)[]): Payload { return payloadOf(open<Header>(raw, ...changes)); }
+
+/** `lax`: of a plan, which has no steps. */
+export function payloadOf({ header, column }: ReturnType<typeof open<Header>>, lax = false): Payload {
   const columns: Record<string, Record<string, Ints | Floats>> = {};
   for (const [group, names] of Object.entries(COLUMNS)) {
     columns[group] = {};
@@ -262,37 +289,19 @@ export function unpack(raw: ArrayBuffer, lax = false): Payload {
 }
 
 const opened = new WeakMap<object, Promise<ArrayBuffer>>();
-/** Trait bytes (a DataView in Jupyter, an array in an export) unpacked, once; null for empty bytes. */
+/** Unpacked bytes of a trait, cached; null if empty. */
 export async function read(bytes: DataView | Uint8Array | null | undefined): Promise<ArrayBuffer | null> {
   if (!bytes?.byteLength) return null;
   return ensure(opened, bytes, () => gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)));
 }
 
-/** Unpacked bytes of a later payload, from an earlier one and what changed since; see kvviz/view/payload_delta.py. */
-export function patch(old: ArrayBuffer, change: ArrayBuffer): ArrayBuffer {
-  const [was, size, pieces] = new Int32Array(change, 0, 3);
-  if (was !== old.byteLength) throw new Error("this change belongs to another recording");
-  const at = new Int32Array(change, 12, 2 * pieces);
-  const made = new Uint8Array(size);
-  let done = 0;
-  let fresh = 12 + 8 * pieces;
-  for (let i = 0; i < 2 * pieces; i += 2) {
-    const length = at[i + 1];
-    made.set(at[i] < 0 ? new Uint8Array(change, fresh, length) : new Uint8Array(old, at[i], length), done);
-    if (at[i] < 0) fresh += length;
-    done += length;
-  }
-  return made.buffer;
-}
-
-/** Payloads of other lanes, which come as one piece of bytes; see kvviz/view/payload_lanes.py. */
+/** Payloads of other lanes by name; see kvviz/view/payload_lanes.py. */
 const pieces = kept((packed: DataView): Map<string, Uint8Array> => {
   const bytes = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
   const start = 4 + packed.getUint32(0, true);
   const table = JSON.parse(new TextDecoder().decode(bytes.subarray(4, start))) as Record<string, [number, number]>;
   return new Map(Object.entries(table).map(([key, [at, length]]) => [key, bytes.subarray(start + at, start + at + length)]));
 });
-/** One of them by its name; null where it is not there. */
 export function piece(packed: DataView | null | undefined, name: string): Uint8Array | null {
   return packed?.byteLength ? pieces(packed).get(name) ?? null : null;
 }

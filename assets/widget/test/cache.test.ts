@@ -176,7 +176,7 @@ test("the numbers under an axis keep apart and inside it, whatever its length an
       const axis = axisOf(rows, width, null);
       const drawn: [number, number][] = [];
       const context = { measureText: (text: string) => ({ width: 6.7 * text.length }), fillText: (text: string, x: number) => void drawn.push([x, x + 6.7 * text.length]) };
-      drawAxis(context as never, axis, 0, "", "");
+      drawAxis(context as never, { family: "", colour: () => "" } as never, axis, 0);
       expect(drawn.length).toBeGreaterThan(1);
       for (let i = 1; i < drawn.length; i++) expect(drawn[i][0] - drawn[i - 1][1]).toBeGreaterThanOrEqual(8);
       expect(drawn[0][0]).toBeGreaterThanOrEqual(LEFT);

@@ -1,5 +1,7 @@
-import { describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { back, clamp, inRun, into, out, over, run, storageId, type Breakpoint } from "../src/debug.js";
+import { use } from "../src/modules.js";
+import query from "../src/query.js";
 import { runAt, type Trace } from "../src/replay.js";
 import { branches, llama } from "./mock.js";
 import { stepOf, trace } from "./traces.js";
@@ -9,6 +11,7 @@ const previousRun = (t: Trace, cursor: number) => (runAt(t, cursor) > 0 ? inRun(
 
 const decode = trace(llama(2, 8));
 const forked = trace(branches(3));
+beforeAll(() => void use(query));
 const stop = (kind: Breakpoint["kind"], value: string | number): Breakpoint => ({ kind, value, enabled: true });
 
 describe("stepping", () => {

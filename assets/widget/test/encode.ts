@@ -8,13 +8,14 @@ const DOUBLES = new Set([
   "out.offset", "out.bytes", "block.bytes", "grow.bytes", "storage.address",
 ]);
 
-export function pack(header: Omit<Header, "columns" | "format">, tables: Tables): ArrayBuffer {
+/** `ends`: of a change, how many entries of the old column stay before and after the new ones. */
+export function pack(header: Omit<Header, "columns" | "format">, tables: Tables, ends: Record<string, [number, number]> = {}): ArrayBuffer {
   const columns: Header["columns"] = {};
   const offsets: Record<string, number> = {};
   let size = 0;
   for (const [name, data] of Object.entries(tables)) {
     const double = DOUBLES.has(name);
-    columns[name] = [double ? "d" : "i", data.length];
+    columns[name] = [double ? "d" : "i", data.length, ...(ends[name] ?? [])];
     offsets[name] = size;
     size = Math.ceil((size + data.length * (double ? 8 : 4)) / 8) * 8;
   }

@@ -2,6 +2,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { unpackCaches } from "../src/cachedata.js";
+import { use } from "../src/modules.js";
+import query from "../src/query.js";
 import * as debug from "../src/debug.js";
 import { buildIndex } from "../src/index.js";
 import { frontierAt, readyAt, unpackPlan } from "../src/planner.js";
@@ -119,6 +121,7 @@ describe.each(names)("of %s", async (name) => {
   }));
 
   test("breakpoints stop at the same steps", () => {
+    use(query);
     for (const [kind, value, at] of stops) {
       const hit = debug.predicate(t, { kind, value, enabled: true })!;
       const mine = Array.from({ length: p.steps }, (_, step) => step).filter(hit);

@@ -23,16 +23,11 @@ export function planning(): ArrayBuffer {
   const strings: string[] = [];
   const text = (s: string) => (strings.includes(s) ? strings.indexOf(s) : strings.push(s) - 1);
   const t: Tables = { "frame.graph": [0], "frame.parent": [-1], "frame.node": [-1], "frame.iteration": [-1], "frame.run": [0], "frame.label": [text("main")], "frame.bind": [0, 0] };
-  for (const name of ["phase", "node", "value", "action", "reason", "planned", "depth", "full"]) t[`event.${name}`] = [];
-  Object.assign(t, { "event.change": [0], "event.ready": [0], "change.node": [], "ready.node": [] });
-  EVENTS.forEach(([phase, action, node, value, planned, depth, frontier, ready]) => {
+  for (const name of ["phase", "node", "value", "action", "reason", "planned", "depth"]) t[`event.${name}`] = [];
+  Object.assign(t, { "event.ready": [0], "ready.node": [], "first.node": [number("a")] });
+  EVENTS.forEach(([phase, action, node, value, planned, depth, , ready]) => {
     const row = { phase: text(phase), node: number(node), value, action: text(action), reason: text(`${action} ${node}`), planned, depth };
     for (const [name, v] of Object.entries(row)) t[`event.${name}`].push(v);
-    // the pick of b is told as a change: a leaves, b and c join; all others are told in full
-    const change = node === "b" && action === "pick";
-    t["event.full"].push(change ? 0 : 1);
-    t["change.node"].push(...(change ? [-1 - number("a"), number("b"), number("c")] : [...frontier].map(number)));
-    t["event.change"].push(t["change.node"].length);
     t["ready.node"].push(...[...ready].map(number));
     t["event.ready"].push(t["ready.node"].length);
   });

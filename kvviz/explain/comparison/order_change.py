@@ -10,8 +10,8 @@ import numpy as np
 
 from kvviz.errors import ReplayError
 from kvviz.explain.comparison.difference import align
-from kvviz.explain.hazards import Hazard, find_hazards
 from kvviz.trace.events import VIEW
+from kvviz.trace.hazards import Hazard, explaining, find_hazards
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import short
 
@@ -86,7 +86,9 @@ def value_change(a: Trace, b: Trace, broken: Sequence[Hazard] = ()) -> ValueChan
         text = f": {', '.join(changes)}" if changes else ""
         parts = _bytes(a, b, node.outputs[slot], other, step) if broken else ""
         sentence = f"step {step:,}: {what} is the first that made other numbers{text}{parts}"
-        return ValueChange(step, other, sentence, _why(b, step, broken))
+        read = {access.storage for access in b.log.declared.accesses.get(step, ()) if not access.writes}
+        pair = explaining(broken, step, read)
+        return ValueChange(step, other, sentence, "" if pair is None else pair.sentence)
     return None
 
 
@@ -111,16 +113,6 @@ def _stored(trace: Trace, name: str, step: int) -> np.ndarray:
     own = getattr(trace.replayer, "stored", None)
     held = trace.value(name, step).tobytes() if own is None else own(trace, name, step)
     return np.frombuffer(held, np.uint8)
-
-
-def _why(b: Trace, step: int, broken: Sequence[Hazard]) -> str:
-    """The broken pair that made a step read other bytes: it ran before a write that it needs, or after one that it must
-    not see, or two writes into what it reads ran in the other order."""
-    early = [pair for pair in broken if pair.kind == "RAW" and pair.first == step]
-    late = [pair for pair in broken if pair.kind == "WAR" and pair.second == step]
-    read = {access.storage for access in b.log.declared.accesses.get(step, ()) if not access.writes}
-    swapped = [pair for pair in broken if pair.kind == "WAW" and pair.second < step and pair.storage in read]
-    return next((pair.sentence for pair in (*early, *reversed(late), *swapped)), "")
 
 
 def _key(hazard: Hazard, place: Sequence[int] | np.ndarray) -> tuple[str, frozenset[int], str]:

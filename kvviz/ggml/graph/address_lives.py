@@ -1,26 +1,27 @@
-"""Who lived at an address of the compute buffer, from which node to which one, and who took it over.
+"""The memory plan of a recorded graph, from its addresses: which tensor lies where, from which node to which node.
 
 Rules: ``ggml_gallocr_alloc_graph_impl`` of ggml (``src/ggml-alloc.c``): a node may take the place of a source of equal
-layout that nobody else will use; all other memory is free behind the last use of its owner.
+layout that nobody else will use; all other memory is free after the last use of its owner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.memory_plan import MemoryPlan, NodePlan, TensorPlace
 from kvviz.ggml.graph.tensor import OUTPUT, Tensor
 
-# Nodes that are looked at for a path between two, at most: an owner and its users are near each other.
+# The maximum number of nodes to examine for a path between two: an owner and its users are near each other.
 _NEAR = 4096
 
 
 class Life(NamedTuple):
     """The life of a tensor that owns memory of a compute buffer.
 
-    ``born, last``: indices of the nodes that made it, -1 for an input, and that used it or one of its views last.
-    ``users``: all of the latter.
+    ``born, last``: indices of the node that made it, -1 for an input, and of the last one that used it or a view of it.
+    ``users``: indices of all nodes that used it.
     """
 
     root: Tensor
@@ -39,12 +40,12 @@ class Life(NamedTuple):
         return self.low + self.root.nbytes
 
     def meets(self, other: Life) -> bool:
-        """Whether both have an address in common, each at its time."""
+        """Whether both have an address in common, at the same time or not."""
         return self.root.buffer == other.root.buffer and self.low < other.high and other.low < self.high
 
 
 def lives(graph: ComputeGraph) -> list[Life]:
-    """The lives in compute buffers, in the order in which they began; of tensors whose address is known."""
+    """The lives in compute buffers of tensors with a known address, in the order in which they began."""
     born: dict[Tensor, int] = {}
     users: dict[Tensor, list[int]] = {}
     for place, node in enumerate(graph.nodes):
@@ -60,11 +61,29 @@ def lives(graph: ComputeGraph) -> list[Life]:
     return sorted(found, key=lambda life: life.born)
 
 
-def taken_over(graph: ComputeGraph) -> dict[Tensor, Tensor]:
-    """Results that lie where a source of theirs lay, and that source: the allocator let the node overwrite it.
+def observed_plan(graph: ComputeGraph) -> MemoryPlan:
+    """What the allocator must have decided for a recorded graph, as its addresses show.
 
-    Left out is what not all users of the source are known to come before: as two lives they say the same.
+    A result takes over the memory of a source if it lies where the source lay, and all other users of the source are
+    known to run before it. Outputs, and results that no node uses, stay to the end of the graph.
     """
+    end, found, taken = len(graph.nodes) - 1, lives(graph), _taken_over(graph)
+    places = {
+        life.root: TensorPlace(life.root.buffer, 0, life.low, life.root.nbytes, taken.get(life.root))
+        for life in found
+        if life.born >= 0
+    }
+    freed: dict[int, list[Tensor]] = {}
+    for life in found:
+        stays = life.root.flags & OUTPUT or life.last in (life.born, end) or life.root in taken.values()
+        if not stays:
+            freed.setdefault(life.last, []).append(life.root)
+    nodes = (NodePlan(node, None, (), tuple(freed.get(place, ()))) for place, node in enumerate(graph.nodes))
+    return MemoryPlan(places, tuple(nodes), {})
+
+
+def _taken_over(graph: ComputeGraph) -> Mapping[Tensor, Tensor]:
+    """Results that lie where a source of theirs lay, and that source."""
     places = {node: place for place, node in enumerate(graph.nodes)}
     waits = _waits(graph.nodes, places)
     ending: dict[int, list[Life]] = {}
@@ -72,25 +91,11 @@ def taken_over(graph: ComputeGraph) -> dict[Tensor, Tensor]:
     for life in lives(graph):
         for old in ending.get(life.born, ()):
             same = (old.low, old.high, old.root.buffer) == (life.low, life.high, life.root.buffer)
-            # The node that takes over uses it too.
-            if (
-                same
-                and life.root.nbytes
-                and old.root not in found.values()
-                and _all_before(waits, old.users[:-1], life.born)
-            ):
+            free = same and life.root.nbytes and old.root not in found.values()
+            # The node that takes over is a user too.
+            if free and _all_before(waits, old.users[:-1], life.born):
                 found[life.root] = old.root
         ending.setdefault(life.last, []).append(life)
-    return found
-
-
-def freed_after(graph: ComputeGraph) -> dict[int, list[Tensor]]:
-    """By index of a node, whose memory is free behind it; outputs and what nobody uses stay to the end of the graph."""
-    end = len(graph.nodes) - 1
-    found: dict[int, list[Tensor]] = {}
-    for life in lives(graph):
-        stays = life.root.flags & OUTPUT or life.last == life.born
-        found.setdefault(end if stays else life.last, []).append(life.root)
     return found
 
 
@@ -102,7 +107,7 @@ def _waits(nodes: Sequence[Tensor], places: dict[Tensor, int]) -> list[list[int]
 
 
 def _all_before(waits: Sequence[Sequence[int]], early: Iterable[int], late: int) -> bool:
-    """Whether a path leads from each of some nodes to a later one, as far as one looks."""
+    """Whether a path leads from each of some nodes to a later one; False if that takes too long to find out."""
     left = set(early)
     seen = {late}
     for place in _back(waits, late, min(left, default=late), seen):

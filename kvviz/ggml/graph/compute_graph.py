@@ -1,18 +1,18 @@
-"""The list of nodes that is executed from its first to its last, and how ``ggml_build_forward_expand`` makes it.
+"""The list of nodes in execution order, and how ``ggml_build_forward_expand`` builds it.
 
 Source: ``ggml_visit_parents_graph`` of ggml (``src/ggml.c``, snapshot d99724f).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from copy import copy
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from kvviz import public_trace
 from kvviz.ggml.graph.attention_kernels import KERNELS
 from kvviz.ggml.graph.op_effects import is_noop
 from kvviz.ggml.graph.tensor import COMPUTE, PARAM, Tensor
-from kvviz.late import late
 from kvviz.trace.recording import Trace
 
 _Graph = TypeVar("_Graph", bound="ComputeGraph")
@@ -24,12 +24,12 @@ class ComputeGraph:
     Attributes
     ----------
     nodes, leafs : list of Tensor
-        In the order in which they are executed, and what is there before.
+        Nodes in the order in which they are executed, and tensors that exist before.
     right_to_left : bool
         Visit sources from the last to the first.
     title : str
     meant : list of Tensor or None
-        The nodes in the order of the list that this one was made of, where that is another one.
+        The nodes in the order of the original list, if this graph has another order.
     """
 
     def __init__(self, title: str = "ggml graph", right_to_left: bool = False) -> None:
@@ -41,17 +41,17 @@ class ComputeGraph:
         self._visited: set[Tensor] = set()
 
     def expand(self, tensor: Tensor, compute: bool = True) -> ComputeGraph:
-        """Append a tensor behind all that it is computed from (``ggml_build_forward_expand``); gives the graph.
+        """Append a tensor after everything that it is computed from (``ggml_build_forward_expand``); returns the graph.
 
-        Sources are visited first, each once; what is in the graph already keeps its place. The root of a view is no
-        source, so nothing but the order of the calls places a write before a read through another view.
+        Sources are visited first, each once; nodes that are in the graph already keep their places. The root of a view
+        is no source, so only the order of the calls places a write before a read through another view.
 
         Parameters
         ----------
         compute : bool
             Set the COMPUTE flag; back ends skip nodes without it (``ggml_build_forward_order`` does not set it).
         """
-        # As a recursion would go, without its limit: (tensor, which source is next).
+        # A recursion without its depth limit: (tensor, which source is next).
         path: list[tuple[Tensor, int]] = []
 
         def enter(one: Tensor) -> None:
@@ -75,15 +75,14 @@ class ComputeGraph:
 
     @property
     def executed(self) -> list[Tensor]:
-        """The nodes that back ends do not skip, views among them; all where none is flagged (before 2026)."""
+        """The nodes that back ends do not skip, including views; all nodes if none is flagged (before 2026)."""
         flagged = [node for node in self.nodes if node.flags & COMPUTE]
         return flagged or list(self.nodes)
 
     @property
     def trace(self) -> Trace:
         """The graph as a recording of its list, whether it has been run or not: what is touched, without values."""
-        made: Trace = late("ggml.order.graph_recipe:listed")([self], self.title)
-        return made
+        return public_trace.listed_trace(self)
 
     @property
     def cannot_run(self) -> str:
@@ -96,23 +95,11 @@ class ComputeGraph:
                     return f"{source.root.name!r} has no data"
         return ""
 
-    def session(self, values: int | str = "1 MB") -> Any:
-        """A session that runs the graph node by node, in memory of its own: what ``kvviz.debug(graph)`` drives.
-
-        Raises
-        ------
-        KvvizError
-            If it cannot be run: no kernel for an op, a leaf without data.
-        """
-        return late("ggml.order.graph_recipe:session_of")(self, values)
-
-    def hidden(self, level: str = "exact") -> Sequence[Any]:
-        """What nothing but the order of the list keeps in order: `kvviz.hazards` of the graph."""
-        found: Sequence[Any] = late("report.hazard_table:hazards")(self.trace, level)
-        return found
+    session = public_trace.graph_session
+    hidden = public_trace.hidden_pairs
 
     def _flag(self, tensor: Tensor) -> None:
-        """Flag a tensor, and those before it that an earlier call only gave a place."""
+        """Flag a tensor, and its unflagged predecessors that an earlier call placed."""
         ahead = [tensor]
         while ahead:
             one = ahead.pop()
@@ -130,7 +117,7 @@ class ComputeGraph:
             self.nodes.append(one)
 
     def reordered(self: _Graph, nodes: Iterable[Tensor]) -> _Graph:
-        """A graph of the same tensors whose nodes are executed in another order: hazards that it breaks are broken."""
+        """A graph of the same tensors with another execution order; `kvviz.hazards` reports what it breaks."""
         other = copy(self)
         other.__dict__.pop("trace", None)  # a recorded graph keeps it
         other.nodes, other.leafs, other._visited = list(nodes), list(self.leafs), set(self._visited)

@@ -1,4 +1,4 @@
-"""Compute graphs, built, run or recorded, as a trace: a run of each, its nodes as ops in the order of the list.
+"""Compute graphs, built, run or recorded, as a trace: each graph is a run, and its nodes are ops in list order.
 
 The layer that a node belongs to follows from llama.cpp's names: ``Kcur-3``, ``cache_k_l3``, ``blk.3.…``.
 """
@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from kvviz.caches.stored_rows import stored_caches
-from kvviz.ggml.graph.address_lives import freed_after, taken_over
+from kvviz.ggml.graph.address_lives import observed_plan
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.memory_plan import RULES, MemoryPlan, NodePlan
 from kvviz.ggml.graph.op_effects import Effect, effects, is_noop
@@ -20,7 +20,7 @@ from kvviz.ggml.graph.tensor import OUTPUT, Tensor, type_size
 from kvviz.trace.live_writer import LiveWriter
 from kvviz.trace.recording import Trace
 
-# Behind the number there may be what ggml adds for views and copies.
+# The number may be followed by what ggml adds for views and copies.
 _OWN = re.compile(r"^[^ ]*?(?:-|_l)(\d{1,5})(?: \(.*)?$")
 _WEIGHT = re.compile(r"^(?:enc\.|dec\.)?blk\.(\d{1,5})\.")
 
@@ -28,9 +28,9 @@ _WEIGHT = re.compile(r"^(?:enc\.|dec\.)?blk\.(\d{1,5})\.")
 def layers_of(nodes: Sequence[Tensor]) -> list[int | None]:
     """The layer of each node; None for those of no layer.
 
-    A node says it by its own name, else by the weight or cache that it uses. One that says nothing, in the midst of
-    those of a layer, is of the layer that it continues, if that has not ended, or of that one: ggml's order mixes the
-    end of a layer with the start of the next.
+    A node's own name states its layer, else the weight or cache that it uses does. A node without such a name between
+    nodes of a layer belongs to the layer of its sources if that layer has not ended, and otherwise to the one around
+    it: ggml's order mixes the end of a layer with the start of the next.
     """
     places = {node: place for place, node in enumerate(nodes)}
     said = [_said(node) for node in nodes]
@@ -91,8 +91,8 @@ def to_trace(
     values : int or str
         Bytes for summaries of values, as in `Writer`.
     plans : mapping of ComputeGraph to MemoryPlan, optional
-        Where `kvviz.ggml.plan_memory` puts the tensors of each graph: the trace then has addresses, the allocator's
-        decisions, and what it frees when.
+        Where `kvviz.ggml.plan_memory` puts the tensors of each graph. The trace then has addresses, the allocator's
+        decisions, and when it frees what.
     """
     writing = GraphWriter(title, about, values, plans)
     texts = [*labels, *[""] * len(graphs)]
@@ -104,7 +104,7 @@ def to_trace(
 
 
 class GraphWriter:
-    """A trace while graphs run: which value and which storage stand for a tensor."""
+    """Writes a trace while graphs run, and maps tensors to values and storages."""
 
     def __init__(
         self,
@@ -121,6 +121,7 @@ class GraphWriter:
         self._plans = plans or {}
         self._plan: MemoryPlan | None = None
         self._decided: dict[Tensor, NodePlan] = {}
+        self._explains = False  # the plan has the reasons against what was not taken over
         self.values: dict[Tensor, int] = {}
         self.storages: dict[Tensor, int] = {}
         self._written: set[Tensor] = set()  # leafs that a node writes
@@ -128,10 +129,8 @@ class GraphWriter:
         self._used: set[Tensor] = set()
         self._leafs: set[Tensor] = set()
         self._places: dict[Tensor, int] = {}  # nodes of this graph in its order
-        self._meant: dict[Tensor, int] = {}  # the same in the order of the list that it was made of
+        self._meant: dict[Tensor, int] = {}  # the same in the order of the original list
         self._layers: list[int | None] = []
-        self._takers: dict[Tensor, Tensor] = {}
-        self._freed: dict[int, list[Tensor]] = {}
 
     def begin(
         self,
@@ -140,11 +139,11 @@ class GraphWriter:
         given: Callable[[Tensor], np.ndarray | None] | None = None,
         declared: bool = False,
     ) -> None:
-        """Begin a graph. What the one before computed is let go, and its inputs that are not asked for again; weights
-        and states stay.
+        """Begin a graph. The results of the previous graph are freed, and so are its inputs that this one does not use;
+        weights and states stay.
 
-        ``given``: what a leaf holds now; it is looked at, and not kept. ``declared``: write all nodes down now, in the
-        order of the list; they may then run in another one.
+        ``given``: gives what a leaf holds now, which is summarised and not kept. ``declared``: declare all nodes now,
+        in list order; they may then run in another order.
         """
         touched = (effect for node in graph.nodes for effect in effects(node))
         self._written.update(effect.tensor.root for effect in touched if effect.writes)
@@ -163,14 +162,12 @@ class GraphWriter:
         self._places = {node: place for place, node in enumerate(graph.nodes)}
         self._meant = {node: place for place, node in enumerate(graph.meant or ())}
         self._layers = layers_of(graph.nodes)
-        # Where the order is another one than the allocator knew, addresses say nothing.
-        placed = graph.meant is None and graph not in self._plans and not declared
-        self._takers = taken_over(graph) if placed else {}
-        self._freed = freed_after(graph) if placed else {}
-        # What stays to the end is let go when the next graph begins.
-        self._freed.pop(len(graph.nodes) - 1, None)
         self.writer.begin_run(text, keep=self.values.values())
         self._plan = self._plans.get(graph)
+        self._explains = self._plan is not None
+        # If the order is another one than the allocator knew, addresses say nothing.
+        if self._plan is None and graph.meant is None and not declared:
+            self._plan = observed_plan(graph)
         self._decided = {} if self._plan is None else {decided.node: decided for decided in self._plan.nodes}
         for leaf in graph.leafs:
             self.writer.give(self._value(leaf), None if given is None or leaf.role == "weight" else given(leaf))
@@ -189,9 +186,9 @@ class GraphWriter:
         return () if layer is None else (f"layer.{layer}",)
 
     def op(self, node: Tensor, array: np.ndarray | None = None) -> int:
-        """A node that was executed, or a view that was passed by; gives its step.
+        """Write a node that was executed, or a view, for which nothing is executed; returns its step.
 
-        ``array``: what the node holds now; it is looked at, and not kept.
+        ``array``: what the node holds now, which is summarised and not kept.
         """
         sources = [source for source in node.src if source is not None and source is not node]
         inputs = [self._value(source) for source in sources]
@@ -213,26 +210,23 @@ class GraphWriter:
             },
             copied=_copied(node, touched),
             arrays=[array],
-            refused=None if decided is None else _by_input(node, decided),
+            refused=_by_input(node, decided) if decided is not None and self._explains else None,
             position=self._meant.get(node),
             scope=self._scope(node),
             attributes={"id": node.id} if node.id else None,
         )
-        if decided is not None:
-            for done, tensors in ((True, decided.freed), (False, decided.withheld)):
-                for tensor in tensors:
-                    self.writer.free(self._storage(tensor), "" if done else "an OUTPUT is never given back", done)
-            return step
-        taken = set(self._takers.values())
-        for root in self._freed.get(self._places[node], ()):
-            if root in self.storages and root not in taken and self.writer.is_alive(self.storages[root]):
-                self.writer.free(self.storages[root])
+        for tensor in () if decided is None else decided.freed:
+            storage = self.storages.get(self._owner(tensor))
+            if storage is not None and self.writer.is_alive(storage):
+                self.writer.free(storage)
+        for tensor in () if decided is None else decided.withheld:
+            self.writer.free(self._storage(tensor), "an OUTPUT is never given back", False)
         return step
 
     def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
-        """The trace. The last graph hands out what nobody in it uses, and what is flagged as an output.
+        """The trace. Outputs of the last graph are results that no node uses, and those flagged as outputs.
 
-        ``hand_out``: what such a node holds now, for ``trace.outputs``.
+        ``hand_out``: gives what such a node holds now, for ``trace.outputs``.
         """
         out = [node for node in self._made if node not in self._used or node.flags & OUTPUT]
         trace = self.writer.finish([self.values[node] for node in out])
@@ -253,9 +247,7 @@ class GraphWriter:
         return self.values[tensor]
 
     def _storage(self, root: Tensor) -> int:
-        root = root if self._plan is None else self._plan.owner(root)
-        if root not in self.storages and root in self._takers:
-            self.storages[root] = self._storage(self._takers[root])
+        root = self._owner(root)
         if root not in self.storages:
             place = None if self._plan is None else self._plan.places.get(root)
             origin = _ORIGIN.get(self._role(root), "caller" if root.op == "NONE" else "run")
@@ -266,19 +258,23 @@ class GraphWriter:
                 address=root.address if place is None else place.offset,
             )
             if root.op == "NONE":
-                self._value(root)  # what a view lies in is there before, and has a name
+                self._value(root)  # the root of a view exists before the view, and has a name
         return self.storages[root]
 
+    def _owner(self, tensor: Tensor) -> Tensor:
+        return tensor.root if self._plan is None else self._plan.owner(tensor)
+
     def _stays(self, root: Tensor, asked: set[Tensor]) -> bool:
-        planned = self._plan is not None and root in self._plan.places
-        return root.op == "NONE" and not planned and (root in asked or self._role(root) in _BOUND)
+        return root.op == "NONE" and not self._is_planned(root) and (root in asked or self._role(root) in _BOUND)
+
+    def _is_planned(self, leaf: Tensor) -> bool:
+        return self._plan is not None and leaf in self._plan.places
 
     def _role(self, leaf: Tensor) -> str:
         if leaf.op != "NONE":
             return ""
-        # The allocator hands the memory of inputs on when they have been read.
-        planned = self._plan is not None and leaf in self._plan.places
-        return "state" if planned or (not leaf.role and leaf in self._written) else leaf.role
+        # The allocator reuses the memory of inputs after they were read.
+        return "state" if self._is_planned(leaf) or (not leaf.role and leaf in self._written) else leaf.role
 
 
 def _kind(node: Tensor) -> str:
@@ -286,13 +282,13 @@ def _kind(node: Tensor) -> str:
 
 
 def _by_input(node: Tensor, decided: NodePlan) -> dict[int, int]:
-    """Reasons by position among the sources that are inputs in the log: no gaps, and not the node itself."""
+    """Reasons by position among the sources that are inputs in the log: without gaps and without the node itself."""
     kept = [position for position, source in enumerate(node.src) if source is not None and source is not node]
     return {kept.index(position): mask for position, mask in decided.masks.items() if position in kept}
 
 
 def _copied(node: Tensor, touched: Sequence[Effect]) -> int:
-    """Bytes that an op only moves, of those that it writes."""
+    """Of the bytes that an op writes, those that it only moves."""
     if node.op not in ("CPY", "CONT", "DUP", "SET_ROWS", "GET_ROWS") or is_noop(node):
         return 0
     block, size = type_size(node.type)

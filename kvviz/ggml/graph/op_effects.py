@@ -1,6 +1,6 @@
-"""What each ggml op reads and writes: the one table that the log, the re-order rules and the allocator's reports ask.
+"""What each ggml op reads and writes: one table for the log, the re-order rules and the allocator's reports.
 
-Sources: ``ggml-cpu/ops.cpp`` for what kernels touch; the row ops touch the rows that their index tensor names.
+Source: ``ggml-cpu/ops.cpp`` for what kernels touch. Row ops touch the rows that their index tensor names.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from kvviz.ggml.graph.tensor import VIEW_OPS, Tensor, elements, type_size, word
 from kvviz.trace.regions import Region, stored_bytes
 
 ROW_AXIS = -2
-"""Axis of a tensor's region that rows are counted along: ``ne[1]``."""
+"""The axis of a tensor's region along which rows are counted: ``ne[1]``."""
 
 
 class Effect(NamedTuple):
-    """Bytes of a root that an op reads or writes, by way of a tensor.
+    """Bytes of a root that an op reads or writes through a tensor.
 
-    ``rows``: where only some of the view's are touched: which ones. ``part``: where it is a part of another form.
-    ``most``: how many bytes are touched at most, where it is not known which of the view's.
+    ``rows``: the touched rows, if only some are. ``part``: the touched region, if it has another form than the tensor.
+    ``most``: the maximum number of bytes touched, if it is not known which.
     """
 
     tensor: Tensor
@@ -42,13 +42,18 @@ class Effect(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether all of its view is touched, and it is known where that lies."""
+        """Whether all of its tensor is touched, and it is known where that lies."""
         return self.rows is None and self.part is None and self.region.known == "exact"
 
 
 def is_noop(node: Tensor) -> bool:
-    """Whether nothing is executed for it: views, leafs, and whatever has no elements."""
+    """Whether nothing is executed for it: views, leafs, and tensors without elements."""
     return node.op in VIEW_OPS or node.op == "NONE" or 0 in node.ne
+
+
+def is_source(node: Tensor, other: Tensor) -> bool:
+    """Whether a declared edge leads from another node to a node."""
+    return any(source is other for source in node.src)
 
 
 def effects(node: Tensor) -> tuple[Effect, ...]:
@@ -85,18 +90,18 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
 
 
 def _of_rows(table: Tensor, writes: bool, index: Tensor, rows: Tensor) -> Effect:
-    """The rows of a table that an index names; where it is not known which, as many bytes of it as the rows have."""
+    """The rows of a table that an index names. Without a known index, as many of its bytes as the rows have."""
     return Effect(table, writes, rows_named(table, index), most=_as_type(rows, table.type))
 
 
 def _as_type(tensor: Tensor, type_: str) -> int | None:
-    """Bytes of a tensor's elements in another type; None where a DOT file leaves out the fourth of its sizes."""
+    """Bytes of a tensor's elements in another type; None if a DOT file leaves out the fourth of its sizes."""
     block, size = type_size(type_)
     return None if tensor.id and tensor.ne[2] != 1 else -(-elements(tensor) // block) * size
 
 
 def patch_of(node: Tensor) -> Tensor:
-    """Where SET and ACC put their second source, as a view."""
+    """The part into which SET and ACC write their second source, as a view."""
     b = node.src[1]
     assert b is not None
     nb = (type_size(b.type)[1], word(node, 0), word(node, 1), word(node, 2))
@@ -105,7 +110,7 @@ def patch_of(node: Tensor) -> Tensor:
 
 
 def rows_named(table: Tensor, index: Tensor) -> tuple[int, ...] | None:
-    """Rows of a table that an index tensor names; None where they are not known, or are all there is."""
+    """Rows of a table that an index tensor names; None if they are not known, or are the whole table."""
     values = index.root.values
     # An index of one axis names the same rows in all planes of a table; a table of one row is touched in full.
     if values is None or table.ne[1] < 2 or index.ne[1:] != (1, 1, 1) or not index.nb[0]:

@@ -16,6 +16,7 @@ from kvviz.ggml.graph.tensor import OUTPUT, Tensor
 from kvviz.ggml.graph.tensor_data import note_values, tensor_get
 from kvviz.ggml.graph.tensor_data import stored as bytes_of
 from kvviz.graph.model import Node
+from kvviz.graph.topological_order import frontier
 from kvviz.interrupts import deliver, held_back
 from kvviz.trace.live_writer import LiveTrace
 from kvviz.trace.recording import Trace
@@ -186,12 +187,13 @@ class GraphSession:
             self._end_run()
 
     def _ready(self) -> list[Tensor]:
-        waits = self._places.keys() - self._made
-
-        def waiting(node: Tensor) -> bool:
-            return any(source is not node and source in waits for source in node.src)
-
-        return [node for node in self._executor.ahead if not waiting(node)]
+        """The frontier by the declared edges, in the order in which the nodes would run by themselves."""
+        places = self._places
+        needs = (
+            [places[source] for source in node.src if source is not node and source in places] for node in self._nodes
+        )
+        ready = set(frontier(needs, [node in self._made for node in self._nodes]))
+        return [node for node in self._executor.ahead if places[node] in ready]
 
     def _end_run(self) -> None:
         assert self._writing is not None

@@ -1,8 +1,8 @@
-"""The re-order rules by name, the short ones among them, and orders that a person gives.
+"""The re-order rules by name, with the short rules themselves, and orders that a caller gives.
 
 Source of the rule ``cuda``: ``ggml_backend_cuda_graph_optimize`` (with ``GGML_CUDA_GRAPH_OPT=1``) and
-``ggml_cuda_concurrent_event::is_valid`` (``src/ggml-cuda``, snapshot d99724f). It applies where a node whose name has
-``attn_norm`` in it has exactly three users of one row.
+``ggml_cuda_concurrent_event::is_valid`` (``src/ggml-cuda``, snapshot d99724f). It applies to a node whose name contains
+``attn_norm`` and which has exactly three users of one row.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import NamedTuple
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.op_effects import is_noop
+from kvviz.ggml.graph.op_effects import effects, is_noop, is_source
 from kvviz.ggml.graph.tensor import Tensor
-from kvviz.ggml.order.broken_pairs import Touching, is_source
 from kvviz.ggml.order.metal_reorder import metal
 from kvviz.ggml.order.vulkan_reorder import by_result_roots, vulkan, vulkan_fixed
+from kvviz.trace.regions import overlap
 
 WINDOW = 20
 
 Depends = Callable[[Tensor, Tensor], bool]
-"""Whether a node (the first) must stay behind an earlier one (the second)."""
+"""Whether a node (the first) must stay after an earlier one (the second)."""
 
 
 def pull_forward(nodes: Sequence[Tensor], depends: Depends, window: int = WINDOW) -> list[Tensor]:
-    """An order in sets of nodes that may run at once: each set has the next node, and what need not wait for others.
+    """An order in sets of nodes that may run at once: each set has the next node, and later nodes that need not wait.
 
-    Nodes that do something are taken first, then views.
+    Nodes that compute something are taken first, then views.
     """
     order: list[Tensor] = []
     used = [False] * len(nodes)
@@ -52,21 +52,30 @@ def pull_forward(nodes: Sequence[Tensor], depends: Depends, window: int = WINDOW
 
 
 def by_edges(nodes: Sequence[Tensor]) -> list[Tensor]:
-    """The rule ``none``: declared edges alone keep nodes apart, and nobody looks at memory."""
+    """The rule ``none``: only declared edges keep nodes apart; memory is ignored."""
     return pull_forward(nodes, is_source)
 
 
 def by_exact_bytes(nodes: Sequence[Tensor]) -> list[Tensor]:
     """The rule ``exact``: declared edges, and bytes that one of two nodes writes."""
-    touching = Touching(nodes)
-    return pull_forward(nodes, lambda node, other: is_source(node, other) or bool(touching.shared(other, node)))
+    touched = {node: effects(node) for node in nodes}
+
+    def depends(node: Tensor, other: Tensor) -> bool:
+        return is_source(node, other) or any(
+            overlap(one.region, two.region)
+            for one in touched[other]
+            for two in touched[node]
+            if (one.writes or two.writes) and one.tensor.root is two.tensor.root
+        )
+
+    return pull_forward(nodes, depends)
 
 
 FAN_OUT = 3
 
 
 def cuda(nodes: Sequence[Tensor]) -> list[Tensor]:
-    """The rule ``cuda``: forks are interleaved, but for those that its own check refuses when the graph is run."""
+    """The rule ``cuda``: forks are interleaved, except those that its own check refuses when the graph is run."""
     order = list(nodes)
     place = {node: i for i, node in enumerate(nodes)}
     fan_out: Counter[Tensor] = Counter()
@@ -91,7 +100,7 @@ def cuda(nodes: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _grow(order: Sequence[Tensor], at: int, branches: list[list[Tensor]]) -> int:
-    """Add to each branch what depends on it; gives the place of the first node that depends on two, or -1."""
+    """Add to each branch what depends on it; returns the place of the first node that depends on two, or -1."""
     for i in range(at + 1, len(order)):
         node = order[i]
         mine = [branch for branch in branches if any(by_result_roots(node, other) for other in branch)]
@@ -106,7 +115,7 @@ def _grow(order: Sequence[Tensor], at: int, branches: list[list[Tensor]]) -> int
 
 
 def _branches_are_apart(branches: Sequence[Sequence[Tensor]], join: Tensor) -> bool:
-    """Whether no two branches write one root, and none has a source in another; roots alone are compared."""
+    """Whether no two branches share a root, and none has a source in another; only roots are compared."""
     stream = {node: i for i, branch in enumerate(branches) for node in branch}
     roots = [{node.root for node in branch} - {join.root} for branch in branches]
     if any(roots[i] & roots[j] for i in range(len(roots)) for j in range(i)):
@@ -120,7 +129,7 @@ def _branches_are_apart(branches: Sequence[Sequence[Tensor]], join: Tensor) -> b
 
 
 def _interleaved(branches: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """One node of each branch in turn, with the views that stand behind it."""
+    """One node of each branch in turn, with the views that follow it."""
     left = [list(branch) for branch in branches]
     order: list[Tensor] = []
     turn = 0
@@ -146,24 +155,24 @@ RULES = {
     rule.name: rule
     for rule in (
         ReorderRule("as listed", "the order of the node list, as on the CPU", list),
-        ReorderRule("none", "declared edges alone; nobody looks at memory", by_edges),
-        ReorderRule("vulkan", "declared edges, and results in one root; not what is read through a view", vulkan),
+        ReorderRule("none", "declared edges alone; memory is ignored", by_edges),
+        ReorderRule("vulkan", "declared edges, and results in one root; reads through views are ignored", vulkan),
         ReorderRule(
-            "vulkan fixed", "declared edges, and any two of which one writes a root of the other", vulkan_fixed
+            "vulkan fixed", "declared edges, and any two nodes of which one writes a root of the other", vulkan_fixed
         ),
         ReorderRule("metal", "whole roots, wherever one of two nodes writes", metal),
-        ReorderRule("cuda", "the tests of vulkan, for Q, K and V behind attn_norm alone, then checked by roots", cuda),
-        ReorderRule("exact", "declared edges, and the very bytes that one of two nodes writes", by_exact_bytes),
+        ReorderRule("cuda", "the tests of vulkan, only for Q, K and V after attn_norm, then checked by roots", cuda),
+        ReorderRule("exact", "declared edges, and the exact bytes that one of two nodes writes", by_exact_bytes),
     )
 }
 """Of ggml's back ends at snapshot d99724f (``vulkan fixed``: 0c1e57098), and two of ours: ``none`` and ``exact``."""
 
 Order = str | Sequence[Tensor] | Sequence[int]
-"""A rule's name, or the nodes themselves or their positions in the order in which they shall be executed."""
+"""A rule's name, or the nodes themselves or their positions in the new execution order."""
 
 
 def new_order(graph: ComputeGraph, order: Order) -> list[Tensor]:
-    """The nodes of a graph in the order of a rule, or in one that a person gives, if the declared edges allow that."""
+    """The nodes of a graph in the order of a rule or of the caller, if the declared edges allow it."""
     if isinstance(order, str):
         if order not in RULES:
             raise KvvizError(f"there is no re-order rule {order!r}; choose one of {', '.join(RULES)}")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from kvviz.ggml.graph.op_effects import is_source
 from kvviz.ggml.graph.tensor import OUTPUT, VIEW_OPS, Tensor, can_repeat, is_contiguous
-from kvviz.ggml.order.broken_pairs import is_source
 
 WINDOW, FUSION_WINDOW, ROW_WINDOW = 20, 15, 10  # since the fix the last one is 15, too
 

@@ -1,44 +1,46 @@
-"""What if the nodes of a graph ran in another order: which pairs break, and where the results first part."""
+"""What if the nodes of a graph ran in another order: which hazards break, and where the results first differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from kvviz.errors import KvvizError
+from kvviz.ggml.graph.address_lives import lives
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.executor import Executor, restore_state, saved_state
 from kvviz.ggml.graph.graph_trace import to_trace
-from kvviz.ggml.graph.op_effects import effects
+from kvviz.ggml.graph.op_effects import effects, is_noop
 from kvviz.ggml.graph.tensor import Tensor
-from kvviz.ggml.order.broken_pairs import BrokenPair, broken_addresses, broken_pairs
 from kvviz.ggml.order.reorder_rules import RULES, Order, new_order
+from kvviz.trace.declared import Access
 from kvviz.trace.element_types import unit
+from kvviz.trace.hazards import Hazard, explaining, find_hazards, sentence
 from kvviz.trace.recording import Trace
 from kvviz.trace.regions import Level, Region
 
 Written = dict[Tensor, np.ndarray]
-"""The bytes that each node wrote, as they were when it had run."""
+"""The bytes that each node wrote, as they were right after it ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where the results of two orders part.
+    """Where the results of two orders first differ.
 
     Attributes
     ----------
     node : Tensor
-        The first node of the new order that writes other bytes; where all write the same, a leaf that is left with
-        other bytes.
+        The first node of the new order that writes other bytes; if all write the same, a leaf that holds other bytes
+        after the run.
     step, step_before : int or None
         The step of the node in the trace of the new order, and in that of the graph's own; None for a leaf.
     bytes, of : int
         How many of the bytes that it writes differ, and how many it writes.
     first_byte : int
-        Which of them is the first that differs.
-    pair : BrokenPair or None
+        The first of them that differs.
+    pair : Hazard or None
         What explains it.
     """
 
@@ -48,17 +50,17 @@ class Difference:
     bytes: int
     of: int
     first_byte: int
-    pair: BrokenPair | None
+    pair: Hazard | None
 
     @property
     def sentence(self) -> str:
         """What differs, and why."""
-        what = f"{self.node.op} {self.node.name}" if self.step is not None else f"what is left in {self.node.name}"
+        what = f"{self.node.op} {self.node.name}" if self.step is not None else f"the final content of {self.node.name}"
         text = f"{what} is the first that differs, in {self.bytes:,} of {self.of:,} bytes"
         return f"{text}: {self.pair.sentence}" if self.pair is not None else text
 
 
-def run_noting(graph: ComputeGraph, title: str, values: int | str) -> tuple[Trace, Written]:
+def _run(graph: ComputeGraph, title: str, values: int | str) -> tuple[Trace, Written]:
     """Run a graph, and keep what each node wrote."""
     executor = Executor(title, values=values)
     executor.begin(graph)
@@ -72,49 +74,70 @@ def run_noting(graph: ComputeGraph, title: str, values: int | str) -> tuple[Trac
     return executor.finish(), written
 
 
-def first_difference(
-    before: Written,
-    after: Written,
-    steps: tuple[Sequence[Tensor], Sequence[Tensor]],
+def _first_difference(
+    graphs: tuple[ComputeGraph, ComputeGraph],
+    written: tuple[Written, Written],
     left: tuple[Mapping[Tensor, np.ndarray], Mapping[Tensor, np.ndarray]],
-    broken: Sequence[BrokenPair],
+    after: Trace,
+    broken: Sequence[Hazard],
 ) -> Difference | None:
     """Compare what each node wrote in the graph's own order and in the new one.
 
-    ``steps``: the nodes of both runs, in the order in which they ran. ``left``: what leafs hold after both.
+    ``left``: what leafs hold after both. ``after``: the trace of the new order.
     """
-    places = [{node: i for i, node in enumerate(part)} for part in steps]
-    for node, now in after.items():
-        differ = np.flatnonzero(now != before[node])
+    for node, now in written[1].items():
+        differ = np.flatnonzero(now != written[0][node])
         if len(differ):
-            pair = _because(node, broken, after)
-            step, step_before = places[1][node], places[0][node]
+            step_before, step = (graph.executed.index(node) for graph in graphs)
+            reads = {access.storage for access in after.log.declared.accesses.get(step, ()) if not access.writes}
+            pair = explaining(broken, step, reads)
             return Difference(node, step, step_before, len(differ), len(now), int(differ[0]), pair)
     for leaf, data in left[1].items():
         differ = np.flatnonzero(data != left[0][leaf])
         if len(differ):
-            kept = next((pair for pair in broken if pair.root is leaf and pair.kind == "WAW"), None)
+            kept = next((pair for pair in broken if pair.root == leaf.name and pair.kind == "WAW"), None)
             return Difference(leaf, None, None, len(differ), len(data), int(differ[0]), kept)
     return None
 
 
-def _because(node: Tensor, broken: Iterable[BrokenPair], order: Mapping[Tensor, object]) -> BrokenPair | None:
-    """The pair that let a node read other bytes: it came before a write that it needs, or after one that it must not.
+def _broken(trace: Trace, level: Level) -> tuple[Hazard, ...]:
+    return tuple(hazard for hazard in find_hazards(trace, level) if hazard.broken)
 
-    Of several writes that it came after, the last one is what it saw; a swap of two writes into what it reads is the
-    next best.
+
+def _broken_addresses(graph: ComputeGraph, other: ComputeGraph, trace: Trace) -> tuple[Hazard, ...]:
+    """Hazards that another order breaks at the addresses of a graph: two results occupied the same bytes one after the
+    other, and a node that needs the earlier one now runs after the node that makes the later one.
+
+    ``trace``: that of the other order. A graph without addresses has no such hazards.
     """
-    place = {one: i for i, one in enumerate(order)}
-    reads = {effect.tensor.root for effect in effects(node) if not effect.writes}
-    late = [pair for pair in broken if pair.kind == "WAR" and pair.first is node]
-    early = [pair for pair in broken if pair.kind == "RAW" and pair.second is node]
-    swapped = [pair for pair in broken if pair.kind == "WAW" and pair.root in reads and place[pair.first] < place[node]]
-    chosen = early or sorted(late, key=lambda pair: -place[pair.second]) or swapped
-    return chosen[0] if chosen else None
+    nodes, steps = graph.nodes, {node: step for step, node in enumerate(other.executed)}
+    made, found = lives(graph), list[Hazard]()
+    for number, late in enumerate(made):
+        for early in made[:number] if late.born >= 0 else ():
+            if early.last > late.born or not early.meets(late):
+                continue
+            size, writer = min(early.high, late.high) - max(early.low, late.low), nodes[late.born]
+            for user in (nodes[place] for place in early.users if place < late.born):
+                if is_noop(user) or steps[user] < steps[writer]:
+                    continue
+                kind = "WAW" if user is early.root else "WAR"
+                later = _access(trace, steps[writer], writer, writer, True)
+                earlier = _access(trace, steps[user], user, early.root, kind == "WAW")
+                first, second = (trace.log[steps[node]].op.node for node in (writer, user))
+                says = sentence(kind, first, second, earlier.value, False, True)
+                where = (kind, steps[writer], steps[user], earlier.storage, early.root.name, earlier.value, size)
+                found.append(Hazard(*where, False, True, says, later, earlier, size, size, size))
+    return tuple(sorted(found, key=lambda pair: (pair.second, pair.first)))
+
+
+def _access(trace: Trace, step: int, node: Tensor, root: Tensor, writes: bool) -> Access:
+    """How a node touches a root. Accesses are declared in the order of its effects."""
+    declared = zip(effects(node), trace.log.declared.accesses[step])
+    return next(access for effect, access in declared if effect.tensor.root is root and effect.writes is writes)
 
 
 def _held(region: Region, root: Tensor) -> np.ndarray:
-    """The bytes of a region, one after the other."""
+    """The bytes of a region, in a row."""
     assert root.data is not None
     shape, item = unit(region.shape, region.dtype)
     starts = region.rows if region.rows is not None else (0,)
@@ -124,7 +147,7 @@ def _held(region: Region, root: Tensor) -> np.ndarray:
     return np.frombuffer(b"".join(parts), np.uint8)
 
 
-_LISTED = 12  # pairs that are written out
+_LISTED = 12  # the maximum number of pairs in the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +159,22 @@ class Reordered:
     original, graph : ComputeGraph
         The graph, and the same tensors in the new order.
     rule, about : str
-        The rule's name and what keeps two nodes apart in it; ``"own order"`` for one that was given.
+        The rule's name and what keeps two nodes apart in it; ``"own order"`` for an order that the caller gave.
     moved : int
         How many nodes have another place than before.
-    broken : tuple of BrokenPair
-        Hazards that the graph's own order respects and the new one does not, if memory is given out after the order is
-        made, as ggml's back ends do: tensors of different roots share no bytes then.
-    at_addresses : tuple of BrokenPair
-        What it breaks besides if the tensors stay at the addresses that the graph was recorded with, where different
-        roots share bytes one after the other.
+    broken : tuple of Hazard
+        Hazards that the graph's own order respects and the new one does not, if memory is allocated after the order is
+        made, as ggml's back ends do: tensors of different roots share no bytes then. Steps are those of ``trace``.
+    at_addresses : tuple of Hazard
+        What the new order breaks besides if the tensors stay at their recorded addresses, where different roots share
+        bytes one after the other.
     before, trace : Trace
-        Both orders: of runs where ``ran``, else of the lists alone, without values.
+        Both orders: runs if ``ran``, else the lists alone, without values.
     ran : bool
     why_not : str
-        What kept it from being run; empty where it was.
+        Why it was not run; empty if it was.
     difference : Difference or None
-        Where the results first part; None if they are the same, or were not computed.
+        Where the results first differ; None if they are the same, or were not computed.
     """
 
     original: ComputeGraph
@@ -159,8 +182,8 @@ class Reordered:
     rule: str
     about: str
     moved: int
-    broken: tuple[BrokenPair, ...]
-    at_addresses: tuple[BrokenPair, ...]
+    broken: tuple[Hazard, ...]
+    at_addresses: tuple[Hazard, ...]
     before: Trace = field(repr=False)
     trace: Trace = field(repr=False)
     ran: bool
@@ -174,7 +197,7 @@ class Reordered:
             claims["besides, at the recorded addresses"] = self.at_addresses
         for claim, broken in claims.items():
             lines.append(f"  {claim}: {len(broken) or 'no'} hazard{'s' * (len(broken) != 1)} broken")
-            lines += [f"    {pair.kind}: {pair.sentence}" for pair in broken[:_LISTED]]
+            lines += [f"    {pair!r}" for pair in broken[:_LISTED]]
         if self.difference is not None:
             lines.append(f"  {self.difference.sentence}")
         else:
@@ -195,11 +218,11 @@ def reorder(
     Parameters
     ----------
     graph : ComputeGraph
-        It stays as it is, and its leafs hold afterwards what they held before.
+        It is not changed, and its leafs hold the same values afterwards.
     order : str, or sequence of Tensor or int
-        A rule of `kvviz.ggml.RULES`, or all nodes, or their positions, in the order in which they shall run.
+        A rule of `kvviz.ggml.RULES`, or all nodes, or their positions, in the new order.
     run : bool, optional
-        Run both orders; by default where that is possible.
+        Run both orders; by default if that is possible.
     level : {"exact", "range", "root"}
         What counts as the same bytes for ``broken``.
     values : int or str
@@ -208,7 +231,8 @@ def reorder(
     Raises
     ------
     KvvizError
-        If there is no such rule, if the declared edges do not allow the order, or if it shall be run and cannot.
+        If there is no such rule, if the declared edges do not allow the order, or if ``run`` is set and the graph
+        cannot be run.
 
     Examples
     --------
@@ -226,26 +250,28 @@ def reorder(
     """
     nodes = new_order(graph, order)
     other = graph.reordered(nodes)
+    other.meant = graph.nodes
     name, about = (order, RULES[order].about) if isinstance(order, str) else ("own order", "an order that was given")
-    broken = broken_pairs(graph.nodes, nodes, level)
-    at = broken_addresses(graph, nodes)
     moved = sum(one is not two for one, two in zip(graph.nodes, nodes))
     why_not = graph.cannot_run if run is not False else "it was not asked for"
     if run and why_not:
         raise KvvizError(f"{graph.title!r} cannot be run: {why_not}")
     titles = (f"{graph.title}: as listed", f"{graph.title}: {name}")
+    wrote: Written | None = None
     if why_not:
         # The recorded addresses belong to the recorded order alone, so neither trace has them.
         both = graph.reordered(graph.nodes), other
         before, after = (to_trace([one], title) for one, title in zip(both, titles))
-        return Reordered(graph, other, name, about, moved, broken, at, before, after, False, why_not, None)
-    state = saved_state([graph])
-    before, wrote = run_noting(graph, titles[0], values)
-    left = saved_state([graph])
-    restore_state(state)
-    after, writes = run_noting(other, titles[1], values)
-    exact = broken if level == "exact" else broken_pairs(graph.nodes, nodes)
-    steps = graph.executed, other.executed
-    difference = first_difference(wrote, writes, steps, (left, saved_state([graph])), exact)
-    restore_state(state)
-    return Reordered(graph, other, name, about, moved, broken, at, before, after, True, "", difference)
+    else:
+        state = saved_state([graph])
+        before, wrote = _run(graph, titles[0], values)
+        left = saved_state([graph])
+        restore_state(state)
+        after, writes = _run(other, titles[1], values)
+    broken, at = _broken(after, level), _broken_addresses(graph, other, after)
+    difference = None
+    if wrote is not None:
+        exact = broken if level == "exact" else _broken(after, "exact")
+        difference = _first_difference((graph, other), (wrote, writes), (left, saved_state([graph])), after, exact)
+        restore_state(state)
+    return Reordered(graph, other, name, about, moved, broken, at, before, after, not why_not, why_not, difference)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from os import PathLike, fspath
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.op_effects import effects
 from kvviz.ggml.graph.tensor import Tensor
-from kvviz.ggml.order.broken_pairs import Touching
+from kvviz.trace.hazards import Hazard
 from kvviz.trace.regions import Level
 
 SCHEMA = "kvviz-ggml-graph/1"
@@ -36,14 +37,13 @@ def describe(graph: ComputeGraph, level: Level = "exact") -> dict[str, Any]:
     """
     ids = _ids(graph)
     executed = graph.executed
-    touching = Touching(executed)
     hidden = [
         {
             "from": ids[executed[pair.first]],
             "to": ids[executed[pair.second]],
             "kind": pair.kind,
             "bytes": pair.bytes,
-            "root": ids[_root(touching, executed[pair.first], executed[pair.second], pair.kind, level)],
+            "root": ids[_root(executed, pair)],
             "root_name": pair.root,
             "broken": pair.broken,
             "known": pair.known,
@@ -123,10 +123,13 @@ def _outside(node: Tensor) -> Iterator[Tensor]:
     yield node.root
 
 
-def _root(touching: Touching, first: Tensor, second: Tensor, kind: str, level: Level) -> Tensor:
-    """Whose bytes a pair shares; of a broken one the second node is the one that should have been first."""
-    both = (*touching.shared(first, second, level), *touching.shared(second, first, level))
-    return next(root for one, root in both if one == kind)
+def _root(executed: Sequence[Tensor], pair: Hazard) -> Tensor:
+    """Whose bytes a pair shares."""
+    early, late = (
+        [effect.tensor.root for effect in effects(executed[step]) if effect.writes is access.writes]
+        for step, access in ((pair.first, pair.early), (pair.second, pair.late))
+    )
+    return next(root for root in early if root in late)
 
 
 def _node(tensor: Tensor, number: str, ids: dict[Tensor, str]) -> dict[str, Any]:

@@ -67,6 +67,7 @@ def allocation_plan(
     inside: str = "",
     mem_reuse: bool = True,
     may_inplace: MayInplace = ort_operators.may_inplace,
+    parallel: bool = False,
 ) -> AllocationPlan:
     """Plan the buffers of one graph.
 
@@ -78,8 +79,10 @@ def allocation_plan(
     ``mem_reuse``: session option ``enable_mem_reuse``: whether buffers that died are taken over. Running in place is
       not affected by it.
     ``may_inplace``: which inputs an operator may overwrite.
+    ``parallel``: execution mode ``ORT_PARALLEL``: nothing in the main graph shares a buffer, not even an alias.
     """
-    planner = _Planner(graph, order, outputs, types, inside, mem_reuse, may_inplace)
+    alone = parallel and not inside
+    planner = _Planner(graph, order, outputs, types, inside, mem_reuse and not alone, may_inplace, alone)
     for node in order:
         planner.plan(node)
     return AllocationPlan(tuple(order), planner.buffers)
@@ -97,6 +100,7 @@ class _Planner:
         inside: str,
         mem_reuse: bool,
         may_inplace: MayInplace,
+        alone: bool,
     ) -> None:
         self.graph = graph
         self.inside = inside
@@ -104,6 +108,7 @@ class _Planner:
         self.outputs = frozenset(outputs)
         self.mem_reuse = mem_reuse
         self.may_inplace = may_inplace
+        self.alone = alone
         self.free: dict[
             refusal.Size, list[str]
         ] = {}  # roots of dead buffers by size, the one that died last at the end
@@ -168,6 +173,8 @@ class _Planner:
     def _pairs(self, node: Node) -> dict[int, list[tuple[int, bool]]]:
         """Output position to the inputs that it must (True) or may (False) take over, in onnxruntime's order."""
         found: dict[int, list[tuple[int, bool]]] = {j: [] for j in range(len(node.outputs))}
+        if self.alone:
+            return found
         first = self.types.get(node.inputs[0]) if node.inputs else None
         may = self.may_inplace(node, None if first is None else first.dtype)
         for pairs, must in ((ort_operators.alias(node), True), (may, False)):

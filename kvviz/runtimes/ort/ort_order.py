@@ -7,7 +7,7 @@ they are given, and because such a node is always an end of the graph, it tends 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.ort import planning_story
@@ -31,28 +31,29 @@ def schedule(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: L
     order, and so do, when a node is met for the first time, the makers of what it reads; a node runs when everything
     that was put above it is done. So of two makers the one that the model lists later comes first.
     """
-    return _schedule(graph, nodes, outputs, log, True)
+    return OrtOrder()(graph, nodes, outputs, log)
 
 
-def schedule_without_reuse(
-    graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
-) -> Sequence[Node]:
-    """The same order; the log gets the plan that leaves dead buffers alone."""
-    return _schedule(graph, nodes, outputs, log, False)
+@dataclass(frozen=True, slots=True)
+class OrtOrder:
+    """The same order; what the log reports of buffers is the plan of a session with these options."""
 
+    mem_reuse: bool = True
+    parallel: bool = False
 
-def _schedule(
-    graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None, mem_reuse: bool
-) -> Sequence[Node]:
-    rewritten = remaining(graph, nodes, outputs)
-    report = None if log is None else _of_originals(nodes, log)
-    order = walk(rewritten.nodes, report)
-    if report is not None:
-        planning_story.log_buffers(graph, order, outputs, report, mem_reuse)
-    if rewritten.stands_for:
-        return list(_with_casts(order, nodes))
-    given = {node.index: node for node in nodes}
-    return [given[node.index] for node in order]
+    def __call__(
+        self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
+    ) -> Sequence[Node]:
+        """Nodes in the order in which onnxruntime runs them."""
+        rewritten = remaining(graph, nodes, outputs)
+        report = None if log is None else _of_originals(nodes, log)
+        order = walk(rewritten.nodes, report)
+        if report is not None:
+            planning_story.log_buffers(graph, order, outputs, report, self.mem_reuse, self.parallel)
+        if rewritten.stands_for:
+            return list(_with_casts(order, nodes))
+        given = {node.index: node for node in nodes}
+        return [given[node.index] for node in order]
 
 
 def _of_originals(nodes: Sequence[Node], log: Log) -> Log:

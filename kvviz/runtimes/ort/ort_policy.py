@@ -22,7 +22,7 @@ from kvviz.memory.array_layout import Arguments, is_array
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.allocation_plan import ALLOCATE_OUTPUT
 from kvviz.runtimes.ort.ort_operators import by_address
-from kvviz.runtimes.ort.ort_order import schedule, schedule_without_reuse
+from kvviz.runtimes.ort.ort_order import OrtOrder, schedule
 from kvviz.runtimes.ort.planned_buffers import homes, remember
 from kvviz.runtimes.ort.planned_nodes import Notes, take_notes
 from kvviz.runtimes.ort.planner_types import types_of
@@ -101,26 +101,28 @@ def lend(frame: Frame, planned: PlannedNode) -> frozenset[int]:
     return frozenset()
 
 
-def variant(mem_reuse: bool = True) -> Policy:
-    """onnxruntime with a session option changed.
+def variant(mem_reuse: bool = True, parallel: bool = False) -> Policy:
+    """onnxruntime with session options changed.
 
     ``mem_reuse``: ``SessionOptions.enable_mem_reuse``: whether dead buffers are taken over. It has no effect on what
       runs in place.
+    ``parallel``: ``ExecutionMode.ORT_PARALLEL``: in the main graph every output has memory of its own. Bodies run one
+      node after the other there, too, and are planned as usual.
     """
-    return _made(bool(mem_reuse))
+    return _made(bool(mem_reuse), bool(parallel))
 
 
 @cache
-def _made(mem_reuse: bool) -> Policy:
+def _made(mem_reuse: bool, parallel: bool) -> Policy:
     return Policy(
-        "onnxruntime" if mem_reuse else "onnxruntime without mem_reuse",
+        "onnxruntime" + " in parallel" * parallel + " without mem_reuse" * (not mem_reuse),
         _ABOUT,
         VERSION,
         in_place=in_place,
-        schedule=schedule if mem_reuse else schedule_without_reuse,
+        schedule=OrtOrder(mem_reuse, parallel) if parallel or not mem_reuse else schedule,
         captures=lend,
         rewrite=rewired,
-        prepare=partial(take_notes, mem_reuse=mem_reuse),
+        prepare=partial(take_notes, mem_reuse=mem_reuse, parallel=parallel),
         homes=homes,
         copies_state=True,
         rules=refusal.RULES,

@@ -40,6 +40,8 @@ def homes(
         FRESH if buffer is None else _home(execution, frame, planned, buffer, out, taken)
         for buffer, out in zip(notes.buffers, outs)
     ]
+    if not notes.makes:
+        return found
     # New storages are numbered in the order of the outputs.
     number = len(execution.ledger.storages)
     ids: dict[int, int] = {}

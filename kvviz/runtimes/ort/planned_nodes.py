@@ -64,7 +64,7 @@ class Notes:
         return "; ".join(planning_story.buffer_text(buffer) for buffer in self.buffers if buffer is not None)
 
 
-def take_notes(plan: Plan, mem_reuse: bool = True) -> None:
+def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> None:
     """Plan the buffers of a graph as onnxruntime does, and note on every node what follows.
 
     Whatever is asked for counts as an output of the graph, as if the model had been changed to give it: looking at a
@@ -75,7 +75,7 @@ def take_notes(plan: Plan, mem_reuse: bool = True) -> None:
     rewritten = remaining(graph, [planned.node for planned in plan.order], outputs)
     left = {node.index: node for node in rewritten.nodes}
     order = [left[planned.node.index] for planned in plan.order if planned.node.index in left]
-    allocations = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse)
+    allocations = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse, parallel=parallel)
     plan.notes = allocations
     taken_over = {buffer.root for buffer in allocations.buffers.values() if buffer.rule == FREELIST}
     for planned in plan.order:

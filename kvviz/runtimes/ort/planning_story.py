@@ -36,10 +36,17 @@ def walked(node: Node, reader: Node | None, depth: int, leaving: bool, again: bo
     return PlanningEvent("walk", node, led, "visit", why, planned=planned, depth=depth)
 
 
-def log_buffers(graph: Graph, order: Sequence[Node], outputs: Sequence[str], log: Log, mem_reuse: bool = True) -> None:
+def log_buffers(
+    graph: Graph,
+    order: Sequence[Node],
+    outputs: Sequence[str],
+    log: Log,
+    mem_reuse: bool = True,
+    parallel: bool = False,
+) -> None:
     """Log for every output of every node, in running order, what the allocation plan says."""
     facts = known(graph)
-    plan = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse)
+    plan = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse, parallel=parallel)
     for position, node in enumerate(order, 1):
         for name in filter(None, node.outputs):
             buffer = plan.buffers[name]

@@ -8,13 +8,12 @@ commutative op tries one operand only: the one with the most elements, the last 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit
+from kvviz.engine.decide import NOTHING, ONLY, Verdict, elementwise_misfit
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import KEEP, PIN, Plan, PlannedNode
 from kvviz.graph.model import Graph, Node
-from kvviz.memory.array_layout import Arguments, is_array
+from kvviz.memory.array_layout import Arguments
 from kvviz.runtimes.rten import output_identity
 from kvviz.runtimes.rten.quirks import QUIRKS
 from kvviz.runtimes.rten.rten_operators import in_place_inputs, is_commutative
@@ -112,18 +111,22 @@ class Rules:
             return (), (), NOTHING
         if notes.commutative:
             candidates = self._operand(frame, planned, args)
-        refused = [(i, mask) for i, slot in candidates if (mask := self._mask(frame, planned, slot))]
+        tried = candidates[0][0]
+        refused = {}
+        for i, slot in candidates:
+            if mask := self._mask(frame, planned, slot):
+                refused[i] = mask
         if not refused:
-            taken = tuple([i for i, _ in candidates])
+            taken = ONLY[tried] if len(candidates) == 1 else tuple([i for i, _ in candidates])
+            how = output_identity.keywords(frame, planned, args, taken)
             # An operand that cannot hold the result is named where it is found out; the other one is named here.
-            small = notes.commutative and elementwise_misfit(args, taken[0])
-            rest = self._others(frame, planned, taken[0]) if small else {}
-            return taken, tuple(rest.items()), output_identity.keywords(frame, planned, args, taken)
-        busy = dict(refused)
+            small = notes.commutative and not how and elementwise_misfit(args, tried)
+            return taken, tuple(self._others(frame, planned, tried).items()) if small else (), how
         if notes.commutative:
-            return (), tuple(sorted({**busy, **self._others(frame, planned, refused[0][0])}.items())), NOTHING
-        others = {i: b.OTHER_INPUT_BUSY for i, _ in candidates if i not in busy}
-        return (), tuple(sorted({**others, **busy}.items())), NOTHING
+            others = self._others(frame, planned, tried)
+        else:
+            others = {i: b.OTHER_INPUT_BUSY for i, _ in candidates if i not in refused}
+        return (), tuple(sorted({**others, **refused}.items())), NOTHING
 
     def captures(self, frame: Frame, planned: PlannedNode) -> frozenset[int]:
         """Captured values that move into the bodies of a control node: not its inputs, used once, and owned here."""
@@ -142,24 +145,21 @@ class Rules:
         if "one_operand" not in self.quirks:
             free = [c for c in candidates if not self._mask(frame, planned, c[1])]
             candidates = tuple(free) or candidates
-        # Of operands of one size the last.
-        best, most = candidates[:1], 0
+        # Of operands of one size the last. Only what this graph's run made or was given counts.
+        uses, stores = frame.uses, frame.stores
+        lent = frame.plan.notes.captured if "one_operand" in self.quirks else ()
+        best, most = candidates[0], 0
         for candidate in candidates:
-            score = self._score(frame, args[candidate[0]], candidate[1])
-            if score >= most:
-                best, most = (candidate,), score
-        return best
+            position, slot = candidate
+            counts = uses[slot] < KEEP >> 1 and stores[slot].owned and slot not in lent
+            size = args[position].size if counts else 0
+            if size >= most:
+                best, most = candidate, size
+        return (best,)
 
     def _others(self, frame: Frame, planned: PlannedNode, tried: int) -> dict[int, int]:
         """Why a commutative op did not take over the operands that were not tried."""
         return {i: self._mask(frame, planned, slot) or NOT_TRIED for i, slot in planned.notes.candidates if i != tried}
-
-    def _score(self, frame: Frame, value: Any, slot: int) -> int:
-        """Elements of a value that this graph's run made or was given; 0 for any other."""
-        lent = frame.uses[slot] >= KEEP >> 1 or not frame.stores[slot].owned
-        if lent or (slot in frame.plan.notes.captured and "one_operand" in self.quirks):
-            return 0
-        return value.size if is_array(value) else len(value)
 
     def _mask(self, frame: Frame, planned: PlannedNode, slot: int) -> int:
         """Every reason why an op cannot take a value; 0 if it can."""

@@ -108,8 +108,10 @@ def _home(planned: PlannedNode, args: Arguments, out: ArrayLayout, position: int
     kind, past = planned.node.op_type, args[position]
     if not is_array(past) or not is_array(out):
         return FRESH
-    row_major = past.flags.c_contiguous
     same_shape = past.shape == out.shape
+    if same_shape and kind in _STRIDED:
+        return _held(IN_PLACE, position)
+    row_major = past.flags.c_contiguous
     if kind in _RELABELS:
         return _held(VIEW, position)
     if kind in _RESHAPES:
@@ -125,7 +127,7 @@ def _home(planned: PlannedNode, args: Arguments, out: ArrayLayout, position: int
         return _held(VIEW, position) if same_shape else _anew(kind, position, b.SHAPE_DIFFERS)
     if kind in _ALONG_AXIS and not _last_axis(planned, past):
         return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=False)
-    if same_shape and (row_major or kind in _STRIDED):
+    if same_shape and row_major:
         return _held(IN_PLACE, position)
     if same_shape:
         return _anew(kind, position, b.NOT_CONTIGUOUS, pooled=kind not in _ALONG_AXIS | _NORMALIZES)

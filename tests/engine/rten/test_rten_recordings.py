@@ -1,14 +1,20 @@
-"""The policy `rten` on real models: it plans, dispatches and shares as rten itself did, in every recorded run."""
+"""The policy `rten` on real models and small graphs: as rten itself ran them, in every recorded fact."""
 
 from __future__ import annotations
 
 import onnx
 import pytest
 
+import kvviz
 from kvviz.errors import LoadError
+from kvviz.runtimes.rten.quirks import QUIRKS
 from kvviz.verification.rten_recording import read_recording
+from tests.engine.graphs import numbers, run
 from tests.engine.rten.check import assert_like_rten
-from tests.engine.rten.records import DATA, MODELS, UNLOADED, Recording, models, recordings
+from tests.engine.rten.compare import compare
+from tests.engine.rten.fact import CORE
+from tests.engine.rten.oracle import run_like
+from tests.engine.rten.records import DATA, MODELS, UNLOADED, Recording, models, recordings, scenarios
 
 RUNS = [recording for name in models() for recording in recordings(name)]
 
@@ -42,3 +48,45 @@ def _nodes(graph: onnx.GraphProto, path: str) -> dict[tuple[str, int], onnx.Node
             if attribute.type == onnx.AttributeProto.GRAPH:
                 found.update(_nodes(attribute.g, f"{path}/{node.name}[{attribute.name}]"))
     return found
+
+
+# Of a there are two readers that could overwrite it, and neither may go first for nothing; of b there is one.
+TEXT = """g (float[8, 8] x) => (float[8, 24] y) {
+    a = MatMul(x, x) b = MatMul(x, a)
+    [first] p = Relu(a) [second] q = Neg(a) [lone] r = Sigmoid(b)
+    y = Concat <axis = 1> (p, q, r) }"""
+
+
+def order(policy: kvviz.Policy | str) -> list[str]:
+    trace = run(TEXT, {"x": numbers(8, 8)}, policy=policy)
+    return [step.node for step in trace.steps if step.node in ("first", "second", "lone")]
+
+
+def test_the_greedy_order_takes_ops_as_they_became_ready() -> None:
+    assert order("rten") == ["first", "second", "lone"]
+
+
+def test_without_greed_the_last_reader_of_its_input_goes_first_and_then_the_oldest() -> None:
+    kept = [name for name in QUIRKS if name != "greedy_order"]
+    assert order(kvviz.policies.rten(quirks=kept)) == ["lone", "first", "second"]
+    trace = run(TEXT, {"x": numbers(8, 8)}, policy=kvviz.policies.rten(quirks=kept))
+    taken = {step.node: step.decision.taken for step in trace.steps}
+    assert (taken["first"], taken["second"], taken["lone"]) == ((), ("a",), ("b",))
+
+
+SCENARIOS = [recording for name in scenarios() for recording in recordings(name)]
+
+
+@pytest.mark.parametrize("recording", SCENARIOS, ids=lambda recording: recording.id)
+def test_a_scenario_runs_as_it_ran_in_rten(recording: Recording) -> None:
+    assert_like_rten(recording)
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_a_policy_of_other_rules_is_told_apart(policy: str) -> None:
+    found = set()
+    for name in ("add_tie_ba", "if_then_only", "two_consumers"):
+        for recording in recordings(name):
+            trace, feeds = run_like(recording, policy)
+            found |= {fact.kind for fact in compare(trace, recording, feeds)}
+    assert found >= {*CORE, "reasons"}

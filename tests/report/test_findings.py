@@ -1,7 +1,8 @@
-"""The verdict: its figures are those of the trace, and what a change is said to save is what those steps then save."""
+"""Findings: their figures are those of the trace, and what a change is said to save is what those steps then save."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 import kvviz
 from kvviz.explain.cache_findings import copying_steps
-from kvviz.report.verdict import Verdict
+from kvviz.report.finding import Finding, query_of_steps
+from kvviz.report.report_text import CURED
 from kvviz.trace.value_index import index_of
 from tests.explain.applying import step_like
 from tests.graph.build import model, node
@@ -24,7 +26,7 @@ def decoded(name: str, policy: str = "ideal", **options: Any) -> kvviz.Trace:
     return kvviz.decode(graph_of(name), ref["prompt"].tolist(), 5, inputs, policy=policy, progress=False, **options)
 
 
-def told(trace: kvviz.Trace) -> dict[str, Verdict]:
+def by_kind(trace: kvviz.Trace) -> dict[str, Finding]:
     return {one.kind: one for one in reversed(kvviz.explain(trace).verdict)}
 
 
@@ -37,17 +39,17 @@ def past_copied(trace: kvviz.Trace) -> int:
 def test_the_change_for_copied_pasts_saves_what_it_is_said_to_at_those_steps(name: str, policy: str) -> None:
     # given
     trace = decoded(name, policy)
-    found = told(trace).get("copied")
+    found = by_kind(trace).get("copied")
     # when there is a past that is copied, and a change
     if found is None:
         assert past_copied(trace) == 0
         return
     assert found.bytes == past_copied(trace) <= trace.bytes_copied
-    assert found.fix is not None and found.saves is not None and found.left is None
-    after = found.fix.apply()
+    assert found.cure is not None and found.cure.saves is not None and found.cure.left is None
+    after = found.cure.fix.apply()
     # then
     assert past_copied(after) == 0
-    saved, times = found.saves
+    saved, times = found.cure.saves
     pairs = [
         (trace.log[step], after.log[step_like(trace, after, step)]) for _, step, _ in copying_steps(index_of(trace))
     ]
@@ -59,16 +61,21 @@ def test_the_change_for_copied_pasts_saves_what_it_is_said_to_at_those_steps(nam
 def test_every_figure_leads_to_a_step_that_has_it(name: str) -> None:
     # given
     trace = decoded(name)
-    for one in kvviz.explain(trace).verdict:
+    found = kvviz.findings(trace)
+    for one in found:
         # then
-        assert one.text == "".join(text for text, _ in one.parts)
+        assert one.steps == len(one.at)
+        if one.query:
+            assert sorted(trace.find(one.query).numbers) == sorted(one.at)
         if one.step is not None and one.selection is not None and one.selection[0] == "node":
             assert trace.steps[one.step].node == one.selection[1]
         if one.kind == "peak":
             assert one.bytes == trace.peak_bytes and one.step is not None
             assert trace.log[one.step].live == trace.peak_bytes
         if one.kind == "miss":
-            assert one.step is not None and trace.steps[one.step].decision.blockers
+            assert one.step == one.at[0] or trace.steps[one.at[0]].decision.blockers
+            spent = [max(trace.steps[step].allocated, trace.steps[step].copied) for step in one.at]
+            assert sum(spent) == one.bytes and spent == sorted(spent, reverse=True)
         if one.kind == "cache":
             assert one.selection is not None and one.selection[1] in [cache.input for cache in trace.caches]
 
@@ -84,10 +91,11 @@ def test_a_change_that_helps_one_of_two_layers_is_not_said_to_remove_all() -> No
     trace = kvviz.run(graph, {"x": np.ones(64, np.float32)}, donate=["x"])
     # when
     report = kvviz.explain(trace)
-    miss = told(trace)["miss"]
+    miss = by_kind(trace)["miss"]
     # then
     assert str(report.groups[0]) == "Neg × 2 layers: 512 B" and report.groups[0].layers == (0, 1)
-    assert miss.text == "biggest miss Neg × 2 layers: 512 B" and miss.fix is None
+    assert miss.title == "Neg cannot overwrite its input: Mul reads it later" and miss.bytes == 512
+    assert miss.where == "Neg × 2 layers" and miss.fix is None
 
 
 def test_nothing_to_gain_is_said_as_plainly() -> None:
@@ -96,24 +104,57 @@ def test_nothing_to_gain_is_said_as_plainly() -> None:
     # when
     free, bound = (kvviz.run(graph, {"x": np.ones(64, np.float32)}, donate=donate) for donate in (["x"], []))
     # then
-    assert told(free)["nothing"].text == "nothing to gain: every op that could run in place did"
+    assert by_kind(free)["nothing"].title == "nothing to gain: every op that could run in place did"
     # and where it may not, the change that lets it
-    assert "nothing" not in told(bound)
-    assert told(bound)["miss"].change == "donate x (saves 256 B at this step)"
-    after = told(bound)["miss"].fix
+    assert "nothing" not in by_kind(bound)
+    assert by_kind(bound)["miss"].change == "donate x (saves 256 B at this step)"
+    after = by_kind(bound)["miss"].fix
     assert after is not None and after.apply().bytes_allocated == 0
 
 
 def test_bytes_of_one_op_that_keeps_two_pasts_are_counted_once() -> None:
     trace = decoded("storyteller/gqa")
     attention = [step for step in trace.steps if step.op_type == "GroupQueryAttention"]
-    assert told(trace)["copied"].bytes == sum(step.copied for step in attention) > 0
+    assert by_kind(trace)["copied"].bytes == sum(step.copied for step in attention) > 0
 
 
-def test_the_report_and_its_data_begin_with_the_verdict() -> None:
+def test_all_faces_of_the_report_have_the_same_findings_in_the_same_words() -> None:
     report = kvviz.explain(decoded("o01_optimum_llama"))
-    text = repr(report)
-    assert text.index("verdict: peak ") < text.index("missed in place")
-    assert all(str(one) in text for one in report.verdict)
-    assert [one["text"] for one in report.to_dict()["verdict"]] == [one.text for one in report.verdict]
-    assert all(one.text in report._repr_html_() for one in report.verdict)
+    text, html = " ".join(repr(report).split()), report._repr_html_()
+    assert text.index("findings:") < text.index("prefill")
+    for one in report.findings[:8]:
+        assert one.title in text and one.where in text
+    assert all(one.change in text for one in report.findings[:CURED])
+    for one in report.findings[:8]:
+        assert one.title in html and one.where in html and one.change in html
+    assert [one["title"] for one in report.to_dict()["findings"]] == [one.title for one in report.findings]
+    assert set(report.verdict) <= set(report.findings)
+    table = repr(report.findings)
+    assert all(one.title in table for one in report.findings)
+
+
+def test_what_endangers_results_comes_before_what_costs_memory_and_calm_findings_last() -> None:
+    # given a window whose oldest rows are overwritten while they are still attended to, and a trace without a fault
+    for name in ("storyteller/tensor_scatter", "o01_optimum_llama", "storyteller/gqa"):
+        found = kvviz.findings(decoded(name))
+        costs = [one.bytes for one in found if one.kind in ("copied", "miss")]
+        assert costs == sorted(costs, reverse=True)
+        assert [one.calm for one in found] == sorted(one.calm for one in found)
+
+
+def test_making_the_list_tries_no_change_where_something_is_to_be_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    trace = decoded("o01_optimum_llama")
+    tried: list[Any] = []
+    monkeypatch.setattr(import_module("kvviz.report.findings"), "fix_for", lambda *given: tried.append(given))
+    monkeypatch.setattr(import_module("kvviz.report.diagnosis"), "lower_peak", lambda index: tried.append(index))
+    # when
+    found = kvviz.findings(trace)
+    # then
+    assert [one.title for one in found] and not tried
+    assert found[0].fix is None and tried
+
+
+def test_a_query_for_steps_by_number_is_short_or_empty() -> None:
+    assert query_of_steps([9, 3, 8, 7]) == "step:3|7..9"
+    assert query_of_steps(range(0, 100_000, 2)) == "" and query_of_steps([]) == ""

@@ -15,11 +15,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from kvviz.late import late
+from kvviz import public_trace
+from kvviz.graph.model import Node
+from kvviz.trace.declared import Access
 from kvviz.trace.events import NEW, POOL
 from kvviz.trace.last_writes import Touch, Touches
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import KNOWN, Level, confidence, overlap
+from kvviz.trace.regions import KNOWN, LEVELS, Level, confidence, overlap
 from kvviz.trace.step_order import Reachability
 from kvviz.trace.units import short, size
 from kvviz.trace.value_index import Index, index_of
@@ -60,6 +62,10 @@ class Hazard:
         The recorded order is not the required one: the first step overwrote what the second reads, so the second does
         not read the value that the graph specifies.
     sentence : str
+    early, late : Access
+        What the first and the second step touch; of several accesses, those that share most.
+    exact, range, whole : int
+        Bytes that they share exactly, between first and last byte, and if each took the whole root; 0: no conflict.
     known : {"exact", "range", "root"}
         How precisely the touched bytes are known. If not exactly, ``bytes`` is an upper bound.
     confidence : {"certain", "likely", "unknown"}
@@ -77,6 +83,11 @@ class Hazard:
     ordered: bool
     broken: bool
     sentence: str
+    early: Access
+    late: Access
+    exact: int
+    range: int
+    whole: int
     known: Level = "exact"
     confidence: str = "certain"
 
@@ -89,8 +100,7 @@ class Hazard:
         steps = f"steps {self.first:,} and {self.second:,}"
         return f"<{self.kind} ({self.state}), {steps}, {size(self.bytes)}: {short(self.sentence, 400)}>"
 
-    def _repr_html_(self) -> str:
-        return str(late("report.hazard_table:Hazards")((self,))._repr_html_())
+    _repr_html_ = public_trace.hazard_html
 
 
 def find_hazards(
@@ -107,10 +117,6 @@ def find_hazards(
                 found += pairs.named(pairs.unordered(), False)
                 if ordered:
                     found += pairs.named(pairs.ordered(), True)
-    return _in_order(found)
-
-
-def _in_order(found: Iterable[Hazard]) -> tuple[Hazard, ...]:
     return tuple(sorted(found, key=lambda h: (h.second, h.first, h.kind, h.value)))
 
 
@@ -120,22 +126,26 @@ def _since(index: Index, storage: int, touches: Sequence[Touch]) -> int:
     return 1 if made and not touches[0].latest else 0
 
 
-def hidden_by_level(trace: Trace, run: int) -> dict[Level, tuple[Hazard, ...]]:
-    """The result of `hazards` for one run at every level, the finest first. Each access is examined once.
+def hidden_pairs(trace: Trace, run: int) -> tuple[Hazard, ...]:
+    """All broken and hidden pairs of one run, first those that share bytes, then those that only ranges report, then
+    those that only whole roots report: accesses that share bytes share a range, and then they share a root."""
+    known: dict[int, tuple[Hazard, ...]] = index_of(trace).notes.setdefault("hidden pairs", {})
+    if run not in known:
+        found = find_hazards(trace, "root", run=run)
+        known[run] = tuple(sorted(found, key=lambda hazard: (not hazard.exact, not hazard.range)))
+    return known[run]
 
-    Accesses that share bytes share a range, and those that share a range share a root.
+
+def explaining(broken: Sequence[Hazard], step: int, reads: Iterable[int]) -> Hazard | None:
+    """The broken pair that let a step read other bytes: it ran before a write that it needs, or after one that it must
+    not see (the last one is what it saw), or two writes into what it reads ran in the other order.
+
+    ``reads``: the storages that the step reads.
     """
-    index = index_of(trace)
-    part = trace.runs[run]
-    levels: tuple[Level, ...] = ("exact", "range", "root")
-    found: dict[Level, list[Hazard]] = {level: [] for level in levels}
-    for storage, touches in Touches(index, part.first, part.last):
-        if any(touch.writes for touch in touches[_since(index, storage, touches) :]):
-            pairs = _Pairs(index, run, storage, touches, "root")
-            rivals = list(pairs.unordered())
-            for level in levels if rivals else ():
-                found[level] += pairs.named(pairs.shared(rivals, level), False)
-    return {level: _in_order(pairs) for level, pairs in found.items()}
+    early = [pair for pair in broken if pair.kind == "RAW" and pair.first == step]
+    late = [pair for pair in broken if pair.kind == "WAR" and pair.second == step]
+    swapped = [pair for pair in broken if pair.kind == "WAW" and pair.second < step and pair.storage in reads]
+    return next(iter((*early, *reversed(late), *swapped)), None)
 
 
 def path_between(trace: Trace, first: int, second: int) -> tuple[int, ...]:
@@ -151,8 +161,10 @@ def _reachability(index: Index, run: int) -> Reachability:
     return known[run]
 
 
-_Pair = tuple[int, int, int]
-"""Numbers of two touches, and the bytes that they share."""
+_FINEST_FIRST = tuple(reversed(LEVELS))
+
+_Pair = tuple[int, int]
+"""Numbers of two touches that share bytes."""
 
 
 class _Pairs:
@@ -181,23 +193,16 @@ class _Pairs:
             if touch.writes or touch.latest:
                 yield from self._hidden(number, touch)
             else:
-                for early, shared in self._near(self._between(touch.source, number), touch):
+                for early in self._near(self._between(touch.source, number), touch):
                     if touch.made < self.steps[early] < touch.step:
-                        yield early, number, shared
+                        yield early, number
 
     def ordered(self) -> Iterator[_Pair]:
         """Pairs that a path of the graph keeps in order, without those that a write in between covers."""
         for number, touch in enumerate(self.touches):
-            found = [pair for pair in self._older(number, touch) if self.steps[pair[0]] < touch.step]
-            before = self._before([early for early, _ in found], touch)
-            yield from ((early, number, shared) for early, shared in found if early in before)
-
-    def shared(self, pairs: Iterable[_Pair], level: Level) -> Iterator[_Pair]:
-        """The pairs that share bytes at a level, and how many."""
-        for early, later, _ in pairs:
-            count = overlap(self.touches[early].region, self.touches[later].region, level, self.capacity)
-            if count:
-                yield early, later, count
+            found = [early for early in self._older(number, touch) if self.steps[early] < touch.step]
+            before = self._before(found, touch)
+            yield from ((early, number) for early in found if early in before)
 
     def _hidden(self, number: int, late: Touch) -> Iterator[_Pair]:
         # Only one write takes over what another one made, so this runs once for it.
@@ -205,16 +210,16 @@ class _Pairs:
         if earlier is None:
             earlier = range(late.source)
         since = range(late.source + 1, number)
-        rivals = [pair for part in (earlier, since) for pair in self._near(part, late)]
-        rivals = [pair for pair in rivals if self.steps[pair[0]] < late.step]
-        before = self._before([early for early, _ in rivals], late)
+        rivals = [early for part in (earlier, since) for early in self._near(part, late)]
+        rivals = [early for early in rivals if self.steps[early] < late.step]
+        before = self._before(rivals, late)
         if late.writes:
             self.open[number] = self._left(earlier, since, before, late)
-        for early, shared in rivals:
+        for early in rivals:
             if early not in before and (late.writes or self.touches[early].writes):
-                yield early, number, shared
+                yield early, number
 
-    def _older(self, number: int, late: Touch) -> Iterator[tuple[int, int]]:
+    def _older(self, number: int, late: Touch) -> Iterator[int]:
         """Earlier touches that are not covered by a write in between from which the later touch has its value."""
         source, end, floor = late.source, number, 0
         covering: list[Touch] = []
@@ -223,10 +228,10 @@ class _Pairs:
             if not late.writes:
                 # A value that is read was made by its sources, and does not conflict with its other readers.
                 since = self._between(source, end) if late.latest else ()
-            for early, shared in self._near([*since, source] if source >= floor else since, late):
+            for early in self._near([*since, source] if source >= floor else since, late):
                 touch = self.touches[early]
                 if not any(touch.step < write.step and self._covers(write, touch) for write in covering):
-                    yield early, shared
+                    yield early
             if source < 0:
                 break
             write = self.touches[source]
@@ -239,18 +244,17 @@ class _Pairs:
         """Writes after the one that made a value and before one that reads it."""
         return self.writes[bisect_right(self.writes, source) : bisect_left(self.writes, number)]
 
-    def _near(self, numbers: Sequence[int], late: Touch) -> Iterator[tuple[int, int]]:
-        """The touches that share bytes with another one, and how many."""
+    def _near(self, numbers: Sequence[int], late: Touch) -> Iterator[int]:
+        """The touches that share bytes with another one."""
         if len(numbers) > _FEW and self.level != "root":
             chosen = np.asarray(numbers)
             low, high = self.bounds[chosen].T
             numbers = chosen[(low < late.high) & (high > late.low)].tolist()
         for number in numbers:
             touch = self.touches[number]
-            if self.level == "root" or (touch.low < late.high and touch.high > late.low):
-                shared = overlap(touch.region, late.region, self.level, self.capacity)
-                if shared:
-                    yield number, shared
+            near = self.level == "root" or (touch.low < late.high and touch.high > late.low)
+            if near and overlap(touch.region, late.region, self.level, self.capacity):
+                yield number
 
     def _covers(self, write: Touch, other: Touch) -> bool:
         """Whether a write touches all bytes of another access."""
@@ -279,24 +283,28 @@ class _Pairs:
 
     def named(self, pairs: Iterable[_Pair], ordered: bool) -> Iterator[Hazard]:
         """Pairs of touches as hazards; bytes that two steps share in several places are added up."""
-        shared: dict[tuple[str, int, int, str, bool], int] = {}
-        known: dict[tuple[str, int, int, str, bool], tuple[int, int]] = {}
-        for early, later, count in pairs:
+        found: dict[tuple[str, int, int, str, bool], list[tuple[list[int], Touch, Touch]]] = {}
+        for early, later in pairs:
             one, two = self.touches[early], self.touches[later]
             kind, value, broken = self._kind(one, two, ordered)
-            key = kind, one.step, two.step, value, broken
-            shared[key] = shared.get(key, 0) + count
-            if one.region.known != "exact" or two.region.known != "exact":
-                coarse = max(KNOWN.index(touch.region.known) for touch in (one, two))
-                sure = _SURE.index(confidence(one.region, two.region))
-                known[key] = coarse, min(sure, known.get(key, (0, sure))[1])
-        root = _root(self.index, self.storage, self.touches[0]) if shared else ""
-        for key, count in shared.items():
-            kind, first, second, value, broken = key
-            coarse, sure = known.get(key, (0, 0))
-            text = _sentence(self.index, kind, first, second, value, ordered, broken) + _DOUBT[_SURE[sure]]
-            where = (kind, first, second, self.storage, root, value, count, ordered, broken, text)
-            yield Hazard(*where, _LEVEL_OF[KNOWN[coarse]], _SURE[sure])
+            shared = [overlap(one.region, two.region, level, self.capacity) for level in _FINEST_FIRST]
+            found.setdefault((kind, one.step, two.step, value, broken), []).append((shared, one, two))
+        root = _root(self.index, self.storage, self.touches[0]) if found else ""
+        for (kind, first, second, value, broken), members in found.items():
+            exact, ranged, whole = totals = [sum(counts) for counts in zip(*(shared for shared, _, _ in members))]
+            finest = next(place for place, total in enumerate(totals) if total)
+            regions = [(one.region, two.region) for shared, one, two in members if shared[finest]]
+            coarse = max(KNOWN.index(region.known) for both in regions for region in both)
+            sure = _SURE[min(_SURE.index(confidence(*both)) for both in regions) if coarse else 0]
+            nodes = self.index.rows[first].op.node, self.index.rows[second].op.node
+            said = sentence(kind, *nodes, value, ordered, broken) + _DOUBT[sure]
+            _, one, two = max(members, key=lambda member: member[0])
+            count, known = totals[_FINEST_FIRST.index(self.level)], _LEVEL_OF[KNOWN[coarse]]
+            where = (kind, first, second, self.storage, root, value, count, ordered, broken, said)
+            yield Hazard(*where, self._access(one), self._access(two), exact, ranged, whole, known, sure)
+
+    def _access(self, touch: Touch) -> Access:
+        return Access(self.storage, touch.writes, touch.value, touch.region)
 
     def _kind(self, early: Touch, late: Touch, ordered: bool) -> tuple[str, str, bool]:
         """The kind by the required order, the value that is read or written last, and whether the order is broken."""
@@ -317,9 +325,9 @@ def _root(index: Index, storage: int, first: Touch) -> str:
     return first.value if made else str(index.trace.storages[storage].name)
 
 
-def _sentence(index: Index, kind: str, first: int, second: int, value: str, ordered: bool, broken: bool) -> str:
-    one, two = index.rows[first].op.node, index.rows[second].op.node
-    a, b = (f"{node.op_type} {node.name}" if one.name != two.name else node.name for node in (one, two))
+def sentence(kind: str, first: Node, second: Node, value: str, ordered: bool, broken: bool) -> str:
+    """What happens between two nodes, in the order in which they ran."""
+    a, b = (f"{node.op_type} {node.name}" if first.name != second.name else node.name for node in (first, second))
     who = "the graph runs" if ordered else "only the schedule runs"
     if kind == "WAR":
         if broken:

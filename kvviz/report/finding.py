@@ -1,0 +1,170 @@
+"""One finding: something that a recording costs, something that endangers its results, or that there is neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from kvviz.fixes.fix import Fix
+from kvviz.query.grammar import LONGEST
+from kvviz.report.steps_table import Table
+from kvviz.trace.units import short, size
+
+KINDS = (
+    "broken",
+    "hidden",
+    "unhidden",
+    "warning",
+    "transfer",
+    "cache",
+    "copied",
+    "miss",
+    "peak",
+    "held",
+    "nothing",
+)
+"""``"broken"``, ``"hidden"``, ``"unhidden"``: pairs of accesses whose order only the schedule keeps; ``"warning"``,
+``"transfer"``: what a producer declared; ``"nothing"``: no gain and no warning."""
+
+
+class Cure(NamedTuple):
+    """A change that was tried.
+
+    ``saves``: bytes that it saves at the steps that it helps, and the number of those steps.
+    ``left``: an upper bound of the peak with it.
+    """
+
+    fix: Fix
+    saves: tuple[int, int] | None = None
+    left: int | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding about a trace; ``str()`` of it is its sentence with the change that helps most.
+
+    Attributes
+    ----------
+    kind : str
+        One of `KINDS`.
+    title : str
+        One sentence, without the change.
+    bytes : int
+        What it costs over the whole recording.
+    at : tuple of int
+        Its steps, the one that costs most first; only kept steps are among them.
+    step : int or None
+        The step to look at first.
+    selection : tuple or None
+        What it is about: ``("node", name)``, the node that ran at ``step``, or ``("cache", input)``.
+    where : str
+        The place in the model and how often.
+    example : str
+        The sentence of one of its steps, or what else explains it; empty where the title says all.
+    scope : str
+        Which runs ``bytes`` and ``at`` are of.
+    calm : bool
+        Nothing is to be done.
+    time : float
+        Of its steps, where the trace has times; in the unit of its clock.
+    """
+
+    kind: str
+    title: str
+    bytes: int = 0
+    at: tuple[int, ...] = ()
+    step: int | None = None
+    selection: tuple[str, str] | None = None
+    where: str = ""
+    example: str = ""
+    scope: str = "all runs"
+    calm: bool = False
+    time: float = 0.0
+    find: Callable[[], Cure | None] | None = field(default=None, repr=False, compare=False)
+    asked: str = field(default="", repr=False, compare=False)
+
+    @property
+    def steps(self) -> int:
+        """Number of its steps."""
+        return len(self.at)
+
+    @cached_property
+    def cure(self) -> Cure | None:
+        """The one change that removes most of it. It is searched for, on ghosts, when it is read first."""
+        return None if self.find is None else self.find()
+
+    @property
+    def fix(self) -> Fix | None:
+        """That change as a fix that can be applied; None if no single change helps."""
+        return None if self.cure is None else self.cure.fix
+
+    @property
+    def peak(self) -> int | None:
+        """Bytes by which the fix lowers the peak, negative if it raises it; None without a fix."""
+        return None if self.fix is None else self.fix.peak
+
+    @property
+    def query(self) -> str:
+        """A query that finds its steps with `Trace.find`; empty if it has none, or too many for one query."""
+        return self.asked or query_of_steps(self.at)
+
+    @property
+    def change(self) -> str:
+        """The fix and what it does: ``"kv_capacity=18 (saves 96 B at this step)"``; empty without one."""
+        if self.cure is None:
+            return ""
+        label = short(self.cure.fix.label, 50)
+        if self.cure.saves is None:
+            return label if self.cure.left is None else f"{label} → at most {size(self.cure.left)}"
+        saved, times = self.cure.saves
+        return f"{label} (saves {size(saved)} at {'this step' if times == 1 else f'these {times:,} steps'})"
+
+    @property
+    def line(self) -> str:
+        """The title with its bytes, for where there is no column of bytes."""
+        return f"{self.title}: {size(self.bytes)}" if self.kind == "miss" else self.title
+
+    def __str__(self) -> str:
+        return self.line + (f"; fix: {self.change}" if self.change else "")
+
+
+_COLUMNS = (
+    ("rank", "", True, 4),
+    ("bytes", "bytes", True, 10),
+    ("title", "finding", False, 120),
+    ("where", "where", False, 60),
+    ("steps", "steps", True, 8),
+    ("change", "fix", False, 60),
+)
+
+
+class Findings(tuple[Finding, ...]):
+    """Findings, what endangers results first, then by cost; displayed as a table."""
+
+    __slots__ = ()
+
+    def table(self) -> Table:
+        """The findings as a table; their fixes are searched for."""
+        keys = [key for key, *_ in _COLUMNS[1:]]
+        rows = [{"rank": rank, **{key: getattr(one, key) for key in keys}} for rank, one in enumerate(self, 1)]
+        return Table(rows, _COLUMNS)
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def query_of_steps(steps: Iterable[int]) -> str:
+    """A query for steps by number: ``"step:3|7..9"``; empty if it would be longer than a query may be."""
+    spans: list[tuple[int, int]] = []
+    for step in sorted(set(steps)):
+        if spans and spans[-1][1] == step - 1:
+            spans[-1] = spans[-1][0], step
+        else:
+            spans.append((step, step))
+    text = "step:" + "|".join(f"{first}..{last}" if first < last else f"{first}" for first, last in spans)
+    return text if spans and len(text) <= LONGEST else ""

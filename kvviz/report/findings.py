@@ -1,0 +1,299 @@
+"""The findings of a report in one ranked list: what endangers results, what costs memory, or that there is neither.
+
+Invariant: the savings of a change are computed from the fixes of all steps that it helps, and are claimed for these
+steps only. Changes are tried when `Finding.cure` is read; the list alone tries none, except an order with a lower peak
+where there is nothing else to report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kvviz.caches.cache_warnings import CacheWarning
+from kvviz.explain.cache_findings import WRONG, CacheFinding
+from kvviz.explain.peak import Peak
+from kvviz.explain.retention import ASKED, Held
+from kvviz.explain.sentences import REFUSALS, in_order, nearest
+from kvviz.explain.summary import NOT_ASKED
+from kvviz.fixes.fix import Fix, fix_for
+from kvviz.fixes.lower_peak import OtherOrder
+from kvviz.query.grammar import LONGEST
+from kvviz.report.declared_findings import declared_findings, pair_findings
+from kvviz.report.finding import Cure, Finding
+from kvviz.report.missed_groups import MissedGroup
+from kvviz.report.retention_groups import held_groups
+from kvviz.trace.blockers import BlockerCode
+from kvviz.trace.kept_runs import in_kept_runs
+from kvviz.trace.run_labels import decodes
+from kvviz.trace.units import buffer, count, short, size
+from kvviz.trace.value_index import Index
+
+_WORDS = {"thrown away": "reserved buffer thrown away", "moved": "moved by the caller"}
+# A change is searched for at this many steps of a kind of op, and for this many kinds of a finding until one has one.
+_MOST_STEPS, _MOST_KINDS = 500, 6
+# Missed bytes are reported from this share of all bytes on.
+_WORTH = 1 / 100
+# Kinds of missed ops whose causes are looked up, causes that are listed, and groups of storages held too long.
+_LOOKED_AT, _CAUSES, _HELD = 60, 8, 4
+
+
+def ranked(
+    index: Index,
+    top: Peak,
+    groups: Sequence[MissedGroup],
+    held: Sequence[Held],
+    caches: Sequence[CacheFinding],
+    warnings: Sequence[CacheWarning],
+    other: Callable[[], OtherOrder | None],
+) -> tuple[Finding, ...]:
+    """What endangers results, then the peak, then what costs most, and last what needs no action.
+
+    ``warnings``: the result of `kvviz.cache_warnings`, so that all places count the same warnings.
+    ``other``: searches for an order with a lower peak.
+    """
+    if not index.rows and not top.bytes:
+        return (Finding("nothing", "nothing has run", calm=True),)
+    trace = index.trace
+    pairs, declared = pair_findings(trace), declared_findings(trace)
+    past = next((one for one in caches if one.kind == "copied"), None)
+    copied = [] if past is None else [_copied(index, past)]
+    missed = list(_missed(index, groups, frozenset(copied[0].at if copied else ())))
+    warned = [one for one in caches if one.kind != "copied" and one.caches]
+    without = [Finding("cache", one.sentence) for one in caches if not one.caches]
+    # A runtime that chose what to overwrite did so for the order that it used.
+    certain = ("broken",) if trace.policy.decides else ("broken", "hidden")
+    danger = [one for one in pairs if one.kind == "broken"]
+    danger += [_cache(index, one) for one in warned if one.kind in WRONG]
+    danger += [one for one in declared if one.kind == "warning"]
+    danger += [one for one in pairs if one.kind in certain and one.kind != "broken"]
+    costs = sorted([*copied, *missed], key=lambda one: (-one.time, -one.bytes))
+    costs += [_cache(index, one) for one in warned if one.kind not in WRONG]
+    costs += [one for one in declared if one.kind != "warning"]
+    costs += _held(index, held)
+    rest = [one for one in pairs if one.kind not in certain]
+    found = [*danger, _peak(index, top, other), *without, *costs, *rest]
+    if not trace.policy.decides:
+        found.append(Finding("nothing", NOT_ASKED, calm=True))
+    elif not (copied or missed or warned or without) and other() is None:
+        found.append(_nothing(index, groups))
+    elif trace.caches and not warnings and not without:
+        found.append(Finding("nothing", "no cache warning", calm=True))
+    if warnings:
+        title, first = count(len(warnings), "cache warning"), warnings[0]
+        found.append(Finding("cache", title, step=_first_step(index, first.run), selection=("cache", first.cache)))
+    return tuple(sorted(found, key=lambda one: one.calm))
+
+
+def leading(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings that a summary names: of missed ops only the first, and no storages that were held too long."""
+    missed = False
+    chosen = []
+    for one in findings:
+        if one.kind == "held" or (one.kind == "miss" and missed):
+            continue
+        missed |= one.kind == "miss"
+        chosen.append(one)
+    return tuple(chosen)
+
+
+def _scope(index: Index) -> str:
+    return in_kept_runs(index.trace).removeprefix("in the ") or "all runs"
+
+
+def _peak(index: Index, top: Peak, other: Callable[[], OtherOrder | None]) -> Finding:
+    weights = top.groups.get("weights", 0)
+    when = f" in run {top.run}" if top.run is not None else ""
+    when = when if top.step is None else f" at step {top.step:,}"
+    title = f"peak {size(top.bytes)}{when}" + (f" · weights {size(weights)}" if weights else "")
+    about = None if top.step is None else ("node", index.rows[top.step].op.node.name)
+    where = ", ".join(f"{group} {size(nbytes)}" for group, nbytes in top.groups.items() if group != "weights")
+    at = () if top.step is None else (top.step,)
+    return Finding("peak", title, top.bytes, at, top.step, about, where, find=partial(_order_cure, other))
+
+
+def _order_cure(other: Callable[[], OtherOrder | None]) -> Cure | None:
+    found = other()
+    return None if found is None else Cure(found.fix, None, found.bytes)
+
+
+def _copied(index: Index, past: CacheFinding) -> Finding:
+    """The bytes of pasts that were copied, and the change that removes most of them."""
+    rows = index.rows
+    at = tuple(sorted(past.steps, key=lambda step: -rows[step].copied))
+    runs = len({index.frames[rows[step].frame].run for step in at})
+    unit = "token" if decodes(index.trace) else "run"
+    title = f"{size(past.bytes)} of past copied in {count(runs, unit)}"
+    where = f"{count(len(past.caches), 'cache')} × {count(runs, unit)}"
+    about = ("node", rows[at[0]].op.node.name)
+    find = partial(_best, index, at)
+    return Finding("copied", title, past.bytes, at, at[0], about, where, past.sentence, _scope(index), find=find)
+
+
+def _missed(index: Index, groups: Sequence[MissedGroup], past: frozenset[int]) -> Iterator[Finding]:
+    """Missed ops by cause; not those that copied ``past`` rows, which are reported already."""
+    others = [g for g in groups if sum(step in past for one in g.entries for step in one.steps) * 2 <= g.times]
+    least = max(index.trace.bytes_allocated, index.trace.bytes_copied) * _WORTH
+    if sum(group.bytes for group in others) <= least:
+        return
+    causes: dict[tuple[Any, ...], list[MissedGroup]] = {}
+    for group in others[:_LOOKED_AT]:
+        causes.setdefault(_cause(index, group), []).append(group)
+    found = sorted(causes.items(), key=lambda pair: -sum(group.bytes for group in pair[1]))
+    for cause, alike in found[:_CAUSES]:
+        yield _miss(index, cause, alike, groups)
+    rest = [group for _, alike in found[_CAUSES:] for group in alike] + others[_LOOKED_AT:]
+    if rest:
+        title, at = f"{count(len(rest), 'more kind')} of missed op", _widest(index, rest)
+        yield Finding("miss", title, sum(group.bytes for group in rest), at, at[0], scope=_scope(index))
+
+
+def _cause(index: Index, group: MissedGroup) -> tuple[Any, ...]:
+    """Why a group was missed: the codes against the input that was nearest to being taken over, and the op that reads
+    it later."""
+    worst = group.worst
+    if worst.clones:
+        return ("clones",)
+    reasons = in_order(nearest(b for b in worst.blockers if b.code is not BlockerCode.OP_CANNOT))
+    later = next((b.culprit for b in reasons if b.code is BlockerCode.NOT_LAST_USE), "")
+    graph = index.frames[index.rows[worst.step].frame].program.graph
+    readers = (node for b in reasons for node in graph.consumers.get(b.input, ()) if node.name == later)
+    return (*dict.fromkeys(b.code for b in reasons), next((node.op_type for node in readers), ""))
+
+
+def _miss(index: Index, cause: tuple[Any, ...], groups: Sequence[MissedGroup], every: Sequence[MissedGroup]) -> Finding:
+    """Groups of missed ops with one cause, and the change that removes most of them, if there is one."""
+    first, nbytes = groups[0], sum(group.bytes for group in groups)
+    ops = list(dict.fromkeys(group.op_type for group in groups))
+    named = " and ".join([", ".join(ops[:-1]), ops[-1]] if 1 < len(ops) < 4 else [ops[0]])
+    named += f" and {len(ops) - 1} other ops" if len(ops) > 3 else ""
+    at = _widest(index, groups)
+    often = {group.often for group in groups}
+    roles = f"{len(groups)} ops" if len(groups) > 1 else first.label
+    where = f"{roles} {often.pop()}".strip() if len(often) == 1 else f"{roles}, {count(len(at), 'step')}"
+    return Finding(
+        "miss",
+        f"{named} {_why(cause, len(ops))}",
+        nbytes,
+        at,
+        first.worst.step,
+        ("node", first.worst.node),
+        where,
+        next((f"step {first.worst.step:,}: {b.message}" for b in in_order(nearest(first.worst.blockers))), ""),
+        _scope(index),
+        time=sum(group.time for group in groups),
+        find=partial(_first_best, index, groups if cause != ("clones",) else ()),
+        asked=_query(every, groups),
+    )
+
+
+def _widest(index: Index, groups: Iterable[MissedGroup]) -> tuple[int, ...]:
+    """The steps of some groups, the one that spent most first."""
+    steps = np.array(sorted(step for group in groups for entry in group.entries for step in entry.steps))
+    return tuple(steps[np.argsort(-index.kinds.spent[steps], kind="stable")].tolist())
+
+
+def _why(cause: tuple[Any, ...], ops: int) -> str:
+    """``"cannot overwrite its input: Mul reads it later"``."""
+    if cause == ("clones",):
+        return "copied captured values for every iteration"
+    codes, reader = cause[:-1], cause[-1]
+    told = [f"{reader} reads it later" if c is BlockerCode.NOT_LAST_USE and reader else REFUSALS[c] for c in codes]
+    verb = "append to" if BlockerCode.NO_CAPACITY in codes else "overwrite"
+    return f"cannot {verb} {'its' if ops == 1 else 'their'} input" + (f": {', '.join(told)}" if told else "")
+
+
+def _query(every: Sequence[MissedGroup], groups: Sequence[MissedGroup]) -> str:
+    """A query for the steps of these groups by op and role; by layers, too, where others have the same op and role."""
+    roles: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        alike = [g for g in every if (g.op_type, g.role) == (group.op_type, group.role)]
+        layers = f"layer:{'|'.join(map(str, group.layers))}" if len(alike) > 1 and group.layers else ""
+        roles.setdefault((group.op_type, layers), []).append(f'"{group.role}"')
+    tests = [f"op:{op} role={'|'.join(dict.fromkeys(names))} {layers}".strip() for (op, layers), names in roles.items()]
+    text = f"decision:missed {tests[0]}"
+    if len(tests) > 1:
+        text = f"decision:missed ({' or '.join(f'({test})' for test in tests)})"
+    return text if len(text) <= LONGEST else ""
+
+
+def _first_best(index: Index, groups: Sequence[MissedGroup]) -> Cure | None:
+    """The change that saves most at the steps of the first of these groups that has one."""
+    cures = (_best(index, _widest(index, [group])) for group in groups[:_MOST_KINDS])
+    return next((cure for cure in cures if cure is not None), None)
+
+
+def _best(index: Index, steps: Sequence[int]) -> Cure | None:
+    """The one change that saves most at these steps, the bytes saved, and the number of steps that it helps."""
+    ways: dict[Any, list[tuple[Fix, int]]] = {}
+    for step in steps[:_MOST_STEPS]:
+        for fix, saved in _ways(index, step):
+            ways.setdefault(fix.changes, []).append((fix, saved))
+    if not ways:
+        return None
+    best = max(ways.values(), key=lambda found: sum(saved for _, saved in found))
+    return Cure(best[0][0], (sum(saved for _, saved in best), len(best)))
+
+
+def _ways(index: Index, step: int) -> list[tuple[Fix, int]]:
+    """The fixes that each suffice for a step to spend nothing, with the bytes saved."""
+    row = index.rows[step]
+    grown = {grow.input for grow in row.op.grows}
+    refused = [position for position, _ in row.masks]
+    pasts = [position for position in refused if position in grown]
+    fixes = [fix for position in pasts or refused if (fix := fix_for(index, step, position)) is not None]
+    if pasts:
+        # An op with two pasts copies if either is refused.
+        if len(fixes) < len(pasts) or any(fix.changes != fixes[0].changes for fix in fixes):
+            return []
+        return [(fixes[0], max(fix.saves for fix in fixes))]
+    return list({fix.changes: (fix, fix.saves) for fix in fixes if fix.saves > 0}.values())
+
+
+def _cache(index: Index, one: CacheFinding) -> Finding:
+    """A finding about caches, in a few words."""
+    more = f" and {count(len(one.caches) - 1, 'other cache')}" if len(one.caches) > 1 else ""
+    step = _first_step(index, one.run)
+    name = next((cache.name for cache in index.trace.caches if cache.input == one.caches[0]), one.caches[0])
+    cost = f", {size(one.bytes)}" if one.bytes else ""
+    title = f"{_WORDS.get(one.kind, one.kind)}: {name}{more}{cost}, from run {one.run}"
+    at = one.steps or (() if step is None else (step,))
+    find = partial(_cache_cure, one)
+    where, about = count(len(one.caches), "cache"), ("cache", one.caches[0])
+    return Finding("cache", title, one.bytes, at, step, about, where, one.sentence, _scope(index), find=find)
+
+
+def _cache_cure(one: CacheFinding) -> Cure | None:
+    return None if (fix := one.fix) is None else Cure(fix)
+
+
+def _first_step(index: Index, number: int) -> int | None:
+    """The first step of a run, if its steps were kept."""
+    run = index.trace.runs[number]
+    return run.first if run.last > run.first else None
+
+
+def _held(index: Index, held: Sequence[Held]) -> list[Finding]:
+    """Storages that were held too long, by value and reason; those that the caller requested need no action."""
+    findings = []
+    for group in held_groups(index.trace, held)[0][:_HELD]:
+        worst, many = group.worst, f" × {count(group.times, 'storage')}" if group.times > 1 else ""
+        title = f"{short(worst.name)} kept {size(group.bytes)} after its last use"
+        about = ("node", index.rows[worst.last_use].op.node.name) if worst.last_use >= 0 else None
+        step = worst.last_use if worst.last_use >= 0 else None
+        at = () if step is None else (step,)
+        where = f"{buffer(worst.storage)}{many}"
+        calm = worst.reason.endswith(ASKED)
+        findings.append(Finding("held", title, group.bytes, at, step, about, where, worst.reason, _scope(index), calm))
+    return findings
+
+
+def _nothing(index: Index, groups: Sequence[MissedGroup]) -> Finding:
+    rest = sum(group.bytes for group in groups)
+    why = "every op that could run in place did"
+    if rest:
+        why = f"missed ops spent only {size(rest)} of {size(index.trace.bytes_allocated)} allocated"
+    return Finding("nothing", f"nothing to gain: {why}", rest, calm=True)
