@@ -25,7 +25,7 @@ def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize(("target", "needs"), [("test", True), ("notebooks", True), ("lab", False), ("check", False)])
 def test_tests_and_notebooks_need_the_model_and_jupyterlab_does_not(target: str, needs: bool) -> None:
     told = make("--dry-run", target, "LLM=build/another").stdout
-    assert ("-m kvviz.smollm2 build/another" in told) == needs
+    assert ("-m kvviz smollm2 build/another" in told) == needs
 
 
 def test_a_model_that_is_there_is_not_made_again() -> None:
@@ -37,7 +37,7 @@ def test_a_model_that_is_there_is_not_made_again() -> None:
 
 def test_another_form_goes_to_a_folder_of_its_own() -> None:
     told = make("--dry-run", "smollm2", "FORM=gqa").stdout
-    assert "-m kvviz.smollm2 build/smollm2-gqa --form gqa" in told
+    assert "-m kvviz smollm2 build/smollm2-gqa --form gqa" in told
 
 
 def test_where_the_weights_cannot_be_had_one_line_says_what_failed_and_what_to_do(tmp_path: Path) -> None:
