@@ -5,14 +5,18 @@ from kvviz.lessons.answer_kinds import Verdict
 from kvviz.lessons.asking import ask
 from kvviz.lessons.cache_arithmetic import BANDWIDTHS, MODELS, CacheSize, ModelShape, cache_size
 from kvviz.lessons.calculator import Calculator
-from kvviz.lessons.lesson_charts import attention, block_tables, computed_rows, head_sharing, row_changes
+from kvviz.lessons.fixed_caches import RowTest, cache_path, circular, feed_chunks, first_difference, probabilities
+from kvviz.lessons.legal_orders import orders, print_steps, small_graph
+from kvviz.lessons.lesson_charts import attention, block_tables, computed_rows, dependence, head_sharing, row_changes
 from kvviz.lessons.lesson_outputs import picture, table
 from kvviz.lessons.question import Question, Score, begin, score
 from kvviz.lessons.quickstart_tour import quickstart_tour
 from kvviz.lessons.recomputation import Recomputed, changed_rows, recompute
 from kvviz.lessons.row_deletion import RowDeletion
-from kvviz.lessons.run_meters import Work, print_steps, small_graph, step_that_makes, value_in_run, work
+from kvviz.lessons.row_writers import beside_tensor_scatter, write_costs
+from kvviz.lessons.run_meters import Work, copied_by, per_run, step_that_makes, value_in_run, work
 from kvviz.lessons.story_animation import StoryFrame, animate, story_frames
+from kvviz.runtimes.ort.bound_runs import run_bound, session_of
 from kvviz.trace.guided_tour import Tour, TourStop
 
 __all__ = ["BANDWIDTHS", "MODELS", "CacheSize", "Calculator", "ModelShape", "Question", "Recomputed", "RowDeletion"]
@@ -20,3 +24,5 @@ __all__ += ["Score", "StoryFrame", "Tour", "TourStop", "Verdict", "Work", "anima
 __all__ += ["block_tables", "cache_size", "changed_rows", "computed_rows", "head_sharing", "picture", "print_steps"]
 __all__ += ["quickstart_tour", "recompute", "row_changes", "score", "serving", "small_graph", "step_that_makes"]
 __all__ += ["story_frames", "table", "value_in_run", "work"]
+__all__ += ["RowTest", "beside_tensor_scatter", "cache_path", "circular", "copied_by", "dependence", "feed_chunks"]
+__all__ += ["first_difference", "orders", "per_run", "probabilities", "run_bound", "session_of", "write_costs"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from kvviz.device import Device
 from kvviz.graph.model import Graph
-from kvviz.lessons.run_meters import small_graph
+from kvviz.lessons.legal_orders import small_graph
 
 LAYER = "layer (float[64,64] x, float[64,64] w) => (float[64,64] y) { h = MatMul(x, w)  y = Relu(h) }"
 ADVANCE = """advance (int64[1,1] position_ids, int64[1] write_indices, int64[1] nonpad_kv_seqlen)

@@ -84,12 +84,9 @@ def cache_path(trace: Trace, run: int, cache: int = 0) -> list[Step]:
 
 @dataclass(frozen=True, slots=True)
 class RowTest:
-    """What the next token would be if other rows were cached.
+    """What the next token would be if other rows were cached."""
 
-    ``whole``: a decode with fixed caches in which no row was lost; rows are taken from what it left.
-    """
-
-    whole: Trace
+    whole: Trace  # a decode with fixed caches in which no row was lost; rows are taken from its last caches
 
     def from_rows(self, at: int, rows: Mapping[str, np.ndarray]) -> np.ndarray:
         """Probabilities behind the token at a position, with these rows of each cache, (1, n, width), in any order."""

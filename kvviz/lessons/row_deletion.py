@@ -16,8 +16,7 @@ from kvviz.widget.still_image import stands_in
 
 
 class RowDeletion(ipywidgets.VBox):
-    """A button for each row; rows whose button is pressed are deleted from all caches. The last line of a cell displays
-    it.
+    """A button for each row: pressed, it deletes the row from all caches. The last line of a cell displays it.
 
     ``words``: the token of the row at each position, as text.
     ``without``: takes the deleted positions and returns the probability of each token.

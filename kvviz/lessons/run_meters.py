@@ -6,13 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import parser
 
 from kvviz.device.simulated_time import flops
 from kvviz.errors import KvvizError
-from kvviz.graph.load import load
-from kvviz.graph.model import Graph
-from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 
@@ -110,34 +106,3 @@ def work(trace: Trace, run: int = 0) -> Work:
     cached = sum(out.nbytes for step in steps for out in step.outs if out.name in outputs)
     tokens = trace.caches[0].runs[run].rows_written if trace.caches else 0
     return Work(tokens, total, sum(weights.values()), cached)
-
-
-# -- small graphs -----------------------------------------------------------------------------------------------------
-
-
-def small_graph(text: str, opset: int = 21) -> Graph:
-    """Read one graph in ONNX's text form: name, inputs, outputs and nodes, without the header.
-
-    Raises `KvvizError`: if the text cannot be read.
-
-    >>> small_graph("one (float[2] x) => (float[2] y) { y = Relu(x) }").nodes[0].op_type
-    'Relu'
-    """
-    try:
-        return load(parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}'))
-    except parser.ParseError as error:
-        reason = error.args[0]
-        reason = reason.decode() if isinstance(reason, bytes) else str(reason)
-        raise KvvizError(f"this is not a graph in ONNX's text form: {reason}") from None
-
-
-def print_steps(trace: Trace) -> None:
-    """Print for each step its op, how it was called, where its outputs lie, and the blockers that could change."""
-    ops = ["/".join((*step.frame, step.op_type)) for step in trace.steps]
-    width = max(map(len, ops), default=0) + 2
-    for op, step in zip(ops, trace.steps):
-        places = ", ".join(f"{out.name} in {out.label} ({out.how})" for out in step.outs)
-        print(f"{op:{width}}{step.decision.dispatch:10}{places}")
-        for blocker in step.decision.blockers:
-            if blocker.code != BlockerCode.OP_CANNOT:  # an op that never runs in place is no news
-                print(f"{'':{width}}  {blocker.code}: {blocker.message}")

@@ -13,7 +13,7 @@ import numpy as np
 from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
-from kvviz.text.needed_package import needed
+from kvviz.runtimes.ort.bound_runs import bound_values
 from kvviz.trace.records import Run
 
 PAST, NEW = "past", "new"
@@ -27,27 +27,6 @@ class Seen(NamedTuple):
     observed: str
     moved: int
     by_python: int
-
-
-def bound_values(session: Any, feeds: Mapping[str, Any], bound: Mapping[str, str]) -> dict[str, Any]:
-    """Run a session with IO binding, and give all outputs as OrtValues.
-
-    ``feeds``: arrays, whose memory is used as it is and has to be kept, or OrtValues.
-    ``bound``: input by output.
-    """
-    make = needed("onnxruntime", "ort").OrtValue.ortvalue_from_numpy
-    values = {name: make(value) if isinstance(value, np.ndarray) else value for name, value in feeds.items()}
-    binding = session.io_binding()
-    for name, value in values.items():
-        binding.bind_ortvalue_input(name, value)
-    names = [output.name for output in session.get_outputs()]
-    for name in names:
-        if name in bound:
-            binding.bind_ortvalue_output(name, values[bound[name]])
-        else:
-            binding.bind_output(name)
-    session.run_with_iobinding(binding)
-    return dict(zip(names, binding.get_outputs(), strict=True))
 
 
 class BoundLoop(DecodeSession):

@@ -21,8 +21,8 @@ import kvviz
 from kvviz.engine.io_binding import bind
 from kvviz.lessons.fixed_caches import RowTest, circular
 from kvviz.lessons.legal_orders import orders
-from kvviz.lessons.onnxruntime_runs import run_bound
 from kvviz.lessons.row_writers import beside_tensor_scatter, row_writer, write_costs
+from kvviz.runtimes.ort.bound_runs import run_bound
 from tests.decode.oracle import session_of
 from tests.graph.build import model, node
 

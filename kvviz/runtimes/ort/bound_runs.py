@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 
 from kvviz.text.needed_package import needed
-from kvviz.verification.bound_loop import bound_values
 
 
 def session_of(model: str | bytes, order: str = "DEFAULT") -> Any:
@@ -37,3 +36,24 @@ def run_bound(
     # An OrtValue does not keep the array that it was made from.
     buffers = {name: array.copy() for name, array in feeds.items()}
     return {name: value.numpy().copy() for name, value in bound_values(session, buffers, bound).items()}
+
+
+def bound_values(session: Any, feeds: Mapping[str, Any], bound: Mapping[str, str]) -> dict[str, Any]:
+    """Run a session with IO binding, and give all outputs as OrtValues.
+
+    ``feeds``: arrays, whose memory is used as it is and has to be kept, or OrtValues.
+    ``bound``: input by output.
+    """
+    make = needed("onnxruntime", "ort").OrtValue.ortvalue_from_numpy
+    values = {name: make(value) if isinstance(value, np.ndarray) else value for name, value in feeds.items()}
+    binding = session.io_binding()
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    names = [output.name for output in session.get_outputs()]
+    for name in names:
+        if name in bound:
+            binding.bind_ortvalue_output(name, values[bound[name]])
+        else:
+            binding.bind_output(name)
+    session.run_with_iobinding(binding)
+    return dict(zip(names, binding.get_outputs(), strict=True))
