@@ -125,8 +125,7 @@ def replay(record: SessionRecord) -> tuple[list[Ran], list[str], Policy, Profile
         know_blocks(graph, 16 if all(block is None or block[0][1] % 16 == 0 for block in blocks) else 8)
     runs, missing = matched(graph, record.runs)
     order = Picks(tuple(dict.fromkeys((path, node.index) for path, node, _ in runs)))
-    policy = onnxruntime(mem_reuse=record.mem_reuse, parallel=record.parallel)
-    return runs, missing, replace(policy, schedule=order), ProfileAnswers(graph, runs)
+    return runs, missing, replace(record.policy, schedule=order), ProfileAnswers(graph, runs)
 
 
 def _recorded_inputs(graph: Graph, runs: Sequence[Ran], feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,18 +192,27 @@ def timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
 
 
 def _new_outputs(trace: Trace) -> list[list[int]]:
-    """Bytes of each new output of each step, as onnxruntime counts them: at an If what its branch makes for it.
+    """Bytes of each new output of each step, as onnxruntime counts them: at an If what its branch makes for it, or
+    copies for it from a weight.
 
     A name counts once in a run: not again in the next iteration, in another body, or at an If whose branch reads it.
     """
     found: list[list[int]] = []
     counted: set[str] = set()
     handed: dict[tuple[int, str], list[tuple[str, int]]] = defaultdict(list)
+    weights: set[tuple[int, str]] = set()
+    for frame in trace.log.frames:
+        if frame.parent is not None and frame.caller is not None and frame.caller.control == "If":
+            body, outside = frame.program.graph, frame.caller.node.outputs
+            weights |= {
+                (frame.parent, name) for value, name in zip(body.outputs, outside) if value.name in body.weights
+            }
     for row, step in zip(trace.log, trace.steps):
         frame = trace.log.frames[row.frame]
         counted.update(row.op.node.inputs)
         if row.op.control == "If":
             made = handed.pop((row.frame, row.op.node.name), [])
+            made += [(out.name, out.nbytes) for out in step.outs if (row.frame, out.name) in weights]
         else:
             made = [(out.name, out.nbytes) for out in step.outs if out.how in ("new", "passed")]
         body, caller, outer = frame.program.graph, frame.caller, {}
@@ -248,10 +256,8 @@ def notes_of(record: SessionRecord) -> tuple[str, ...]:
             f"the rules are those of onnxruntime {VERSION}; from 1.23 on they hold for all but "
             "SkipSimplifiedLayerNormalization, which made no mean and no deviation before 1.31"
         )
-    if record.parallel:
-        found.append("execution mode ORT_PARALLEL: in the main graph every output has memory of its own")
-    if not record.mem_reuse:
-        found.append("enable_mem_reuse is off: no dead buffer is taken over")
+    if record.policy is not onnxruntime:
+        found.append(f"the options of the session count: predicted under the policy {record.policy.name!r}")
     if record.allocated is None:
         found.append("no allocations were recorded, so nothing is compared: give the statistics of the run as record")
     return tuple(found)

@@ -17,7 +17,7 @@ import kvviz
 from kvviz.cli import main
 from kvviz.errors import InputError
 from kvviz.verification import verify_decode as module
-from kvviz.verification.bound_loop import Seen
+from kvviz.verification.bound_loop import VerifiedCache
 from kvviz.verification.verify_decode import BINDINGS, VerifiedDecode
 from tests.decode.oracle import told
 from tests.decode.small import DECODERS as SMALL
@@ -169,14 +169,14 @@ def test_the_bytes_are_those_that_onnxruntime_itself_says_it_copies(
 def test_a_prediction_for_another_binding_disagrees() -> None:
     shared, own = verified("storyteller/gqa", "shared"), verified("storyteller/gqa", "io")
     for trace, other in ((shared.trace, own), (own.trace, shared)):
-        seen = [Seen(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.rows]
+        seen = [VerifiedCache(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.rows]
         found = module._compared(trace, seen)
         assert len(found) == other.total and not any(one.agrees for one in found)
 
 
 def test_a_cache_that_the_session_graph_does_not_show_is_a_difference() -> None:
     found = verified("storyteller/gqa", "io")
-    (one,) = module._compared(found.trace, [Seen(0, "past.of.nothing", "new", 0, 0)])
+    (one,) = module._compared(found.trace, [VerifiedCache(0, "past.of.nothing", "new", 0, 0)])
     assert (one.predicted, one.agrees) == ("unknown", False) and "does not show" in one.why
 
 
