@@ -112,9 +112,13 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
         )
     trace = SingleRun(graph, _recorded_inputs(graph, runs, feeds), policy=policy, dry=answers).run_to_end()
     trace.title = f"{graph.name}, as onnxruntime runs it"
-    rows, unknown = _rows(record, runs, trace)
+    rows, unknown, doubts = _rows(record, runs, trace)
+    if not rows:
+        raise InputError(f"the statistics are of another graph than {graph.name!r}: they have none of its nodes")
     what = changes(model, graph, trace) if model is not None else ()
-    return Verification(tuple(rows), trace, "onnxruntime", record.version, notes_of(record), (*unknown, *missing), what)
+    return Verification(
+        tuple(rows), trace, "onnxruntime", record.version, (*notes_of(record), *doubts), (*unknown, *missing), what
+    )
 
 
 def replay(record: SessionRecord) -> tuple[list[Ran], list[str], Policy, ProfileAnswers]:
@@ -141,8 +145,9 @@ def _recorded_inputs(graph: Graph, runs: Sequence[Ran], feeds: Mapping[str, Any]
     return found if wanted == {*found} else generated(graph, {}, found)
 
 
-def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[list[VerifiedOp], list[str]]:
-    """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of."""
+def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[list[VerifiedOp], list[str], list[str]]:
+    """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of, and
+    what speaks against the record."""
     graphs = {part.path: part for part in graphs_of(record.graph)}
     steps, times, new = timed_steps(trace, runs), trace.log.declared.times, _new_outputs(trace)
     ran = dict.fromkeys((path, node.name) for path, node, _ in runs)
@@ -151,11 +156,15 @@ def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[lis
     # Casts that change nothing are taken out of the session, whatever its level.
     casts = (trace.log[at[0]].op.node for key, at in steps.items() if key not in ran)
     removed = {node.outputs[0]: node.inputs[0] for node in casts if node.op_type == "Cast"}
+    absent, left = 0, {*(record.allocated or ())}
     for key, at in steps.items():
         graph, node = graphs[key[0]], trace.log[at[0]].op.node
         if node.outputs[0] in removed:
             continue
-        observed = None if record.allocated is None else record.allocated.get(unique_name(graph, node, removed))
+        absent += key not in ran
+        name = unique_name(graph, node, removed)
+        observed = None if record.allocated is None else record.allocated.get(name)
+        left.discard(name)
         if observed is None and record.allocated is not None:
             unknown.append(node.name)
             continue
@@ -171,7 +180,10 @@ def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[lis
             trace.log.declared.marks.append(mark)
         rows.append(row)
     rows.sort(key=lambda row: (row.agrees, -row.microseconds))
-    return rows, unknown
+    doubts = [f"{absent:,} nodes are not in the profile, which may be cut: their order is a guess"] if absent else []
+    if left and not record.version:
+        doubts.append(f"{len(left):,} rows of the statistics are of no node of this graph: they may be of another run")
+    return rows, unknown, doubts
 
 
 def timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
