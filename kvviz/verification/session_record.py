@@ -125,7 +125,7 @@ def _opened(graph: Graph) -> str | bytes:
     if not path:
         # It raises where the model was made from its shapes, and has no weights.
         next(iter(graph.weights.values()), None)
-    nodes = [] if proto is None else _nodes(proto)
+    nodes = [] if proto is None else [node for part in _parts(proto.graph) for node in part.node]
     named = len({node.name for node in nodes} - {""}) == len(nodes)
     if named and os.path.isfile(path):
         return path
@@ -133,16 +133,11 @@ def _opened(graph: Graph) -> str | bytes:
         raise KvvizError("the model has no file that onnxruntime could open: pass its path")
     if not named:
         proto = deepcopy(proto)
-        nodes = _nodes(proto)
+        nodes = [node for part in _parts(proto.graph) for node in part.node]
         for node, name in zip(nodes, unique_names([draft(node, place) for place, node in enumerate(nodes)])):
             node.name = name
     data: bytes = proto.SerializeToString()
     return data
-
-
-def _nodes(proto: Any) -> list[Any]:
-    """The nodes of a model's main graph and of its bodies."""
-    return [node for part in _parts(proto.graph) for node in part.node]
 
 
 def _parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -298,8 +298,9 @@ def _duration(microseconds: float) -> str:
 
 def _strip(trace: Trace) -> str:
     """A strip of the main graph's ops, each as wide as the time that it took, in the order of running."""
-    times = trace.log.declared.times.items()
-    ran = [(trace.log[step].op.node, timing.end - timing.start) for step, timing in times if not trace.log[step].frame]
+    log, times = trace.log, trace.log.declared.times.items()
+    outer = {number for number, frame in enumerate(log.frames) if frame.parent is None}
+    ran = [(log[step].op.node, timing.end - timing.start) for step, timing in times if log[step].frame in outer]
     by_op: dict[str, float] = defaultdict(float)
     for node, took in ran:
         by_op[node.qualified_op] += took

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -245,7 +246,7 @@ def test_the_configuration_of_genai_says_how_caches_are_handed_on() -> None:
     assert verified("o01_optimum_llama", None).binding == "none"
 
 
-def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = str(MODELS / "storyteller" / "gqa" / "model.onnx")
     assert main(["verify", path, "--prompt", "5,17,33", "--tokens", "3", "--binding", "shared"]) == 0
     report = capsys.readouterr().out
@@ -253,6 +254,12 @@ def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixtu
     assert main(["verify", path, "--prompt", "5,17,33", "--binding", "io", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["agree"] == data["total"] == len(data["rows"]) == 24 and data["binding"] == "io"
+    page = tmp_path / "decode.html"
+    assert main(["verify", path, "--prompt", "5,17,33", "--binding", "shared", "--html", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    # Each node has the time of each of its runs, in a strip above the debugger.
+    assert "24 of 24</span>" in text and text.count("<rect x=") > 4 * 30
+    capsys.readouterr()
     assert main(["verify", path, "--binding", "io"]) == 2
     assert "--binding needs --prompt" in capsys.readouterr().err
 
