@@ -17,7 +17,7 @@ import kvviz
 from kvviz import Trace
 from kvviz.caches.cache_heat import attention
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.errors import KvvizError, ReplayError
+from kvviz.errors import KvvizError
 from kvviz.trace.value_numbers import BINS
 from kvviz.trace.value_summaries import COLUMNS
 from kvviz.trace.values_view import Summary, Values
@@ -174,20 +174,6 @@ def test_finite_numbers_have_neither() -> None:
 
 
 # -- what is there of a recording ------------------------------------------------------------------------------------
-
-
-def test_a_loaded_trace_tells_the_same_of_its_values() -> None:
-    trace = told()
-    again = loaded(trace)
-    assert repr(again.values) == repr(trace.values)
-    assert again.value_summaries is not None and trace.value_summaries is not None
-    for name in COLUMNS:
-        assert again.value_summaries.columns[name].tobytes() == trace.value_summaries.columns[name].tobytes(), name
-    assert again.value_summaries.first == trace.value_summaries.first
-    assert [s.name for s in again.values or ()] == [s.name for s in trace.values or ()]
-    with pytest.raises(ReplayError, match="loaded from a file"):
-        again.summarise(100)
-    assert again.values is not None
 
 
 def test_a_trace_without_values_is_as_it_was() -> None:
