@@ -219,6 +219,12 @@ def test_what_is_computed_again_without_a_cache_is_said_by_every_report(
         assert not kvviz.cache_warnings(trace)
 
 
+def test_sequences_of_a_batch_are_counted_together() -> None:
+    trace = kvviz.decode(kvviz.load(plain()), [[5, 17, 3], [2]], 7, progress=False)
+    # of both sequences: 3, 4, … 9 tokens, and with a cache 3 and then 1 a run
+    assert str(kvviz.explain(trace).caches[0]).endswith("again, 84 in 7 runs; a cache would leave 18")
+
+
 def test_runs_with_a_cache_and_single_runs_are_not_said_to_have_none() -> None:
     once = kvviz.run(kvviz.load(qwen()), {"input_ids": np.array([[5, 17, 33]])})
     kept = kvviz.decode(kvviz.load(small("concat").proto), PROMPT, 3, progress=False)

@@ -17,7 +17,7 @@ import kvviz
 from kvviz import Trace
 from kvviz.caches.cache_heat import attention
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.errors import KvvizError
+from kvviz.errors import KvvizError, ReplayError
 from kvviz.trace.value_numbers import BINS
 from kvviz.trace.value_summaries import COLUMNS
 from kvviz.trace.values_view import Summary, Values
@@ -174,6 +174,11 @@ def test_finite_numbers_have_neither() -> None:
 
 
 # -- what is there of a recording ------------------------------------------------------------------------------------
+
+
+def test_a_loaded_trace_has_no_values_to_look_at() -> None:
+    with pytest.raises(ReplayError, match="loaded from a file"):
+        loaded(told()).summarise(100)
 
 
 def test_a_trace_without_values_is_as_it_was() -> None:
