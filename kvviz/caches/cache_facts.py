@@ -16,7 +16,7 @@ from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Span
 
-# The input that says which rows are written, by operator.
+# The input that determines which rows are written, by operator.
 _INDEX = {"TensorScatter": 2, "ScatterND": 1, "ScatterElements": 1, "MultiHeadAttention": 8, "GroupQueryAttention": 5}
 
 
@@ -41,7 +41,7 @@ class Scene:
 
     @property
     def rows(self) -> int:
-        """Rows of the cache after the run, without those that are only reserved."""
+        """Rows of the cache after the run, without reserved ones."""
         shape = self._shape(self.cache.output)
         return self.entry.capacity if shape is None else shape
 
@@ -51,7 +51,7 @@ class Scene:
 
     @property
     def past_block(self) -> tuple[int, int, str] | None:
-        """The storage that the cache came in: number, rows that are reserved there, and whether it was donated."""
+        """The storage of the cache's input: its number, its reserved rows, and whether it was donated."""
         rows = reserved_rows(self.trace, self.run, self.cache)
         bound = self.frames.rows[0].bound(self.cache.input)
         return None if bound is None or bound.shape is None else (bound.storage, rows, bound.how)
@@ -62,18 +62,18 @@ class Scene:
 
     @property
     def writers(self) -> list[tuple[int, Link]]:
-        """The ops that carried the cache on, with their steps, in order."""
+        """The ops that pass the cache on, with their steps, in order."""
         found = [(self.step(link.frame, link.node.index), link) for link in self.way.links]
         return sorted(((step, link) for step, link in found if step is not None), key=lambda one: one[0])
 
     def reads_what_it_wrote(self) -> bool:
-        """Whether attention gets the cache with the run's new rows in it, and not apart from them."""
+        """Whether attention reads the cache with the run's new rows in it, not separately."""
         return bool(self.readers) and not any(
             link.kind == "write" and link.node is not reader.node for reader in self.readers for link in reader.after
         )
 
     def index_input(self) -> str:
-        """The value that says which rows are written."""
+        """The value that determines which rows are written."""
         for _, link in self.writers:
             place = _INDEX.get(link.node.op_type)
             if link.kind == "write" and place is not None and place < len(link.node.inputs) and link.node.inputs[place]:

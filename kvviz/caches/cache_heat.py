@@ -18,11 +18,11 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, Rows
 
 RESERVED, VALID, STALE = 0, 1, 2
-"""What a row is: never written; holds a live token; holds something else. The other bits say more."""
+"""State of a row: never written; holds a live token; holds other data. More bits may be added."""
 
 WRITTEN, OUTSIDE, WRAPPED, READ = 4, 8, 16, 32
-"""Written in this run; holds a live token that no query of the run sees; its token took the place of an older one; at
-least one query may see it."""
+"""Written in this run; holds a live token that no query of the run sees; its token replaced an older one; at least one
+query may see it."""
 
 # Which output of an operator has the scores.
 _SCORES = {"Attention": 3, "GroupQueryAttention": 3, "MultiHeadAttention": 3}
@@ -39,8 +39,8 @@ class Heat:
 
 
 def heat(trace: Trace, cache: Cache, run: int, item: int = 0) -> Heat | None:
-    """The state of every row of a cache after a run, for one batch entry. None for states, and where the rows that were
-    written follow from more than the control inputs."""
+    """The state of every row of a cache after a run, for one batch entry. None for recurrent states, and if the written
+    rows depend on more than the control inputs."""
     entry = cache.runs[run]
     if not entry.items or cache.axis is None:
         return None
@@ -55,18 +55,18 @@ def heat(trace: Trace, cache: Cache, run: int, item: int = 0) -> Heat | None:
         states[start:stop] |= WRITTEN
     _mark_read(states, rows)
     if cache.protocol == "window":
-        # In a cache that is written round and round a row's first token has the row's own number.
+        # In a ring buffer, the position of a row's first token is the row's number.
         turned = np.arange(entry.capacity)
         states[(positions >= entry.capacity) & (positions % max(entry.capacity, 1) == turned)] |= WRAPPED
     return Heat(np.tile(states, (_heads(trace, cache, run), 1)), positions)
 
 
 def attention(trace: Trace, cache: Cache, run: int, query: int = -1, item: int = 0) -> np.ndarray | None:
-    """How much attention one query of a run gave to each row of a cache, ``(heads, capacity)``, by query head.
+    """Attention weights of one query of a run for each row of a cache, ``(heads, capacity)``, by query head.
 
-    The run is repeated up to the attention (`Trace.value`), so this works for traces of this session. None where the
-    graph does not show it: where attention is inside an operator that does not give its scores (``qk_matmul_output`` of
-    Attention, ``output_qk`` of GroupQueryAttention), or its mask is not known.
+    The run is repeated up to the attention (`Trace.value`), so this works for traces of this session. None if the graph
+    does not show the weights: attention is inside an operator that does not output its scores (``qk_matmul_output`` of
+    Attention, ``output_qk`` of GroupQueryAttention), or its mask is unknown.
     """
     frames = RunFrames(trace, run)
     if not frames.rows:
@@ -91,7 +91,7 @@ def attention(trace: Trace, cache: Cache, run: int, query: int = -1, item: int =
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a run shows what attention weighed: a value after a step, and how the cache's rows are its keys."""
+    """A value that shows attention weights: its step and output, and the sequence axis of the cache."""
 
     reader: Reader
     step: int
@@ -100,14 +100,14 @@ class Source:
 
 
 def known_of(trace: Trace, frames: RunFrames) -> Known:
-    """What follows from the inputs of a run, its caches apart."""
+    """The values that the inputs of a run, without its caches, determine."""
     caches = {one.input for one in trace.caches}
     kept = trace.replayer.runs[frames.run].kept.values
     return Known(trace, frames, {name: value for name, value in kept.items() if name not in caches})
 
 
 def sources(trace: Trace, cache: Cache, frames: RunFrames, known: Known) -> Iterator[Source]:
-    """The values of a run that may show what attention weighed of a cache."""
+    """The values of a run that may show attention weights for a cache."""
     for reader in way_of(trace, frames, cache).readers:
         step = known.step(reader.frame, reader.node.index)
         output = 0 if reader.kind == "softmax" else _SCORES.get(reader.node.op_type, 0)
@@ -120,8 +120,8 @@ def sources(trace: Trace, cache: Cache, frames: RunFrames, known: Known) -> Iter
 def row_of(
     known: Known, source: Source, array: np.ndarray, query: int = -1, item: int = 0
 ) -> tuple[int, np.ndarray] | None:
-    """What a query weighed, from the value of a source: the cache's row of the first key, and the weights, by query
-    head and key; None where the value does not show it."""
+    """The attention weights of a query, from the value of a source: the cache's row of the first key, and weights by
+    query head and key; None if the value does not show them."""
     weights = _weights(source.reader, array, sight_of(known, source.reader, source.axis))
     if weights is None or not -weights.shape[2] <= query < weights.shape[2]:
         return None
@@ -140,8 +140,8 @@ def _mark_read(states: np.ndarray, rows: Rows) -> None:
 
 
 def _heads(trace: Trace, cache: Cache, run: int) -> int:
-    """Heads that share a row: the axis in front of the rows, where the heads are apart."""
-    # Of a run whose steps were not kept there are no shapes; heads do not change.
+    """Number of heads: the axis before the rows, if heads are separate."""
+    # A run whose steps were not kept has no shapes; the number of heads does not change.
     frames = RunFrames(trace, run if trace.runs[run].last > trace.runs[run].first else 0)
     known = Known(trace, frames, {})
     shape = known.shape(0, cache.output) or known.shape(0, cache.input)
@@ -150,7 +150,7 @@ def _heads(trace: Trace, cache: Cache, run: int) -> int:
 
 
 def _weights(reader: Reader, array: np.ndarray, sight: Sight | None) -> np.ndarray | None:
-    """Probabilities, ``(batch, heads, queries, keys)``, from what the attention shows."""
+    """Probabilities, ``(batch, heads, queries, keys)``, from the output of an attention."""
     node = reader.node
     if reader.kind == "softmax":
         return array if array.ndim == 4 else None

@@ -40,7 +40,7 @@ class Fed:
 
 
 class Seen(NamedTuple):
-    """What is read of a cache at the end of a run, before its array may change."""
+    """Facts that are read from a cache at the end of a run, before its array may change."""
 
     shape: tuple[int, ...]
     axis: int | None  # the sequence axis, if the array has one
@@ -107,7 +107,7 @@ class _Facts:
 
     @cached_property
     def known(self) -> Known:
-        """What follows from the control inputs."""
+        """Values that the control inputs determine."""
         feeds = self.feeds
         if feeds is None:
             kept = self.trace.replayer.runs[self.run].kept.values

@@ -1,4 +1,4 @@
-"""What is wrong, or wasteful, with the caches of a trace: each with its cause and what to do about it.
+"""Errors and waste in the caches of a trace, each with its cause and a remedy.
 
 Everything is read from the meters and the recording, so a saved trace gives the same warnings.
 """
@@ -21,17 +21,17 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.records import Rows
 
 Told = tuple[str, str, str]
-"""The cause in a word, what happened and why, and what to do."""
+"""A key for the cause, what happened and why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheWarning:
-    """One thing that is wrong with a cache; ``str()`` of it is the sentence."""
+    """One problem with a cache; ``str()`` gives the sentence."""
 
     kind: str  # one of `KINDS`
-    cache: str  # the input that the cache is
-    run: int  # the run in which it happened first
-    runs: int  # in how many runs it happened by the same cause
+    cache: str  # name of the cache's input
+    run: int  # the first run in which it happened
+    runs: int  # number of runs in which it happened for the same cause
     sentence: str  # what happened, why, and what to do
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class CacheWarning:
 
 
 def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
-    """Everything that is wrong with the caches of a trace, by kind. Kinds that make results wrong come first.
+    """All problems with the caches of a trace, by kind; kinds that make results wrong come first.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _are(item: Rows, wrong: tuple) -> str:
 
 
 def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
-    """What lets attention see so many rows, and what it should be."""
+    """Which input lets attention see so many rows, and what it should be."""
     seen = max((stop for _, stop in item.read or ()), default=0)
     tokens = count(both(live(item.held), [(0, seen)]))
     for reader in scene.readers:
@@ -118,7 +118,7 @@ def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
 
 
 def _hidden(scene: Scene) -> Told | None:
-    """The run's last token is not attended to: as a rule the count of valid rows was taken before the write."""
+    """The run's last token is not attended to, usually because the valid rows were counted before the write."""
     if not scene.reads_what_it_wrote():
         return None
     for item in scene.entry.items:
@@ -199,7 +199,7 @@ def _capacity(scene: Scene) -> Told | None:
 
 
 def _thrown(scene: Scene) -> Told | None:
-    """A buffer with room for more rows came in, and the cache left it."""
+    """The input had room for more rows, but the cache moved to another buffer."""
     block, had = scene.past_block, scene.past_rows
     # A caller who makes room after the run has followed the advice.
     if scene.cache.protocol != "growing" or block is None or had is None or scene.entry.bytes_moved_outside:
@@ -281,4 +281,4 @@ _KINDS: dict[str, Callable[[Scene], Told | None]] = {
     "past copied": _copied,
 }
 KINDS = tuple(_KINDS)
-"""The kinds of warnings, those first that make results wrong."""
+"""The kinds of warnings; those that make results wrong come first."""

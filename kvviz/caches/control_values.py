@@ -100,7 +100,7 @@ class Known:
         return values[spot]
 
     def _order(self, spot: Spot) -> tuple[tuple[Spot, Rule], ...]:
-        """All values that a value is computed from, each after those that it needs itself."""
+        """All values that a value is computed from, in topological order."""
         order: dict[Spot, Rule] = {}
         rules: dict[Spot, Rule] = {}
         stack = [spot]

@@ -17,13 +17,13 @@ MS = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One op on the way of a cache. Its kind is ``"write"`` (adds or overwrites rows), ``"move"`` (a view, or the same
+    """One op on the path of a cache. Its kind is ``"write"`` (adds or overwrites rows), ``"move"`` (a view, or the same
     rows in another order or place), ``"join"`` (puts parts together that were written apart) or ``"make"``."""
 
     frame: int  # number of its frame within the run
     node: Node
-    output: int  # position of the output that carries the cache on
-    past: int  # position of the input that it carries on; -1 where it makes the rows from nothing
+    output: int  # position of the output that continues the cache
+    past: int  # position of the input that it continues; -1 if it makes all rows
     kind: str
 
 
@@ -44,11 +44,11 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a cache went through a run."""
+    """The path of a cache through a run."""
 
-    links: tuple[Link, ...]  # without an order; each runs at a step of its own
-    spine: tuple[Link, ...]  # in order from the input on, one way only where parts are written apart and joined again
-    reached: bool  # whether the output goes back to the input at all
+    links: tuple[Link, ...]  # unordered; each runs at its own step
+    spine: tuple[Link, ...]  # in order from the input; only one branch if parts are written separately and joined
+    reached: bool  # whether the output leads back to the input
     readers: tuple[Reader, ...]
 
 
@@ -65,7 +65,7 @@ ATTENTION: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {
     (MS, "PagedAttention"): ((), (3, 4)),
 }
 _PRODUCTS = frozenset({"MatMul", "FusedMatMul", "Einsum", "Gemm", "MatMulInteger"})
-# What may lie between a cache and the products that read it, and between these and their softmax.
+# Ops that may stand between a cache and the products that read it, and between these and their softmax.
 _PASSES = VIEWS | PICKS | {"Add", "Div", "Expand", "Mul", "Neg", "Tile"}
 _OPS = "Add Cast Clip Div Dropout Identity IsNaN Max Min Mul Reshape Squeeze Sub Tanh Transpose Unsqueeze Where"
 SCORES = frozenset(_OPS.split())
@@ -73,7 +73,7 @@ _FARTHEST = 24
 
 
 def way_of(trace: Trace, frames: RunFrames, cache: Cache) -> Way:
-    """The way of a cache through a run; found once for all runs that entered the same bodies."""
+    """The path of a cache through a run; found once for all runs that entered the same bodies."""
     known: dict[Any, Way] = trace.notes.setdefault("cache ways", {})
     key = (frames.signature, cache.input, cache.output)
     if key not in known:
@@ -82,7 +82,7 @@ def way_of(trace: Trace, frames: RunFrames, cache: Cache) -> Way:
 
 
 def attention_ops(trace: Trace, cache: Cache) -> tuple[str, ...]:
-    """Names of the ops that weigh the rows of a cache: softmaxes, and operators with attention inside.
+    """Names of the ops that compute attention weights of a cache: softmaxes, and operators with attention inside.
 
     Of a prefill and of a step with a past: the others go the same ways.
     """
@@ -224,7 +224,7 @@ class _Walk:
             links.append(Link(spot[0], node, node.outputs.index(spot[1]), -1, "make"))
         return tuple(links), seen
 
-    # -- who reads ----------------------------------------------------------------------------------------------------
+    # -- readers ------------------------------------------------------------------------------------------------------
 
     def _readers(self, spots: list[Spot]) -> Iterator[Reader]:
         found: dict[tuple[int, int], Reader] = {}
@@ -289,5 +289,5 @@ class _Walk:
 
 
 def _own(after: tuple[Link, ...], node: Node) -> int:
-    """How many of the last links come after an operator that writes the cache and reads what it wrote."""
+    """Number of links after an operator that both writes the cache and attends to it."""
     return next((i for i, link in enumerate(after) if link.node is node), len(after))

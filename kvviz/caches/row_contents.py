@@ -1,4 +1,4 @@
-"""What the rows of a cache hold while a run goes over them: storing new tokens, moving rows, losing old ones."""
+"""The contents of a cache's rows during a run: storing new tokens, moving rows, losing old ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Unknown(Exception):
 
 @dataclass(slots=True)
 class Book:
-    """What the rows of a cache hold, by batch entry, while a run goes over them."""
+    """The contents of a cache's rows during a run, by batch entry."""
 
     held: list[tuple[Held, ...]]  # one entry if all batch entries are alike
     given: bool = False  # the cache came from the caller, and only the number of its rows is known yet
@@ -97,7 +97,7 @@ def _rows_before(start: int, capacity: int, circular: bool) -> tuple[Held, ...]:
 
 
 def store_rows(book: Book, rows: list[int]) -> None:
-    """Write rows by their numbers, in this order."""
+    """Write rows by number, in this order."""
     first = min(rows, default=0)
     if book.given and not any(book.held):
         book.held = [((0, first, 0),) if first else ()] * len(book.held)
@@ -115,7 +115,7 @@ def store_window(book: Book, starts: list[int], valid: list[int], capacity: int,
         if had + after - before == left:
             first, held = had, put(held, had, left, before)
         else:
-            # All resident rows are written anew.
+            # All resident rows are rewritten.
             first, gone = 0, cut(held, left, capacity)
             held = ((0, left, after - left),) if left else ()
             for a, b, _ in gone:

@@ -17,7 +17,7 @@ _END = 1 << 62
 
 
 def put(held: Sequence[Held], start: int, stop: int, position: int) -> tuple[Held, ...]:
-    """The rows ``start`` to ``stop`` now hold the tokens from ``position`` on."""
+    """Let the rows ``start`` to ``stop`` hold the tokens from ``position`` on."""
     if stop <= start:
         return tuple(held)
     return joined([*drop(held, start, stop), (start, stop, position)])
@@ -31,14 +31,14 @@ def drop(held: Sequence[Held], start: int, stop: int) -> tuple[Held, ...]:
 
 
 def cut(held: Sequence[Held], start: int, stop: int) -> tuple[Held, ...]:
-    """What the rows ``start`` to ``stop`` hold, by their old numbers."""
+    """The contents of the rows ``start`` to ``stop``."""
     return tuple(
         (max(a, start), min(b, stop), _at(p, max(start - a, 0))) for a, b, p in held if max(a, start) < min(b, stop)
     )
 
 
 def shift(held: Sequence[Held], by: int) -> tuple[Held, ...]:
-    """All rows get other numbers."""
+    """Renumber all rows."""
     return tuple((a + by, b + by, p) for a, b, p in held)
 
 
@@ -117,7 +117,7 @@ def minus(spans: Iterable[Sequence[int]], others: Iterable[Sequence[int]]) -> tu
 
 
 def spans_of(flags: np.ndarray) -> tuple[Span, ...]:
-    """Where a vector of booleans is true."""
+    """Spans in which a vector of booleans is true."""
     if flags.all():
         return ((0, len(flags)),) if len(flags) else ()
     padded = np.zeros(len(flags) + 2, np.bool_)
@@ -127,7 +127,7 @@ def spans_of(flags: np.ndarray) -> tuple[Span, ...]:
 
 
 def runs_of(rows: Iterable[int]) -> tuple[Held, ...]:
-    """Rows in the order in which they are written, as spans with the number of their first row in that order."""
+    """Rows in write order, as spans with the index of their first row in that order."""
     found: list[Held] = []
     for number, row in enumerate(rows):
         if found and found[-1][1] == row and found[-1][2] + row - found[-1][0] == number:

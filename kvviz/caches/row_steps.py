@@ -48,7 +48,7 @@ class CacheAt(NamedTuple):
 
 
 def row_steps(trace: Trace, run: int) -> list[tuple[RowStep, ...]]:
-    """For each cache the steps of a run that store its rows, in order; empty where the steps were not kept."""
+    """For each cache the steps of a run that store its rows, in order; empty if the steps were not kept."""
     index, part = index_of(trace), trace.runs[run]
     if part.first == part.last:
         return [()] * len(trace.caches)

@@ -81,7 +81,7 @@ def _apply(known: Known, link: Link, book: Book, axis: int | None) -> int | None
 
 
 def _gather(known: Known, link: Link, book: Book, before: Sequence[int], axis: int) -> None:
-    """Beams change places, or rows are picked."""
+    """Reorder beams, or pick rows."""
     node = link.node
     along = node.attributes.get("axis", 0) % len(before)
     if along not in (axis, batch_axis(before, axis)):
@@ -186,7 +186,7 @@ def _new_keys(known: Known, frame: int, node: Node) -> int:
 
 
 def rows_ahead(known: Known, frame: int, node: Node, place: int, axis: int) -> int:
-    """Rows that a Concat puts in front of one of its inputs."""
+    """Number of rows that a Concat puts before one of its inputs."""
     shapes = [known.shape(frame, name) for name in node.inputs[:place]]
     return sum(shape[axis] if shape else 0 for shape in shapes)
 

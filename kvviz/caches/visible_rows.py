@@ -20,7 +20,7 @@ from kvviz.trace.records import Span
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What the queries of one attention may see of a cache."""
+    """The rows of a cache that the queries of one attention may see."""
 
     allowed: np.ndarray  # ``(batch or 1, queries, keys)``
     start: int  # the cache's row (after the run) that key 0 is; negative where earlier rows have left the cache
@@ -50,7 +50,7 @@ def sight_of(known: Known, reader: Reader, axis: int) -> Sight | None:
 
 
 def cut_of(known: Known, reader: Reader, axis: int, keys: int) -> tuple[int, int]:
-    """The cache's row (after the run) that a reader's key 0 is, and how many of its keys are rows of the cache."""
+    """The row of the cache (after the run) that is key 0 of a reader, and the number of its keys that are rows."""
     start = -_dropped(known, reader, axis)
     if reader.node.op_type == "GroupQueryAttention" and reader.node.attributes.get("sliding_window_cache"):
         start -= _evicted(known, reader)
@@ -60,7 +60,7 @@ def cut_of(known: Known, reader: Reader, axis: int, keys: int) -> tuple[int, int
 
 
 def _allowed(known: Known, reader: Reader) -> np.ndarray | None:
-    """What the queries of an attention may see of its keys, ``(batch or 1, queries, keys)``."""
+    """The keys that the queries of an attention may see, ``(batch or 1, queries, keys)``."""
     if reader.kind == "softmax":
         return of_softmax(known, reader.frame, reader.node)
     return None if reader.kind == "product" else _of_operator(known, reader)
@@ -75,7 +75,7 @@ def window_of(reader: Reader) -> int:
 
 
 def _dropped(known: Known, reader: Reader, axis: int) -> int:
-    """Rows at the front that left the cache after it was read."""
+    """Number of rows at the front that left the cache after it was read."""
     gone = 0
     for link in reader.after:
         before = known.shape(link.frame, link.node.inputs[link.past]) if link.past >= 0 else None
@@ -296,11 +296,11 @@ def _chosen(condition: np.ndarray | None, yes: np.ndarray | None, no: np.ndarray
 
 
 def _seen(mask: np.ndarray) -> np.ndarray:
-    """A mask as booleans: true where a key may be seen."""
+    """A mask as booleans: true if a key may be seen."""
     return mask if mask.dtype == np.bool_ else np.logical_not(mask < HIDDEN)
 
 
 def _by_entry(seen: np.ndarray) -> np.ndarray:
-    """Any shape that broadcasts to (batch, heads, queries, keys), as (batch, queries, keys): what any head sees."""
+    """A mask that broadcasts to (batch, heads, queries, keys), as (batch, queries, keys): keys that any head sees."""
     seen = seen.reshape((1,) * (4 - seen.ndim) + seen.shape) if seen.ndim < 4 else seen
     return np.asarray(seen.any(axis=tuple(range(1, seen.ndim - 2))))

@@ -1,7 +1,7 @@
-"""The cursor: a step number that moves over a trace, and makes the session run on where the recording ends.
+"""The cursor: a position in a trace; moving it past the end of the recording makes the session run further.
 
-Every face of the debugger (widget, command line, tests) drives this one. A position is the number of the step that
-was completed last; -1 is before the first.
+The widget, the command line and the tests all use it. A position is the number of the step that was completed last; -1
+is before the first step.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Stop:
 
 
 class Cursor:
-    """A position in a trace, with everything that a debugger does to it. A session runs on when the cursor passes its
-    recorded end; a trace alone ends there."""
+    """A position in a trace, and the commands of a debugger that move it. Past the end of the recording, a session runs
+    further; a trace without a session ends there."""
 
     def __init__(self, source: Session | Trace) -> None:
         self.session = None if isinstance(source, Trace) else source
         self.trace: Trace = source if isinstance(source, Trace) else source.trace
         self.position = -1
         self.breakpoints: list[Breakpoint] = []
-        self.left: list[Session | Trace] = []  # what was left for another order, latest last
+        self.left: list[Session | Trace] = []  # recordings that were left for another order, latest last
         self._blocks: dict[int, int] = {}
 
     # -- where we are -----------------------------------------------------------------------------------------------
@@ -73,18 +73,18 @@ class Cursor:
     # -- moving -----------------------------------------------------------------------------------------------------
 
     def next(self) -> Stop:
-        """Complete the next op of this frame; a body in between counts as part of its node."""
+        """Complete the next op of this frame; the body of a control node counts as part of it."""
         depth = self._depth()
         return self._move(lambda index: depth_of(self.trace, index) <= depth)
 
     over = next
 
     def into(self) -> Stop:
-        """Complete one more op, wherever it is: the first one of a body, where a body comes next."""
+        """Complete one more op in any frame: if a body comes next, its first op."""
         return self._move(lambda index: True)
 
     def out(self) -> Stop:
-        """Run until this frame's node is complete; in a main graph, to the end of the block that comes next."""
+        """Run until the control node of this frame is complete; in the main graph, to the end of the next block."""
         depth = self._depth()
         if depth:
             return self._move(lambda index: depth_of(self.trace, index) < depth)
@@ -95,11 +95,11 @@ class Cursor:
         last = self.position
         while self.next().reason == "step" and self.decode_step == run and self._block() == block:
             last = self.position
-        self.position = last  # one op further may have run by now: it is recorded, and comes next
+        self.position = last  # one more op may have run; it is recorded, and comes next
         return Stop("step", last)
 
     def back(self) -> Stop:
-        """Back to the op before in this frame, or around it."""
+        """Go back to the previous op of this frame or of one around it."""
         depth = self._depth()
         while self.position >= 0:
             self.position -= 1
@@ -108,11 +108,11 @@ class Cursor:
         return Stop("start", -1)
 
     def resume(self) -> Stop:
-        """Go on to the next breakpoint, or to the end ("continue")."""
+        """Continue to the next breakpoint or to the end."""
         return self._move(lambda index: False, stops=True)
 
     def reverse(self) -> Stop:
-        """Go back to the last step that a breakpoint matches, or to the start."""
+        """Go back to the previous step that a breakpoint matches, or to the start."""
         while self.position > 0:
             self.position -= 1
             hit = self._hit(self.position)
@@ -122,7 +122,7 @@ class Cursor:
         return Stop("start", -1)
 
     def next_decode_step(self) -> Stop:
-        """Go to the same op in the next run; to that run's end if the op does not run there."""
+        """Go to the same op in the next run, or to the end of that run if the op does not run there."""
         here = self.step
         if here is None:
             following = self.position + 1
@@ -138,7 +138,7 @@ class Cursor:
         return self._move(arrived)
 
     def goto(self, position: int) -> Stop:
-        """Go to a step by its number (-1: before the first), running on if it has not run yet."""
+        """Go to a step by its number (-1: before the first), running further if it has not run yet."""
         if position < -1:
             raise KvvizError(f"step {position} does not exist; the first position is -1, before anything ran")
         if position < len(self.trace.steps):
@@ -147,10 +147,10 @@ class Cursor:
         return self._move(lambda index: index >= position)
 
     def choose(self, node: Node | str) -> Stop:
-        """Run an op of the frontier next, in place of the first one.
+        """Run an op of the frontier next, instead of the first one.
 
-        Where something else has run next already, this leaves the recording and goes on from here: what was there
-        before is kept in ``left``.
+        If another op is recorded as the next step, the steps up to here are repeated in a new session, which then runs
+        the chosen op; the old recording is kept in ``left``.
         """
         if self.session is None and self.trace.recipe is None:
             check_repeatable(self.trace)
@@ -184,7 +184,7 @@ class Cursor:
                 if not self.session.advance():
                     return False
             finally:
-                # A step that is interrupted is whole, or has not begun.
+                # An interrupted step is either complete or has not begun.
                 self.position += len(self.trace.steps) - before
             return True
         self.position += 1
@@ -203,7 +203,7 @@ class Cursor:
         return hits[0] if hits else None
 
     def _block(self) -> int:
-        """Number of the block that the op completed last belongs to."""
+        """Number of the block of the op that was completed last."""
         if not self._blocks:
             frame = next(f for f in self.trace.frames if f.parent is None)
             cut = enumerate(blocks(self.trace.graph, frame.order))

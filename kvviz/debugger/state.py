@@ -9,19 +9,21 @@ from kvviz.trace.recording import Trace
 
 
 def depth_of(trace: Trace, index: int) -> int:
-    """How many bodies a step is inside of."""
+    """Number of bodies around a step."""
     return len(trace.frames[trace.log[index].frame].path)
 
 
 def frame_id_after(trace: Trace, position: int) -> int | None:
-    """The frame of the op that runs next, or None at the end. An op that closes a body is not in it: there the frame is
-    that body, with nothing left in its frontier."""
+    """The frame of the op that runs next; None at the end.
+
+    Before a control node completes, this is its last body, with an empty frontier.
+    """
     rows = trace.log
     if position + 1 >= len(rows):
         return trace.live.frame if trace.live else None
     row = rows[position + 1]
     if row.op.control and position >= 0:
-        # The node completes next: we are still inside its last body, if it had one.
+        # The control node completes next: the position is still inside its last body, if it had one.
         inner: int | None = rows[position].frame
         while inner is not None and inner != row.frame:
             if trace.frames[inner].parent == row.frame and trace.frames[inner].node is row.op.node:
@@ -31,13 +33,13 @@ def frame_id_after(trace: Trace, position: int) -> int | None:
 
 
 def frame_after(trace: Trace, position: int) -> tuple[str, ...]:
-    """Path of the frame of the op that runs next; of the last one at the end."""
+    """Path of the frame of the op that runs next; empty at the end."""
     frame = frame_id_after(trace, position)
     return () if frame is None else trace.frames[frame].path
 
 
 def frontier_after(trace: Trace, position: int) -> tuple[Node, ...]:
-    """Nodes of the present frame whose inputs are all ready and that have not run, in plan order."""
+    """Nodes of the current frame that have not run and whose inputs are all ready, in plan order."""
     frame = frame_id_after(trace, position)
     if frame is None:
         return ()
@@ -50,10 +52,10 @@ def frontier_after(trace: Trace, position: int) -> tuple[Node, ...]:
 
 
 def node_states(trace: Trace, position: int) -> list[str]:
-    """What every node of a step's graph shows as of that step, in the order of the graph.
+    """The state of every node of a step's graph as of that step, in the order of the graph.
 
-    ``"running"`` is the step's own op; others that have run show how they ended (see `kvviz.trace.outcome`; a new
-    buffer is ``"done"``), ``"frontier"`` ones could run now, and the rest is ``"waiting"``.
+    ``"running"``: the step's own op; ``"frontier"``: ready to run; ``"waiting"``: not ready. Other nodes have run, and
+    show their outcome (see `kvviz.trace.outcome`), or ``"done"`` for a new buffer.
     """
     frame = trace.log[position].frame
     ready = frontier_after(trace, position) if frame_id_after(trace, position) == frame else ()

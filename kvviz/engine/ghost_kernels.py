@@ -306,7 +306,8 @@ def _kept(planned: PlannedNode, args: Sequence[Any]) -> Any:
     if training is not None and bool(training) and (ratio is None or float(ratio)):
         return None
     x = args[0]
-    return (x, ghost(x.shape, np.bool_)) if len(planned.outputs) > 1 else x
+    mask = np.bool_ if planned.node.opset >= 10 else x.dtype
+    return (x, ghost(x.shape, mask)) if len(planned.outputs) > 1 else x
 
 
 class _Uncopied(np.ndarray):

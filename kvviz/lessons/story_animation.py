@@ -22,7 +22,7 @@ class StoryFrame:
     """One run of a decode. Rows are those of the drawn cache, bytes those of all caches."""
 
     word: str  # that the run generated
-    capacity: int  # rows that there is room for
+    capacity: int  # rows in its buffer, reserved ones included
     valid: int  # rows that hold a token
     before: int  # rows that held one before the run
     moved: bool  # earlier rows were copied in this run, or after it to make room

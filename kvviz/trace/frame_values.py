@@ -85,7 +85,7 @@ class FrameValues:
         return (bodies[-1], names[position]) if position < len(names) else None
 
     def entered(self, frame: int, node: Node, name: str) -> list[Spot]:
-        """The values inside the bodies of a node that an input or capture of it is."""
+        """The values inside the bodies of a node that an input or capture of it becomes."""
         found: list[Spot] = []
         for body in self.bodies(frame, node):
             graph = self.graph(body)

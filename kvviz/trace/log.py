@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, overload
 
@@ -39,25 +39,26 @@ _KEPT, _BLOCK = 1 << 17, 1 << 8
 _ABSENT = (-1, 0, 0, None, None, 0, None)
 
 
-class Table:
-    """What entries of a column refer to, each different one once.
+class Table(dict[Any, int]):
+    """What entries of a column refer to, each different one once: to its number.
 
     ``entries``: by number.
     """
 
-    __slots__ = ("_numbers", "entries")
+    __slots__ = ("entries",)
 
     def __init__(self, entries: Iterable[Any] = ()) -> None:
         self.entries: list[Any] = list(entries)
-        self._numbers: dict[Any, int] = {entry: number for number, entry in enumerate(self.entries)}
+        super().__init__((entry, number) for number, entry in enumerate(self.entries))
+
+    def __missing__(self, entry: Any) -> int:
+        self.entries.append(entry)
+        self[entry] = number = len(self.entries) - 1
+        return number
 
     def numbers(self, entries: Iterable[Any]) -> list[int]:
         """The numbers of entries; those that are new get the next ones."""
-        known = self._numbers
-        found = [known.setdefault(entry, len(known)) for entry in entries]
-        if len(known) > len(self.entries):
-            self.entries += islice(known, len(self.entries), None)
-        return found
+        return list(map(self.__getitem__, entries))
 
 
 class Log(Sequence[Op]):

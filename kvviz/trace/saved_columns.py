@@ -1,6 +1,6 @@
 """The columns of a log in a file, written as they are and checked when they are read.
 
-Each column of `kvviz.trace.log.COLUMNS` is a member of its own, ``op.frame.i2`` say: little-endian numbers of the
+Each column of a log's `COLUMNS` is a member of its own, ``op.frame.i2`` say: little-endian numbers of the
 smallest size that holds all of them. So are the capacity and the origin of each storage.
 """
 

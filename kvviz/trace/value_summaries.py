@@ -41,7 +41,7 @@ COLUMNS: Mapping[str, tuple[str, int]] = {
 }
 """Element type and numbers of a row of each column.
 
-``numbers, counts``: as in `kvviz.trace.value_numbers.Numbers`, of the value that ``at`` and ``slot`` name in that row.
+``numbers, counts``: as in `Numbers`, of the value that ``at`` and ``slot`` of that row name.
 ``histogram_of, histogram``: a row of the ones above, and its histogram.
 ``picture``: a row of the ones above; head; heads of the value; axes down, across and of the heads; numbers of a cell
   down and across; rows and columns; where its cells begin. ``scale``: lowest and highest.

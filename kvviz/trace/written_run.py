@@ -1,4 +1,4 @@
-"""A run while a `kvviz.trace.writer.Writer` writes it: its ops, those of programs that they called, its beginning."""
+"""A run while a `Writer` writes it: its ops, those of programs that they called, and the values that it began with."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ Tokens, masks, positions and first caches are those of kvviz's own token loop; o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +20,41 @@ from kvviz.trace.records import Run
 PAST, NEW = "past", "new"
 
 
-class Seen(NamedTuple):
-    """One cache in one run, as in `kvviz.verification.verify_decode.VerifiedCache`."""
+@dataclass(frozen=True, slots=True)
+class VerifiedCache:
+    """One cache in one run.
+
+    Attributes
+    ----------
+    run : int
+    cache : str
+        Its input.
+    observed, predicted : str
+        Where its present lies: ``"past"`` in the memory of its own past, ``"new"`` in memory that no past has, else the
+        input in whose memory it lies.
+    moved, by_python : int
+        Observed bytes: rows of the past that are in a present at another address, which the run copied at least; and
+        what the call copied to give the present as a NumPy array.
+    copied : int
+        Bytes that the run copies on the way from the past to the present, as predicted.
+    why : str
+        What the op that makes the present does to memory by the policy, and why.
+    agrees : bool
+        It lies where predicted, and no more was moved than is copied by the prediction.
+    """
 
     run: int
     cache: str
     observed: str
     moved: int
     by_python: int
+    predicted: str = "unknown"
+    copied: int = 0
+    why: str = "the graph that the session runs does not show that it is a cache"
+    agrees: bool = False
+
+    def __str__(self) -> str:
+        return f"run {self.run}, {self.cache}: {self.observed}, predicted {self.predicted}: {self.why}"
 
 
 class BoundLoop(DecodeSession):
@@ -47,7 +75,7 @@ class BoundLoop(DecodeSession):
     ) -> None:
         super().__init__(graph, prompt, options, inputs, record=False)
         self.bound = bound
-        self.seen: list[Seen] = []
+        self.seen: list[VerifiedCache] = []
         self.own = [pair for pair in self.pairs if pair.protocol != "cross"]
         self.values: dict[str, Any] = {}  # presents of the run before, to be bound again
         self.buffers = self.caches.copy()  # an OrtValue does not keep the array that it was made from
@@ -76,7 +104,7 @@ class BoundLoop(DecodeSession):
                 moved = 0 if lies == pair.input else _moved(past, present, pair.axis)
                 copied = present.nbytes * present.flags.owndata
                 lies = PAST if lies == pair.input else lies
-                self.seen.append(Seen(self.trace.runs[-1].index, pair.input, lies, moved, copied))
+                self.seen.append(VerifiedCache(self.trace.runs[-1].index, pair.input, lies, moved, copied))
             self.ended(outputs)
 
 

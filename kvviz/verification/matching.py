@@ -35,8 +35,11 @@ class ProfileAnswers(Answers):
             key, inside = (part.path, node.name), {}
             for attribute, body in node.subgraphs.items():
                 inside[attribute] = max((often[body.path, inner.name] for inner in body.nodes), default=0)
-            if node.op_type == "If" and sum(map(bool, inside.values())) == 1:
-                self[key] = int(bool(inside["then_branch"]))
+            # Of a branch without nodes nothing is reported.
+            taken = [name for name, times in inside.items() if times or not node.subgraphs[name].nodes]
+            taken = [name for name in taken if inside[name]] or taken
+            if node.op_type == "If" and len(taken) == 1:
+                self[key] = int(taken[0] == "then_branch")
             elif node.op_type == "Loop" and often[key] and not inside["body"] % often[key]:
                 self[key] = inside["body"] // often[key]
         for path, node, run in runs:

@@ -100,7 +100,10 @@ def verify_recording(graph: Graph, runs: tuple[RtenRun, ...], feeds: Mapping[str
 
     ``feeds``: inputs of which values matter; of the others the recording has the shapes.
     """
-    found = [_verified_run(graph, run, feeds) for run in runs]
+    try:
+        found = [_verified_run(graph, run, feeds) for run in runs]
+    except KeyError as error:
+        raise LoadError(f"the recording of rten is not complete: a record has no {error}") from None
     shown = next((one for one in found if one.differences), found[0])
     others = [f"{one.notes[0]}: {one.agree:,} of {one.total:,} ops as predicted" for one in found if one is not shown]
     return replace(shown, notes=(*shown.notes, *others))

@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
+from kvviz.engine.policy import Policy
 from kvviz.errors import InputError, KvvizError, LoadError
 from kvviz.graph.from_onnx import draft, unique_names
 from kvviz.graph.load import load
 from kvviz.graph.model import Graph
+from kvviz.runtimes.ort.ort_policy import onnxruntime
 from kvviz.text.needed_package import needed
 
 Layout = tuple[tuple[int, ...], np.dtype]
@@ -70,14 +72,10 @@ class SessionRecord(NamedTuple):
     options: Any = None
 
     @property
-    def mem_reuse(self) -> bool:
-        """Whether dead buffers are taken over."""
-        return bool(getattr(self.options, "enable_mem_reuse", True))
-
-    @property
-    def parallel(self) -> bool:
-        """Whether nodes of the main graph may run at the same time."""
-        return "ORT_PARALLEL" in str(getattr(self.options, "execution_mode", ""))
+    def policy(self) -> Policy:
+        """The rules of a session with these options."""
+        reuse, mode = (getattr(self.options, name, True) for name in ("enable_mem_reuse", "execution_mode"))
+        return onnxruntime(mem_reuse=reuse, parallel="ORT_PARALLEL" in str(mode))
 
 
 def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> SessionRecord:
@@ -127,7 +125,7 @@ def _opened(graph: Graph) -> str | bytes:
     if not path:
         # It raises where the model was made from its shapes, and has no weights.
         next(iter(graph.weights.values()), None)
-    nodes = [] if proto is None else _nodes(proto)
+    nodes = [] if proto is None else [node for part in _parts(proto.graph) for node in part.node]
     named = len({node.name for node in nodes} - {""}) == len(nodes)
     if named and os.path.isfile(path):
         return path
@@ -135,16 +133,11 @@ def _opened(graph: Graph) -> str | bytes:
         raise KvvizError("the model has no file that onnxruntime could open: pass its path")
     if not named:
         proto = deepcopy(proto)
-        nodes = _nodes(proto)
+        nodes = [node for part in _parts(proto.graph) for node in part.node]
         for node, name in zip(nodes, unique_names([draft(node, place) for place, node in enumerate(nodes)])):
             node.name = name
     data: bytes = proto.SerializeToString()
     return data
-
-
-def _nodes(proto: Any) -> list[Any]:
-    """The nodes of a model's main graph and of its bodies."""
-    return [node for part in _parts(proto.graph) for node in part.node]
 
 
 def _parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

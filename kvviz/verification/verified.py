@@ -20,8 +20,9 @@ from kvviz.verification.optimised_nodes import Change, in_words
 from kvviz.verification.roofline import bound_by, work_of
 from kvviz.view.export import to_html
 
-_LINES, _KINDS = 12, 14
-_HUES = (STATES["running"].light, STATES["in_place"].light, STATES["missed"].light, "#8a929c")
+_LINES, _KINDS = 12, 8
+_HUES = (STATES["running"].light, STATES["in_place"].light, STATES["missed"].light)
+_OTHERS = "#8a929c"
 # A page alone has no notebook's theme around it.
 _ALONE = f"""<style>@media (prefers-color-scheme: dark) {{ .kvviz-report {{
 --jp-ui-font-color1:{DARK.ink};--jp-ui-font-color2:{DARK.soft};--jp-layout-color1:{DARK.pane};
@@ -240,35 +241,14 @@ class Verification(Verified):
         kinds: dict[tuple[str, str], list[VerifiedOp]] = defaultdict(list)
         for row in self.rows:
             kinds[row.op, place_of(self.trace, self.trace.log[row.step]).role].append(row)
-        found = [(kind, rows, *_sums(rows)) for kind, rows in kinds.items()]
-        found.sort(key=lambda one: (-one[2], -one[3]))
-        copying = [kind for kind, _, _, copied, *_ in sorted(found, key=lambda one: -one[3])[: _KINDS // 2] if copied]
-        rest = [kind for kind, *_ in found if kind not in copying]
-        shown = {*copying, *rest[: _KINDS - len(copying)]}
-        lines = []
-        for (op, role), rows, time, copied, moved, flops in found:
-            if (op, role) not in shown:
-                continue
-            observed = [row.observed for row in rows if row.observed is not None]
-            sign = "" if not observed else "✓ " if all(row.agrees for row in rows) else "✗ "
-            often = f" × {len(rows):,}" if len(rows) > 1 else ""
-            lines.append(
-                {
-                    "op": f"{sign}{op} {short(role, 60 - len(op) - len(often))}{often}",
-                    "time": _duration(time) if time else "",
-                    "predicted": size(sum(row.predicted for row in rows)),
-                    "observed": size(sum(observed)) if observed else "",
-                    "copied": size(copied) if copied else "",
-                    "rate": f"{moved / time / 1e3:,.1f}" if time else "",
-                    "intensity": f"{flops / max(moved, 1):,.1f}",
-                    # Times of another machine are not compared with the roofs of this one.
-                    "bound": bound_by(flops, moved, time) if time and self.version else "",
-                    "why": max(rows, key=lambda row: (not row.agrees, row.microseconds)).reason,
-                }
-            )
+        slow, copying = (
+            sorted(kinds, key=lambda kind: -sum(getattr(row, name) for row in kinds[kind]))
+            for name in ("microseconds", "copied")
+        )
+        shown = [kind for kind in slow if kind in slow[:_KINDS] or kind in copying[:_KINDS]]
+        lines = [_line(op, role, kinds[op, role], bool(self.version)) for op, role in shown]
         used = tuple(column for column in _COLUMNS if any(line[column[0]] for line in lines))
-        order = "by time" if any(time for _, _, time, *_ in found) else "by bytes copied"
-        return Table(lines, used, f"kinds of op {order}, {len(lines):,} of {len(kinds):,}")
+        return Table(lines, used, f"kinds of op that take most time, or copy most: {len(lines):,} of {len(kinds):,}")
 
     def sections(self) -> list[tuple[str, list[str]]]:
         """What the optimiser changed, and what could not be compared."""
@@ -279,10 +259,25 @@ class Verification(Verified):
         return found + ([(missing, [])] if self.unknown else [])
 
 
-def _sums(rows: Sequence[VerifiedOp]) -> tuple[float, int, int, int]:
-    columns = zip(*((row.microseconds, row.copied, row.moved, row.flops) for row in rows))
-    time, copied, moved, flops = map(sum, columns)
-    return time, copied, moved, flops
+def _line(op: str, role: str, rows: Sequence[VerifiedOp], here: bool) -> dict[str, str]:
+    """``here``: whether it ran on this machine, whose roofs bound it."""
+    time, copied, moved, computed, predicted = (
+        sum(getattr(row, name) for row in rows) for name in ("microseconds", "copied", "moved", "flops", "predicted")
+    )
+    observed = [row.observed for row in rows if row.observed is not None]
+    sign = "" if not observed else "✓ " if all(row.agrees for row in rows) else "✗ "
+    often = f" × {len(rows):,}" * (len(rows) > 1)
+    return {
+        "op": f"{sign}{op} {short(role, 60 - len(op) - len(often))}{often}",
+        "time": _duration(time) if time else "",
+        "predicted": size(predicted),
+        "observed": size(sum(observed)) if observed else "",
+        "copied": size(copied) if copied else "",
+        "rate": f"{moved / time / 1e3:,.1f}" if time else "",
+        "intensity": f"{computed / max(moved, 1):,.1f}",
+        "bound": bound_by(computed, moved, time) if time and here else "",
+        "why": max(rows, key=lambda row: (not row.agrees, row.microseconds)).reason,
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -303,25 +298,27 @@ def _duration(microseconds: float) -> str:
 
 def _strip(trace: Trace) -> str:
     """A strip of the main graph's ops, each as wide as the time that it took, in the order of running."""
-    times = trace.log.declared.times.items()
-    ran = [(trace.log[step].op.node, timing.end - timing.start) for step, timing in times if not trace.log[step].frame]
-    by_op: Counter[str] = Counter()
+    log, times = trace.log, trace.log.declared.times.items()
+    outer = {number for number, frame in enumerate(log.frames) if frame.parent is None}
+    ran = [(log[step].op.node, timing.end - timing.start) for step, timing in times if log[step].frame in outer]
+    by_op: dict[str, float] = defaultdict(float)
     for node, took in ran:
-        by_op[node.qualified_op] += took  # type: ignore[assignment]
-    total = sum(by_op.values())
-    if not total:
+        by_op[node.qualified_op] += took
+    if not (total := sum(by_op.values())):
         return ""
-    hues = {op: hue for (op, _), hue in zip(by_op.most_common(), _HUES[:-1])}
+    slowest = sorted(by_op, key=lambda op: -by_op[op])[: len(_HUES)]
+    hues = dict(zip(slowest, _HUES))
     x, bars = 0.0, []
     for node, took in ran:
-        width, hue = 1000 * took / total, hues.get(node.qualified_op, _HUES[-1])
-        words = escape(f"{node.qualified_op} {node.name}: {_duration(took)}")
-        name = f"<title>{words}</title>" if width > 1 else ""
-        bars.append(f'<rect x="{x:.2f}" width="{width:.2f}" height="26" fill="{hue}">{name}</rect>')
+        width, op = 1000 * took / total, node.qualified_op
+        title = f"<title>{escape(f'{op} {node.name}: {_duration(took)}')}</title>" if width > 1 else ""
+        place = f'x="{x:.2f}" width="{width:.2f}" height="26"'
+        bars.append(f'<rect {place} fill="{hues.get(op, _OTHERS)}">{title}</rect>')
         x += width
-    others = total - sum(by_op[op] for op in hues)
-    parts = [*((hue, op, by_op[op]) for op, hue in hues.items()), *([(_HUES[-1], "others", others)] if others else [])]
-    keys = (f'<span class="key" style="background:{hue}"></span>{escape(op)} {_duration(t)}' for hue, op, t in parts)
+    times_of = [(hues[op], op, by_op[op]) for op in slowest]
+    times_of.append((_OTHERS, "others", total - sum(by_op[op] for op in slowest)))
+    key = '<span class="key" style="background:{}"></span>{} {}'
+    keys = [key.format(hue, escape(op), _duration(took)) for hue, op, took in times_of if took]
     return (
         f"<h4>Time inside kernels, in the order of running: {_duration(total)}</h4>"
         '<svg viewBox="0 0 1000 26" preserveAspectRatio="none" role="img" '

@@ -112,9 +112,13 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
         )
     trace = SingleRun(graph, _recorded_inputs(graph, runs, feeds), policy=policy, dry=answers).run_to_end()
     trace.title = f"{graph.name}, as onnxruntime runs it"
-    rows, unknown = _rows(record, runs, trace)
+    rows, unknown, doubts = _rows(record, runs, trace)
+    if not rows:
+        raise InputError(f"the statistics are of another graph than {graph.name!r}: they have none of its nodes")
     what = changes(model, graph, trace) if model is not None else ()
-    return Verification(tuple(rows), trace, "onnxruntime", record.version, notes_of(record), (*unknown, *missing), what)
+    return Verification(
+        tuple(rows), trace, "onnxruntime", record.version, (*notes_of(record), *doubts), (*unknown, *missing), what
+    )
 
 
 def replay(record: SessionRecord) -> tuple[list[Ran], list[str], Policy, ProfileAnswers]:
@@ -125,8 +129,7 @@ def replay(record: SessionRecord) -> tuple[list[Ran], list[str], Policy, Profile
         know_blocks(graph, 16 if all(block is None or block[0][1] % 16 == 0 for block in blocks) else 8)
     runs, missing = matched(graph, record.runs)
     order = Picks(tuple(dict.fromkeys((path, node.index) for path, node, _ in runs)))
-    policy = onnxruntime(mem_reuse=record.mem_reuse, parallel=record.parallel)
-    return runs, missing, replace(policy, schedule=order), ProfileAnswers(graph, runs)
+    return runs, missing, replace(record.policy, schedule=order), ProfileAnswers(graph, runs)
 
 
 def _recorded_inputs(graph: Graph, runs: Sequence[Ran], feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,8 +145,9 @@ def _recorded_inputs(graph: Graph, runs: Sequence[Ran], feeds: Mapping[str, Any]
     return found if wanted == {*found} else generated(graph, {}, found)
 
 
-def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[list[VerifiedOp], list[str]]:
-    """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of."""
+def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[list[VerifiedOp], list[str], list[str]]:
+    """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of, and
+    what speaks against the record."""
     graphs = {part.path: part for part in graphs_of(record.graph)}
     steps, times, new = timed_steps(trace, runs), trace.log.declared.times, _new_outputs(trace)
     ran = dict.fromkeys((path, node.name) for path, node, _ in runs)
@@ -152,11 +156,15 @@ def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[lis
     # Casts that change nothing are taken out of the session, whatever its level.
     casts = (trace.log[at[0]].op.node for key, at in steps.items() if key not in ran)
     removed = {node.outputs[0]: node.inputs[0] for node in casts if node.op_type == "Cast"}
+    absent, left = 0, {*(record.allocated or ())}
     for key, at in steps.items():
         graph, node = graphs[key[0]], trace.log[at[0]].op.node
         if node.outputs[0] in removed:
             continue
-        observed = None if record.allocated is None else record.allocated.get(unique_name(graph, node, removed))
+        absent += key not in ran
+        name = unique_name(graph, node, removed)
+        observed = None if record.allocated is None else record.allocated.get(name)
+        left.discard(name)
         if observed is None and record.allocated is not None:
             unknown.append(node.name)
             continue
@@ -172,7 +180,10 @@ def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[lis
             trace.log.declared.marks.append(mark)
         rows.append(row)
     rows.sort(key=lambda row: (row.agrees, -row.microseconds))
-    return rows, unknown
+    doubts = [f"{absent:,} nodes are not in the profile, which may be cut: their order is a guess"] if absent else []
+    if left and not record.version:
+        doubts.append(f"{len(left):,} rows of the statistics are of no node of this graph: they may be of another run")
+    return rows, unknown, doubts
 
 
 def timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
@@ -193,18 +204,27 @@ def timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
 
 
 def _new_outputs(trace: Trace) -> list[list[int]]:
-    """Bytes of each new output of each step, as onnxruntime counts them: at an If what its branch makes for it.
+    """Bytes of each new output of each step, as onnxruntime counts them: at an If what its branch makes for it, or
+    copies for it from a weight.
 
     A name counts once in a run: not again in the next iteration, in another body, or at an If whose branch reads it.
     """
     found: list[list[int]] = []
     counted: set[str] = set()
     handed: dict[tuple[int, str], list[tuple[str, int]]] = defaultdict(list)
+    weights: set[tuple[int, str]] = set()
+    for frame in trace.log.frames:
+        if frame.parent is not None and frame.caller is not None and frame.caller.control == "If":
+            body, outside = frame.program.graph, frame.caller.node.outputs
+            weights |= {
+                (frame.parent, name) for value, name in zip(body.outputs, outside) if value.name in body.weights
+            }
     for row, step in zip(trace.log, trace.steps):
         frame = trace.log.frames[row.frame]
         counted.update(row.op.node.inputs)
         if row.op.control == "If":
             made = handed.pop((row.frame, row.op.node.name), [])
+            made += [(out.name, out.nbytes) for out in step.outs if (row.frame, out.name) in weights]
         else:
             made = [(out.name, out.nbytes) for out in step.outs if out.how in ("new", "passed")]
         body, caller, outer = frame.program.graph, frame.caller, {}
@@ -248,10 +268,8 @@ def notes_of(record: SessionRecord) -> tuple[str, ...]:
             f"the rules are those of onnxruntime {VERSION}; from 1.23 on they hold for all but "
             "SkipSimplifiedLayerNormalization, which made no mean and no deviation before 1.31"
         )
-    if record.parallel:
-        found.append("execution mode ORT_PARALLEL: in the main graph every output has memory of its own")
-    if not record.mem_reuse:
-        found.append("enable_mem_reuse is off: no dead buffer is taken over")
+    if record.policy is not onnxruntime:
+        found.append(f"the options of the session count: predicted under the policy {record.policy.name!r}")
     if record.allocated is None:
         found.append("no allocations were recorded, so nothing is compared: give the statistics of the run as record")
     return tuple(found)

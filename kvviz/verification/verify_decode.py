@@ -26,7 +26,7 @@ from kvviz.text.text_settings import json_file
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
-from kvviz.verification.bound_loop import NEW, PAST, BoundLoop, Seen
+from kvviz.verification.bound_loop import NEW, PAST, BoundLoop, VerifiedCache
 from kvviz.verification.session_record import observe
 from kvviz.verification.verified import Verified
 from kvviz.verification.verify import notes_of, replay, timed_steps
@@ -43,43 +43,6 @@ _COLUMNS = (
     ("by_python", "by Python", True, 10),
     ("copied", "predicted", True, 10),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedCache:
-    """One cache in one run.
-
-    Attributes
-    ----------
-    run : int
-    cache : str
-        Its input.
-    observed, predicted : str
-        Where its present lies: ``"past"`` in the memory of its own past, ``"new"`` in memory that no past has, else the
-        input in whose memory it lies.
-    moved, by_python : int
-        Observed bytes: rows of the past that are in a present at another address, which the run copied at least; and
-        what the call copied to give the present as a NumPy array.
-    copied : int
-        Bytes that the run copies on the way from the past to the present, as predicted.
-    why : str
-        What the op that makes the present does to memory by the policy, and why.
-    agrees : bool
-        It lies where predicted, and no more was moved than is copied by the prediction.
-    """
-
-    run: int
-    cache: str
-    observed: str
-    predicted: str
-    moved: int
-    by_python: int
-    copied: int
-    why: str
-    agrees: bool
-
-    def __str__(self) -> str:
-        return f"run {self.run}, {self.cache}: {self.observed}, predicted {self.predicted}: {self.why}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -238,24 +201,23 @@ class _DryLoop(DecodeSession):
         super().begin(feeds, self.bound, carried)
 
 
-def _compared(trace: Trace, seen: Sequence[Seen]) -> list[VerifiedCache]:
+def _compared(trace: Trace, seen: Sequence[VerifiedCache]) -> list[VerifiedCache]:
     """Each cache in each run, as it was seen and as a dry decode has it."""
     caches = {cache.input: cache for cache in trace.caches}
     pasts = {frame.run: {one.storage: one.name for one in frame.bindings} for frame in trace.frames if not frame.path}
     steps = {(step.run, name): step for step in trace.steps if not step.frame for name in step.outputs}
     found = []
-    for run, name, observed, moved, by_python in seen:
-        if name in caches:
-            after = caches[name].runs[run]
-            lies, copied = pasts[run].get(after.storage, NEW), after.bytes_copied
-            lies = PAST if lies == name else lies
-            why = sentence(steps[run, caches[name].output], trace)
+    for one in seen:
+        if one.cache in caches:
+            after = caches[one.cache].runs[one.run]
+            lies, copied = pasts[one.run].get(after.storage, NEW), after.bytes_copied
+            lies = PAST if lies == one.cache else lies
+            why = sentence(steps[one.run, caches[one.cache].output], trace)
             if lies == PAST and copied:
                 why += " That is the caller's buffer, but binding it saves no copy."
-        else:
-            lies, copied, why = "unknown", 0, "the graph that the session runs does not show that it is a cache"
-        agrees = observed == lies and moved <= copied
-        found.append(VerifiedCache(run, name, observed, lies, moved, by_python, copied, why, agrees))
+            agrees = one.observed == lies and one.moved <= copied
+            one = replace(one, predicted=lies, copied=copied, why=why, agrees=agrees)
+        found.append(one)
     return found
 
 

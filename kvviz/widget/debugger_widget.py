@@ -107,7 +107,7 @@ class Debugger(LanedPage):
     over = next
 
     def out(self) -> Stop:
-        """Run until this frame's node is complete; in a main graph, to the end of the block that comes next."""
+        """Run until the control node of this frame is complete; in the main graph, to the end of the next block."""
         return self._do(self._cursor.out)
 
     def back(self) -> Stop:

@@ -14,7 +14,6 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.decode.prompt import Words
-from kvviz.decode.single_run import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
 from tests.graph.build import MODELS
@@ -168,15 +167,6 @@ def test_without_recording_the_tokens_and_the_bytes_are_the_same() -> None:
         assert [run.bytes_written for run in quiet.runs] == [run.bytes_written for run in loud.runs]
 
 
-def test_the_bytes_of_the_runs_add_up_to_those_of_the_trace() -> None:
-    trace = decode(TOKENS, 6)
-    for total in ("bytes_allocated", "bytes_written", "bytes_copied"):
-        assert sum(getattr(run, total) for run in trace.runs) == getattr(trace, total)
-    assert max(run.peak_bytes for run in trace.runs) == trace.peak_bytes
-    for run in trace.runs:
-        assert run.peak_bytes == max(step.live_bytes for step in trace.steps[run.first : run.last])
-
-
 def interrupt_after(session: DecodeSession, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """As if somebody pressed Ctrl-C while an op is in its kernel."""
     planned = next(p for p in session.plan.order if p.node.op_type == "Softmax")
@@ -222,16 +212,6 @@ def test_an_interrupt_before_anything_ran_leaves_an_empty_trace(monkeypatch: pyt
     monkeypatch.setattr(sys.modules["kvviz.decode.token_loop"], "control_feeds", stop)
     trace = decode(TOKENS)
     assert trace.interrupted and len(trace.steps) == 0 and trace.tokens == []
-
-
-def test_a_run_that_is_interrupted_has_no_outputs_but_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    ref = np.load(MODELS / "storyteller" / "concat" / "ref.npz")
-    inputs = {key.removeprefix("run0.in."): ref[key] for key in ref if key.startswith("run0.in.")}
-    session = SingleRun(form(), inputs)
-    planned = session.plan.order[100]
-    monkeypatch.setattr(planned, "call", lambda *args, **options: (_ for _ in ()).throw(KeyboardInterrupt))
-    trace = session.run_to_end()
-    assert trace.interrupted and trace.outputs == {} and len(trace.steps) == 100
 
 
 def test_progress_is_shown_by_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

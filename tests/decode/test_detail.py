@@ -110,6 +110,7 @@ def test_what_died_in_a_forgotten_run_is_not_alive_after_it(both: tuple[kvviz.Tr
     assert {storage for storage, size in alive.items() if size} <= bound | weights
 
 
+@pytest.mark.parametrize("both", [WAYS[0], WAYS[3], WAYS[7]], indirect=True, ids=lambda way: way[0])
 def test_it_can_be_explained_drawn_shown_and_saved(both: tuple[kvviz.Trace, kvviz.Trace], tmp_path: Path) -> None:
     whole, some = both
     report, of_all = explain(some), explain(whole)

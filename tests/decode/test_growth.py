@@ -38,13 +38,6 @@ def test_a_cache_that_is_full_doubles_after_the_run() -> None:
     assert moved == {0: 5 * row * len(trace.caches), 5: 10 * row * len(trace.caches)}
 
 
-def test_a_capacity_of_16_rows_lasts_for_16_tokens_and_becomes_32() -> None:
-    trace = decode(FIVE, 14, growth="after", kv_capacity=16)
-    assert capacities(trace) == [16] * 12 + [32] * 2
-    assert [run.index for run in trace.runs if run.bytes_moved_outside] == [11]
-    assert [run.bytes_copied for run in trace.caches[0].runs] == [0] * 14
-
-
 @pytest.mark.parametrize("name", ["concat", "attention_23", "gqa", "merged_if"])
 @pytest.mark.parametrize("capacity", [None, 16])
 def test_the_way_of_growing_changes_no_token(name: str, capacity: int | None) -> None:

@@ -72,16 +72,6 @@ def test_a_cache_with_room_shows_what_is_valid_what_is_new_and_what_was_never_wr
     assert shown(trace, 3).positions.tolist() == [0, 1, 2, 3, 4, 5, 6] + [-1] * (ROWS - 7)
 
 
-def test_a_circular_cache_shows_which_rows_were_written_over() -> None:
-    trace = decode(small("circular"))
-    new, old, again = VALID | WRITTEN | READ, VALID | READ, VALID | READ | WRAPPED
-    assert states(trace, 2) == [old] * 5 + [new]
-    # The seventh token goes to row 0, the eighth to row 1.
-    assert states(trace, 3) == [new | WRAPPED] + [old] * 5
-    assert states(trace, 4) == [again, new | WRAPPED] + [old] * 4
-    assert shown(trace, 4).positions.tolist() == [6, 7, 2, 3, 4, 5]
-
-
 def test_a_window_kept_in_order_leaves_stale_rows_and_wraps_nothing() -> None:
     trace = decode(small("grouped_window"))
     last = states(trace, COUNT - 1)
@@ -94,23 +84,6 @@ def test_rows_beyond_a_local_window_are_valid_but_outside_of_it() -> None:
     last = states(trace, COUNT - 1)
     assert last == [VALID | OUTSIDE] * (TOTAL - WINDOW) + [VALID | READ] * (WINDOW - 1) + [VALID | READ | WRITTEN]
     assert trace.caches[0].runs[-1].rows_read == WINDOW
-
-
-def test_what_an_earlier_story_left_is_stale() -> None:
-    before = decode(small("tensor_scatter"))
-    left = {name: before.outputs[output] for name, output in NAMES.items()}
-    trace = kvviz.decode(kvviz.load(small("tensor_scatter").proto), [5], 2, left, donate=list(left), progress=False)
-    assert states(trace, 0) == [VALID | WRITTEN | READ] + [STALE] * (TOTAL - 1) + [RESERVED] * (ROWS - TOTAL)
-
-
-def test_padding_is_shown_for_the_batch_entry_that_has_it() -> None:
-    graph = kvviz.load(Path(__file__).parents[2] / "assets" / "models" / "storyteller" / "concat" / "model.onnx")
-    trace = kvviz.decode(graph, [[5, 6, 7, 8], [9]], 1, progress=False)
-    cache = trace.caches[0]
-    first, second = heat(trace, cache, 0, item=0), heat(trace, cache, 0, item=1)
-    assert first is not None and second is not None
-    assert (first.states == VALID | WRITTEN | READ).all()
-    assert second.states[0].tolist() == [STALE | WRITTEN] * 3 + [VALID | WRITTEN | READ]
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -23,8 +23,6 @@ from tests.engine.ort.random_models import random_model
 
 PROMPT, COUNT = [3, 7, 1, 9], 12
 ROW = HEADS * SIZE * 4
-GROWING = ["concat", "attention", "grouped", "multi_head"]
-FIXED = ["scatter_nd", "scatter_elements", "tensor_scatter", "grouped_shared", "multi_head_shared"]
 
 
 @cache
@@ -154,53 +152,7 @@ def test_attention_reads_just_the_rows_that_change_its_result(name: str) -> None
             assert found is expected, (number, row)
 
 
-def test_a_row_that_has_just_been_written_is_read_by_the_run_that_wrote_it() -> None:
-    for name in DECODERS:
-        for run in kept(watched(name).trace).runs:
-            rows = item(run)
-            assert rows.read is not None and both(rows.wrote, rows.read)
-
-
 # Bytes, in closed form
-
-
-@pytest.mark.parametrize("name", GROWING)
-def test_a_growing_cache_without_room_copies_its_past_and_with_room_nothing(name: str) -> None:
-    tight, roomy = decode(name), decode(name, kv_capacity=ROWS)
-    lengths = [len(PROMPT) + step for step in range(COUNT)]
-    new = [len(PROMPT)] + [1] * (COUNT - 1)
-    for one in tight.caches:
-        assert [run.bytes_copied for run in one.runs] == [0] + [length * ROW for length in lengths[:-1]]
-        assert [run.bytes_written for run in one.runs] == [length * ROW for length in lengths]
-        assert [(run.capacity, run.valid, run.slack) for run in one.runs] == [(n, n, 0) for n in lengths]
-        assert [run.reallocations for run in one.runs] == [1] * COUNT
-        assert [run.generations for run in one.runs] == [1] + [2] * (COUNT - 1)
-    for one in roomy.caches:
-        assert [run.bytes_copied for run in one.runs] == [0] * COUNT
-        assert [run.bytes_written for run in one.runs] == [rows * ROW for rows in new]
-        assert [(run.capacity, run.valid, run.slack) for run in one.runs] == [(ROWS, n, ROWS - n) for n in lengths]
-        assert {(run.reallocations, run.generations) for run in one.runs} == {(0, 1)}
-        assert len({run.storage for run in one.runs}) == 1
-    for trace in (tight, roomy):
-        assert [run.rows_written for run in kept(trace).runs] == new
-        assert [run.rows_read for run in kept(trace).runs] == lengths
-
-
-@pytest.mark.parametrize("name", FIXED)
-def test_a_cache_of_fixed_size_is_written_row_by_row_or_copied_whole(name: str) -> None:
-    ideal, never = decode(name), decode(name, policy="never")
-    turned = name == "scatter_nd"
-    for one in ideal.caches:
-        # torch keeps rows first: the first run turns the cache round, and copies it for that.
-        assert [run.bytes_copied for run in one.runs] == [turned * ROWS * ROW] + [0] * (COUNT - 1)
-        assert [run.bytes_written - run.bytes_copied for run in one.runs] == [len(PROMPT) * ROW] + [ROW] * (COUNT - 1)
-        assert [run.reallocations for run in one.runs] == [int(turned)] + [0] * (COUNT - 1)
-    for one in never.caches:
-        assert {run.bytes_copied for run in one.runs} == {ROWS * ROW}
-        assert {(run.reallocations, run.generations) for run in one.runs} == {(1, 2)}
-    for trace in (ideal, never):
-        assert [run.valid for run in kept(trace).runs] == [len(PROMPT) + step for step in range(COUNT)]
-        assert {run.capacity for run in kept(trace).runs} == {ROWS}
 
 
 def test_all_kinds_of_windows_keep_the_same_tokens_in_other_rows() -> None:
@@ -219,14 +171,6 @@ def test_all_kinds_of_windows_keep_the_same_tokens_in_other_rows() -> None:
     assert ends["window"].held == ends["window_fixed"].held == ((0, WINDOW, total - WINDOW),)
     # A window that starts with all of its rows is filled from the end.
     assert item(kept(watched("window_fixed").trace).runs[0]).held == ((WINDOW - len(PROMPT), WINDOW, 0),)
-
-
-def test_the_first_run_of_a_merged_decoder_leaves_the_reserved_block() -> None:
-    runs = kept(decode("merged", kv_capacity=ROWS)).runs
-    assert (runs[0].capacity, runs[0].reallocations, runs[0].generations) == (len(PROMPT), 1, 2)
-    moved = kept(decode("merged", kv_capacity=ROWS, growth="after")).runs
-    assert [run.bytes_moved_outside for run in moved] == [len(PROMPT) * ROW] + [0] * (COUNT - 1)
-    assert {(run.reallocations, run.generations, run.bytes_copied) for run in moved[1:]} == {(0, 1, 0)}
 
 
 # Invariants of all decodes

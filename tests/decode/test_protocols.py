@@ -19,7 +19,6 @@ from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WINDOW, Feeds
 from tests.graph.build import MODELS
 
 PROMPT, COUNT = [3, 7, 1, 9], 12
-WINDOWS = ["circular", "grouped_window", "window", "window_fixed"]
 
 
 @cache
@@ -60,23 +59,6 @@ def test_the_protocol_of_each_decoder_is_recognised(name: str) -> None:
     pairs = cache_pairs(loaded(name))
     assert {pair.input: pair.output for pair in pairs} == NAMES
     assert {(pair.protocol, pair.axis) for pair in pairs} == {(small(name).protocol, 2)}
-
-
-def test_decoders_that_see_the_same_rows_tell_the_same_tokens() -> None:
-    stories = {name: tuple(decode(name).tokens) for name in DECODERS}
-    assert len({stories[name] for name in WINDOWS}) == 1
-    assert len({story for name, story in stories.items() if name not in WINDOWS}) == 1
-    assert stories["window"] != stories["concat"]
-    # The window makes no difference before it is full.
-    assert stories["window"][: WINDOW - len(PROMPT) + 1] == stories["concat"][: WINDOW - len(PROMPT) + 1]
-
-
-@pytest.mark.parametrize("name", ["concat", "attention", "grouped", "multi_head"])
-@pytest.mark.parametrize("growth", ["start", "after"])
-def test_a_growing_cache_with_room_gives_the_same(name: str, growth: str) -> None:
-    trace = decode(name, kv_capacity=ROWS, growth=growth)
-    assert trace.tokens == answer(name)[0]
-    assert not any(run.bytes_copied for cache in trace.caches for run in cache.runs)
 
 
 # One buffer for past and present

@@ -229,8 +229,3 @@ def test_runs_with_a_cache_and_single_runs_are_not_said_to_have_none() -> None:
     once = kvviz.run(kvviz.load(qwen()), {"input_ids": np.array([[5, 17, 33]])})
     kept = kvviz.decode(kvviz.load(small("concat").proto), PROMPT, 3, progress=False)
     assert all("no cache:" not in repr(kvviz.explain(trace)) for trace in (once, kept))
-
-
-def test_a_graph_without_a_cache_has_none_to_share() -> None:
-    with pytest.raises(InputError, match="no cache of this graph can be shared: it has none"):
-        kvviz.decode(QWEN / "model.onnx", PROMPT, 2, cache="shared", progress=False)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -21,7 +19,6 @@ from kvviz.trace.declared import Arena
 from kvviz.trace.records import StorageRecord
 from kvviz.trace.run_labels import run_label
 from kvviz.trace.units import size
-from kvviz.view.payload import decode, payload
 from tests.device.programs import chain, double, graph, numbers
 from tests.outside.told import differences
 
@@ -153,24 +150,6 @@ def test_the_edge_through_the_cache_is_a_hidden_hazard() -> None:
     assert (found.kind, found.bytes, found.broken) == ("RAW", 128, False)
     writer = trace.steps[found.first]
     assert (writer.op_type, writer.node, writer.outputs) == ("update_cache", "cache", ("cache [0, *, 3]",))
-
-
-def test_it_is_explained_drawn_and_exported(tmp_path: Path) -> None:
-    trace = recorded().trace
-    report = kvviz.explain(trace)
-    assert sum(part.bytes for part in report.peak.parts) == report.peak.bytes == trace.peak_bytes
-    (missed,) = report.missed  # x is retained, and read twice by one op
-    assert (missed.op_type, missed.frame, missed.bytes) == ("Add", ("reader[program]",), 8192)
-    assert len(trace.table().rows) == len(trace.steps)
-    for draw in (kvviz.plot.memory, kvviz.plot.lifetimes, kvviz.plot.copies):
-        assert draw(trace).get_xlabel()
-        plt.close("all")
-    trace.to_perfetto(tmp_path / "trace.json")
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert {"host", "queue 0"} <= {e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert "two programs" in trace.to_html()
-    head, columns = decode(payload(trace))
-    assert head["title"] == "two programs" and len(columns["step.live"]) == len(trace.steps)
 
 
 def test_a_cursor_walks_into_its_programs() -> None:

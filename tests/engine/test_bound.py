@@ -25,19 +25,6 @@ def test_a_bound_output_overwrites_what_a_later_op_still_reads() -> None:
     np.testing.assert_allclose(trace.outputs["before"], -past.sum(), rtol=1e-6)
 
 
-def test_the_same_graph_is_right_without_the_binding() -> None:
-    past = numbers(2, 3)
-    trace = run_graph(graph_of(GRAPH), {"past": past.copy()}, donate=["past"])
-    assert trace.steps[0].decision.dispatch == "run"
-    np.testing.assert_allclose(trace.outputs["before"], past.sum(), rtol=1e-6)
-
-
-def test_only_the_op_that_makes_the_bound_output_is_told() -> None:
-    graph = graph_of("agraph (float[2, 3] past) => (float[2, 3] present) { a = Neg (past) present = Add (a, past) }")
-    trace = run_graph(graph, {"past": numbers(2, 3)}, donate=["past"], policy=bound)
-    assert [step.decision.taken for step in trace.steps] == [(), ("past",)]
-
-
 TURNED = """
 agraph (float[2, 3] past) => (float[2, 3] present)
 { a = Transpose <perm = [1, 0]> (past) c = Neg (a) present = Transpose <perm = [1, 0]> (c) }
@@ -66,11 +53,6 @@ def test_a_present_that_is_longer_than_its_past_does_not_go_there() -> None:
     trace = run_graph(graph_of(GROWS), feeds, donate=["past"], policy=under)
     (step,) = trace.steps
     assert step.outs[0].how == "new" and step.allocated == 6 * 3 * 4
-
-
-def test_the_name_of_a_bound_policy_is_short() -> None:
-    pairs = {f"present.{layer}": f"past.{layer}" for layer in range(4)}
-    assert bind(kvviz.policies.ideal, pairs).name == "ideal, present.0 in past.0, present.1 in past.1, and 2 more"
 
 
 @pytest.mark.parametrize("obeyed", [False, True])

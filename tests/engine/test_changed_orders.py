@@ -6,7 +6,6 @@ import random
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,13 +67,6 @@ def test_picks_go_through_a_file_and_fit_a_model_that_was_loaded_again(tmp_path:
     assert [step.node for step in again.steps] == [step.node for step in trace.steps]
 
 
-def test_picks_of_a_saved_trace_are_those_of_the_trace(tmp_path: Path) -> None:
-    graph = kvviz.load(MODELS / "storyteller" / "merged_if" / "model.onnx")
-    trace = kvviz.decode(graph, [1, 5, 9], 2, progress=False)
-    trace.save(tmp_path / "trace")
-    assert Picks.of(kvviz.Trace.load(tmp_path / "trace")) == Picks.of(trace)
-
-
 def test_what_was_not_picked_follows_in_the_model_s_order() -> None:
     graph = graph_of(FAN)
     indices = {node.name: node.index for node in graph.nodes}
@@ -132,12 +124,6 @@ def test_before_puts_the_reader_first_and_stays_valid_or_refuses_because_it_depe
     assert_same_bits(plain, kvviz.run(graph, feeds(example), donate=example.donate, policy=with_schedule(changed)))
 
 
-def test_before_moves_the_reader_and_what_it_needs_and_nothing_else() -> None:
-    graph = graph_of(FAN)
-    index = {node.name: node.index for node in graph.nodes}
-    assert names_of(order_of(graph, Before(model_order, (((), index["d"], index["a"]),)))) == "b d a c e"
-
-
 def test_what_a_reader_needs_is_moved_in_the_order_in_which_it_was() -> None:
     graph = graph_of(
         """agraph (float[4] x) => (float[4] y) {
@@ -146,24 +132,6 @@ def test_what_a_reader_needs_is_moved_in_the_order_in_which_it_was() -> None:
     )
     index = {node.name: node.index for node in graph.nodes}
     assert names_of(order_of(graph, Before(model_order, (((), index["r"], index["a"]),)))) == "b c r a y"
-
-
-def test_running_the_later_reader_first_lets_an_op_run_in_place() -> None:
-    # given: Relu cannot overwrite m, since Transpose reads it later
-    graph = graph_of(
-        "agraph (float[2,2] x) => (float[2,2] y) {"
-        "[m] m = Neg (x) [relu] r = Relu (m) [t] t = Transpose <perm = [1, 0]> (m) [s] s = Exp (t) [y] y = Add (r, s) }"
-    )
-    inputs = {"x": np.ones((2, 2), np.float32)}
-    index = {node.name: node.index for node in graph.nodes}
-    plain = kvviz.run(graph, inputs)
-    changed = Before(model_order, (((), index["s"], index["relu"]),))
-    # when
-    other = kvviz.run(graph, inputs, policy=with_schedule(changed))
-    # then
-    taken = [next(s for s in trace.steps if s.node == "relu").decision.taken for trace in (plain, other)]
-    assert taken == [(), ("m",)]
-    assert_same_bits(plain, other)
 
 
 def test_changes_that_contradict_each_other_are_refused() -> None:

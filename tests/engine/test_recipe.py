@@ -81,26 +81,6 @@ def test_a_single_run_is_made_again_although_it_overwrote_its_inputs() -> None:
     assert bits(again.recipe.again()) == first
 
 
-def test_a_run_is_made_again_with_other_options() -> None:
-    text = "g (float[2, 3] x) => (float[2, 3] a, float[2, 3] t) { a = Exp(x) t = Relu(a) }"
-    trace = kvviz.run(graph_of(text), {"x": numbers(2, 3)}, poison=True)
-    assert trace.recipe.again(donate=["x"]).steps[0].decision.taken == ("x",)
-    assert list(trace.recipe.again(outputs=["t"]).outputs) == ["t"]
-    assert trace.recipe.again(policy="never").policy.name == "never"
-    tight = kvviz.run(graph_of(APPEND), {"past": numbers(1, 4, 2), "new": numbers(1, 1, 2)})
-    roomy = tight.recipe.again(room={"past": (1, 5)}, donate=["past"])
-    assert (tight.bytes_copied, roomy.bytes_copied) == (32, 0)
-
-
-@pytest.mark.parametrize("options", [{}, {"kv_capacity": 40}, {"growth": "after"}, {"policy": "rten"}])
-@pytest.mark.parametrize("name", ["storyteller/concat", "o02_optimum1_merged_gpt2", "o07_genai_llama_int4"])
-def test_a_decode_is_made_again(name: str, options: dict[str, Any]) -> None:
-    graph = kvviz.load(MODELS / name / "model.onnx")
-    trace = kvviz.decode(graph, np.array([5, 7, 9]), 5, progress=False, **options)
-    again = trace.recipe.again()
-    assert bits(again) == bits(trace) and totals(again) == totals(trace)
-
-
 def test_a_batch_of_prompts_that_goes_on_from_given_caches_is_made_again() -> None:
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
     first = kvviz.decode(graph, [[5, 6, 7], [8]], 2, progress=False)

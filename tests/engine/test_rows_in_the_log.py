@@ -21,7 +21,6 @@ from kvviz.engine.execution import Execution
 from kvviz.engine.io_binding import bind
 from kvviz.memory.storage import address
 from kvviz.trace.accesses import accesses_of
-from kvviz.trace.regions import Region
 from kvviz.trace.value_index import index_of
 from tests.debugger.cursors import graph
 from tests.engine.cache_graphs import cache_example
@@ -80,23 +79,6 @@ def cached(at: list[int], rows: int = 1, policy: Any = "ideal") -> kvviz.Trace:
         {{ present = TensorScatter <mode = "circular"> (past, new, at) }}"""
     feeds = {"past": numbers(2, 3, 8, 4), "new": numbers(2, 3, rows, 4), "at": np.array(at)}
     return run_graph(graph_of(text, 24), feeds, donate=["past"], policy=policy)
-
-
-def test_rows_of_a_cache_are_written_down_from_the_first_element_of_the_cache_on() -> None:
-    ((position, part),) = cached([5, 5]).log.declared.written[0]
-    assert position == 0 and part == Region(5 * 16, (2, 3, 1, 4), (384, 128, 16, 4), np.float32)
-
-
-def test_rows_that_differ_by_batch_entry_or_go_on_in_front_are_written_down_one_by_one() -> None:
-    # given: rows 7 and 0 of the first entry, and rows 2 and 3 of the second one
-    ((_, part),) = cached([7, 2], 2).log.declared.written[0]
-    assert part.rows == (0, 7 * 16, 384 + 2 * 16, 384 + 3 * 16) and part.shape == (1, 3, 1, 4)
-
-
-@pytest.mark.parametrize("policy", ["ideal", "rten", "onnxruntime", "never"])
-def test_rows_are_written_down_where_the_policy_lets_the_cache_be_overwritten(policy: str) -> None:
-    trace = cached([1, 1], policy=policy)
-    assert (trace.steps[0].outs[0].how == "in place") == bool(trace.log.declared.written)
 
 
 def test_hazards_compare_rows_and_coarser_levels_do_not() -> None:

@@ -28,7 +28,6 @@ from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
 from tests.engine.rten.records import Recording, models, recordings, scenarios, sources
 from tests.engine.test_invariants import assert_same_bits, feeds
-from tests.graph.build import MODELS
 
 many = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 RULES = ["ideal", "never", "rten", "onnxruntime"]
@@ -128,18 +127,6 @@ def test_any_schedule_gives_an_order_that_can_run_and_the_same_bits(example: Exa
         assert_can_run(order_of(inner, schedule), needed(inner, [value.name for value in inner.outputs]))
     policy = with_schedule(schedule, find_policy(rules))
     assert_same_bits(plain, kvviz.run(graph, feeds(example), donate=example.donate, policy=policy, poison=True))
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("model", ["o02_optimum1_merged_gpt2", "o05_dynamo_llama_op23"])
-def test_a_decode_gives_the_same_tokens_in_every_order(name: str, model: str) -> None:
-    graph = kvviz.load(MODELS / model / "model.onnx")
-    plain, other = (
-        kvviz.decode(graph, [5, 17, 33], 3, policy=policy, kv_capacity=8, progress=False)
-        for policy in ("ideal", with_schedule(named(name)))
-    )
-    assert plain.tokens == other.tokens
-    assert_same_bits(plain, other)
 
 
 @pytest.mark.parametrize("name", NAMES)

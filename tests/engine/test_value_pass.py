@@ -176,18 +176,9 @@ def test_finite_numbers_have_neither() -> None:
 # -- what is there of a recording ------------------------------------------------------------------------------------
 
 
-def test_a_loaded_trace_tells_the_same_of_its_values() -> None:
-    trace = told()
-    again = loaded(trace)
-    assert repr(again.values) == repr(trace.values)
-    assert again.value_summaries is not None and trace.value_summaries is not None
-    for name in COLUMNS:
-        assert again.value_summaries.columns[name].tobytes() == trace.value_summaries.columns[name].tobytes(), name
-    assert again.value_summaries.first == trace.value_summaries.first
-    assert [s.name for s in again.values or ()] == [s.name for s in trace.values or ()]
+def test_a_loaded_trace_has_no_values_to_look_at() -> None:
     with pytest.raises(ReplayError, match="loaded from a file"):
-        again.summarise(100)
-    assert again.values is not None
+        loaded(told()).summarise(100)
 
 
 def test_a_trace_without_values_is_as_it_was() -> None:

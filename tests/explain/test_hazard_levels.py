@@ -10,12 +10,11 @@ from hypothesis import given, settings
 
 import kvviz
 from kvviz.errors import InputError
-from kvviz.trace.events import IN_PLACE, VIEW
 from kvviz.trace.regions import LEVELS, Level
 from kvviz.trace.writer import Writer
 from tests.engine.graphs import numbers, run
 from tests.engine.random_graphs import Example, examples
-from tests.explain.recorded_by_hand import Written, recorded, recordings
+from tests.explain.recorded_by_hand import recordings
 from tests.outside import pairs
 from tests.trace.recordings import copy_into_view
 
@@ -57,41 +56,6 @@ def test_a_chain_in_place_has_all_three_kinds_between_neighbours_only() -> None:
         ("WAR", 1, 2, "y", 24, True, False),
         ("WAW", 1, 2, "y", 24, True, False),
     ]
-
-
-def test_halves_of_a_value_are_one_storage_and_share_no_byte() -> None:
-    text = """
-    g (float[4] x) => (float[2] p, float[2] q)
-    {
-        half = Constant <value_ints = [2, 2]> ()
-        a, b = Split <axis = 0> (x, half)
-        p = Neg (a)
-        q = Relu (b)
-    }
-    """
-    trace = run(text, {"x": numbers(4)}, donate=["x"])
-    assert trace.steps[2].decision.taken == ("b",)
-    assert _kinds(trace) == _kinds(trace, "range") == []
-    assert ("WAR", 1, 2, "x", 16, False, False) in _kinds(trace, "root")
-
-
-def test_interleaved_columns_conflict_as_ranges_only() -> None:
-    # given a reader of the even bytes and a writer of the odd ones
-    trace = recorded(
-        [
-            Written(("x",), VIEW, 0, (6,), (2,)),
-            Written(("x",), VIEW, 1, (6,), (2,)),
-            Written(("v0",), IN_PLACE, 0, (6,), (2,)),
-            Written(("v1",), IN_PLACE, 1, (6,), (2,)),
-        ]
-    )
-    # then: bytes 0 to 10 and 1 to 11 have ten in common, and the storage has 12; as ranges each of the two ops
-    # overwrites what the other one reads, and the second one comes too late
-    assert _kinds(trace) == []
-    assert [(kind, shared, broken) for kind, _, _, _, shared, _, broken in _kinds(trace, "range")] == [
-        *(("WAR", 10, False), ("WAR", 10, True), ("WAW", 10, False))
-    ]
-    assert {kind[4] for kind in _kinds(trace, "root")} == {12}
 
 
 def test_another_level_is_refused() -> None:

@@ -124,13 +124,6 @@ def test_flash_attention_with_values_in_rows_equals_products_with_values_in_colu
     assert np.allclose(results[0], results[1], rtol=2e-3, atol=2e-3 * np.abs(results[0]).max())
 
 
-def test_every_write_of_the_cache_is_tied_to_its_read_by_the_order_alone() -> None:
-    layer = AttentionLayer(Context(), LayerForm())
-    graph = layer.graph(np.ones((1, layer.form.width)), [0])
-    found = [(one.kind, one.root, one.ordered, one.broken) for one in kvviz.hazards(graph)]
-    assert found == [("RAW", "cache_k_l0", False, False), ("RAW", "cache_v_l0", False, False)]
-
-
 def test_nan_in_unused_cells_spoils_products_but_not_flash_attention() -> None:
     spoiled = []
     for flash in (False, True):

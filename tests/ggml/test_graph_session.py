@@ -18,7 +18,6 @@ from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import SEEDS, kv
 
 RECORDING = Path(__file__).resolve().parents[1] / "data" / "ggml"
-READ_FIRST = [2, 3, 0, 1]
 
 
 def test_a_graph_is_stepped_through_in_memory_of_its_own() -> None:

@@ -15,7 +15,6 @@ from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import Context
 from kvviz.ggml.graph.tensor import new_tensor
 from kvviz.ggml.graph.tensor_data import tensor_get
-from kvviz.trace.regions import LEVELS
 
 from .seed_graphs import Seed, cast_shift, inplace_chain, kv
 
@@ -56,11 +55,6 @@ def test_in_the_other_order_the_write_comes_behind_the_read() -> None:
     assert (found.kind, found.first, found.second) == ("WAR", 1, 3)
 
 
-def test_rows_that_an_index_names_are_the_bytes_that_are_shared() -> None:
-    (found,) = kvviz.hazards(kv(rows=True).graph)
-    assert (found.kind, found.first, found.second, found.bytes) == ("RAW", 0, 2, 2 * 16)
-
-
 def test_set_rows_before_its_destination_was_a_source_has_no_edge_to_the_cache() -> None:
     graph = kv(rows=True, old=True).graph
     assert [source.name for source in graph.nodes[0].src if source] == ["k_cur", "k_idxs"]
@@ -75,30 +69,6 @@ def test_of_rows_with_equal_indices_the_last_one_stays() -> None:
     rows, at = ctx.new_tensor("f32", 1, 3, data=[1, 2, 3]), ctx.new_tensor("i64", 3, data=[5, 5, 0])
     kvviz.ggml.run(ctx.new_graph().expand(ctx.set_rows(k, rows, at)))
     assert tensor_get(k).ravel().tolist() == [3, 0, 0, 0, 0, 2, 0, 0]
-
-
-def _found(graph: Any) -> dict[str, list[tuple[str, int]]]:
-    return {level: [(one.kind, one.bytes) for one in kvviz.hazards(graph, level=level)] for level in LEVELS}
-
-
-def test_cells_apart_conflict_by_root_only() -> None:
-    ctx = Context()
-    k, row = ctx.new_tensor("f32", 4, 8, name="k"), ctx.new_tensor("f32", 4, 2, name="k_cur")
-    graph = ctx.new_graph().expand(ctx.cpy(row, ctx.view_2d(k, 4, 2, 16, 0)))
-    graph.expand(ctx.cont(ctx.view_2d(k, 4, 4, 16, 64)))
-    assert _found(graph) == {"root": [("RAW", 128)], "range": [], "exact": []}
-
-
-def test_columns_of_a_transposed_cache_overlap_in_range_and_not_in_bytes() -> None:
-    ctx = Context()
-    v = ctx.new_tensor("f16", 8, 4, name="v")
-    two, one = (
-        ctx.cpy(ctx.new_tensor("f32", n, 4, name="v_cur"), ctx.view_2d(v, n, 4, 16, 2 * cell))
-        for n, cell in ((2, 3), (1, 6))
-    )
-    assert (two.nbytes, two.view_offs, one.view_offs + one.nbytes) == (52, 6, 62)
-    found = _found(ctx.new_graph().expand(two).expand(one))
-    assert found == {"root": [("WAW", 64)], "range": [("WAW", 58 - 12)], "exact": []}
 
 
 def test_patches_in_place_touch_their_own_bytes_only() -> None:

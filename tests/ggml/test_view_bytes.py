@@ -57,14 +57,3 @@ def test_two_views_share_as_many_bytes_as_their_elements_do(data: st.DataObject)
     assert (overlap(one.region, two.region, "range") > 0) == (
         max(min(mine), min(theirs)) <= min(max(mine), max(theirs))
     )
-
-
-def test_columns_of_a_transposed_cache_share_a_range_and_no_byte() -> None:
-    # given V of 8 cells and 4 channels in f16, transposed: cells 3 and 4, and cell 6
-    cache = new_tensor("f16", (8, 4), "v")
-    two = Tensor("v (view)", "f16", (2, 4, 1, 1), (2, 16, 64, 64), "CPY", view_src=cache, view_offs=6)
-    one = Tensor("v (view)", "f16", (1, 4, 1, 1), (2, 16, 64, 64), "CPY", view_src=cache, view_offs=12)
-    # then
-    assert (bounds(two.region), bounds(one.region)) == ((6, 58), (12, 62))
-    assert two.nbytes == 52 and overlap(two.region, two.region) == 16
-    assert overlap(two.region, one.region, "range") == 46 and overlap(two.region, one.region) == 0

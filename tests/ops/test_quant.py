@@ -18,7 +18,6 @@ from tests.ops.ort_oracle import _session as session
 from tests.ops.ort_oracle import one_node_model, ort_run
 
 MICROSOFT = "com.microsoft"
-RNG = np.random.default_rng(0)
 
 
 def numbers(*shape, seed=0):

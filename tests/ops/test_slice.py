@@ -40,6 +40,19 @@ def test_slice_and_split_copy_nothing(op_type: str) -> None:
     assert spec_of(op_type).views == (0,)
 
 
+# Random calls join packed numbers (see asked_shapes.py).
+CONCATS = [
+    ([X.transpose(0, 2, 1), rand(4, 6, 2)], 2),
+    ([X.transpose(2, 1, 0), rand(4, 5, 6, seed=1).transpose(2, 1, 0)], 0),
+    ([np.array(["a", "b"], object), np.array(["c"], object)], 0),
+]
+
+
+@pytest.mark.parametrize(("inputs", "axis"), CONCATS)
+def test_concat_agrees_with_onnxruntime(inputs: list, axis: int) -> None:
+    check("Concat", inputs, axis=axis)
+
+
 def room_for(past: np.ndarray, rows: int, axis: int) -> np.ndarray:
     """A present of ``rows`` rows whose first ones are the past, as a view into a larger block, and the past in it."""
     block = np.full((*past.shape[:axis], rows + 3, *past.shape[axis + 1 :]), 7, past.dtype)

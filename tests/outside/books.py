@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-WRITES = ("new", "in place", "append", "pool")
-
 
 def problems(trace: Any) -> list[str]:
     """Every sentence says what does not hold."""

@@ -37,10 +37,6 @@ def fixed(value: Val) -> bool:
     return value.grows is None
 
 
-def floating(value: Val) -> bool:
-    return value.dtype in FLOATS[:2]
-
-
 def partner(s: Scope, value: Val) -> Val:
     """A value that broadcasts with another one: itself, one that is there, or a new constant."""
     r = s.random

@@ -50,13 +50,6 @@ def test_a_cast_to_another_type_is_not_missed() -> None:
     assert explain(kvviz.run(graph_of(text), {"x": numbers(2, 3)}, donate=["x"])).missed == ()
 
 
-def test_all_reasons_of_an_input_share_one_fix() -> None:
-    for entry in explain(decoded(DECODERS[0], 3)).missed:
-        for position in {blocker.position for blocker in entry.blockers}:
-            fixes = {id(b.fix) for b in entry.blockers if b.position == position}
-            assert len(fixes) == 1
-
-
 def test_the_groups_of_the_peak_tell_whose_bytes_they_are() -> None:
     text = """g (float[64] x, float[2, 3] past_key) => (float[3, 3] present_key, float[1] z)
         <float[64] w = {0.5}, float[1, 3] row = {1, 2, 3}, int64[1] o = {0}, int64[1] i = {1}, int64[1] n = {64}> {

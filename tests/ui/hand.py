@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Any
 
@@ -52,9 +51,6 @@ class Hand:
 
     def expect_step(self, number: int) -> None:
         expect(self.root).to_have_attribute("data-step", str(number))
-
-    def expect_text(self, what: Locator, pattern: str) -> None:
-        expect(what).to_contain_text(re.compile(pattern))
 
     def told(self, name: str) -> str:
         """Clicks and seconds so far, in words."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,6 +108,21 @@ def test_what_has_no_statistics_is_refused(tmp_path: Path) -> None:
     left.record.write_text("#name,sizes\n")
     with pytest.raises(LoadError, match="has no statistics"):
         kvviz.verify(left.model, profile=left.profile, record=left.record)
+
+
+def test_statistics_of_another_model_and_a_cut_profile_are_noticed(tmp_path: Path) -> None:
+    left, other = session(CONCAT, tmp_path), tmp_path / "other"
+    other.mkdir()
+    foreign = session(MODELS / "o01_optimum_llama" / "model.onnx", other)
+    found = kvviz.verify(left.model, profile=left.profile, record=foreign.record)
+    assert "they may be of another run" in str(found) and len(found.unknown) > 100
+    none = session(MODELS / "storyteller" / "gqa" / "model.onnx", other)
+    with pytest.raises(InputError, match="have none of its nodes"):
+        kvviz.verify(left.model, profile=left.profile, record=none.record)
+    events = json.loads(left.profile.read_text())
+    left.profile.write_text(json.dumps(events[-len(events) // 2 :]))
+    cut = kvviz.verify(left.model, profile=left.profile, record=left.record)
+    assert "nodes are not in the profile, which may be cut" in str(cut)
 
 
 def test_a_profile_of_a_parallel_session_needs_its_options(tmp_path: Path) -> None:

@@ -63,6 +63,9 @@ def test_what_is_no_recording_of_the_model_is_refused(tmp_path: Path) -> None:
         kvviz.verify(model, record=files("o05_dynamo_llama_op23")[1])
     with pytest.raises(LoadError, match="has no run of rten"):
         kvviz.verify(model, record=DATA / f"{next(iter(UNLOADED))}.jsonl.gz")
+    (tmp_path / "trace.jsonl").write_text('{"t": "op", "run": 0, "mode": "", "outputs": []}')
+    with pytest.raises(LoadError, match="a record has no 'path'"):
+        kvviz.verify(model, record=tmp_path / "trace.jsonl")
     (tmp_path / "trace.jsonl").write_text("{")
     with pytest.raises(LoadError, match="is no recording of rten"):
         kvviz.verify(model, record=tmp_path / "trace.jsonl")

@@ -53,7 +53,7 @@ def test_the_options_of_a_session_count(path: Path, reuse: bool, parallel: bool)
     options.execution_mode = getattr(onnxruntime.ExecutionMode, "ORT_PARALLEL" if parallel else "ORT_SEQUENTIAL")
     found = kvviz.verify(path, options=options)
     assert found.differences == () and found.unknown == () and found.total > 20
-    assert [word in str(found) for word in ("ORT_PARALLEL", "enable_mem_reuse is off")] == [parallel, not reuse]
+    assert [word in str(found) for word in ("in parallel", "without mem_reuse")] == [parallel, not reuse]
     views = [row for row in found.rows if row.op in ("Unsqueeze", "Reshape", "Squeeze") and not row.frame]
     assert {row.observed == 0 for row in views} <= {not parallel}
 
@@ -129,6 +129,39 @@ def test_what_data_decides_in_bodies_is_taken_from_the_session(text: str, feeds:
     assert found.differences == () and found.unknown == ()
     assert sum(bool(row.frame) for row in found.rows) == inside
     assert text != LOOP or {frame.iteration for frame in found.trace.frames} == {None, 0, 1, 2}
+
+
+@pytest.mark.parametrize(("opset", "width"), [(9, 4), (13, 1)])
+def test_the_mask_of_a_dropout_has_the_type_of_its_opset(opset: int, width: int) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[N, 64] x) => (float[N, 64] y) {{ e = Exp (x)  d, mask = Dropout (e)  y = Neg (d) }}""")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    found = kvviz.verify(kvviz.load(model), {"x": np.ones((64, 64), np.float32)}, options)
+    (row,) = [row for row in found.rows if row.op == "Dropout"]
+    assert found.differences == () and row.observed is not None
+    assert row.observed == row.predicted and row.observed % (64 * 64 * 4) == 64 * 64 * width % (64 * 64 * 4)
+
+
+# The branch that is taken has no node: its output is a weight, which onnxruntime copies.
+WEIGHT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 64] x, float limit) => (float[P, 64] z) {
+    m = ReduceMax <keepdims = 0> (x)  q = Less (m, limit)
+    y = If (q) <then_branch = t () => (float[A, 64] a) { a = Exp (x) },
+                else_branch = o () => (float[8, 64] b) { s = Constant <value_ints = [8, 64]> ()
+                                                         b = ConstantOfShape (s) }>
+    z = Neg (y) }"""
+
+
+@pytest.mark.parametrize(("limit", "branch"), [(9, "then_branch"), (0, "else_branch")])
+def test_a_branch_without_a_node_is_taken_where_the_other_did_not_run(limit: float, branch: str) -> None:
+    feeds = {"x": np.ones((64, 64), np.float32), "limit": np.float32(limit)}
+    found = kvviz.verify(kvviz.load(onnx.parser.parse_model(WEIGHT)), feeds)
+    (node,) = [node for node in found.trace.graph.nodes if node.op_type == "If"]
+    assert [len(body.nodes) for name, body in sorted(node.subgraphs.items())] == [0, 1]
+    assert found.differences == () and found.unknown == ()
+    (row,) = [row for row in found.rows if row.op == "If"]
+    assert branch in row.reason and row.observed == {"then_branch": 64, "else_branch": 8}[branch] * 256
 
 
 @pytest.mark.parametrize("name", ["a,b", "a\nb", 'a"b,1', "é/🎉"])

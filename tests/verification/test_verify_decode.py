@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import kvviz
 from kvviz.cli import main
 from kvviz.errors import InputError
 from kvviz.verification import verify_decode as module
-from kvviz.verification.bound_loop import Seen
+from kvviz.verification.bound_loop import VerifiedCache
 from kvviz.verification.verify_decode import BINDINGS, VerifiedDecode
 from tests.decode.oracle import told
 from tests.decode.small import DECODERS as SMALL
@@ -169,14 +170,14 @@ def test_the_bytes_are_those_that_onnxruntime_itself_says_it_copies(
 def test_a_prediction_for_another_binding_disagrees() -> None:
     shared, own = verified("storyteller/gqa", "shared"), verified("storyteller/gqa", "io")
     for trace, other in ((shared.trace, own), (own.trace, shared)):
-        seen = [Seen(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.rows]
+        seen = [VerifiedCache(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.rows]
         found = module._compared(trace, seen)
         assert len(found) == other.total and not any(one.agrees for one in found)
 
 
 def test_a_cache_that_the_session_graph_does_not_show_is_a_difference() -> None:
     found = verified("storyteller/gqa", "io")
-    (one,) = module._compared(found.trace, [Seen(0, "past.of.nothing", "new", 0, 0)])
+    (one,) = module._compared(found.trace, [VerifiedCache(0, "past.of.nothing", "new", 0, 0)])
     assert (one.predicted, one.agrees) == ("unknown", False) and "does not show" in one.why
 
 
@@ -245,7 +246,7 @@ def test_the_configuration_of_genai_says_how_caches_are_handed_on() -> None:
     assert verified("o01_optimum_llama", None).binding == "none"
 
 
-def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = str(MODELS / "storyteller" / "gqa" / "model.onnx")
     assert main(["verify", path, "--prompt", "5,17,33", "--tokens", "3", "--binding", "shared"]) == 0
     report = capsys.readouterr().out
@@ -253,6 +254,12 @@ def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixtu
     assert main(["verify", path, "--prompt", "5,17,33", "--binding", "io", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["agree"] == data["total"] == len(data["rows"]) == 24 and data["binding"] == "io"
+    page = tmp_path / "decode.html"
+    assert main(["verify", path, "--prompt", "5,17,33", "--binding", "shared", "--html", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    # Each node has the time of each of its runs, in a strip above the debugger.
+    assert "24 of 24</span>" in text and text.count("<rect x=") > 4 * 30
+    capsys.readouterr()
     assert main(["verify", path, "--binding", "io"]) == 2
     assert "--binding needs --prompt" in capsys.readouterr().err
 

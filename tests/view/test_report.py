@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from html import escape
+from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 
 import kvviz
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.explain.peak import peak
 from kvviz.explain.summary import counts, missed
 from kvviz.report.explain import explain
+from kvviz.report.glossary import FIGURES
 from kvviz.report.report_html import report_html
 from kvviz.report.retention_groups import held_groups
 from kvviz.trace.units import size
@@ -257,3 +260,101 @@ def test_what_cannot_run_in_place_by_kind_is_told_with_its_bytes() -> None:
     assert "by what cannot" in str(compared) and "128 B" in str(compared).split("\n")[2]
     assert "ops that cannot by kind spent 128 B" in repr(explain(compared["onnxruntime"]))
     assert "cannot, which spent 128 B" in report_html(explain(compared["onnxruntime"]))
+
+
+NAMES = {name for name, _ in FIGURES.values()}
+# Other words that people use for a figure or a thing of the glossary, and what it is called here.
+OTHERS = {
+    r"\b(high[- ]water|peak memory|max(imum)? memory|memory usage)\b": "peak",
+    r"\b(memory in use|resident|live bytes|bytes live)\b": "live while the op ran",
+    r"\b(alive|live|held) after(wards)?\b(?! this step)": "held after",
+    r"\b(duplicated|memcpy|cloned)\b": "copied",
+    r"\b(malloc(ed)?|newly allocated|reserved bytes)\b": "allocated",
+    r"\b(wasted|opportunit(y|ies)|could be in-place)\b": "missed",
+    r"\bin-place (call|op|run)\b": "in place",
+    r"\b(ready set|runnable nodes)\b": "frontier",
+    r"\b(owned input|consumed input)\b": "donated",
+    r"\b(subgraph instance|call frame)\b": "frame",
+}
+
+
+def texts(trace: kvviz.Trace) -> dict[str, str]:
+    found = kvviz.explain(trace)
+    html = re.sub(r"<style.*?</style>|<[^>]+>", " ", report_html(found), flags=re.DOTALL)
+    return {"text": repr(kvviz.explain(trace)), "html": html, "markdown": trace.to_markdown()}
+
+
+def test_reports_have_no_second_name_for_what_the_glossary_names(trace: kvviz.Trace) -> None:
+    for form, text in texts(trace).items():
+        found = {m[0]: name for other, name in OTHERS.items() if (m := re.search(other, text, re.IGNORECASE))}
+        assert not found, f"{form}: say what the glossary says: {found}"
+
+
+def test_totals_are_told_by_their_names_in_every_form(copying: kvviz.Trace) -> None:
+    for form, text in texts(copying).items():
+        for key in ("peak", "allocated", "copied", "missed"):
+            assert re.search(rf"\b{FIGURES[key][0]}\b", text, re.IGNORECASE), (form, key)
+
+
+def test_columns_of_bytes_are_called_as_in_the_page(decoded: kvviz.Trace) -> None:
+    head = next(line for line in repr(kvviz.explain(decoded)).split("\n") if line.startswith("run "))
+    assert set(head.split()) - {"run", "token", "steps"} == {FIGURES[key][0] for key in FIGURES} & set(head.split())
+    assert set(head.split()) & NAMES == {"peak", "allocated", "written", "copied"}
+
+
+@pytest.mark.parametrize("text", ["peak memory 3 kB", "12 in-place ops were wasted", "the ready set"])
+def test_other_words_are_found(text: str) -> None:
+    assert any(re.search(other, text, re.IGNORECASE) for other in OTHERS)
+
+
+class Reader(HTMLParser):
+    """Tags, attributes and text, and whether all tags were closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.texts.append(data)
+
+
+def test_the_report_is_html_of_its_own_without_scripts(trace: kvviz.Trace) -> None:
+    text = report_html(explain(trace))
+    page = Reader(text)
+    assert not page.open and len(text) < 20_000
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on") or name in ("href", "src")]
+    assert "url(" not in text and "//" not in text.replace("/model/", "").partition("</style>")[0]
+
+
+def test_colours_come_from_the_notebook_s_theme(decoded: kvviz.Trace) -> None:
+    style = report_html(explain(decoded)).partition("<style>")[2].partition("</style>")[0]
+    for variable in ("--jp-ui-font-color1", "--jp-layout-color1", "--jp-border-color2", "--jp-code-font-family"):
+        assert f"var({variable}," in style
+    assert all(rule.strip().startswith(".kvviz-report") for rule in style.split("}") if rule.strip())
+
+
+def test_numbers_reasons_and_fixes_are_those_of_the_report(copying: kvviz.Trace) -> None:
+    report = explain(copying)
+    told = " ".join(Reader(report_html(report)).texts)
+    assert f"Missed in place: {size(report.counts.missed_bytes)} in {len(report.groups)} kinds of op" in told
+    assert f"Peak: {size(copying.peak_bytes)} at step {report.peak.step:,}" in told
+    for group, nbytes in report.peak.groups.items():
+        assert group in told and size(nbytes) in told
+    fix = next(entry.fix for entry in report.missed if entry.fix is not None)
+    assert f"fix: {fix.label}" in told and fix.sentence in told and fix.code in told
+    assert report.held_too_long[0].reason in told
+    assert report.caches[0].sentence in told

@@ -24,7 +24,7 @@ def told_cells(head: dict[str, Any], col: dict[str, np.ndarray], stream: int, ru
     return list(zip(*parts, strict=True))
 
 
-@pytest.fixture(scope="module", params=["decoded", "copying", "looping", "circular", "batch"])
+@pytest.fixture(scope="module", params=["decoded", "copying", "circular", "batch"])
 def trace(request: pytest.FixtureRequest) -> Any:
     if request.param == "circular":
         return kvviz.decode(kvviz.load(small.circular().proto), [1, 2, 3], 9, progress=False)
@@ -42,6 +42,10 @@ def test_every_cell_of_every_cache_entry_and_run_is_told(trace: kvviz.Trace) -> 
         for entry, stream in enumerate(told["streams"]):
             for run in range(len(trace.runs)):
                 assert told_cells(head, col, stream, run) == list(cells(cache, run, entry))
+
+
+def test_a_trace_without_caches_sends_nothing_of_them(looping: kvviz.Trace) -> None:
+    assert cache_payload(looping) == b""
 
 
 def test_meters_are_those_of_the_trace(trace: kvviz.Trace) -> None:

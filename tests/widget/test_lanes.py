@@ -220,13 +220,6 @@ def test_a_fork_that_cannot_be_is_refused_with_one_sentence(debugger: Debugger, 
     assert len(debugger.lanes) == 1
 
 
-def test_a_loaded_trace_says_what_to_do(story: tuple[kvviz.Trace, kvviz.Trace], tmp_path: Path) -> None:
-    story[0].save(tmp_path / "trace")
-    debugger = Debugger(kvviz.Trace.load(tmp_path / "trace"))
-    (answer,) = ask(debugger, do="fork", step=0, change={"policy": "rten"})
-    assert "record it again with kvviz.run, kvviz.decode or kvviz.ggml.run" in answer["error"]
-
-
 def test_two_traces_are_lanes_named_by_what_differs(story: tuple[kvviz.Trace, kvviz.Trace]) -> None:
     graph = story[0].graph
     assert Pair(*story).labels == ("no kv_capacity, 3 tokens", "kv_capacity=8, 2 tokens")

@@ -1,5 +1,6 @@
 // The state of a page that is a file, in its address: `#step=3619&sel=B345&query=op:Concat`. It is read when the page opens
 // or the address changes, and written as the reader moves.
+import { Delay } from "./dom.js";
 import { describe, type Selection } from "./select.js";
 import type { Trace } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
@@ -47,13 +48,13 @@ export function named(t: Trace, s: Selection | null): string {
 
 export class Address implements View {
   readonly slow = true;
-  #later: ReturnType<typeof setTimeout> | undefined;
+  #later: Delay;
   #written = "";
   #begun = false;
 
   constructor(private store: Store, private query: () => string, private search: (text: string) => void, private signal: AbortSignal) {
     addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.#written) this.follow(); }, { signal });
-    signal.addEventListener("abort", () => clearTimeout(this.#later));
+    this.#later = new Delay(signal);
   }
 
   follow(): void {
@@ -72,14 +73,13 @@ export class Address implements View {
   link(): string { return `${location.href.replace(/#.*$/, "")}#${this.hash}`; }
 
   update(_change: Change): void {
-    if (!this.#begun || this.signal.aborted) return;
-    this.#later ??= setTimeout(() => {
-      this.#later = undefined;
+    if (!this.#begun || this.signal.aborted || this.#later.waits) return;
+    this.#later.start(EVERY, () => {
       const now = this.hash;
       if (now === this.#written) return;
       this.#written = now;
       history.replaceState(history.state, "", `#${now}`);
-    }, EVERY);
+    });
   }
 }
 

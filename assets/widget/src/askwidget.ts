@@ -2,7 +2,7 @@
 import { button, el, mark, on, onKey, svg, uid } from "./dom.js";
 import { shareKeys } from "./keys.js";
 import { spoken } from "./tour.js";
-import { ANSWER_DELAY, follow, listen, type Model, type Theme } from "./mount.js";
+import { follow, line, listen, type Model, type Theme } from "./mount.js";
 
 /** `top`: of the scale; `marks`: values of the scale with their words. */
 export interface Curve { labels: string[]; top: number; marks: [number, string][] }
@@ -174,27 +174,20 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
   const answer = el("div.kv-answer", { "data-kv": "ask-answer" });
   answer.hidden = true;
   const kind = model.get("kind") as string;
-  let waiting: ReturnType<typeof setTimeout> | undefined;
-  const edited = () => { if (waiting === undefined) say({}); };
+  let asked = false; // until the kernel has answered
+  const { ask, answered } = line(model, () => say({ right: null, text: SILENT }), signal);
+  const edited = () => { if (!asked) say({}); };
   const check = () => {
     const given = field.value();
     if (given === null) return say({ right: null, text: field.lacks() });
-    const manager = model.widget_manager;
-    if (!model.send || (manager && "kernel" in manager && !manager.kernel)) return say({ right: null, text: NO_KERNEL });
-    try {
-      model.send({ do: "grade", given });
-      // `send` exists even if the kernel is gone, so only silence shows that
-      clearTimeout(waiting);
-      waiting = setTimeout(() => say({ right: null, text: SILENT }), ANSWER_DELAY);
-    } catch {
-      say({ right: null, text: NO_KERNEL });
-    }
+    asked = ask({ do: "grade", given });
+    if (!asked) say({ right: null, text: NO_KERNEL });
   };
   const calls = { check, edited };
   const field: Field = kind === "choice" ? choice(model, calls, signal) : kind === "curve" ? curve(model, calls, signal) : kind === "own" ? own() : written(model, calls, kind, signal);
   const say = ({ right, text }: Verdict) => {
-    clearTimeout(waiting);
-    waiting = undefined;
+    answered();
+    asked = false;
     mark(said, "data-right", right === true ? "yes" : right === false ? "no" : null);
     said.replaceChildren(...(text ? [right === true ? "✓ Right." : el("span", {}, right === false ? "✗ Not yet: " : "", ...spoken(text))] : []));
     if (right) reveal(false);
@@ -222,7 +215,6 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
   say((model.get("verdict") ?? {}) as Verdict);
   tell();
   return () => {
-    clearTimeout(waiting);
     life.abort();
     hidden.remove();
     root.remove();

@@ -2,7 +2,7 @@
 import { atStep, cellAt, cost, counts, meter, most, moves, newest, noteAt, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
 import { Inks, sized } from "./canvas.js";
 import { DRY, type Ask } from "./commands.js";
-import { button, el, mark, on, onHit, onResize, say, td, toggle } from "./dom.js";
+import { button, Delay, el, mark, on, onHit, onResize, say, td, toggle } from "./dom.js";
 import { bytes, count, plural, visible } from "./format.js";
 import { HeatMap, Occupancy, type Place } from "./heat.js";
 import { axisOf, box, lookOf, ownerBox, type Axis } from "./looks.js";
@@ -42,7 +42,7 @@ export class View {
   #past: [number, number] | null = null; // run and row under the pointer
   #weights = new Map<string, Weights["attention"] | string>();
   #turned = false; // a person has switched the weights on or off
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  #timer: Delay;
   #inks: Inks | null = null;
   #chosen = 0;
   #between: { of: CacheData; key: string; d: CacheData } | null = null;
@@ -86,7 +86,7 @@ export class View {
       this.#room = 0;
       this.#draw();
     }, signal);
-    signal.addEventListener("abort", () => clearTimeout(this.#timer));
+    this.#timer = new Delay(signal);
     this.#fill();
   }
 
@@ -340,11 +340,11 @@ export class View {
     this.#query.hidden = !on || queries < 2;
     this.#query.max = String(queries - 1);
     this.#query.min = String(-queries);
-    clearTimeout(this.#timer);
+    this.#timer.stop();
     if (!on || weighed !== undefined || !this.ask.able() || this.kit.t.p.policy.dry) return;
     const asked = this.#asked;
     const [cache, run, query] = asked.split(":").map(Number);
-    this.#timer = setTimeout(() => this.ask({ do: "attention", id: `attention:${asked}`, cache, run, query }), SETTLE);
+    this.#timer.start(SETTLE, () => this.ask({ do: "attention", id: `attention:${asked}`, cache, run, query }));
   }
 }
 

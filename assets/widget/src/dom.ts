@@ -119,6 +119,26 @@ export function onDrag(node: HTMLElement, call: (event: PointerEvent, moving: bo
   on(node, "pointermove", (event) => { if (node.hasPointerCapture(event.pointerId)) call(event, true); }, signal);
 }
 
+/** Runs something after a while; a new start replaces what waits, and the signal ends it. */
+export class Delay {
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  constructor(signal: AbortSignal) { signal.addEventListener("abort", () => this.stop()); }
+  get waits(): boolean { return this.#timer !== undefined; }
+
+  start(ms: number, run: () => void): void {
+    this.stop();
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      run();
+    }, ms);
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+}
+
 export function onResize(node: HTMLElement, call: () => void, signal: AbortSignal): void {
   const watch = new ResizeObserver(call);
   watch.observe(node);

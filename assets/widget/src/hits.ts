@@ -1,6 +1,6 @@
 // The query: its field in the toolbar, its hits, and the way from one to the next.
 import { upper } from "./arrays.js";
-import { el, mark, on, say } from "./dom.js";
+import { Delay, el, mark, on, say } from "./dom.js";
 import { load, loaded, type Modules } from "./modules.js";
 import { count, plural } from "./format.js";
 import { ours } from "./keys.js";
@@ -80,25 +80,24 @@ export class QueryBox implements View {
   });
   #count = el("span.kv-count", { "data-kv": "query-count", role: "status" });
   #wrong = el("p.kv-pop.kv-error", { role: "alert", "data-kv": "query-error" });
-  #later: ReturnType<typeof setTimeout> | undefined;
+  #later: Delay;
   #asking: object | null = null; // while a text that was written here has no answer, what the store says is older than it
 
   constructor(private store: Store, private hits: Hits, signal: AbortSignal) {
+    this.#later = new Delay(signal);
     this.#wrong.id = `kv-query-${Math.random().toString(36).slice(2)}`;
     this.#wrong.hidden = true;
     this.root = el("span.kv-query", { role: "search" }, this.input, this.#count, this.#wrong);
     const { input } = this;
     on(input, "input", () => {
-      clearTimeout(this.#later);
       this.#asking = {};
-      this.#later = setTimeout(() => void this.#ask(), PAUSE);
+      this.#later.start(PAUSE, () => void this.#ask());
     }, signal);
     on(input, "keydown", (event) => {
       if (ours(event)) event.stopPropagation(); // the host has its own, to save with
       if (event.key === "Enter") void this.#jump(event.shiftKey ? -1 : 1);
       else if (event.key === "Escape") this.#leave();
     }, signal);
-    signal.addEventListener("abort", () => clearTimeout(this.#later));
   }
 
   focus(): void {
@@ -107,7 +106,7 @@ export class QueryBox implements View {
   }
 
   async #ask(): Promise<void> {
-    clearTimeout(this.#later);
+    this.#later.stop();
     const mine = (this.#asking = {});
     await this.hits.ask(this.input.value);
     if (this.#asking === mine) this.#asking = null;

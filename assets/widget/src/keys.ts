@@ -1,6 +1,6 @@
 // The keyboard: what keys do, which keys belong to the host, where Tab leads, and that the focus is never lost.
 // A handled key is not propagated, since the notebook has keys of its own.
-import { on, stop } from "./dom.js";
+import { Delay, on, stop } from "./dom.js";
 
 // JupyterLab handles its shortcuts before a key reaches the page, and respects only this attribute: so it is set key by key.
 const SUPPRESS = "data-lm-suppress-shortcuts";
@@ -139,11 +139,10 @@ function partOf(item: Element): HTMLElement | null {
 export function roving(root: HTMLElement, signal: AbortSignal): void {
   const used = new WeakMap<HTMLElement, HTMLElement>();
   let pressed = false;
-  let timer: ReturnType<typeof setTimeout> | undefined;
+  const later = new Delay(signal);
 
   const settle = () => {
-    clearTimeout(timer);
-    timer = undefined;
+    later.stop();
     const first = new Map<HTMLElement, HTMLElement>();
     const all: [HTMLElement, HTMLElement][] = [];
     for (const item of root.querySelectorAll<HTMLElement>(ITEMS)) {
@@ -165,13 +164,10 @@ export function roving(root: HTMLElement, signal: AbortSignal): void {
     const stop = bar && all.includes(bar) ? bar : all[0];
     for (const one of all) one.tabIndex = one === stop ? 0 : -1;
   };
-  const soon = () => void (timer ??= setTimeout(settle, LATER));
+  const soon = () => { if (!later.waits) later.start(LATER, settle); };
   const watch = new MutationObserver(soon);
   watch.observe(root, { childList: true, subtree: true });
-  signal.addEventListener("abort", () => {
-    watch.disconnect();
-    clearTimeout(timer);
-  });
+  signal.addEventListener("abort", () => watch.disconnect());
   soon();
 
   on(root, "pointerdown", () => void (pressed = true), signal);

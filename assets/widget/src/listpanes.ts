@@ -3,7 +3,7 @@ import layers from "./layers.js";
 import buffers from "./bufferlist.js";
 import missed from "./missedpane.js";
 import { NEEDS_KERNEL, type Ask, type Commands } from "./commands.js";
-import { button, el, NUMBER, onHit, td } from "./dom.js";
+import { button, Delay, el, NUMBER, onHit, td } from "./dom.js";
 import { bytes, count, plural, signed, visible } from "./format.js";
 import type { MakePane } from "./lazypane.js";
 import { bare } from "./replay.js";
@@ -17,7 +17,7 @@ const FIGURES: [keyof Run & ("peak" | "allocated" | "written" | "copied"), strin
 ];
 
 class TotalsPane implements View {
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  #timer: Delay;
   #run = -1;
   #about = el("div.kv-about");
   #rows: Rows;
@@ -30,7 +30,7 @@ class TotalsPane implements View {
     });
     host.append(this.#about, this.#rows.root);
     onHit(this.#rows.root, "run-row", (row) => commands.toRun(Number(row.dataset.id)), signal);
-    signal.addEventListener("abort", () => clearTimeout(this.#timer));
+    this.#timer = new Delay(signal);
   }
 
   update(change: Change): void {
@@ -39,13 +39,13 @@ class TotalsPane implements View {
     if (change.payload) this.#rows.clear();
     if (run === this.#run && !change.payload) return;
     this.#run = run;
-    clearTimeout(this.#timer);
+    this.#timer.stop();
     if (run < 0) return;
     const recorded = p.runs[run].steps > 0;
     const able = recorded && this.ask.able();
-    if (able) this.#timer = setTimeout(() => {
+    if (able) this.#timer.start(WAIT, () => {
       if (this.store.bare === run && this.ask({ do: "detail", run })) this.store.tell("asked the kernel for the steps of this run …");
-    }, WAIT);
+    });
     this.#about.replaceChildren(...this.#tell(run, recorded, able));
     this.#rows.show(p.runs.length, run, run);
   }

@@ -1,7 +1,7 @@
 // The memory map: every storage as a rectangle from birth to death. The base picture covers more steps than are visible and is
 // moved while panning; a second one above it shows what is alive at the cursor and what is chosen.
 import { Inks } from "./canvas.js";
-import { el, mark, on, onResize } from "./dom.js";
+import { Delay, el, mark, on, onResize } from "./dom.js";
 import type { MakePane } from "./lazypane.js";
 import { addressed, layout, lifeOf, type Layout, type Sort } from "./mapdata.js";
 import { classes, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
@@ -40,10 +40,10 @@ class MapPane implements View {
   #look = "";
   #overAt = 0;
   #overCost = 0;
-  #waiting: ReturnType<typeof setTimeout> | undefined;
   #frame = 0;
-  #rest: ReturnType<typeof setTimeout> | undefined;
-  #listing: ReturnType<typeof setTimeout> | undefined;
+  #waiting: Delay;
+  #rest: Delay;
+  #listing: Delay;
 
   constructor(private host: HTMLElement, private store: Store, signal: AbortSignal) {
     this.#head = new MapHead(store, {
@@ -61,7 +61,7 @@ class MapPane implements View {
     this.#tip.hidden = this.#outline.hidden = true;
     new Gestures(this.#view, this.#scales.steps, store, this, signal);
     onResize(this.#view, () => this.#soon(), signal);
-    signal.addEventListener("abort", () => { for (const timer of [this.#rest, this.#listing, this.#waiting]) clearTimeout(timer); });
+    [this.#waiting, this.#rest, this.#listing] = [new Delay(signal), new Delay(signal), new Delay(signal)];
     on(this.#view, "blur", () => this.point(-1), signal);
   }
 
@@ -251,7 +251,7 @@ class MapPane implements View {
   #soonOver(): void {
     const wait = this.#overAt + 4 * this.#overCost - performance.now();
     if (wait > 0) {
-      this.#waiting ??= setTimeout(() => { this.#waiting = undefined; this.#soonOver(); }, wait);
+      if (!this.#waiting.waits) this.#waiting.start(wait, () => this.#soonOver());
       return;
     }
     if (!this.#frame) requestAnimationFrame(() => this.#flush());
@@ -292,8 +292,7 @@ class MapPane implements View {
       this.#picture.over(this.#sheet, this.#layout, this.#ink);
     } else {
       // redrawn after panning, with visible names and a fitting scale
-      clearTimeout(this.#rest);
-      this.#rest = setTimeout(() => { this.#sheet = null; this.#soon(); }, REST);
+      this.#rest.start(REST, () => { this.#sheet = null; this.#soon(); });
     }
     this.#later();
     this.#sheetBox.style.transform = `translateX(${-this.#shift()}px)`;
@@ -308,9 +307,9 @@ class MapPane implements View {
 
   /** Update the list when the map comes to rest. */
   #later(): void {
-    clearTimeout(this.#listing);
+    this.#listing.stop();
     if (!this.#list.filled) this.#rows();
-    else this.#listing = setTimeout(() => this.#rows(), REST);
+    else this.#listing.start(REST, () => this.#rows());
   }
 
   /** Move the cursor and the window, which are elements, so that nothing is redrawn. */

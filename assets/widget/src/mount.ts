@@ -181,7 +181,7 @@ export interface Model {
 }
 
 const WRITE_DELAY = 50; // ms: Python follows the cursor, it does not need every position of a drag
-export const ANSWER_DELAY = 4000; // ms without an answer before we say that nobody seems to listen
+const ANSWER_DELAY = 4000; // ms without an answer before we say that nobody seems to listen
 const RUN_DELAY = 60_000; // where the kernel has to run everything again
 
 export function listen(model: Model, event: string, call: (...args: any[]) => void, signal: AbortSignal): void {

@@ -1,6 +1,6 @@
 // The canvas of the graph pane: pan, zoom, minimap, hit tests. Its owner provides the content.
 import { Inks, sized } from "./canvas.js";
-import { button, el, mark, on, onDrag, onResize, say, set } from "./dom.js";
+import { button, Delay, el, mark, on, onDrag, onResize, say, set } from "./dom.js";
 import { Painter, paintMini, stripOf, type Painted } from "./graphpaint.js";
 import { anchorAt, clampPort, fit, fromMini, HEAD, headAt, keep, mini, rowAt, show, windowOf, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
 import { boxOf, hitIn, type Sketch } from "./sketchview.js";
@@ -37,7 +37,7 @@ export class Stage {
   #painter: Painter | null = null;
   #ratio = 0;
   #frame = 0;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  #rest: Delay;
   #moved = false;
 
   constructor(readonly root: HTMLElement, private store: Store, private owner: Owner, signal: AbortSignal) {
@@ -65,10 +65,8 @@ export class Stage {
       mark(this.canvas, "data-over", target ? target.kind : null);
     }, signal);
     root.addEventListener("wheel", (event) => this.#wheel(event), { passive: false, signal });
-    signal.addEventListener("abort", () => {
-      cancelAnimationFrame(this.#frame);
-      clearTimeout(this.#timer);
-    });
+    this.#rest = new Delay(signal);
+    signal.addEventListener("abort", () => cancelAnimationFrame(this.#frame));
   }
 
   #drag(node: HTMLElement, move: (dx: number, dy: number) => void, signal: AbortSignal): void {
@@ -217,7 +215,6 @@ export class Stage {
     const whole = level.h <= port.h && level.w <= port.w;
     this.#mini.hidden = whole || !this.#wide;
     if (!this.#mini.hidden) paintMini(small, this.#painter, painted, this.owner, map, windowOf(map, port), { w: MINI, h: port.h - 12 });
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.owner.settled(), SETTLE);
+    this.#rest.start(SETTLE, () => this.owner.settled());
   }
 }
