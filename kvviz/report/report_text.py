@@ -139,7 +139,8 @@ def _finding_lines(found: Diagnosis) -> list[str]:
     """The first findings: bytes, title, place and change, and of the first also an example."""
     c = found.counts
     spent = [f"missed ops spent {size(c.missed_bytes)}"] if c.missed_bytes else []
-    spent += [f"ops that cannot by kind spent {size(c.cannot_bytes)}"] if c.cannot_bytes else []
+    if c.cannot_bytes and found.trace.policy.decides:
+        spent.append(f"ops that cannot by kind spent {size(c.cannot_bytes)}")
     lines = [
         f"findings{by_time(found.groups)}: {'; '.join(spent)}{kept_part(found.trace) if spent else ''}".rstrip(": ")
     ]
