@@ -6,8 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from kvviz.graph.model import Node
-from kvviz.trace.events import APPEND, NEW, POOL, VIEW
-from kvviz.trace.program import Grows, grown
+from kvviz.trace.events import APPEND, NEW, POOL, VIEW, Grows, grown
 from kvviz.trace.value_index import Index, Place
 
 # If a policy places outputs, these operators view packed values, and copy all others.

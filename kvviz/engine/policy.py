@@ -15,8 +15,8 @@ from kvviz.engine.plan import Plan
 from kvviz.errors import ExtensionError, KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.pool import Pool
+from kvviz.trace.policy_facts import TypeFacts
 from kvviz.trace.trace_data import TraceData
-from kvviz.trace.type_facts import TypeFacts
 
 Schedule = Callable[[Graph, Sequence[Node], Sequence[str]], Sequence[Node]]
 
@@ -64,7 +64,7 @@ class Policy:
     rules : tuple of str
         Sentences for reasons that only this policy has; see `kvviz.trace.blockers.rule`.
     types_of : callable or None
-        ``types_of(trace)`` returns what the policy plans by, besides the graph; see `kvviz.trace.type_facts`.
+        ``types_of(trace)`` returns what the policy plans by, besides the graph; see `kvviz.trace.policy_facts`.
     variants : callable or None
         Makes the policy with options: ``policies.rten(quirks=False)``.
     """

@@ -14,7 +14,7 @@ from kvviz.caches.growths import growths
 from kvviz.fixes.fix import Fix, fix_for
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.trace.blockers import NO_CAPACITY
-from kvviz.trace.kept_runs import keeps_all
+from kvviz.trace.run_labels import keeps_all
 from kvviz.trace.units import count, short, size
 from kvviz.trace.value_index import Index
 

@@ -12,9 +12,8 @@ import numpy as np
 from kvviz.explain.retention import is_past_use
 from kvviz.trace.events import VIEW
 from kvviz.trace.lifetimes import Key, Life
-from kvviz.trace.live_curve import live_curve
 from kvviz.trace.recording import Trace
-from kvviz.trace.value_index import Index, index_of
+from kvviz.trace.value_index import Index, index_of, live_curve
 
 GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long", "not recorded")
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kvviz.graph.model import Node
 from kvviz.ops.registry import find
 from kvviz.trace.blockers import Blocker, BlockerCode
-from kvviz.trace.program import grown
+from kvviz.trace.events import grown
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.trace.units import buffer, count, short, size, size_of

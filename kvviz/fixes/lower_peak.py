@@ -16,8 +16,8 @@ from kvviz.fixes.fix import Fix, is_repeatable, replays_of
 from kvviz.fixes.fix_wording import KINDS, code_of, label_of
 from kvviz.fixes.order_model import OrderModel, order_model
 from kvviz.runtimes.schedules import Picks
-from kvviz.trace.kept_runs import keeps_all
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_labels import keeps_all
 from kvviz.trace.units import size
 from kvviz.trace.value_index import Index
 

@@ -27,8 +27,7 @@ from kvviz.report.finding import Cure, Finding
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.retention_groups import held_groups
 from kvviz.trace.blockers import BlockerCode
-from kvviz.trace.kept_runs import in_kept_runs
-from kvviz.trace.run_labels import decodes
+from kvviz.trace.run_labels import decodes, in_kept_runs
 from kvviz.trace.units import buffer, count, short, size
 from kvviz.trace.value_index import Index
 

@@ -13,10 +13,9 @@ from kvviz.report.markdown_text import REPORT, STEP, filled
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.report_text import written_elsewhere
 from kvviz.runtimes.named_policies import NAMED
-from kvviz.trace.kept_runs import steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
-from kvviz.trace.run_labels import run_label
+from kvviz.trace.run_labels import run_label, steps_summary
 from kvviz.trace.units import count, size
 from kvviz.version import VERSION
 

@@ -15,9 +15,8 @@ from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.finding import Finding
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.report_schema import NAME, VERSION
-from kvviz.trace.kept_runs import kept_runs
 from kvviz.trace.recording import Trace
-from kvviz.trace.run_labels import run_label
+from kvviz.trace.run_labels import kept_runs, run_label
 
 
 def report_data(found: Diagnosis) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from kvviz.report.missed_groups import by_time
 from kvviz.report.palette import OWNERS, STATES, Look
 from kvviz.report.report_data import before_or_in
 from kvviz.report.report_text import kept_part, written_elsewhere
-from kvviz.trace.kept_runs import keeps_all, steps_summary
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_labels import keeps_all, steps_summary
 from kvviz.trace.units import buffer, count, short, size, with_short_names
 
 _FINDINGS, _PARTS = 12, 4

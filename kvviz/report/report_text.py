@@ -15,10 +15,9 @@ from kvviz.report.finding import Finding
 from kvviz.report.missed_groups import by_time
 from kvviz.report.report_data import before_or_in, model_facts, moved_outside, totals
 from kvviz.report.steps_table import Table
-from kvviz.trace.kept_runs import in_kept_runs, keeps_all, kept_runs, steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
-from kvviz.trace.run_labels import run_label
+from kvviz.trace.run_labels import in_kept_runs, keeps_all, kept_runs, run_label, steps_summary
 from kvviz.trace.units import buffer, count, short, size, with_short_names
 
 # What fits on one screen; the data has everything.

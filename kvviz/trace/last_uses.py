@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.trace.events import PASSED
+from kvviz.trace.events import PASSED, OpNode
 from kvviz.trace.lifetimes import Ints, Lives, LogValues
-from kvviz.trace.program import OpNode
 
 
 class Ran:

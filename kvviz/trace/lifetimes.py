@@ -14,9 +14,8 @@ import numpy as np
 
 from kvviz.trace.declared import HOST
 from kvviz.trace.element_types import nbytes
-from kvviz.trace.events import POOL, VIEW, Bind
+from kvviz.trace.events import POOL, VIEW, Bind, OpNode
 from kvviz.trace.log import Log
-from kvviz.trace.program import OpNode
 from kvviz.trace.records import StorageRecord
 from kvviz.trace.storages import ORIGINS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvviz.trace.events import Program
 from kvviz.trace.log import Log
 from kvviz.trace.policy_facts import PolicyFacts
-from kvviz.trace.program import Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 from kvviz.trace.value_summaries import SeenArrays

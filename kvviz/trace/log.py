@@ -19,8 +19,7 @@ import numpy as np
 from kvviz.collector import unwatched
 from kvviz.interrupts import held_back
 from kvviz.trace.declared import Declared
-from kvviz.trace.events import FrameEvent, Op, Output
-from kvviz.trace.program import OpNode
+from kvviz.trace.events import FrameEvent, Op, OpNode, Output
 from kvviz.trace.storages import Storages
 
 COLUMNS = {

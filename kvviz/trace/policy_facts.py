@@ -1,9 +1,12 @@
-"""What a trace says of the policy that it was run by."""
+"""What a trace says of the policy that it was run by, and of the types by which a runtime plans."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from kvviz.graph.fixed_dimensions import Dims
+from kvviz.graph.model import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +36,31 @@ class PolicyFacts:
     captures: str = ""
     schedule: tuple[Any, ...] = ("model",)
     growth: str = "start"
+
+
+GONE = "gone"
+"""Kind of a value of which nothing is known any more."""
+
+
+class GraphTypes(NamedTuple):
+    """The types of one graph's own values.
+
+    ``path``: of the graph in its model: nodes and attributes, outermost first.
+    ``fixed``: those that are others once the free dimensions have lengths.
+    ``written``: nodes whose inputs the runtime has changed, with those of the model.
+    """
+
+    path: tuple[tuple[int, str], ...]
+    types: tuple[Value, ...]
+    fixed: tuple[Value, ...]
+    written: tuple[tuple[int, tuple[str, ...]], ...]
+
+
+class TypeFacts(NamedTuple):
+    """The types of all values of a model.
+
+    ``dims``: the free dimensions of the inputs, with the lengths that they had in every run.
+    """
+
+    dims: Dims
+    graphs: tuple[GraphTypes, ...]

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import LoadError
-from kvviz.trace.events import HOW
+from kvviz.trace.events import HOW, OpNode
 from kvviz.trace.log import COLUMNS, Log, Table
-from kvviz.trace.program import OpNode
 from kvviz.trace.storages import ORIGINS
 
 Columns = Mapping[str, np.ndarray[Any, np.dtype[np.integer[Any]]]]

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kvviz.trace.events import OpNode
 from kvviz.trace.frame_values import head_and_carried
 from kvviz.trace.lifetimes import Key
-from kvviz.trace.program import OpNode
 from kvviz.trace.value_index import Index
 
 _APART = 4

@@ -11,10 +11,9 @@ from kvviz.trace.element_types import name_of, nbytes
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.lifetimes import storage_records
 from kvviz.trace.log import Log
-from kvviz.trace.policy_facts import PolicyFacts
+from kvviz.trace.policy_facts import PolicyFacts, TypeFacts
 from kvviz.trace.records import Branch, Cache, Caches, Live, Placed, Run, StorageRecord, TraceFrame
 from kvviz.trace.run_options import RunOptions
-from kvviz.trace.type_facts import TypeFacts
 from kvviz.trace.value_summaries import ValueSummaries
 
 Data = TypeVar("Data", bound="TraceData")

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from kvviz.graph.model import Graph, Node, Value
+from kvviz.trace.events import OpNode, Program
 from kvviz.trace.packed_file import write_packed
-from kvviz.trace.program import OpNode, Program
+from kvviz.trace.policy_facts import TypeFacts
 from kvviz.trace.run_options import to_plain
 from kvviz.trace.saved_columns import LogMembers
 from kvviz.trace.trace_data import TraceData
-from kvviz.trace.type_facts import TypeFacts
 from kvviz.trace.value_summaries import COLUMNS as VALUES
 from kvviz.trace.value_summaries import ValueSummaries
 

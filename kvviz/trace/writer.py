@@ -15,10 +15,9 @@ import numpy as np
 from kvviz.errors import KvvizError
 from kvviz.trace.declared import Access, Free, Mark, Place, Timing
 from kvviz.trace.element_types import is_known, nbytes, unit
-from kvviz.trace.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind
+from kvviz.trace.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind, Program
 from kvviz.trace.log import Log
 from kvviz.trace.policy_facts import PolicyFacts
-from kvviz.trace.program import Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.regions import Region, anywhere, packed_strides, stored_bytes
 from kvviz.trace.value_summaries import SeenArrays

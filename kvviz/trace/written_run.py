@@ -11,9 +11,8 @@ import numpy as np
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.element_types import BLOCKS
-from kvviz.trace.events import Bind, FrameEvent
+from kvviz.trace.events import Bind, FrameEvent, OpNode, Program
 from kvviz.trace.log import Log
-from kvviz.trace.program import OpNode, Program
 from kvviz.trace.records import Run
 
 

@@ -17,8 +17,8 @@ from kvviz.explain.comparison.figures import alike
 from kvviz.graph.model import Graph
 from kvviz.report.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
-from kvviz.trace.kept_runs import keeps_all, steps_summary
 from kvviz.trace.recording import Trace
+from kvviz.trace.run_labels import keeps_all, steps_summary
 from kvviz.trace.units import short, size
 from kvviz.view.page_modules import bundled, page_modules
 from kvviz.view.payload import Payloads

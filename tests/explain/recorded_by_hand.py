@@ -9,10 +9,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.trace.events import IN_PLACE, NEW, VIEW, Bind, FrameEvent, Output
+from kvviz.trace.events import IN_PLACE, NEW, VIEW, Bind, FrameEvent, OpNode, Output, Program
 from kvviz.trace.log import Log
 from kvviz.trace.policy_facts import PolicyFacts
-from kvviz.trace.program import OpNode, Program
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 
