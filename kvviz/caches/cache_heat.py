@@ -13,7 +13,7 @@ from kvviz.caches.path_search import Reader, way_of
 from kvviz.caches.row_spans import NO_TOKEN, minus
 from kvviz.caches.visible_rows import Sight, cut_of, sight_of
 from kvviz.errors import ReplayError
-from kvviz.trace.frame_values import RunFrames
+from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, Rows
 

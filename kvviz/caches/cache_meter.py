@@ -21,11 +21,11 @@ from kvviz.caches.visible_rows import sight_of, window_of
 from kvviz.graph.cache_pairs import CachePair, control_inputs
 from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import find_room, root_of
-from kvviz.trace.element_types import nbytes
-from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
-from kvviz.trace.frame_values import RunFrames
+from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Caches, Rows, Span
+from kvviz.trace.schema.element_types import nbytes
+from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 
 # Protocols whose rows do not depend on the tokens.
 _WHOLE = ("state", "cross")

@@ -13,12 +13,12 @@ from kvviz.caches.row_spans import NO_TOKEN, both, count, live, minus, stale
 from kvviz.graph.model import Node
 from kvviz.graph.names import quoted
 from kvviz.trace.blockers import BlockerCode
-from kvviz.trace.events import APPEND, IN_PLACE, VIEW
-from kvviz.trace.frame_values import RunFrames
+from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.reasons import decision_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Rows
+from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW
 
 Told = tuple[str, str, str]
 """A key for the cause, what happened and why, and what to do."""

@@ -14,10 +14,10 @@ import numpy as np
 
 from kvviz.graph.model import Node
 from kvviz.ops.kernel_of import kernel_of
-from kvviz.trace.events import Bind, Output
-from kvviz.trace.frame_values import RunFrames, Spot
+from kvviz.trace.index.frame_values import RunFrames, Spot
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.events import Bind, Output
 
 LARGEST = 1 << 24
 """The maximum number of elements of a value that is computed again."""

@@ -6,8 +6,8 @@ from math import prod
 from typing import NamedTuple
 
 from kvviz.graph.model import Node
-from kvviz.trace.events import APPEND, NEW, POOL, VIEW, Grows, grown
-from kvviz.trace.value_index import Index, Place
+from kvviz.trace.index.value_index import Index, Place
+from kvviz.trace.schema.events import APPEND, NEW, POOL, VIEW, Grows, grown
 
 # If a policy places outputs, these operators view packed values, and copy all others.
 _PACKS = ("Reshape", "Flatten")

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvviz.graph.cache_ops import PICKS, VIEWS, cache_ops
 from kvviz.graph.model import Node
-from kvviz.trace.frame_values import RunFrames, Spot
+from kvviz.trace.index.frame_values import RunFrames, Spot
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvviz.caches.row_spans import both, minus, union
-from kvviz.trace.accesses import accesses_of
-from kvviz.trace.element_types import unit
-from kvviz.trace.events import NEW, PASSED, POOL, VIEW
-from kvviz.trace.frame_values import RunFrames
+from kvviz.trace.index.accesses import accesses_of
+from kvviz.trace.index.frame_values import RunFrames
+from kvviz.trace.index.value_index import Index, Place, index_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, Span
-from kvviz.trace.regions import Region, packed_strides
-from kvviz.trace.value_index import Index, Place, index_of
+from kvviz.trace.schema.element_types import unit
+from kvviz.trace.schema.events import NEW, PASSED, POOL, VIEW
+from kvviz.trace.schema.regions import Region, packed_strides
 
 
 class RowStep(NamedTuple):

@@ -13,12 +13,12 @@ from math import prod
 from typing import NamedTuple
 
 from kvviz.caches.row_spans import NO_TOKEN, count, cut, put, tally, union
-from kvviz.trace.declared import Access
-from kvviz.trace.element_types import nbytes, unit
-from kvviz.trace.events import Bind
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Caches, Held, Rows, Span
-from kvviz.trace.regions import Region, stored_bytes
+from kvviz.trace.schema.declared import Access
+from kvviz.trace.schema.element_types import nbytes, unit
+from kvviz.trace.schema.events import Bind
+from kvviz.trace.schema.regions import Region, stored_bytes
 
 STORES = frozenset({"SET_ROWS", "CPY"})
 """Ops that store new rows. Others that write a cache, such as a ROPE in place, change existing rows."""

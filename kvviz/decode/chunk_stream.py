@@ -18,7 +18,7 @@ from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
-from kvviz.trace.run_options import RunOptions, names_in
+from kvviz.trace.schema.run_options import RunOptions, names_in
 
 
 @with_other_names

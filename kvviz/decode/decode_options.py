@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from kvviz.errors import InputError
-from kvviz.trace.run_options import RunOptions, names_in
+from kvviz.trace.schema.run_options import RunOptions, names_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
-from kvviz.trace.run_options import names_in
+from kvviz.trace.schema.run_options import names_in
 
 
 @with_other_names

@@ -15,7 +15,7 @@ from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.model_or_trace import as_inputs
-from kvviz.trace.run_options import RunOptions, names_in
+from kvviz.trace.schema.run_options import RunOptions, names_in
 
 
 class SingleRun(Session):

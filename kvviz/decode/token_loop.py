@@ -27,7 +27,7 @@ from kvviz.memory.ghosts import ghost
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of
 from kvviz.trace.model_or_trace import as_inputs
-from kvviz.trace.run_options import names_in
+from kvviz.trace.schema.run_options import names_in
 
 _USUAL = DecodeOptions()
 

@@ -14,7 +14,7 @@ from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import packed_copy
 from kvviz.memory.storage import Storage, offset_in, repeats
-from kvviz.trace.events import Bind
+from kvviz.trace.schema.events import Bind
 
 
 def describe(name: str, value: Any, storage: Storage, how: str) -> Bind:

@@ -15,7 +15,7 @@ from kvviz.errors import OpError
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import ghost, is_ghost, packed_copy
 from kvviz.memory.storage import Storage, offset_in, root_of
-from kvviz.trace.events import PASSED
+from kvviz.trace.schema.events import PASSED
 
 
 def finish(

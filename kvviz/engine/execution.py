@@ -23,7 +23,7 @@ from kvviz.engine.weights import Weights
 from kvviz.errors import ExtensionError, InputError, KvvizError, LimitError, OpError, UnknownValueError
 from kvviz.interrupts import WAITING
 from kvviz.memory.storage import address
-from kvviz.trace.events import IN_PLACE, NEW, POOL, VIEW, FrameEvent
+from kvviz.trace.schema.events import IN_PLACE, NEW, POOL, VIEW, FrameEvent
 
 
 class Execution:

@@ -14,7 +14,7 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.placement import Home
 from kvviz.engine.plan import ABSENT, PlannedNode
 from kvviz.engine.policy import Policy
-from kvviz.trace.events import IN_PLACE, POOL
+from kvviz.trace.schema.events import IN_PLACE, POOL
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution

@@ -12,7 +12,7 @@ import numpy as np
 
 from kvviz.memory.pool import Pool
 from kvviz.memory.storage import Reserved, Room, Storage, find_room, has_room, poison, root_of
-from kvviz.trace.storages import RUN, Storages
+from kvviz.trace.schema.storages import RUN, Storages
 
 
 class Roots(dict[int, Storage]):

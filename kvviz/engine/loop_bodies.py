@@ -21,7 +21,7 @@ from kvviz.engine.run_state import RunState
 from kvviz.errors import InputError, OpError
 from kvviz.graph.model import Value
 from kvviz.memory.ghosts import ghost, is_ghost, stack
-from kvviz.trace.events import NEW, POOL
+from kvviz.trace.schema.events import NEW, POOL
 
 
 def enter(execution: RunState, frame: Frame, planned: PlannedNode) -> bool:

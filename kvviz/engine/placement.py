@@ -21,7 +21,7 @@ from kvviz.engine.plan import KEEP, PIN
 from kvviz.errors import OpError
 from kvviz.memory.ghosts import overwrite, packed_copy
 from kvviz.memory.storage import Storage, address, root_of
-from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW
+from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 
 if TYPE_CHECKING:
     from kvviz.engine.frame import Frame
@@ -68,7 +68,7 @@ def place(
     """Put what a kernel returned, called in place with the inputs ``taken``, into the slots of an op.
 
     ``home``: of a lone output, where the policy has been asked for it already.
-    ``placed``: one entry an output for the trace; see `kvviz.trace.events.Output`.
+    ``placed``: one entry an output for the trace; see `kvviz.trace.schema.events.Output`.
     ``allocated, written, copied``: bytes.
     ``masks``: why inputs that were taken could not hold an output.
     """

@@ -17,7 +17,7 @@ from kvviz.graph.model import Graph, Node
 from kvviz.ops import foreign
 from kvviz.ops.kernel_of import Kernel, kernel_of
 from kvviz.ops.registry import Grow, OpSpec, find
-from kvviz.trace.events import OpNode
+from kvviz.trace.schema.events import OpNode
 
 Counts = Mapping[str, int]
 """Counts that depend on data, stated for a dry run by node: elements picked, iterations, 1 or 0 for a branch."""

@@ -10,7 +10,7 @@ from kvviz.engine.execution import Execution
 from kvviz.engine.frame import Frame
 from kvviz.engine.placement import every_output, kernel_homes
 from kvviz.engine.plan import PlannedNode
-from kvviz.trace.events import NEW
+from kvviz.trace.schema.events import NEW
 
 # A kernel whose inputs have more bytes than this is not tried; what it would allocate is then unknown.
 TRIED_BYTES = 1 << 22

@@ -15,8 +15,8 @@ import numpy as np
 from kvviz.errors import ReplayError
 from kvviz.memory.ghosts import ghost, is_ghost, packed_copy, reserved_block, with_room
 from kvviz.memory.storage import address, has_room, repeats, root_of
-from kvviz.trace.regions import packed_strides
-from kvviz.trace.run_options import GivenInputs, InputLayout
+from kvviz.trace.schema.regions import packed_strides
+from kvviz.trace.schema.run_options import GivenInputs, InputLayout
 
 if TYPE_CHECKING:
     from kvviz.trace.recording import Trace

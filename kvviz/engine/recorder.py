@@ -7,8 +7,8 @@ from typing import Any
 
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan, PlannedNode
-from kvviz.trace.events import APPEND, IN_PLACE, Program
-from kvviz.trace.log import Log
+from kvviz.trace.schema.events import APPEND, IN_PLACE, Program
+from kvviz.trace.schema.log import Log
 
 
 class Recorder:

@@ -20,7 +20,7 @@ from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Node
 from kvviz.interrupts import deliver
-from kvviz.trace.events import VIEW, Op, OpNode
+from kvviz.trace.schema.events import VIEW, Op, OpNode
 
 if TYPE_CHECKING:
     from kvviz.engine.policy import Policy

@@ -20,7 +20,7 @@ from kvviz.errors import LoadError
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import ghost
 from kvviz.memory.storage import Storage, address, root_of
-from kvviz.trace.events import Bind
+from kvviz.trace.schema.events import Bind
 
 Described = tuple[Bind, ...]
 _KNOWN = 64  # elements of a weight that a dry run reads

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvviz.explain.retention import is_past_use
-from kvviz.trace.events import VIEW
-from kvviz.trace.lifetimes import Key, Life
+from kvviz.trace.index.lifetimes import Key, Life
+from kvviz.trace.index.value_index import Index, index_of, live_curve
 from kvviz.trace.recording import Trace
-from kvviz.trace.value_index import Index, index_of, live_curve
+from kvviz.trace.schema.events import VIEW
 
 GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long", "not recorded")
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvviz.trace.lifetimes import Key, Life
+from kvviz.trace.index.lifetimes import Key, Life
+from kvviz.trace.index.value_index import Index
 from kvviz.trace.units import short, size
-from kvviz.trace.value_index import Index
 
 # A view is small up to this fraction of its block.
 _SMALL = 1 / 2

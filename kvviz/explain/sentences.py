@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from kvviz.graph.model import Node
 from kvviz.ops.registry import find
 from kvviz.trace.blockers import Blocker, BlockerCode
-from kvviz.trace.events import grown
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
+from kvviz.trace.schema.events import grown
 from kvviz.trace.units import buffer, count, short, size, size_of
 
 # The order in which a sentence names reasons. Those in the op's own result come first: an input of another shape could

@@ -14,12 +14,12 @@ import numpy as np
 
 from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import Blocker, BlockerCode
-from kvviz.trace.events import VIEW, Op
+from kvviz.trace.index.value_index import index_of
 from kvviz.trace.outcome import endings
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.events import VIEW, Op
 from kvviz.trace.units import count, short
-from kvviz.trace.value_index import index_of
 
 _KINDS = ("in_place", "views", "missed", "cannot", "bodies")
 

@@ -15,9 +15,9 @@ from kvviz.fixes.changes import Change
 from kvviz.fixes.fix import Fix, replays_of
 from kvviz.fixes.fix_wording import code_of, label_of
 from kvviz.fixes.replays import Replays
+from kvviz.trace.index.value_index import Index
 from kvviz.trace.outcome import copied_in_all
 from kvviz.trace.units import count, size
-from kvviz.trace.value_index import Index
 
 Unit = tuple[Change, ...]
 """The changes for one kind of miss in all layers, used together or not at all."""

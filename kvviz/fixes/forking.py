@@ -19,7 +19,7 @@ from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import NAMED, find_policy
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.recording import Trace
-from kvviz.trace.run_options import names_in
+from kvviz.trace.schema.run_options import names_in
 
 Rows = Mapping[str, int | tuple[int, int]]
 

@@ -16,10 +16,10 @@ from kvviz.fixes.fix import Fix, is_repeatable, replays_of
 from kvviz.fixes.fix_wording import KINDS, code_of, label_of
 from kvviz.fixes.order_model import OrderModel, order_model
 from kvviz.runtimes.schedules import Picks
+from kvviz.trace.index.value_index import Index
 from kvviz.trace.recording import Trace
 from kvviz.trace.run_labels import keeps_all
 from kvviz.trace.units import size
-from kvviz.trace.value_index import Index
 
 # An order is offered if it saves more than this share of the peak beside the weights.
 WORTH = 1 / 10

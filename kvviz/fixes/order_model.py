@@ -16,10 +16,10 @@ import numpy as np
 from kvviz.graph.model import Node
 from kvviz.runtimes.schedules.frontier import reads
 from kvviz.trace import blockers as b
-from kvviz.trace.element_types import nbytes
-from kvviz.trace.events import APPEND, IN_PLACE, NEW, PASSED, POOL, VIEW, Op
-from kvviz.trace.regions import packed_strides
-from kvviz.trace.value_index import Index, live_curve
+from kvviz.trace.index.value_index import Index, live_curve
+from kvviz.trace.schema.element_types import nbytes
+from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, PASSED, POOL, VIEW, Op
+from kvviz.trace.schema.regions import packed_strides
 
 # Reasons against an input that hold in every order.
 _NEVER = b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b.NOT_CONTIGUOUS | b.OP_CANNOT | b.POLICY

@@ -25,8 +25,8 @@ from kvviz.fixes.changes import (
 from kvviz.ops.registry import find
 from kvviz.runtimes.ort.planner_types import free_dims
 from kvviz.trace import blockers as b
+from kvviz.trace.index.value_index import Index
 from kvviz.trace.recording import Trace
-from kvviz.trace.value_index import Index
 
 Proposal = tuple[Change, ...]
 

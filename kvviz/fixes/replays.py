@@ -32,9 +32,9 @@ from kvviz.runtimes.named_schedules import OwnOrder
 from kvviz.runtimes.ort.planner_types import take_types
 from kvviz.runtimes.policy_data import policy_of
 from kvviz.runtimes.schedules import Picks
+from kvviz.trace.index.value_index import Index
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import packed_strides
-from kvviz.trace.value_index import Index
+from kvviz.trace.schema.regions import packed_strides
 
 # Up to this many elements, a replay gets the numbers of an input; longer inputs determine no shape.
 _KNOWN = 1 << 12

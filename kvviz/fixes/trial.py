@@ -9,9 +9,9 @@ from kvviz.errors import KvvizError
 from kvviz.fixes.changes import Change, Drop, RunFirst
 from kvviz.fixes.proposals import proposals
 from kvviz.fixes.replays import Replays, reaches_over_runs
-from kvviz.trace.events import Op
+from kvviz.trace.index.value_index import index_of
 from kvviz.trace.recording import Trace
-from kvviz.trace.value_index import index_of
+from kvviz.trace.schema.events import Op
 
 # At most this many sets of changes are tried for one op.
 _TRIES = 10

@@ -20,7 +20,7 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.shapes.presets import PRESETS
-from kvviz.trace.element_types import BLOCKS, nbytes
+from kvviz.trace.schema.element_types import BLOCKS, nbytes
 
 BANDWIDTHS: Mapping[str, float] = MappingProxyType(
     {"DDR5-5600, two channels": 89.6e9, "RTX 4090": 1008e9, "A100 80 GB": 2039e9, "H100 SXM": 3350e9}
@@ -28,7 +28,7 @@ BANDWIDTHS: Mapping[str, float] = MappingProxyType(
 """Bytes a second that a memory delivers at most, by the makers' data sheets."""
 
 DTYPES = ("float32", "float16", "bfloat16", "float8", "int8", "q8_0", "q5_0", "q4_0")
-"""Element types that are offered; every other that `kvviz.trace.element_types` knows is taken as well."""
+"""Element types that are offered; every other that `kvviz.trace.schema.element_types` knows is taken as well."""
 
 _PLAIN = {"bfloat16": "float16", "float8": "int8"}  # of the size of what NumPy has no type for
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from kvviz.errors import ExtensionError
-from kvviz.trace.regions import Region
+from kvviz.trace.schema.regions import Region
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 Cost = Callable[..., tuple[int, int]]

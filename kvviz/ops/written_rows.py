@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.trace.regions import Region, blocks
+from kvviz.trace.schema.regions import Region, blocks
 
 # So few indices are looked at one by one, more of them together.
 _FEW = 16

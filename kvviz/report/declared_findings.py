@@ -8,9 +8,9 @@ from typing import Any
 
 from kvviz.report.finding import Finding
 from kvviz.report.hazard_table import doubts, folded
-from kvviz.trace.declared import HOST
-from kvviz.trace.hazards import Hazard, hidden_pairs
+from kvviz.trace.index.hazards import Hazard, hidden_pairs
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.declared import HOST
 from kvviz.trace.units import count, size
 
 # How many codes of a producer, and kinds of hidden pairs, are named.

@@ -20,8 +20,8 @@ from kvviz.fixes.lower_peak import OtherOrder, lower_peak
 from kvviz.report.finding import Finding, Findings
 from kvviz.report.findings import leading, ranked
 from kvviz.report.missed_groups import MissedGroup
+from kvviz.trace.index.value_index import index_of
 from kvviz.trace.recording import Trace
-from kvviz.trace.value_index import index_of
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,8 +17,8 @@ from kvviz.report.missed_groups import missed_groups
 from kvviz.report.report_data import report_data
 from kvviz.report.report_html import report_html
 from kvviz.report.report_text import report_text
+from kvviz.trace.index.value_index import index_of
 from kvviz.trace.model_or_trace import TraceLike, as_trace
-from kvviz.trace.value_index import index_of
 
 
 class Report(Diagnosis):

@@ -11,12 +11,12 @@ from kvviz.errors import InputError
 from kvviz.graph.layers import places
 from kvviz.other_names import with_other_names
 from kvviz.report.steps_table import Table
-from kvviz.trace.hazards import Hazard, find_hazards
+from kvviz.trace.index.hazards import Hazard, find_hazards
+from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import LEVELS, Level
+from kvviz.trace.schema.regions import LEVELS, Level
 from kvviz.trace.units import count, size
-from kvviz.trace.value_index import Index, index_of
 
 _COLUMNS = (
     ("kind", "kind", False, 6),

@@ -19,8 +19,8 @@ from kvviz.runtimes.rten.rten_planner import look_ahead
 from kvviz.runtimes.rten.rten_planner import rten as rten_order
 from kvviz.runtimes.rten.rten_policy import BY_REFERENCE, rten
 from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first
-from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.policy_facts import PolicyFacts
 
 _SCHEDULES: dict[str, Schedule] = {
     "model": ideal.schedule,

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.trace.events import APPEND, HOW, IN_PLACE, VIEW, Op
-from kvviz.trace.log import Log
 from kvviz.trace.reasons import is_missed
+from kvviz.trace.schema.events import APPEND, HOW, IN_PLACE, VIEW, Op
+from kvviz.trace.schema.log import Log
 from kvviz.trace.trace_data import TraceData
 
 OUTCOMES = ("elsewhere", "missed", "in_place", "foreign", "view", "new")

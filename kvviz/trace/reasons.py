@@ -10,8 +10,8 @@ from typing import Any
 from kvviz import public_trace
 from kvviz.graph.model import Node
 from kvviz.trace.blockers import Blocker, BlockerCode, Decision, codes, rules
-from kvviz.trace.element_types import nbytes
-from kvviz.trace.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Bind, FrameEvent, Op, Output
+from kvviz.trace.schema.element_types import nbytes
+from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Bind, FrameEvent, Op, Output
 from kvviz.trace.trace_data import TraceData
 
 

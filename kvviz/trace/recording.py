@@ -11,12 +11,12 @@ import numpy as np
 from kvviz import public_trace
 from kvviz.errors import ReplayError
 from kvviz.other_names import not_there
+from kvviz.trace.file.trace_reader import load
+from kvviz.trace.file.trace_writer import save
 from kvviz.trace.records import Step
 from kvviz.trace.step_sequence import Steps
 from kvviz.trace.trace_data import TraceData
-from kvviz.trace.trace_reader import load
-from kvviz.trace.trace_writer import save
-from kvviz.trace.values_view import Values
+from kvviz.trace.values.values_view import Values
 
 
 class Trace(TraceData):

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from typing import overload
 
 from kvviz import public_trace
-from kvviz.trace.element_types import name_of, nbytes
-from kvviz.trace.events import HOW
 from kvviz.trace.outcome import outcome
 from kvviz.trace.reasons import decision_of, offset_of
 from kvviz.trace.records import Placed, Step
+from kvviz.trace.schema.element_types import name_of, nbytes
+from kvviz.trace.schema.events import HOW
 from kvviz.trace.trace_data import TraceData
 
 

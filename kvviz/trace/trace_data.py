@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from kvviz.errors import ReplayError
 from kvviz.graph.model import Graph
-from kvviz.trace.element_types import name_of, nbytes
 from kvviz.trace.guided_tour import Tour
-from kvviz.trace.lifetimes import storage_records
-from kvviz.trace.log import Log
-from kvviz.trace.policy_facts import PolicyFacts, TypeFacts
+from kvviz.trace.index.lifetimes import storage_records
 from kvviz.trace.records import Branch, Cache, Caches, Live, Placed, Run, StorageRecord, TraceFrame
-from kvviz.trace.run_options import RunOptions
-from kvviz.trace.value_summaries import ValueSummaries
+from kvviz.trace.schema.element_types import name_of, nbytes
+from kvviz.trace.schema.log import Log
+from kvviz.trace.schema.policy_facts import PolicyFacts, TypeFacts
+from kvviz.trace.schema.run_options import RunOptions
+from kvviz.trace.values.value_summaries import ValueSummaries
 
 Data = TypeVar("Data", bound="TraceData")
 

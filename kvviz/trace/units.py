@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvviz.trace.element_types import dims as dims
+from kvviz.trace.schema.element_types import dims as dims
 
 _UNITS = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 

@@ -13,9 +13,9 @@ from timeit import repeat
 import numpy as np
 
 from kvviz.device.simulated_time import flops
-from kvviz.trace.element_types import nbytes
+from kvviz.trace.index.value_index import index_of
 from kvviz.trace.recording import Trace
-from kvviz.trace.value_index import index_of
+from kvviz.trace.schema.element_types import nbytes
 
 # They read as much of their inputs as they write, or only ask for its shape.
 _READ_PARTS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Shape", "Size"})

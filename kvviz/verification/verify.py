@@ -28,9 +28,9 @@ from kvviz.runtimes.ort.known_types import know_blocks, known
 from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
 from kvviz.runtimes.schedules.graph_paths import graphs_of
 from kvviz.runtimes.schedules.picks import Picks
-from kvviz.trace.declared import Mark, Timing
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.declared import Mark, Timing
 from kvviz.verification.matching import ProfileAnswers, Ran, matched, unique_name
 from kvviz.verification.optimised_nodes import changes
 from kvviz.verification.rten_recording import read_recording, verify_recording

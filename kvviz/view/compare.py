@@ -30,7 +30,7 @@ from kvviz.runtimes.named_schedules import label, named
 from kvviz.runtimes.schedules import least_live
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
-from kvviz.trace.run_options import names_in
+from kvviz.trace.schema.run_options import names_in
 from kvviz.trace.units import visible
 from kvviz.view.comparison_plot import plot_comparison, used
 from kvviz.view.export import lanes_to_html

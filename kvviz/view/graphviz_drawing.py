@@ -17,7 +17,7 @@ from kvviz.errors import InputError
 from kvviz.graph.layers import places
 from kvviz.graph.model import Graph, Node
 from kvviz.report.palette import LIGHT, OWNERS, STATES, Look, mix
-from kvviz.trace.hazards import find_hazards
+from kvviz.trace.index.hazards import find_hazards
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, dims, short, size
 

@@ -13,11 +13,11 @@ from xml.sax.saxutils import escape, quoteattr
 
 from kvviz.errors import KvvizError
 from kvviz.report.palette import DARK, LIGHT
-from kvviz.trace.declared import Access
-from kvviz.trace.hazards import Hazard
+from kvviz.trace.index.hazards import Hazard
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import LEVELS, Level, bounds, spans, stored_bytes
+from kvviz.trace.schema.declared import Access
+from kvviz.trace.schema.regions import LEVELS, Level, bounds, spans, stored_bytes
 from kvviz.trace.units import dims, short, size
 
 WIDTH, HEIGHT = 800, 452

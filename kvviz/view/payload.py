@@ -18,10 +18,10 @@ from kvviz.report.glossary import FIGURES
 from kvviz.report.markdown import about, again
 from kvviz.report.markdown_text import TEMPLATES
 from kvviz.report.palette import OWNERS, STATES
-from kvviz.trace.events import BINDINGS, HOW
 from kvviz.trace.outcome import DECISIONS, OUTCOMES
 from kvviz.trace.recording import Trace
-from kvviz.trace.storages import ORIGINS
+from kvviz.trace.schema.events import BINDINGS, HOW
+from kvviz.trace.schema.storages import ORIGINS
 from kvviz.view.packed_columns import Columns, Sent, Strings, change, sent, unpack, written
 from kvviz.view.payload_frames import FrameColumns, storage_columns
 from kvviz.view.payload_graphs import Drawings, GraphTable, add_tables

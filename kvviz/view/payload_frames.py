@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kvviz.trace.declared import HOST
-from kvviz.trace.events import BINDINGS
-from kvviz.trace.storages import ORIGINS
+from kvviz.trace.schema.declared import HOST
+from kvviz.trace.schema.events import BINDINGS
+from kvviz.trace.schema.storages import ORIGINS
 from kvviz.view.packed_columns import Columns, Strings
 from kvviz.view.payload_graphs import GraphTable
 from kvviz.view.payload_steps import Values

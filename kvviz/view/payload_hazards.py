@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kvviz.report.hazard_table import doubts, folded
-from kvviz.trace.hazards import Hazard, find_hazards, hidden_pairs, path_between
+from kvviz.trace.index.hazards import Hazard, find_hazards, hidden_pairs, path_between
 from kvviz.trace.recording import Trace
 from kvviz.view.hazard_picture import (
     BAR_WIDTH,

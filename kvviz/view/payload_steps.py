@@ -23,11 +23,11 @@ from kvviz.explain.sentences import (
 )
 from kvviz.explain.summary import distinct
 from kvviz.trace.blockers import Blocker, BlockerCode
-from kvviz.trace.element_types import nbytes as size_of
-from kvviz.trace.events import HOW, Op
 from kvviz.trace.outcome import DECISIONS, OUTCOMES, endings
 from kvviz.trace.reasons import decision_of
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.element_types import nbytes as size_of
+from kvviz.trace.schema.events import HOW, Op
 from kvviz.trace.units import dims
 from kvviz.view.packed_columns import Columns, Strings
 from kvviz.view.payload_graphs import GraphTable

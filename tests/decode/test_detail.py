@@ -15,7 +15,7 @@ from kvviz.caches.cache_heat import attention, heat
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.errors import ReplayError
 from kvviz.report.explain import explain
-from kvviz.trace.value_index import index_of
+from kvviz.trace.index.value_index import index_of
 from kvviz.view.packed_columns import unpack
 from kvviz.view.payload import payload
 

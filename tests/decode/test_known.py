@@ -13,7 +13,7 @@ from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import way_of
 from kvviz.caches.visible_rows import sight_of
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.trace.frame_values import RunFrames
+from kvviz.trace.index.frame_values import RunFrames
 from tests.graph.build import MODELS, graph, model, node
 
 NAMES = [

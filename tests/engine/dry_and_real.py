@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kvviz import Trace
-from kvviz.trace.regions import packed_strides
+from kvviz.trace.schema.regions import packed_strides
 
 
 def steps_of(out: Any) -> list[int]:

@@ -20,7 +20,7 @@ from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.runtimes.rten import output_identity
 from kvviz.trace.blockers import NO_CAPACITY
-from kvviz.trace.events import VIEW
+from kvviz.trace.schema.events import VIEW
 from tests.engine.dry_and_real import facts
 from tests.engine.random_graphs import Example, examples
 from tests.engine.rten.records import Recording, recordings, scenarios

@@ -20,8 +20,8 @@ import kvviz
 from kvviz.engine.execution import Execution
 from kvviz.engine.io_binding import bind
 from kvviz.memory.storage import address
-from kvviz.trace.accesses import accesses_of
-from kvviz.trace.value_index import index_of
+from kvviz.trace.index.accesses import accesses_of
+from kvviz.trace.index.value_index import index_of
 from tests.debugger.cursors import graph
 from tests.engine.cache_graphs import cache_example
 from tests.engine.cache_layouts import given

@@ -11,7 +11,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.trace.value_index import index_of
+from kvviz.trace.index.value_index import index_of
 from tests.engine.graphs import graph_of, numbers, run, run_graph
 from tests.engine.test_control import FUNCTIONS, NESTED
 from tests.graph.build import MODELS

@@ -10,9 +10,9 @@ import numpy as np
 
 from kvviz.fixes.changes import Change
 from kvviz.fixes.fix import Fix, fix_for
+from kvviz.trace.index.value_index import index_of
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.units import size
-from kvviz.trace.value_index import index_of
 
 
 def step_like(trace: Any, other: Any, step: int) -> int | None:

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.trace.events import IN_PLACE, NEW, VIEW, Bind, FrameEvent, OpNode, Output, Program
-from kvviz.trace.log import Log
-from kvviz.trace.policy_facts import PolicyFacts
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
+from kvviz.trace.schema.events import IN_PLACE, NEW, VIEW, Bind, FrameEvent, OpNode, Output, Program
+from kvviz.trace.schema.log import Log
+from kvviz.trace.schema.policy_facts import PolicyFacts
 
 CAPACITY = 12
 BYTE = np.dtype(np.uint8)

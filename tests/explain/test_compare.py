@@ -18,7 +18,7 @@ from kvviz.explain.comparison.difference import align, first_difference
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import NAMES, named
 from kvviz.runtimes.schedules import depth_first
-from kvviz.trace.events import VIEW
+from kvviz.trace.schema.events import VIEW
 from kvviz.view.compare import Comparison, compare
 from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.random_graphs import Example, examples

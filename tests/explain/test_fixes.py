@@ -16,9 +16,9 @@ import kvviz
 from kvviz import Trace
 from kvviz.fixes.fix import fix_for
 from kvviz.graph.model import Graph
-from kvviz.trace.events import IN_PLACE
+from kvviz.trace.index.value_index import index_of
 from kvviz.trace.reasons import is_missed
-from kvviz.trace.value_index import index_of
+from kvviz.trace.schema.events import IN_PLACE
 from tests.engine.graphs import graph_of as parsed
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds

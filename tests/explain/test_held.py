@@ -12,7 +12,7 @@ import kvviz
 from kvviz.explain.retention import Held
 from kvviz.report.explain import explain
 from kvviz.report.retention_groups import held_groups
-from kvviz.trace.value_index import index_of
+from kvviz.trace.index.value_index import index_of
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.test_fixes import DECODERS, decoded
 from tests.graph.build import file_id

@@ -15,7 +15,7 @@ from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
 from kvviz.decode.single_run import SingleRun
 from kvviz.report.explain import explain
-from kvviz.trace.value_index import index_of, live_curve
+from kvviz.trace.index.value_index import index_of, live_curve
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
 from tests.explain.nested_graphs import nested

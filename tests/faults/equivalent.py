@@ -17,7 +17,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if (len(self.runs) - self._whole > _STRIDE) and Kept.size(feeds) <= self.left // 8:",
     ): "every 65th run is kept whole in place of every 64th; a replay begins elsewhere and gives the same",
     (
-        "kvviz/trace/value_index.py",
+        "kvviz/trace/index/value_index.py",
         "Index.outputs",
         "if named is None:",
         "if True:",
@@ -95,7 +95,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "bound: int = -2",
     ): "no position is negative",
     (
-        "kvviz/trace/packed_file.py",
+        "kvviz/trace/file/packed_file.py",
         "_write",
         "packs = len(data) <= _FREE or len(zlib.compress(data, level)) * _RATIO + _FREE > len(data)",
         "packs = len(data) <= _FREE or (len(zlib.compress(data, level)) * _RATIO - _FREE) > len(data)",

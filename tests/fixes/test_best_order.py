@@ -14,7 +14,7 @@ from kvviz.fixes.best_order import best_order
 from kvviz.fixes.order_model import OrderModel, order_model
 from kvviz.lessons.legal_orders import legal_orders
 from kvviz.runtimes.schedules import Picks
-from kvviz.trace.value_index import index_of
+from kvviz.trace.index.value_index import index_of
 from tests.fixes.small_graphs import Small, small_graph
 from tests.fixes.test_lower_peak import breadth_first
 from tests.graph.build import MODELS

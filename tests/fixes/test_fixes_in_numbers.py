@@ -14,8 +14,8 @@ import kvviz
 from kvviz import Policy, Trace
 from kvviz.fixes.replays import Replays
 from kvviz.runtimes.named_policies import find_policy
+from kvviz.trace.index.value_index import index_of
 from kvviz.trace.units import size
-from kvviz.trace.value_index import index_of
 from tests.engine.cache_graphs import cache_example
 from tests.explain.applying import offered, problems
 from tests.explain.test_fixes import DECODERS, POLICIES, decoded, graph_of, of_seed, stored

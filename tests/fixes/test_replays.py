@@ -10,7 +10,7 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.fixes.replays import Replays
-from kvviz.trace.value_index import index_of
+from kvviz.trace.index.value_index import index_of
 from tests.decode.small import small
 from tests.explain.test_fixes import DECODERS, POLICIES, decoded, of_seed
 from tests.graph.build import file_id

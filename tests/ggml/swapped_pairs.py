@@ -7,7 +7,7 @@ from itertools import combinations
 
 from kvviz.ggml.graph.op_effects import effects
 from kvviz.ggml.graph.tensor import Tensor
-from kvviz.trace.regions import Level, overlap
+from kvviz.trace.schema.regions import Level, overlap
 
 
 def swapped_pairs(

@@ -16,7 +16,7 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.address_lives import lives
 from kvviz.ggml.recording.recorded_graphs import Recording
-from kvviz.trace.regions import LEVELS
+from kvviz.trace.schema.regions import LEVELS
 from tests.ggml.every_pair import lines_of
 from tests.ggml.real_recordings import DATA
 

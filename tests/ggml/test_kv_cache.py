@@ -17,7 +17,7 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml import kv_cache
 from kvviz.ggml.kv_cache import DIRTY, FREE, LIVE, SHIFTED, KVCache
-from kvviz.trace.header_schema import ROWS, check
+from kvviz.trace.file.header_schema import ROWS, check
 from kvviz.view import heat_cells
 from kvviz.view.packed_columns import unpack
 from kvviz.view.payload_cache_rows import cache_payload

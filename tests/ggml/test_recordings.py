@@ -16,7 +16,7 @@ from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.op_effects import is_noop
 from kvviz.ggml.graph.tensor_data import tensor_get
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph
-from kvviz.trace.regions import LEVELS
+from kvviz.trace.schema.regions import LEVELS
 from tests.ggml.every_pair import hidden_pairs
 from tests.ggml.real_recordings import DATA, EXPECTED, OTHERS, recording
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvviz.ggml.graph.op_effects import Effect
 from kvviz.ggml.graph.tensor import Tensor, new_tensor, type_size
-from kvviz.trace.regions import bounds, overlap
+from kvviz.trace.schema.regions import bounds, overlap
 
 TYPES = {"f16": (1, 2), "f32": (1, 4), "q8_0": (32, 34), "q4_0": (32, 18)}
 ROOTS = {name: new_tensor(name, (64, 6, 3), "cache") for name in TYPES}

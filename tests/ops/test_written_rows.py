@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvviz.errors import OpError
 from kvviz.memory.storage import address
 from kvviz.ops.registry import OpSpec
-from kvviz.trace.regions import Region, blocks
+from kvviz.trace.schema.regions import Region, blocks
 from tests.ops.kernels import Array, spec_of
 from tests.ops.random_cases import Call
 from tests.ops.test_random_gqa import group_query, windowed

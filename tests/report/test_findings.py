@@ -12,7 +12,7 @@ import kvviz
 from kvviz.explain.cache_findings import copying_steps
 from kvviz.report.finding import Finding, query_of_steps
 from kvviz.report.report_text import CURED
-from kvviz.trace.value_index import index_of
+from kvviz.trace.index.value_index import index_of
 from tests.explain.applying import step_like
 from tests.graph.build import model, node
 from tests.test_models import DECODERS, graph_of, reference

@@ -8,8 +8,8 @@ from gguf.constants import GGML_QUANT_SIZES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvviz.trace.element_types import BLOCKS, nbytes, unit
-from kvviz.trace.regions import Region, bounds, overlap, packed_strides
+from kvviz.trace.schema.element_types import BLOCKS, nbytes, unit
+from kvviz.trace.schema.regions import Region, bounds, overlap, packed_strides
 
 BLOCK_BYTES = {"q8_0": (32, 34), "q4_0": (32, 18), "float32": (1, 4), "int8": (1, 1), "float16": (1, 2)}
 

@@ -10,8 +10,8 @@ import kvviz
 from kvviz import Trace
 from kvviz.graph.model import Graph
 from kvviz.report.explain import explain
-from kvviz.trace.regions import Region
-from kvviz.trace.writer import Writer
+from kvviz.trace.producer.writer import Writer
+from kvviz.trace.schema.regions import Region
 from tests.explain.nested_graphs import nested
 
 
@@ -74,7 +74,7 @@ def test_ops_and_reports_are_those_of_a_short_log(seed: int, monkeypatch: pytest
     graph = kvviz.load(nested(seed)[0])
     short, long = recorded(graph, seed), recorded(graph, seed)
     ops, report = list(short.log), explain(short)
-    monkeypatch.setattr("kvviz.trace.log._KEPT", 0)
+    monkeypatch.setattr("kvviz.trace.schema.log._KEPT", 0)
     assert list(long.log) == ops
     order = [*range(len(ops)), *random.Random(seed).sample(range(len(ops)), len(ops))]
     assert [long.log[step] for step in order] == [ops[step] for step in order]

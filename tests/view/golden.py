@@ -23,9 +23,9 @@ from kvviz.explain.sentences import ended, rule, sentence
 from kvviz.explain.summary import distinct
 from kvviz.query.grammar import DECISIONS, header
 from kvviz.runtimes.named_schedules import planning_events
-from kvviz.trace.events import HOW
+from kvviz.trace.index.value_index import index_of
 from kvviz.trace.reasons import placed_before
-from kvviz.trace.value_index import index_of
+from kvviz.trace.schema.events import HOW
 from kvviz.view.heat_cells import STATES
 from kvviz.view.packed_columns import Columns, Strings, pack, unpack
 from kvviz.view.payload import CODES, Payloads

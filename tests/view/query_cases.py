@@ -18,7 +18,7 @@ from kvviz.query.found_steps import steps_of
 from kvviz.query.grammar import DECISIONS, EXAMPLES, FIELDS
 from kvviz.query.query_parts import Buffer, Compare, Every, Not, Part, Query, Range, Some, Word
 from kvviz.query.query_reader import read_query
-from kvviz.trace.element_types import dims
+from kvviz.trace.schema.element_types import dims
 from kvviz.view.payload import Payloads
 from tests.view.golden import FOLDER, TRACES
 

@@ -17,7 +17,7 @@ from kvviz.errors import KvvizError
 from kvviz.ggml.graph.context import Context
 from kvviz.ggml.order.what_if import reorder
 from kvviz.report.declared_findings import NONE_HIDDEN
-from kvviz.trace.regions import Region, overlap, spans
+from kvviz.trace.schema.regions import Region, overlap, spans
 from kvviz.view import payload_hazards
 from kvviz.view.hazard_picture import PAIR_TEXTS, WIDTH, headline, hidden_pair_svg
 from kvviz.view.payload import Payloads, decode, payload

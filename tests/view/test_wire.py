@@ -17,8 +17,8 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.explain.sentences import ended, is_control, rule, sentence
 from kvviz.explain.summary import distinct
 from kvviz.ops.registry import find
-from kvviz.trace.events import HOW
-from kvviz.trace.storages import ORIGINS
+from kvviz.trace.schema.events import HOW
+from kvviz.trace.schema.storages import ORIGINS
 from kvviz.view import payload
 from kvviz.view.packed_columns import Columns, Strings, pack, unpack
 from tests.engine.graphs import run

@@ -14,10 +14,10 @@ from kvviz.engine.session import Session
 from kvviz.graph.model import Graph
 from kvviz.interrupts import deliver
 from kvviz.runtimes.named_policies import find_policy
-from kvviz.trace.accesses import accesses_of
+from kvviz.trace.index.accesses import accesses_of
+from kvviz.trace.index.value_index import index_of
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import bounds
-from kvviz.trace.value_index import index_of
+from kvviz.trace.schema.regions import bounds
 
 
 class Result(NamedTuple):

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from kvviz.explain.comparison.difference import places
 from kvviz.trace import blockers as b
-from kvviz.trace.events import APPEND, NEW, VIEW, Op
-from kvviz.trace.frame_values import head_and_carried
-from kvviz.trace.lifetimes import Key
+from kvviz.trace.index.frame_values import head_and_carried
+from kvviz.trace.index.lifetimes import Key
+from kvviz.trace.index.value_index import Index, Place, index_of
 from kvviz.trace.outcome import copied_in_all
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.events import APPEND, NEW, VIEW, Op
 from kvviz.trace.units import size
-from kvviz.trace.value_index import Index, Place, index_of
 
 # A copy that another runtime may avoid: it has the same elements in the same order.
 _RESHAPES = ("Reshape", "Flatten")

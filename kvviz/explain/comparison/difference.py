@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvviz.explain.sentences import sentence
-from kvviz.trace.events import APPEND, IN_PLACE, VIEW, Op
 from kvviz.trace.recording import Trace
 from kvviz.trace.run_labels import run_label
+from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW, Op
 from kvviz.trace.units import short
 
 _SHARED = (IN_PLACE, VIEW, APPEND)

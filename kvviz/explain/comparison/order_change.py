@@ -10,9 +10,9 @@ import numpy as np
 
 from kvviz.errors import ReplayError
 from kvviz.explain.comparison.difference import align
-from kvviz.trace.events import VIEW
-from kvviz.trace.hazards import Hazard, explaining, find_hazards
+from kvviz.trace.index.hazards import Hazard, explaining, find_hazards
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.events import VIEW
 from kvviz.trace.units import short
 
 _FIGURES = ("smallest", "largest", "mean")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvviz.ggml.graph.tensor import VIEW_OPS, Tensor, elements, type_size, word
-from kvviz.trace.regions import Region, stored_bytes
+from kvviz.trace.schema.regions import Region, stored_bytes
 
 ROW_AXIS = -2
 """The axis of a tensor's region along which rows are counted: ``ne[1]``."""

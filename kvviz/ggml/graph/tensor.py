@@ -12,8 +12,8 @@ from struct import pack, unpack
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.trace.element_types import BLOCKS
-from kvviz.trace.regions import Region, whole
+from kvviz.trace.schema.element_types import BLOCKS
+from kvviz.trace.schema.regions import Region, whole
 
 MAX_DIMS, MAX_SRC, MAX_NAME = 4, 10, 63
 INPUT, OUTPUT, PARAM, LOSS, COMPUTE = 1, 2, 4, 8, 16

@@ -17,7 +17,7 @@ from kvviz.ggml.graph.op_effects import effects, is_noop, is_source
 from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.order.metal_reorder import metal
 from kvviz.ggml.order.vulkan_reorder import by_result_roots, vulkan, vulkan_fixed
-from kvviz.trace.regions import overlap
+from kvviz.trace.schema.regions import overlap
 
 WINDOW = 20
 

@@ -15,7 +15,7 @@ from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.op_effects import effects, is_noop
 from kvviz.ggml.graph.tensor import COMPUTE, VIEW_OPS, Tensor, packed
-from kvviz.trace.regions import overlap
+from kvviz.trace.schema.regions import overlap
 
 LABEL = "model of ggml's scheduler, read in its source"
 

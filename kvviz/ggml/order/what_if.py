@@ -15,11 +15,11 @@ from kvviz.ggml.graph.graph_trace import to_trace
 from kvviz.ggml.graph.op_effects import effects, is_noop
 from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.order.reorder_rules import RULES, Order, new_order
-from kvviz.trace.declared import Access
-from kvviz.trace.element_types import unit
-from kvviz.trace.hazards import Hazard, explaining, find_hazards, sentence
+from kvviz.trace.index.hazards import Hazard, explaining, find_hazards, sentence
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import Level, Region
+from kvviz.trace.schema.declared import Access
+from kvviz.trace.schema.element_types import unit
+from kvviz.trace.schema.regions import Level, Region
 
 Written = dict[Tensor, np.ndarray]
 """The bytes that each node wrote, as they were right after it ran."""

@@ -13,8 +13,8 @@ from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.op_effects import effects
 from kvviz.ggml.graph.tensor import Tensor
-from kvviz.trace.hazards import Hazard
-from kvviz.trace.regions import Level
+from kvviz.trace.index.hazards import Hazard
+from kvviz.trace.schema.regions import Level
 
 SCHEMA = "kvviz-ggml-graph/1"
 

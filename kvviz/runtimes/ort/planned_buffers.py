@@ -14,7 +14,7 @@ from kvviz.runtimes.ort.allocation_plan import ALIAS, ALLOCATE_OUTPUT, FREELIST,
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.ort.ort_operators import by_address
 from kvviz.runtimes.ort.planned_nodes import Notes
-from kvviz.trace.events import IN_PLACE, POOL, VIEW
+from kvviz.trace.schema.events import IN_PLACE, POOL, VIEW
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution

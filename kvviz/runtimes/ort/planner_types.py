@@ -10,7 +10,7 @@ from kvviz.graph.fixed_dimensions import Dims, with_dims
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.runtimes.ort.known_types import keep, known, own_types
 from kvviz.runtimes.schedules.graph_paths import graphs_of
-from kvviz.trace.policy_facts import GONE, GraphTypes, TypeFacts
+from kvviz.trace.schema.policy_facts import GONE, GraphTypes, TypeFacts
 from kvviz.trace.trace_data import TraceData
 
 

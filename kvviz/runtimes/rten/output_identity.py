@@ -25,8 +25,8 @@ from kvviz.ops.registry import Grow
 from kvviz.runtimes.rten.buffer_pool import elements_of, type_of, width_of
 from kvviz.runtimes.rten.rten_operators import MICROSOFT
 from kvviz.trace import blockers as b
-from kvviz.trace.events import APPEND, IN_PLACE, VIEW
-from kvviz.trace.regions import packed_strides
+from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW
+from kvviz.trace.schema.regions import packed_strides
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.schedules.frontier import forward, reads
 from kvviz.runtimes.schedules.planning_events import Log
-from kvviz.trace.events import PASSED, VIEW
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.events import PASSED, VIEW
 
 # Value name, the value in whose memory it lies, and the bytes of that memory ("" and 0: not the run's to free).
 Measured = tuple[str, str, int]

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.trace.element_types import unit
-from kvviz.trace.events import APPEND, BINDINGS, IN_PLACE, NEW
-from kvviz.trace.lifetimes import Ints
+from kvviz.trace.index.lifetimes import Ints
 from kvviz.trace.reasons import offset_of
-from kvviz.trace.regions import Region, bounds, packed_strides
+from kvviz.trace.schema.element_types import unit
+from kvviz.trace.schema.events import APPEND, BINDINGS, IN_PLACE, NEW
+from kvviz.trace.schema.regions import Region, bounds, packed_strides
 from kvviz.trace.trace_data import TraceData
 
 LARGEST = 1 << 48
@@ -151,7 +151,7 @@ def _check_declared(trace: TraceData) -> None:
         for output, part in parts:
             where = outs[output] if output < len(outs) else None
             _expect(where is not None and where.how in (IN_PLACE, APPEND), "rows of an output with memory of its own")
-            # A part outside the storage counts as all of the storage: see `kvviz.trace.accesses`.
+            # A part outside the storage counts as all of the storage: see `kvviz.trace.index.accesses`.
             _check_extent(part)
     _expect(all(timing.start <= timing.end for timing in declared.times.values()), "an op that ends before it starts")
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from kvviz.trace.element_types import nbytes, unit
+from kvviz.trace.schema.element_types import nbytes, unit
 
 Level = Literal["root", "range", "exact"]
 LEVELS: tuple[Level, ...] = ("root", "range", "exact")
@@ -32,7 +32,7 @@ class Region(NamedTuple):
     ``offset``: bytes from the start of the storage to the first element.
     ``shape``: in elements.
     ``strides``: in bytes; on the last axis of a block type from block to block.
-    ``dtype``: NumPy's, or a name of `kvviz.trace.element_types.BLOCKS`.
+    ``dtype``: NumPy's, or a name of `kvviz.trace.schema.element_types.BLOCKS`.
     ``rows``: where it is known that only some rows of a value are touched: how many bytes behind ``offset`` each one
       begins. ``shape`` and ``strides`` are then those of one row. No two rows share a byte.
     ``known``: ``"exact"``, or how precisely it is known which bytes are touched: some of these (``"range"``), some of

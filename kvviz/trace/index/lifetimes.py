@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from kvviz.trace.declared import HOST
-from kvviz.trace.element_types import nbytes
-from kvviz.trace.events import POOL, VIEW, Bind, OpNode
-from kvviz.trace.log import Log
 from kvviz.trace.records import StorageRecord
-from kvviz.trace.storages import ORIGINS
+from kvviz.trace.schema.declared import HOST
+from kvviz.trace.schema.element_types import nbytes
+from kvviz.trace.schema.events import POOL, VIEW, Bind, OpNode
+from kvviz.trace.schema.log import Log
+from kvviz.trace.schema.storages import ORIGINS
 
 Key = tuple[int, str]
 """A value: number of its frame, and its name there."""
@@ -50,7 +50,7 @@ class LogValues:
     ``outputs``: number of outputs in all.
     ``binds, bind_frames``: what the frames started with.
     ``storage``: -1 for an absent output. ``step``: the one that made it, or before which its frame was opened.
-    ``how``: a code of `kvviz.trace.events`, -1 for what a frame started with.
+    ``how``: a code of `kvviz.trace.schema.events`, -1 for what a frame started with.
     ``order``: those that are there, in the order in which they were made.
     """
 

@@ -13,23 +13,23 @@ import numpy as np
 from kvviz.errors import LoadError
 from kvviz.graph.external import ModelFile
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.trace.declared import Access, Arena, Declared, Free, Mark, Place, Timing
-from kvviz.trace.element_types import is_known
-from kvviz.trace.events import Bind, FrameEvent, OpNode, Program
+from kvviz.trace.file.header_schema import below, check, check_header
+from kvviz.trace.file.packed_file import Packed
+from kvviz.trace.file.saved_columns import Columns, column_members, columns_in, fill
+from kvviz.trace.file.trace_check import check_trace
+from kvviz.trace.file.trace_writer import FORMAT
 from kvviz.trace.guided_tour import Tour
-from kvviz.trace.header_schema import below, check, check_header
-from kvviz.trace.log import Log
-from kvviz.trace.packed_file import Packed
-from kvviz.trace.policy_facts import GraphTypes, PolicyFacts, TypeFacts
 from kvviz.trace.records import Branch, Cache, CacheRun, Rows, Run
-from kvviz.trace.regions import Region
-from kvviz.trace.run_options import from_plain
-from kvviz.trace.saved_columns import Columns, column_members, columns_in, fill
-from kvviz.trace.trace_check import check_trace
+from kvviz.trace.schema.declared import Access, Arena, Declared, Free, Mark, Place, Timing
+from kvviz.trace.schema.element_types import is_known
+from kvviz.trace.schema.events import Bind, FrameEvent, OpNode, Program
+from kvviz.trace.schema.log import Log
+from kvviz.trace.schema.policy_facts import GraphTypes, PolicyFacts, TypeFacts
+from kvviz.trace.schema.regions import Region
+from kvviz.trace.schema.run_options import from_plain
 from kvviz.trace.trace_data import Data, TraceData
-from kvviz.trace.trace_writer import FORMAT
-from kvviz.trace.value_summaries import COLUMNS as VALUES
-from kvviz.trace.value_summaries import Counted, ValueSummaries, checked
+from kvviz.trace.values.value_summaries import COLUMNS as VALUES
+from kvviz.trace.values.value_summaries import Counted, ValueSummaries, checked
 
 _BEFORE = 11
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kvviz.trace.accesses import accesses_of
-from kvviz.trace.events import PASSED, POOL, VIEW
-from kvviz.trace.lifetimes import Key
-from kvviz.trace.regions import Region, bounds
-from kvviz.trace.value_index import Index
+from kvviz.trace.index.accesses import accesses_of
+from kvviz.trace.index.lifetimes import Key
+from kvviz.trace.index.value_index import Index
+from kvviz.trace.schema.events import PASSED, POOL, VIEW
+from kvviz.trace.schema.regions import Region, bounds
 
 
 class Touch(NamedTuple):

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.trace.declared import Access, Free, Mark, Place, Timing
-from kvviz.trace.element_types import is_known, nbytes, unit
-from kvviz.trace.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind, Program
-from kvviz.trace.log import Log
-from kvviz.trace.policy_facts import PolicyFacts
+from kvviz.trace.producer.written_run import Row, WrittenRun, check_refused, unique_name
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import Region, anywhere, packed_strides, stored_bytes
-from kvviz.trace.value_summaries import SeenArrays
-from kvviz.trace.written_run import Row, WrittenRun, check_refused, unique_name
+from kvviz.trace.schema.declared import Access, Free, Mark, Place, Timing
+from kvviz.trace.schema.element_types import is_known, nbytes, unit
+from kvviz.trace.schema.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind, Program
+from kvviz.trace.schema.log import Log
+from kvviz.trace.schema.policy_facts import PolicyFacts
+from kvviz.trace.schema.regions import Region, anywhere, packed_strides, stored_bytes
+from kvviz.trace.values.value_summaries import SeenArrays
 
 
 class Writer:
@@ -327,7 +327,7 @@ class Writer:
             self.let_go([storage])
 
     def mark(self, kind: str, value: int | None = None, *, time: float = 0.0, **facts: Any) -> None:
-        """Record an event of a value after the last op; the rest is as in `kvviz.trace.declared.Mark`."""
+        """Record an event of a value after the last op; the rest is as in `kvviz.trace.schema.declared.Mark`."""
         name, storage = ("", -1) if value is None else (self._names[value], self.storage_of(value))
         self.log.declared.marks.append(Mark(self.steps - 1, time, kind, name, storage, **facts))
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.trace.events import PASSED, OpNode
-from kvviz.trace.lifetimes import Ints, Lives, LogValues
+from kvviz.trace.index.lifetimes import Ints, Lives, LogValues
+from kvviz.trace.schema.events import PASSED, OpNode
 
 
 class Ran:

@@ -10,10 +10,10 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.trace.element_types import BLOCKS
-from kvviz.trace.events import Bind, FrameEvent, OpNode, Program
-from kvviz.trace.log import Log
 from kvviz.trace.records import Run
+from kvviz.trace.schema.element_types import BLOCKS
+from kvviz.trace.schema.events import Bind, FrameEvent, OpNode, Program
+from kvviz.trace.schema.log import Log
 
 
 class Row(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvviz.errors import InputError
-from kvviz.trace.value_numbers import BINS, Axes, axes_of
+from kvviz.trace.values.value_numbers import BINS, Axes, axes_of
 
 NUMBERS, HISTOGRAM, ATTENTION, PICTURE = 44, 4 + 4 * BINS, 24, 60
 """Bytes of one of each; attention and pictures have their cells beside."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from kvviz.trace.regions import KNOWN
-from kvviz.trace.run_options import KINDS
+from kvviz.trace.schema.regions import KNOWN
+from kvviz.trace.schema.run_options import KINDS
 
 
 class Maybe:
@@ -102,7 +102,7 @@ def moment(value: Any) -> bool:
 
 
 def schedule(value: Any) -> bool:
-    """An order as `kvviz.trace.policy_facts.PolicyFacts` has it."""
+    """An order as `kvviz.trace.schema.policy_facts.PolicyFacts` has it."""
     check(value, list)
     name, *facts = value
     pattern = _SCHEDULES.get(name, ())

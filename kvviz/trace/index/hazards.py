@@ -17,14 +17,14 @@ import numpy as np
 
 from kvviz import public_trace
 from kvviz.graph.model import Node
-from kvviz.trace.declared import Access
-from kvviz.trace.events import NEW, POOL
-from kvviz.trace.last_writes import Touch, Touches
+from kvviz.trace.index.last_writes import Touch, Touches
+from kvviz.trace.index.step_order import Reachability
+from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.recording import Trace
-from kvviz.trace.regions import KNOWN, LEVELS, Level, confidence, overlap
-from kvviz.trace.step_order import Reachability
+from kvviz.trace.schema.declared import Access
+from kvviz.trace.schema.events import NEW, POOL
+from kvviz.trace.schema.regions import KNOWN, LEVELS, Level, confidence, overlap
 from kvviz.trace.units import short, size
-from kvviz.trace.value_index import Index, index_of
 
 # Up to this many touches are examined one by one, more of them together.
 _FEW = 16

@@ -11,19 +11,19 @@ from weakref import proxy
 import numpy as np
 
 from kvviz.graph.model import Node
-from kvviz.trace.events import IN_PLACE, NEW, POOL
-from kvviz.trace.frame_values import FrameValues
-from kvviz.trace.last_uses import FrameSteps, last_uses
-from kvviz.trace.lifetimes import Ints, Key, Life, Lives, LogValues
+from kvviz.trace.index.frame_values import FrameValues
+from kvviz.trace.index.last_uses import FrameSteps, last_uses
+from kvviz.trace.index.lifetimes import Ints, Key, Life, Lives, LogValues
 from kvviz.trace.outcome import Kinds
 from kvviz.trace.reasons import offset_of
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.events import IN_PLACE, NEW, POOL
 
 
 class Place(NamedTuple):
     """Where a value lay.
 
-    ``how``: a code of `kvviz.trace.events`, -1 for what a frame started with.
+    ``how``: a code of `kvviz.trace.schema.events`, -1 for what a frame started with.
     ``bound``: for what a frame started with, how: ``"weight"``, ``"borrowed"``, …; empty otherwise.
     ``step``: the step that made it, or before which its frame was opened.
     ``offset``: bytes from the start of the storage.

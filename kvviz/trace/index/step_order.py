@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kvviz.trace.events import OpNode
-from kvviz.trace.frame_values import head_and_carried
-from kvviz.trace.lifetimes import Key
-from kvviz.trace.value_index import Index
+from kvviz.trace.index.frame_values import head_and_carried
+from kvviz.trace.index.lifetimes import Key
+from kvviz.trace.index.value_index import Index
+from kvviz.trace.schema.events import OpNode
 
 _APART = 4
 

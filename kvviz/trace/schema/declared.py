@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from kvviz.trace.regions import Region
+from kvviz.trace.schema.regions import Region
 
 
 class Access(NamedTuple):

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import LoadError
-from kvviz.trace.events import HOW, OpNode
-from kvviz.trace.log import COLUMNS, Log, Table
-from kvviz.trace.storages import ORIGINS
+from kvviz.trace.schema.events import HOW, OpNode
+from kvviz.trace.schema.log import COLUMNS, Log, Table
+from kvviz.trace.schema.storages import ORIGINS
 
 Columns = Mapping[str, np.ndarray[Any, np.dtype[np.integer[Any]]]]
 """Columns of a file by table and name: ``"op.frame"``."""

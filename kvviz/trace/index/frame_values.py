@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from kvviz.graph.model import Graph, Node
-from kvviz.trace.events import FrameEvent
+from kvviz.trace.schema.events import FrameEvent
 from kvviz.trace.trace_data import TraceData
 
 Spot = tuple[int, str]

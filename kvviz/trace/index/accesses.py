@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.trace.declared import Access
-from kvviz.trace.element_types import unit
-from kvviz.trace.events import APPEND, PASSED, VIEW, Op
-from kvviz.trace.regions import Region, bounds, packed_strides, whole
-from kvviz.trace.value_index import Index, Place
+from kvviz.trace.index.value_index import Index, Place
+from kvviz.trace.schema.declared import Access
+from kvviz.trace.schema.element_types import unit
+from kvviz.trace.schema.events import APPEND, PASSED, VIEW, Op
+from kvviz.trace.schema.regions import Region, bounds, packed_strides, whole
 
 
 def accesses_of(index: Index, step: int) -> tuple[Access, ...]:

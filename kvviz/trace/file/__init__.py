@@ -1,0 +1,1 @@
+"""A trace in a file: written, read, and checked."""

@@ -1,0 +1,1 @@
+"""Answers about all values and storages of a log, computed once."""

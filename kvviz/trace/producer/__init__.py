@@ -1,0 +1,1 @@
+"""Writing a trace by hand, for any runtime."""

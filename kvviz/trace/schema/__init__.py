@@ -1,0 +1,1 @@
+"""What a trace records: the log and the events, storages and regions in it."""

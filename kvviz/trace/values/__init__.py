@@ -1,0 +1,1 @@
+"""Summaries of the values that a run computed."""
