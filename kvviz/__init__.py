@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from kvviz.decode.chunk_stream import stream
     from kvviz.decode.public_runs import decode, dry, run
     from kvviz.decode.synthetic_inputs import inputs
-    from kvviz.engine.policy import Policy
+    from kvviz.engine.plans.policy import Policy
     from kvviz.errors import KvvizError
     from kvviz.fixes.forking import fork
-    from kvviz.graph.load import load
+    from kvviz.graph.loading.load import load
     from kvviz.memory import reserve
     from kvviz.report.explain import Report, explain, findings
-    from kvviz.report.hazard_table import hazards
+    from kvviz.report.faces.hazard_table import hazards
     from kvviz.trace.recording import Trace
     from kvviz.verification.verify import verify
     from kvviz.verification.verify_decode import verify_decode
-    from kvviz.view import plots as plot
+    from kvviz.view.charts import plots as plot
     from kvviz.view.compare import Comparison, compare
     from kvviz.widget import Debugger, Pair, debug, plan
 
@@ -76,7 +76,7 @@ _LATER = {
     "Debugger": "kvviz.widget:Debugger",
     "KvvizError": "kvviz.errors:KvvizError",
     "Pair": "kvviz.widget:Pair",
-    "Policy": "kvviz.engine.policy:Policy",
+    "Policy": "kvviz.engine.plans.policy:Policy",
     "Report": "kvviz.report.explain:Report",
     "Trace": "kvviz.trace.recording:Trace",
     "cache_warnings": "kvviz.caches.cache_warnings:cache_warnings",
@@ -89,13 +89,13 @@ _LATER = {
     "findings": "kvviz.report.explain:findings",
     "fork": "kvviz.fixes.forking:fork",
     "ggml": "kvviz.ggml",
-    "hazards": "kvviz.report.hazard_table:hazards",
+    "hazards": "kvviz.report.faces.hazard_table:hazards",
     "inputs": "kvviz.decode.synthetic_inputs:inputs",
     "lessons": "kvviz.lessons",
-    "load": "kvviz.graph.load:load",
+    "load": "kvviz.graph.loading.load:load",
     "load_ipython_extension": "kvviz.widget.cell_magic:load_ipython_extension",
     "plan": "kvviz.widget:plan",
-    "plot": "kvviz.view.plots",
+    "plot": "kvviz.view.charts.plots",
     "policies": "kvviz.policies",
     "reserve": "kvviz.memory:reserve",
     "run": "kvviz.decode.public_runs:run",

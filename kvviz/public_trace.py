@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from kvviz.graph.model import Graph
     from kvviz.query.found_steps import Found
     from kvviz.report.explain import Report
-    from kvviz.report.hazard_table import Hazards
-    from kvviz.report.steps_table import Table
+    from kvviz.report.faces.hazard_table import Hazards
+    from kvviz.report.faces.steps_table import Table
     from kvviz.trace.blockers import Blocker
     from kvviz.trace.guided_tour import Tour
     from kvviz.trace.index.hazards import Hazard
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kvviz.trace.step_sequence import Steps
     from kvviz.trace.trace_data import TraceData
     from kvviz.trace.values.values_view import Values
-    from kvviz.view.graphviz_drawing import GraphDrawing
+    from kvviz.view.drawing.graphviz_drawing import GraphDrawing
 
     Path = str | os.PathLike[str]
 
@@ -56,7 +56,7 @@ def summarise(trace: Trace, budget: int | str = "2 MB") -> Values | None:
     ReplayError
         If the trace was loaded from a file, or has no values (`kvviz.dry`). The summaries that it has are kept.
     """
-    from kvviz.engine.value_pass import summarise
+    from kvviz.engine.sessions.value_pass import summarise
 
     return summarise(trace, budget)
 
@@ -81,7 +81,7 @@ def to_markdown(trace: Trace, step: int | None = None) -> str:
 
 def table(trace: Trace, steps: Sequence[int] | None = None) -> Table:
     """The steps as a table, which prints as text, has a display in notebooks, and has ``rows``."""
-    from kvviz.report.steps_table import steps_table
+    from kvviz.report.faces.steps_table import steps_table
 
     return steps_table(trace, steps)
 
@@ -168,7 +168,7 @@ def to_graphviz(trace: Trace, step: int | None = None, *, fold: bool = True, hid
     InputError
         If there is no such step.
     """
-    from kvviz.view.graphviz_drawing import trace_drawing
+    from kvviz.view.drawing.graphviz_drawing import trace_drawing
 
     return trace_drawing(trace, step, fold, hidden)
 
@@ -199,7 +199,7 @@ def fix_of(trace: TraceData, step: int, blocker: Blocker) -> Fix | None:
 
 def hazard_html(hazard: Hazard) -> str:
     """A hazard as a table of one row."""
-    from kvviz.report.hazard_table import Hazards
+    from kvviz.report.faces.hazard_table import Hazards
 
     return Hazards((hazard,))._repr_html_()
 
@@ -267,7 +267,7 @@ def graph_drawing(graph: Graph, *, fold: bool = True) -> GraphDrawing:
     fold : bool
         Draw layers that are alike once; False draws every node.
     """
-    from kvviz.view.graphviz_drawing import graph_drawing
+    from kvviz.view.drawing.graphviz_drawing import graph_drawing
 
     return graph_drawing(graph, fold)
 
@@ -301,13 +301,13 @@ def listed_trace(graph: ComputeGraph) -> Trace:
 
 def hidden_pairs(graph: ComputeGraph, level: Level = "exact") -> Hazards:
     """What nothing but the order of the list keeps in order: `kvviz.hazards` of the graph."""
-    from kvviz.report.hazard_table import hazards
+    from kvviz.report.faces.hazard_table import hazards
 
     return hazards(graph.trace, level)
 
 
 def cells_html(cache: KVCache) -> str:
     """The cells of a cache over all calls, for a notebook."""
-    from kvviz.view.cell_plot import picture
+    from kvviz.view.charts.cell_plot import picture
 
     return picture(cache)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvviz.caches.row_spans import NO_TOKEN, count, cut, put, runs_of, shift, spans_of, union
-from kvviz.ops.contrib_attention import resident
+from kvviz.ops.transformer.contrib_attention import resident
 from kvviz.trace.records import Held, Span
 
 Writes = tuple[Held, ...]

@@ -13,8 +13,8 @@ from kvviz.caches.path_search import MS, SCORES, Reader
 from kvviz.caches.row_spans import spans_of
 from kvviz.caches.row_writes import first_kept, rows_ahead
 from kvviz.graph.model import Node
-from kvviz.ops.attention_core import padding_seen, visible
-from kvviz.ops.contrib_attention import resident
+from kvviz.ops.transformer.attention_core import padding_seen, visible
+from kvviz.ops.transformer.contrib_attention import resident
 from kvviz.trace.records import Span
 
 

@@ -28,12 +28,12 @@ from kvviz.cli.model_runs import (
 from kvviz.cli.proposed_lines import reporting_lengths
 from kvviz.cli.results import answer_of, open_page, say, say_written
 from kvviz.errors import InputError, KvvizError
-from kvviz.graph.load import holds_trace
+from kvviz.graph.loading.load import holds_trace
 from kvviz.query.query_reader import read_query
-from kvviz.report.report_schema import REPORT_SCHEMA
-from kvviz.report.report_text import report_text
-from kvviz.report.sarif import sarif
-from kvviz.report.steps_table import steps_table
+from kvviz.report.faces.report_schema import REPORT_SCHEMA
+from kvviz.report.faces.report_text import report_text
+from kvviz.report.faces.sarif import sarif
+from kvviz.report.faces.steps_table import steps_table
 from kvviz.smollm2.gguf_to_onnx import convert
 from kvviz.view.export import to_html
 

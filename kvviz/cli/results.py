@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kvviz.atomic_write import check_writable, is_device
 from kvviz.errors import InputError
-from kvviz.graph.load import holds_trace
+from kvviz.graph.loading.load import holds_trace
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 

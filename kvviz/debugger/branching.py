@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from kvviz.debugger.state import frame_id_after, frontier_after
-from kvviz.engine.session import Session
+from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Node
 from kvviz.trace.recording import Trace
@@ -17,7 +17,7 @@ def forked(trace: Trace, step: int, label: str, choice: tuple[int, Node] | None 
     """A session from the same inputs that has run the steps before ``step`` in the recorded order.
 
     ``choice``: frame and node of the op that runs as this step; see `find_choice`.
-    ``**changes``: options that differ from the beginning; see `kvviz.engine.recipe.Recipe.session`.
+    ``**changes``: options that differ from the beginning; see `kvviz.engine.sessions.recipe.Recipe.session`.
 
     Raises `KvvizError`: if the trace cannot be run again, or its order cannot be kept under what differs.
     Raises `ReplayError`: if its inputs were not kept.

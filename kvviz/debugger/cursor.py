@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from kvviz.debugger.branching import called, check_repeatable, find_choice, forked
 from kvviz.debugger.breakpoints import Breakpoint
 from kvviz.debugger.state import depth_of, frame_after, frontier_after
-from kvviz.engine.session import Session
+from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
-from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
+from kvviz.graph.parts.blocks import blocks
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 

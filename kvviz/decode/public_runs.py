@@ -13,9 +13,9 @@ from kvviz.decode.prompt import as_prompts
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.plan import Counts
-from kvviz.engine.policy import Policy
-from kvviz.engine.session import Session, note_interrupt
+from kvviz.engine.plans.plan import Counts
+from kvviz.engine.plans.policy import Policy
+from kvviz.engine.sessions.session import Session, note_interrupt
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back

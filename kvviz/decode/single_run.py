@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvviz.caches.cache_meter import new_caches, read_meters
-from kvviz.engine.plan import Counts
-from kvviz.engine.policy import Policy
-from kvviz.engine.recipe import Recipe, fresh
-from kvviz.engine.session import Session
-from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.engine.plans.plan import Counts
+from kvviz.engine.plans.policy import Policy
+from kvviz.engine.sessions.recipe import Recipe, fresh
+from kvviz.engine.sessions.session import Session
+from kvviz.graph.caches.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.policy_data import facts_of

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kvviz.decode.single_run import SingleRun
-from kvviz.engine.session import whole
+from kvviz.engine.sessions.session import whole
 from kvviz.errors import InputError, KvvizError, OpError
 from kvviz.graph.model import Graph, Value
 from kvviz.trace.records import Step

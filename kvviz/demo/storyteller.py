@@ -22,7 +22,7 @@ from onnx import TensorProto, numpy_helper
 
 from kvviz.decode.public_runs import decode
 from kvviz.errors import KvvizError
-from kvviz.graph.load import load
+from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph
 from kvviz.text.word_list import Words
 from kvviz.trace.recording import Trace

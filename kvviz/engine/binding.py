@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.engine.ledger import Roots
-from kvviz.engine.plan import KEEP
-from kvviz.engine.run_state import RunState
+from kvviz.engine.plans.plan import KEEP
+from kvviz.engine.sessions.run_state import RunState
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import packed_copy

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvviz.engine.frame import Frame
-from kvviz.engine.plan import KEEP, PlannedNode
+from kvviz.engine.plans.plan import KEEP, PlannedNode
 from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
 from kvviz.memory.storage import Storage, grown, is_start, repeats
 from kvviz.ops.registry import Grow

@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from kvviz.engine import control_flow
 from kvviz.engine.binding import bind_inputs, collect_outputs, describe
-from kvviz.engine.extensions import checked_captures, checked_pool, checked_rule
+from kvviz.engine.bodies import control_flow
 from kvviz.engine.frame import Frame
 from kvviz.engine.placement import UNUSUAL, lender, place, strides_of, usual_place
-from kvviz.engine.plan import Plan, PlannedNode
-from kvviz.engine.policy import Policy
+from kvviz.engine.plans.extensions import checked_captures, checked_pool, checked_rule
+from kvviz.engine.plans.plan import Plan, PlannedNode
+from kvviz.engine.plans.policy import Policy
 from kvviz.engine.recorder import Recorder
 from kvviz.engine.weights import Weights
 from kvviz.errors import ExtensionError, InputError, KvvizError, LimitError, OpError, UnknownValueError

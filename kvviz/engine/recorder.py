@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvviz.engine.ledger import Ledger
-from kvviz.engine.plan import Plan, PlannedNode
+from kvviz.engine.plans.plan import Plan, PlannedNode
 from kvviz.trace.schema.events import APPEND, IN_PLACE, Program
 from kvviz.trace.schema.log import Log
 

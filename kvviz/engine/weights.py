@@ -15,7 +15,7 @@ import numpy as np
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Ledger
-from kvviz.engine.plan import Plan
+from kvviz.engine.plans.plan import Plan
 from kvviz.errors import LoadError
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import ghost

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvviz.engine.decide import by_value
-from kvviz.engine.policy import Policy
-from kvviz.graph.fixed_dimensions import Dims, with_dims
+from kvviz.engine.plans.policy import Policy
 from kvviz.graph.model import Graph, GraphPath
+from kvviz.graph.shapes.fixed_dimensions import Dims, with_dims
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.schedules import Before, Picks
 from kvviz.trace.recording import Trace
@@ -101,7 +101,7 @@ Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | S
 def arguments(
     trace: Trace, changes: Sequence[Change], picked: bool, policy: Policy, model: Graph | None = None
 ) -> dict[str, Any]:
-    """The arguments of `kvviz.engine.recipe.Recipe.again`.
+    """The arguments of `kvviz.engine.sessions.recipe.Recipe.again`.
 
     ``picked``: the trace ran in an order that a person chose, which is kept.
     ``policy``: the policy that it ran under.

@@ -21,7 +21,7 @@ from kvviz.fixes.changes import (
     asked,
     changed_options,
 )
-from kvviz.graph.cache_pairs import control_inputs
+from kvviz.graph.caches.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.runtimes.named_policies import NAMED
 from kvviz.runtimes.policy_data import facts_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvviz.caches.growths import growths
-from kvviz.engine.policy import Policy
+from kvviz.engine.plans.policy import Policy
 from kvviz.fixes.changes import (
     ByValue,
     Capacity,

@@ -15,7 +15,7 @@ import numpy as np
 
 from kvviz import public_trace
 from kvviz.errors import InputError
-from kvviz.graph.external import NO_FILE, DataFiles, ModelFile
+from kvviz.graph.loading.external import NO_FILE, DataFiles, ModelFile
 from kvviz.other_names import not_there
 from kvviz.text.companions import Companions
 

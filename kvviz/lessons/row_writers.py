@@ -11,7 +11,7 @@ from onnx import parser
 
 from kvviz.decode.public_runs import run
 from kvviz.errors import OpError
-from kvviz.graph.load import load
+from kvviz.graph.loading.load import load
 
 Shape = tuple[int, int, int, int]  # sequences, heads, rows, numbers in a row
 

@@ -15,7 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kvviz.errors import OpError, UnsupportedOpsError
-from kvviz.graph.from_onnx import graph_proto
+from kvviz.graph.loading.from_onnx import graph_proto
 from kvviz.graph.model import Node, Value
 from kvviz.memory.ghosts import packed_copy
 

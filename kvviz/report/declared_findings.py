@@ -6,8 +6,8 @@ from collections import Counter
 from itertools import islice
 from typing import Any
 
+from kvviz.report.faces.hazard_table import doubts, folded
 from kvviz.report.finding import Finding
-from kvviz.report.hazard_table import doubts, folded
 from kvviz.trace.index.hazards import Hazard, hidden_pairs
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.declared import HOST

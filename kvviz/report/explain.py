@@ -11,12 +11,12 @@ from kvviz.explain.retention import held_too_long
 from kvviz.explain.summary import counts, missed
 from kvviz.other_names import not_there, with_other_names
 from kvviz.report.diagnosis import Diagnosis
+from kvviz.report.faces.markdown import to_markdown
+from kvviz.report.faces.report_data import report_data
+from kvviz.report.faces.report_html import report_html
+from kvviz.report.faces.report_text import report_text
 from kvviz.report.finding import Findings
-from kvviz.report.markdown import to_markdown
 from kvviz.report.missed_groups import missed_groups
-from kvviz.report.report_data import report_data
-from kvviz.report.report_html import report_html
-from kvviz.report.report_text import report_text
 from kvviz.trace.index.value_index import index_of
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kvviz.fixes.fix import Fix
 from kvviz.query.grammar import LONGEST
-from kvviz.report.steps_table import Table
+from kvviz.report.faces.steps_table import Table
 from kvviz.trace.units import short, size
 
 KINDS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvviz.engine.policy import Policy, ideal, never
+from kvviz.engine.plans.policy import Policy, ideal, never
 from kvviz.errors import KvvizError
 from kvviz.runtimes.ort.ort_policy import onnxruntime
 from kvviz.runtimes.rten.rten_policy import rten

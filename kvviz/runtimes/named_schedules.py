@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.engine.plan import check_outputs, needed
-from kvviz.engine.policy import Policy, Schedule, model_order
+from kvviz.engine.plans.plan import check_outputs, needed
+from kvviz.engine.plans.policy import Policy, Schedule, model_order
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_policies import find_policy

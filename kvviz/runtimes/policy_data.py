@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MethodType
 from typing import Any
 
-from kvviz.engine.policy import Policy, Schedule, ideal, never
+from kvviz.engine.plans.policy import Policy, Schedule, ideal, never
 from kvviz.runtimes.named_policies import NAMED
 from kvviz.runtimes.named_schedules import OwnOrder, label
 from kvviz.runtimes.ort.ort_order import OrtOrder

@@ -14,9 +14,9 @@ from kvviz.decoders.decoder import decoder
 from kvviz.decoders.decoder_shape import Shape
 from kvviz.decoders.operator_forms import FORMS
 from kvviz.errors import InputError
-from kvviz.graph.load import assembled
+from kvviz.graph.loading.load import assembled
+from kvviz.graph.loading.tensors import Nowhere
 from kvviz.graph.model import Graph
-from kvviz.graph.tensors import Nowhere
 from kvviz.shapes.presets import PRESETS
 
 

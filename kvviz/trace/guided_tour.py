@@ -1,7 +1,7 @@
 """A guided tour of a recording: captions in an order, each with the step and the part of the page that it speaks of.
 
 It is data that goes wherever the trace goes. What a stop may name, and where that is, the page's payload says
-(`kvviz.view.payload_tour`).
+(`kvviz.view.page_data.payload_tour`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TourStop:
         Finds the step instead, see `Trace.find`: the first one of its order.
     pane : str
         The part of the page that is highlighted, e.g. ``"graph"``, ``"inspector"`` or ``"caches"``; empty: none. All
-        names are in `kvviz.view.payload_tour.PANES`.
+        names are in `kvviz.view.page_data.payload_tour.PANES`.
     layout : str
         Layout of the page: ``"Debug"``, ``"Memory"``, ``"Cache"``, ``"Layers"``; empty: as it is. The page opens in
         that of the first stop.

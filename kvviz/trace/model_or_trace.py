@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kvviz.errors import InputError
-from kvviz.graph.load import holds_trace, load
+from kvviz.graph.loading.load import holds_trace, load
 from kvviz.graph.model import Graph
 from kvviz.trace.recording import Trace
 

@@ -10,9 +10,9 @@ from html import escape
 from typing import Any, ClassVar
 
 from kvviz.explain.sentences import sentence
+from kvviz.report.faces.report_html import STYLE
+from kvviz.report.faces.steps_table import Table
 from kvviz.report.palette import DARK, STATES
-from kvviz.report.report_html import STYLE
-from kvviz.report.steps_table import Table
 from kvviz.trace.recording import Trace
 from kvviz.trace.roles import place_of
 from kvviz.trace.units import count, short, size

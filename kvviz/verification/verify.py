@@ -18,8 +18,8 @@ import numpy as np
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.engine.binding import check_inputs
-from kvviz.engine.policy import Policy
-from kvviz.engine.recorded_answers import Key
+from kvviz.engine.kernels.recorded_answers import Key
+from kvviz.engine.plans.policy import Policy
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import ghost

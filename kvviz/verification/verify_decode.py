@@ -14,14 +14,14 @@ from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.prompt import as_batch, tokenizer_for
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.io_binding import bind
+from kvviz.engine.sessions.io_binding import bind
 from kvviz.errors import InputError
 from kvviz.explain.sentences import sentence
-from kvviz.graph.cache_pairs import CachePair, cache_pairs
+from kvviz.graph.caches.cache_pairs import CachePair, cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.other_names import with_other_names
-from kvviz.report.hazard_table import hazards
-from kvviz.report.steps_table import Table
+from kvviz.report.faces.hazard_table import hazards
+from kvviz.report.faces.steps_table import Table
 from kvviz.text.text_settings import json_file
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.decode.public_runs import decode, dry, run
-from kvviz.engine.policy import Policy, Schedule
-from kvviz.engine.session import whole
+from kvviz.engine.plans.policy import Policy, Schedule
+from kvviz.engine.sessions.session import whole
 from kvviz.errors import InputError
 from kvviz.explain.comparison.bound import bound
 from kvviz.explain.comparison.difference import Difference, align, first_difference, places
@@ -24,7 +24,7 @@ from kvviz.fixes.fix import Fix
 from kvviz.graph.model import Graph
 from kvviz.memory.storage import find_room, reserve, root_of
 from kvviz.other_names import with_other_names
-from kvviz.report.steps_table import Table
+from kvviz.report.faces.steps_table import Table
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.named_schedules import label, named
 from kvviz.runtimes.schedules import least_live
@@ -32,7 +32,7 @@ from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.run_options import names_in
 from kvviz.trace.units import visible
-from kvviz.view.comparison_plot import plot_comparison, used
+from kvviz.view.charts.comparison_plot import plot_comparison, used
 from kvviz.view.export import lanes_to_html
 
 Schedules = Sequence[str | Schedule | None] | Mapping[str, Schedule]

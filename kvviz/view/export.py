@@ -15,19 +15,19 @@ from typing import Any
 from kvviz.atomic_write import write_text
 from kvviz.explain.comparison.figures import alike
 from kvviz.graph.model import Graph
-from kvviz.report.steps_table import steps_table
+from kvviz.report.faces.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.recording import Trace
 from kvviz.trace.run_labels import keeps_all, steps_summary
 from kvviz.trace.units import short, size
+from kvviz.view.drawing.svg import picture
+from kvviz.view.page_data.payload import Payloads
+from kvviz.view.page_data.payload_cache_rows import cache_payload
+from kvviz.view.page_data.payload_lanes import lane_header, pack_lanes
+from kvviz.view.page_data.payload_plan import plan_payload
+from kvviz.view.page_data.payload_tour import keep_tour
+from kvviz.view.page_data.payload_values import values_payload
 from kvviz.view.page_modules import bundled, page_modules
-from kvviz.view.payload import Payloads
-from kvviz.view.payload_cache_rows import cache_payload
-from kvviz.view.payload_lanes import lane_header, pack_lanes
-from kvviz.view.payload_plan import plan_payload
-from kvviz.view.payload_tour import keep_tour
-from kvviz.view.payload_values import values_payload
-from kvviz.view.svg import picture
 
 _TABLE_ROWS = 400
 # Up to this many steps, a file contains the diagnosis by default.

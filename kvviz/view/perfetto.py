@@ -12,10 +12,10 @@ from typing import Any
 
 from kvviz.atomic_write import write_text
 from kvviz.explain.sentences import sentence
-from kvviz.report.steps_table import memory_word
+from kvviz.report.faces.steps_table import memory_word
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import buffer, short
-from kvviz.view.payload import run_label
+from kvviz.view.page_data.payload import run_label
 
 _PROCESS = 1
 _RUNS = 0

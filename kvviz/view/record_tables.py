@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvviz.explain.sentences import sentence
-from kvviz.report.steps_table import Table
+from kvviz.report.faces.steps_table import Table
 from kvviz.trace.records import Step
 from kvviz.trace.units import buffer, count, short, size
 

@@ -14,13 +14,13 @@ import traitlets
 from kvviz.debugger import Cursor, Stop
 from kvviz.debugger.branching import find_choice
 from kvviz.debugger.breakpoints import from_page
-from kvviz.engine.session import Session
+from kvviz.engine.sessions.session import Session
 from kvviz.fixes.forking import offers
 from kvviz.trace.recording import Trace
 from kvviz.view.export import lanes_to_html, to_html
-from kvviz.view.payload import Payloads
-from kvviz.view.payload_cache_rows import cache_payload
-from kvviz.view.payload_values import values_payload
+from kvviz.view.page_data.payload import Payloads
+from kvviz.view.page_data.payload_cache_rows import cache_payload
+from kvviz.view.page_data.payload_values import values_payload
 from kvviz.widget.laned_page import LanedPage
 from kvviz.widget.lanes import Lanes
 from kvviz.widget.page_widget import whole_number

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.debugger import Cursor
-from kvviz.engine.session import Session
+from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
 from kvviz.explain.comparison.difference import align, partner
 from kvviz.explain.comparison.figures import finished
 from kvviz.trace.recording import Trace
-from kvviz.view.payload import Payloads
-from kvviz.view.payload_lanes import lane_header, pack_lanes
+from kvviz.view.page_data.payload import Payloads
+from kvviz.view.page_data.payload_lanes import lane_header, pack_lanes
 
 MOST = 8
 

@@ -9,8 +9,8 @@ from typing import Any
 from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.policy import Policy, Schedule
-from kvviz.engine.session import Session
+from kvviz.engine.plans.policy import Policy, Schedule
+from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.graph.model import Graph
@@ -18,7 +18,7 @@ from kvviz.other_names import with_other_names
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.model_or_trace import as_graph, opened
 from kvviz.trace.recording import Trace
-from kvviz.view.payload_tour import keep_tour
+from kvviz.view.page_data.payload_tour import keep_tour
 from kvviz.widget.debugger_widget import Debugger
 from kvviz.widget.planner_widget import Planner
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from kvviz.explain.sentences import sentence
 from kvviz.trace.recording import Trace
+from kvviz.view.charts.png import still
+from kvviz.view.drawing.svg import picture
 from kvviz.view.export import figures_table, plan_table
-from kvviz.view.png import still
-from kvviz.view.svg import picture
 
 _NOTE = (
     "A saved picture. For the page itself, run this cell, or trust this notebook if it was saved with its pages. "

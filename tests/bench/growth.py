@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 import kvviz
-from kvviz.report.report_text import report_text
+from kvviz.report.faces.report_text import report_text
 from tests.bench.tell import hold, row
 
 LIMIT = 3.0

@@ -20,8 +20,8 @@ from onnx.reference import ReferenceEvaluator
 
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
-from kvviz.view.block_layout import forget
-from kvviz.view.payload import payload
+from kvviz.view.drawing.block_layout import forget
+from kvviz.view.page_data.payload import payload
 
 Feeds = dict[str, np.ndarray]
 Turn = Callable[[], float]

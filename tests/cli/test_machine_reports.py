@@ -13,8 +13,8 @@ import kvviz
 from kvviz import cli
 from kvviz.cli.budget import FIELDS, over, read_budget
 from kvviz.errors import KvvizError
-from kvviz.report.report_schema import REPORT_SCHEMA
-from kvviz.report.sarif import sarif
+from kvviz.report.faces.report_schema import REPORT_SCHEMA
+from kvviz.report.faces.sarif import sarif
 from tests.graph.build import MODELS
 
 LLAMA = str(MODELS / "o01_optimum_llama" / "model.onnx")

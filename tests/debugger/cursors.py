@@ -11,7 +11,7 @@ import kvviz
 from kvviz.debugger.cursor import Cursor
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.session import Session
+from kvviz.engine.sessions.session import Session
 from kvviz.graph.model import Graph, Node
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step

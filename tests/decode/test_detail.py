@@ -16,8 +16,8 @@ from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.errors import ReplayError
 from kvviz.report.explain import explain
 from kvviz.trace.index.value_index import index_of
-from kvviz.view.packed_columns import unpack
-from kvviz.view.payload import payload
+from kvviz.view.page_data.packed_columns import unpack
+from kvviz.view.page_data.payload import payload
 
 STORIES = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 WORDS = json.loads((STORIES / "vocab.json").read_text())

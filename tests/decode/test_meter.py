@@ -284,7 +284,7 @@ def test_meters_are_the_same_whenever_they_are_looked_at(tmp_path: Path) -> None
 
 def test_meters_are_read_at_once_where_inputs_are_too_large_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     want = decode("tensor_scatter").caches
-    monkeypatch.setattr("kvviz.engine.replay.BUDGET", 0)
+    monkeypatch.setattr("kvviz.engine.sessions.replay.BUDGET", 0)
     assert decode("tensor_scatter").caches == want
 
 

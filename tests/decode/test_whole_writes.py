@@ -75,7 +75,7 @@ def test_a_meter_does_not_read_an_input_that_the_run_has_overwritten(
     donate: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a decoder that counts its rows on in the memory of an input, and no room to keep inputs
-    monkeypatch.setattr("kvviz.engine.replay.BUDGET", 0)
+    monkeypatch.setattr("kvviz.engine.sessions.replay.BUDGET", 0)
     count = [node("Add", "write_indices step", "nonpad_kv_seqlen")]
     made = tensor_scatter(count=count)
     proto = made.proto

@@ -12,7 +12,7 @@ import numpy as np
 
 import kvviz
 from kvviz.report.explain import explain
-from kvviz.report.hazard_table import hazards
+from kvviz.report.faces.hazard_table import hazards
 
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, -1, 0, 1, 2, 3, 7, 100, 2**31, 2**62, 2**63, 10**30, 1.5),

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import kvviz
-from kvviz.engine.io_binding import bind
+from kvviz.engine.sessions.io_binding import bind
 from tests.decode.small import HEADS, ROWS, SIZE, small
 from tests.engine.graphs import graph_of, numbers, run_graph
 

@@ -16,7 +16,7 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.report.explain import explain
-from kvviz.report.steps_table import steps_table
+from kvviz.report.faces.steps_table import steps_table
 from kvviz.view.export import to_html
 from tests.graph.build import MODELS, model, node
 

@@ -21,9 +21,9 @@ import kvviz
 from kvviz import Trace
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.session import Session
+from kvviz.engine.sessions.session import Session
 from kvviz.report.explain import explain
-from kvviz.report.steps_table import steps_table
+from kvviz.report.faces.steps_table import steps_table
 from tests.decode.small import small
 from tests.engine.graphs import graph_of
 
@@ -257,7 +257,7 @@ class Interrupting:
 
 
 def test_where_inputs_were_not_kept_a_torn_run_says_that_it_has_to_be_started_anew(monkeypatch: Any) -> None:
-    monkeypatch.setattr("kvviz.engine.replay.BUDGET", 0)
+    monkeypatch.setattr("kvviz.engine.sessions.replay.BUDGET", 0)
     session = adding_twice()
     lines = lines_of(adding_twice().run_to_end)
     with Lines(lines // 2, RAISED).counted():

@@ -8,7 +8,7 @@ import pytest
 import kvviz
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.session import Session
+from kvviz.engine.sessions.session import Session
 from tests.engine.graphs import graph_of, numbers
 from tests.graph.build import MODELS
 

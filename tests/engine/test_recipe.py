@@ -9,8 +9,8 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.engine import replay
-from kvviz.engine.recipe import Kept
+from kvviz.engine.sessions import replay
+from kvviz.engine.sessions.recipe import Kept
 from kvviz.errors import ReplayError
 from kvviz.memory.storage import find_room, root_of
 from tests.engine.graphs import graph_of, numbers

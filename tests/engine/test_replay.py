@@ -13,7 +13,7 @@ from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
 from kvviz.decode.single_run import SingleRun
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine import replay
+from kvviz.engine.sessions import replay
 from kvviz.errors import ReplayError
 from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.test_control import FUNCTIONS, NESTED

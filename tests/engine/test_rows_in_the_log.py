@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.engine.execution import Execution
-from kvviz.engine.io_binding import bind
+from kvviz.engine.sessions.io_binding import bind
 from kvviz.memory.storage import address
 from kvviz.trace.index.accesses import accesses_of
 from kvviz.trace.index.value_index import index_of

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.debugger.cursor import Cursor
 from kvviz.decode.single_run import SingleRun
-from kvviz.engine.plan import needed
-from kvviz.engine.planning import plan_for
-from kvviz.engine.policy import Policy, model_order
+from kvviz.engine.plans.plan import needed
+from kvviz.engine.plans.planning import plan_for
+from kvviz.engine.plans.policy import Policy, model_order
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_policies import find_policy

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.engine.session import Session
+from kvviz.engine.sessions.session import Session
 from tests.engine.graphs import graph_of
 
 CHAIN = """

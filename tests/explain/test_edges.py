@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.report.report_html import report_html
+from kvviz.report.faces.report_html import report_html
 from kvviz.trace.reasons import is_missed
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.applying import problems

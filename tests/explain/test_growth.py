@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kvviz
-from kvviz.report.report_text import report_text
+from kvviz.report.faces.report_text import report_text
 from tests.bench.growth import made
 from tests.work import lines_of
 

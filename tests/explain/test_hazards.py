@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper
 
 import kvviz
-from kvviz.engine.io_binding import bind
+from kvviz.engine.sessions.io_binding import bind
 from kvviz.graph.model import Graph
 from kvviz.lessons.legal_orders import legal_orders, orders
-from kvviz.report.hazard_table import hazards
+from kvviz.report.faces.hazard_table import hazards
 from kvviz.trace.index.hazards import path_between
 from tests.engine.graphs import graph_of, numbers, run, run_graph
 from tests.engine.random_graphs import Example, examples

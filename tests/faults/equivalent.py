@@ -11,7 +11,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if False:",
     ): "NumPy is asked for the address instead, which takes longer and says the same",
     (
-        "kvviz/engine/replay.py",
+        "kvviz/engine/sessions/replay.py",
         "Replayer.note",
         "if len(self.runs) - self._whole >= _STRIDE and Kept.size(feeds) <= self.left // 8:",
         "if (len(self.runs) - self._whole > _STRIDE) and Kept.size(feeds) <= self.left // 8:",
@@ -23,7 +23,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if True:",
     ): "the names are looked up anew each time instead of once",
     (
-        "kvviz/engine/plan.py",
+        "kvviz/engine/plans/plan.py",
         "PlannedNode.__init__",
         "self.plain = lone and self.views in ((), (0,))",
         "self.plain = lone and self.views in ((), (1,))",
@@ -35,7 +35,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if shape is None or (axis > len(shape)):",
     ): "an axis that the output does not have was taken for none before",
     (
-        "kvviz/graph/cache_pairs.py",
+        "kvviz/graph/caches/cache_pairs.py",
         "sequence_axis",
         "if axes and axis is not None and -len(axes) <= axis < len(axes) and axes[axis] is not None:",
         "if axes and axis is not None and (-len(axes) <= axis <= len(axes)) and axes[axis] is not None:",
@@ -65,13 +65,13 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if True:",
     ): "a Concat has no input that is absent",
     (
-        "kvviz/engine/plan.py",
+        "kvviz/engine/plans/plan.py",
         "PlannedNode.__init__",
         "self.lone_input = self.inputs[0] if len(self.inputs) == 1 else -1",
         "self.lone_input = self.inputs[0] if len(self.inputs) == 1 else (1)",
     ): "an op without inputs runs on the reference evaluator's kernel, which names its inputs and so gets none",
     (
-        "kvviz/engine/plan.py",
+        "kvviz/engine/plans/plan.py",
         "",
         "KEEP = 1 << 30 # use count of a value that a frame never releases: weights, captures by reference",
         "KEEP = 2 << 30 # use count of a value that a frame never releases: weights, captures by reference",
@@ -107,7 +107,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "reads = reads * ((len(book.held) * len(reads)))",
     ): "the entries past the last one of the cache are not paired with any",
     (
-        "kvviz/engine/plan.py",
+        "kvviz/engine/plans/plan.py",
         "",
         "KEEP = 1 << 30 # use count of a value that a frame never releases: weights, captures by reference",
         "KEEP = 1 << 31 # use count of a value that a frame never releases: weights, captures by reference",

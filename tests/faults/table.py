@@ -11,7 +11,7 @@ FILES = (
     "kvviz/memory/*.py",
     "kvviz/trace/*.py",
     "kvviz/engine/**/*.py",
-    "kvviz/ops/attention_core.py",
+    "kvviz/ops/transformer/attention_core.py",
     "kvviz/caches/row_contents.py",
     "kvviz/caches/control_values.py",
     "kvviz/caches/cache_meter.py",
@@ -20,7 +20,7 @@ FILES = (
     "kvviz/caches/path_search.py",
     "kvviz/caches/cache_warnings.py",
     "kvviz/caches/row_writes.py",
-    "kvviz/graph/cache_pairs.py",
+    "kvviz/graph/caches/cache_pairs.py",
     "kvviz/fixes/fix.py",
     "kvviz/fixes/changes.py",
 )

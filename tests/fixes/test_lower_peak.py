@@ -15,8 +15,8 @@ from onnx import helper
 import kvviz
 from kvviz.fixes import lower_peak
 from kvviz.report.explain import Report
-from kvviz.report.report_html import report_html
-from kvviz.report.report_text import report_text
+from kvviz.report.faces.report_html import report_html
+from kvviz.report.faces.report_text import report_text
 from kvviz.trace.units import size
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds

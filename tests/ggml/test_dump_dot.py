@@ -12,7 +12,7 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph
-from kvviz.view.payload import decode, payload
+from kvviz.view.page_data.payload import decode, payload
 from tests.ggml.real_recordings import DATA, EXPECTED, recording
 
 PAIRS = {

@@ -13,7 +13,7 @@ from kvviz.ggml.graph.context import Context
 from kvviz.ggml.graph.tensor_data import tensor_set
 from kvviz.ggml.order.what_if import reorder
 from kvviz.ggml.recording.open_recording import load
-from kvviz.view.payload_lanes import lane_header
+from kvviz.view.page_data.payload_lanes import lane_header
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import SEEDS, kv
 

@@ -18,9 +18,9 @@ from kvviz.errors import KvvizError
 from kvviz.ggml import kv_cache
 from kvviz.ggml.kv_cache import DIRTY, FREE, LIVE, SHIFTED, KVCache
 from kvviz.trace.file.header_schema import ROWS, check
-from kvviz.view import heat_cells
-from kvviz.view.packed_columns import unpack
-from kvviz.view.payload_cache_rows import cache_payload
+from kvviz.view.charts import heat_cells
+from kvviz.view.page_data.packed_columns import unpack
+from kvviz.view.page_data.payload_cache_rows import cache_payload
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "llama" / "kv_cells.json.gz"
 SCRIPTS: list[dict[str, Any]] = json.loads(gzip.decompress(DATA.read_bytes()))

@@ -14,7 +14,7 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml import KVCache
 from kvviz.report.palette import luminance
-from kvviz.view.cell_looks import HATCHES
+from kvviz.view.charts.cell_looks import HATCHES
 
 matplotlib.use("agg")
 from matplotlib import pyplot as plt

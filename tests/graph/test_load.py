@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 from kvviz.errors import LoadError
 from kvviz.graph import Graph, load
-from kvviz.graph.from_onnx import node_proto
+from kvviz.graph.loading.from_onnx import node_proto
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
 from tests.work import at_most
 

@@ -10,9 +10,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from kvviz.errors import GraphError, LimitError, LoadError
-from kvviz.graph import Graph, from_onnx, load
-from kvviz.graph.from_onnx import node_proto
-from kvviz.graph.functions import extents, function_key
+from kvviz.graph import Graph, load
+from kvviz.graph.loading import from_onnx
+from kvviz.graph.loading.from_onnx import node_proto
+from kvviz.graph.loading.functions import extents, function_key
 from tests.graph.build import MODELS, graph, model, node, run_in_onnxruntime
 from tests.work import at_most
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.lessons import Question, ask, begin, score
-from kvviz.lessons.answer_kinds import read_number, write_number
+from kvviz.lessons.questions.answer_kinds import read_number, write_number
 from tests.graph.build import model, node
 
 
@@ -245,7 +245,7 @@ def test_without_a_kernel_the_answer_folds_out_and_nothing_of_the_question_is_ma
 
 def test_a_question_has_its_answer_for_readers_in_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[dict[str, Any]] = []
-    monkeypatch.setattr("kvviz.lessons.question.display", lambda data, **options: shown.append(data))
+    monkeypatch.setattr("kvviz.lessons.questions.question.display", lambda data, **options: shown.append(data))
     question: Question = ask("How many?", lambda: 3)
     question._ipython_display_()
     widget, behind = shown

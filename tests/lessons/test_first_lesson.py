@@ -15,7 +15,8 @@ import pytest
 
 import kvviz
 from kvviz import lessons
-from kvviz.lessons import Question, asking
+from kvviz.lessons import Question
+from kvviz.lessons.questions import asking
 from tests.decode.oracle import session_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,9 +197,8 @@ def test_query_heads_are_drawn_over_the_head_that_they_share() -> None:
 
 def test_a_picture_carries_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
-    monkeypatch.setattr(
-        "kvviz.lessons.lesson_outputs.display", lambda data, **options: shown.append((data, options["metadata"]))
-    )
+    keep = lambda data, **options: shown.append((data, options["metadata"]))  # noqa: E731
+    monkeypatch.setattr("kvviz.lessons.displays.lesson_outputs.display", keep)
     figure = lessons.computed_rows({"with": [1]}, [1])
     lessons.picture(figure, "One row.")
     data, metadata = shown[0]

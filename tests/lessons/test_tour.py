@@ -13,7 +13,7 @@ import kvviz
 from kvviz.demo.storyteller import model as story_model
 from kvviz.lessons import Tour, TourStop, quickstart_tour
 from kvviz.trace.producer.writer import Writer
-from kvviz.view.payload import Payloads, decode
+from kvviz.view.page_data.payload import Payloads, decode
 from tests.graph.build import model, node
 
 STORYTELLER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvviz.lessons.answer_kinds import ChoiceTask, CurveTask, NumberTask, OpTask
-from kvviz.lessons.question import questions
+from kvviz.lessons.questions.answer_kinds import ChoiceTask, CurveTask, NumberTask, OpTask
+from kvviz.lessons.questions.question import questions
 
 
 def right_answer(task: Any) -> Any:

@@ -18,7 +18,7 @@ from onnx import helper, parser
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import kvviz
-from kvviz.engine.io_binding import bind
+from kvviz.engine.sessions.io_binding import bind
 from kvviz.lessons.fixed_caches import RowTest, circular
 from kvviz.lessons.legal_orders import orders
 from kvviz.lessons.row_writers import beside_tensor_scatter, row_writer, write_costs

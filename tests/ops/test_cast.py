@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from kvviz.errors import OpError
-from kvviz.ops.cast import DTYPES
+from kvviz.ops.movement.cast import DTYPES
 from tests.ops.kernels import check, run, spec_of
 from tests.ops.ort_oracle import ort_run
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import kvviz
 from kvviz.errors import OpError, UnsupportedOpsError
-from kvviz.graph.load import load
+from kvviz.graph.loading.load import load
 from kvviz.graph.model import Node
 from kvviz.ops.foreign import foreign_available, foreign_kernel, node_proto
 from tests.ops.kernels import frozen, ints, rand

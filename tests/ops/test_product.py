@@ -8,8 +8,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-import kvviz.ops.matmul as module
-from kvviz.ops.matmul import gemm, matmul, product
+import kvviz.ops.maths.matmul as module
+from kvviz.ops.maths.matmul import gemm, matmul, product
 
 RANDOM = np.random.default_rng(7)
 

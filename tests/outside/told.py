@@ -16,9 +16,9 @@ from kvviz.caches.cache_heat import heat
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.debugger.cursor import Cursor
 from kvviz.fixes import lower_peak
+from kvviz.view.charts.plots import lifetimes, memory
 from kvviz.view.compare import Comparison
-from kvviz.view.payload import payload
-from kvviz.view.plots import lifetimes, memory
+from kvviz.view.page_data.payload import payload
 
 CURSORS = 200
 QUERIES = ("missed sort:-missed", "copied>0", "why:NO_CAPACITY", "B3", "live>=1kB sort:block")

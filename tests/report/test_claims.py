@@ -11,8 +11,8 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.report.explain import explain
-from kvviz.report.report_html import report_html
-from kvviz.report.report_text import report_text
+from kvviz.report.faces.report_html import report_html
+from kvviz.report.faces.report_text import report_text
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.applying import offered, step_like
 from tests.explain.test_fixes import DECODERS, decoded

@@ -10,8 +10,8 @@ import pytest
 
 import kvviz
 from kvviz.explain.cache_findings import copying_steps
+from kvviz.report.faces.report_text import CURED
 from kvviz.report.finding import Finding, query_of_steps
-from kvviz.report.report_text import CURED
 from kvviz.trace.index.value_index import index_of
 from tests.explain.applying import step_like
 from tests.graph.build import model, node

@@ -11,7 +11,7 @@ import pytest
 import kvviz
 from kvviz.report.missed_groups import SMALL, hidden_below, place_of
 from kvviz.smollm2 import convert
-from kvviz.view.payload import decode, payload
+from kvviz.view.page_data.payload import decode, payload
 from tests.graph.build import model, node
 from tests.report.test_findings import decoded
 from tests.smollm2.tiny import Tiny, write_tiny

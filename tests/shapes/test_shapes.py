@@ -10,6 +10,7 @@ import pytest
 
 import kvviz
 from kvviz.errors import InputError, LoadError
+from kvviz.graph.model import Graph
 
 # Parameters, as counted in the weight files that the models are published as; where a file has the embedding a second
 # time as its head (Qwen 3 0.6B), once. DeepSeek-V3 without the module that predicts several tokens.
@@ -57,7 +58,7 @@ TOKEN = {
 }
 
 
-def parameters(graph: kvviz.graph.model.Graph) -> int:
+def parameters(graph: Graph) -> int:
     """Elements of all weights but the tables of positions and the constants of operators, which are no parameters."""
     values = [graph.weights.declared(name) for name in graph.weights if name.endswith(("weight", "bias"))]  # type: ignore[attr-defined]
     return sum(math.prod(value.shape) for value in values)

@@ -10,6 +10,7 @@ import onnxruntime
 from onnx import numpy_helper
 
 import kvviz
+from kvviz.graph.model import Graph
 from kvviz.shapes import FORMS, Experts, Latent
 
 _LIKE = {
@@ -49,7 +50,7 @@ PROMPT = [11, 20, 45, 46, 45, 12, 7, 3]
 COUNT = 5
 
 
-def tiny(name: str, form: str, seed: int | None = 1) -> kvviz.graph.model.Graph:
+def tiny(name: str, form: str, seed: int | None = 1) -> Graph:
     return kvviz.shapes.preset(name, form=form, dtype="float32", seed=seed, **FAMILIES[name])
 
 

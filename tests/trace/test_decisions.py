@@ -11,7 +11,7 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.trace import blockers as b
 from kvviz.trace.producer.writer import Writer
-from kvviz.view.payload import decode, payload
+from kvviz.view.page_data.payload import decode, payload
 
 
 def _decided() -> kvviz.Trace:

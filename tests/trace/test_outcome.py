@@ -12,11 +12,11 @@ import kvviz
 from kvviz.debugger import Breakpoint
 from kvviz.debugger.state import node_states
 from kvviz.explain.sentences import ended, sentence
-from kvviz.report.report_data import report_data
+from kvviz.report.faces.report_data import report_data
 from kvviz.trace.outcome import OUTCOMES, endings, outcome
 from kvviz.trace.records import Step
-from kvviz.view.payload import decode as unpacked
-from kvviz.view.payload import payload
+from kvviz.view.page_data.payload import decode as unpacked
+from kvviz.view.page_data.payload import payload
 from tests.engine.graphs import graph_of
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"

@@ -16,7 +16,7 @@ import kvviz
 from kvviz.debugger.cursor import Cursor
 from kvviz.errors import KvvizError
 from kvviz.trace.producer.writer import Writer
-from kvviz.view.payload import decode, payload
+from kvviz.view.page_data.payload import decode, payload
 from tests.outside.told import differences
 from tests.trace.recordings import copy_into_view, two_lanes
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 
 import kvviz
 from kvviz.ggml.graph.context import Context
-from kvviz.view.hazard_picture import hidden_pair_svg
+from kvviz.view.drawing.hazard_picture import hidden_pair_svg
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ui.filepage import FilePage
 

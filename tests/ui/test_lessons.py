@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, expect
 
 import kvviz
 from kvviz.lessons import Tour
-from kvviz.view.payload_tour import PANES
+from kvviz.view.page_data.payload_tour import PANES
 from tests.ui.conftest import OpenNotebook
 from tests.ui.filepage import FilePage
 

@@ -15,7 +15,7 @@ import kvviz
 from kvviz.report.explain import explain
 from kvviz.trace.recording import Trace
 from kvviz.view.export import to_html
-from kvviz.view.payload_runs import BUDGET
+from kvviz.view.page_data.payload_runs import BUDGET
 from tests.ui import pace
 from tests.ui.conftest import from_cells, opened
 from tests.ui.debugger import DebuggerPage

@@ -231,7 +231,7 @@ def test_a_page_that_cannot_read_a_recording_says_why_and_leaves_the_picture(
 def test_of_the_own_format_the_page_is_there_and_the_picture_is_not(
     browser: Browser, other_format: Callable[[int], Path]
 ) -> None:
-    from kvviz.view.payload import FORMAT
+    from kvviz.view.page_data.payload import FORMAT
 
     page = browser.new_page()
     page.goto(other_format(FORMAT).as_uri())

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 
 import kvviz
+from kvviz.graph.model import Graph
 from kvviz.verification.optimised_nodes import FOLDED, FUSED, INLINED, INSERTED, KEPT
 from kvviz.verification.verified import Verification
 from tests.graph.build import MODELS
@@ -74,7 +75,7 @@ def test_a_folded_value_that_is_scattered_into_is_a_sentence_with_its_step() -> 
     assert all(change.kind == KEPT for change in scatter(READ, LEVELS.ORT_DISABLE_ALL).changes)
 
 
-def in_graphs(graph: kvviz.graph.model.Graph) -> Iterator[str]:
+def in_graphs(graph: Graph) -> Iterator[str]:
     """Names of the nodes of a graph and of its bodies, but not those inside of functions."""
     for node in graph.nodes:
         yield node.name

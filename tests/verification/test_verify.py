@@ -15,6 +15,7 @@ import pytest
 import kvviz
 from kvviz.cli import main
 from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph
 from kvviz.runtimes.ort import ort_operators
 from tests.explain.test_fixes import file_id
 from tests.graph.build import MODELS
@@ -28,7 +29,7 @@ g (float[N, 24, 32, 32] x, float[24, 24, 3, 3] w, float[24] b, float[24, 24, 3, 
     y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (e) }"""
 
 
-def convolutions() -> kvviz.graph.model.Graph:
+def convolutions() -> Graph:
     """Two convolutions, the second with what it read added to it."""
     model = onnx.parser.parse_model(CONVOLUTIONS)
     for value in list(model.graph.input)[1:]:

@@ -26,11 +26,11 @@ from kvviz.runtimes.named_schedules import planning_events
 from kvviz.trace.index.value_index import index_of
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.schema.events import HOW
-from kvviz.view.heat_cells import STATES
-from kvviz.view.packed_columns import Columns, Strings, pack, unpack
-from kvviz.view.payload import CODES, Payloads
-from kvviz.view.payload_cache_rows import METERS, cache_payload
-from kvviz.view.payload_plan import plan_payload
+from kvviz.view.charts.heat_cells import STATES
+from kvviz.view.page_data.packed_columns import Columns, Strings, pack, unpack
+from kvviz.view.page_data.payload import CODES, Payloads
+from kvviz.view.page_data.payload_cache_rows import METERS, cache_payload
+from kvviz.view.page_data.payload_plan import plan_payload
 from tests.engine.graphs import graph_of
 from tests.trace.recordings import copy_into_view, two_lanes
 

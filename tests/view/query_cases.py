@@ -19,7 +19,7 @@ from kvviz.query.grammar import DECISIONS, EXAMPLES, FIELDS
 from kvviz.query.query_parts import Buffer, Compare, Every, Not, Part, Query, Range, Some, Word
 from kvviz.query.query_reader import read_query
 from kvviz.trace.schema.element_types import dims
-from kvviz.view.payload import Payloads
+from kvviz.view.page_data.payload import Payloads
 from tests.view.golden import FOLDER, TRACES
 
 FILE = FOLDER.parent / "queries.json.gz"

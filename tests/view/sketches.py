@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.graph.blocks import blocks
-from kvviz.view.block_layout import Drawing
-from kvviz.view.sketch import Sketch, sketch
+from kvviz.graph.parts.blocks import blocks
+from kvviz.view.drawing.block_layout import Drawing
+from kvviz.view.drawing.sketch import Sketch, sketch
 
 # A stand-in for the `dot` program: real Graphviz behind the same command line.
 FAKE_DOT = """#!{python}

@@ -10,8 +10,8 @@ import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.view.packed_columns import Columns, Sent, change, sent, written
-from kvviz.view.payload import decode, payload
+from kvviz.view.page_data.packed_columns import Columns, Sent, change, sent, written
+from kvviz.view.page_data.payload import decode, payload
 from tests.graph.build import MODELS
 
 

@@ -9,8 +9,18 @@ import pytest
 
 import kvviz
 from kvviz.graph.model import Graph
-from kvviz.view.block_layout import dot_source, layout
-from kvviz.view.sketch import HUB_SPAN, MAX_PILLS, MAX_STUBS, MAX_WIDTH, MIN_WIDTH, PILL, Sketch, box_size, sketch
+from kvviz.view.drawing.block_layout import dot_source, layout
+from kvviz.view.drawing.sketch import (
+    HUB_SPAN,
+    MAX_PILLS,
+    MAX_STUBS,
+    MAX_WIDTH,
+    MIN_WIDTH,
+    PILL,
+    Sketch,
+    box_size,
+    sketch,
+)
 from tests.graph.build import model, node
 from tests.view.conftest import HOSTILE, chain, plain
 from tests.view.sketches import DIAMOND, sketches_of

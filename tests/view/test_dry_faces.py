@@ -14,7 +14,7 @@ from jsonschema import validate
 import kvviz
 from kvviz import Trace
 from kvviz.errors import InputError, KvvizError, ReplayError
-from kvviz.report.report_schema import REPORT_SCHEMA
+from kvviz.report.faces.report_schema import REPORT_SCHEMA
 from kvviz.trace.outcome import OUTCOMES
 
 STORY = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller" / "concat" / "model.onnx"

@@ -15,7 +15,7 @@ from kvviz.errors import KvvizError
 from kvviz.trace.recording import Trace
 from kvviz.view import page_modules
 from kvviz.view.export import to_html
-from kvviz.view.payload import decode, payload
+from kvviz.view.page_data.payload import decode, payload
 from kvviz.view.perfetto import export_perfetto, perfetto_events
 from tests.ui.browser import chromium, find_browser
 from tests.view.conftest import HOSTILE

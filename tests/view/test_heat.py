@@ -11,7 +11,7 @@ import pytest
 import kvviz
 from kvviz.caches import cache_heat as oracle
 from kvviz.trace.records import Cache, CacheRun
-from kvviz.view.heat_cells import RESERVED, STATES, VALID, cells, entries_of, heads_of
+from kvviz.view.charts.heat_cells import RESERVED, STATES, VALID, cells, entries_of, heads_of
 from tests.decode import small
 from tests.view.conftest import STORYTELLER
 

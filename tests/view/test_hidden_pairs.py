@@ -18,9 +18,9 @@ from kvviz.ggml.graph.context import Context
 from kvviz.ggml.order.what_if import reorder
 from kvviz.report.declared_findings import NONE_HIDDEN
 from kvviz.trace.schema.regions import Region, overlap, spans
-from kvviz.view import payload_hazards
-from kvviz.view.hazard_picture import PAIR_TEXTS, WIDTH, headline, hidden_pair_svg
-from kvviz.view.payload import Payloads, decode, payload
+from kvviz.view.drawing.hazard_picture import PAIR_TEXTS, WIDTH, headline, hidden_pair_svg
+from kvviz.view.page_data import payload_hazards
+from kvviz.view.page_data.payload import Payloads, decode, payload
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import kv
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.view.block_layout import Drawing, _with_graphviz, _with_layers
-from kvviz.view.layer_places import taut
-from kvviz.view.layered import ranks
-from kvviz.view.sketch import Sketch
+from kvviz.view.drawing.block_layout import Drawing, _with_graphviz, _with_layers
+from kvviz.view.drawing.layer_places import taut
+from kvviz.view.drawing.layered import ranks
+from kvviz.view.drawing.sketch import Sketch
 from tests.view.sketches import any_sketch, sketches_of
 
 ROOT = Path(__file__).resolve().parents[2]

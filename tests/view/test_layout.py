@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 
 import kvviz
-from kvviz.view import block_layout as module
-from kvviz.view.block_layout import forget, layout
-from kvviz.view.engines import Engine, engines, parse_plain, run_engine
-from kvviz.view.layered import layered
-from kvviz.view.sketch import Sketch
+from kvviz.view.drawing import block_layout as module
+from kvviz.view.drawing.block_layout import forget, layout
+from kvviz.view.drawing.engines import Engine, engines, parse_plain, run_engine
+from kvviz.view.drawing.layered import layered
+from kvviz.view.drawing.sketch import Sketch
 from tests.view.sketches import DIAMOND, FAKE_DOT, any_sketch, check, program, sketches_of
 from tests.work import lines_of
 

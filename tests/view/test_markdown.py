@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.explain.sentences import sentence
-from kvviz.report.markdown_text import code, filled, text
+from kvviz.report.faces.markdown_text import code, filled, text
 from kvviz.trace.units import size
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 import kvviz
 from kvviz.report.palette import LIGHT, luminance
 from kvviz.trace.recording import Trace
-from kvviz.view import plots, rowplot
-from kvviz.view.chart_axes import MOST_POINTS, thinned, unit_of
-from kvviz.view.heat_cells import STATES, cells
+from kvviz.view.charts import plots, rowplot
+from kvviz.view.charts.chart_axes import MOST_POINTS, thinned, unit_of
+from kvviz.view.charts.heat_cells import STATES, cells
 from tests.decode import small
 from tests.graph.build import model, node
 from tests.view.conftest import STORYTELLER

@@ -15,8 +15,8 @@ from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.explain.peak import peak
 from kvviz.explain.summary import counts, missed
 from kvviz.report.explain import explain
+from kvviz.report.faces.report_html import report_html
 from kvviz.report.glossary import FIGURES
-from kvviz.report.report_html import report_html
 from kvviz.report.retention_groups import held_groups
 from kvviz.trace.units import size
 from tests.decode.small import ROWS, tensor_scatter

@@ -13,10 +13,10 @@ from matplotlib.image import imread
 import kvviz
 from kvviz.report.palette import LIGHT, STATES
 from kvviz.trace.recording import Trace
-from kvviz.view import png
-from kvviz.view.png import still
-from kvviz.view.sketch import OP_PITCH
-from kvviz.view.svg import LARGEST_BLOCK, picture, wrap
+from kvviz.view.charts import png
+from kvviz.view.charts.png import still
+from kvviz.view.drawing.sketch import OP_PITCH
+from kvviz.view.drawing.svg import LARGEST_BLOCK, picture, wrap
 from tests.view.conftest import HOSTILE, chain, plain
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -142,4 +142,4 @@ def test_no_sentence_of_the_png_runs_out_at_its_edge(decoded: Trace, monkeypatch
 
 
 def test_kvviz_draws_without_a_display() -> None:
-    assert kvviz.plot.__name__ == "kvviz.view.plots"
+    assert kvviz.plot.__name__ == "kvviz.view.charts.plots"

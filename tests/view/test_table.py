@@ -10,7 +10,7 @@ import pytest
 
 from kvviz.errors import KvvizError
 from kvviz.explain.sentences import sentence
-from kvviz.report.steps_table import COLUMNS, Table, steps_table
+from kvviz.report.faces.steps_table import COLUMNS, Table, steps_table
 from kvviz.trace.recording import Trace
 
 

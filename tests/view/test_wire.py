@@ -19,8 +19,8 @@ from kvviz.explain.summary import distinct
 from kvviz.ops.registry import find
 from kvviz.trace.schema.events import HOW
 from kvviz.trace.schema.storages import ORIGINS
-from kvviz.view import payload
-from kvviz.view.packed_columns import Columns, Strings, pack, unpack
+from kvviz.view.page_data import payload
+from kvviz.view.page_data.packed_columns import Columns, Strings, pack, unpack
 from tests.engine.graphs import run
 from tests.trace.recordings import copy_into_view, two_lanes
 from tests.view.conftest import HOSTILE

@@ -10,9 +10,9 @@ import pytest
 import kvviz
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.trace.records import Cache, CacheRun, Rows
-from kvviz.view.heat_cells import STATES, cells, entries_of
-from kvviz.view.packed_columns import unpack
-from kvviz.view.payload_cache_rows import METERS, cache_payload
+from kvviz.view.charts.heat_cells import STATES, cells, entries_of
+from kvviz.view.page_data.packed_columns import unpack
+from kvviz.view.page_data.payload_cache_rows import METERS, cache_payload
 from tests.decode import small
 from tests.view.conftest import STORYTELLER
 

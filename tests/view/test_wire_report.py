@@ -7,10 +7,10 @@ from typing import Any
 
 import kvviz
 from kvviz.trace.blockers import Blocker, BlockerCode
-from kvviz.view import payload
-from kvviz.view.payload import Payloads
-from kvviz.view.payload_graphs import GraphTable, add_tables
-from kvviz.view.payload_report import MOST, report_header
+from kvviz.view.page_data import payload
+from kvviz.view.page_data.payload import Payloads
+from kvviz.view.page_data.payload_graphs import GraphTable, add_tables
+from kvviz.view.page_data.payload_report import MOST, report_header
 
 
 def tables_of(trace: kvviz.Trace) -> dict[int, GraphTable]:

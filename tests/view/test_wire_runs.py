@@ -14,11 +14,11 @@ import kvviz
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import KvvizError
 from kvviz.trace.producer.writer import Writer
-from kvviz.view import payload_runs
-from kvviz.view.payload import Payloads, decode, payload
-from kvviz.view.payload import decode as unpacked
-from kvviz.view.payload_cache_rows import cache_payload
-from kvviz.view.payload_runs import few_runs
+from kvviz.view.page_data import payload_runs
+from kvviz.view.page_data.payload import Payloads, decode, payload
+from kvviz.view.page_data.payload import decode as unpacked
+from kvviz.view.page_data.payload_cache_rows import cache_payload
+from kvviz.view.page_data.payload_runs import few_runs
 from tests.engine.graphs import graph_of
 from tests.trace.recordings import two_lanes
 from tests.view.conftest import STORYTELLER

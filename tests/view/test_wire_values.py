@@ -10,8 +10,8 @@ import kvviz
 from kvviz.trace.values.value_numbers import BINS, NAN, SHADES
 from kvviz.trace.values.value_summaries import COLUMNS
 from kvviz.view.export import to_html
-from kvviz.view.packed_columns import unpack
-from kvviz.view.payload_values import values_payload
+from kvviz.view.page_data.packed_columns import unpack
+from kvviz.view.page_data.payload_values import values_payload
 from kvviz.widget import Debugger
 from tests.outside.told import loaded
 from tests.view.conftest import STORYTELLER

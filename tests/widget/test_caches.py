@@ -10,11 +10,11 @@ import pytest
 
 import kvviz
 from kvviz.caches.cache_heat import attention
-from kvviz.view import payload_runs
-from kvviz.view.packed_columns import unpack
-from kvviz.view.payload import decode
-from kvviz.view.payload_cache_rows import cache_payload
-from kvviz.view.payload_lanes import unpack_lanes
+from kvviz.view.page_data import payload_runs
+from kvviz.view.page_data.packed_columns import unpack
+from kvviz.view.page_data.payload import decode
+from kvviz.view.page_data.payload_cache_rows import cache_payload
+from kvviz.view.page_data.payload_lanes import unpack_lanes
 from kvviz.widget import Debugger
 from tests.decode import small
 

@@ -16,7 +16,7 @@ from onnx import parser
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
-from kvviz.view.payload import decode
+from kvviz.view.page_data.payload import decode
 from kvviz.widget import Debugger
 from tests.graph.build import model, node
 

@@ -9,7 +9,7 @@ import pytest
 
 import kvviz
 from kvviz.report.explain import explain
-from kvviz.view.payload import decode
+from kvviz.view.page_data.payload import decode
 from kvviz.widget import Debugger
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"

@@ -11,8 +11,8 @@ from onnx import parser
 
 import kvviz
 from kvviz.explain.comparison.difference import align
-from kvviz.view.payload import decode
-from kvviz.view.payload_lanes import unpack_lanes
+from kvviz.view.page_data.payload import decode
+from kvviz.view.page_data.payload_lanes import unpack_lanes
 from kvviz.widget import Debugger, Pair
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"

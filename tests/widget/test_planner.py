@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.engine.plan import needed
+from kvviz.engine.plans.plan import needed
 from kvviz.errors import GraphError, KvvizError
+from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import NAMED
 from kvviz.runtimes.named_schedules import named, planning_events
-from kvviz.view.payload import decode
+from kvviz.view.page_data.payload import decode
 from kvviz.widget import Planner, plan
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
@@ -20,7 +21,7 @@ POLICIES = ("rten", "onnxruntime", "depth_first", "least_live", "model", "ideal"
 
 
 @pytest.fixture(scope="module")
-def graph() -> kvviz.graph.Graph:
+def graph() -> Graph:
     return kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
 
 
@@ -40,7 +41,7 @@ def frontiers(header: dict, columns: dict[str, np.ndarray]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_page_is_told_every_event_of_the_planning(graph: kvviz.graph.Graph, policy: str) -> None:
+def test_the_page_is_told_every_event_of_the_planning(graph: Graph, policy: str) -> None:
     # given
     events = planning_events(graph, None, policy)
     # when
@@ -62,14 +63,14 @@ def test_the_page_is_told_every_event_of_the_planning(graph: kvviz.graph.Graph, 
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_picks_are_the_order_in_which_the_schedule_runs_the_ops(graph: kvviz.graph.Graph, policy: str) -> None:
+def test_the_picks_are_the_order_in_which_the_schedule_runs_the_ops(graph: Graph, policy: str) -> None:
     outputs = tuple(value.name for value in graph.outputs)
     schedule = NAMED[policy].schedule if policy == "ideal" else named(policy)
     wanted = schedule(graph, needed(graph, outputs), outputs)
     assert Planner(graph, policy=policy).order == tuple(node.name for node in wanted)
 
 
-def test_only_what_the_outputs_need_is_planned(graph: kvviz.graph.Graph) -> None:
+def test_only_what_the_outputs_need_is_planned(graph: Graph) -> None:
     output = graph.nodes[40].outputs[0]
     planner = plan(graph, [output], "rten")
     assert set(planner.order) == {node.name for node in needed(graph, [output])}
@@ -77,7 +78,7 @@ def test_only_what_the_outputs_need_is_planned(graph: kvviz.graph.Graph) -> None
         plan(graph, ["nowhere"])
 
 
-def test_the_planner_goes_to_events_that_there_are(graph: kvviz.graph.Graph) -> None:
+def test_the_planner_goes_to_events_that_there_are(graph: Graph) -> None:
     planner = Planner(graph)
     planner.goto(7)
     assert planner.cursor == 7 and "event 7 of" in repr(planner)
@@ -85,14 +86,14 @@ def test_the_planner_goes_to_events_that_there_are(graph: kvviz.graph.Graph) -> 
         planner.goto(len(planner.events))
 
 
-def test_the_page_shows_whose_plan_it_is(graph: kvviz.graph.Graph) -> None:
+def test_the_page_shows_whose_plan_it_is(graph: Graph) -> None:
     told = [decode(Planner(graph, policy=policy).payload)[0]["policy"] for policy in ("ideal", "depth_first")]
     assert told[0] == {"name": "ideal", "about": kvviz.policies.ideal.about}
     assert told[1]["name"] == "depth_first"
     assert Planner(graph, policy=named("depth_first")).policy["name"] == "depth-first order"
 
 
-def test_readers_without_a_kernel_get_the_plan_as_a_table(graph: kvviz.graph.Graph, tmp_path: Path) -> None:
+def test_readers_without_a_kernel_get_the_plan_as_a_table(graph: Graph, tmp_path: Path) -> None:
     planner = Planner(graph)
     bundle, _ = planner._repr_mimebundle_()
     rows = bundle["text/html"].split("<tr>")[2:]

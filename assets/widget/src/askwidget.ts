@@ -1,4 +1,4 @@
-// The entry of the module "ask": a question whose answer the kernel grades; see kvviz/lessons/question.py.
+// The entry of the module "ask": a question whose answer the kernel grades; see kvviz/lessons/questions/question.py.
 import { button, el, mark, on, onKey, svg, uid } from "./dom.js";
 import { shareKeys } from "./keys.js";
 import { spoken } from "./tour.js";

@@ -1,4 +1,4 @@
-// What the rows of the caches hold after every run, as kvviz/view/payload_cache_rows.py encodes it: spans of equal rows.
+// What the rows of the caches hold after every run, as kvviz/view/page_data/payload_cache_rows.py encodes it: spans of equal rows.
 import { upper } from "./arrays.js";
 import type { Pattern } from "./canvas.js";
 import { bytes, count, plural } from "./format.js";

@@ -42,7 +42,7 @@ export function shape(info: string): string {
 /** The op type without its domain. */
 export function opName(op: string): string { return op.replace(/^.*\./, ""); }
 
-/** The short name of a node beside its op type; see kvviz/view/payload_graphs.py. */
+/** The short name of a node beside its op type; see kvviz/view/page_data/payload_graphs.py. */
 export function shortName(g: Graph, node: number): string { return g.names[node] ?? ""; }
 
 /** An op with its short name. */

@@ -6,7 +6,7 @@ import type { Ints, Payload } from "./wire.js";
 export interface Totals { peak: number; copied: number; allocated: number; in_place: number; missed: number; steps: number }
 /** Changes of order against the lane that it left: moved steps, and hazards that this breaks. */
 export interface OrderInfo { claim: string; moved: number[]; total: number; broken: [kind: string, first: number, second: number, bytes: number, root: string, sentence: string][] }
-/** The data of a lane, see kvviz/view/payload_lanes.py. Steps are numbers; `figures` are those of `of` and its own. */
+/** The data of a lane, see kvviz/view/page_data/payload_lanes.py. Steps are numbers; `figures` are those of `of` and its own. */
 export interface LaneInfo {
   id: number; label: string; of: number | null;
   step: number; // where it left that one; 0 = it differs from the beginning

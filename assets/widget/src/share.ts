@@ -83,7 +83,7 @@ function tableText(pane: HTMLElement): string | null {
 
 interface Facts { [name: string]: string | Facts[] }
 
-// Markdown from the templates of kvviz/report/markdown_text.py, with the same escaping; a test compares them.
+// Markdown from the templates of kvviz/report/faces/markdown_text.py, with the same escaping; a test compares them.
 const PLACE = /\{(\w+)(?:\|(\w+))?\}/g;
 const SIGNS = /[\\`*[\]<>|~&$]|(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu;
 const CALLS = /@(?=[\p{L}\p{N}_])|#(?=\p{Nd})/gu;

@@ -1,4 +1,4 @@
-// Summaries of values as kvviz/view/payload_values.py encodes them. A value is identified by its entry.
+// Summaries of values as kvviz/view/page_data/payload_values.py encodes them. A value is identified by its entry.
 import { open, type Floats, type Ints, type Kinds } from "./wire.js";
 
 /** The first value with a NaN or an infinity; `step`: number of its producer, -1: given to a run. */

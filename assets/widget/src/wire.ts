@@ -1,4 +1,4 @@
-// Decodes a payload: gzip( uint32 header length | header JSON | columns ), see kvviz/view/payload.py.
+// Decodes a payload: gzip( uint32 header length | header JSON | columns ), see kvviz/view/page_data/payload.py.
 // Everything after this file reads typed arrays; no object is made per step.
 import { ensure, kept } from "./arrays.js";
 
@@ -81,14 +81,14 @@ export interface Report {
   caches: { text: string; fix: Fix | null }[];
   peak: { bytes: number; step: number | null; groups: PeakGroup[] };
 }
-/** A guided tour; see kvviz/view/payload_tour.py. `step`: a number; null: the cursor stays, or (`waits`) the step has not run. */
+/** A guided tour; see kvviz/view/page_data/payload_tour.py. `step`: a number; null: the cursor stays, or (`waits`) the step has not run. */
 export interface TourStop { caption: string; step: number | null; waits: boolean; tab: string; pane: string; layout: string }
 export interface Tour { title: string; stops: TourStop[] }
 export interface Live { frame: number; frontier: Choice[] }
 
 export type Ints = Int32Array;
 export type Floats = Float64Array;
-/** Columns by group; `*`: floats; see kvviz/view/payload_steps.py. */
+/** Columns by group; `*`: floats; see kvviz/view/page_data/payload_steps.py. */
 const COLUMNS = {
   frame: "graph parent node iteration run label bind",
   bind: "value storage gen how offset* bytes* info",
@@ -113,7 +113,7 @@ export type Columns = { [G in keyof typeof COLUMNS]: Named<(typeof COLUMNS)[G]> 
 
 /** Tag, attributes, the name of its text or path (after `=` a fixed text), and the state that shows it. */
 type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
-/** See kvviz/view/payload_hazards.py; `counts`: pairs by precision; `says`: the same in words. */
+/** See kvviz/view/page_data/payload_hazards.py; `counts`: pairs by precision; `says`: the same in words. */
 export interface Hazards {
   picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; bar: number; font: string };
   groups: string[]; total: number; counts: [exact: number, range: number, root: number]; says: string;
@@ -191,7 +191,7 @@ function summed(added: Ints): Ints {
   return sums;
 }
 
-/** All texts, from those without numbers and the differences of numbers; see kvviz/view/packed_columns.py. */
+/** All texts, from those without numbers and the differences of numbers; see kvviz/view/page_data/packed_columns.py. */
 function texts(alike: string[], of: Ints, added: Ints): string[] {
   const parts = alike.map((text) => text.split("\u0001"));
   const last = parts.map((part) => new Array<number>(part.length - 1).fill(0));
@@ -224,7 +224,7 @@ function sentIn<H extends { columns: Kinds }>(raw: ArrayBuffer): Sent<H> {
   return { header, sent };
 }
 
-/** Apply a change: entries of the header, new ends of lists, new middles of columns; see kvviz/view/packed_columns.py. */
+/** Apply a change: entries of the header, new ends of lists, new middles of columns; see kvviz/view/page_data/packed_columns.py. */
 function apply<H extends Head>({ header, sent }: Sent<H>, raw: ArrayBuffer): void {
   const { header: { fronts, base, columns, ...entries }, sent: middles } = sentIn<{ columns: Kinds; fronts: Record<string, number>; base: number }>(raw);
   if (base !== Object.values(sent).reduce((n, column) => n + column.length, 0)) throw new Error("this change belongs to another recording");
@@ -295,7 +295,7 @@ export async function read(bytes: DataView | Uint8Array | null | undefined): Pro
   return ensure(opened, bytes, () => gunzip(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)));
 }
 
-/** Payloads of other lanes by name; see kvviz/view/payload_lanes.py. */
+/** Payloads of other lanes by name; see kvviz/view/page_data/payload_lanes.py. */
 const pieces = kept((packed: DataView): Map<string, Uint8Array> => {
   const bytes = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
   const start = 4 + packed.getUint32(0, true);

@@ -21,7 +21,7 @@ export function value({ p }: Trace, frame: number, name: string): number {
   return p.graphs[p.frame.graph[frame]].values.indexOf(name);
 }
 
-/** The same recording with the steps of some runs only, as kvviz/view/payload.py tells it. */
+/** The same recording with the steps of some runs only, as kvviz/view/page_data/payload.py tells it. */
 export function few(raw: ArrayBuffer, keep: number[]): Payload {
   const p = unpack(raw);
   const steps = p.runs.flatMap((r, run) => (keep.includes(run) ? Array.from({ length: r.last - r.first }, (_, i) => r.first + i) : []));

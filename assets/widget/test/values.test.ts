@@ -12,7 +12,7 @@ import { llama } from "./mock.js";
 const CODES = { bins: 4, shades: 250, empty: 251, below: 252, above: 253, nan: 254, whole: 65535 };
 const DOUBLE = new Set(["numbers", "scale"]);
 
-/** Bytes as kvviz/view/payload_values.py makes them; tests/view/test_wire_values.py holds it to this layout. */
+/** Bytes as kvviz/view/page_data/payload_values.py makes them; tests/view/test_wire_values.py holds it to this layout. */
 function encoded(parts: Record<string, number[]>, bytes: number[] = [], weights: number[] = []): ArrayBuffer {
   const ints = (packed: Uint8Array | Uint16Array) => {
     const room = new Uint8Array(Math.ceil(packed.byteLength / 4) * 4);

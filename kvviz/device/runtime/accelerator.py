@@ -24,7 +24,7 @@ from kvviz.device.runtime.handles import Handle, Wrapper
 from kvviz.device.runtime.submission import in_order, submit
 from kvviz.device.simulated_time import Cost
 from kvviz.errors import KvvizError
-from kvviz.graph.load import load
+from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back
 from kvviz.trace.recording import Trace

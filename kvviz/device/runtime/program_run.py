@@ -10,7 +10,7 @@ import numpy as np
 from kvviz.device.device_layout import Layout, sizes
 from kvviz.device.runtime.device_state import DeviceState
 from kvviz.device.simulated_time import flops
-from kvviz.engine.session import Session
+from kvviz.engine.sessions.session import Session
 from kvviz.graph.model import Graph
 from kvviz.interrupts import deliver
 from kvviz.runtimes.named_policies import find_policy

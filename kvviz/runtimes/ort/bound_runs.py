@@ -30,7 +30,7 @@ def run_bound(
 ) -> dict[str, np.ndarray]:
     """Run a model with outputs in the buffers of inputs, which ONNX Runtime does not check, and give all outputs.
 
-    It is the counterpart of a policy of `kvviz.engine.io_binding.bind`. ``bound``: input by output.
+    It is the counterpart of a policy of `kvviz.engine.sessions.io_binding.bind`. ``bound``: input by output.
     """
     session = session_of(proto.SerializeToString(), order)
     # An OrtValue does not keep the array that it was made from.

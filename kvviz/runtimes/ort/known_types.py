@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kvviz.graph.model import Graph, GraphPath, Node, Value
-from kvviz.graph.shape_inference import Rules, infer
-from kvviz.graph.shape_merge import tensor_of
+from kvviz.graph.shapes.shape_inference import Rules, infer
+from kvviz.graph.shapes.shape_merge import tensor_of
 from kvviz.ops import contrib_shapes
 from kvviz.runtimes.schedules.graph_paths import graphs_of
 

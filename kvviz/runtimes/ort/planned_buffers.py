@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.placement import FRESH, Home
-from kvviz.engine.plan import PlannedNode
+from kvviz.engine.plans.plan import PlannedNode
 from kvviz.errors import OpError
 from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
 from kvviz.memory.storage import Storage

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.engine.plan import Plan, PlannedNode
+from kvviz.engine.plans.plan import Plan, PlannedNode
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.runtimes.ort import planning_story, refusal
 from kvviz.runtimes.ort.allocation_plan import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kvviz.graph.fixed_dimensions import Dims, with_dims
 from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.shapes.fixed_dimensions import Dims, with_dims
 from kvviz.runtimes.ort.known_types import keep, known, own_types
 from kvviz.runtimes.schedules.graph_paths import graphs_of
 from kvviz.trace.schema.policy_facts import GONE, GraphTypes, TypeFacts

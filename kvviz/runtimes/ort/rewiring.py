@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from kvviz.engine.plan import needed
+from kvviz.engine.plans.plan import needed
 from kvviz.graph.model import MAX_NODES, Graph, Node
 from kvviz.runtimes.ort.known_types import adopt, known
 from kvviz.runtimes.ort.ort_walk import walk

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from kvviz.engine.plan import check_outputs, needed
+from kvviz.engine.plans.plan import check_outputs, needed
 from kvviz.errors import InputError
 from kvviz.graph.model import MAX_NODES, Graph, Node, Value
-from kvviz.graph.shape_inference import infer
+from kvviz.graph.shapes.shape_inference import infer
 from kvviz.runtimes.rten.rten_operators import in_place_inputs, is_commutative
 from kvviz.runtimes.rten.rten_planner import dependencies, walk
 

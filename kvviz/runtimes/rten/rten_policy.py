@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from kvviz.engine.policy import Policy
+from kvviz.engine.plans.policy import Policy
 from kvviz.errors import KvvizError
 from kvviz.runtimes.rten.buffer_pool import RtenPool
 from kvviz.runtimes.rten.dispatch_rule import RULES, Rules

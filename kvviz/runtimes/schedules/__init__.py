@@ -4,7 +4,7 @@ A schedule is called as ``schedule(graph, nodes, outputs)`` with the needed node
 them in an order in which they can run. Use another one with ``dataclasses.replace(policy, schedule=…)``.
 """
 
-from kvviz.engine.policy import model_order
+from kvviz.engine.plans.policy import model_order
 from kvviz.runtimes.schedules.before import Before
 from kvviz.runtimes.schedules.greedy import LeastLive, depth_first, least_live
 from kvviz.runtimes.schedules.picks import Picks

@@ -13,7 +13,7 @@ from kvviz.runtimes.schedules.graph_paths import path_of
 from kvviz.runtimes.schedules.planning_events import Log, takes_log
 
 if TYPE_CHECKING:
-    from kvviz.engine.policy import Schedule
+    from kvviz.engine.plans.policy import Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kvviz.graph.model import Node
 
 if TYPE_CHECKING:
-    from kvviz.engine.policy import Schedule
+    from kvviz.engine.plans.policy import Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import LoadError
-from kvviz.graph.external import ModelFile
+from kvviz.graph.loading.external import ModelFile
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.file.header_schema import below, check, check_header
 from kvviz.trace.file.packed_file import Packed

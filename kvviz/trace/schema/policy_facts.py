@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kvviz.graph.fixed_dimensions import Dims
 from kvviz.graph.model import Value
+from kvviz.graph.shapes.fixed_dimensions import Dims
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import pytest
 from onnx import helper
 
 import kvviz
+from kvviz.graph.loading.tensors import Weights
 from kvviz.graph.model import Value
-from kvviz.graph.shape_inference import infer
-from kvviz.graph.tensors import Weights
+from kvviz.graph.shapes.shape_inference import infer
 from kvviz.runtimes.ort.known_types import RULES
 from kvviz.runtimes.ort.removed_casts import without_duplicates
 from tests.engine.ort.known_shapes import inferred

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import kvviz
-from kvviz.engine.plan import needed
+from kvviz.engine.plans.plan import needed
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_schedules import planning_events
 from kvviz.runtimes.ort.ort_order import schedule
@@ -17,7 +17,7 @@ from tests.engine.ort.random_models import random_model
 from tests.graph.build import model, node
 
 
-def events(graph: kvviz.graph.Graph) -> tuple[PlanningEvent, ...]:
+def events(graph: Graph) -> tuple[PlanningEvent, ...]:
     """What onnxruntime's planner does, step by step."""
     return planning_events(graph, policy="onnxruntime")
 

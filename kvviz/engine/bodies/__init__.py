@@ -1,0 +1,1 @@
+"""Bodies of If, Loop, Scan and local functions."""

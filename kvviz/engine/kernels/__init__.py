@@ -1,0 +1,1 @@
+"""Kernels beside the numeric ones: ghosts and recorded answers."""

@@ -1,0 +1,1 @@
+"""Policies, and the plans that are made under them."""

@@ -1,0 +1,1 @@
+"""Sessions, and what runs a trace again: replay, recipes, previews."""

@@ -1,0 +1,1 @@
+"""Which inputs and outputs of a graph are a cache."""

@@ -1,0 +1,1 @@
+"""Reading models from files, and refusing what cannot be trusted."""

@@ -1,0 +1,249 @@
+"""Weights: tensors of a model as read-only arrays, checked when the model is read and loaded when they are used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from kvviz.errors import LimitError, LoadError
+from kvviz.graph.loading.external import DataFiles, MissingDataError, Source, find_external
+from kvviz.graph.model import Value
+from kvviz.graph.names import quoted, text
+
+_T = onnx.TensorProto
+_TWICE = (_T.COMPLEX64, _T.COMPLEX128)
+# Element types that share bytes, with their bits.
+_PACKED = dict.fromkeys((_T.INT4, _T.UINT4, _T.FLOAT4E2M1), 4) | dict.fromkeys((_T.INT2, _T.UINT2), 2)
+_PACKED |= {code: 6 for name, code in _T.DataType.items() if name.startswith("FLOAT6")}
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """Stands for the contents of a weight that has none: the model was made from its shapes."""
+
+    model: str
+
+    def numpy(self) -> NoReturn:
+        raise LoadError(f"{self.model} was made from its shapes and has no weights; use kvviz.dry")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A weight that was checked but perhaps not read yet."""
+
+    value: Value
+    nbytes: int  # size in the model's own encoding (two 4-bit elements a byte)
+    read: Callable[[], np.ndarray]
+    files: DataFiles | None = None  # what the array lies in, where that is a mapped file
+
+    @property
+    def absence(self) -> Nowhere | None:
+        """What stands for the contents of a weight that has none."""
+        reader = getattr(self.read, "__self__", None)
+        return reader if isinstance(reader, Nowhere) else None
+
+
+@dataclass(slots=True)
+class Weights(Mapping[str, np.ndarray]):
+    """Mapping of weight names to read-only arrays; each is read on first use and then kept."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    _arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        array = self._arrays.get(name)
+        if array is None:
+            array = self._arrays[name] = frozen(self.tensors[name].read())
+        elif (files := self.tensors[name].files) is not None:
+            files.check()
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tensors
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with the arrays, which are read for it: whoever unpickles them may not have the model's files."""
+        stored: dict[str, tuple[Value, int, np.ndarray | Nowhere]] = {}
+        for name, tensor in self.tensors.items():
+            stored[name] = tensor.value, tensor.nbytes, tensor.absence or self[name]
+        return _unpickled, (stored,)
+
+    def declared(self, name: str) -> Value:
+        """Element type and shape of a weight, without reading it."""
+        return self.tensors[name].value
+
+    def has_contents(self, name: str) -> bool:
+        return self.tensors[name].absence is None
+
+    def nbytes(self, name: str) -> int:
+        """Size of a weight as the model stores it, in bytes, without reading it."""
+        return self.tensors[name].nbytes
+
+
+def _unpickled(stored: Mapping[str, tuple[Value, int, np.ndarray | Nowhere]]) -> Weights:
+    return Weights(
+        {
+            name: Tensor(value, nbytes, found.numpy)
+            if isinstance(found, Nowhere)
+            else replace(held(name, found), value=value, nbytes=nbytes)
+            for name, (value, nbytes, found) in stored.items()
+        }
+    )
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def held(name: str, array: np.ndarray) -> Tensor:
+    """A weight whose array exists already."""
+    return Tensor(Value(name, array.dtype, array.shape), array.nbytes, lambda: array)
+
+
+def element_type(code: int, what: str, source: Source) -> np.dtype | None:
+    """NumPy's type for an ONNX element type number (strings are objects); None for "not said"."""
+    if code == _T.UNDEFINED:
+        return None
+    try:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(code))
+    except KeyError:
+        raise LoadError(
+            f"{what} of {source.label} has the unknown element type {code}; export the model again"
+        ) from None
+
+
+def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
+    """Check a TensorProto and give it as a weight. Nothing is read from external files here, but their existence, place
+    and size are checked."""
+    what = what or f"weight {quoted(text(proto.name))}"
+    dims = tuple(proto.dims)
+    dtype = element_type(proto.data_type, what, source)
+    if dtype is None:
+        raise LoadError(f"{what} of {source.label} has no element type; export the model again")
+    size, nbytes = _declared_size(dims, proto.data_type, dtype, what, source)
+    value = Value(name or proto.name, dtype, dims)
+    if proto.data_location == _T.EXTERNAL:
+        return Tensor(value, nbytes, _external(proto, source, what, dtype, nbytes), source.files)
+    _check_inline(proto, size, nbytes, what, source)
+    if proto.data_type == _T.STRING:
+        return Tensor(value, nbytes, _guarded(lambda: _strings(proto, what, source), what, source))
+    return Tensor(value, nbytes, _guarded(lambda: numpy_helper.to_array(proto), what, source))
+
+
+def read_sparse(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
+    """Check a SparseTensorProto (COO; indices linear or one row an element) and give it as a dense weight."""
+    name = name or proto.values.name
+    what = what or f"sparse weight {quoted(name)}"
+    dims = tuple(proto.dims)
+    values, indices = read_tensor(proto.values, source, what), read_tensor(proto.indices, source, what)
+    size, nbytes = _declared_size(dims, proto.values.data_type, values.value.dtype, what, source)
+
+    def dense() -> np.ndarray:
+        data, where = values.read(), indices.read()
+        if where.ndim == 2 and len(dims) != where.shape[1]:
+            raise ValueError(f"{where.shape[1]} indices an element for {len(dims)} dimensions")
+        flat = where if where.ndim == 1 else np.ravel_multi_index(tuple(where.T), dims)
+        if flat.shape != data.shape or (flat.size and not 0 <= flat.min() <= flat.max() < size):
+            raise ValueError("its indices lie outside its shape")
+        out = np.zeros(size, data.dtype)
+        out[flat] = data
+        return out.reshape(dims)
+
+    return Tensor(Value(name, values.value.dtype, dims), nbytes, _guarded(dense, what, source))
+
+
+def _declared_size(
+    dims: tuple[int, ...], code: int, dtype: np.dtype | None, what: str, source: Source
+) -> tuple[int, int]:
+    """(elements, bytes) that a shape and element type stand for, held against the limit."""
+    if any(dim < 0 for dim in dims):
+        raise LoadError(f"{what} of {source.label} has the shape {list(dims)} with a negative length")
+    size = math.prod(dims)
+    # A string counts with its reference.
+    bits = _PACKED.get(code, 8 * dtype.itemsize if dtype is not None else 8)
+    nbytes = (size * bits + 7) // 8
+    if nbytes > source.limit:
+        raise LimitError(
+            f"{what} of {source.label} declares {nbytes:,} bytes (shape {list(dims)}), more than the limit "
+            f"of {source.limit:,}; pass a larger tensor_limit= if this size is correct"
+        )
+    return size, nbytes
+
+
+def _check_inline(proto: Any, size: int, nbytes: int, what: str, source: Source) -> None:
+    if proto.HasField("raw_data"):
+        have, need, unit = len(proto.raw_data), nbytes, "bytes"
+        if proto.data_type == _T.STRING:
+            raise LoadError(f"{what} of {source.label} keeps strings as raw data, which ONNX forbids; export it again")
+    else:
+        fieldname = helper.tensor_dtype_to_field(proto.data_type)
+        # Two 4-bit or four 2-bit elements stand in one entry, as they would in one byte.
+        need = nbytes if _PACKED.get(proto.data_type) in (2, 4) else size * (1 + (proto.data_type in _TWICE))
+        have, unit = len(getattr(proto, fieldname)), f"entries in {fieldname}"
+    if have != need:
+        raise LoadError(
+            f"{what} of {source.label} has {have:,} {unit} where its shape {list(proto.dims)} needs {need:,}; "
+            "the file is damaged, get it or export it again"
+        )
+
+
+def _strings(proto: Any, what: str, source: Source) -> np.ndarray:
+    try:
+        strings = [entry.decode() for entry in proto.string_data]
+    except UnicodeDecodeError as error:
+        raise LoadError(f"{what} of {source.label} holds a string that is not UTF-8: {error}") from None
+    array = np.empty(len(strings), object)
+    array[:] = strings
+    return array.reshape(tuple(proto.dims))
+
+
+def _external(proto: Any, source: Source, what: str, dtype: np.dtype, nbytes: int) -> Callable[[], np.ndarray]:
+    entries = {text(entry.key): text(entry.value) for entry in proto.external_data}
+    kept = source.held.get(entries.get("location", ""))
+    if kept is not None:
+        return kept.numpy if isinstance(kept, Nowhere) else _guarded(kept.numpy, what, source)
+    found: tuple[str, int] | None = None
+    # A dry run needs no data. Who reads a weight whose data are missing gets the error, or the data if they came since.
+    with suppress(MissingDataError):
+        found = find_external(entries, nbytes, what, source)
+
+    def mapped() -> np.ndarray:
+        if not nbytes:
+            return np.zeros(tuple(proto.dims), dtype)
+        path, offset = found or find_external(entries, nbytes, what, source)
+        data = source.files.read(path, offset, nbytes)
+        if proto.data_type in _PACKED:
+            inline = _T(data_type=proto.data_type, dims=proto.dims, raw_data=data.tobytes())
+            return numpy_helper.to_array(inline)
+        return data.view(dtype).reshape(tuple(proto.dims))
+
+    return _guarded(mapped, what, source)
+
+
+def _guarded(read: Callable[[], np.ndarray], what: str, source: Source) -> Callable[[], np.ndarray]:
+    def guarded() -> np.ndarray:
+        try:
+            return read()
+        except (LoadError, MemoryError):
+            raise
+        except Exception as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise LoadError(f"{what} of {source.label} cannot be read: {why}") from error
+
+    return guarded

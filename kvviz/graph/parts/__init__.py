@@ -1,0 +1,1 @@
+"""A graph in parts: modules, layers, blocks."""

@@ -1,0 +1,208 @@
+"""Types and shapes of all values before anything runs, one node at a time, with ONNX's own inference functions.
+
+What the model declares about a value stands; inference only adds to it. Symbolic dimensions keep the model's names,
+and none are invented: a dimension is a number, one of the model's names, or unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper, shape_inference
+
+from kvviz.errors import LoadError
+from kvviz.graph.loading.attributes import value_type
+from kvviz.graph.loading.external import Source
+from kvviz.graph.loading.from_onnx import graph_proto, node_proto
+from kvviz.graph.loading.tensors import Weights
+from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.shapes import shapes_control
+from kvviz.graph.shapes.shape_merge import merge
+
+# Inference looks into constants that say a shape, axes or pads; nothing larger is handed to it.
+_SMALL = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an inference knows beyond ONNX's schemas.
+
+    ``extra`` maps (domain, operator) to ``rule(node, types, constant)``, which gives one TypeProto or None an output:
+    ``types`` has one an input, ``constant(position)`` gives a small constant input as an array, or None.
+    ``propagate(node, types, known, constant)`` gives the value of output 0 where it follows from shapes; ``known`` has
+    what followed so of each input, or None.
+    """
+
+    extra: Mapping[tuple[str, str], Callable[..., Sequence[Any]]] = field(default_factory=dict)
+    propagate: Callable[..., np.ndarray | None] | None = None
+
+
+ONNX_RULES = Rules()
+
+
+def infer(graph: Graph, rules: Rules = ONNX_RULES) -> dict[Graph, dict[str, Value]]:
+    """What is known of every value of a model's graph and of all its subgraphs and function bodies, but not of
+    captures. A declared name of a dimension stays although inference finds another; a number replaces a name; where two
+    numbers differ the dimension is unknown (onnxruntime 1.31; see `kvviz.graph.shapes.shape_merge`)."""
+    if graph_proto(graph) is None:
+        # It was loaded with a trace, and its file is not there.
+        inside = {graph, *(inner for inner, _ in graph.walk())}
+        return {inner: {value.name: value for value in (*inner.inputs, *inner.outputs)} for inner in inside}
+    walk = _Walk(rules, graph)
+    walk.graph(graph, _numbered(graph), {}, {})
+    source = Source(graph.source)
+    return {
+        inner: {name: value_type(name, proto, source) for name, proto in types.items() if proto is not None}
+        for inner, types in walk.found.items()
+    }
+
+
+def _numbered(graph: Graph) -> list[Any]:
+    """Types of the main graph's inputs, with numbers where the graph has them and its file has not."""
+    declared = {value.name: value.type for value in graph_proto(graph).input}
+    found: list[Any] = []
+    for value in graph.inputs:
+        proto = declared.get(value.name)
+        dims = () if proto is None else tuple(proto.tensor_type.shape.dim)
+        numbers = [(axis, n) for axis, n in enumerate(value.shape or ()) if isinstance(n, int)]
+        free = [(axis, n) for axis, n in numbers if axis < len(dims) and not dims[axis].HasField("dim_value")]
+        if proto is not None and free:
+            proto = deepcopy(proto)
+            for axis, n in free:
+                proto.tensor_type.shape.dim[axis].dim_value = n
+        found.append(proto if free else None)
+    return found
+
+
+class _Walk:
+    def __init__(self, rules: Rules, main: Graph) -> None:
+        self.rules = rules
+        self.found: dict[Graph, dict[str, Any]] = {}
+        self.ir_version = getattr(main.proto, "ir_version", 0)
+
+    def graph(
+        self, graph: Graph, arguments: Sequence[Any], outer: Mapping[str, Any], constants: Mapping[str, Graph]
+    ) -> list[Any]:
+        """Infer one graph; ``arguments`` are the types of its inputs as far as its caller knows them."""
+        own = self.found.setdefault(graph, {})
+        proto = graph_proto(graph)
+        for value in (*proto.input, *proto.output, *proto.value_info):
+            own[value.name] = merge(value.type if value.HasField("type") else None, own.get(value.name))
+        for value, given in zip(graph.inputs, arguments):
+            own[value.name] = merge(own.get(value.name), given)
+        declared = {v.name for v in graph.overridable}
+        for name in graph.weights:
+            own[name] = merge(own.get(name) if name in declared else None, _weight_type(graph, name))
+        # Before IR 4 every weight is listed as an input, and none can be overridden.
+        mine = set(graph.weights) - (declared if self.ir_version >= 4 else set())
+        visible = {name: where for name, where in constants.items() if name not in own}
+        scope = _Scope(graph, ChainMap(own, dict(outer)), {**visible, **dict.fromkeys(mine, graph)})
+        for node in graph.nodes:
+            inferred = self._node(scope, node)
+            for name, found in zip(node.outputs, inferred):
+                if name:
+                    own[name] = merge(own.get(name), found)
+            if self.rules.propagate is not None:
+                known = [scope.known.get(name) for name in node.inputs]
+                value = self.rules.propagate(node, scope.of(node.inputs), known, scope.constant_of(node))
+                if value is not None:
+                    scope.known[node.outputs[0]] = value
+        return [scope.types.get(value.name) for value in graph.outputs]
+
+    def _node(self, scope: _Scope, node: Node) -> Sequence[Any]:
+        types = scope.of(node.inputs)
+        given = {name: proto for name, proto in zip(node.inputs, types) if name}
+        rule = self.rules.extra.get((node.domain, node.op_type))
+        if rule is not None:
+            return rule(node, types, scope.constant_of(node))
+        if node.function is not None:
+            return self.graph(node.function, types, {}, {})
+        if node.subgraphs:
+            return shapes_control.infer(
+                node, types, lambda body, given: self.graph(body, given, scope.types, scope.constants)
+            )
+        schema = _schema(node.op_type, node.opset, node.domain)
+        if schema is None or None in given.values():
+            return []
+        proto = node_proto(scope.graph, node)
+        if (tuple(proto.input), tuple(proto.output)) != (node.inputs, node.outputs):
+            proto = deepcopy(proto)
+            proto.input[:], proto.output[:] = node.inputs, node.outputs
+        imports = [helper.make_opsetid(domain, version) for domain, version in scope.graph.opsets.items()]
+        try:
+            found = shape_inference.infer_node_outputs(
+                schema, proto, given, scope.data(node), None, imports, self.ir_version or 8
+            )
+        except Exception:  # what ONNX cannot infer is unknown, whatever it has to say about it
+            return []
+        return [found.get(name) for name in node.outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is known inside one graph: types of all visible values, where constants are, values that follow."""
+
+    graph: Graph
+    types: Mapping[str, Any]
+    constants: Mapping[str, Graph]
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def of(self, names: Sequence[str]) -> list[Any]:
+        """Types by name; None for what is absent or unknown."""
+        return [self.types.get(name) if name else None for name in names]
+
+    def constant_of(self, node: Node) -> Callable[[int], np.ndarray | None]:
+        """Reads small constants among a node's inputs."""
+
+        def constant(position: int) -> np.ndarray | None:
+            name = node.inputs[position] if position < len(node.inputs) else ""
+            graph = self.constants.get(name)
+            if graph is None or not _is_small(_weight(graph, name)):
+                return None
+            absent = isinstance(graph.weights, Weights) and not graph.weights.has_contents(name)
+            try:
+                return None if absent else graph.weights[name]
+            except LoadError:  # a run says that its data cannot be read, where it needs them
+                return None
+
+        return constant
+
+    def data(self, node: Node) -> dict[str, Any]:
+        """Values of inputs that inference may look at, as TensorProtos."""
+        constant = self.constant_of(node)
+        values = {name: self.known.get(name, constant(i)) for i, name in enumerate(node.inputs) if name}
+        return {name: numpy_helper.from_array(value) for name, value in values.items() if value is not None}
+
+
+def _is_small(value: Value) -> bool:
+    return math.prod(dim for dim in value.shape or () if isinstance(dim, int)) <= _SMALL
+
+
+def _weight(graph: Graph, name: str) -> Value:
+    declared = getattr(graph.weights, "declared", None)
+    if declared is not None:
+        return declared(name)
+    array = graph.weights[name]
+    return Value(name, array.dtype, array.shape)
+
+
+def _weight_type(graph: Graph, name: str) -> Any:
+    value = _weight(graph, name)
+    code = helper.np_dtype_to_tensor_dtype(value.dtype) if value.dtype is not None else 0
+    return helper.make_tensor_type_proto(code, value.shape)
+
+
+@lru_cache(maxsize=1024)
+def _schema(op_type: str, opset: int, domain: str) -> Any | None:
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None

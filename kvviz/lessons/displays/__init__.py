@@ -1,0 +1,1 @@
+"""Charts, tables and animations of the lessons."""

@@ -1,0 +1,1 @@
+"""Functions of elements, norms, reductions and products."""

@@ -1,0 +1,1 @@
+"""Convolutions, resampling and recurrent layers."""

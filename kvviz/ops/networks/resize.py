@@ -1,0 +1,232 @@
+"""Resize and Upsample: one axis after the other, each output element a weighted sum of a few input elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvviz.errors import OpError
+from kvviz.ops.arguments import check_size, counted, distinct
+from kvviz.ops.numeric import FLOAT32, FLOAT64
+from kvviz.ops.quantized.quant import whole_limits
+from kvviz.ops.registry import op
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    mode: str
+    coordinates: str
+    nearest: str
+    cubic: float
+    exclude_outside: bool
+    antialias: bool
+    extrapolation: float
+
+
+@op("Resize", since=11, moves=True)
+def resize(
+    x,
+    roi=None,
+    scales=None,
+    sizes=None,
+    *,
+    mode="nearest",
+    coordinate_transformation_mode="half_pixel",
+    nearest_mode="round_prefer_floor",
+    cubic_coeff_a=-0.75,
+    exclude_outside=0,
+    extrapolation_value=0.0,
+    antialias=0,
+    axes=None,
+    keep_aspect_ratio_policy="stretch",
+):
+    """Resize-11 to 19, in any mode, over any axes, by scales or to sizes. An axis that keeps its length is cropped like
+    the others; onnxruntime leaves it alone."""
+    places = list(range(x.ndim)) if axes is None else distinct(axes, x.ndim)
+    by_scale = scales is not None and scales.size > 0
+    if by_scale == (sizes is not None and sizes.size > 0):
+        raise OpError("one of scales and sizes must be given, and not both")
+    given = scales if by_scale else sizes
+    if given.shape != (len(places),):
+        raise OpError(f"{'scales' if by_scale else 'sizes'} {given.tolist()} are not one number for each axis {places}")
+    lengths = [x.shape[axis] for axis in places]
+    if by_scale:
+        factors = given.astype(FLOAT32)
+        made = [int(factor * np.float32(n)) for factor, n in zip(factors, lengths)]
+    else:
+        factors, made = _fitted(given, lengths, keep_aspect_ratio_policy)
+    cropped = coordinate_transformation_mode == "tf_crop_and_resize"
+    if cropped and (roi is None or roi.size != 2 * len(places)):
+        raise OpError(f"tf_crop_and_resize needs a roi of {2 * len(places)} numbers: a start and an end for each axis")
+    starts = np.zeros(len(places), FLOAT32) if not cropped else roi.reshape(2, -1)[0].astype(FLOAT32)
+    ends = np.ones(len(places), FLOAT32) if not cropped else roi.reshape(2, -1)[1].astype(FLOAT32)
+    way = _Way(
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        cubic_coeff_a,
+        bool(exclude_outside),
+        bool(antialias),
+        extrapolation_value,
+    )
+    return _resized(x, places, factors, made, list(zip(starts, ends)), way)
+
+
+@op("Resize", since=10, moves=True)
+@op("Upsample", since=9, moves=True)
+def upsample(x, scales, *, mode="nearest"):
+    """Resize-10 and Upsample-9: coordinates are divided by the scale, and the nearest element is the one before."""
+    if scales.shape != (x.ndim,):
+        raise OpError(f"scales {scales.tolist()} are not one number for each of {x.ndim} axes")
+    factors = scales.astype(FLOAT32)
+    made = [int(factor * np.float32(n)) for factor, n in zip(factors, x.shape)]
+    way = _Way(mode, "asymmetric", "simple", -0.75, False, False, 0.0)
+    return _resized(x, list(range(x.ndim)), factors, made, [(0.0, 1.0)] * x.ndim, way)
+
+
+@op("Upsample", since=7, moves=True)
+def upsample_by_attribute(x, *, scales, mode="nearest"):
+    return upsample(x, np.array(scales, FLOAT32), mode=mode)
+
+
+def _fitted(sizes, lengths, policy):
+    """Scales for sizes, which keep the aspect ratio where the policy says so."""
+    wanted = sizes.tolist()
+    if min(wanted, default=1) < 0 or 0 in lengths:
+        raise OpError(f"lengths {lengths} cannot be resized to {wanted}")
+    factors = np.array(wanted, FLOAT32) / np.array(lengths, FLOAT32)
+    if policy == "stretch":
+        return factors, wanted
+    if policy not in ("not_larger", "not_smaller"):
+        raise OpError(f"keep_aspect_ratio_policy {policy!r} is none of stretch, not_larger, not_smaller")
+    factor = factors.min() if policy == "not_larger" else factors.max()
+    # Half a pixel counts as a whole one.
+    return np.full_like(factors, factor), [int(np.floor(factor * np.float32(n) + np.float32(0.5))) for n in lengths]
+
+
+def _resized(x, places, factors, made, regions, way):
+    if way.mode not in ("nearest", "linear", "cubic"):
+        raise OpError(f"mode {way.mode!r} is none of nearest, linear, cubic")
+    if not (factors > 0).all():
+        raise OpError(f"scales {factors.tolist()} must be greater than 0")
+    shape = list(x.shape)
+    for axis, length in zip(places, made):
+        shape[axis] = length
+    check_size(shape, x.dtype)
+    if 0 in shape or 0 in x.shape:
+        if 0 not in shape:
+            raise OpError(f"nothing of shape {x.shape} can be resized to {tuple(shape)}")
+        return np.empty(shape, x.dtype)
+    work = x.dtype if way.mode == "nearest" or x.dtype == FLOAT64 else FLOAT32
+    y, outside = x.astype(work, copy=False), []
+    # The axes that shrink most come first: the others then have less to do.
+    for i in sorted(range(len(places)), key=lambda i: made[i] / x.shape[places[i]]):
+        axis = counted(places[i], x.ndim)
+        length = x.shape[axis]
+        if made[i] == length and factors[i] == 1 and way.coordinates != "tf_crop_and_resize":
+            continue
+        at = _coordinates(length, made[i], factors[i], regions[i], way.coordinates)
+        if way.coordinates == "tf_crop_and_resize":
+            beyond = (at < 0) | (at > length - 1)
+            if beyond.any():
+                outside.append((slice(None),) * axis + (np.flatnonzero(beyond),))
+        y = _along(y, axis, *_taps(at, length, factors[i], way))
+    if y.dtype != x.dtype:
+        if way.antialias and x.dtype.kind in "iu":
+            y = np.clip(np.rint(y), *whole_limits(x.dtype))
+        # Whole numbers are otherwise cut towards 0, as in a conversion of C.
+        y = y.astype(x.dtype)
+    if y is x or not y.flags.c_contiguous or y.base is not None:
+        y = y.copy()
+    for index in outside:
+        y[index] = way.extrapolation
+    return y
+
+
+def _coordinates(length, made, factor, region, how):
+    """Where each output element lies among the input's, in float32 as in onnxruntime."""
+    one, half = np.float32(1), np.float32(0.5)
+    at = np.arange(made, dtype=FLOAT32)
+    if how == "asymmetric":
+        return at / factor
+    if how == "align_corners":
+        # ONNX's own cases take the length before it is rounded down; onnxruntime takes it afterwards.
+        resized = np.float32(length * float(factor))
+        return at * np.float32(length - 1) / (resized - one) if resized != 1 else np.zeros(made, FLOAT32)
+    if how == "tf_crop_and_resize":
+        start, end = region
+        if made == 1:
+            return np.full(1, half * (start + end) * np.float32(length - 1), FLOAT32)
+        step = (end - start) * np.float32(length - 1) / np.float32(made - 1)
+        return (start * np.float32(length - 1) + at * step).astype(FLOAT32)
+    if how == "pytorch_half_pixel" and made == 1:
+        return np.zeros(1, FLOAT32)
+    if how not in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
+        raise OpError(f"onnx knows no coordinate_transformation_mode {how!r}")
+    if how == "half_pixel_symmetric":
+        adjustment = np.float32(made) / (factor * np.float32(length))
+        return np.float32(length) / np.float32(2) * (one - adjustment) + (at + half) / factor - half
+    return (at + half) / factor - half
+
+
+def _taps(at, length, factor, way):
+    """For each output element the input elements it is made of, (made, taps), and their weights; None if all are 1."""
+    if way.mode == "nearest":
+        if way.nearest not in _NEAREST:
+            raise OpError(f"nearest_mode {way.nearest!r} is none of round_prefer_floor, round_prefer_ceil, floor, ceil")
+        return _NEAREST[way.nearest](at, factor).astype(np.int64).clip(0, length - 1)[:, None], None
+    spread = 1 if way.mode == "linear" else 2
+    shrinks = way.antialias and factor < 1
+    stretch = np.float32(factor) if shrinks else np.float32(1)
+    if shrinks:
+        reach = np.float32(spread) / stretch
+        first = np.floor(at + np.float32(0.5) - reach + np.float32(0.5))
+        count = 2 * int(np.ceil(reach)) + 1
+    else:
+        first, count = np.floor(at) - (spread - 1), 2 * spread
+    index = first.astype(np.int64)[:, None] + np.arange(count)
+    far = np.abs(index.astype(FLOAT32) - at[:, None]) * stretch
+    weights = np.maximum(1 - far, 0) if way.mode == "linear" else cubic(far, np.float32(way.cubic))
+    if way.exclude_outside:
+        weights = np.where((index < 0) | (index >= length), np.float32(0), weights)
+    if way.exclude_outside or shrinks:
+        weights = weights / weights.sum(1, keepdims=True)
+    # What lies outside counts as the element at the edge.
+    return index.clip(0, length - 1), weights
+
+
+_NEAREST: dict[str, Callable] = {
+    "round_prefer_floor": lambda at, factor: np.ceil(at - np.float32(0.5)),
+    "round_prefer_ceil": lambda at, factor: np.floor(at + np.float32(0.5)),
+    "floor": lambda at, factor: np.floor(at),
+    "ceil": lambda at, factor: np.ceil(at),
+    "simple": lambda at, factor: np.ceil(at) if factor < 1 else np.trunc(at),
+}
+
+
+def cubic(far, a):
+    """Keys' cubic kernel at a distance of 0 or more."""
+    near = ((a + 2) * far - (a + 3)) * far * far + 1
+    tail = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
+    return np.where(far <= 1, near, np.where(far < 2, tail, np.float32(0)))
+
+
+def _along(x, axis, index, weights):
+    if weights is None:
+        return x.take(index[:, 0], axis)
+    if index.shape[1] > 4:
+        matrix = np.zeros((len(index), x.shape[axis]), x.dtype)
+        np.add.at(matrix, (np.arange(len(index))[:, None], index), weights)
+        rows = x.reshape(math.prod(x.shape[:axis]), x.shape[axis], -1)
+        return np.matmul(matrix, rows).reshape(*x.shape[:axis], len(index), *x.shape[axis + 1 :])
+    column = (-1, *(1,) * (x.ndim - axis - 1))
+    y = x.take(index[:, 0], axis)
+    y *= weights[:, 0].astype(x.dtype).reshape(column)
+    for tap in range(1, index.shape[1]):
+        part = x.take(index[:, tap], axis)
+        part *= weights[:, tap].astype(x.dtype).reshape(column)
+        y += part
+    return y

@@ -1,0 +1,1 @@
+"""Attention operators, rotary embedding, and the rows that caches get."""

@@ -1,0 +1,144 @@
+"""A step, or the report on a trace, as Markdown for a GitHub thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvviz.explain.sentences import ended, rule, sentence
+from kvviz.explain.summary import Missed, distinct
+from kvviz.fixes.fix import Fix
+from kvviz.fixes.fix_wording import as_before, caller
+from kvviz.report.diagnosis import Diagnosis
+from kvviz.report.faces.markdown_text import REPORT, STEP, filled
+from kvviz.report.faces.report_text import written_elsewhere
+from kvviz.report.missed_groups import MissedGroup
+from kvviz.runtimes.named_policies import NAMED
+from kvviz.trace.recording import Trace
+from kvviz.trace.records import Step
+from kvviz.trace.run_labels import run_label, steps_summary
+from kvviz.trace.units import count, size
+from kvviz.version import VERSION
+
+# How many tokens of a prompt, kinds of missed ops, and fixes with their code are shown.
+_PROMPT, _KINDS, _FIXES = 400, 20, 3
+_DIGITS = 16
+
+
+def to_markdown(report: Diagnosis, step: int | None = None) -> str:
+    """See `Report.to_markdown`."""
+    trace = report.trace
+    if step is None:
+        return filled(REPORT, {**about(trace), **_report_facts(report), "again": "\n".join(again(trace))})
+    return filled(STEP, {**about(trace), **step_facts(report, trace.steps[step])})
+
+
+def about(trace: Trace) -> dict[str, str]:
+    """The footer of everything that is shared: the model, the version, and the policy."""
+    name, digest = trace.model
+    version = trace.policy.version
+    policy = f"{trace.policy.name}, {version}" if version else trace.policy.name
+    return {"file": name, "sha256": digest[:_DIGITS], "version": VERSION, "policy": policy}
+
+
+def again(trace: Trace, step: str | int | None = None) -> list[str]:
+    """Three lines of Python that reproduce the trace and show a step of it.
+
+    ``step``: its number; by default the debugger opens at the end of the trace.
+    """
+    shown = "trace" if step is None else f"trace, step={step}"
+    return ["import kvviz", f"trace = {_call(trace)}", f"kvviz.debug({shown})"]
+
+
+def _call(trace: Trace) -> str:
+    options, known = trace.options, trace.policy.base in NAMED
+    if not (known and trace.policy.decides) or options.kind == "stream":
+        return 'kvviz.Trace.load("trace.kvviz")'
+    graph = f"kvviz.load({trace.model.name or 'model.onnx'!r})"
+    name, given = caller(trace)
+    if options.kind == "decode" and not options.dry:
+        prompt = trace.prompt if len(trace.prompt) <= _PROMPT and len(trace.batch_tokens) < 2 else None
+        given = ["prompt" if prompt is None else repr(list(prompt))]
+    parts = [graph, *given, *(part for part in as_before(trace, set()) if not part.startswith("tokenizer="))]
+    return f"kvviz.{name}({', '.join(parts)})"
+
+
+def step_facts(report: Diagnosis, step: Step) -> dict[str, Any]:
+    """The values for the template of a step."""
+    trace = report.trace
+    entry = next((m for m in report.missed if step.index in m.steps), None)
+    blockers = distinct(step.decision.blockers) or (entry.blockers if entry else ())
+    scope = "/".join(step.graph_node.scope)
+    where = [run_label(trace, step.run), *step.frame, *([scope] if scope else [])]
+    return {
+        "step": f"{step.index:,}",
+        "op": step.graph_node.qualified_op,
+        "sentence": sentence(step, trace),
+        "node": step.node,
+        "where": " · ".join(where),
+        "decision": ended(step),
+        "rule": rule(step) if trace.policy.decides else "",
+        "allocated": size(step.allocated),
+        "copied": size(step.copied),
+        "written": size(step.written),
+        "live": size(step.live_bytes),
+        "held": size(held_after(trace, step)),
+        "repeated": next((str(group) for group in report.groups if entry in group.entries), "") if entry else "",
+        "blockers": [{"code": str(b.code), "input": b.input, "message": b.message} for b in blockers],
+        "fixes": [_fix(fix, of_step(entry, step.index)) for fix in fixes_of(entry)] if entry else [],
+        "again": "\n".join(again(trace, step.index)),
+    }
+
+
+def held_after(trace: Trace, step: Step) -> int:
+    """Bytes alive after a step: those while it ran, less what it used last."""
+    storages, later = trace.log.storages, trace.log.later
+    return int(step.live_bytes - sum(storages[s].capacity for s in step.freed if s not in later))
+
+
+def fixes_of(entry: Missed) -> list[Any]:
+    """The fixes of a missed op, each once: the reasons against one input share a fix."""
+    fixes: list[Any] = []
+    for blocker in entry.blockers:
+        fix = blocker.fix
+        if fix is not None and not any(other is fix or other == fix for other in fixes):
+            fixes.append(fix)
+    return fixes
+
+
+def of_step(entry: Missed, step: int) -> str:
+    """A prefix for a fix that names the step of its bytes; empty if it is the step shown."""
+    return "" if entry.step == step else f"For step {entry.step:,}, where this op spent most: "
+
+
+def _fix(fix: Fix, of: str = "") -> dict[str, str]:
+    return {"label": fix.label, "of": of, "sentence": fix.sentence, "code": fix.code}
+
+
+def _report_facts(report: Diagnosis) -> dict[str, Any]:
+    trace, counts = report.trace, report.counts
+    groups = report.groups[:_KINDS]
+    fixes: dict[str, Any] = {}
+    for group in groups:
+        if group.fix is not None and group.fix.saves > 0:
+            fixes.setdefault(group.fix.label, group.fix)
+    return {
+        "title": trace.title,
+        "steps": steps_summary(trace),
+        "without": next((one.sentence for one in report.caches if not one.caches), ""),
+        "peak": size(trace.peak_bytes),
+        "allocated": size(trace.bytes_allocated),
+        "copied": size(trace.bytes_copied),
+        "in_place": f"{count(counts.in_place, 'step')}{written_elsewhere(counts)}",
+        "missed": f"{count(counts.missed, 'step')}, {size(counts.missed_bytes)}",
+        "kinds": [_kind(group) for group in groups],
+        "fixes": [_fix(fix) for fix in list(fixes.values())[:_FIXES]],
+    }
+
+
+def _kind(group: MissedGroup) -> dict[str, Any]:
+    return {
+        "kind": str(group),
+        "label": group.label,
+        "codes": ", ".join(group.reasons),
+        "fix": group.fix.label if group.fix else "",
+    }

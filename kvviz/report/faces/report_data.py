@@ -1,0 +1,151 @@
+"""The report on a trace as plain values, for programs.
+
+Invariant: nothing is shortened, and everything survives JSON unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from kvviz.explain.summary import Missed
+from kvviz.fixes.fix import Fix
+from kvviz.graph.model import Graph
+from kvviz.report.diagnosis import Diagnosis
+from kvviz.report.faces.report_schema import NAME, VERSION
+from kvviz.report.finding import Finding
+from kvviz.report.missed_groups import MissedGroup
+from kvviz.trace.recording import Trace
+from kvviz.trace.run_labels import kept_runs, run_label
+
+
+def report_data(found: Diagnosis) -> dict[str, Any]:
+    """The report as plain values that JSON can hold."""
+    trace = found.trace
+    kept = frozenset(kept_runs(trace))
+    return {
+        "schema": {"name": NAME, "version": VERSION},
+        "model": model_facts(trace),
+        "policy": trace.policy.name,
+        "dry": trace.dry,
+        "interrupted": trace.interrupted,
+        "steps": len(trace.steps),
+        "runs_kept": len(kept_runs(trace)),
+        "totals": {**totals(trace), "bytes_moved_outside": moved_outside(trace)},
+        "in_place": asdict(found.counts),
+        "runs": [
+            {
+                "label": run_label(trace, run.index),
+                "steps": run.last - run.first,
+                "kept": run.index in kept,
+                "token": run.token,
+                "text": run.text,
+                "peak_bytes": run.peak_bytes,
+                "bytes_allocated": run.bytes_allocated,
+                "bytes_written": run.bytes_written,
+                "bytes_copied": run.bytes_copied,
+                "bytes_moved_outside": run.bytes_moved_outside,
+            }
+            for run in trace.runs
+        ],
+        "prompt": trace.prompt,
+        "tokens": trace.known("tokens"),
+        "findings": [_finding_data(one) for one in found.findings],
+        "groups": [_group_data(group) for group in found.groups],
+        "missed": [_missed_data(entry) for entry in found.missed],
+        "peak": {**asdict(found.peak), "groups": found.peak.groups},
+        "other_order": found.other_order
+        and {
+            "name": found.other_order.name,
+            "bytes": found.other_order.bytes,
+            "least": found.other_order.least,
+            "fix": _fix_data(found.other_order.fix),
+        },
+        "held_too_long": [asdict(held) for held in found.held_too_long],
+        "cache_findings": [
+            {"kind": f.kind, "caches": f.caches, "run": f.run, "bytes": f.bytes, "sentence": f.sentence}
+            | {"fix": _fix_data(f.fix)}
+            for f in found.caches
+        ],
+        "cache_warnings": [asdict(warning) for warning in found.cache_warnings],
+        "caches": [asdict(cache) for cache in trace.caches],
+    }
+
+
+def model_facts(trace: Trace) -> dict[str, Any]:
+    graph = trace.graph
+    weights = [storage.capacity for storage in trace.storages if storage.origin == "weights"]
+    return {
+        "title": trace.title,
+        "nodes": len(graph.nodes),
+        "nodes_with_bodies": sum(1 for _ in graph.walk()) if _has_bodies(graph) else len(graph.nodes),
+        "weights": len(weights),
+        "weight_bytes": sum(weights),
+        "opsets": {domain or "ai.onnx": version for domain, version in graph.opsets.items()},
+    }
+
+
+def _has_bodies(graph: Graph) -> bool:
+    return any(node.subgraphs or node.function is not None for node in graph.nodes)
+
+
+def totals(trace: Trace) -> dict[str, int]:
+    return {
+        "peak_bytes": trace.peak_bytes,
+        "bytes_allocated": trace.bytes_allocated,
+        "bytes_written": trace.bytes_written,
+        "bytes_copied": trace.bytes_copied,
+    }
+
+
+def moved_outside(trace: Trace) -> int:
+    return sum(run.bytes_moved_outside for run in trace.runs)
+
+
+def before_or_in(trace: Trace, run: int) -> str:
+    """When the peak of a run was, if at no kept step: before its first op, or at a step that was not kept."""
+    label = run_label(trace, run)
+    if run in kept_runs(trace):
+        return f"before the first op of {label}"
+    return f"in {label}, whose steps were not kept"
+
+
+def _finding_data(one: Finding) -> dict[str, Any]:
+    names = (
+        "kind",
+        "title",
+        "where",
+        "example",
+        "bytes",
+        "steps",
+        "step",
+        "selection",
+        "scope",
+        "calm",
+        "query",
+        "peak",
+    )
+    saves, left = (None, None) if one.cure is None else (one.cure.saves, one.cure.left)
+    cure = {"fix": _fix_data(one.fix), "peak": one.peak, "saves": saves, "left": left}
+    return {**{name: getattr(one, name) for name in names}, **cure}
+
+
+def _missed_data(entry: Missed) -> dict[str, Any]:
+    names = ("node", "op_type", "frame", "steps", "step", "bytes", "allocated", "copied", "peak_effect")
+    blockers = [
+        {"code": str(b.code), "input": b.input, "culprit": b.culprit, "message": b.message, "bytes": b.bytes}
+        | {"fix": _fix_data(b.fix)}
+        for b in entry.blockers
+    ]
+    return {**{name: getattr(entry, name) for name in names}, "blockers": blockers}
+
+
+def _group_data(group: MissedGroup) -> dict[str, Any]:
+    names = ("role", "op_type", "reasons", "layers", "runs", "times", "bytes", "allocated", "copied", "peak_effect")
+    members = [{"frame": entry.frame, "node": entry.node} for entry in group.entries]
+    return {**{name: getattr(group, name) for name in names}, "nodes": members}
+
+
+def _fix_data(fix: Fix | None) -> dict[str, Any] | None:
+    names = ("kind", "label", "sentence", "code", "saves")
+    return None if fix is None else {name: getattr(fix, name) for name in names}

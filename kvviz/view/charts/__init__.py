@@ -1,0 +1,1 @@
+"""Charts with matplotlib, and still pictures."""

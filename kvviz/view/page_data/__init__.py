@@ -1,0 +1,1 @@
+"""A trace as the bytes that the page reads."""
