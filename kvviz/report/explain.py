@@ -16,7 +16,7 @@ from kvviz.report.faces.report_data import report_data
 from kvviz.report.faces.report_html import report_html
 from kvviz.report.faces.report_text import report_text
 from kvviz.report.finding import Findings
-from kvviz.report.missed_groups import missed_groups
+from kvviz.report.missed_groups import by_time, missed_groups
 from kvviz.trace.index.value_index import index_of
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 
@@ -97,6 +97,8 @@ def explain(trace: TraceLike) -> Report:
     warnings = cache_warnings(trace)
     entries = missed(trace)
     groups, caches = missed_groups(trace, entries), cache_findings(index, warnings)
+    if by_time(groups):
+        entries = tuple(entry for group in groups for entry in group.entries)
     return Report(trace, counts(trace), entries, peak(trace), held_too_long(index), caches, warnings, groups)
 
 

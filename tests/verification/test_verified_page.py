@@ -88,6 +88,7 @@ def test_the_report_on_the_prediction_ranks_what_was_missed_by_the_time_of_the_s
     took = [sum(times[s].end - times[s].start for one in group.entries for s in one.steps) for group in report.groups]
     assert len(took) > 1 and took == sorted(took, reverse=True) and took[0] > 0
     assert [group.time for group in report.groups] == pytest.approx(took)
+    assert list(report.missed) == [one for group in report.groups for one in group.entries]
     assert ", by time" in str(report) and ", by time" in report._repr_html_()
     # Without times the order is that of bytes.
     plain = kvviz.explain(kvviz.dry(MODELS / "storyteller" / "attention_23" / "model.onnx", policy="onnxruntime"))
