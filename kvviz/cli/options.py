@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     report = command("report", report_command, "run a model and print a report of one screen")
     report.add_argument("--steps", action="store_true", help="also print the table of all steps")
     report.add_argument("--json", action="store_true", help="print the numbers as JSON; kvviz schema describes them")
-    report.add_argument("--sarif", metavar="FILE", help="also write the missed in-place ops, for code scanning")
+    report.add_argument("--sarif", metavar="FILE", help="also write the findings, for code scanning")
     report.add_argument(
         "--fail-on",
         action="append",

@@ -67,6 +67,8 @@ class Finding:
         Which runs ``bytes`` and ``at`` are of.
     calm : bool
         Nothing is to be done.
+    reasons : tuple of str
+        Of missed ops, the codes of what stood in the way.
     time : float
         Of its steps, where the trace has times; in the unit of its clock.
     """
@@ -81,6 +83,7 @@ class Finding:
     example: str = ""
     scope: str = "all runs"
     calm: bool = False
+    reasons: tuple[str, ...] = ()
     time: float = 0.0
     find: Callable[[], Cure | None] | None = field(default=None, repr=False, compare=False)
     asked: str = field(default="", repr=False, compare=False)

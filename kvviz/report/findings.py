@@ -183,6 +183,7 @@ def _miss(index: Index, cause: tuple[Any, ...], groups: Sequence[MissedGroup], e
         where,
         next((f"step {first.worst.step:,}: {b.message}" for b in in_order(nearest(first.worst.blockers))), ""),
         _scope(index),
+        reasons=tuple(str(part) for part in cause if isinstance(part, BlockerCode)),
         time=sum(group.time for group in groups),
         find=partial(_first_best, index, groups if cause != ("clones",) else ()),
         asked=_query(every, groups),

@@ -118,10 +118,12 @@ def test_a_line_without_its_fact_and_a_table_without_lines_are_left_out() -> Non
     assert filled(template, {"x": "1", "y": "", "z": [{"n": "p"}, {"n": ""}]}) == "| a |\n| 1 |\n\nh\n`p`\n\n"
 
 
-def test_the_report_tells_kinds_and_the_fixes_that_save_memory(story: kvviz.Trace) -> None:
-    told = story.to_markdown()
-    assert size(story.peak_bytes) in told
-    missed = [row for row in rows(told) if len(row) == 4 and row[0] not in ("missed", "---")]
-    assert 0 < len(missed) <= 20
-    fixes = {row[3] for row in missed} - {""}
-    assert "kv_capacity=6" in fixes and told.count("**Fix:") == len(fixes)
+def test_the_report_lists_the_findings_with_their_changes_and_the_code_of_three(story: kvviz.Trace) -> None:
+    text = story.to_markdown()
+    assert size(story.peak_bytes) in text
+    listed = [row for row in rows(text) if len(row) == 4 and row[0] not in ("bytes", "---:")]
+    found = story.explain().findings
+    assert [row[1] for row in listed] == [one.title for one in found[:12]]
+    changes = {row[3] for row in listed} - {""}
+    assert any(change.startswith("kv_capacity=6 (saves ") for change in changes)
+    assert text.count("**Fix:") == min(len({one.fix.label for one in found[:12] if one.fix}), 3)

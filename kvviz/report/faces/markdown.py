@@ -11,7 +11,7 @@ from kvviz.fixes.fix_wording import as_before, caller
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.faces.markdown_text import REPORT, STEP, filled
 from kvviz.report.faces.report_text import written_elsewhere
-from kvviz.report.missed_groups import MissedGroup
+from kvviz.report.finding import Finding
 from kvviz.runtimes.named_policies import NAMED
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
@@ -19,8 +19,8 @@ from kvviz.trace.run_labels import run_label, steps_summary
 from kvviz.trace.units import count, size
 from kvviz.version import VERSION
 
-# How many tokens of a prompt, kinds of missed ops, and fixes with their code are shown.
-_PROMPT, _KINDS, _FIXES = 400, 20, 3
+# How many tokens of a prompt, findings, and fixes with their code are shown.
+_PROMPT, _FINDINGS, _FIXES = 400, 12, 3
 _DIGITS = 16
 
 
@@ -115,12 +115,8 @@ def _fix(fix: Fix, of: str = "") -> dict[str, str]:
 
 
 def _report_facts(report: Diagnosis) -> dict[str, Any]:
-    trace, counts = report.trace, report.counts
-    groups = report.groups[:_KINDS]
-    fixes: dict[str, Any] = {}
-    for group in groups:
-        if group.fix is not None and group.fix.saves > 0:
-            fixes.setdefault(group.fix.label, group.fix)
+    trace, counts, found = report.trace, report.counts, report.findings[:_FINDINGS]
+    fixes = {one.fix.label: one.fix for one in reversed(found) if one.fix is not None}
     return {
         "title": trace.title,
         "steps": steps_summary(trace),
@@ -130,15 +126,11 @@ def _report_facts(report: Diagnosis) -> dict[str, Any]:
         "copied": size(trace.bytes_copied),
         "in_place": f"{count(counts.in_place, 'step')}{written_elsewhere(counts)}",
         "missed": f"{count(counts.missed, 'step')}, {size(counts.missed_bytes)}",
-        "kinds": [_kind(group) for group in groups],
-        "fixes": [_fix(fix) for fix in list(fixes.values())[:_FIXES]],
+        "findings": [_finding(one) for one in found],
+        "fixes": [_fix(fix) for fix in list(fixes.values())[::-1][:_FIXES]],
     }
 
 
-def _kind(group: MissedGroup) -> dict[str, Any]:
-    return {
-        "kind": str(group),
-        "label": group.label,
-        "codes": ", ".join(group.reasons),
-        "fix": group.fix.label if group.fix else "",
-    }
+def _finding(one: Finding) -> dict[str, str]:
+    nbytes = size(one.bytes) if one.bytes else ""
+    return {"bytes": nbytes, "title": one.title, "where": one.where, "change": one.change}

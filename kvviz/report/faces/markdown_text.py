@@ -106,9 +106,9 @@ REPORT: Template = [
         ),
     ),
     (
-        "kinds",
-        ("| missed | where | blocked by | fix |", "| --- | --- | --- | --- |"),
-        ("| {kind} | {label|code} | {codes} | {fix} |",),
+        "findings",
+        ("| bytes | finding | where | fix |", "| ---: | --- | --- | --- |"),
+        ("| {bytes} | {title} | {where} | {change} |",),
     ),
     _FIX,
     *_AGAIN,

@@ -111,22 +111,9 @@ def before_or_in(trace: Trace, run: int) -> str:
 
 
 def _finding_data(one: Finding) -> dict[str, Any]:
-    names = (
-        "kind",
-        "title",
-        "where",
-        "example",
-        "bytes",
-        "steps",
-        "step",
-        "selection",
-        "scope",
-        "calm",
-        "query",
-        "peak",
-    )
+    names = ("kind", "title", "where", "example", "bytes", "steps", "step", "selection", "scope", "calm", "query")
     saves, left = (None, None) if one.cure is None else (one.cure.saves, one.cure.left)
-    cure = {"fix": _fix_data(one.fix), "peak": one.peak, "saves": saves, "left": left}
+    cure = {"reasons": one.reasons, "fix": _fix_data(one.fix), "peak": one.peak, "saves": saves, "left": left}
     return {**{name: getattr(one, name) for name in names}, **cure}
 
 

@@ -8,7 +8,7 @@ from kvviz.explain.peak import GROUPS, Peak, PeakPart
 from kvviz.fixes.fix import Fix
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.faces.report_data import before_or_in
-from kvviz.report.faces.report_text import kept_part, written_elsewhere
+from kvviz.report.faces.report_text import kept_part, spent_on, written_elsewhere
 from kvviz.report.finding import Finding
 from kvviz.report.missed_groups import by_time
 from kvviz.report.palette import OWNERS, STATES, Look
@@ -87,12 +87,13 @@ def _findings(found: Diagnosis) -> str:
     rows = "".join(_finding(rank, one) for rank, one in enumerate(shown, 1))
     head = f'<tr><th class="n"></th><th class="n">bytes</th><th {LEFT}>finding</th><th {LEFT}>what to change</th></tr>'
     more = f'<p class="soft">{count(len(rest), "more finding")}: see <code>report.findings</code></p>' if rest else ""
-    return f"<h4>Findings{by_time(found.groups)}</h4><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
+    title = f"Findings{by_time(found.groups)}" + (f": {spent}" if (spent := spent_on(found)) else "")
+    return f"<h4>{title}</h4><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
 
 
 def _finding(rank: int, one: Finding) -> str:
     example = with_short_names(one.example, one.example.split(), 60)
-    soft = "".join(f'<br><span class="soft">{escape(text)}</span>' for text in (one.where, example) if text)
+    soft = "".join(f'<div class="soft">{escape(text)}</div>' for text in (one.where, example) if text)
     cure = "" if one.fix is None else f"<b>{escape(one.change)}</b>{_fix(one.fix)}"
     nbytes = size(one.bytes) if one.bytes else ""
     return (

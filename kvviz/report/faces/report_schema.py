@@ -86,6 +86,7 @@ REPORT_SCHEMA: dict[str, Any] = {
                 scope={**_TEXT, "description": "which runs bytes and steps are of"},
                 calm={**_BOOL, "description": "nothing is to be done"},
                 query={**_TEXT, "description": "finds its steps"},
+                reasons={**_many(_TEXT), "description": "of missed ops: codes of what stood in the way"},
                 peak={**_or_null(_INT), "description": "bytes that the fix lowers the peak by; null: no fix"},
                 fix=_FIX,
                 saves={**_or_null(_many(_INT)), "description": "bytes that the fix saves, and at how many steps"},

@@ -134,15 +134,20 @@ def _token_text(run: Run) -> list[str]:
     return [str(run.token)] if run.text in ("", str(run.token)) else [str(run.token), repr(run.text)]
 
 
-def _finding_lines(found: Diagnosis) -> list[str]:
-    """The first findings: bytes, title, place and change, and of the first also an example."""
+def spent_on(found: Diagnosis) -> str:
+    """What ops spent that did not run in place; empty if nothing."""
     c = found.counts
     spent = [f"missed ops spent {size(c.missed_bytes)}"] if c.missed_bytes else []
     if c.cannot_bytes and found.trace.policy.decides:
         spent.append(f"ops that cannot by kind spent {size(c.cannot_bytes)}")
-    lines = [
-        f"findings{by_time(found.groups)}: {'; '.join(spent)}{kept_part(found.trace) if spent else ''}".rstrip(": ")
-    ]
+    return f"{'; '.join(spent)}{kept_part(found.trace)}" if spent else ""
+
+
+def _finding_lines(found: Diagnosis) -> list[str]:
+    """The first findings: bytes, title, place and change, and of the first also an example."""
+    spent = spent_on(found)
+    head = f"findings{by_time(found.groups)}"
+    lines = [f"{head}: {spent}" if spent else head]
     shown = found.findings[:_FINDINGS]
     for rank, one in enumerate(shown, 1):
         lines += _wrapped(one.title, _INDENT, f"{rank:>3}  {size(one.bytes) if one.bytes else '':>8}  ")

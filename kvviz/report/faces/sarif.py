@@ -1,18 +1,20 @@
-"""Missed in-place ops as SARIF 2.1.0, the input format of code scanning.
+"""Findings as SARIF 2.1.0, the input format of code scanning.
 
-Each kind of missed op is one result: the same role in all layers. Its rule is the blocking reason. An ONNX file has no
-lines, so a result refers to the model file and names its nodes as logical locations.
+Each finding that asks for action is one result. Its rule is the first blocking reason of missed ops, and the kind of
+any other finding. An ONNX file has no lines, so a result refers to the model file and names its nodes as logical
+locations.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
 from kvviz.report.diagnosis import Diagnosis
-from kvviz.report.missed_groups import MissedGroup
+from kvviz.report.finding import KINDS, Finding
 from kvviz.trace.blockers import BlockerCode
-from kvviz.trace.units import count, size
+from kvviz.trace.recording import Trace
 from kvviz.version import VERSION
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -20,7 +22,7 @@ _MOST_NODES = 100
 
 
 def sarif(report: Diagnosis, uri: str) -> dict[str, Any]:
-    """The missed ops of a report as a SARIF log.
+    """The findings of a report as a SARIF log.
 
     Parameters
     ----------
@@ -28,38 +30,24 @@ def sarif(report: Diagnosis, uri: str) -> dict[str, Any]:
     uri : str
         The model's path, from the root of the repository where it is in one.
     """
-    rules = [
-        {"id": code.value, "shortDescription": {"text": code.value.replace("_", " ").lower()}} for code in BlockerCode
-    ]
+    ids = [*KINDS, *(code.value for code in BlockerCode)]
+    rules = [{"id": id, "shortDescription": {"text": id.replace("_", " ").lower()}} for id in ids]
     driver = {"name": "kvviz", "version": VERSION, "semanticVersion": VERSION, "rules": rules}
-    results = [_result(group, uri) for group in report.groups]
+    results = [_result(report.trace, one, uri) for one in report.findings if not one.calm and one.kind != "peak"]
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
 
 
-def _result(group: MissedGroup, uri: str) -> dict[str, Any]:
-    worst, fix = group.worst, group.fix
-    why = worst.blockers[0].message if worst.blockers else f"{group.op_type} did not run in place"
-    where = f" ({group.often})" if group.often else ""
-    text = f"{why}. {group.op_type} {group.role}{where} spent {size(group.bytes)} in {count(group.times, 'step')}."
-    if fix is not None:
-        text += f" Fix: {fix.sentence}"
-    nodes = [
-        {"name": entry.node, "fullyQualifiedName": "/".join((*entry.frame, entry.node)), "kind": "member"}
-        for entry in group.entries[:_MOST_NODES]
-    ]
-    key = "\n".join((group.role, group.op_type, *group.reasons))
+def _result(trace: Trace, one: Finding, uri: str) -> dict[str, Any]:
+    where = f" ({one.where})" if one.where else ""
+    text = f"{one.line}{where}. {one.example}".strip() + (f" Fix: {one.fix.sentence}" if one.fix is not None else "")
+    seen = dict.fromkeys((trace.steps[step].frame, trace.steps[step].node) for step in one.at[:_MOST_NODES])
+    nodes = [{"name": node, "fullyQualifiedName": "/".join((*frame, node)), "kind": "member"} for frame, node in seen]
+    key = "\n".join((one.kind, *one.reasons, re.sub(r"[\d,.]+ ?[kMG]?B?", "", one.title)))
     return {
-        "ruleId": group.reasons[0] if group.reasons else BlockerCode.OP_CANNOT.value,
-        "level": "note" if fix is None else "warning",
+        "ruleId": one.reasons[0] if one.reasons else one.kind,
+        "level": "note" if one.fix is None else "warning",
         "message": {"text": text},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}}, "logicalLocations": nodes}],
-        "partialFingerprints": {"missedOp/v1": hashlib.sha256(key.encode()).hexdigest()},
-        "properties": {
-            "bytes": group.bytes,
-            "allocated": group.allocated,
-            "copied": group.copied,
-            "times": group.times,
-            "layers": list(group.layers),
-            "reasons": list(group.reasons),
-        },
+        "partialFingerprints": {"finding/v1": hashlib.sha256(key.encode()).hexdigest()},
+        "properties": {"bytes": one.bytes, "steps": one.steps, "scope": one.scope, "reasons": list(one.reasons)},
     }
