@@ -7,7 +7,7 @@ report tries no changes: fixes, another order, and the cures of findings are com
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import CacheFinding
@@ -20,7 +20,7 @@ from kvviz.fixes.lower_peak import OtherOrder, lower_peak
 from kvviz.report.finding import Finding, Findings
 from kvviz.report.findings import leading, ranked
 from kvviz.report.missed_groups import MissedGroup
-from kvviz.trace.index.value_index import index_of
+from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.recording import Trace
 
 
@@ -61,7 +61,7 @@ class Diagnosis:
     @cached_property
     def other_order(self) -> OtherOrder | None:
         """An order of the main graph whose peak is much lower, with the fix that uses it; None where none is found."""
-        return lower_peak(index_of(self.trace))
+        return _other_order(index_of(self.trace))
 
     @cached_property
     def together(self) -> tuple[Fix, ...]:
@@ -75,7 +75,8 @@ class Diagnosis:
     def findings(self) -> Findings:
         """All that costs memory or endangers results, ranked; see `kvviz.findings`."""
         index = index_of(self.trace)
-        other = lambda: self.other_order  # noqa: E731
+        # What finds another order does not hold this report, which would then wait for the collector.
+        other = partial(_other_order, index)
         return Findings(
             ranked(index, self.peak, self.groups, self.held_too_long, self.caches, self.cache_warnings, other)
         )
@@ -84,3 +85,10 @@ class Diagnosis:
     def verdict(self) -> tuple[Finding, ...]:
         """The findings to know first, each with the one change that helps most."""
         return leading(self.findings)
+
+
+def _other_order(index: Index) -> OtherOrder | None:
+    if "other order" not in index.notes:
+        index.notes["other order"] = lower_peak(index)
+    found: OtherOrder | None = index.notes["other order"]
+    return found

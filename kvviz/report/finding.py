@@ -34,11 +34,13 @@ class Cure(NamedTuple):
 
     ``saves``: bytes that it saves at the steps that it helps, and the number of those steps.
     ``left``: an upper bound of the peak with it.
+    ``about``: what else there is to say of it.
     """
 
     fix: Fix
     saves: tuple[int, int] | None = None
     left: int | None = None
+    about: str = ""
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def _peak(index: Index, top: Peak, other: Callable[[], OtherOrder | None]) -> Fi
 
 def _order_cure(other: Callable[[], OtherOrder | None]) -> Cure | None:
     found = other()
-    return None if found is None else Cure(found.fix, None, found.bytes)
+    return None if found is None else Cure(found.fix, None, found.bytes, str(found))
 
 
 def _copied(index: Index, past: CacheFinding) -> Finding:

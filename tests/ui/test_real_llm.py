@@ -108,6 +108,7 @@ def test_dragging_over_all_runs_is_fast_with_the_caches_in_view(debugger: Debugg
 def test_sixty_caches_are_listed_and_each_row_of_one_can_be_read(debugger: DebuggerPage, caches: CachePage) -> None:
     # given
     caches.to_run(STEPWISE)
+    debugger.goto(debugger.python(f"t.runs[{STEPWISE}].first"))
     expect(caches.kv("cache-row")).to_have_count(60)
     # then the legend says how it is filled: before the op that stores a row, and at the end of the run
     for last, stored in ((False, "pending"), (True, "written")):

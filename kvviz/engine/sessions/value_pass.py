@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kvviz.caches.cache_heat import Source, known_of, row_of, sources
 from kvviz.caches.control_values import Known
@@ -42,6 +42,11 @@ class Weighed(NamedTuple):
 
 def summarise(trace: Trace, budget: int | str) -> Values | None:
     """Add summaries of its values to a trace; see `Trace.summarise`."""
+    if trace.dry:
+        raise ReplayError("there are no values to look at: a dry run works out layouts and no numbers")
+    own = getattr(trace.replayer, "summarise", None)
+    if own is not None:
+        return cast("Values | None", own(trace, budget))
     limit = as_bytes(budget)
     if not limit:
         trace.value_summaries = None

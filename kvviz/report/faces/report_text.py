@@ -156,7 +156,9 @@ def _finding_lines(found: Diagnosis) -> list[str]:
         about = "; ".join(part for part in (one.where, fix) if part)
         if about:
             lines += _wrapped(about, _INDENT, _INDENT)
-        if one.example and rank <= _EXAMPLES:
+        if fix and one.cure is not None:
+            lines += _wrapped(one.cure.about, _INDENT, _INDENT)
+        if one.example and (rank <= _EXAMPLES or one.kind == "held"):
             lines += _example(one)
     rest = found.findings[_FINDINGS:]
     return lines + ([f"{_INDENT}{count(len(rest), 'more finding')} and all fixes: report.findings"] if rest else [])
