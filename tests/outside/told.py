@@ -16,6 +16,7 @@ from kvviz.caches.cache_heat import heat
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.debugger.cursor import Cursor
 from kvviz.fixes import lower_peak
+from kvviz.trace.index.value_index import index_of
 from kvviz.view.charts.plots import lifetimes, memory
 from kvviz.view.compare import Comparison
 from kvviz.view.page_data.payload import payload
@@ -38,6 +39,8 @@ def differences(trace: Any, other: Any, pictures: bool = True) -> list[str]:
     A file does not hold the model, so another order is not tried here: what a model of the recording says is compared.
     """
     readers = {**READERS, **PICTURES} if pictures else READERS
+    for one in (trace, other):
+        index_of(one).notes.pop("other order", None)
     with patch.object(lower_peak, "_tried", return_value=None):
         return [line for name, tell in readers.items() for line in _apart(name, tell, trace, other)]
 
