@@ -93,7 +93,10 @@ def stated(plan: Plan, planned: PlannedNode, position: int, value: Any) -> Any:
     node = planned.node
     count, known = count_of(plan.dry, plan.graph, node), not is_ghost(value)
     if count is not None and planned.control == "If":
-        _check_branch(node, count, bool(np.reshape(value, ())) if known else None)
+        branch = bool(np.reshape(value, ())) if known else None
+        if count not in (0, 1) or branch not in (None, bool(count)):
+            why = "it takes 1 or 0" if branch is None else f"its condition is known to be {branch}"
+            raise InputError(f"counts says {count} for node {node.name!r} (If), but {why}")
     if known:
         return value
     if count is not None:
@@ -104,12 +107,6 @@ def stated(plan: Plan, planned: PlannedNode, position: int, value: Any) -> Any:
         f"node {node.name!r} ({node.qualified_op}): {what} depends on data, which a dry run does not know; "
         f"state it: counts={{{node.name!r}: {number}}}"
     )
-
-
-def _check_branch(node: Node, count: int, known: bool | None) -> None:
-    if count not in (0, 1) or known not in (None, bool(count)):
-        why = "it takes 1 or 0" if known is None else f"its condition is known to be {known}"
-        raise InputError(f"counts says {count} for node {node.name!r} (If), but {why}")
 
 
 def _of_known(
@@ -207,7 +204,8 @@ class _GhostKernel:
                 break
         else:
             if self._is_small(args):
-                return self._computed(args, out, grown)
+                how = {name: value for name, value in (("out", out), ("grown", grown)) if value is not None}
+                return self.compute(*args, **how)
         if self.views is not None and (seen := self.views(args)) is not None:
             return seen
         return self.made(args, out, grown)
@@ -235,10 +233,6 @@ class _GhostKernel:
                 if output < len(made) and self.planned.outputs[output] and made[output] is None:
                     made[output] = present
         return made[0] if self.single else tuple(made)
-
-    def _computed(self, args: Sequence[Any], out: Any, grown: Any) -> Any:
-        how = {name: value for name, value in (("out", out), ("grown", grown)) if value is not None}
-        return self.compute(*args, **how)
 
     def _layouts(self, args: Sequence[Any]) -> list[Layout | None]:
         try:
@@ -343,16 +337,13 @@ def _multi_head_presents(args: Sequence[Any], attributes: Mapping[str, Any]) -> 
     return [ghost(part.shape, part.dtype) for part in parts]
 
 
-def _overwritten(args: Sequence[Any], attributes: Mapping[str, Any]) -> list[np.ndarray]:
-    """Caches of fixed size, in which MultiHeadAttention overwrites rows."""
-    return [ghost(past.shape, past.dtype) for past in args[6:8]]
-
-
 def _presents_rule(node: Node) -> Callable[..., list[np.ndarray]] | None:
     """What gives an operator's keys and values where they are not the past with more rows."""
     past, own = _PRESENTS.get((node.domain, node.op_type), (0, None))
     if own is not None and any(node.inputs[past : past + 1]):
-        return _overwritten if any(node.inputs[8:9]) else None
+        # In caches of fixed size MultiHeadAttention overwrites rows.
+        fixed = any(node.inputs[8:9])
+        return (lambda args, attributes: [ghost(past.shape, past.dtype) for past in args[6:8]]) if fixed else None
     return own
 
 
