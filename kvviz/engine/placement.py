@@ -19,7 +19,7 @@ from kvviz.engine.binding import dtype_of
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plans.plan import KEEP, PIN
 from kvviz.errors import OpError
-from kvviz.memory.ghosts import overwrite, packed_copy
+from kvviz.memory.ghosts import forget, is_ghost, packed_copy
 from kvviz.memory.storage import Storage, address, root_of
 from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 
@@ -231,7 +231,10 @@ def _share(
             return value, source if source.nbytes <= storage.capacity else storage.root, 0, 0
         if home.how == IN_PLACE and value.shape == source.shape and value.dtype == source.dtype:
             # Our kernel has no in-place form for this.
-            overwrite(source, value)
+            if is_ghost(value):
+                forget(source)
+            else:
+                np.copyto(source, value)
             value = source
         else:
             # Of another type or size, which NumPy cannot put there: from now on this memory stands for the storage.

@@ -90,14 +90,6 @@ def remember(array: np.ndarray) -> None:
     _forgotten.discard(id(root_of(array)))
 
 
-def overwrite(target: np.ndarray, value: np.ndarray) -> None:
-    """Copy an array into another one of the same shape and type; a ghost makes the target lose its contents."""
-    if is_ghost(value):
-        forget(target)
-    else:
-        np.copyto(target, value)
-
-
 def packed_copy(array: np.ndarray) -> np.ndarray:
     """A copy in row-major order; the copy of a ghost is a ghost."""
     return ghost(array.shape, array.dtype) if is_ghost(array) else np.array(array, order="C")
