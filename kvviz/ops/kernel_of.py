@@ -13,7 +13,7 @@ from kvviz.errors import ExtensionError, UnsupportedOpsError
 from kvviz.graph.model import Node
 from kvviz.ops import foreign
 from kvviz.ops.numeric import in_float32, is_narrow
-from kvviz.ops.registry import OpSpec, find, is_extension, reference
+from kvviz.ops.registry import OpSpec, find, is_extension
 
 # Attributes that say nothing about the result: left over from old opsets, or hints for a particular runtime.
 _HARMLESS = {"consumed_inputs"}
@@ -27,9 +27,9 @@ class Kernel(NamedTuple):
 
 def kernel_of(node: Node) -> Kernel:
     spec = find(node.domain, node.op_type, node.opset)
-    if spec is not None and spec.kernel is reference:
+    if spec is not None and spec.kernel is None:
         return Kernel(_overwriting(foreign.foreign_kernel(node)), spec, dict(node.attributes))
-    if spec is not None:
+    if spec is not None and spec.kernel is not None:
         accepted = _keywords(spec.kernel)
         unknown = [name for name in node.attributes if name not in accepted and name not in _HARMLESS]
         if not unknown:

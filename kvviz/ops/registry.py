@@ -43,7 +43,7 @@ class OpSpec:
     """What the engine knows about one operator, from one opset version on.
 
     ``kernel``: ``kernel(*inputs, **attributes)`` returns an ndarray, or a tuple with one entry an output.
-      `reference`: the one of ``onnx.reference`` does, and only what the op may do to its inputs is stated here.
+      None: that of ``onnx.reference`` computes, and only what the op may do to its inputs is stated here.
     ``overwrites``: input positions whose storage output 0 may take over (``out=`` is then that very array).
     ``fits``: ``fits(args, position, attributes)`` says whether output 0 has exactly the shape and dtype of that
       input: ``""`` (fits), ``"shape"`` or ``"dtype"``. None means "elementwise": the other inputs broadcast to it.
@@ -65,7 +65,7 @@ class OpSpec:
     op_type: str
     domain: str
     since: int
-    kernel: Callable[..., Any]
+    kernel: Callable[..., Any] | None
     overwrites: tuple[int, ...] = ()
     fits: Callable[..., str] | None = None
     views: tuple[int, ...] = ()
@@ -120,12 +120,7 @@ def by_reference(*names: str, since: int = 1, **facts: Any) -> None:
     """State what operators of ONNX may do to their inputs that ``onnx.reference`` computes; ``facts`` as for `op`."""
     wants = frozenset({"out"} if facts.get("overwrites") else ())
     for name in names:
-        _add(OpSpec(name, "", since, reference, wants=wants, **facts))
-
-
-def reference(*inputs: Any, **attributes: Any) -> Any:
-    """Stands for the kernel of ``onnx.reference``, which `kvviz.ops.kernel_of` makes for a node."""
-    raise NotImplementedError
+        _add(OpSpec(name, "", since, None, wants=wants, **facts))
 
 
 def _add(spec: OpSpec) -> None:

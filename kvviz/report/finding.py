@@ -70,7 +70,7 @@ class Finding:
     calm : bool
         Nothing is to be done.
     reasons : tuple of str
-        Of missed ops, the codes of what stood in the way.
+        Of missed ops, the codes of the blockers.
     time : float
         Of its steps, where the trace has times; in the unit of its clock.
     """

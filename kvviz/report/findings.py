@@ -201,9 +201,9 @@ def _why(cause: tuple[Any, ...], ops: int) -> str:
     if cause == ("clones",):
         return "copied captured values for every iteration"
     codes, reader = cause[:-1], cause[-1]
-    told = [f"{reader} reads it later" if c is BlockerCode.NOT_LAST_USE and reader else REFUSALS[c] for c in codes]
+    phrases = [f"{reader} reads it later" if c is BlockerCode.NOT_LAST_USE and reader else REFUSALS[c] for c in codes]
     verb = "append to" if BlockerCode.NO_CAPACITY in codes else "overwrite"
-    return f"cannot {verb} {'its' if ops == 1 else 'their'} input" + (f": {', '.join(told)}" if told else "")
+    return f"cannot {verb} {'its' if ops == 1 else 'their'} input" + (f": {', '.join(phrases)}" if phrases else "")
 
 
 def _query(every: Sequence[MissedGroup], groups: Sequence[MissedGroup]) -> str:
@@ -213,11 +213,15 @@ def _query(every: Sequence[MissedGroup], groups: Sequence[MissedGroup]) -> str:
         alike = [g for g in every if (g.op_type, g.role) == (group.op_type, group.role)]
         layers = f"layer:{'|'.join(map(str, group.layers))}" if len(alike) > 1 and group.layers else ""
         roles.setdefault((group.op_type, layers), []).append(f'"{group.role}"')
-    tests = [f"op:{op} role={'|'.join(dict.fromkeys(names))} {layers}".strip() for (op, layers), names in roles.items()]
+    tests = [
+        f'op="{op}" role={"|".join(dict.fromkeys(names))} {layers}'.strip() for (op, layers), names in roles.items()
+    ]
     text = f"decision:missed {tests[0]}"
     if len(tests) > 1:
         text = f"decision:missed ({' or '.join(f'({test})' for test in tests)})"
-    return text if len(text) <= LONGEST else ""
+    # A query has no way to quote a quotation mark.
+    quotable = not any('"' in group.role + group.op_type for group in groups)
+    return text if len(text) <= LONGEST and quotable else ""
 
 
 def _first_best(index: Index, groups: Sequence[MissedGroup]) -> Cure | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
@@ -49,7 +50,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, repr=False)
-class Verified:
+class Verified(ABC):
     """What a runtime did beside what was predicted; ``str()`` of it is a report.
 
     Attributes
@@ -97,9 +98,9 @@ class Verified:
         names = [one.name for one in fields(self) if one.name not in ("trace", "rows")]
         return {name: _plain(getattr(self, name)) for name in (*names, "agree", "total", "rows")}
 
+    @abstractmethod
     def table(self) -> Table:
         """The rows in groups."""
-        raise NotImplementedError
 
     def facts(self) -> list[str]:
         """Lines below the first one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from onnx import numpy_helper
 import kvviz.ops  # noqa: F401  (registers every kernel)
 from kvviz.graph.model import Node
 from kvviz.ops.kernel_of import kernel_of
-from kvviz.ops.registry import OpSpec, find, reference
+from kvviz.ops.registry import OpSpec, find
 from tests.ops.ort_oracle import ort_run
 
 Array = np.ndarray
@@ -24,6 +24,13 @@ def spec_of(op_type: str, opset: int = 21, domain: str = "") -> OpSpec:
     spec = find(domain, op_type, opset if domain == "" else 1)
     assert spec is not None, f"no kernel for {domain}.{op_type} at opset {opset}"
     return spec
+
+
+def kernel_named(op_type: str, opset: int = 21, domain: str = "") -> Callable[..., Any]:
+    """The kernel of a table entry that has one of its own."""
+    kernel = spec_of(op_type, opset, domain).kernel
+    assert kernel is not None
+    return kernel
 
 
 def run_kernel(
@@ -47,7 +54,7 @@ def run_kernel(
 
 def computed(spec: OpSpec, args: Sequence[Any], n_outputs: int, opset: int, keywords: dict[str, Any]) -> Any:
     """What the kernel of a table entry gives, also where that is the reference evaluator's."""
-    if spec.kernel is not reference:
+    if spec.kernel is not None:
         return spec.kernel(*args, **keywords)
     attributes = {name: value for name, value in keywords.items() if name not in ("out", "opset", "n_outputs")}
     names = tuple("" if x is None else f"x{i}" for i, x in enumerate(args))

@@ -9,7 +9,7 @@ from onnx import helper
 
 from kvviz.errors import OpError
 from kvviz.ops.movement.cast import DTYPES
-from tests.ops.kernels import check, run, spec_of
+from tests.ops.kernels import check, kernel_named, run
 from tests.ops.ort_oracle import ort_run
 
 PLAIN = ["f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"]
@@ -38,7 +38,7 @@ def test_any_shape_may_be_converted(shape):
 
 def test_a_conversion_to_its_own_dtype_is_the_tensor_itself():
     x = np.arange(6, dtype=np.float32)
-    cast = spec_of("Cast").kernel
+    cast = kernel_named("Cast")
     assert cast(x, to=number_of("f4")) is x
     assert not np.shares_memory(x, cast(x, to=number_of("f8")))
 
@@ -99,7 +99,7 @@ def test_castlike_takes_the_dtype_of_its_second_input():
 @pytest.mark.parametrize(("source", "target"), [("f4", "i4"), ("u1", "i1"), ("f8", "u8"), ("u2", "f2")])
 def test_bitcast_keeps_every_bit_and_copies_nothing(source, target):
     x = np.arange(-4, 8).astype(source).reshape(3, 4)
-    y = spec_of("BitCast", 26).kernel(x, to=number_of(target))
+    y = kernel_named("BitCast", 26)(x, to=number_of(target))
     assert y.dtype == np.dtype(target)
     assert y.tobytes() == x.tobytes()
     assert np.shares_memory(x, y)

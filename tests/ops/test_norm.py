@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernels import check, close, run, same, spec_of, takes_over
+from tests.ops.kernels import check, close, kernel_named, run, same, spec_of, takes_over
 from tests.ops.ort_oracle import ort_run
 
 MICROSOFT = "com.microsoft"
@@ -58,7 +58,7 @@ def test_norms_of_a_residual_sum_agree_with_onnxruntime(skip, with_bias, n_outpu
         ("SkipLayerNormalization", [x, skipped, gamma, None, bias]),
     ):
         wanted = ort_run(name, inputs, n_outputs, domain=MICROSOFT, epsilon=1e-5)
-        got = spec_of(name, domain=MICROSOFT).kernel(*inputs, epsilon=1e-5, n_outputs=n_outputs)
+        got = kernel_named(name, domain=MICROSOFT)(*inputs, epsilon=1e-5, n_outputs=n_outputs)
         got = got if isinstance(got, tuple) else (got,)
         assert len(got) == n_outputs
         close(got[0], wanted[0], 1e-5, 1e-6)
@@ -183,12 +183,13 @@ def test_the_input_may_be_overwritten_with_the_same_bits(
     n_outputs = n_outputs if name.startswith("Skip") else 1
     inputs = [np.abs(numbers(*s, seed=i, dtype=dtype)) for i, s in enumerate([(2, 3, 64), *others])]
     given = {"domain": domain, "opset": opset, **attributes}
-    kernel, fits = spec_of(name, opset, domain).kernel, spec_of(name, opset, domain).fits
+    fits = spec_of(name, opset, domain).fits
     counted = {"n_outputs": n_outputs} if "n_outputs" in spec_of(name, opset, domain).wants else {}
     if n_outputs == 1:
         assert same(takes_over(name, inputs, position, **given)[0], run(name, inputs, **given)[0])
         return
     assert fits is None or fits(inputs, position, attributes) == ""
+    kernel = kernel_named(name, opset, domain)
     fresh = kernel(*inputs, **counted, **attributes)
     target = inputs[position].copy()
     inputs[position] = target

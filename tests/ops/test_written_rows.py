@@ -14,7 +14,7 @@ from kvviz.errors import OpError
 from kvviz.memory.storage import address
 from kvviz.ops.registry import OpSpec
 from kvviz.trace.schema.regions import Region, blocks
-from tests.ops.kernels import Array, spec_of
+from tests.ops.kernels import Array, kernel_named, spec_of
 from tests.ops.random_cases import Call
 from tests.ops.test_random_gqa import group_query, windowed
 from tests.ops.test_random_mha import multi_head
@@ -126,7 +126,7 @@ def test_rows_of_a_block_with_room_are_told_where_they_lie() -> None:
     own = block[:, :, ::2]
     args = [own, np.ones((2, 3, 2, 4), np.float32), np.array([0, 3])]
     spec = spec_of("TensorScatter", 24)
-    spec.kernel(args[0], args[1], args[2], mode="circular", out=own)
+    kernel_named("TensorScatter", 24)(args[0], args[1], args[2], mode="circular", out=own)
     region = told_by(spec, args, [own], {"mode": "circular"})[0]
     assert address(own) == address(block)
     assert elements(region, block) == changed(np.zeros_like(block), block)

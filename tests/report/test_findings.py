@@ -158,3 +158,11 @@ def test_making_the_list_tries_no_change_where_something_is_to_be_reported(monke
 def test_a_query_for_steps_by_number_is_short_or_empty() -> None:
     assert query_of_steps([9, 3, 8, 7]) == "step:3|7..9"
     assert query_of_steps(range(0, 100_000, 2)) == "" and query_of_steps([]) == ""
+
+
+def test_a_name_that_no_query_can_quote_gives_the_steps_by_number() -> None:
+    nodes = [node("Relu", "x", "h"), node("Neg", "h", "n", name='say "no"'), node("Mul", "h n", "y")]
+    graph = kvviz.load(model(nodes, ["x float 64"], ["y float 64"]))
+    trace = kvviz.run(graph, {"x": np.ones(64, np.float32)}, donate=["x"])
+    found = by_kind(trace)["miss"]
+    assert found.query == "step:1" and trace.find(found.query).numbers == found.at

@@ -107,7 +107,7 @@ def checked_kernel(planned: PlannedNode, declared: Mapping[str, Any]) -> Callabl
     ``declared``: dtypes that the model declares, by value name.
     """
     spec, node, call = planned.spec, planned.node, planned.call
-    if spec is None or not is_extension(spec.kernel):
+    if spec is None or spec.kernel is None or not is_extension(spec.kernel):
         return call
     kernel = getattr(spec.kernel, "__name__", type(spec.kernel).__name__)
     who = f"the kernel {kernel} of {node.qualified_op} (node {node.name!r})"
