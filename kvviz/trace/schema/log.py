@@ -1,8 +1,8 @@
 """The log: columns that grow at their ends. What is written is never changed; `Op` events are made when somebody reads.
 
-All columns are whole numbers of 8 bytes, here and in a file (`COLUMNS`). What many events share has a number in a
-table: nodes, refusals (positions taken, masks), and forms (shape, element type, strides). An op of one output takes
-some 120 bytes.
+All columns are whole numbers of 8 bytes (`COLUMNS`); a file has each in the smallest size that holds it. What many
+events share has a number in a table: nodes, refusals (positions taken, masks), and forms (shape, element type,
+strides). An op of one output takes some 120 bytes.
 """
 
 from __future__ import annotations
