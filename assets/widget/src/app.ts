@@ -4,6 +4,7 @@ import { Commands, type Ask } from "./commands.js";
 import { button, el, mark, on, onHit, say } from "./dom.js";
 import type { Modules } from "./modules.js";
 import { count, visible } from "./format.js";
+import { EvidenceBar, FindingsPane, Reports } from "./findings.js";
 import { FrontierPane, ReadyLine } from "./frontier.js";
 import { Hits, QueryBox } from "./hits.js";
 import { Inspector } from "./inspector.js";
@@ -12,7 +13,6 @@ import type { LaneModule } from "./lanewidget.js";
 import { fullScreen, LAYOUTS, Workspace, type Layout } from "./layouts.js";
 import { LazyPane, type CacheSource, type Context } from "./lazypane.js";
 import type { BreakpointMenu } from "./menu.js";
-import { kinds, missed as missedOps } from "./missed.js";
 import type { LaneSource } from "./pair.js";
 import type { Palette, PaletteModule } from "./palette.js";
 import { closePopover } from "./popover.js";
@@ -22,7 +22,6 @@ import { History, type Change, type Store, type View } from "./store.js";
 import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
 import type { Guide, GuideModule } from "./tour.js";
-import { Reports, VerdictLine } from "./verdict.js";
 import type { Report } from "./wire.js";
 
 class Story implements View {
@@ -76,7 +75,7 @@ class Story implements View {
 }
 
 export interface App { hear(answer: Answer): void; destroy(): void }
-export interface Answer { id?: number | string; error?: string; report?: Report; from?: number }
+export interface Answer { id?: number | string; error?: string; report?: Report }
 
 function sentence({ bare, cursor, number, t: { p } }: Store): string {
   if (bare >= 0) return `${p.runs[bare].label}: its totals; its steps are not here.`;
@@ -108,7 +107,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     }), goto: () => toolbar.bar.focusGoto(), fit: () => app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(), full: () => void fullScreen(root),
     palette: () => void opened().then((m) => (palette ??= new m.Palette(app, store, list, hits)).toggle()),
     wasBack: () => void history.back(), wasForward: () => void history.forward(), nextHit: (by) => hits.go(by),
-    choose: () => choose() || store.tell("select an op of the frontier first"),
+    walk: (by) => evidence.walk(by), choose: () => choose() || store.tell("select an op of the frontier first"),
     close: () => {
       if (closePopover(app)) return;
       store.select(null);
@@ -119,7 +118,6 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const history = new History(store);
   const toolbar: Toolbar = new Toolbar(app, store, list, signal);
   const box = new QueryBox(store, hits, signal);
-  const verdict = new VerdictLine(app, store, ask, reports, (id) => tabs.show(id), signal);
   const story = new Story(app, store, commands, signal);
   const strip = shell.pane("lanes", "Lanes");
   const main = el("div.kv-main");
@@ -128,7 +126,10 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const context: Context = { store, commands, ask, modules, hits, reports, share, lanes, caches: source, openList: (id) => tabs.show(id) };
   const totalsOf = shell.pane("totals", "Totals of this run");
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
-  const graph = new LazyPane(shell.pane("graph", "Graph", main), "graph", context, signal);
+  const findings = new FindingsPane(shell.pane("findings", "Findings", main), store, ask, reports, (id) => tabs.show(id), !!around.placed, signal);
+  const canvas = shell.pane("graph", "Graph", main);
+  const evidence = new EvidenceBar(canvas, store, signal);
+  const graph = new LazyPane(canvas, "graph", context, signal);
   const side = el("div.kv-side");
   main.append(side);
   const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, share, signal, (id) => tabs.show(id));
@@ -143,8 +144,6 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const tabs = new Tabs(lists, signal);
   tabs.beside(copyButton(lists, "lists", share, signal));
   const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
-  const missed = new LazyPane(tabs.add("missed", "Missed"), "lists.missed", context, signal);
-  const layers = new LazyPane(tabs.add("layers", "Layers"), "lists.layers", context, signal);
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
   const caches = new LazyPane(tabs.add("caches", "Caches"), "cache", context, signal);
   const values = new LazyPane(tabs.add("values", "Values"), "values", context, signal);
@@ -201,7 +200,6 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
         tabs.count("hazards", p.hazards?.counts[0] ?? 0);
         tabs.offer("hazards", !!p.hazards || (ask.able() && !p.live));
       }
-      if (change.payload || change.report) tabs.count("missed", kinds(store.t, missedOps(store.t, store.report)).length);
       if (change.cursor || change.payload) {
         totalsOf.hidden = store.bare < 0;
         mark(root, "data-step", store.number);
@@ -212,13 +210,13 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, spacetime, missed, layers, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, findings, evidence, story, inspector, ready, frontier, buffers, totals, timeline, spacetime, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 
   return {
     hear: (answer) => {
-      if (answer.report) reports.hear(answer.report, answer.from ?? 0);
+      if (answer.report) reports.hear(answer.report);
       else if (typeof answer.id === "string") caches.hear(answer);
       else values.hear(answer);
     },

@@ -1,9 +1,9 @@
 // Layouts of the panes, and the splitters between them. Manual sizes are kept by layout; see layout.css.
 import { el, mark, on, onDrag, onKey, set } from "./dom.js";
 
-export const LAYOUTS = ["Debug", "Memory", "Cache", "Layers", "Compare", "Lanes"] as const;
+export const LAYOUTS = ["Debug", "Memory", "Cache", "Compare", "Lanes"] as const;
 export type Layout = (typeof LAYOUTS)[number];
-const LISTS: Record<Layout, string> = { Debug: "layers", Memory: "buffers", Cache: "caches", Layers: "layers", Compare: "compare", Lanes: "clock" };
+const LISTS: Record<Layout, string> = { Debug: "steps", Memory: "buffers", Cache: "caches", Compare: "compare", Lanes: "clock" };
 
 export interface Panes { app: HTMLElement; main: HTMLElement; side: HTMLElement; map: HTMLElement; lists: HTMLElement; panels: HTMLElement }
 
