@@ -30,7 +30,7 @@ class TourStop:
         The part of the page that is highlighted, e.g. ``"graph"``, ``"inspector"`` or ``"caches"``; empty: none. All
         names are in `kvviz.view.page_data.payload_tour.PANES`.
     layout : str
-        Layout of the page: ``"Debug"``, ``"Memory"``, ``"Cache"``, ``"Layers"``; empty: as it is. The page opens in
+        Layout of the page: ``"Debug"``, ``"Memory"``, ``"Cache"``, ``"Lanes"``; empty: as it is. The page opens in
         that of the first stop.
     """
 

@@ -115,6 +115,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     },
   });
   const reports = new Reports(store, ask);
+  store.open(!!around.placed || !!store.t.p.tour || !!store.t.p.live);
   const history = new History(store);
   const toolbar: Toolbar = new Toolbar(app, store, list, signal);
   const box = new QueryBox(store, hits, signal);
@@ -126,7 +127,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const context: Context = { store, commands, ask, modules, hits, reports, share, lanes, caches: source, openList: (id) => tabs.show(id) };
   const totalsOf = shell.pane("totals", "Totals of this run");
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
-  const findings = new FindingsPane(shell.pane("findings", "Findings", main), store, ask, reports, (id) => tabs.show(id), !!around.placed, signal);
+  const findings = new FindingsPane(shell.pane("findings", "Findings", main), store, ask, reports, (id) => tabs.show(id), !!around.placed || !!store.evidence, signal);
   const canvas = shell.pane("graph", "Graph", main);
   const evidence = new EvidenceBar(canvas, store, signal);
   const graph = new LazyPane(canvas, "graph", context, signal);

@@ -3,9 +3,10 @@ import type { Ask } from "./commands.js";
 import { button, Delay, el, mark, onHit, say } from "./dom.js";
 import { cost, series, stepsOfFinding } from "./evidence.js";
 import { bytes, count, opName, plural, signed } from "./format.js";
+import { linked, nodeLink, valueLink } from "./inspectparts.js";
 import { pairsOf } from "./hiddenpairs.js";
 import { bare, numberOf, opAt } from "./replay.js";
-import { executed } from "./select.js";
+import { named } from "./select.js";
 import type { Change, Store, View } from "./store.js";
 import type { Cure, Finding, Part, Report } from "./wire.js";
 
@@ -36,6 +37,7 @@ export class Reports implements View {
 const REST = 1000; // ms without a step after which a run that goes on is diagnosed
 const PAIRS = ["hidden", "broken"]; // kinds whose steps are pairs
 const MOST = 24; // parts that are listed
+const FEW = 5; // parts that are listed at once
 
 export class FindingsPane implements View {
   #scope = el("span.kv-hint", { "data-kv": "findings-scope" });
@@ -47,9 +49,11 @@ export class FindingsPane implements View {
   /** `placed`: the page opens at a place that somebody chose, not at the first finding. */
   constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private openList: (id: string) => void, placed: boolean, private signal: AbortSignal) {
     this.#rest = new Delay(signal);
-    this.#begun = placed;
+    this.#begun = placed || !!store.t.p.tour;
     host.append(el("header", {}, el("h3", {}, "Findings"), this.#scope), this.#list);
     onHit(this.#list, "finding", (row) => this.choose(Number(row.dataset.id)), signal);
+    onHit(this.#list, "value", ({ dataset: { id, graph } }) => store.select({ kind: "value", id: Number(id), graph: Number(graph) }), signal);
+    onHit(this.#list, "node-link", ({ dataset: { id, graph } }) => store.select({ kind: "node", id: Number(id), graph: Number(graph) }), signal);
     onHit(this.#list, "part", (row) => this.#go(row, Number(row.dataset.step)), signal);
     onHit(this.#list, "layer", (cell) => this.#go(cell, Number(cell.dataset.step)), signal);
   }
@@ -72,7 +76,7 @@ export class FindingsPane implements View {
 
   /** Walk to a step of the open finding, by its place. */
   #go(from: HTMLElement, step: number): void {
-    const finding = Number(from.closest<HTMLElement>("li")!.dataset.id);
+    const finding = Number(from.closest<HTMLElement>("li[data-id]")!.dataset.id);
     const at = stepsOfFinding(this.store.t, this.store.report!.findings[finding]).indexOf(step);
     if (at >= 0) this.store.frame(finding, at);
   }
@@ -85,7 +89,7 @@ export class FindingsPane implements View {
     }
     if (!this.#begun && store.report && !store.t.p.live) {
       this.#begun = true;
-      store.frame(store.report.findings.findIndex((one) => !one.calm));
+      store.open(false);
     }
     if (change.evidence && store.evidence) this.#open = store.evidence.finding;
     if (change.payload || change.report || change.evidence) this.#draw();
@@ -132,7 +136,7 @@ export class FindingsPane implements View {
     const { cure, parts = [] } = one;
     const found: HTMLElement[] = [];
     const box = el("div.kv-cure", {});
-    if (one.example) box.append(el("p", { "data-kv": "example" }, one.example));
+    if (one.example) box.append(el("p", { "data-kv": "example" }, ...this.#linked(one)));
     if (cure) {
       box.append(el("p.kv-soft", {}, cure.about || cure.sentence));
       const tools = el("span.kv-rowline", {});
@@ -145,8 +149,21 @@ export class FindingsPane implements View {
     else if (["miss", "copied"].includes(one.kind)) box.append(el("p.kv-soft", {}, "No single change removes it."));
     if (box.firstChild) found.push(box);
     if (cure) found.push(el("p.kv-cured", {}, this.#effect(cure)));
-    if (parts.length) found.push(el("ul.kv-kinds", {}, ...parts.slice(0, MOST).map((part) => this.#part(part)), parts.length > MOST ? el("li.kv-soft", {}, `and ${count(parts.length - MOST)} more`) : ""));
+    if (!parts.length) return found;
+    const list = el("ul.kv-kinds", {}, ...parts.slice(0, MOST).map((part) => this.#part(part)), parts.length > MOST ? el("li.kv-soft", {}, `and ${count(parts.length - MOST)} more`) : "");
+    found.push(el("details", { open: parts.length <= FEW ? "" : null, "data-kv": "parts" }, el("summary", {}, plural(parts.length, parts[0].op ? "kind of op" : "group").replace("kind of ops", "kinds of op")), list));
     return found;
+  }
+
+  /** The example with the names of values and ops as links. */
+  #linked({ example, selection }: Finding): (Node | string)[] {
+    const { t } = this.store;
+    const graph = selection?.graph ?? 0;
+    return linked(example, example.split(/\s/).flatMap((word): [string, HTMLElement][] => {
+      const name = word.replace(/[,:;]$/, "");
+      const found = name ? named(t, graph, name) : null;
+      return found ? [[name, found.kind === "node" ? nodeLink(t, graph, found.id) : valueLink(t, graph, found.id)]] : [];
+    }));
   }
 
   #copy(code: string): HTMLButtonElement {
@@ -220,15 +237,4 @@ export class EvidenceBar implements View {
     this.#walk.hidden = !evidence || steps.length < 2;
     this.#back.hidden = !!evidence;
   }
-}
-
-/** The place among the steps of a finding of one that is shown, -1 if it is none of them. */
-export function recognised(store: Store): { finding: number; at: number } | null {
-  const { report, cursor, selection, t } = store;
-  if (!report || cursor < 0 || selection?.kind !== "node" || executed(t, cursor).id !== selection.id) return null;
-  for (const [finding, one] of report.findings.entries()) {
-    const at = one.calm ? -1 : stepsOfFinding(t, one).indexOf(cursor);
-    if (at >= 0) return { finding, at };
-  }
-  return null;
 }

@@ -213,6 +213,18 @@ export class Store {
     this.#changed({ evidence: true });
   }
 
+  /** Frame the first finding that asks for something; of a page that opens at a place, the one that the place belongs to. */
+  open(placed: boolean): void {
+    const { report, t, cursor, selection } = this;
+    const all = report?.findings ?? [];
+    if (!placed) return this.frame(all.findIndex((one) => !one.calm));
+    const op = selection?.kind === "node" && cursor >= 0 && executed(t, cursor).id === selection.id;
+    for (let i = 0; op && i < all.length && !this.evidence; i++) {
+      const at = all[i].calm ? -1 : stepsOfFinding(t, all[i]).indexOf(cursor);
+      if (at >= 0) this.frame(i, at);
+    }
+  }
+
   /** Leave the finding that is framed; `left` keeps it. */
   unframe(): void {
     if (!this.evidence) return;
