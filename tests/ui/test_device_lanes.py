@@ -57,7 +57,6 @@ def page(browser: Browser, trace: Trace, tmp_path_factory: pytest.TempPathFactor
     file = tmp_path_factory.mktemp("device") / "trace.html"
     trace.to_html(file)
     made = FilePage(browser, file, width=1500, height=1000)
-    made.kv("layout").select_option("Lanes")
     made.page.locator('[data-kv="clock"][data-drawn]').wait_for()
     yield made
     made.close()
@@ -122,7 +121,6 @@ def test_200_submits_are_dragged_through_as_cheaply_as_300_boxes_are_drawn(brows
     assert len(trace.runs) == 200 and len(trace.steps) > 2_000
     trace.to_html(tmp_path / "many.html")
     page = FilePage(browser, tmp_path / "many.html", width=1500, height=1000)
-    page.kv("layout").select_option("Lanes")
     page.page.locator('[data-kv="clock"][data-drawn]').wait_for()
     page.notebook = page  # type: ignore[attr-defined]  # what `pace.cost_of` looks for
     assert pace.cost_of(page, pace.DRAG_STEPS, 100) < pace.STEP  # type: ignore[arg-type]

@@ -182,10 +182,13 @@ def test_a_finding_opens_to_its_kinds_of_op_and_their_layers(page: FilePage, tra
     finding(page, number).click()
     if finding(page, number).get_attribute("aria-expanded") != "true":
         finding(page, number).click()
+    page.kv("parts").locator("summary").click()
     parts = page.kv("parts").locator("li")
     expect(parts).to_have_count(len(one.parts))
     for row, part in zip(parts.all(), one.parts):
-        assert re.sub(r"\s+", " ", row.locator(".kv-kind").inner_text()).endswith(f"{part.name} {part.where}".strip())
+        assert part.group is not None and row.locator(".kv-kind").get_attribute("title") == part.name
+        shown = re.sub(r"\s+", " ", row.locator(".kv-kind").inner_text())
+        assert shown.startswith(part.group.op_type) and shown.endswith(part.where)
         expect(row.locator(".kv-num")).to_have_text(size(part.bytes))
     # a layer of one leads to its widest step there
     group = one.parts[0].group
@@ -200,6 +203,7 @@ def test_the_parts_of_the_peak_are_in_its_finding(page: FilePage, trace: kvviz.T
     number = place_of(trace, "peak")
     finding(page, number).click()
     groups = {part.name: size(part.bytes) for part in kvviz.findings(trace)[number].parts}
+    page.kv("parts").locator("summary").click()
     rows = page.kv("parts").locator("li")
     shown = {row.locator(".kv-kind").inner_text(): row.locator(".kv-num").inner_text() for row in rows.all()}
     assert len(shown) == len(groups) > 1

@@ -95,7 +95,7 @@ def one_step_back(hand: Hand, trace: kvviz.Trace) -> None:
 
 
 def the_longest_lived_buffer(hand: Hand, trace: kvviz.Trace) -> None:
-    hand.choose(hand.kv("layout"), "Memory")
+    hand.click(hand.kv("open-map"))
     hand.click(hand.kv("map-row").first)
     expect(hand.inspector).to_contain_text("lives")
 

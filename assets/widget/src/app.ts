@@ -10,7 +10,7 @@ import { Hits, QueryBox } from "./hits.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
 import type { LaneModule } from "./lanewidget.js";
-import { fullScreen, LAYOUTS, Workspace, type Layout } from "./layouts.js";
+import { fullScreen, splitters } from "./layouts.js";
 import { LazyPane, type CacheSource, type Context } from "./lazypane.js";
 import type { BreakpointMenu } from "./menu.js";
 import type { LaneSource } from "./pair.js";
@@ -18,7 +18,8 @@ import type { Palette, PaletteModule } from "./palette.js";
 import { closePopover } from "./popover.js";
 import { copyButton, shareButton, type ShareContext, type Surroundings } from "./sharing.js";
 import { Shell, Tabs } from "./shell.js";
-import { History, type Change, type Store, type View } from "./store.js";
+import { History } from "./history.js";
+import type { Change, Store, View } from "./store.js";
 import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
 import type { Guide, GuideModule } from "./tour.js";
@@ -123,12 +124,15 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const strip = shell.pane("lanes", "Lanes");
   const main = el("div.kv-main");
   app.append(main);
+  const found = shell.pane("findings", "Findings", main);
+  const findings = new FindingsPane(found, store, ask, reports, (id) => tabs.show(id), !!around.placed || !!store.evidence, signal);
+  const middle = el("div.kv-evidence");
+  main.append(middle);
   const share: ShareContext = { store, modules, around, want: () => reports.want() };
   const context: Context = { store, commands, ask, modules, hits, reports, share, lanes, caches: source, openList: (id) => tabs.show(id) };
-  const totalsOf = shell.pane("totals", "Totals of this run");
+  const totalsOf = shell.pane("totals", "Totals of this run", middle);
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
-  const findings = new FindingsPane(shell.pane("findings", "Findings", main), store, ask, reports, (id) => tabs.show(id), !!around.placed || !!store.evidence, signal);
-  const canvas = shell.pane("graph", "Graph", main);
+  const canvas = shell.pane("graph", "Graph", middle);
   const evidence = new EvidenceBar(canvas, store, signal);
   const graph = new LazyPane(canvas, "graph", context, signal);
   const side = el("div.kv-side");
@@ -138,9 +142,9 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const ready = new ReadyLine(side, choices, store, signal);
   side.append(choices);
   const frontier = new FrontierPane(choices, store, (node) => commands.choose(node), signal);
-  const map = shell.pane("map", "Memory map");
+  const map = shell.pane("map", "Memory", middle);
   const spacetime = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
-  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, () => workspace.show("Memory"));
+  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, map);
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
   tabs.beside(copyButton(lists, "lists", share, signal));
@@ -160,12 +164,11 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   lanes?.changed(laned);
   laned();
   shell.addStatus();
-  const workspace: Workspace = new Workspace({ app, main, side, map, lists, panels: tabs.panels }, (id) => tabs.show(id), signal);
+  splitters(app, { findings: found, side, map, lists: tabs.panels }, signal);
   list.push(
     ...tabs.all.map(({ id, title }) => ({ id: `list-${id}`, title: `Show ${title.toLowerCase()}`, keys: [], run: () => tabs.show(id) })),
-    ...LAYOUTS.map((name) => ({ id: `layout-${name}`, title: `Layout: ${name}`, keys: [], run: () => workspace.show(name) })),
+    { id: "map", title: "Show memory as a map, or as a curve", keys: [], run: () => timeline.asMap() },
   );
-  toolbar.bar.add(workspace.choice);
   const forks = button("Fork ▾", "Run again from the same inputs with a change, in a lane beside this one (k)", "fork", () => {
     modules.load<LaneModule>("lanes").then((m) => m.menu(app, context, forks, signal), (error) => store.tell(String(error)));
   }, signal, "k");
@@ -178,7 +181,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
 
   let guide: Promise<Guide> | null = null;
   const guided = () => (guide ??= modules.load<GuideModule>("tour").then((make) => make({
-    app, after: toolbar.bar.root, store, open: (id) => tabs.show(id), layout: (name) => workspace.show(name as Layout),
+    app, after: toolbar.bar.root, store, open: (id) => tabs.show(id), map: () => timeline.asMap(true),
   }, signal)));
   const lead = (by: 1 | -1) => void guided().then((g) => g.go(by), (error) => store.tell(String(error)));
   if (store.t.p.tour) {
@@ -195,8 +198,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
         const was = timed;
         timed = p.time.step.length > 0;
         tabs.offer("clock", timed);
-        workspace.offer("Lanes", timed);
-        if (timed && !was) workspace.show("Lanes");
+        if (timed && !was) tabs.show("clock");
         tabs.count("caches", p.caches.length);
         tabs.count("hazards", p.hazards?.counts[0] ?? 0);
         tabs.offer("hazards", !!p.hazards || (ask.able() && !p.live));

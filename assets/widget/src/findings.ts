@@ -37,12 +37,12 @@ export class Reports implements View {
 const REST = 1000; // ms without a step after which a run that goes on is diagnosed
 const PAIRS = ["hidden", "broken"]; // kinds whose steps are pairs
 const MOST = 24; // parts that are listed
-const FEW = 5; // parts that are listed at once
 
 export class FindingsPane implements View {
   #scope = el("span.kv-hint", { "data-kv": "findings-scope" });
   #list = el("ol.kv-found", { "data-kv": "findings" });
   #open = -1;
+  #unfolded = false; // what the open one sums
   #rest: Delay;
   #begun: boolean;
 
@@ -135,23 +135,27 @@ export class FindingsPane implements View {
     const { store, ask } = this;
     const { cure, parts = [] } = one;
     const found: HTMLElement[] = [];
-    const box = el("div.kv-cure", {});
-    if (one.example) box.append(el("p", { "data-kv": "example" }, ...this.#linked(one)));
+    const cured = el("div.kv-cure", {});
+    if (one.example) cured.append(el("p", { "data-kv": "example" }, ...this.#linked(one)));
     if (cure) {
-      box.append(el("p.kv-soft", {}, cure.about || cure.sentence));
+      cured.append(el("p.kv-soft", {}, cure.about || cure.sentence));
       const tools = el("span.kv-rowline", {});
       if (ask.able()) tools.append(button("Apply and compare", cure.sentence, "apply", () => {
         if (ask({ do: "fix", finding })) store.tell("asked the kernel to run again with this change …");
       }, this.signal));
       if (cure.code) tools.append(this.#copy(cure.code));
-      box.append(tools);
-    } else if (store.report?.cures === false) box.append(el("p.kv-soft", {}, "Looking for a change that removes it …"));
-    else if (["miss", "copied"].includes(one.kind)) box.append(el("p.kv-soft", {}, "No single change removes it."));
-    if (box.firstChild) found.push(box);
+      cured.append(tools);
+    } else if (store.report?.cures === false) cured.append(el("p.kv-soft", {}, "Looking for a change that removes it …"));
+    else if (["miss", "copied"].includes(one.kind)) cured.append(el("p.kv-soft", {}, "No single change removes it."));
+    if (cured.firstChild) found.push(cured);
     if (cure) found.push(el("p.kv-cured", {}, this.#effect(cure)));
     if (!parts.length) return found;
     const list = el("ul.kv-kinds", {}, ...parts.slice(0, MOST).map((part) => this.#part(part)), parts.length > MOST ? el("li.kv-soft", {}, `and ${count(parts.length - MOST)} more`) : "");
-    found.push(el("details", { open: parts.length <= FEW ? "" : null, "data-kv": "parts" }, el("summary", {}, plural(parts.length, parts[0].op ? "kind of op" : "group").replace("kind of ops", "kinds of op")), list));
+    const named = parts[0].op ? `${count(parts.length)} ${parts.length === 1 ? "kind" : "kinds"} of op` : plural(parts.length, "group");
+    const box = el("details", { "data-kv": "parts" }, el("summary", {}, named), list);
+    box.open = this.#unfolded;
+    box.addEventListener("toggle", () => (this.#unfolded = box.open));
+    found.push(box);
     return found;
   }
 
@@ -175,7 +179,8 @@ export class FindingsPane implements View {
   #part({ name, bytes: size, where, op, at }: Part): HTMLElement {
     const { t } = this.store;
     const steps = series(at).sort((a, b) => cost(t, b) - cost(t, a));
-    const label = [el("b", {}, op ? opName(op) : ""), ` ${name} `, el("span.kv-soft", {}, where)];
+    const kind = op ? opName(op) : "";
+    const label = [el("b", {}, kind), ` ${name.replace(`/${kind}`, "")} `, el("span.kv-soft", {}, where)];
     const layers = new Map<number, number>();
     for (const step of steps) {
       const { g, node } = opAt(t, step);
@@ -205,7 +210,7 @@ export class EvidenceBar implements View {
     this.#walk = el("span.kv-walk", {}, back, this.#place, on, el("span.kv-soft", {}, "widest first"));
     this.#back = button("return", "Back to the finding", "evidence-return", () => this.back(), signal);
     this.#back.className = "kv-link";
-    this.#root = el("div.kv-evidence", { "data-kv": "evidence", "aria-live": "polite" }, this.#what, this.#text, this.#walk, this.#back);
+    this.#root = el("div.kv-walkbar", { "data-kv": "evidence", "aria-live": "polite" }, this.#what, this.#text, this.#walk, this.#back);
     host.append(this.#root);
   }
 

@@ -9,7 +9,8 @@ import { age, heldFrom, lifeOf, lives } from "./mapdata.js";
 import { bare, capacity, generation, numberOf, placeOf, stack, stepsOf, valuesIn, type Trace } from "./replay.js";
 import { ofCursor, ofSelection, type Subject } from "./select.js";
 import { copyButton, type ShareContext } from "./sharing.js";
-import type { Change, History, Store, View } from "./store.js";
+import type { History } from "./history.js";
+import type { Change, Store, View } from "./store.js";
 import { stepsOfFinding } from "./evidence.js";
 import type { Reports } from "./findings.js";
 

@@ -66,7 +66,7 @@ export interface Report {
   findings: Finding[];
 }
 /** A guided tour; see kvviz/view/page_data/payload_tour.py. `step`: a number; null: the cursor stays, or (`waits`) the step has not run. */
-export interface TourStop { caption: string; step: number | null; waits: boolean; tab: string; pane: string; layout: string }
+export interface TourStop { caption: string; step: number | null; waits: boolean; tab: string; pane: string }
 export interface Tour { title: string; stops: TourStop[] }
 export interface Live { frame: number; frontier: Choice[] }
 
