@@ -23,7 +23,7 @@ from kvviz.engine.plans.plan import PlannedNode
 from kvviz.engine.plans.policy import Policy, Schedule
 from kvviz.errors import ExtensionError
 from kvviz.graph.model import Graph, Node
-from kvviz.memory.array_layout import ArrayLayout
+from kvviz.memory.storage import ArrayLayout
 from kvviz.ops.registry import Grow, OpSpec, op
 from kvviz.runtimes.schedules import Before, Picks
 from kvviz.trace.blockers import rule

@@ -17,9 +17,9 @@ from kvviz.decode.public_runs import decode, dry, run
 from kvviz.engine.plans.policy import Policy, Schedule
 from kvviz.engine.sessions.session import whole
 from kvviz.errors import InputError
-from kvviz.explain.comparison.bound import bound
-from kvviz.explain.comparison.difference import Difference, align, first_difference, places
-from kvviz.explain.comparison.figures import Row, row_of
+from kvviz.explain.bound import bound
+from kvviz.explain.difference import Difference, align, first_difference, places
+from kvviz.explain.figures import Row, row_of
 from kvviz.fixes.fix import Fix
 from kvviz.graph.model import Graph
 from kvviz.memory.storage import find_room, reserve, root_of

@@ -13,7 +13,7 @@ from html import escape
 from typing import Any
 
 from kvviz.atomic_write import write_text
-from kvviz.explain.comparison.figures import alike
+from kvviz.explain.figures import alike
 from kvviz.graph.model import Graph
 from kvviz.report.faces.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Glob patterns from the root. What draws, words or reads model files is left to other means.
 FILES = (
     "kvviz/memory/*.py",
-    "kvviz/trace/*.py",
+    "kvviz/trace/**/*.py",
     "kvviz/engine/**/*.py",
     "kvviz/ops/transformer/attention_core.py",
     "kvviz/caches/row_contents.py",

@@ -15,7 +15,7 @@ from kvviz.engine.plans.plan import PlannedNode
 from kvviz.engine.plans.policy import Policy
 from kvviz.errors import ExtensionError, KvvizError
 from kvviz.graph.model import Graph, Node
-from kvviz.memory.pool import Pool
+from kvviz.memory.storage import Pool
 from kvviz.ops.registry import is_extension
 from kvviz.trace.blockers import rules
 

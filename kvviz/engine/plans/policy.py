@@ -14,7 +14,7 @@ from kvviz.engine import decide
 from kvviz.engine.plans.plan import Plan
 from kvviz.errors import ExtensionError, KvvizError
 from kvviz.graph.model import Graph, Node
-from kvviz.memory.pool import Pool
+from kvviz.memory.storage import Pool
 from kvviz.trace.schema.policy_facts import TypeFacts
 from kvviz.trace.trace_data import TraceData
 

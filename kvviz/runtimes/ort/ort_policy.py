@@ -18,7 +18,7 @@ from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, overwrite_
 from kvviz.engine.frame import Frame
 from kvviz.engine.plans.plan import ABSENT, PlannedNode
 from kvviz.engine.plans.policy import Policy
-from kvviz.memory.array_layout import Arguments, is_array
+from kvviz.memory.storage import Arguments, is_array
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.allocation_plan import ALLOCATE_OUTPUT
 from kvviz.runtimes.ort.ort_operators import by_address

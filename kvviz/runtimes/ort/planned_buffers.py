@@ -8,8 +8,7 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.placement import FRESH, Home
 from kvviz.engine.plans.plan import PlannedNode
 from kvviz.errors import OpError
-from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
-from kvviz.memory.storage import Storage
+from kvviz.memory.storage import Arguments, ArrayLayout, Storage, is_array
 from kvviz.runtimes.ort.allocation_plan import ALIAS, ALLOCATE_OUTPUT, FREELIST, MAY_INPLACE, Buffer
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.ort.ort_operators import by_address

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.memory.array_layout import ArrayLayout
-from kvviz.memory.pool import Pool
-from kvviz.memory.storage import Storage
+from kvviz.memory.storage import ArrayLayout, Pool, Storage
 
 SMALLEST = 128
 

@@ -13,7 +13,7 @@ from kvviz.engine.decide import NOTHING, ONLY, Verdict, elementwise_misfit
 from kvviz.engine.frame import Frame
 from kvviz.engine.plans.plan import KEEP, PIN, Plan, PlannedNode
 from kvviz.graph.model import Graph, Node
-from kvviz.memory.array_layout import Arguments
+from kvviz.memory.storage import Arguments
 from kvviz.runtimes.rten import output_identity
 from kvviz.runtimes.rten.quirks import QUIRKS
 from kvviz.runtimes.rten.rten_operators import in_place_inputs, is_commutative

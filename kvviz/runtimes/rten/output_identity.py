@@ -18,9 +18,8 @@ from kvviz.engine.kernels.ghost_kernels import check_known
 from kvviz.engine.placement import FRESH, UNPOOLED, Home
 from kvviz.engine.plans.plan import PlannedNode
 from kvviz.errors import UnknownValueError
-from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
 from kvviz.memory.ghosts import is_ghost
-from kvviz.memory.storage import address, grown, is_start
+from kvviz.memory.storage import Arguments, ArrayLayout, address, grown, is_array, is_start
 from kvviz.ops.registry import Grow
 from kvviz.runtimes.rten.buffer_pool import elements_of, type_of, width_of
 from kvviz.runtimes.rten.rten_operators import MICROSOFT

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
-from kvviz.explain.comparison.difference import places
+from kvviz.explain.difference import places
 from kvviz.trace import blockers as b
 from kvviz.trace.index.frame_values import head_and_carried
 from kvviz.trace.index.lifetimes import Key
