@@ -11,11 +11,10 @@ from kvviz.decode.run_inputs import first_caches
 from kvviz.engine.plans.policy import Policy
 from kvviz.engine.sessions.recipe import Recipe, fresh
 from kvviz.engine.sessions.session import Session
-from kvviz.graph.caches.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.other_names import with_other_names
-from kvviz.runtimes.named_policies import find_policy
-from kvviz.runtimes.policy_data import facts_of
+from kvviz.runtimes.named_policies import facts_of, find_policy
 from kvviz.trace.model_or_trace import as_graph
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.run_options import RunOptions, names_in

@@ -12,7 +12,7 @@ from functools import partial
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.caches.growths import growths
 from kvviz.fixes.fix import Fix, fix_for
-from kvviz.graph.caches.cache_pairs import control_inputs
+from kvviz.graph.cache_pairs import control_inputs
 from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.index.value_index import Index
 from kvviz.trace.run_labels import keeps_all

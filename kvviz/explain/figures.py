@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.explain.summary import counts
-from kvviz.runtimes.named_schedules import label
-from kvviz.runtimes.policy_data import schedule_of
+from kvviz.runtimes.named_policies import label, schedule_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import short
 

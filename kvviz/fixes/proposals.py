@@ -23,7 +23,7 @@ from kvviz.fixes.changes import (
     UsePolicy,
 )
 from kvviz.ops.registry import find
-from kvviz.runtimes.ort.planner_types import free_dims
+from kvviz.runtimes.ort.known_types import free_dims
 from kvviz.trace import blockers as b
 from kvviz.trace.index.value_index import Index
 from kvviz.trace.recording import Trace

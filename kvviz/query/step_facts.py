@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from kvviz.graph.blocks import Block, blocks
+from kvviz.graph.layers import Place
 from kvviz.graph.model import Node
-from kvviz.graph.parts.blocks import Block, blocks
-from kvviz.graph.parts.layers import Place
 from kvviz.query.grammar import HAZARDS
 from kvviz.trace.index.hazards import find_hazards
 from kvviz.trace.outcome import outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvviz.graph.parts.layers import Place, inside, places
+from kvviz.graph.layers import Place, inside, places
 from kvviz.trace.recording import Trace
 
 

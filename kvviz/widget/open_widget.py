@@ -151,7 +151,7 @@ def plan(
     outputs : sequence of str, optional
         Values to compute; the graph's outputs by default.
     policy : str, Policy or schedule
-        Whose planner; see `kvviz.runtimes.named_schedules` for the names.
+        Whose planner; see `kvviz.runtimes.named_policies` for the names.
     height : int
         Height in px.
 

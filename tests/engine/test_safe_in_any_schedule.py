@@ -25,8 +25,7 @@ from kvviz.engine.plans.plan import PlannedNode
 from kvviz.engine.plans.policy import Policy
 from kvviz.graph.model import Graph
 from kvviz.lessons.legal_orders import legal_orders
-from kvviz.runtimes.named_policies import find_policy
-from kvviz.runtimes.named_schedules import NAMES, named
+from kvviz.runtimes.named_policies import NAMES, find_policy, named
 from kvviz.runtimes.schedules import Picks
 from tests.engine.cache_graphs import LAYOUTS, CacheExample, cache_example
 from tests.engine.cache_layouts import given

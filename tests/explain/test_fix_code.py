@@ -16,7 +16,7 @@ from kvviz.decode.single_run import SingleRun
 from kvviz.fixes.fix import Fix
 from kvviz.fixes.fix_wording import KINDS
 from kvviz.report.explain import explain
-from kvviz.runtimes.policy_data import policy_of
+from kvviz.runtimes.named_policies import policy_of
 from tests.engine.blocked import CASES
 from tests.engine.graphs import numbers, proto_of
 from tests.explain.applying import offered

@@ -35,7 +35,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if shape is None or (axis > len(shape)):",
     ): "an axis that the output does not have was taken for none before",
     (
-        "kvviz/graph/caches/cache_pairs.py",
+        "kvviz/graph/cache_pairs.py",
         "sequence_axis",
         "if axes and axis is not None and -len(axes) <= axis < len(axes) and axes[axis] is not None:",
         "if axes and axis is not None and (-len(axes) <= axis <= len(axes)) and axes[axis] is not None:",
@@ -89,7 +89,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "foreign: bool = True",
     ): "every producer gives it",
     (
-        "kvviz/runtimes/ort/planned_nodes.py",
+        "kvviz/runtimes/ort/planned_buffers.py",
         "Notes",
         "bound: int = -1",
         "bound: int = -2",

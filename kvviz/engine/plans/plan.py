@@ -245,7 +245,7 @@ class Plan:
 
 def needed(graph: Graph, outputs: Sequence[str]) -> list[Node]:
     """The nodes that the outputs need, in the model's order."""
-    # A value that the caller gives needs no node: see `kvviz.runtimes.rten.fed_values`.
+    # A value that the caller gives needs no node: see `kvviz.runtimes.rten.rten_policy`.
     wanted, stack = {value.name for value in graph.inputs}, list(outputs)
     nodes: set[int] = set()
     producers = graph.producers

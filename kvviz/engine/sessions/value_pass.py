@@ -17,7 +17,7 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.plans.plan import PlannedNode
 from kvviz.engine.sessions.replay import Replayer, repeated_runs
 from kvviz.errors import KvvizError, ReplayError
-from kvviz.graph.caches.cache_pairs import logits_output
+from kvviz.graph.cache_pairs import logits_output
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.schema.element_types import nbytes
 from kvviz.trace.schema.events import VIEW

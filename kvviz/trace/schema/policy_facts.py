@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kvviz.graph.model import Value
-from kvviz.graph.shapes.fixed_dimensions import Dims
+from kvviz.graph.model import Dims, Value
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFacts:
-    """A policy as data; `kvviz.runtimes.policy_data` makes it, and finds the policy again.
+    """A policy as data; `kvviz.runtimes.named_policies` makes it, and finds the policy again.
 
     ``rules``: sentences for reasons that only this policy has.
     ``places_outputs``: it says itself where each output lives.

@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from kvviz.graph.blocks import values_alive
 from kvviz.graph.model import Graph, Node
-from kvviz.graph.parts.cutter import values_alive
-from kvviz.graph.parts.module_paths import Scope
+from kvviz.graph.module_paths import Scope
 
 
 class Place(NamedTuple):

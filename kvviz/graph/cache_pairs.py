@@ -8,9 +8,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kvviz.graph.caches import cache_names as names
-from kvviz.graph.caches.cache_names import control_inputs, logits_output
-from kvviz.graph.caches.trace_back import Frame, Write, constant, writes
+from kvviz.graph.cache_writes import Frame, Write, constant, writes
+from kvviz.graph.input_roles import (
+    control_inputs,
+    logits_output,
+    looks_like_cache,
+    looks_like_cross,
+    looks_like_state,
+    names_agree,
+    short_name,
+)
 from kvviz.graph.model import Dim, Graph, Node, Value
 
 __all__ = ["CachePair", "cache_pairs", "control_inputs", "logits_output"]
@@ -80,7 +87,7 @@ def _by_structure(
                 for root, _ in write.roots
                 if root in inputs and _compatible(inputs[root], outputs[output])
             }
-            known = [(rank, not names.looks_like_cache(root), root) for root, rank in ranks.items() if rank is not None]
+            known = [(rank, not looks_like_cache(root), root) for root, rank in ranks.items() if rank is not None]
             if known:
                 # Of several inputs that are joined one is the past: the one called so, or else the first.
                 rank, _, root = min(known, key=lambda item: item[:2])
@@ -93,10 +100,10 @@ def _by_structure(
 
 def _certainty(write: Write, before: Value, after: Value) -> int | None:
     """How sure it is that a write carries a cache on: 0 is best, None is not at all."""
-    called = names.looks_like_cache(before.name)
+    called = looks_like_cache(before.name)
     # An output called so is not enough: anything may be joined into it.
-    called = called or (names.looks_like_cache(after.name) and write.evidence == "append")
-    if names.names_agree(before.name, after.name) and (called or write.evidence == "op"):
+    called = called or (looks_like_cache(after.name) and write.evidence == "append")
+    if names_agree(before.name, after.name) and (called or write.evidence == "op"):
         return 0
     if write.evidence == "op":
         return 1
@@ -117,13 +124,8 @@ def _by_name(inputs: dict[str, Value], outputs: dict[str, Value], matched: dict[
         if name in matched:
             continue
         for output, after in outputs.items():
-            named = names.looks_like_cache(name) or names.looks_like_cache(output) or name in ("h", "c")
-            if (
-                named
-                and names.names_agree(name, output)
-                and output not in matched.values()
-                and _compatible(before, after)
-            ):
+            named = looks_like_cache(name) or looks_like_cache(output) or name in ("h", "c")
+            if named and names_agree(name, output) and output not in matched.values() and _compatible(before, after):
                 matched[name] = output
                 break
 
@@ -131,8 +133,8 @@ def _by_name(inputs: dict[str, Value], outputs: dict[str, Value], matched: dict[
 def _by_order(graph: Graph, inputs: dict[str, Value], outputs: dict[str, Value], matched: dict[str, str]) -> None:
     """Match what is left where it can only be meant one after the other, as torch.onnx writes unnamed caches."""
     control, logits = set(control_inputs(graph).values()), logits_output(graph)
-    left = [n for n in inputs if n not in matched and n not in control and names.looks_like_cache(n)]
-    free = [n for n in outputs if n not in matched.values() and n != logits and not names.looks_like_cross(n)]
+    left = [n for n in inputs if n not in matched and n not in control and looks_like_cache(n)]
+    free = [n for n in outputs if n not in matched.values() and n != logits and not looks_like_cross(n)]
     free = [n for n in free if any(_alike(inputs[name], outputs[n]) for name in left)]
     if len(left) == len(free) and all(_alike(inputs[a], outputs[b]) for a, b in zip(left, free)):
         matched.update(zip(left, free))
@@ -161,7 +163,7 @@ def _pair(before: Value, after: Value, ways: list[Write]) -> CachePair:
     carrying = [write for write in ways if any(root == before.name for root, _ in write.roots)]
     protocol = _protocol(before, after, carrying)
     return CachePair(
-        name=names.short_name(before.name),
+        name=short_name(before.name),
         input=before.name,
         output=after.name,
         protocol=protocol,
@@ -181,11 +183,11 @@ def _protocol(before: Value, after: Value, carrying: list[Write]) -> str:
         cut = any(node.op_type == "Slice" for write in carrying for node in write.chain)
         cut = cut or any(part for write in carrying for root, part in write.roots if root == before.name)
         if cut:
-            return "state" if names.looks_like_state(before.name) else "window"
+            return "state" if looks_like_state(before.name) else "window"
         return "growing"
-    if carrying or names.looks_like_cross(before.name):
+    if carrying or looks_like_cross(before.name):
         return "cross"
-    if names.looks_like_state(before.name) or names.looks_like_state(after.name):
+    if looks_like_state(before.name) or looks_like_state(after.name):
         return "state"
     if before.shape is None or after.shape is None or any(map(_may_grow, before.shape, after.shape)):
         return "growing"
