@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from kvviz import device, ggml, lessons, policies, shapes
     from kvviz import smollm2 as smollm2
     from kvviz.caches.cache_warnings import cache_warnings
-    from kvviz.decode.chunk_stream import stream
     from kvviz.decode.public_runs import decode, dry, run
+    from kvviz.decode.run_sessions import stream
     from kvviz.decode.synthetic_inputs import inputs
-    from kvviz.engine.plans.policy import Policy
+    from kvviz.engine.policy import Policy
     from kvviz.errors import KvvizError
     from kvviz.fixes.forking import fork
     from kvviz.graph.loading.load import load
@@ -76,7 +76,7 @@ _LATER = {
     "Debugger": "kvviz.widget:Debugger",
     "KvvizError": "kvviz.errors:KvvizError",
     "Pair": "kvviz.widget:Pair",
-    "Policy": "kvviz.engine.plans.policy:Policy",
+    "Policy": "kvviz.engine.policy:Policy",
     "Report": "kvviz.report.explain:Report",
     "Trace": "kvviz.trace.recording:Trace",
     "cache_warnings": "kvviz.caches.cache_warnings:cache_warnings",
@@ -101,7 +101,7 @@ _LATER = {
     "run": "kvviz.decode.public_runs:run",
     "shapes": "kvviz.shapes",
     "smollm2": "kvviz.smollm2",
-    "stream": "kvviz.decode.chunk_stream:stream",
+    "stream": "kvviz.decode.run_sessions:stream",
     "verify": "kvviz.verification.verify:verify",
     "verify_decode": "kvviz.verification.verify_decode:verify_decode",
 }

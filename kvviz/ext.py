@@ -19,8 +19,8 @@ Tested and type-checked examples are in ``tests/ext``.
 
 from kvviz.engine.decide import Verdict
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import PlannedNode
-from kvviz.engine.plans.policy import Policy, Schedule
+from kvviz.engine.plan import PlannedNode
+from kvviz.engine.policy import Policy, Schedule
 from kvviz.errors import ExtensionError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.storage import ArrayLayout

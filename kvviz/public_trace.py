@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     import os
 
-    from kvviz.caches.row_steps import CacheAt
+    from kvviz.caches.stored_rows import CacheAt
     from kvviz.fixes.fix import Fix
     from kvviz.ggml.graph.compute_graph import ComputeGraph
     from kvviz.ggml.kv_cache import KVCache
@@ -129,7 +129,7 @@ def caches_at(trace: Trace, step: int) -> list[CacheAt]:
     >>> [cache.name for cache in trace.caches_at(1300) if cache.pending]  # doctest: +SKIP
     ['1.key', '1.value', '2.key', '2.value']
     """
-    from kvviz.caches.row_steps import caches_at
+    from kvviz.caches.stored_rows import caches_at
 
     return list(caches_at(trace, step))
 

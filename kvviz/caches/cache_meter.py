@@ -14,8 +14,20 @@ import numpy as np
 
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import Link, Way, way_of
-from kvviz.caches.row_contents import Book, Unknown, filled
-from kvviz.caches.row_spans import NO_TOKEN, both, count, drop, minus, put, spans_of, tally, union
+from kvviz.caches.row_contents import (
+    NO_TOKEN,
+    Book,
+    Unknown,
+    both,
+    count,
+    drop,
+    filled,
+    minus,
+    put,
+    spans_of,
+    tally,
+    union,
+)
 from kvviz.caches.row_writes import replay
 from kvviz.caches.visible_rows import sight_of, window_of
 from kvviz.graph.cache_pairs import CachePair, control_inputs

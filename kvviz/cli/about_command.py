@@ -15,7 +15,7 @@ from kvviz.cli.model_runs import TOKENS, text_inputs
 from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.model_kind import ModelKind, model_kind
 from kvviz.decode.plausible_values import shape_of
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import InputError, KvvizError

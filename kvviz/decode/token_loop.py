@@ -15,9 +15,9 @@ from kvviz.decode.model_kind import model_kind
 from kvviz.decode.plausible_values import check_vocabulary
 from kvviz.decode.prompt import as_batch, text_of, tokenizer_for
 from kvviz.decode.run_inputs import check_positions, control_feeds, first_caches
-from kvviz.engine.plans.plan import Counts
-from kvviz.engine.plans.policy import Policy
-from kvviz.engine.sessions.kept_detail import Detail
+from kvviz.engine.plan import Counts
+from kvviz.engine.policy import Policy
+from kvviz.engine.run_state import Detail
 from kvviz.engine.sessions.recipe import Recipe, fresh
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import InputError

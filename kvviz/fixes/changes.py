@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvviz.engine.decide import by_value
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.policy import Policy
 from kvviz.graph.model import Dims, Graph, GraphPath, with_dims
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.schedules import Before, Picks

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.debugger.branching import called, check_repeatable, find_choice, forked
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.policy import Policy
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
 from kvviz.fixes.changes import Capacity, Change, Donate, Reserve, arguments

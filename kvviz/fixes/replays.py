@@ -17,11 +17,11 @@ from weakref import ref
 import numpy as np
 
 from kvviz.decode.decode_options import DecodeOptions
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.kernels.recorded_answers import Answers, TraceAnswers
-from kvviz.engine.plans.planning import drop_plans
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.planning import drop_plans
+from kvviz.engine.policy import Policy
+from kvviz.engine.recorded_answers import Answers, TraceAnswers
 from kvviz.engine.sessions.session import whole
 from kvviz.errors import KvvizError, UnknownValueError
 from kvviz.fixes.changes import Capacity, Change, GrowAfter, Reorder, Reserve, RunFirst, UsePolicy, arguments, asked

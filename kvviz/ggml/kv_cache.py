@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvviz import public_trace
-from kvviz.caches.row_spans import NO_TOKEN, put, tally
+from kvviz.caches.row_contents import NO_TOKEN, put, tally
 from kvviz.caches.stored_rows import stored_caches
 from kvviz.errors import KvvizError
 from kvviz.trace.producer.writer import Writer

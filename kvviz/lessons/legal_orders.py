@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import parser
 
-from kvviz.engine.plans.plan import needed
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.plan import needed
+from kvviz.engine.policy import Policy
 from kvviz.errors import KvvizError
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph, Node

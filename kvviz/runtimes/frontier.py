@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kvviz.graph.model import Node
 
 if TYPE_CHECKING:
-    from kvviz.engine.plans.policy import Schedule
+    from kvviz.engine.policy import Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
 
-from kvviz.engine.plans.plan import check_outputs, needed
-from kvviz.engine.plans.policy import Policy, Schedule, ideal, model_order, never
+from kvviz.engine.plan import check_outputs, needed
+from kvviz.engine.policy import Policy, Schedule, ideal, model_order, never
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.frontier import PlanningEvent, follow, takes_log

@@ -20,7 +20,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import PASSED, VIEW
 
 if TYPE_CHECKING:
-    from kvviz.engine.plans.policy import Schedule
+    from kvviz.engine.policy import Schedule
 
 
 @dataclass(frozen=True, slots=True)

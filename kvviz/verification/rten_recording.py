@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.errors import InputError, LoadError
 from kvviz.graph.model import Graph, GraphPath, graphs_of
 from kvviz.memory.ghosts import ghost, with_room

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.engine.binding import check_inputs
-from kvviz.engine.kernels.recorded_answers import Key
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.policy import Policy
+from kvviz.engine.recorded_answers import Key
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph, Node, graphs_of
 from kvviz.memory.ghosts import ghost

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.decode.public_runs import decode, dry, run
-from kvviz.engine.plans.policy import Policy, Schedule
+from kvviz.engine.policy import Policy, Schedule
 from kvviz.engine.sessions.session import whole
 from kvviz.errors import InputError
 from kvviz.explain.bound import bound

@@ -7,7 +7,7 @@ from typing import Any
 
 import traitlets
 
-from kvviz.engine.plans.policy import Policy, Schedule
+from kvviz.engine.policy import Policy, Schedule
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy, label, planning_events

@@ -10,7 +10,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.caches.row_spans import live
+from kvviz.caches.row_contents import live
 from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import kvviz
-from kvviz.engine.plans.plan import needed
-from kvviz.engine.plans.policy import model_order
+from kvviz.engine.plan import needed
+from kvviz.engine.policy import model_order
 from kvviz.errors import GraphError, KvvizError
 from kvviz.graph.model import Graph, Node, graphs_of
 from kvviz.runtimes.frontier import PlanningEvent, takes_log

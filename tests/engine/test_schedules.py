@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single_run import SingleRun
-from kvviz.engine.plans.plan import needed
-from kvviz.engine.plans.planning import plan_for
-from kvviz.engine.plans.policy import Policy, model_order
+from kvviz.decode.run_sessions import SingleRun
+from kvviz.engine.plan import needed
+from kvviz.engine.planning import plan_for
+from kvviz.engine.policy import Policy, model_order
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node, graphs_of
 from kvviz.runtimes.named_policies import NAMES, find_policy, label, named, planning_events

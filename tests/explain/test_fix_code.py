@@ -12,7 +12,7 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.fixes.fix import Fix
 from kvviz.fixes.fix_wording import KINDS
 from kvviz.report.explain import explain

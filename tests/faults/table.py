@@ -15,7 +15,7 @@ FILES = (
     "kvviz/caches/row_contents.py",
     "kvviz/caches/control_values.py",
     "kvviz/caches/cache_meter.py",
-    "kvviz/caches/row_spans.py",
+    "kvviz/caches/row_contents.py",
     "kvviz/caches/visible_rows.py",
     "kvviz/caches/path_search.py",
     "kvviz/caches/cache_warnings.py",

@@ -13,7 +13,7 @@ import pytest
 import kvviz
 from kvviz import Policy, Trace
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.plans.policy import Schedule
+from kvviz.engine.policy import Schedule
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_policies import NAMED, facts_of, policy_of
 from kvviz.runtimes.rten.rten_operators import QUIRKS

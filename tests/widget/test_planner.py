@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.engine.plans.plan import needed
+from kvviz.engine.plan import needed
 from kvviz.errors import GraphError, KvvizError
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import NAMED, named, planning_events

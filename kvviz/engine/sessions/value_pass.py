@@ -14,7 +14,7 @@ from kvviz.caches.cache_heat import Source, known_of, row_of, sources
 from kvviz.caches.control_values import Known
 from kvviz.engine.execution import Execution
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import PlannedNode
+from kvviz.engine.plan import PlannedNode
 from kvviz.engine.sessions.replay import Replayer, repeated_runs
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.cache_pairs import logits_output

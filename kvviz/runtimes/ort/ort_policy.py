@@ -16,8 +16,8 @@ from typing import Any
 
 from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, overwrite_mask
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import ABSENT, PlannedNode
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.plan import ABSENT, PlannedNode
+from kvviz.engine.policy import Policy
 from kvviz.memory.storage import Arguments, is_array
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.allocation_plan import ALLOCATE_OUTPUT

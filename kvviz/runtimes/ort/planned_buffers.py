@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.placement import FRESH, Home
-from kvviz.engine.plans.plan import Plan, PlannedNode
+from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.errors import OpError
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.memory.storage import Arguments, ArrayLayout, Storage, is_array

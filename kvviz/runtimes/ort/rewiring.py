@@ -13,7 +13,7 @@ from itertools import count
 
 import numpy as np
 
-from kvviz.engine.plans.plan import needed
+from kvviz.engine.plan import needed
 from kvviz.graph.model import MAX_NODES, Graph, Node, Value
 from kvviz.runtimes.ort.known_types import adopt, known
 from kvviz.runtimes.ort.planning_story import walk

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kvviz.engine.decide import NOTHING, ONLY, Verdict, elementwise_misfit
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import KEEP, PIN, Plan, PlannedNode
+from kvviz.engine.plan import KEEP, PIN, Plan, PlannedNode
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.storage import Arguments
 from kvviz.runtimes.rten import output_identity

@@ -12,9 +12,9 @@ import numpy as np
 
 from kvviz.engine.decide import NOTHING, elementwise_misfit
 from kvviz.engine.frame import Frame
-from kvviz.engine.kernels.ghost_kernels import check_known
+from kvviz.engine.ghost_kernels import check_known
 from kvviz.engine.placement import FRESH, UNPOOLED, Home
-from kvviz.engine.plans.plan import PlannedNode
+from kvviz.engine.plan import PlannedNode
 from kvviz.errors import UnknownValueError
 from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import Arguments, ArrayLayout, Pool, Storage, address, grown, is_array, is_start

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from kvviz.engine.plans.plan import check_outputs, needed
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.plan import check_outputs, needed
+from kvviz.engine.policy import Policy
 from kvviz.errors import InputError, KvvizError
 from kvviz.graph.model import MAX_NODES, Graph, Node, Value
 from kvviz.graph.shape_inference import infer

@@ -12,7 +12,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.errors import KvvizError, OpError
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import kvviz
-from kvviz.engine.plans.plan import needed
+from kvviz.engine.plan import needed
 from kvviz.graph.model import Graph
 from kvviz.runtimes.frontier import PlanningEvent
 from kvviz.runtimes.named_policies import planning_events

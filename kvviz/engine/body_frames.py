@@ -8,9 +8,9 @@ import numpy as np
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Ledger
-from kvviz.engine.plans.plan import KEEP, Plan, PlannedNode
-from kvviz.engine.plans.planning import plan_for
-from kvviz.engine.sessions.run_state import RunState
+from kvviz.engine.plan import KEEP, Plan, PlannedNode
+from kvviz.engine.planning import plan_for
+from kvviz.engine.run_state import RunState
 from kvviz.errors import OpError
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import ghost, is_ghost, packed_copy

@@ -1,23 +1,25 @@
-"""The fallback: kernels of ``onnx.reference``, for operators without one of our own.
+"""The kernel of a node: one of ours where it knows all of the node's attributes, else the reference evaluator's.
 
-They are pure (they never write to an input) but slow, and some of them return an input or a view of one. Operators that
-ONNX defines only as a function body run through that body.
+The reference evaluator's are kernels of ``onnx.reference``.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from kvviz.errors import OpError, UnsupportedOpsError
+from kvviz.errors import ExtensionError, OpError, UnsupportedOpsError
 from kvviz.graph.loading.from_onnx import graph_proto
 from kvviz.graph.model import Node, Value
 from kvviz.memory.ghosts import packed_copy
+from kvviz.ops.numeric import in_float32, is_narrow
+from kvviz.ops.registry import OpSpec, find, is_extension
 
 # Their kernels ask for the values of the outer graph; the engine runs these operators itself.
 _CONTROL = frozenset({"If", "Loop", "Scan"})
@@ -199,3 +201,71 @@ def _plain(value: Any) -> Any:
 
 def _words(node: Node) -> str:
     return f"{node.qualified_op} at opset {node.opset}"
+
+
+# Attributes that say nothing about the result: left over from old opsets, or hints for a particular runtime.
+_HARMLESS = {"consumed_inputs"}
+
+
+class Kernel(NamedTuple):
+    call: Callable[..., Any]  # takes the inputs, and ``out=`` and the like where the kernel has them
+    spec: OpSpec | None  # what the op may do to its inputs; None for the reference evaluator's
+    attributes: dict[str, Any]  # the node's, with the kernel's defaults
+
+
+def kernel_of(node: Node) -> Kernel:
+    spec = find(node.domain, node.op_type, node.opset)
+    if spec is not None and spec.kernel is None:
+        return Kernel(_overwriting(foreign_kernel(node)), spec, dict(node.attributes))
+    if spec is not None and spec.kernel is not None:
+        accepted = _keywords(spec.kernel)
+        unknown = [name for name in node.attributes if name not in accepted and name not in _HARMLESS]
+        if not unknown:
+            keywords = {name: value for name, value in node.attributes.items() if name in accepted}
+            if "n_outputs" in spec.wants:
+                keywords["n_outputs"] = len(node.outputs)
+            if "opset" in spec.wants:
+                keywords["opset"] = node.opset
+            call = partial(spec.kernel, **keywords) if keywords else spec.kernel
+            return Kernel(call, spec, {**_defaults(spec.kernel), **keywords})
+        by_position = [name for name in unknown if name in inspect.signature(spec.kernel).parameters]
+        if by_position and is_extension(spec.kernel):
+            name, kernel = by_position[0], getattr(spec.kernel, "__name__", spec.kernel)
+            raise ExtensionError(
+                f"the kernel {kernel} of {node.qualified_op} (node {node.name!r}) takes the attribute {name} by "
+                f"position, where inputs come; put it behind a star: (…, *, {name}=…)"
+            )
+        if not foreign_available(node.domain, node.op_type, node.opset):
+            raise UnsupportedOpsError(
+                f"node {node.name!r} ({node.qualified_op}) has attributes that no kernel knows: {', '.join(unknown)}"
+            )
+    return Kernel(foreign_kernel(node, len(node.outputs)), None, dict(node.attributes))
+
+
+def _overwriting(compute: Callable[..., tuple]) -> Callable[..., tuple]:
+    """A kernel of the reference evaluator that rounds narrow floats once and gives memory of its own, or ``out``."""
+
+    def kernel(*args: Any, out: Any = None) -> tuple:
+        if is_narrow(args[0]):
+            return in_float32(compute, *args, out=out)
+        first, *others = compute(*args)
+        if out is not None:
+            np.copyto(out, first)
+            first = out
+        elif any(isinstance(x, np.ndarray) and np.may_share_memory(first, x) for x in args):
+            first = first.copy()
+        return first, *others
+
+    return kernel
+
+
+@cache
+def _keywords(kernel: Callable) -> frozenset[str]:
+    parameters = inspect.signature(kernel).parameters.values()
+    return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+
+@cache
+def _defaults(kernel: Callable) -> dict[str, Any]:
+    parameters = inspect.signature(kernel).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvviz.engine.bodies import loop_bodies
-from kvviz.engine.bodies.body_frames import body_plan, capture, finish, hand_out, own_outputs, pass_argument
+from kvviz.engine import loop_bodies
+from kvviz.engine.body_frames import body_plan, capture, finish, hand_out, own_outputs, pass_argument
 from kvviz.engine.frame import Frame
-from kvviz.engine.kernels.ghost_kernels import stated
-from kvviz.engine.plans.plan import PlannedNode
-from kvviz.engine.sessions.run_state import RunState
+from kvviz.engine.ghost_kernels import stated
+from kvviz.engine.plan import PlannedNode
+from kvviz.engine.run_state import RunState
 from kvviz.errors import OpError
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.engine import decide
-from kvviz.engine.plans.plan import Plan
+from kvviz.engine.plan import Plan
 from kvviz.errors import ExtensionError, KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.storage import Pool
@@ -40,7 +40,7 @@ class Policy:
         ``schedule(graph, nodes, outputs)`` puts the needed nodes in order.
     captures : callable
         ``captures(frame, planned)`` names the slots of a frame that the body of a control node takes over;
-        see `kvviz.engine.bodies.body_frames`.
+        see `kvviz.engine.body_frames`.
     rewrite : callable or None
         ``rewrite(graph, outputs)`` returns the main graph as the runtime rewrites it before planning; None leaves the
         graph unchanged.

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.engine.bodies import body_frames
-from kvviz.engine.bodies.body_frames import LoopState
+from kvviz.engine import body_frames
+from kvviz.engine.body_frames import LoopState
 from kvviz.engine.frame import Frame
-from kvviz.engine.kernels.ghost_kernels import check_known, stated
-from kvviz.engine.kernels.recorded_answers import count_of
+from kvviz.engine.ghost_kernels import check_known, stated
 from kvviz.engine.placement import settle
-from kvviz.engine.plans.plan import Plan, PlannedNode
-from kvviz.engine.sessions.run_state import RunState
+from kvviz.engine.plan import Plan, PlannedNode
+from kvviz.engine.recorded_answers import count_of
+from kvviz.engine.run_state import RunState
 from kvviz.errors import InputError, OpError
 from kvviz.graph.model import Value
 from kvviz.memory.ghosts import ghost, is_ghost, stack

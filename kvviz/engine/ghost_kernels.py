@@ -16,8 +16,8 @@ from weakref import proxy
 
 import numpy as np
 
-from kvviz.engine.kernels.recorded_answers import Answer, Answers, Key, count_of
-from kvviz.engine.plans.plan import Counts, Plan, PlannedNode
+from kvviz.engine.plan import Counts, Plan, PlannedNode
+from kvviz.engine.recorded_answers import Answer, Answers, Key, count_of
 from kvviz.errors import InputError, OpError, UnknownValueError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import forget, ghost, is_ghost, why_unknown

@@ -11,11 +11,10 @@ from operator import itemgetter
 from typing import Any
 from weakref import ref
 
-from kvviz.engine.kernels.recorded_answers import Answers
+from kvviz.engine.recorded_answers import Answers
 from kvviz.errors import GraphError, UnknownValueError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node
-from kvviz.ops import foreign
-from kvviz.ops.kernel_of import Kernel, kernel_of
+from kvviz.ops.kernels import Kernel, foreign_available, kernel_of
 from kvviz.ops.registry import Grow, OpSpec, find
 from kvviz.trace.schema.events import OpNode
 
@@ -278,7 +277,7 @@ def unsupported(graph: Graph) -> list[str]:
         ours = node.function is not None or (node.domain == "" and node.op_type in CONTROL)
         if ours or find(node.domain, node.op_type, node.opset) is not None:
             continue
-        if not foreign.foreign_available(node.domain, node.op_type, node.opset):
+        if not foreign_available(node.domain, node.op_type, node.opset):
             missing[f"{node.qualified_op} (opset {node.opset})"] += 1
     return [f"{name} ×{count}" for name, count in missing.items()]
 
