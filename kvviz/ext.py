@@ -27,8 +27,8 @@ from kvviz.memory.storage import ArrayLayout
 from kvviz.ops.registry import Grow, OpSpec, op
 from kvviz.runtimes.schedules import Before, Picks
 from kvviz.trace.blockers import rule
-from kvviz.trace.producer.writer import Writer
 from kvviz.trace.recording import Trace
+from kvviz.trace.writer import Writer
 
 __all__ = [
     "ArrayLayout",

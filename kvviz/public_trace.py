@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from kvviz.trace.blockers import Blocker
     from kvviz.trace.guided_tour import Tour
     from kvviz.trace.index.hazards import Hazard
-    from kvviz.trace.recording import Trace
+    from kvviz.trace.recording import Steps, Trace
     from kvviz.trace.records import Cache, Step
     from kvviz.trace.schema.regions import Level
-    from kvviz.trace.step_sequence import Steps
     from kvviz.trace.trace_data import TraceData
-    from kvviz.trace.values.values_view import Values
+    from kvviz.trace.values_view import Values
     from kvviz.view.drawing.graphviz_drawing import GraphDrawing
 
     Path = str | os.PathLike[str]

@@ -15,8 +15,7 @@ from kvviz.engine.plan import Plan
 from kvviz.errors import ExtensionError, KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.storage import Pool
-from kvviz.trace.schema.policy_facts import TypeFacts
-from kvviz.trace.trace_data import TraceData
+from kvviz.trace.trace_data import TraceData, TypeFacts
 
 Schedule = Callable[[Graph, Sequence[Node], Sequence[str]], Sequence[Node]]
 
@@ -64,7 +63,7 @@ class Policy:
     rules : tuple of str
         Sentences for reasons that only this policy has; see `kvviz.trace.blockers.rule`.
     types_of : callable or None
-        ``types_of(trace)`` returns what the policy plans by, besides the graph; see `kvviz.trace.schema.policy_facts`.
+        ``types_of(trace)`` returns what the policy plans by, besides the graph; see `kvviz.trace.trace_data`.
     variants : callable or None
         Makes the policy with options: ``policies.rten(quirks=False)``.
     """

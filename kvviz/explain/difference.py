@@ -11,8 +11,8 @@ import numpy as np
 from kvviz.errors import ReplayError
 from kvviz.explain.sentences import sentence
 from kvviz.trace.index.hazards import Hazard, explaining, find_hazards
+from kvviz.trace.labels import run_label
 from kvviz.trace.recording import Trace
-from kvviz.trace.run_labels import run_label
 from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW, Op
 from kvviz.trace.units import short
 

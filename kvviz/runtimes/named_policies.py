@@ -22,7 +22,7 @@ from kvviz.runtimes.rten.rten_planner import rten as rten_order
 from kvviz.runtimes.rten.rten_policy import BY_REFERENCE, rten
 from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first, least_live
 from kvviz.trace.recording import Trace
-from kvviz.trace.schema.policy_facts import PolicyFacts
+from kvviz.trace.trace_data import PolicyFacts
 
 NAMED = {policy.name: policy for policy in (ideal, never, rten, onnxruntime)}
 

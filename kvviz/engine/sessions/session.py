@@ -27,8 +27,8 @@ from kvviz.graph.model import Graph, Node
 from kvviz.interrupts import WAITING, changed_nothing, deliver, held_back
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Live, Run
-from kvviz.trace.schema.policy_facts import PolicyFacts
 from kvviz.trace.schema.run_options import RunOptions
+from kvviz.trace.trace_data import PolicyFacts
 
 _LOG = logging.getLogger(__name__)
 # Ops are appended as rows, which is fast, and packed into columns, which is small, after this many.

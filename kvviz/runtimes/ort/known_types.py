@@ -20,8 +20,7 @@ from kvviz.graph.model import Dims, Graph, GraphPath, Node, Value, graphs_of, wi
 from kvviz.graph.shape_inference import Rules, infer
 from kvviz.graph.shape_merge import tensor_of
 from kvviz.ops import contrib_shapes
-from kvviz.trace.schema.policy_facts import GONE, GraphTypes, TypeFacts
-from kvviz.trace.trace_data import TraceData
+from kvviz.trace.trace_data import GONE, GraphTypes, TraceData, TypeFacts
 
 # -- shape values -----------------------------------------------------------------------------------------------------
 # Values that onnxruntime derives from shapes while it loads a model: what it knows of inputs of Reshape, Expand, ….

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvviz.trace.producer.writer import Writer
-from kvviz.trace.producer.written_run import OpenRun, WrittenRun
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 from kvviz.trace.schema.events import Program
 from kvviz.trace.schema.log import Log
-from kvviz.trace.schema.policy_facts import PolicyFacts
-from kvviz.trace.values.value_summaries import SeenArrays
+from kvviz.trace.trace_data import PolicyFacts
+from kvviz.trace.value_summaries import SeenArrays
+from kvviz.trace.writer import Writer
+from kvviz.trace.written_run import OpenRun, WrittenRun
 
 
 class LiveWriter(Writer):

@@ -10,8 +10,8 @@ import numpy as np
 from kvviz.errors import KvvizError
 from kvviz.trace.schema.events import FrameEvent
 from kvviz.trace.trace_data import TraceData
-from kvviz.trace.values.value_numbers import Axes, Numbers, Picture
-from kvviz.trace.values.value_summaries import WHOLE, Key, ValueSummaries, numbers_in
+from kvviz.trace.value_numbers import Axes, Numbers, Picture
+from kvviz.trace.value_summaries import WHOLE, Key, ValueSummaries, numbers_in
 
 
 class Summary(NamedTuple):

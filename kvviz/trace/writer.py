@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.trace.producer.written_run import Row, WrittenRun, check_refused, unique_name
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.declared import Access, Free, Mark, Place, Timing
 from kvviz.trace.schema.element_types import is_known, nbytes, unit
 from kvviz.trace.schema.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind, Program
 from kvviz.trace.schema.log import Log
-from kvviz.trace.schema.policy_facts import PolicyFacts
 from kvviz.trace.schema.regions import Region, anywhere, packed_strides, stored_bytes
-from kvviz.trace.values.value_summaries import SeenArrays
+from kvviz.trace.trace_data import PolicyFacts
+from kvviz.trace.value_summaries import SeenArrays
+from kvviz.trace.written_run import Row, WrittenRun, check_refused, unique_name
 
 
 class Writer:

@@ -1,4 +1,4 @@
-"""What a recording keeps of its values, as columns; see `kvviz.trace.values.value_numbers` for what is kept of each.
+"""What a recording keeps of its values, as columns; see `kvviz.trace.value_numbers` for what is kept of each.
 
 A value is known by (at, slot): the step that made it and which of its outputs it is, or ``-1 - run`` and the place
 among the bindings of the run's main frame, for what a run was given.
@@ -12,17 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.trace.values.value_numbers import (
+from kvviz.trace.value_numbers import (
     BINS,
     Numbers,
+    Plan,
+    Seen,
+    as_bytes,
     as_floats,
     axes_of,
     has_numbers,
     histogram_of,
     numbers_of,
     picture_of,
+    plan,
 )
-from kvviz.trace.values.value_plan import Plan, Seen, as_bytes, plan
 
 Key = tuple[int, int]
 

@@ -8,14 +8,14 @@ from typing import Any
 from kvviz.trace.blockers import BORROWED_INPUT
 from kvviz.trace.index.accesses import accesses_of
 from kvviz.trace.index.value_index import index_of
-from kvviz.trace.producer.writer import Writer
-from kvviz.trace.producer.written_run import Called, Row
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.declared import Access, Timing
 from kvviz.trace.schema.element_types import unit
 from kvviz.trace.schema.events import PASSED, Bind
 from kvviz.trace.schema.regions import packed_strides
+from kvviz.trace.writer import Writer
+from kvviz.trace.written_run import Called, Row
 
 
 def call(

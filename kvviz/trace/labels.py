@@ -1,4 +1,4 @@
-"""What runs are called, and of which of them a trace has steps.
+"""What runs are called, of which of them a trace has steps, and at which layer a step is.
 
 Totals and meters are of all runs, everything else is of those whose steps were kept. Where all of them were kept, the
 words do not mention it.
@@ -6,6 +6,9 @@ words do not mention it.
 
 from __future__ import annotations
 
+from typing import Any
+
+from kvviz.graph.layers import Place, inside, places
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count
 
@@ -55,3 +58,18 @@ def in_kept_runs(trace: Trace) -> str:
         return ""
     runs = len(kept_runs(trace))
     return f"in the {count(runs, 'run')} whose steps were kept" if runs > 1 else "in the run whose steps were kept"
+
+
+def place_of(trace: Trace, row: Any) -> Place:
+    """Layer and role of a step, of one in a body with the role of the node that has the body."""
+    return place_in(trace.log.frames, row.frame, row.op.node.index)
+
+
+def place_in(frames: Any, number: int, node: int) -> Place:
+    """The same of a node, by its index in the graph of a frame."""
+    frame = frames[number]
+    own = places(frame.program.graph)[node]
+    if frame.parent is None:
+        return own
+    outer = place_in(frames, frame.parent, frame.control_node.index)
+    return inside(outer, frames[frame.parent].program.graph, frame.attribute, own)
