@@ -8,11 +8,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
-from kvviz.other_names import ATTRIBUTES, missing
+from kvviz.other_names import ATTRIBUTES, MOVED, missing
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
@@ -141,4 +145,18 @@ class _Names(ModuleType):
         return sorted({*__all__, *(_LATER.keys() - _HIDDEN), *(name for name in globals() if name.startswith("__"))})
 
 
+class _Moved(MetaPathFinder, Loader):
+    """Modules by the names that they had before."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        holds = any(old.startswith(f"{name}.") for old in MOVED)
+        return ModuleSpec(name, self, is_package=holds) if holds or name in MOVED else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        if now := MOVED.get(module.__name__):
+            warn(f"{module.__name__} has moved to {now}", DeprecationWarning, stacklevel=2)
+            vars(module).update({k: v for k, v in vars(import_module(now)).items() if not k.startswith("__")})
+
+
 sys.modules[__name__].__class__ = _Names
+sys.meta_path.append(_Moved())
