@@ -1,6 +1,7 @@
 """What people type by instinct, and what it is called here.
 
-One table for attributes and one for arguments: a name of another library is answered with the right one.
+One table for attributes and one for arguments: a name of another library is answered with the right one. A third one
+has modules that lessons or the README named and that have moved: they can be imported for one more release.
 """
 
 from __future__ import annotations
@@ -117,6 +118,25 @@ ARGUMENTS: dict[str, str] = {
     **dict.fromkeys(("model", "session"), "graph"),
 }
 """What is tried, and the argument that is meant, in all public functions that have it."""
+
+MOVED: dict[str, str] = {
+    "kvviz.decode.heat": "kvviz.caches.cache_heat",
+    "kvviz.engine.bound": "kvviz.engine.sessions.io_binding",
+    "kvviz.engine.io_binding": "kvviz.engine.sessions.io_binding",
+    "kvviz.engine.plans.plan": "kvviz.engine.plan",
+    "kvviz.engine.plans.policy": "kvviz.engine.policy",
+    "kvviz.engine.rten.quirks": "kvviz.runtimes.rten.rten_operators",
+    "kvviz.engine.schedules": "kvviz.runtimes.schedules",
+    "kvviz.explain.compare": "kvviz.view.compare",
+    "kvviz.graph.caches.cache_pairs": "kvviz.graph.cache_pairs",
+    "kvviz.runtimes.named_schedules": "kvviz.runtimes.named_policies",
+    "kvviz.runtimes.policy_data": "kvviz.runtimes.named_policies",
+    "kvviz.runtimes.rten.quirks": "kvviz.runtimes.rten.rten_operators",
+    "kvviz.trace.producer.writer": "kvviz.trace.writer",
+    "kvviz.trace.run_labels": "kvviz.trace.labels",
+    "kvviz.view.hazard_picture": "kvviz.view.drawing.hazard_picture",
+}
+"""Where a module was, and where it is now."""
 
 
 def missing(owner: str, name: str, known: Iterable[str]) -> AttributeError:

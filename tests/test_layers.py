@@ -113,7 +113,7 @@ def test_imports_point_downwards(path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("kvviz.ops.add", "from kvviz.engine.plans.plan import Plan"),
+        ("kvviz.ops.add", "from kvviz.engine.plan import Plan"),
         ("kvviz.ops.add", "import kvviz.engine"),
         ("kvviz.ops.add", "from ..engine import plan"),
         ("kvviz.ops.add", "def late():\n    from kvviz import view"),

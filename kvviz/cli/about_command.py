@@ -15,13 +15,13 @@ from kvviz.cli.model_runs import TOKENS, text_inputs
 from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.model_kind import ModelKind, model_kind
 from kvviz.decode.plausible_values import shape_of
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import InputError, KvvizError
 from kvviz.ggml.recording.open_recording import ENDINGS
-from kvviz.graph.caches.cache_pairs import cache_pairs, control_inputs
-from kvviz.graph.caches.look_ups import index_range
+from kvviz.graph.cache_pairs import cache_pairs, control_inputs
+from kvviz.graph.input_roles import index_range
 from kvviz.graph.loading.load import holds_trace
 from kvviz.graph.loading.model_folder import graphs_in, likely
 from kvviz.graph.model import Graph

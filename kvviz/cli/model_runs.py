@@ -19,7 +19,7 @@ from kvviz.decode.model_kind import model_kind
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
 from kvviz.ggml.recording.open_recording import ENDINGS
-from kvviz.graph.caches.cache_pairs import cache_pairs, control_inputs
+from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.loading.load import holds_trace
 from kvviz.graph.loading.model_folder import SeveralGraphsError
 from kvviz.graph.model import Graph

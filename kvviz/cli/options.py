@@ -22,7 +22,7 @@ from kvviz.cli.model_runs import POLICIES, TOKENS
 from kvviz.cli.results import figure_file
 from kvviz.decoders.operator_forms import GROWING
 from kvviz.query.grammar import manual
-from kvviz.runtimes.named_schedules import NAMES
+from kvviz.runtimes.named_policies import NAMES
 from kvviz.verification.verify_decode import BINDINGS
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.prompt import as_prompts
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.plans.plan import Counts
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.plan import Counts
+from kvviz.engine.policy import Policy
 from kvviz.engine.sessions.session import Session, note_interrupt
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph

@@ -15,17 +15,16 @@ from kvviz.decode.model_kind import model_kind
 from kvviz.decode.plausible_values import check_vocabulary
 from kvviz.decode.prompt import as_batch, text_of, tokenizer_for
 from kvviz.decode.run_inputs import check_positions, control_feeds, first_caches
-from kvviz.engine.plans.plan import Counts
-from kvviz.engine.plans.policy import Policy
-from kvviz.engine.sessions.kept_detail import Detail
+from kvviz.engine.plan import Counts
+from kvviz.engine.policy import Policy
+from kvviz.engine.run_state import Detail
 from kvviz.engine.sessions.recipe import Recipe, fresh
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import InputError
-from kvviz.graph.caches.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
+from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import ghost
-from kvviz.runtimes.named_policies import find_policy
-from kvviz.runtimes.policy_data import facts_of
+from kvviz.runtimes.named_policies import facts_of, find_policy
 from kvviz.trace.model_or_trace import as_inputs
 from kvviz.trace.schema.run_options import names_in
 

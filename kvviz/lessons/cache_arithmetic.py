@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kvviz.errors import KvvizError
-from kvviz.shapes.presets import PRESETS
+from kvviz.shapes import PRESETS
 from kvviz.trace.schema.element_types import BLOCKS, nbytes
 
 BANDWIDTHS: Mapping[str, float] = MappingProxyType(

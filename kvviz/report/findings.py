@@ -28,7 +28,7 @@ from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.retention_groups import held_groups
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.index.value_index import Index
-from kvviz.trace.run_labels import decodes, in_kept_runs
+from kvviz.trace.labels import decodes, in_kept_runs
 from kvviz.trace.units import buffer, count, short, size
 
 _WORDS = {"thrown away": "reserved buffer thrown away", "moved": "moved by the caller"}

@@ -13,9 +13,8 @@ from kvviz.explain.summary import Missed
 from kvviz.fixes.changes import Change
 from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import BlockerCode, codes, rules
+from kvviz.trace.labels import decodes, place_of
 from kvviz.trace.recording import Trace
-from kvviz.trace.roles import place_of
-from kvviz.trace.run_labels import decodes
 from kvviz.trace.units import count, size
 
 SMALL = 1000

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from kvviz.engine.kernels.recorded_answers import Answer, Answers
+from kvviz.engine.recorded_answers import Answer, Answers
 from kvviz.graph.loading.from_onnx import node_proto
 from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.verification.session_record import NodeRun

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.policy import Policy
 from kvviz.errors import InputError, KvvizError, LoadError
 from kvviz.graph.loading.from_onnx import draft, unique_names
 from kvviz.graph.loading.load import load

@@ -17,7 +17,7 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.sessions.io_binding import bind
 from kvviz.errors import InputError
 from kvviz.explain.sentences import sentence
-from kvviz.graph.caches.cache_pairs import CachePair, cache_pairs
+from kvviz.graph.cache_pairs import CachePair, cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.other_names import with_other_names
 from kvviz.report.faces.hazard_table import hazards

@@ -13,12 +13,12 @@ from html import escape
 from typing import Any
 
 from kvviz.atomic_write import write_text
-from kvviz.explain.comparison.figures import alike
+from kvviz.explain.figures import alike
 from kvviz.graph.model import Graph
 from kvviz.report.faces.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
+from kvviz.trace.labels import keeps_all, steps_summary
 from kvviz.trace.recording import Trace
-from kvviz.trace.run_labels import keeps_all, steps_summary
 from kvviz.trace.units import short, size
 from kvviz.view.drawing.svg import picture
 from kvviz.view.page_data.payload import Payloads

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kvviz.decode.decode_options import DecodeOptions
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.plans.policy import Policy, Schedule
+from kvviz.engine.policy import Policy, Schedule
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
@@ -151,7 +151,7 @@ def plan(
     outputs : sequence of str, optional
         Values to compute; the graph's outputs by default.
     policy : str, Policy or schedule
-        Whose planner; see `kvviz.runtimes.named_schedules` for the names.
+        Whose planner; see `kvviz.runtimes.named_policies` for the names.
     height : int
         Height in px.
 

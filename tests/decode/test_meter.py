@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz import Trace
-from kvviz.caches.row_spans import NO_TOKEN, both, count, live, stale
+from kvviz.caches.row_contents import NO_TOKEN, both, count, live, stale
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
 from kvviz.trace.records import Cache, CacheRun, Rows

@@ -15,8 +15,8 @@ from kvviz.debugger.cursor import Cursor
 from kvviz.device import Device, Handle, Layout
 from kvviz.device.device_warnings import CURES, MODELLED
 from kvviz.errors import KvvizError
+from kvviz.trace.labels import run_label
 from kvviz.trace.records import StorageRecord
-from kvviz.trace.run_labels import run_label
 from kvviz.trace.schema.declared import Arena
 from kvviz.trace.units import size
 from tests.device.programs import chain, double, graph, numbers

@@ -12,7 +12,7 @@ import pytest
 import kvviz
 from kvviz.demo.storyteller import model as story_model
 from kvviz.lessons import Tour, TourStop, quickstart_tour
-from kvviz.trace.producer.writer import Writer
+from kvviz.trace.writer import Writer
 from kvviz.view.page_data.payload import Payloads, decode
 from tests.graph.build import model, node
 

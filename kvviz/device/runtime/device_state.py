@@ -19,8 +19,8 @@ from kvviz.device.runtime.ownership import MODELS, RULES, Model, Ref
 from kvviz.device.simulated_time import Clock, Cost
 from kvviz.errors import DeviceError, KvvizError
 from kvviz.interrupts import held_back
-from kvviz.trace.producer.writer import Writer
 from kvviz.trace.schema.declared import Arena
+from kvviz.trace.writer import Writer
 
 # -- dropped handles --------------------------------------------------------------------------------------------------
 # Handles that the caller drops: they wait in a queue until no call of the device is under way.

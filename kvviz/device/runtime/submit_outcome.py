@@ -16,7 +16,7 @@ from kvviz.device.runtime.ownership import Kept
 from kvviz.device.runtime.program_run import Computed, Placed, Result
 from kvviz.device.runtime.releases import let_go
 from kvviz.trace.blockers import rule
-from kvviz.trace.producer.called_program import call
+from kvviz.trace.called_program import call
 
 
 @dataclass

@@ -14,8 +14,8 @@ from kvviz.device.ttnn.ttnn_effects import MOVES, freed_activation, is_view, rea
 from kvviz.device.ttnn.ttnn_layouts import TensorType
 from kvviz.device.ttnn.ttnn_text import TtnnFunction, TtnnOp, parse
 from kvviz.errors import KvvizError
-from kvviz.trace.producer.writer import Writer
 from kvviz.trace.recording import Trace
+from kvviz.trace.writer import Writer
 
 _BOUND = {"parameter": "weight", "constant": "weight", "kv_cache": "donated"}
 _ORIGINS = {"weight": "weights", "donated": "donated", "borrowed": "caller"}

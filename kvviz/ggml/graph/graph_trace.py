@@ -17,7 +17,7 @@ from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.memory_plan import RULES, MemoryPlan, NodePlan
 from kvviz.ggml.graph.op_effects import Effect, effects, is_noop
 from kvviz.ggml.graph.tensor import OUTPUT, Tensor, type_size
-from kvviz.trace.producer.live_writer import LiveWriter
+from kvviz.trace.live_writer import LiveWriter
 from kvviz.trace.recording import Trace
 
 # The number may be followed by what ggml adds for views and copies.

@@ -28,7 +28,7 @@ RULES = (
     "{op} cannot take {input}: gallocr did not allocate it",
     "{op} cannot take {input}: its strides are not those of the output",
 )
-"""Sentences of the reasons that only this policy has, as `kvviz.trace.schema.policy_facts.PolicyFacts` keeps them."""
+"""Sentences of the reasons that only this policy has, as `kvviz.trace.trace_data.PolicyFacts` keeps them."""
 
 
 class Refusal(Enum):

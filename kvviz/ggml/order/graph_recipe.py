@@ -17,7 +17,7 @@ from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.order.graph_session import GraphSession
 from kvviz.ggml.order.reorder_rules import RULES, Order, new_order
 from kvviz.trace.recording import Trace
-from kvviz.trace.values.value_plan import as_bytes
+from kvviz.trace.value_numbers import as_bytes
 
 LISTED = "the order of the node list"
 MOST_KEPT = 256 << 20

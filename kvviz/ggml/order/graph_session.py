@@ -18,7 +18,7 @@ from kvviz.ggml.graph.tensor_data import stored as bytes_of
 from kvviz.graph.model import Node
 from kvviz.graph.topological_order import frontier
 from kvviz.interrupts import deliver, held_back
-from kvviz.trace.producer.live_writer import LiveTrace
+from kvviz.trace.live_writer import LiveTrace
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Live
 

@@ -13,13 +13,12 @@ from typing import Any
 import onnx
 
 from kvviz.errors import GraphError, LimitError, LoadError
-from kvviz.graph.loading.attributes import attribute, constant, value_type
 from kvviz.graph.loading.external import Source
 from kvviz.graph.loading.functions import FunctionKey, body_of_call, call_key, extents, function_key, plain_domain
-from kvviz.graph.loading.tensors import Weights, read_sparse, read_tensor
+from kvviz.graph.loading.tensors import Weights, attribute, constant, read_sparse, read_tensor, value_type
 from kvviz.graph.model import MAX_NODES, Graph, GraphPath, Node, Value
+from kvviz.graph.module_paths import Scope, module_paths
 from kvviz.graph.names import quoted, text
-from kvviz.graph.parts.module_paths import Scope, module_paths
 from kvviz.graph.topological_order import find_cycle, topological
 
 _A = onnx.AttributeProto

@@ -13,7 +13,7 @@ import numpy as np
 
 from kvviz.decode.public_runs import run
 from kvviz.errors import KvvizError
-from kvviz.graph.caches.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
+from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs, logits_output
 from kvviz.graph.model import Graph
 from kvviz.memory import reserve
 from kvviz.trace.model_or_trace import as_graph

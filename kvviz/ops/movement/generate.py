@@ -8,8 +8,7 @@ import numpy as np
 from onnx import helper
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import check_size, scalar
-from kvviz.ops.numeric import keeps
+from kvviz.ops.numeric import check_size, keeps, scalar
 from kvviz.ops.registry import op
 
 

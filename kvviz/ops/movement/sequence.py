@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted, scalar
+from kvviz.ops.numeric import counted, scalar
 from kvviz.ops.registry import op
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import check_size, counted, distinct, ints
+from kvviz.ops.numeric import check_size, counted, distinct, ints
 from kvviz.ops.registry import by_reference, op
 
 

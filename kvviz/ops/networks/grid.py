@@ -7,9 +7,8 @@ from itertools import product
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import check_size
 from kvviz.ops.networks.resize import cubic
-from kvviz.ops.numeric import FLOAT32, rounded_once
+from kvviz.ops.numeric import FLOAT32, check_size, rounded_once
 from kvviz.ops.registry import op
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import check_size, counted, distinct
-from kvviz.ops.numeric import FLOAT32, FLOAT64
+from kvviz.ops.numeric import FLOAT32, FLOAT64, check_size, counted, distinct
 from kvviz.ops.quantized.quant import whole_limits
 from kvviz.ops.registry import op
 

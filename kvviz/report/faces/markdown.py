@@ -13,9 +13,9 @@ from kvviz.report.faces.markdown_text import REPORT, STEP, filled
 from kvviz.report.faces.report_text import written_elsewhere
 from kvviz.report.finding import Finding
 from kvviz.runtimes.named_policies import NAMED
+from kvviz.trace.labels import run_label, steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
-from kvviz.trace.run_labels import run_label, steps_summary
 from kvviz.trace.units import count, size
 from kvviz.version import VERSION
 

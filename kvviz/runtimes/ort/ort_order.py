@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.frontier import Log, PlanningEvent
 from kvviz.runtimes.ort import planning_story
-from kvviz.runtimes.ort.ort_walk import walk
+from kvviz.runtimes.ort.planning_story import walk
 from kvviz.runtimes.ort.rewiring import remaining
-from kvviz.runtimes.schedules.planning_events import Log, PlanningEvent
 
 
 def schedule(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:

@@ -1,10 +1,14 @@
-"""onnxruntime's planning step by step, for people: the walk, and where each output will live and why."""
+"""onnxruntime's walk over a graph, and its planning step by step, for people: where each output will live and why.
+
+The walk is its order of execution, and the order in which it changes nodes before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.frontier import Log, PlanningEvent
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.allocation_plan import (
     ALIAS,
@@ -17,7 +21,6 @@ from kvviz.runtimes.ort.allocation_plan import (
     allocation_plan,
 )
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.schedules.planning_events import Log, PlanningEvent
 
 
 def walked(node: Node, reader: Node | None, depth: int, leaving: bool, again: bool, planned: int) -> PlanningEvent:
@@ -86,3 +89,30 @@ def buffer_text(buffer: Buffer) -> str:
 
 def _refusal(node: Node, position: int, mask: int) -> str:
     return f"{node.op_type} may not overwrite {node.inputs[position]} ({', '.join(refusal.words(mask))})"
+
+
+def walk(nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
+    """The walk itself, over nodes whose inputs are as onnxruntime has them."""
+    makers = {name: node for node in nodes for name in node.outputs if name}
+    above = {
+        node.index: sorted({makers[n].index for n in (*node.inputs, *node.captures) if n in makers}) for node in nodes
+    }
+    followed = {index for indices in above.values() for index in indices}
+    by_index = {node.index: node for node in nodes}
+    # (node, the one whose makers brought it here, depth); -1 for an end of the graph
+    stack = [(index, -1, 0, False) for index in sorted(by_index) if index not in followed]
+    order: list[Node] = []
+    met: set[int] = set()
+    while stack:
+        index, reader, depth, leaving = stack.pop()
+        node = by_index[index]
+        if leaving:
+            order.append(node)
+        if log is not None:
+            log(walked(node, by_index.get(reader), depth, leaving, index in met, len(order)))
+        if leaving or index in met:
+            continue
+        met.add(index)
+        stack.append((index, reader, depth, True))
+        stack += [(i, index, depth + 1, False) for i in above[index] if i not in met]
+    return order

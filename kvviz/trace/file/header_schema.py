@@ -102,7 +102,7 @@ def moment(value: Any) -> bool:
 
 
 def schedule(value: Any) -> bool:
-    """An order as `kvviz.trace.schema.policy_facts.PolicyFacts` has it."""
+    """An order as `kvviz.trace.trace_data.PolicyFacts` has it."""
     check(value, list)
     name, *facts = value
     pattern = _SCHEDULES.get(name, ())

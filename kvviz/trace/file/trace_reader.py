@@ -14,8 +14,7 @@ from kvviz.errors import LoadError
 from kvviz.graph.loading.external import ModelFile
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.file.header_schema import STOP, below, check, check_header
-from kvviz.trace.file.packed_file import Packed
-from kvviz.trace.file.saved_columns import Columns, column_members, columns_in, fill
+from kvviz.trace.file.packed_file import Columns, Packed, column_members, columns_in, fill
 from kvviz.trace.file.trace_check import check_trace
 from kvviz.trace.file.trace_writer import FORMAT
 from kvviz.trace.guided_tour import Tour
@@ -24,12 +23,11 @@ from kvviz.trace.schema.declared import Access, Arena, Declared, Free, Mark, Pla
 from kvviz.trace.schema.element_types import is_known
 from kvviz.trace.schema.events import Bind, FrameEvent, OpNode, Program
 from kvviz.trace.schema.log import Log
-from kvviz.trace.schema.policy_facts import GraphTypes, PolicyFacts, TypeFacts
 from kvviz.trace.schema.regions import Region
 from kvviz.trace.schema.run_options import from_plain
-from kvviz.trace.trace_data import Data, TraceData
-from kvviz.trace.values.value_summaries import COLUMNS as VALUES
-from kvviz.trace.values.value_summaries import Counted, ValueSummaries, checked
+from kvviz.trace.trace_data import Data, GraphTypes, PolicyFacts, TraceData, TypeFacts
+from kvviz.trace.value_summaries import COLUMNS as VALUES
+from kvviz.trace.value_summaries import Counted, ValueSummaries, checked
 
 _BEFORE = 11
 

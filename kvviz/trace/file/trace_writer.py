@@ -2,7 +2,7 @@
 
 The header has ``graphs`` (inner ones first), ``nodes`` (what is stated of each that was to run), ``programs`` (which of
 them, in which order), ``frames``, ``runs`` and ``caches``, and the tables that the log's columns refer to. The columns
-are those of `kvviz.trace.file.saved_columns`, written one at a time, so that saving a long trace takes little memory.
+are those of `kvviz.trace.file.packed_file`, written one at a time, so that saving a long trace takes little memory.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.trace.file.packed_file import write_packed
-from kvviz.trace.file.saved_columns import LogMembers
+from kvviz.trace.file.packed_file import LogMembers, write_packed
 from kvviz.trace.schema.events import OpNode, Program
-from kvviz.trace.schema.policy_facts import TypeFacts
 from kvviz.trace.schema.run_options import to_plain
-from kvviz.trace.trace_data import TraceData
-from kvviz.trace.values.value_summaries import COLUMNS as VALUES
-from kvviz.trace.values.value_summaries import ValueSummaries
+from kvviz.trace.trace_data import TraceData, TypeFacts
+from kvviz.trace.value_summaries import COLUMNS as VALUES
+from kvviz.trace.value_summaries import ValueSummaries
 
 FORMAT = 12
 # Elements of the longest attribute that is kept: what says how an op works, and no weights.

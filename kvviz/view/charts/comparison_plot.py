@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvviz.explain.comparison.figures import Row
+from kvviz.explain.figures import Row
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import short, size
 from kvviz.view.charts.chart_axes import axes_and_theme, finish, hues, legend, say, thinned, thousands, unit_of

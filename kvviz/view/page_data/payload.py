@@ -20,8 +20,7 @@ from kvviz.report.glossary import FIGURES
 from kvviz.report.palette import OWNERS, STATES
 from kvviz.trace.outcome import DECISIONS, OUTCOMES
 from kvviz.trace.recording import Trace
-from kvviz.trace.schema.events import BINDINGS, HOW
-from kvviz.trace.schema.storages import ORIGINS
+from kvviz.trace.schema.events import BINDINGS, HOW, ORIGINS
 from kvviz.view.page_data.packed_columns import Columns, Sent, Strings, change, sent, unpack, written
 from kvviz.view.page_data.payload_frames import FrameColumns, storage_columns
 from kvviz.view.page_data.payload_graphs import Drawings, GraphTable, add_tables
