@@ -19,6 +19,8 @@ export class Framed {
     this.button.className = "kv-link";
   }
 
+  unfold(): void { if (this.around) this.button.click(); }
+
   /** Follow the evidence; returns whether the drawing changes. */
   follow(stage: Stage): boolean {
     const { evidence, report, cursor, t } = this.store;

@@ -228,6 +228,7 @@ export class GraphPane implements View {
   }
 
   #all(open: boolean): void {
+    this.#framed.unfold();
     this.#deck.open.clear();
     this.#deck.shown.clear();
     if (open) this.#unfold(this.#deck, this.store.t.p.graphs[this.#graph].blocks.length);
@@ -314,7 +315,7 @@ export class GraphPane implements View {
   #click(target: Target): void {
     const { store } = this;
     if (target?.kind === "exit") return;
-    if (target?.kind === "head") return this.#framed.around ? this.#framed.button.click() : this.#toggle(target.row);
+    if (target?.kind === "head") return this.#framed.around ? this.#framed.unfold() : this.#toggle(target.row);
     if (target?.kind === "cell") return this.#pick(target.row.card, target.cell);
     // repeated clicks cycle through the pairs of a line
     if (target?.kind === "pair") return store.choosePair(target.pairs[(target.pairs.indexOf(store.pair) + 1) % target.pairs.length]);
@@ -369,8 +370,10 @@ export class GraphPane implements View {
   /** Where walking by keys starts: at the selection, else at the cursor. */
   #first(): Place | null {
     const { selection: s, t } = this.store;
-    const node = s?.kind === "node" && (s.graph ?? this.#graph) === this.#graph ? s.id : this.#focusNode();
-    const row = this.#rowOf(t.x.graphs[this.#graph].block[node] ?? -1) ?? this.#stage.level.rows[0];
+    const rowOf = (node: number) => this.#rowOf(t.x.graphs[this.#graph].block[node] ?? -1);
+    const chosen = s?.kind === "node" && (s.graph ?? this.#graph) === this.#graph && (rowOf(s.id)?.block ?? -1) >= 0;
+    const node = chosen ? s.id : this.#focusNode();
+    const row = rowOf(node) ?? this.#stage.level.rows[0];
     return row ? { card: row.card, block: row.block, node: row.open && row.block >= 0 ? node : -1 } : null;
   }
 
