@@ -133,7 +133,7 @@ MOVED: dict[str, str] = {
     "kvviz.runtimes.policy_data": "kvviz.runtimes.named_policies",
     "kvviz.runtimes.rten.quirks": "kvviz.runtimes.rten.rten_operators",
     "kvviz.trace.producer.writer": "kvviz.trace.writer",
-    "kvviz.trace.run_labels": "kvviz.trace.labels",
+    "kvviz.trace.run_labels": "kvviz.trace.units",
     "kvviz.view.hazard_picture": "kvviz.view.drawing.hazard_picture",
 }
 """Where a module was, and where it is now."""

@@ -14,9 +14,8 @@ from kvviz.explain.sentences import sentence
 from kvviz.report.faces.report_html import STYLE
 from kvviz.report.faces.steps_table import Table
 from kvviz.report.palette import DARK, STATES
-from kvviz.trace.labels import place_of
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import count, short, size
+from kvviz.trace.units import count, place_of, short, size
 from kvviz.verification.optimised_nodes import Change, in_words
 from kvviz.verification.roofline import bound_by, work_of
 from kvviz.view.export import to_html

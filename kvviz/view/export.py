@@ -17,9 +17,8 @@ from kvviz.explain.figures import alike
 from kvviz.graph.model import Graph
 from kvviz.report.faces.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
-from kvviz.trace.labels import keeps_all, steps_summary
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import short, size
+from kvviz.trace.units import keeps_all, short, size, steps_summary
 from kvviz.view.drawing.svg import picture
 from kvviz.view.page_data.payload import Payloads
 from kvviz.view.page_data.payload_cache_rows import cache_payload
