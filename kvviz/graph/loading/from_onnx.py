@@ -62,7 +62,6 @@ class Reader:
         for node in drafts:
             self._fill(node, opsets, (*outer, own), path)
         outputs = tuple(value_type(name_text(info.name), info.type, self.source) for info in proto.output)
-        stated = (value_type(name_text(info.name), info.type, self.source) for info in proto.value_info)
         captures = free_names(where, drafts, outputs, own, frozenset().union(*outer))
         return Graph(
             name=name_text(proto.name),
