@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -90,46 +89,3 @@ class RunOptions:
     def layouts(self) -> Mapping[str, InputLayout]:
         """Layouts of the given inputs, as far as they are known."""
         return {} if self.given is None else self.given.layouts
-
-
-def to_plain(options: RunOptions) -> list[Any]:
-    """Lists for a file; see `from_plain`."""
-    given, saved = options.given, None
-    if given is not None:
-        spots = [[name, *_layout(spot)] for name, spot in given.layouts.items()]
-        saved = [sorted(given.names), spots, given.alike]
-    later = [options.dry, options.chunk] if options.dry or options.chunk else []
-    return [
-        *(options.kind, options.donate, options.max_new_tokens, options.kv_capacity, options.growth, options.cache),
-        *(options.tokenizer, options.rows, sorted(options.lent), saved, *later),
-    ]
-
-
-def from_plain(saved: list[Any]) -> RunOptions:
-    """Options from the lists of a file that were checked."""
-    kind, donate, new, capacity, growth, cache, tokenizer, rows, lent, inputs, *later = saved
-    given = None
-    if inputs is not None:
-        names, spots, alike = inputs
-        given = GivenInputs(frozenset(names), {name: _read_layout(*spot) for name, *spot in spots}, alike)
-    lent = frozenset(lent)
-    return RunOptions(kind, tuple(donate), new, capacity, growth, cache, tokenizer, rows, lent, given, *later)
-
-
-def _layout(spot: InputLayout) -> list[Any]:
-    reserved = None
-    if spot.reserved is not None:
-        shape, dtype, axis = spot.reserved
-        reserved = [shape, str(dtype), axis]
-    form = [] if spot.shape is None else [spot.shape, str(spot.dtype)]
-    return [spot.block, spot.size, spot.offset, spot.strides, reserved, spot.repeats, *form]
-
-
-def _read_layout(
-    block: int, size: int, offset: int, strides: Any, reserved: Any, repeats: bool, shape: Any = None, dtype: Any = None
-) -> InputLayout:
-    if reserved is not None:
-        shape, dtype, axis = reserved
-        reserved = tuple(shape), np.dtype(dtype), axis
-    form = (None, None) if shape is None else (tuple(shape), np.dtype(dtype))
-    return InputLayout(block, size, offset, tuple(strides), reserved, repeats, *form)
