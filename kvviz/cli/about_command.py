@@ -7,12 +7,12 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import kvviz
 from kvviz.cli.model_runs import TOKENS, text_inputs
-from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.model_kind import ModelKind, model_kind
 from kvviz.decode.plausible_values import shape_of
 from kvviz.decode.run_sessions import SingleRun
@@ -25,6 +25,7 @@ from kvviz.graph.input_roles import index_range
 from kvviz.graph.loading.load import holds_trace
 from kvviz.graph.loading.model_folder import graphs_in, likely
 from kvviz.graph.model import Graph
+from kvviz.trace.schema.run_options import DECODE
 from kvviz.trace.units import count, short
 
 _OPS = 6
@@ -139,7 +140,7 @@ def _prompts(graph: Graph, kind: ModelKind) -> list[list[int]]:
 
 def _decoding(graph: Graph, prompt: Callable[[], Any], tokens: int) -> DecodeSession:
     inputs = generated(graph, {}, {}, decoding=1)
-    session = DecodeSession(graph, prompt(), DecodeOptions(tokens), inputs, record=False)
+    session = DecodeSession(graph, prompt(), replace(DECODE, max_new_tokens=tokens), inputs, record=False)
     session.next_run()
     return session
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
 from kvviz.runtimes.ort.bound_runs import bound_values
 from kvviz.trace.records import Run
+from kvviz.trace.schema.run_options import RunOptions
 
 PAST, NEW = "past", "new"
 
@@ -69,7 +69,7 @@ class BoundLoop(DecodeSession):
         self,
         graph: Graph,
         prompt: Any,
-        options: DecodeOptions,
+        options: RunOptions,
         inputs: Mapping[str, Any],
         bound: Mapping[str, str] | None,
     ) -> None:

@@ -82,12 +82,16 @@ def _plain(value: Any) -> Any:
     return sorted(value) if isinstance(value, frozenset) else str(value)
 
 
+# When a decode stops and what it keeps shows in the trace.
+_NOT_SAVED = ("stop_tokens", "detail")
+
+
 def _options(options: RunOptions) -> list[Any]:
     saved: Any = options.given
     if saved is not None:
         saved = [saved.names, [[name, *_plain(spot)] for name, spot in saved.layouts.items()], saved.alike]
     listed: list[Any] = _plain(replace(options, given=saved))
-    return listed
+    return listed[: -len(_NOT_SAVED)]
 
 
 def _values(kept: ValueSummaries | None) -> list[Any] | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
+
+from kvviz.errors import InputError
 
 KINDS = ("run", "decode", "stream")
 
@@ -60,32 +63,49 @@ class GivenInputs:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a trace was asked for; see `kvviz.run`, `kvviz.decode` and `kvviz.stream`.
+    """How a run, a decode or a stream is asked for; what a trace records of it, and a session begins with.
+
+    See `kvviz.run`, `kvviz.decode` and `kvviz.stream`.
 
     ``kind``: ``"run"``, ``"decode"`` or ``"stream"``.
-    ``growth, cache``: of a decode.
-    ``tokenizer``: whether there was one.
+    ``growth``: of a decode; None: as its policy has it, which is what a trace records.
+    ``tokenizer``: of a decode; a trace records whether there was one.
     ``rows``: in a decode: rows that a cache holds at its end.
     ``lent``: inputs that later runs are fed again, so that none may overwrite them.
     ``given``: none where every run is given other arrays.
     ``dry``: only layouts were worked out, and no numbers; see `kvviz.dry`.
     ``chunk``: tokens of a prompt that a run is fed at most; None for all at once.
+    ``stop_tokens, detail``: of a decode; not recorded.
     """
 
     kind: str = "run"
-    donate: tuple[str, ...] = ()
+    donate: Sequence[str] = ()
     max_new_tokens: int | None = None
     kv_capacity: int | None = None
-    growth: str = "start"
+    growth: str | None = "start"
     cache: str = "growing"
-    tokenizer: bool = False
+    tokenizer: Any = False
     rows: int = 0
-    lent: frozenset[str] = field(default_factory=frozenset)
+    lent: frozenset[str] = frozenset()
     given: GivenInputs | None = None
     dry: bool = False
     chunk: int | None = None
+    stop_tokens: Collection[int] | None = None
+    detail: Collection[int] | None = None
 
     @property
     def layouts(self) -> Mapping[str, InputLayout]:
         """Layouts of the given inputs, as far as they are known."""
         return {} if self.given is None else self.given.layouts
+
+
+DECODE = RunOptions("decode", max_new_tokens=16, growth=None, tokenizer=None)
+"""How to decode, where nothing else is asked for."""
+
+
+def refuse_for_one_run(options: RunOptions, missing: str) -> None:
+    """Raise `InputError` for an option that only a decode has; ``missing``: what a decode needs."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.name != "donate" and value != getattr(DECODE, field.name):
+            raise InputError(f"{field.name}={value!r} is for a decode; give {missing}, too")
