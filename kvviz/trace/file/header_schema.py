@@ -235,7 +235,7 @@ _DECLARED = {
 }
 _BIND = Made(typed(Bind), str, count, count, str, Maybe([count]), str, count)
 _FORM = Made(_form, Maybe([count]), Maybe(str), Maybe([int]))
-_STOP = {"caption": str, "step": Maybe(int), "query": str, "pane": str, "layout": str}
+_STOP = {"caption": str, "step": Maybe(int), "query": str, "pane": str}
 _HEADER = {
     "title": str,
     "model": Made(ModelFile, str, str),
@@ -260,6 +260,7 @@ _HEADER = {
 def read_header(saved: Any) -> dict[str, Any]:
     """The header of a trace. Raises `ValueError` or KeyError unless it is whole, and all numbers point to something."""
     header: dict[str, Any] = read(saved, _HEADER)
+    # Files of older versions have no tour, or say more of its stops.
     tour = read(saved.get("tour"), Maybe({"title": str, "stops": [_STOP]}))
     header["tour"] = None if tour is None else Tour(**tour)
     _check_nesting(header["graphs"])
