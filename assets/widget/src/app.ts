@@ -61,7 +61,7 @@ class Story implements View {
     this.#slider.value = String(at);
     const label = p.runs[at]?.label ?? "";
     this.#slider.setAttribute("aria-valuetext", `${label}, ${at + 1} of ${p.runs.length}`);
-    say(this.#text, `${label} · ${at + 1}/${p.runs.length}`);
+    say(this.#text, `${label} · run ${count(at + 1)} of ${count(p.runs.length)}`);
     let now: Element | null = null;
     for (const word of this.#words.querySelectorAll<HTMLElement>('[data-kv="story-word"]')) {
       const mine = Number(word.dataset.id);
@@ -198,11 +198,11 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
         timed = p.time.step.length > 0;
         tabs.offer("clock", timed);
         if (timed && !was) tabs.show("clock");
-        tabs.count("caches", p.caches.length);
-        tabs.count("hazards", p.hazards?.counts[0] ?? 0);
+        tabs.count("caches", p.caches.length, "caches of this model");
+        tabs.count("hazards", p.hazards?.counts[0] ?? 0, "pairs of steps in all runs that no edge orders");
         tabs.offer("hazards", !!p.hazards || (ask.able() && !p.live));
       }
-      if (change.payload || change.report) tabs.count("missed", kinds(store.t, missedOps(store.t, store.report)).length);
+      if (change.payload || change.report) tabs.count("missed", kinds(store.t, missedOps(store.t, store.report)).length, "kinds of missed ops in all runs");
       if (change.cursor || change.payload) {
         totalsOf.hidden = store.bare < 0;
         mark(root, "data-step", store.number);

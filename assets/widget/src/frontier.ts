@@ -1,5 +1,5 @@
 // The frontier: the ops that could run now and what each would cost, as a list and in one line.
-import { button, el, hit, mark, on, onHit, place, say } from "./dom.js";
+import { button, el, hit, mark, name, on, onHit, place, say } from "./dom.js";
 import { bytes, count, opLabel, opName, shortName, signed } from "./format.js";
 import { atEdge, numberOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
@@ -53,7 +53,7 @@ export class FrontierPane implements View {
         "data-kv": "frontier-row", "data-node": c.node, "data-graph": graph, "data-step": c.step,
         "data-next": isNext(c) ? 1 : null, title: c.step >= 0 ? `${g.nodes[c.node][0]}: ran as step ${numberOf(this.store.t, c.step)}` : g.nodes[c.node][0],
       },
-      el("span.kv-what", {}, el("span.kv-op", {}, op), el("span.kv-name", {}, shortName(g, c.node))),
+      el("span.kv-what", {}, el("span.kv-op", {}, op), el("span.kv-name", {}, name(shortName(g, c.node), g.nodes[c.node][0]))),
       el("span.kv-num", { title: "allocates", "data-zero": c.alloc === 0 ? 1 : null }, signed(c.alloc)),
       el("span.kv-num.kv-free", { title: "frees" }, c.frees ? signed(-c.frees) : ""));
       if (edge || !isNext(c)) row.append(el("button", { "data-kv": "run-next", "data-node": c.node, title: edge ? "Run this op next (Enter)" : "Fork: run this op here, in a lane of its own (Enter)" }, edge ? "Run next" : "Fork"));
@@ -88,7 +88,7 @@ export class ReadyLine implements View {
   readonly slow = true;
   #text = el("span.kv-ready");
   #more: HTMLButtonElement;
-  #open = false;
+  #open = true;
 
   /** `list`: the pane with all of them, always open at the live edge, where one can be chosen. */
   constructor(host: HTMLElement, private list: HTMLElement, private store: Store, signal: AbortSignal) {
@@ -116,7 +116,7 @@ export class ReadyLine implements View {
     this.list.hidden = !open || !all.length;
     mark(this.#more, "aria-expanded", String(open));
     this.#more.hidden = edge || all.length < 2;
-    say(this.#more, this.#open ? "fold" : "all ▸");
+    say(this.#more, this.#open ? "fold ▾" : `all ${count(all.length)} ▸`);
     const first = all[0];
     const link = (node: number, chosen: boolean) => el("button", { class: chosen ? "kv-link kv-next" : "kv-link", "data-kv": "ready-node", "data-id": node, "data-graph": graph, title: p.graphs[graph].nodes[node][0] }, opLabel(p.graphs[graph], node));
     if (!first) return this.#text.replaceChildren(now.next < 0 ? "Everything has run." : "Nothing can run here.");

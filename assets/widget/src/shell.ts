@@ -102,10 +102,12 @@ export class Tabs {
     if (!there && this.#open === id) this.show("");
   }
 
-  count(id: string, n: number): void {
+  /** `what`: what is counted, and where. */
+  count(id: string, n: number, what: string): void {
     const tab = this.#tabs.find((t) => t.id === id)!;
     say(tab.tab, n > 0 ? `${tab.title} ${n}` : tab.title);
     mark(tab.tab, "data-count", n);
+    tab.tab.title = n > 0 ? `${n} ${what}` : "";
   }
 
   show(id: string): void {
