@@ -4,7 +4,7 @@ import { Commands, type Ask } from "./commands.js";
 import { button, el, mark, on, onHit, say } from "./dom.js";
 import type { Modules } from "./modules.js";
 import { count, visible } from "./format.js";
-import { FrontierPane, ReadyLine } from "./frontier.js";
+import { FrontierPane } from "./frontier.js";
 import { Hits, QueryBox } from "./hits.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
@@ -24,6 +24,7 @@ import { Toolbar } from "./toolbar.js";
 import type { Guide, GuideModule } from "./tour.js";
 import { Reports, VerdictLine } from "./verdict.js";
 import type { Report } from "./wire.js";
+import { explain } from "./words.js";
 
 class Story implements View {
   readonly root: HTMLElement;
@@ -89,6 +90,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const commands = new Commands(store, ask, flushTraits);
   const shell = new Shell(root, () => void history.back());
   const { app } = shell;
+  explain(app, signal);
 
   const hits = new Hits(store, modules);
   let palette: Palette | null = null;
@@ -135,10 +137,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const side = el("div.kv-side");
   main.append(side);
   const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, share, signal, (id) => tabs.show(id));
-  const choices = el("section", { class: "kv-pane kv-frontier", "aria-label": "Frontier" });
-  const ready = new ReadyLine(side, choices, store, signal);
-  side.append(choices);
-  const frontier = new FrontierPane(choices, store, (node) => commands.choose(node), signal);
+  const frontier = new FrontierPane(shell.pane("frontier", "Frontier", side), store, (node) => commands.choose(node), signal);
   const map = shell.pane("map", "Memory", evidence);
   const spacetime = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
   const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, map);
@@ -213,7 +212,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, spacetime, missed, layers, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, frontier, buffers, totals, timeline, spacetime, missed, layers, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 

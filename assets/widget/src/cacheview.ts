@@ -9,6 +9,7 @@ import { axisOf, box, lookOf, MARGIN, ownerBox, type Axis } from "./looks.js";
 import { numberOf } from "./replay.js";
 import type { Change, Store } from "./store.js";
 import { weightsOf } from "./valuedata.js";
+import { word } from "./words.js";
 
 /** The kernel's answer to `attention`: weights by query head and row. */
 export interface Weights { id: string; error?: string; attention?: { heads: number[][] } }
@@ -289,12 +290,13 @@ export class View {
       if (context) paint(context);
       return el("li", { "data-kv": kv, "data-id": id, title: about, "data-zero": rows ? null : 1 }, swatch, el("span", {}, text), el("b", {}, count(rows)));
     };
-    if (!owners) return this.#legend.replaceChildren(...states.map((state, i) => item("cache-state", state, state, lookOf(state).about, each[i], (context) => box(context, inks, state, 0, 0, 24, 12))));
+    const about = el("li", {}, word("rows"), ":");
+    if (!owners) return this.#legend.replaceChildren(about, ...states.map((state, i) => item("cache-state", state, state, lookOf(state).about, each[i], (context) => box(context, inks, state, 0, 0, 24, 12))));
     const rows = ownerCounts(this.#d, this.#stream, this.#run);
     const all = [...new Set(owners.table.flatMap(([own]) => own))].sort((a, b) => a - b);
     const wrong = owners.states.filter(({ name }) => owners.table.some(([, state]) => state === name));
     const owned = (own: number[], state: string) => (context: CanvasRenderingContext2D) => ownerBox(context, inks, this.#d, own, state, 0, 0, 24, 12);
-    this.#legend.replaceChildren(
+    this.#legend.replaceChildren(about,
       ...all.map((one) => item("cache-sequence", one, `sequence ${one}`, `rows that hold tokens of sequence ${one}; rows of several have a band for each`, rows.sequences.get(one) ?? 0, owned([one], ""))),
       ...wrong.map(({ name, about }) => item("cache-cell", name, name, about, rows.states.get(name) ?? 0, owned([], name))));
   }

@@ -45,7 +45,7 @@ export function linked(message: string, links: [string, HTMLElement][]): (Node |
 }
 
 /** Pairs of a name and a text; empty texts are left out. */
-export function facts(...lines: [string, (Node | string)[]][]): HTMLElement {
+export function facts(...lines: [Node | string, (Node | string)[]][]): HTMLElement {
   const shown = lines.filter(([, parts]) => parts.length);
   return el("dl.kv-lines", {}, ...shown.flatMap(([name, parts]) => [el("dt", {}, name), el("dd", {}, ...parts)]));
 }

@@ -189,7 +189,7 @@ export class Timeline implements View {
     say(this.#from, broken ? bytes(scale.from) : "");
     this.#from.style.top = `${bottom}px`;
     say(this.#foot, bottom < height - AXIS || !broken ? "0" : "");
-    say(this.#above, broken ? `${bytes(scale.top - scale.from)} above ${bytes(scale.from)} ${held}` : "");
+    say(this.#above, broken ? `${bytes(scale.top - scale.from)} above ${bytes(scale.from)} ${held}` : x.weights ? `weights ${bytes(x.weights)}` : "");
     this.#above.title = broken ? `The axis is broken: the band at the bottom is the ${bytes(scale.from)} ${held}, not to scale` : "";
     const context = width < 10 || height < 10 ? null : sized(this.#canvas, width, height);
     if (!context) return;
@@ -200,6 +200,10 @@ export class Timeline implements View {
     };
     this.#runs({ ...plot, bottom: height - AXIS });
     if (bottom < height - AXIS) drawBreak(plot);
+    else if (!broken && x.weights) {
+      context.fillStyle = inks.mixed("edge", 0.3);
+      context.fillRect(0, plot.y(x.weights), width, bottom - plot.y(x.weights));
+    }
     if (many) drawRuns(this.store, plot);
     else if (p.steps) this.#steps(plot, curve(t, width, scale));
     else return;
