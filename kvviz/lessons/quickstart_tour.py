@@ -44,8 +44,8 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         "word behind it took a run of its own: a *decode step*."
     )
     held = (
-        f"The prefill leaves a *key* and a *value* of each token in {len(growing)} caches, two for each layer: one *row* "
-        f"for each token. Here `{cache.name}` has {before.valid} rows; {room}."
+        f"The prefill leaves a *key* and a *value* of each token in {len(growing)} caches, two for each layer: one "
+        f"*row* for each token. Here `{cache.name}` has {before.valid} rows; {room}."
     )
     grown = (
         f"A decode step reads only the word that was chosen last, and adds one row to each cache: {size(row)} in all. "

@@ -62,9 +62,9 @@ def page(browser: Browser, trace: Trace, tmp_path_factory: pytest.TempPathFactor
     made.close()
 
 
-def test_the_verdict_tells_warnings_and_what_went_over_the_link(page: FilePage, trace: Trace) -> None:
+def test_the_findings_state_warnings_and_what_went_over_the_link(page: FilePage, trace: Trace) -> None:
     link = sum(step.copied for step in trace.steps if step.op_type == "transfer")
-    told = page.kv("verdict")
+    told = page.kv("findings")
     expect(told).to_contain_text(f"{len(warnings(trace))} warnings")
     expect(told).to_contain_text(f"{size(link)} over the host link")
 

@@ -69,12 +69,10 @@ def why_of_layer_3(hand: Hand, trace: kvviz.Trace) -> None:
 
 
 def what_the_peak_is_made_of(hand: Hand, trace: kvviz.Trace) -> None:
-    hand.click(hand.kv("verdict-item").first)
+    hand.click(hand.root.locator('.kv-found > [data-kind="peak"] [data-kv="finding"]'))
     hand.expect_step(explain(trace).peak.step or 0)
-    hand.click(tab(hand, "missed"))
-    groups = explain(trace).peak.groups
-    largest_first = sorted(groups, key=lambda group: -groups[group])
-    expect(hand.root.locator(".kv-shares > li > b")).to_have_text([*largest_first])
+    hand.click(hand.kv("parts").locator("summary"))
+    expect(hand.kv("parts").locator("li > .kv-kind")).to_contain_text(list(explain(trace).peak.groups))
 
 
 def the_cache_row_written_at_a_token(hand: Hand, trace: kvviz.Trace) -> None:

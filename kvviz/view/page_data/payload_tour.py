@@ -12,7 +12,7 @@ from kvviz.trace.recording import Trace
 # What a stop may highlight: the class of a pane, or the tab to open for it.
 PANES = {
     "toolbar": ("class", "kv-bar"),
-    "verdict": ("class", "kv-verdict"),
+    "findings": ("class", "kv-findings"),
     "words": ("class", "kv-story"),
     "graph": ("class", "kv-graph"),
     "inspector": ("class", "kv-this"),
@@ -20,8 +20,6 @@ PANES = {
     "map": ("class", "kv-space"),
     "timeline": ("class", "kv-timeline"),
     "steps": ("tab", "steps"),
-    "missed": ("tab", "missed"),
-    "layers": ("tab", "layers"),
     "buffers": ("tab", "buffers"),
     "caches": ("tab", "caches"),
     "values": ("tab", "values"),
