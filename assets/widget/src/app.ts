@@ -26,6 +26,8 @@ import type { Guide, GuideModule } from "./tour.js";
 import type { Report } from "./wire.js";
 import { explain } from "./words.js";
 
+const WIDE = 1100; // px from which on a list that opens by itself leaves room for the graph
+
 class Story implements View {
   readonly root: HTMLElement;
   #words = el("div.kv-words", { role: "group", "aria-label": "Words so far" });
@@ -197,7 +199,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
         const was = timed;
         timed = p.time.step.length > 0;
         tabs.offer("clock", timed);
-        if (timed && !was) tabs.show("clock");
+        if (timed && !was && app.clientWidth >= WIDE) tabs.show("clock");
         tabs.count("caches", p.caches.length, "caches of this model");
         tabs.count("hazards", p.hazards?.counts[0] ?? 0, "pairs of steps in all runs that no edge orders");
         tabs.offer("hazards", !!p.hazards || (ask.able() && !p.live));
