@@ -81,6 +81,7 @@ export class Tabs {
     this.#beside = button;
     button.tabIndex = -1;
     this.panels.before(button);
+    this.show(this.#open);
   }
 
   add(id: string, title: string): HTMLElement {
@@ -114,6 +115,7 @@ export class Tabs {
     if (id && !this.#tabs.some((t) => t.id === id)) return;
     this.#open = id;
     this.panels.hidden = id === "";
+    if (this.#beside) this.#beside.hidden = id === "";
     for (const t of this.#tabs) {
       const open = t.id === id;
       t.panel.hidden = !open;
