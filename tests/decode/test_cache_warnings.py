@@ -12,7 +12,7 @@ from onnx import numpy_helper
 import kvviz
 from kvviz import Trace
 from kvviz.caches.cache_warnings import KINDS, CacheWarning, cache_warnings
-from kvviz.cli.budget import over, read_budget
+from kvviz.cli.results import over, read_budget
 from kvviz.view.page_data.payload import decode as unpacked
 from kvviz.view.page_data.payload_cache_rows import cache_payload
 from tests.decode.oracle import session_of
