@@ -60,10 +60,10 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
     )
     return (
         Tour("What a KV cache is")
-        .stop(prefill, step=first.first, pane="words", layout="Cache")
-        .stop(held, step=writes, pane="caches", layout="Cache")
+        .stop(prefill, step=first.first, pane="words")
+        .stop(held, step=writes, pane="caches")
         .stop(grown, step=appends, pane="caches")
-        .stop(f"{added}of the past.", step=appends, pane="inspector", layout="Debug")
+        .stop(f"{added}of the past.", step=appends, pane="inspector")
         .stop(copies, step=worst, pane="inspector")
         .stop(f"Bytes that are alive, step by step. {needs}", step=peak, pane="timeline")
     )

@@ -160,7 +160,7 @@ def to_html(
         summary,
         f"{picture(trace, cursor)._repr_html_()}\n{table.html()}",
         payloads,
-        {"mode": "debugger", "cursor": cursor, "selection": selection},
+        {"mode": "debugger", "cursor": None if step is None else cursor, "selection": selection},
         above=above,
     )
 

@@ -28,7 +28,7 @@ def trace() -> kvviz.Trace:
 TOUR = (
     Tour("Two ops")
     .stop("It *negates*.", step=0, pane="graph")
-    .stop("The last.", query="op:Abs", pane="caches", layout="Cache")
+    .stop("The last.", query="op:Abs", pane="caches")
     .stop("That is all.")
 )
 
@@ -43,8 +43,8 @@ def test_a_stop_tells_the_page_where_to_go_and_what_to_light(trace: kvviz.Trace)
     trace.tour = TOUR
     first, second, third = stops(trace)
     assert (first["step"], first["pane"], first["tab"]) == (0, "kv-graph", "")
-    assert (second["step"], second["pane"], second["tab"], second["layout"]) == (1, "", "caches", "Cache")
-    assert third == {"caption": "That is all.", "step": None, "waits": False, "tab": "", "pane": "", "layout": ""}
+    assert (second["step"], second["pane"], second["tab"]) == (1, "", "caches")
+    assert third == {"caption": "That is all.", "step": None, "waits": False, "tab": "", "pane": ""}
 
 
 def test_a_trace_without_a_tour_says_nothing_of_one(trace: kvviz.Trace) -> None:
@@ -67,7 +67,6 @@ def test_a_tour_goes_where_the_trace_goes(trace: kvviz.Trace, tmp_path: Path) ->
         ({"caption": "x", "step": -3}, "goes to step -3"),
         ({"caption": "x", "query": "op:Concat"}, "'op:Concat', which finds no step"),
         ({"caption": "x", "pane": "cache"}, "lights 'cache'; did you mean 'caches'?"),
-        ({"caption": "x", "layout": "Wide"}, "has layout 'Wide'; there are Debug"),
     ],
 )
 def test_a_stop_that_leads_nowhere_is_named(trace: kvviz.Trace, stop: dict[str, Any], said: str) -> None:

@@ -1,4 +1,4 @@
-"""A page over ggml graphs: verdict, bars of a pair, what the graph orders, whose cells are, another order live."""
+"""A page over ggml graphs: hidden pairs, bars of a pair, what the graph orders, whose cells are, another order live."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _seen(part: Locator) -> bool:
     return told[0] > 0 and min(told) >= -1
 
 
-def test_the_verdict_names_the_hidden_pairs_and_leads_to_them(page: FilePage, trace: kvviz.Trace) -> None:
+def test_a_finding_names_the_hidden_pairs_and_leads_to_them(page: FilePage, trace: kvviz.Trace) -> None:
     found = kvviz.hazards(trace)
-    told = page.kv("verdict-item").first
+    told = page.kv("finding").first
     expect(told).to_contain_text(f"{len(found)} hidden pairs; nothing but the order of the list keeps them: RAW × 30")
     told.click()
     expect(page.kv("pair-card")).to_contain_text("Nothing but the order of the list keeps this read behind that write")

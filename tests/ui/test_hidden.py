@@ -131,7 +131,7 @@ def _red(page: FilePage) -> int:
 
 
 def test_the_memory_map_has_the_shared_bytes_of_the_chosen_pair(page: FilePage, trace: kvviz.Trace) -> None:
-    page.kv("layout").select_option("Memory")
+    page.kv("open-map").click()
     shared = page.root.locator("[data-shared]")
     expect(page.kv("memory-map")).to_be_visible()
     expect(shared).to_have_count(0)

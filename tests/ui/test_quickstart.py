@@ -60,12 +60,11 @@ def test_a_picture_shows_the_step_until_the_cells_are_run_and_then_the_debugger_
 def test_the_debugger_opens_on_the_cache_with_its_words_and_the_tour_leads_through_six_stops(
     notebook: NotebookPage, debugger: DebuggerPage
 ) -> None:
-    # given the layout of the first stop
-    expect(debugger.kv("layout")).to_have_value("Cache")
+    # given the first stop
+    debugger.press("t")
     expect(debugger.kv("heat")).to_be_visible()
     expect(debugger.kv("occupancy")).to_have_attribute("data-moves", "")  # room was reserved: nothing moves
     # when
-    debugger.press("t")
     stops = debugger.python("[stop.step for stop in t.tour.stops]")
     assert len(stops) == 6
     for number, step in enumerate(stops, 1):
@@ -75,7 +74,6 @@ def test_the_debugger_opens_on_the_cache_with_its_words_and_the_tour_leads_throu
         expect(debugger.root.locator("[data-lit]").first).to_be_visible()
         notebook.page.keyboard.press("ArrowRight")
     expect(debugger.kv("tour-card")).to_be_hidden()
-    debugger.kv("layout").select_option("Debug")
 
 
 def test_the_next_button_shows_step_after_step_of_the_trace(debugger: DebuggerPage) -> None:

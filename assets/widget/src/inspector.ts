@@ -9,8 +9,10 @@ import { age, heldFrom, lifeOf, lives } from "./mapdata.js";
 import { bare, capacity, generation, numberOf, placeOf, stack, stepsOf, valuesIn, type Trace } from "./replay.js";
 import { ofCursor, ofSelection, type Subject } from "./select.js";
 import { copyButton, type ShareContext } from "./sharing.js";
-import type { Change, History, Store, View } from "./store.js";
-import type { Reports } from "./verdict.js";
+import type { History } from "./history.js";
+import type { Change, Store, View } from "./store.js";
+import { stepsOfFinding } from "./evidence.js";
+import type { Reports } from "./findings.js";
 
 interface Page { title: { op: string; name: string; full: string }; where: string; body: Node[] }
 
@@ -47,6 +49,8 @@ export class Inspector implements View {
     const find = (kv: string) => hit(event, kv)?.dataset;
     const step = find("step-link");
     if (step) return store.go(Number(step.step));
+    const finding = find("finding-link");
+    if (finding) return store.frame(Number(finding.id), stepsOfFinding(store.t, store.report!.findings[Number(finding.id)]).indexOf(Number(finding.step)));
     const chip = find("buffer");
     if (chip) return store.select({ kind: "storage", id: Number(chip.id) });
     const value = find("value");
@@ -131,7 +135,7 @@ function storageBody(store: Store, s: number): Node[] {
   const l = lives(t);
   const k = lifeOf(t, s, cursor);
   const gen = generation(t, s, cursor);
-  const reason = store.report?.held.find((h) => h.storage === s)?.reason;
+  const reason = store.report?.findings.find(({ kind, selection }) => kind === "held" && selection?.id === s)?.example;
   const held = k < 0 ? -1 : heldFrom(t, l, k);
   const inside = valuesIn(t, s, cursor, stack(t, now.frame));
   const maker = k >= 0 && !l.given[k] ? [stepLink(t, l.from[k]), " by ", nodeLink(t, p.frame.graph[p.step.frame[l.from[k]]], p.step.node[l.from[k]])] : ["given to the run"];

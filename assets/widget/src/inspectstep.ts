@@ -3,6 +3,7 @@ import type { Ask } from "./commands.js";
 import { el, td } from "./dom.js";
 import { letter } from "./sketchview.js";
 import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
+import { partOf } from "./evidence.js";
 import { bytes, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
 import { labels, numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
@@ -54,17 +55,18 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
   const { p } = store;
   const flags = p.step.flags[step];
   const kind = outcome(p, flags);
-  const missed = store.report?.missed.find((m) => m.steps.includes(step));
+  const own = partOf(store.report?.findings ?? [], step);
   const from = p.step.block[step];
   const codes = [...new Set(Array.from(p.block.code.subarray(from, p.step.block[step + 1]), (c) => p.strings[c]))];
   const box = el("div.kv-why", { "data-state": kind, "data-kv": "why" },
     el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, letter(p.codes, kind)), el("span.kv-headline", {}, headline(p, step)),
       flags & p.flag.foreign && kind !== "foreign" ? el("span.kv-soft", {}, " · foreign kernel") : "", el("span.kv-codes", {}, ...codes.map((code) => el("code", {}, code)))));
   box.append(codes.length ? "" : el("p.kv-sentence", {}, p.strings[p.step.sentence[step]]), reasons(store.t, step, graph, inputs));
-  if (missed) {
-    if (missed.times > 1) box.append(el("p.kv-soft.kv-often", {}, `This op: ${count(missed.times)} times, ${bytes(missed.bytes)} in all.`));
+  if (own) {
+    const { finding, part: { step: worst = -1, blocker = 0, fix, bytes: spent, times = 0 } } = own;
+    box.append(el("p.kv-soft.kv-often", {}, el("button", { class: "kv-link", "data-kv": "finding-link", "data-id": finding, "data-step": step }, `Finding ${finding + 1}`), times > 1 ? `. This kind of op: ${count(times)} times, ${bytes(spent)} in all.` : "."));
     // the kernel identifies a fix by the reason that it removes
-    missed.fixes.forEach((fix, i) => box.append(fixBox(fix, { step: missed.step, blocker: missed.reasons.findIndex((r) => r.fix === i) }, store, ask, signal, true, missed.step === numberOf(store.t, step) ? -1 : missed.step)));
+    if (fix) box.append(fixBox(fix, { step: worst, blocker }, store, ask, signal, true, worst === numberOf(store.t, step) ? -1 : worst));
   }
   return box;
 }

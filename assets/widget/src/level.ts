@@ -2,7 +2,7 @@
 // minimap. Positions depend on the zoom, since heads keep their size. All functions are pure.
 import { ensure } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
-import { key, missedByNode } from "./missed.js";
+import { key, missedByNode } from "./evidence.js";
 import type { Trace } from "./replay.js";
 import type { Drawing, Graph } from "./wire.js";
 

@@ -58,7 +58,7 @@ export class Tabs {
   readonly bar = el("div.kv-tabs", { role: "tablist", "aria-label": "Lists" });
   readonly panels = el("div.kv-panels");
   #tabs: Tab[] = [];
-  #open = "steps";
+  #open = ""; // the drawer is closed at first
   #beside: HTMLButtonElement | null = null;
 
   constructor(host: HTMLElement, signal: AbortSignal) {
@@ -95,11 +95,11 @@ export class Tabs {
   }
 
   get all(): readonly Tab[] { return this.#tabs; }
-  /** Show or hide a tab; if it was open, the first one opens. */
+  /** Show or hide a tab; if it was open, the drawer closes. */
   offer(id: string, there: boolean): void {
     const tab = this.#tabs.find((t) => t.id === id)!;
     tab.tab.hidden = !there;
-    if (!there && this.#open === id) this.show(this.#tabs.find((t) => !t.tab.hidden)?.id ?? "");
+    if (!there && this.#open === id) this.show("");
   }
 
   count(id: string, n: number): void {

@@ -78,20 +78,22 @@ export class Timeline implements View {
   #window: WindowBox;
   #live = el("span", { "data-part": "live" }, el("i", {}), el("span", {}), " ", el("b", {}));
   #peak: HTMLButtonElement;
+  #toMap: HTMLButtonElement;
   #top = el("span");
   #foot = el("span");
   // cached: reading it from the element would force a layout
   #width = 0;
   #height = 0;
 
-  /** `map`: show the memory map. */
-  constructor(host: HTMLElement, private store: Store, signal: AbortSignal, map: () => void = () => {}) {
+  /** `pane`: holds the timeline and, above it, the memory map, of which this is the overview. */
+  constructor(host: HTMLElement, private store: Store, signal: AbortSignal, private pane: HTMLElement) {
     this.#peak = button("", "Go to where most bytes are live", "peak", () => this.#toPeak(), signal);
     this.#plot = el("div.kv-plot", { "data-kv": "timeline" }, this.#canvas);
     this.#window = new WindowBox(store, this.#plot, signal);
     this.#plot.append(this.#window.root, this.#cursor, this.#range);
-    const open = button("Memory map ▴", "Show what these bytes are: every buffer from birth to death", "open-map", map, signal);
-    host.append(el("div.kv-legend", {}, this.#live, this.#peak, open), el("div.kv-overview", {}, el("div.kv-yaxis", { "aria-hidden": "true" }, this.#top, this.#foot), this.#plot));
+    this.#toMap = button("", "", "open-map", () => this.asMap(), signal);
+    this.asMap(false);
+    host.append(el("div.kv-legend", {}, this.#live, this.#peak, this.#toMap), el("div.kv-overview", {}, el("div.kv-yaxis", { "aria-hidden": "true" }, this.#top, this.#foot), this.#plot));
     onDrag(this.#plot, (event, moving) => {
       const box = this.#plot.getBoundingClientRect();
       const { run, step } = under(store, (event.clientX - box.left) / Math.max(1, box.width));
@@ -105,6 +107,13 @@ export class Timeline implements View {
       this.#draw();
       this.#move();
     }, signal);
+  }
+
+  /** Show memory as a map of buffers, or as a curve. */
+  asMap(map = this.pane.dataset.as !== "map"): void {
+    mark(this.pane, "data-as", map ? "map" : "curve");
+    say(this.#toMap, map ? "as a curve ▾" : "as a map ▴");
+    this.#toMap.title = map ? "Show the sum of bytes alone" : "Show what these bytes are: every buffer from birth to death";
   }
 
   #toPeak(): void {

@@ -160,7 +160,7 @@ TIME = (count, str, moment, moment)
 PLACE = (count, str, str, Maybe(count), Maybe(count))
 FREE = (count, count, bool, str)
 MARK = (int, moment, str, str, int, int, [count], count, str, str)
-STOP = {"caption": str, "step": Maybe(int), "query": str, "pane": str, "layout": str}
+STOP = {"caption": str, "step": Maybe(int), "query": str, "pane": str}
 TOUR = Maybe({"title": str, "stops": [STOP]})
 DECLARED = {
     "accesses": [(count, [ACCESS])],

@@ -13,7 +13,7 @@ import numpy as np
 from kvviz.errors import LoadError
 from kvviz.graph.loading.external import ModelFile
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.trace.file.header_schema import below, check, check_header
+from kvviz.trace.file.header_schema import STOP, below, check, check_header
 from kvviz.trace.file.packed_file import Columns, Packed, column_members, columns_in, fill
 from kvviz.trace.file.trace_check import check_trace
 from kvviz.trace.file.trace_writer import FORMAT
@@ -102,7 +102,8 @@ def _rebuild(header: dict[str, Any], columns: Columns, make: Callable[[Graph, Po
     trace.prompt, trace.tokens, trace.words, trace.interrupted = header["tokens"]
     # Files of older versions have no tour.
     if header.get("tour") is not None:
-        trace.tour = Tour(**header["tour"])
+        title, stops = header["tour"]["title"], header["tour"]["stops"]
+        trace.tour = Tour(title, [{key: stop[key] for key in STOP} for stop in stops])  # older ones say more
     check_trace(trace)
     return trace
 
