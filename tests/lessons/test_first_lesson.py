@@ -17,7 +17,7 @@ import kvviz
 from kvviz import lessons
 from kvviz.lessons import Question
 from kvviz.lessons.questions.question import ask as pose
-from tests.decode.oracle import session_of
+from tests.ort_session import session_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STORYTELLER = ROOT / "assets" / "models" / "storyteller"
