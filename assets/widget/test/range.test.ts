@@ -18,6 +18,14 @@ describe("a range of steps", () => {
     expect(sums.missed).toBeGreaterThan(0);
   });
 
+  test("names the step with its peak, and over all steps that of the trace", () => {
+    const { p, x } = whole;
+    expect(sumsOf(whole, [0, p.steps]).peak).toBe(x.peak);
+    for (const [from, to] of [[10, 60], [300, 301], [700, 900]] as [number, number][]) {
+      expect(p.step.live[sumsOf(whole, [from, to]).peak]).toBe(Math.max(...p.step.live.slice(from, to)));
+    }
+  });
+
   test("is the sum of its parts", () => {
     const { p } = whole;
     const parts = [[0, 17], [17, 18], [18, p.steps]].map((range) => sumsOf(whole, range as [number, number]));
