@@ -51,7 +51,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
       const maker = opAt(t, x.outStep[made]);
       const name = maker.graph === graph ? pillText(t, maker.frame, p.out.value[made], null)[0] : maker.op[0];
       const from = box(`made ${made}`, () => ({ value: p.out.value[made], name, under: p.runs[x.run[x.outStep[made]]]?.label ?? "", beside: to }));
-      link(from, to, value, how === "donated" ? "same buffer, donated" : `same buffer${how ? `, ${how}` : ""}`, "way");
+      link(from, to, value, ["same buffer", how].filter(Boolean).join(", "), "way");
     }
     return to;
   };

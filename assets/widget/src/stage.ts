@@ -136,7 +136,7 @@ export class Stage {
     this.#wide = w >= MINI_FROM;
     this.port = { ...this.port, w: this.#wide && !this.#snug ? w - MINI - 12 : w, h };
     this.#ratio = 0;
-    if (this.#snug) this.#fit(LARGE);
+    if (this.#snug) this.fit();
     else this.relay();
     this.owner.settled();
   }
@@ -180,14 +180,10 @@ export class Stage {
 
   /** Fit the present block, or else everything that is open. */
   fit(): void {
-    if (this.#small) this.small = true;
-    else this.#fit(1);
-  }
-
-  #fit(most: number): void {
+    if (this.#small && !this.#snug) return void (this.small = true);
     const { port, owner } = this;
     const row = owner.fits();
-    this.#zoom(Math.max(this.#snug ? LEGIBLE : 0, fit(row ? (zoom) => this.#alone(row, zoom) : (zoom) => owner.lay(zoom, port.w), port, most)));
+    this.#zoom(Math.max(this.#small ? LEGIBLE : 0, fit(row ? (zoom) => this.#alone(row, zoom) : (zoom) => owner.lay(zoom, port.w), port, this.#small ? LARGE : 1)));
     const now = row && this.level.rows.find((r) => r.block === row.block);
     if (now) this.#go({ ...port, x: now.x, y: now.y });
   }
