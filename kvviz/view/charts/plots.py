@@ -18,6 +18,7 @@ from kvviz.view.charts import many_traces
 from kvviz.view.charts.cell_plot import cells
 from kvviz.view.charts.chart_axes import (
     axes_and_theme,
+    break_mark,
     finish,
     hue_of,
     legend,
@@ -88,6 +89,8 @@ def memory(trace: TraceLike | many_traces.Traces, ax: Any = None) -> Any:
             fontsize=9,
             color=theme.ink,
         )
+    if floor:
+        break_mark(ax, theme)
     note = f" (axis starts at the weights, {size(weights)})" if floor else ""
     note += "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
     finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory of {short(trace.title, 50)}{note}")

@@ -6,9 +6,8 @@ that wrapper. A forced free by another wrapper does not look at retain.
 
 from __future__ import annotations
 
-from kvviz.device.runtime.device_state import DeviceState
-from kvviz.device.runtime.handles import Handle, Wrapper, caller_line
-from kvviz.device.runtime.ownership import Outcome
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Handle, Outcome, Wrapper, caller_line
 
 
 def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:

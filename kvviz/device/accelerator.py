@@ -12,17 +12,15 @@ from typing import Any, TypeVar, overload
 import numpy as np
 import onnx
 
-from kvviz.device.banks import MemoryView
-from kvviz.device.device_layout import Layout
-from kvviz.device.runtime import kv_updates, releases, transfers
-from kvviz.device.runtime.block_table import BlockTable
-from kvviz.device.runtime.captured_trace import Captured, capture, release_slots, replay
-from kvviz.device.runtime.const_eval import ConstEvalCache, split
-from kvviz.device.runtime.device_program import Binary, DeviceProgram
-from kvviz.device.runtime.device_state import DeviceState
-from kvviz.device.runtime.handles import Handle, Wrapper
-from kvviz.device.runtime.submission import in_order, submit
+from kvviz.device import kv_updates, releases, transfers
+from kvviz.device.captured_trace import Captured, capture, release_slots, replay
+from kvviz.device.device_layout import Layout, MemoryView
+from kvviz.device.device_program import Binary, DeviceProgram
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Handle, Wrapper
+from kvviz.device.kv_updates import BlockTable
 from kvviz.device.simulated_time import Cost
+from kvviz.device.submission import ConstEvalCache, in_order, split, submit
 from kvviz.errors import KvvizError
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph
@@ -60,7 +58,7 @@ class Device(DeviceState):
         and a tensor dies with its last handle. ``"proposed"``: tt-mlir #671 as written: submit converts layouts, takes
         tensors out of L1 that the program does not need, and the caller frees.
     ownership : {"holder", "classic"}
-        See `kvviz.device.runtime.ownership`.
+        See `kvviz.device.handles`.
     cost : Cost
         What bytes and operations cost, in simulated microseconds.
     queues : int

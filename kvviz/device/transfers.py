@@ -11,9 +11,9 @@ from weakref import ref
 import numpy as np
 
 from kvviz.device.device_layout import HOST, TILE, Layout, converted, sizes
-from kvviz.device.runtime.device_state import DeviceState
-from kvviz.device.runtime.handles import Buffer, Handle, Wrapper, assigned_name, caller_line
-from kvviz.device.runtime.releases import let_go
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Buffer, Handle, Wrapper, assigned_name, caller_line
+from kvviz.device.releases import let_go
 from kvviz.device.simulated_time import LINK
 
 _ALIASES = {"float64": "float32", "int64": "int32", "uint64": "uint32"}

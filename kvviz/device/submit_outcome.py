@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from kvviz.device.device_layout import converted, sizes
-from kvviz.device.runtime.device_program import DeviceProgram
-from kvviz.device.runtime.device_state import DeviceState
-from kvviz.device.runtime.handles import Buffer, Handle, Wrapper
-from kvviz.device.runtime.ownership import Kept
-from kvviz.device.runtime.program_run import Computed, Placed, Result
-from kvviz.device.runtime.releases import let_go
+from kvviz.device.device_program import Computed, DeviceProgram, Placed, Result
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Buffer, Handle, Kept, Wrapper
+from kvviz.device.releases import let_go
 from kvviz.trace.blockers import rule
 from kvviz.trace.called_program import call
 

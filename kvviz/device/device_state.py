@@ -11,11 +11,9 @@ from weakref import WeakMethod, finalize, ref
 
 import numpy as np
 
-from kvviz.device.banks import Banks
-from kvviz.device.device_layout import MEMORIES, Layout, in_all_banks, sizes
+from kvviz.device.device_layout import MEMORIES, Banks, Layout, in_all_banks, sizes
 from kvviz.device.device_warnings import CURES, MODELLED, DeviceWarning
-from kvviz.device.runtime.handles import Buffer, Handle, Wrapper, caller_line
-from kvviz.device.runtime.ownership import MODELS, RULES, Model, Ref
+from kvviz.device.handles import MODELS, RULES, Buffer, Handle, Model, Ref, Wrapper, caller_line
 from kvviz.device.simulated_time import Clock, Cost
 from kvviz.errors import DeviceError, KvvizError
 from kvviz.interrupts import held_back

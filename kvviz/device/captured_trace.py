@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvviz.device.runtime.device_program import DeviceProgram
-from kvviz.device.runtime.device_state import DeviceState
-from kvviz.device.runtime.handles import Buffer, Handle, Wrapper
-from kvviz.device.runtime.program_run import Placed, compute
-from kvviz.device.runtime.releases import let_go
-from kvviz.device.runtime.submission import checked, submit
-from kvviz.device.runtime.transfers import convert
+from kvviz.device.device_program import DeviceProgram, Placed, compute
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Buffer, Handle, Wrapper
+from kvviz.device.releases import let_go
+from kvviz.device.submission import checked, submit
+from kvviz.device.transfers import convert
 
 
 @dataclass(eq=False)
