@@ -15,7 +15,7 @@ from typing import Any
 
 import kvviz
 from kvviz.atomic_write import check_writable, replacing
-from kvviz.cli.budget import over, read_budget
+from kvviz.audit.budget import figures_of, over, read_budget
 from kvviz.cli.model_runs import (
     POLICIES,
     arguments_of,
@@ -54,7 +54,8 @@ def report_command(options: argparse.Namespace) -> int:
         with replacing(options.sarif) as file:
             file.write(json.dumps(sarif(found, options.model), indent=1).encode())
         say_written(options.sarif)
-    passed = [sentence for limit in limits if (sentence := over(limit, found)) is not None]
+    figures = figures_of(found)
+    passed = [sentence for limit in limits if (sentence := over(limit, figures)) is not None]
     for sentence in passed:
         say(f"kvviz: {sentence}")
     return 1 if passed else 0
