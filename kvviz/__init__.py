@@ -8,11 +8,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
-from kvviz.other_names import ATTRIBUTES, missing
+from kvviz.other_names import attributes, missing, tables
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
@@ -20,10 +24,10 @@ if TYPE_CHECKING:
     from kvviz import smollm2 as smollm2
     from kvviz.audit.audit import Audit, audit
     from kvviz.caches.cache_warnings import cache_warnings
-    from kvviz.decode.chunk_stream import stream
     from kvviz.decode.public_runs import decode, dry, run
+    from kvviz.decode.run_sessions import stream
     from kvviz.decode.synthetic_inputs import inputs
-    from kvviz.engine.plans.policy import Policy
+    from kvviz.engine.policy import Policy
     from kvviz.errors import KvvizError
     from kvviz.fixes.forking import fork
     from kvviz.graph.loading.load import load
@@ -80,7 +84,7 @@ _LATER = {
     "Debugger": "kvviz.widget:Debugger",
     "KvvizError": "kvviz.errors:KvvizError",
     "Pair": "kvviz.widget:Pair",
-    "Policy": "kvviz.engine.plans.policy:Policy",
+    "Policy": "kvviz.engine.policy:Policy",
     "Report": "kvviz.report.explain:Report",
     "Trace": "kvviz.trace.recording:Trace",
     "audit": "kvviz.audit.audit:audit",
@@ -106,7 +110,7 @@ _LATER = {
     "run": "kvviz.decode.public_runs:run",
     "shapes": "kvviz.shapes",
     "smollm2": "kvviz.smollm2",
-    "stream": "kvviz.decode.chunk_stream:stream",
+    "stream": "kvviz.decode.run_sessions:stream",
     "verify": "kvviz.verification.verify:verify",
     "verify_decode": "kvviz.verification.verify_decode:verify_decode",
 }
@@ -116,7 +120,7 @@ _HIDDEN = {"load_ipython_extension"}
 def _submodule(name: str) -> ModuleType:
     """``kvviz.errors`` and the like, without an import of their own."""
     try:
-        if not name.startswith("_") and name not in ATTRIBUTES["kvviz"]:
+        if not name.startswith("_") and name not in attributes("kvviz"):
             return import_module(f"kvviz.{name}")
     except ModuleNotFoundError as error:
         if error.name != f"kvviz.{name}":
@@ -138,7 +142,7 @@ class _Names(ModuleType):
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, ModuleType) and (":" in _LATER.get(name, "") or name in ATTRIBUTES["kvviz"]):
+        if isinstance(value, ModuleType) and (":" in _LATER.get(name, "") or name in attributes("kvviz")):
             return
         super().__setattr__(name, value)
 
@@ -146,4 +150,19 @@ class _Names(ModuleType):
         return sorted({*__all__, *(_LATER.keys() - _HIDDEN), *(name for name in globals() if name.startswith("__"))})
 
 
+class _Moved(MetaPathFinder, Loader):
+    """Modules by the names that they had before."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        moved = tables()["moved"] if name.startswith("kvviz.") else {}
+        holds = any(old.startswith(f"{name}.") for old in moved)
+        return ModuleSpec(name, self, is_package=holds) if holds or name in moved else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        if now := tables()["moved"].get(module.__name__):
+            warn(f"{module.__name__} has moved to {now}", DeprecationWarning, stacklevel=2)
+            vars(module).update({k: v for k, v in vars(import_module(now)).items() if not k.startswith("__")})
+
+
 sys.modules[__name__].__class__ = _Names
+sys.meta_path.append(_Moved())

@@ -19,16 +19,16 @@ Tested and type-checked examples are in ``tests/ext``.
 
 from kvviz.engine.decide import Verdict
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import PlannedNode
-from kvviz.engine.plans.policy import Policy, Schedule
+from kvviz.engine.plan import PlannedNode
+from kvviz.engine.policy import Policy, Schedule
 from kvviz.errors import ExtensionError
 from kvviz.graph.model import Graph, Node
-from kvviz.memory.array_layout import ArrayLayout
+from kvviz.memory.storage import ArrayLayout
 from kvviz.ops.registry import Grow, OpSpec, op
 from kvviz.runtimes.schedules import Before, Picks
 from kvviz.trace.blockers import rule
-from kvviz.trace.producer.writer import Writer
 from kvviz.trace.recording import Trace
+from kvviz.trace.writer import Writer
 
 __all__ = [
     "ArrayLayout",

@@ -5,9 +5,9 @@ Call the policy of a runtime to get a variant of it: ``policies.rten(quirks=Fals
 it is not known here; ``trace.policy`` has its facts.
 """
 
-from kvviz.engine.plans.policy import ideal, never
+from kvviz.engine.policy import ideal, never
+from kvviz.runtimes.named_policies import policy_of as of
 from kvviz.runtimes.ort.ort_policy import onnxruntime
-from kvviz.runtimes.policy_data import policy_of as of
 from kvviz.runtimes.rten.rten_policy import rten
 
 __all__ = ["ideal", "never", "of", "onnxruntime", "rten"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     import os
 
-    from kvviz.caches.row_steps import CacheAt
+    from kvviz.caches.stored_rows import CacheAt
     from kvviz.fixes.fix import Fix
     from kvviz.ggml.graph.compute_graph import ComputeGraph
     from kvviz.ggml.kv_cache import KVCache
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from kvviz.trace.blockers import Blocker
     from kvviz.trace.guided_tour import Tour
     from kvviz.trace.index.hazards import Hazard
-    from kvviz.trace.recording import Trace
+    from kvviz.trace.recording import Steps, Trace
     from kvviz.trace.records import Cache, Step
     from kvviz.trace.schema.regions import Level
-    from kvviz.trace.step_sequence import Steps
     from kvviz.trace.trace_data import TraceData
-    from kvviz.trace.values.values_view import Values
+    from kvviz.trace.values_view import Values
     from kvviz.view.drawing.graphviz_drawing import GraphDrawing
 
     Path = str | os.PathLike[str]
@@ -129,7 +128,7 @@ def caches_at(trace: Trace, step: int) -> list[CacheAt]:
     >>> [cache.name for cache in trace.caches_at(1300) if cache.pending]  # doctest: +SKIP
     ['1.key', '1.value', '2.key', '2.value']
     """
-    from kvviz.caches.row_steps import caches_at
+    from kvviz.caches.stored_rows import caches_at
 
     return list(caches_at(trace, step))
 

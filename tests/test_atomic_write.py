@@ -21,7 +21,7 @@ import kvviz
 from kvviz import cli
 from kvviz.atomic_write import replacing, replacing_files, write_text
 from kvviz.errors import SaveError
-from kvviz.runtimes.schedules.picks import Picks
+from kvviz.runtimes.schedules import Picks
 from tests.graph.build import MODELS, model, node
 
 OLD = b"the old file"

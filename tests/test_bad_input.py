@@ -10,9 +10,9 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import kvviz
-from kvviz.decode.single_run import SingleRun
-from kvviz.engine.plans.planning import main_plan
-from kvviz.engine.plans.policy import ideal
+from kvviz.decode.run_sessions import SingleRun
+from kvviz.engine.planning import main_plan
+from kvviz.engine.policy import ideal
 from kvviz.errors import (
     GraphError,
     InputError,

@@ -12,7 +12,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.graph.caches.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.trace.records import Cache
 

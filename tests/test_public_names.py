@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import kvviz
 from kvviz import ggml
+from kvviz.other_names import tables
 
 
 def test_dir_lists_every_public_name_and_nothing_that_kvviz_imports() -> None:
@@ -35,3 +37,14 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 def test_kvviz_is_imported_without_it() -> None:
     code = "import sys, kvviz; sys.exit(any(name.startswith('kvviz.ggml') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+MOVED = tables()["moved"]
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_a_module_that_has_moved_is_found_with_a_warning(old: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"{old} has moved to {MOVED[old]}"):
+        found = vars(import_module(old))
+    assert {k: v for k, v in vars(import_module(MOVED[old])).items() if not k.startswith("__")}.items() <= found.items()
+    del sys.modules[old]

@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Any
 
 from kvviz.audit.budget import Limit, over
-from kvviz.explain.comparison.difference import first_difference
+from kvviz.explain.difference import first_difference
 from kvviz.report.faces.steps_table import Table
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size

@@ -24,12 +24,11 @@ from kvviz.decode.public_runs import decode, dry, run
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.errors import KvvizError
 from kvviz.graph.loading.load import load
-from kvviz.graph.model import Graph
+from kvviz.graph.model import Graph, fingerprint
 from kvviz.report.explain import explain
 from kvviz.report.faces.sarif import finding_key
 from kvviz.report.finding import Finding
-from kvviz.runtimes.schedules.graph_paths import fingerprint
-from kvviz.shapes.weightless_graphs import preset
+from kvviz.shapes import preset
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 from kvviz.version import VERSION

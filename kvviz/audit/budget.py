@@ -13,8 +13,7 @@ from typing import Any
 
 from kvviz.query.found_steps import holds
 from kvviz.query.grammar import Field
-from kvviz.query.query_parts import Compare
-from kvviz.query.query_reader import read_comparison
+from kvviz.query.query_reader import Compare, read_comparison
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.trace.units import size
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kvviz.errors import InputError
-from kvviz.text.needed_package import needed
+from kvviz.text import needed
 
 ENDINGS = (".onnx", ".gguf")
 # The entry "location" of a tensor's external data, as protobuf encodes it: a length of one or two bytes, then the name.

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import Reader, way_of
-from kvviz.caches.row_spans import NO_TOKEN, minus
+from kvviz.caches.row_contents import NO_TOKEN, minus
 from kvviz.caches.visible_rows import Sight, cut_of, sight_of
 from kvviz.errors import ReplayError
 from kvviz.trace.index.frame_values import RunFrames

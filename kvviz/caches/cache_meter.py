@@ -14,11 +14,23 @@ import numpy as np
 
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import Link, Way, way_of
-from kvviz.caches.row_contents import Book, Unknown, filled
-from kvviz.caches.row_spans import NO_TOKEN, both, count, drop, minus, put, spans_of, tally, union
+from kvviz.caches.row_contents import (
+    NO_TOKEN,
+    Book,
+    Unknown,
+    both,
+    count,
+    drop,
+    filled,
+    minus,
+    put,
+    spans_of,
+    tally,
+    union,
+)
 from kvviz.caches.row_writes import replay
 from kvviz.caches.visible_rows import sight_of, window_of
-from kvviz.graph.caches.cache_pairs import CachePair, control_inputs
+from kvviz.graph.cache_pairs import CachePair, control_inputs
 from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import find_room, root_of
 from kvviz.trace.index.frame_values import RunFrames

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.graph.model import Node
-from kvviz.ops.kernel_of import kernel_of
+from kvviz.ops.kernels import kernel_of
 from kvviz.trace.index.frame_values import RunFrames, Spot
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace

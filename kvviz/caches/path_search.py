@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvviz.graph.caches.cache_ops import PICKS, VIEWS, cache_ops
+from kvviz.graph.cache_writes import PICKS, VIEWS, cache_ops
 from kvviz.graph.model import Node
 from kvviz.trace.index.frame_values import RunFrames, Spot
 from kvviz.trace.recording import Trace

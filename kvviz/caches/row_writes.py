@@ -11,6 +11,7 @@ import numpy as np
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import Link, Way
 from kvviz.caches.row_contents import (
+    NO_TOKEN,
     Book,
     Unknown,
     batch_axis,
@@ -21,8 +22,8 @@ from kvviz.caches.row_contents import (
     store_at,
     store_rows,
     store_window,
+    without,
 )
-from kvviz.caches.row_spans import NO_TOKEN, without
 from kvviz.graph.model import Node
 
 Fact = TypeVar("Fact")

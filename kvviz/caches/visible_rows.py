@@ -10,7 +10,7 @@ import numpy as np
 
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import MS, SCORES, Reader
-from kvviz.caches.row_spans import spans_of
+from kvviz.caches.row_contents import spans_of
 from kvviz.caches.row_writes import first_kept, rows_ahead
 from kvviz.graph.model import Node
 from kvviz.ops.transformer.attention_core import padding_seen, visible

@@ -10,7 +10,7 @@ from typing import Any
 import kvviz
 from kvviz.audit.audit import FILE
 from kvviz.cli.results import say
-from kvviz.text.needed_package import needed
+from kvviz.text import needed
 
 
 def audit_command(options: argparse.Namespace) -> int:

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 import kvviz
-from kvviz.cli.proposed_lines import blame, proposed, reporting_lengths, with_options, without_text
-from kvviz.cli.results import say_written
+from kvviz.cli.results import blame, proposed, reporting_lengths, say_written, with_options, without_text
 from kvviz.decode.model_kind import model_kind
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
 from kvviz.ggml.recording.open_recording import ENDINGS
-from kvviz.graph.caches.cache_pairs import cache_pairs, control_inputs
+from kvviz.graph.cache_pairs import cache_pairs, control_inputs
 from kvviz.graph.loading.load import holds_trace
 from kvviz.graph.loading.model_folder import SeveralGraphsError
 from kvviz.graph.model import Graph

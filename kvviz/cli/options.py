@@ -6,10 +6,11 @@ import argparse
 from typing import Any, NoReturn
 
 import kvviz
-from kvviz.cli.about_command import about_command
 from kvviz.cli.audit_command import add_audit_options, audit_command
 from kvviz.cli.commands import (
+    about_command,
     compare_command,
+    demo_command,
     find_command,
     html_command,
     lab_command,
@@ -18,12 +19,11 @@ from kvviz.cli.commands import (
     smollm2_command,
     verify_command,
 )
-from kvviz.cli.demo_command import demo_command
 from kvviz.cli.model_runs import POLICIES, TOKENS
 from kvviz.cli.results import figure_file
 from kvviz.decoders.operator_forms import GROWING
 from kvviz.query.grammar import manual
-from kvviz.runtimes.named_schedules import NAMES
+from kvviz.runtimes.named_policies import NAMES
 from kvviz.verification.verify_decode import BINDINGS
 
 

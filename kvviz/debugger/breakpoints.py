@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kvviz.errors import KvvizError
-from kvviz.graph.names import quoted
+from kvviz.errors import KvvizError, quoted
 from kvviz.query.found_steps import Test, test_for
-from kvviz.query.query_parts import Buffer, Compare, Part, Some
-from kvviz.query.query_reader import read_query
+from kvviz.query.query_reader import Buffer, Compare, Part, Some, read_query
 from kvviz.trace.outcome import DECISIONS
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step

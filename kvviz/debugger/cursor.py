@@ -14,8 +14,8 @@ from kvviz.debugger.breakpoints import Breakpoint
 from kvviz.debugger.state import depth_of, frame_after, frontier_after
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
+from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
-from kvviz.graph.parts.blocks import blocks
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 

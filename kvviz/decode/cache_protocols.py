@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import InputError
-from kvviz.graph.caches.cache_pairs import CachePair
+from kvviz.graph.cache_pairs import CachePair
 from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import with_room
 from kvviz.memory.storage import find_room, root_of

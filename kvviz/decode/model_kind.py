@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvviz.decode.plausible_values import shape_of
-from kvviz.graph.caches.cache_names import control_inputs, logits_output
-from kvviz.graph.caches.cache_pairs import CachePair, cache_pairs
-from kvviz.graph.caches.look_ups import index_range
+from kvviz.graph.cache_pairs import CachePair, cache_pairs
+from kvviz.graph.input_roles import control_inputs, index_range, logits_output
 from kvviz.graph.model import Graph
 
 _SPEECH = re.compile(

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvviz.errors import InputError
-from kvviz.graph.caches.cache_pairs import logits_output
-from kvviz.graph.caches.look_ups import index_range
+from kvviz.graph.cache_pairs import logits_output
+from kvviz.graph.input_roles import index_range
 from kvviz.graph.model import Dim, Graph, Value
 from kvviz.runtimes.ort.known_types import known
 

@@ -12,9 +12,9 @@ import numpy as np
 from kvviz.decode.cache_protocols import fixed_rows, is_fixed
 from kvviz.decode.plausible_values import shape_of
 from kvviz.errors import InputError, LoadError
-from kvviz.graph.caches.cache_ops import CacheOp, cache_ops
-from kvviz.graph.caches.cache_pairs import CachePair
-from kvviz.graph.caches.look_ups import index_range, length_at
+from kvviz.graph.cache_pairs import CachePair
+from kvviz.graph.cache_writes import CacheOp, cache_ops
+from kvviz.graph.input_roles import index_range, length_at
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.memory.ghosts import ghost, with_room
 from kvviz.runtimes.ort.known_types import known

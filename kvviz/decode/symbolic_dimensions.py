@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.engine.sessions.session import whole
 from kvviz.errors import InputError, KvvizError, OpError
 from kvviz.graph.model import Graph, Value

@@ -17,7 +17,7 @@ from kvviz.decode import plausible_values
 from kvviz.decode.run_inputs import check_rank, control_feeds, first_caches
 from kvviz.decode.symbolic_dimensions import Dimensions, fitting, has_windows, place
 from kvviz.errors import InputError
-from kvviz.graph.caches.cache_pairs import CachePair, cache_pairs, control_inputs
+from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs
 from kvviz.graph.loading.external import DEFAULT_LIMIT
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import ghost

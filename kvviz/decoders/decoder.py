@@ -12,9 +12,15 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from kvviz.decoders.builder import Builder, Keeper
 from kvviz.decoders.decoder_shape import Shape
 from kvviz.decoders.forms import Form, capped
-from kvviz.decoders.latent_attention import experts, latent_attention
-from kvviz.decoders.parts import Parts, Weights
-from kvviz.decoders.whisper_blocks import cross_attention, plain_attention, plain_feed_forward
+from kvviz.decoders.parts import (
+    Parts,
+    Weights,
+    cross_attention,
+    experts,
+    latent_attention,
+    plain_attention,
+    plain_feed_forward,
+)
 
 _LENGTHS = {"attention_mask": ("batch", "total"), "cache_position": ("new",)}
 _BATCH_ONLY = ("write_indices", "nonpad_kv_seqlen")

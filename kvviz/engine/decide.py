@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import KEEP, PlannedNode
-from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
-from kvviz.memory.storage import Storage, grown, is_start, repeats
+from kvviz.engine.plan import KEEP, PlannedNode
+from kvviz.memory.storage import Arguments, ArrayLayout, Storage, grown, is_array, is_start, repeats
 from kvviz.ops.registry import Grow
 from kvviz.trace import blockers as b
 

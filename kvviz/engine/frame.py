@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvviz.engine.plans.plan import KEEP, Plan, PlannedNode
+from kvviz.engine.plan import KEEP, Plan, PlannedNode
 from kvviz.graph.topological_order import frontier
 from kvviz.memory.storage import Storage
 

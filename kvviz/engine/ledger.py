@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.memory.pool import Pool
-from kvviz.memory.storage import Reserved, Room, Storage, find_room, has_room, poison, root_of
-from kvviz.trace.schema.storages import RUN, Storages
+from kvviz.memory.storage import Pool, Reserved, Room, Storage, find_room, has_room, poison, root_of
+from kvviz.trace.schema.events import RUN, Storages
 
 
 class Roots(dict[int, Storage]):

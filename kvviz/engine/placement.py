@@ -17,7 +17,7 @@ import numpy as np
 
 from kvviz.engine.binding import dtype_of
 from kvviz.engine.ledger import Ledger
-from kvviz.engine.plans.plan import KEEP, PIN
+from kvviz.engine.plan import KEEP, PIN
 from kvviz.errors import OpError
 from kvviz.memory.ghosts import forget, is_ghost, packed_copy
 from kvviz.memory.storage import Storage, address, root_of
@@ -25,7 +25,7 @@ from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, POOL, VIEW
 
 if TYPE_CHECKING:
     from kvviz.engine.frame import Frame
-    from kvviz.engine.plans.plan import PlannedNode
+    from kvviz.engine.plan import PlannedNode
 
 
 class Home(NamedTuple):

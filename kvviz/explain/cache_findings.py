@@ -12,11 +12,10 @@ from functools import partial
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.caches.growths import growths
 from kvviz.fixes.fix import Fix, fix_for
-from kvviz.graph.caches.cache_pairs import control_inputs
+from kvviz.graph.cache_pairs import control_inputs
 from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.index.value_index import Index
-from kvviz.trace.run_labels import keeps_all
-from kvviz.trace.units import count, short, size
+from kvviz.trace.units import count, keeps_all, short, size
 
 WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows overwritten"})
 """Kinds of warnings after which results may be wrong."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvviz.engine.decide import by_value
-from kvviz.engine.plans.policy import Policy
-from kvviz.graph.model import Graph, GraphPath
-from kvviz.graph.shapes.fixed_dimensions import Dims, with_dims
+from kvviz.engine.policy import Policy
+from kvviz.graph.model import Dims, Graph, GraphPath, with_dims
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.schedules import Before, Picks
 from kvviz.trace.recording import Trace

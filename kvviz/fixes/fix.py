@@ -18,14 +18,13 @@ from kvviz.fixes.changes import Change, Donate, Drop, GrowAfter, Reserve, RunFir
 from kvviz.fixes.fix_wording import KINDS, code_of, label_of, sentence_of
 from kvviz.fixes.replays import Replays
 from kvviz.fixes.trial import Effect, Where, effect_of, find_changes, place_of_step
+from kvviz.graph.layers import Place, places
 from kvviz.graph.model import Graph
-from kvviz.graph.parts.layers import Place, places
 from kvviz.trace.blockers import Blocker
 from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Branch
-from kvviz.trace.roles import place_of
-from kvviz.trace.units import short, size
+from kvviz.trace.units import place_of, short, size
 
 
 @dataclass(frozen=True, slots=True)

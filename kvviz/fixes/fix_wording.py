@@ -21,10 +21,9 @@ from kvviz.fixes.changes import (
     asked,
     changed_options,
 )
-from kvviz.graph.caches.cache_pairs import control_inputs
+from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, GraphPath, Node
-from kvviz.runtimes.named_policies import NAMED
-from kvviz.runtimes.policy_data import facts_of
+from kvviz.runtimes.named_policies import NAMED, facts_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, short, size
 

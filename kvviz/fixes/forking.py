@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.debugger.branching import called, check_repeatable, find_choice, forked
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.policy import Policy
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
 from kvviz.fixes.changes import Capacity, Change, Donate, Reserve, arguments
 from kvviz.fixes.fix import Fix
 from kvviz.fixes.fix_wording import label_of
-from kvviz.graph.caches.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Node
 from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import NAMED, find_policy

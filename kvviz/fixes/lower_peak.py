@@ -18,8 +18,7 @@ from kvviz.fixes.order_model import OrderModel, order_model
 from kvviz.runtimes.schedules import Picks
 from kvviz.trace.index.value_index import Index
 from kvviz.trace.recording import Trace
-from kvviz.trace.run_labels import keeps_all
-from kvviz.trace.units import size
+from kvviz.trace.units import keeps_all, size
 
 # An order is offered if it saves more than this share of the peak beside the weights.
 WORTH = 1 / 10

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvviz.graph.model import Node
-from kvviz.runtimes.schedules.frontier import reads
+from kvviz.runtimes.frontier import reads
 from kvviz.trace import blockers as b
 from kvviz.trace.index.value_index import Index, live_curve
 from kvviz.trace.schema.element_types import nbytes

@@ -16,21 +16,19 @@ from weakref import ref
 
 import numpy as np
 
-from kvviz.decode.decode_options import DecodeOptions
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.kernels.recorded_answers import Answers, TraceAnswers
-from kvviz.engine.plans.planning import drop_plans
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.planning import drop_plans
+from kvviz.engine.policy import Policy
+from kvviz.engine.recorded_answers import Answers, TraceAnswers
 from kvviz.engine.sessions.session import whole
 from kvviz.errors import KvvizError, UnknownValueError
 from kvviz.fixes.changes import Capacity, Change, GrowAfter, Reorder, Reserve, RunFirst, UsePolicy, arguments, asked
-from kvviz.graph.caches.cache_pairs import control_inputs
+from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import ghost, is_ghost, reserved_block, with_room
-from kvviz.runtimes.named_schedules import OwnOrder
-from kvviz.runtimes.ort.planner_types import take_types
-from kvviz.runtimes.policy_data import policy_of
+from kvviz.runtimes.named_policies import OwnOrder, policy_of
+from kvviz.runtimes.ort.known_types import take_types
 from kvviz.runtimes.schedules import Picks
 from kvviz.trace.index.value_index import Index
 from kvviz.trace.recording import Trace
@@ -188,7 +186,9 @@ class Replays:
                 trace.recipe.session(**{**arguments, "detail": None, "record": record, "dry": dry}).run_to_end()
             )
         prompt, given = _prompt(self.index)
-        usual = {"graph": self.graph, "policy": self.policy, "options": DecodeOptions.of(options)}
+        # It ends after its recorded tokens.
+        options = replace(options, tokenizer=None, stop_tokens=())
+        usual = {"graph": self.graph, "policy": self.policy, "options": options}
         asked = {**usual, **arguments, "record": record, "dry": dry}
         return whole(DecodeSession(prompt=prompt, inputs=given, **asked).run_to_end())
 

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from kvviz import public_trace
-from kvviz.caches.row_spans import NO_TOKEN, put, tally
+from kvviz.caches.row_contents import NO_TOKEN, put, tally
 from kvviz.caches.stored_rows import stored_caches
 from kvviz.errors import KvvizError
-from kvviz.trace.producer.writer import Writer
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import CacheRun, Held, Owned, Rows
 from kvviz.trace.schema.element_types import nbytes
 from kvviz.trace.units import count
+from kvviz.trace.writer import Writer
 
 EMPTY = -1
 """The position of a cell without a token, and of a row that was never written."""

@@ -1,13 +1,10 @@
-"""What runs: values, nodes and graphs, with no trace of protobuf.
-
-Invariant: a ``Graph`` never changes after it was built; every name in ``Node.inputs`` is an input,
-an initializer, a node output of the same graph, or (in a subgraph) a capture.
-"""
+"""What runs: values, nodes and graphs, with no trace of protobuf; graphs inside of a model, and fixed lengths."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -157,3 +154,69 @@ class Graph:
             f"<Graph {self.name!r}: {len(self.nodes)} nodes, {len(self.weights)} weights, "
             f"{len(self.inputs)} inputs, {len(self.outputs)} outputs>"
         )
+
+
+Dims = tuple[tuple[str, int, int], ...]
+"""(input, axis, length) of each."""
+
+
+def with_dims(graph: Graph, dims: Dims) -> Graph:
+    """The model with these lengths; the same object each time.
+
+    Its bodies are graphs of their own, because what is known of a body follows from the model around it.
+    """
+    key = ("dims", dims)
+    if key not in graph.derived:
+        lengths = {(name, axis): length for name, axis, length in dims}
+        inputs = tuple(
+            value
+            if value.shape is None
+            else replace(
+                value, shape=tuple(lengths.get((value.name, axis), dim) for axis, dim in enumerate(value.shape))
+            )
+            for value in graph.inputs
+        )
+        graph.derived[key] = replace(_anew(graph, {}), inputs=inputs)
+    return graph.derived[key]
+
+
+def _anew(graph: Graph, made: dict[int, Graph]) -> Graph:
+    if id(graph) not in made:
+        nodes = [
+            replace(
+                node,
+                subgraphs={name: _anew(body, made) for name, body in node.subgraphs.items()},
+                function=None if node.function is None else _anew(node.function, made),
+            )
+            if node.subgraphs or node.function is not None
+            else node
+            for node in graph.nodes
+        ]
+        made[id(graph)] = replace(graph, nodes=tuple(nodes))
+    return made[id(graph)]
+
+
+def graphs_of(graph: Graph) -> Iterator[Graph]:
+    """A graph and all bodies in it, outermost first."""
+    yield graph
+    for node in graph.nodes:
+        for body in (*node.subgraphs.values(), *((node.function,) if node.function is not None else ())):
+            yield from graphs_of(body)
+
+
+def path_of(key: GraphPath) -> str:
+    """A path for people: ``the main graph``, ``then_branch of node 7``."""
+    if not key:
+        return "the main graph"
+    return ", in ".join(f"{attribute} of node {index}" for index, attribute in reversed(key))
+
+
+def fingerprint(graph: Graph) -> str:
+    """Digest of the nodes of a model, at any depth: operators and the names of what they make. Copies do not count."""
+    digest = hashlib.blake2b(digest_size=8)
+    for inner in graphs_of(graph):
+        for node in (node for node in inner.nodes if node.index < MAX_NODES):
+            digest.update(
+                repr((inner.path, node.index, node.qualified_op, node.outputs)).encode("utf-8", "surrogatepass")
+            )
+    return digest.hexdigest()

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from onnx import parser
 
-from kvviz.engine.plans.plan import needed
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.plan import needed
+from kvviz.engine.policy import Policy
 from kvviz.errors import KvvizError
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph, Node
 from kvviz.report.faces.hazard_table import Hazards, hazards
+from kvviz.runtimes.frontier import makers, reads
 from kvviz.runtimes.named_policies import find_policy
-from kvviz.runtimes.schedules.frontier import makers, reads
-from kvviz.runtimes.schedules.picks import Picks
+from kvviz.runtimes.schedules import Picks
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.recording import Trace
 from kvviz.view.compare import runner

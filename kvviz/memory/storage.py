@@ -1,18 +1,81 @@
-"""Blocks of memory and who holds them.
+"""Blocks of memory, who holds them, and the pool of freed ones; and the layout of an array, which rules read.
 
 Invariant: ``holders`` counts the live values of this storage, plus one while a caller (or the model, for weights)
 holds it; at 0 the storage is dead. Captures by reference do not count: the outer frame's value outlives them.
+
+The pool decides *accounting*: which storage a new value moves into. NumPy's own allocator serves the bytes.
 """
 
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from ctypes import c_size_t
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from kvviz.memory.array_layout import ArrayLayout
+
+class ArrayLayout(Protocol):
+    """The layout of an array, without its numbers, as policies, planners, placement and view rules see it.
+
+    An ndarray has all of this, and so has a ghost, which a dry run uses instead.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+        ...
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of an element."""
+        ...
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        ...
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        ...
+
+    @property
+    def flags(self) -> Any:
+        """As of an ndarray: ``c_contiguous``, ``writeable`` and others."""
+        ...
+
+    @property
+    def base(self) -> Any:
+        """The array of which this one is a view; None where it owns its memory."""
+        ...
+
+
+def is_array(value: object) -> TypeGuard[ArrayLayout]:
+    """Whether a value is an array, not a list or None."""
+    return isinstance(value, np.ndarray)
+
+
+Arguments = Sequence[ArrayLayout]
+"""The inputs or outputs of an op as a rule sees them; an absent one is None, and a sequence is a list of arrays."""
 
 
 class Reserved(np.ndarray):
@@ -202,3 +265,53 @@ def poison(root: Any) -> None:
         if not flat.flags.forc:
             flat = flat.base if isinstance(flat.base, np.ndarray) else flat
         np.frombuffer(flat.reshape(-1, order="A").view(np.uint8), np.uint8)[:] = POISON
+
+
+class Pool:
+    """Freed storages of one run; storages below ``smallest`` bytes bypass the pool."""
+
+    __slots__ = ("_kept", "dropped", "hits", "misses", "shelves", "smallest")
+
+    def __init__(self, smallest: int = 0) -> None:
+        self.shelves: dict[int, list[tuple[int, int, Storage]]] = {}
+        self.smallest = smallest
+        self._kept = 0
+        self.dropped: set[int] = set()
+        self.hits = 0
+        self.misses = 0
+
+    def made(self, storage: Storage, array: ArrayLayout) -> None:
+        """Called for each new storage, made because no free one was large enough."""
+
+    def take(self, array: ArrayLayout) -> Storage | None:
+        """The smallest free storage that holds an array, or None; the earliest freed on ties."""
+        asked = self.asked(array)
+        return None if asked is None else self.best(*asked)
+
+    def asked(self, array: ArrayLayout) -> tuple[int, int] | None:
+        """Kind and size of the storage that an array needs; None if it bypasses the pool."""
+        return None if array.nbytes < self.smallest else (0, array.nbytes)
+
+    def has(self, array: ArrayLayout) -> bool:
+        asked = self.asked(array)
+        kept = [] if asked is None else self.shelves.get(asked[0], [])
+        # They are sorted by size.
+        return asked is not None and bool(kept) and kept[-1][0] >= asked[1]
+
+    def give(self, storage: Storage) -> None:
+        if storage.capacity >= max(self.smallest, 1) and storage.id not in self.dropped:
+            self.keep(0, storage.capacity, storage)
+
+    def keep(self, shelf: int, size: int, storage: Storage) -> None:
+        self._kept += 1
+        insort(self.shelves.setdefault(shelf, []), (size, self._kept, storage))
+
+    def best(self, shelf: int, size: int) -> Storage | None:
+        """Take out the smallest storage of a kind that is large enough, the earliest on ties."""
+        kept = self.shelves.get(shelf, [])
+        place = bisect_left(kept, (size,))
+        if place == len(kept):
+            self.misses += 1
+            return None
+        self.hits += 1
+        return kept.pop(place)[2]

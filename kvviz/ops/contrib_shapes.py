@@ -15,7 +15,7 @@ import onnx
 from onnx import helper, shape_inference
 
 from kvviz.graph.model import Node
-from kvviz.graph.shapes.shape_merge import tensor_of
+from kvviz.graph.shape_merge import tensor_of
 
 Types = Sequence[Any]
 Constant = Callable[[int], np.ndarray | None]

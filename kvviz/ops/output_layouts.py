@@ -22,7 +22,7 @@ from kvviz.graph.loading.from_onnx import graph_proto, node_proto
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.ghosts import is_ghost
 from kvviz.ops.contrib_shapes import RULES
-from kvviz.ops.foreign import node_proto as made_proto
+from kvviz.ops.kernels import node_proto as made_proto
 from kvviz.ops.movement.cast import DTYPES
 from kvviz.ops.registry import OpSpec
 

@@ -11,8 +11,7 @@ from typing import Any, TypeAlias, overload
 
 from kvviz.graph.model import Node
 from kvviz.query.grammar import BY_NAME, WORDS
-from kvviz.query.query_parts import Buffer, Compare, Every, Not, Order, Part, Query, Some, Word
-from kvviz.query.query_reader import read_query
+from kvviz.query.query_reader import Buffer, Compare, Every, Not, Order, Part, Query, Some, Word, read_query
 from kvviz.query.step_facts import OF_NODE, OF_STEP, Fact, Scene, first_of, short_texts, value_of
 from kvviz.trace.outcome import endings
 from kvviz.trace.reasons import blocker_codes

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kvviz.fixes.fix import Fix
 from kvviz.query.grammar import LONGEST
 from kvviz.report.faces.steps_table import Table
+from kvviz.report.missed_groups import MissedGroup
 from kvviz.trace.units import short, size
 
 KINDS = (
@@ -43,6 +44,32 @@ class Cure(NamedTuple):
     about: str = ""
 
 
+class Part(NamedTuple):
+    """One of the things that a finding sums: a kind of op, a group of storages.
+
+    ``name``: of the kind of op its role.
+    ``bytes``: its share of the bytes of the finding.
+    ``where``: how often, or the names of the largest.
+    ``at``: its steps, ascending; empty for storages.
+    ``group``: of a kind of op.
+    """
+
+    name: str
+    bytes: int = 0
+    where: str = ""
+    at: tuple[int, ...] = ()
+    group: MissedGroup | None = None
+
+    @property
+    def fix(self) -> Fix | None:
+        """Of a kind of op the fix of the step that spent most; None without one."""
+        return None if self.group is None else self.group.fix
+
+    def __str__(self) -> str:
+        named = " ".join(part for part in (self.group.op_type if self.group else self.name, self.where) if part)
+        return f"{named}: {size(self.bytes)}"
+
+
 @dataclass(frozen=True)
 class Finding:
     """One finding about a trace; ``str()`` of it is its sentence with the change that helps most.
@@ -60,7 +87,8 @@ class Finding:
     step : int or None
         The step to look at first.
     selection : tuple or None
-        What it is about: ``("node", name)``, the node that ran at ``step``, or ``("cache", input)``.
+        What it is about: ``("node", name)``, the node that ran at ``step``, ``("cache", input)``, or
+        ``("storage", number)``.
     where : str
         The place in the model and how often.
     example : str
@@ -73,6 +101,8 @@ class Finding:
         Of missed ops, the codes of the blockers.
     time : float
         Of its steps, where the trace has times; in the unit of its clock.
+    parts : tuple of Part
+        What it sums, the largest first.
     """
 
     kind: str
@@ -87,6 +117,7 @@ class Finding:
     calm: bool = False
     reasons: tuple[str, ...] = ()
     time: float = 0.0
+    parts: tuple[Part, ...] = ()
     find: Callable[[], Cure | None] | None = field(default=None, repr=False, compare=False)
     asked: str = field(default="", repr=False, compare=False)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,12 @@ from kvviz.fixes.fix import Fix, fix_for
 from kvviz.fixes.lower_peak import OtherOrder
 from kvviz.query.grammar import LONGEST
 from kvviz.report.declared_findings import declared_findings, pair_findings
-from kvviz.report.finding import Cure, Finding
+from kvviz.report.finding import Cure, Finding, Part
 from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.retention_groups import held_groups
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.index.value_index import Index
-from kvviz.trace.run_labels import decodes, in_kept_runs
-from kvviz.trace.units import buffer, count, short, size
+from kvviz.trace.units import buffer, count, decodes, in_kept_runs, short, size
 
 _WORDS = {"thrown away": "reserved buffer thrown away", "moved": "moved by the caller"}
 # A change is searched for at this many steps of a kind of op, and for this many kinds of a finding until one has one.
@@ -38,6 +38,8 @@ _MOST_STEPS, _MOST_KINDS = 500, 6
 _WORTH = 1 / 100
 # Kinds of missed ops whose causes are looked up, causes that are listed, and groups of storages held too long.
 _LOOKED_AT, _CAUSES, _HELD = 60, 8, 4
+# Names that are listed of a group at the peak, and parts of a finding.
+_NAMES, _PARTS = 12, 200
 
 
 def ranked(
@@ -49,7 +51,9 @@ def ranked(
     warnings: Sequence[CacheWarning],
     other: Callable[[], OtherOrder | None],
 ) -> tuple[Finding, ...]:
-    """What endangers results, then the peak, then what costs most, and last what needs no action.
+    """What endangers results, then what costs most, and last what needs no action.
+
+    The peak ranks by its bytes beside the weights.
 
     ``warnings``: the result of `kvviz.cache_warnings`, so that all places count the same warnings.
     ``other``: searches for an order with a lower peak.
@@ -59,7 +63,7 @@ def ranked(
     trace = index.trace
     pairs, declared = pair_findings(trace), declared_findings(trace)
     past = next((one for one in caches if one.kind == "copied"), None)
-    copied = [] if past is None else [_copied(index, past)]
+    copied = [] if past is None else [_copied(index, past, groups, warnings)]
     missed = list(_missed(index, groups, frozenset(copied[0].at if copied else ())))
     warned = [one for one in caches if one.kind != "copied" and one.caches]
     without = [Finding("cache", one.sentence) for one in caches if not one.caches]
@@ -69,21 +73,20 @@ def ranked(
     danger += [_cache(index, one) for one in warned if one.kind in WRONG]
     danger += [one for one in declared if one.kind == "warning"]
     danger += [one for one in pairs if one.kind in certain and one.kind != "broken"]
-    costs = sorted([*copied, *missed], key=lambda one: (-one.time, -one.bytes))
+    costs = [*copied, *missed, _peak(index, top, other)]
+    beside = {id(costs[-1]): top.bytes - top.groups.get("weights", 0)}
+    costs.sort(key=lambda one: (-one.time, -beside.get(id(one), one.bytes)))
     costs += [_cache(index, one) for one in warned if one.kind not in WRONG]
     costs += [one for one in declared if one.kind != "warning"]
     costs += _held(index, held)
     rest = [one for one in pairs if one.kind not in certain]
-    found = [*danger, _peak(index, top, other), *without, *costs, *rest]
+    found = [*danger, *without, *costs, *rest]
     if not trace.policy.decides:
         found.append(Finding("nothing", NOT_ASKED, calm=True))
     elif not (copied or missed or warned or without) and other() is None:
         found.append(_nothing(index, groups))
     elif trace.caches and not warnings and not without:
         found.append(Finding("nothing", "no cache warning", calm=True))
-    if warnings:
-        title, first = count(len(warnings), "cache warning"), warnings[0]
-        found.append(Finding("cache", title, step=_first_step(index, first.run), selection=("cache", first.cache)))
     return tuple(sorted(found, key=lambda one: one.calm))
 
 
@@ -111,7 +114,16 @@ def _peak(index: Index, top: Peak, other: Callable[[], OtherOrder | None]) -> Fi
     about = None if top.step is None else ("node", index.rows[top.step].op.node.name)
     where = ", ".join(f"{group} {size(nbytes)}" for group, nbytes in top.groups.items() if group != "weights")
     at = () if top.step is None else (top.step,)
-    return Finding("peak", title, top.bytes, at, top.step, about, where, find=partial(_order_cure, other))
+    parts = tuple(_peak_part(top, group, nbytes) for group, nbytes in top.groups.items())
+    return Finding("peak", title, top.bytes, at, top.step, about, where, parts=parts, find=partial(_order_cure, other))
+
+
+def _peak_part(top: Peak, group: str, nbytes: int) -> Part:
+    """A group of the storages at the peak with the names of the largest."""
+    members = sorted((part for part in top.parts if part.group == group), key=lambda part: -part.bytes)
+    named = [f"{part.name} {size(part.bytes)}" for part in members[:_NAMES]]
+    more = f" and {len(members) - _NAMES:,} more" if len(members) > _NAMES else ""
+    return Part(group, nbytes, ", ".join(named) + more)
 
 
 def _order_cure(other: Callable[[], OtherOrder | None]) -> Cure | None:
@@ -119,22 +131,56 @@ def _order_cure(other: Callable[[], OtherOrder | None]) -> Cure | None:
     return None if found is None else Cure(found.fix, None, found.bytes, str(found))
 
 
-def _copied(index: Index, past: CacheFinding) -> Finding:
+def _copied(
+    index: Index, past: CacheFinding, groups: Sequence[MissedGroup], warnings: Sequence[CacheWarning]
+) -> Finding:
     """The bytes of pasts that were copied, and the change that removes most of them."""
     rows = index.rows
-    at = tuple(sorted(past.steps, key=lambda step: -rows[step].copied))
+    at = _widest(index, past.steps)
     runs = len({index.frames[rows[step].frame].run for step in at})
-    unit = "token" if decodes(index.trace) else "run"
-    title = f"{size(past.bytes)} of past copied in {count(runs, unit)}"
-    where = f"{count(len(past.caches), 'cache')} × {count(runs, unit)}"
+    title = f"{size(past.bytes)} of past copied in {count(runs, _unit(index))}"
+    where = f"{count(len(past.caches), 'cache')} × {count(runs, _unit(index))}"
     about = ("node", rows[at[0]].op.node.name)
-    find = partial(_best, index, at)
-    return Finding("copied", title, past.bytes, at, at[0], about, where, past.sentence, _scope(index), find=find)
+    find, steps = partial(_best, index, at), frozenset(at)
+    parts = tuple(_part_of_past(index, group, steps) for group in groups if _copies(group, steps))
+    about_caches = [one for one in warnings if one.cache in past.caches]
+    if about_caches:
+        parts += (Part(count(len(about_caches), "cache warning"), where=about_caches[0].sentence),)
+    scope = _scope(index)
+    return Finding("copied", title, past.bytes, at, at[0], about, where, past.sentence, scope, parts=parts, find=find)
+
+
+def _copies(group: MissedGroup, past: frozenset[int]) -> bool:
+    """Whether most steps of a group copied past rows."""
+    return sum(step in past for one in group.entries for step in one.steps) * 2 > group.times
+
+
+def _part_of_past(index: Index, group: MissedGroup, past: frozenset[int]) -> Part:
+    """What a kind of op copied; it may have been missed at other steps, too."""
+    at = tuple(sorted(step for step in _steps([group]) if step in past))
+    runs = len({index.frames[index.rows[step].frame].run for step in at})
+    parts = [(len(group.layers), "layer"), (runs, _unit(index))]
+    if len(at) != max(1, len(group.layers)) * runs:
+        parts = [(len(at), "step")]
+    where = " ".join(f"× {count(n, word)}" for n, word in parts if n > 1)
+    return Part(group.label, sum(index.rows[step].copied for step in at), where, at, group)
+
+
+def _unit(index: Index) -> str:
+    return "token" if decodes(index.trace) else "run"
+
+
+def _kinds(groups: Iterable[MissedGroup]) -> tuple[Part, ...]:
+    """Kinds of missed ops as parts of a finding."""
+    return tuple(
+        Part(group.label, group.bytes, group.often, tuple(sorted(_steps([group]))), group)
+        for group in islice(groups, _PARTS)
+    )
 
 
 def _missed(index: Index, groups: Sequence[MissedGroup], past: frozenset[int]) -> Iterator[Finding]:
     """Missed ops by cause; not those that copied ``past`` rows, which are reported already."""
-    others = [g for g in groups if sum(step in past for one in g.entries for step in one.steps) * 2 <= g.times]
+    others = [group for group in groups if not _copies(group, past)]
     least = max(index.trace.bytes_allocated, index.trace.bytes_copied) * _WORTH
     if sum(group.bytes for group in others) <= least:
         return
@@ -146,21 +192,22 @@ def _missed(index: Index, groups: Sequence[MissedGroup], past: frozenset[int]) -
         yield _miss(index, cause, alike, groups)
     rest = [group for _, alike in found[_CAUSES:] for group in alike] + others[_LOOKED_AT:]
     if rest:
-        title, at = f"{count(len(rest), 'more kind')} of missed op", _widest(index, rest)
-        yield Finding("miss", title, sum(group.bytes for group in rest), at, at[0], scope=_scope(index))
+        title, at = f"{count(len(rest), 'more kind')} of missed op", _widest(index, _steps(rest))
+        nbytes, about = sum(group.bytes for group in rest), ("node", index.rows[at[0]].op.node.name)
+        yield Finding("miss", title, nbytes, at, at[0], about, scope=_scope(index), parts=_kinds(rest))
 
 
 def _cause(index: Index, group: MissedGroup) -> tuple[Any, ...]:
     """Why a group was missed: the codes against the input that was nearest to being taken over, and the op that reads
-    it later."""
+    it last."""
     worst = group.worst
     if worst.clones:
         return ("clones",)
     reasons = in_order(nearest(b for b in worst.blockers if b.code is not BlockerCode.OP_CANNOT))
-    later = next((b.culprit for b in reasons if b.code is BlockerCode.NOT_LAST_USE), "")
-    graph = index.frames[index.rows[worst.step].frame].program.graph
-    readers = (node for b in reasons for node in graph.consumers.get(b.input, ()) if node.name == later)
-    return (*dict.fromkeys(b.code for b in reasons), next((node.op_type for node in readers), ""))
+    read_on = {b.input for b in reasons if b.code is BlockerCode.NOT_LAST_USE}
+    frame = index.rows[worst.step].frame
+    readers = [(step, node.op_type) for name in read_on for node, step in index.readers(frame, name)]
+    return (*dict.fromkeys(b.code for b in reasons), max(readers, default=(0, ""))[1])
 
 
 def _miss(index: Index, cause: tuple[Any, ...], groups: Sequence[MissedGroup], every: Sequence[MissedGroup]) -> Finding:
@@ -169,10 +216,8 @@ def _miss(index: Index, cause: tuple[Any, ...], groups: Sequence[MissedGroup], e
     ops = list(dict.fromkeys(group.op_type for group in groups))
     named = " and ".join([", ".join(ops[:-1]), ops[-1]] if 1 < len(ops) < 4 else [ops[0]])
     named += f" and {len(ops) - 1} other ops" if len(ops) > 3 else ""
-    at = _widest(index, groups)
-    often = {group.often for group in groups}
-    roles = f"{len(groups)} ops" if len(groups) > 1 else first.label
-    where = f"{roles} {often.pop()}".strip() if len(often) == 1 else f"{roles}, {count(len(at), 'step')}"
+    at = _widest(index, _steps(groups))
+    where = f"{len(groups)} ops {_often(index, groups)}" if len(groups) > 1 else f"{first.label} {first.often}"
     return Finding(
         "miss",
         f"{named} {_why(cause, len(ops))}",
@@ -180,19 +225,35 @@ def _miss(index: Index, cause: tuple[Any, ...], groups: Sequence[MissedGroup], e
         at,
         first.worst.step,
         ("node", first.worst.node),
-        where,
+        where.strip(),
         next((f"step {first.worst.step:,}: {b.message}" for b in in_order(nearest(first.worst.blockers))), ""),
         _scope(index),
         reasons=tuple(str(part) for part in cause if isinstance(part, BlockerCode)),
         time=sum(group.time for group in groups),
+        parts=_kinds(groups),
         find=partial(_first_best, index, groups if cause != ("clones",) else ()),
         asked=_query(every, groups),
     )
 
 
-def _widest(index: Index, groups: Iterable[MissedGroup]) -> tuple[int, ...]:
-    """The steps of some groups, the one that spent most first."""
-    steps = np.array(sorted(step for group in groups for entry in group.entries for step in entry.steps))
+def _often(index: Index, groups: Sequence[MissedGroup]) -> str:
+    """``"× 29–30 layers × 7 tokens"`` where every group was missed in all of its layers and runs."""
+    if len(alike := {group.often for group in groups}) == 1:
+        return alike.pop()
+    if not all(group.layers and group.times == len(group.layers) * len(group.runs) for group in groups):
+        return f"in {count(sum(group.times for group in groups), 'step')}"
+    spans = [(sorted({len(group.layers) for group in groups}), "layer")]
+    spans += [(sorted({len(group.runs) for group in groups}), _unit(index))]
+    return " ".join(f"× {f'{n[0]:,}–' if len(n) > 1 else ''}{count(n[-1], word)}" for n, word in spans if n[-1] > 1)
+
+
+def _steps(groups: Iterable[MissedGroup]) -> Iterator[int]:
+    return (step for group in groups for entry in group.entries for step in entry.steps)
+
+
+def _widest(index: Index, at: Iterable[int]) -> tuple[int, ...]:
+    """Some steps, the one that spent most first."""
+    steps = np.array(sorted(at))
     return tuple(steps[np.argsort(-index.kinds.spent[steps], kind="stable")].tolist())
 
 
@@ -226,7 +287,7 @@ def _query(every: Sequence[MissedGroup], groups: Sequence[MissedGroup]) -> str:
 
 def _first_best(index: Index, groups: Sequence[MissedGroup]) -> Cure | None:
     """The change that saves most at the steps of the first of these groups that has one."""
-    cures = (_best(index, _widest(index, [group])) for group in groups[:_MOST_KINDS])
+    cures = (_best(index, _widest(index, _steps([group]))) for group in groups[:_MOST_KINDS])
     return next((cure for cure in cures if cure is not None), None)
 
 
@@ -286,7 +347,7 @@ def _held(index: Index, held: Sequence[Held]) -> list[Finding]:
     for group in held_groups(index.trace, held)[0][:_HELD]:
         worst, many = group.worst, f" × {count(group.times, 'storage')}" if group.times > 1 else ""
         title = f"{short(worst.name)} kept {size(group.bytes)} after its last use"
-        about = ("node", index.rows[worst.last_use].op.node.name) if worst.last_use >= 0 else None
+        about = ("storage", str(worst.storage))
         step = worst.last_use if worst.last_use >= 0 else None
         at = () if step is None else (step,)
         where = f"{buffer(worst.storage)}{many}"

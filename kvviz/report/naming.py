@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvviz.runtimes.named_schedules import label
-from kvviz.runtimes.policy_data import schedule_of
+from kvviz.runtimes.named_policies import label, schedule_of
 from kvviz.trace.recording import Trace
 
 

@@ -1,11 +1,28 @@
-"""Policies by name."""
+"""Policies and schedules by name, and as data: for a trace, and made again from it."""
 
 from __future__ import annotations
 
-from kvviz.engine.plans.policy import Policy, ideal, never
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import MethodType
+from typing import Any
+
+from kvviz.engine.plan import check_outputs, needed
+from kvviz.engine.policy import Policy, Schedule, ideal, model_order, never
 from kvviz.errors import KvvizError
+from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.frontier import PlanningEvent, follow, takes_log
+from kvviz.runtimes.ort.ort_order import OrtOrder
+from kvviz.runtimes.ort.ort_order import schedule as ort_order
 from kvviz.runtimes.ort.ort_policy import onnxruntime
-from kvviz.runtimes.rten.rten_policy import rten
+from kvviz.runtimes.rten.dispatch_rule import Rules
+from kvviz.runtimes.rten.rten_operators import QUIRKS
+from kvviz.runtimes.rten.rten_planner import look_ahead
+from kvviz.runtimes.rten.rten_planner import rten as rten_order
+from kvviz.runtimes.rten.rten_policy import BY_REFERENCE, rten
+from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first, least_live
+from kvviz.trace.recording import Trace
+from kvviz.trace.trace_data import PolicyFacts
 
 NAMED = {policy.name: policy for policy in (ideal, never, rten, onnxruntime)}
 
@@ -23,3 +40,215 @@ def find_policy(policy: str | Policy) -> Policy:
     if policy not in NAMED:
         raise KvvizError(f"there is no policy {policy!r}; choose one of {', '.join(NAMED)} or pass a kvviz.Policy")
     return NAMED[policy]
+
+
+_NAMED: dict[str, Schedule] = {
+    "model": model_order,
+    "rten": rten_order,
+    "onnxruntime": ort_order,
+    "depth_first": depth_first,
+    "least_live": least_live(),
+}
+NAMES = tuple(_NAMED)
+_LABELS = {
+    "model_order": "the model's order",
+    "rten": "rten's order",
+    "look_ahead": "rten's order, looking ahead",
+    "depth_first": "depth-first order",
+    "LeastLive": "least-live order",
+    "Picks": "the picked order",
+    "Before": "a changed order",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnOrder:
+    """A schedule that the caller wrote: a trace has only its name, so it cannot be asked for another order."""
+
+    name: str
+
+    def __call__(self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> Sequence[Node]:
+        """Raise KvvizError."""
+        raise KvvizError(f"{self.name} is a schedule of the caller's own")
+
+
+def named(name: str) -> Schedule:
+    """The schedule of a name: ``model``, ``rten``, ``onnxruntime``, ``depth_first`` or ``least_live``.
+
+    Raises `KvvizError`: if no schedule has that name.
+    """
+    if name not in _NAMED:
+        raise KvvizError(f"there is no schedule {name!r}; choose one of {', '.join(NAMES)}")
+    return _NAMED[name]
+
+
+def find_schedule(given: str | Policy | Schedule) -> Schedule:
+    """The schedule of a policy, of the name of a policy or schedule, or the schedule itself."""
+    if isinstance(given, Policy):
+        return given.schedule
+    if not isinstance(given, str):
+        return given
+    return named(given) if given in NAMES else find_policy(given).schedule
+
+
+def find_rewrite(given: str | Policy | Schedule) -> Callable[[Graph, Sequence[str]], Graph] | None:
+    """How a policy, or the one of that name, changes a graph before it plans; None for a schedule alone."""
+    if isinstance(given, str) and (given == "onnxruntime" or given not in NAMES):
+        given = find_policy(given)
+    return given.rewrite if isinstance(given, Policy) else None
+
+
+def label(schedule: Any) -> str:
+    """A schedule in a few words: ``rten's order``."""
+    if isinstance(schedule, OwnOrder):
+        return schedule.name
+    if getattr(schedule, "__module__", "").startswith("kvviz.runtimes.ort."):
+        return "onnxruntime's order"
+    name = getattr(schedule, "__name__", "") or type(schedule).__name__
+    return _LABELS.get(name, name)
+
+
+def planning_events(
+    graph: Graph, outputs: Sequence[str] | None = None, policy: str | Policy | Schedule = "rten"
+) -> tuple[PlanningEvent, ...]:
+    """Plan a graph and give every step of it.
+
+    ``graph``: also a body: its captures are there already.
+    ``outputs``: what is wanted; the graph's outputs by default. Their order may change the plan.
+    ``policy``: whose planner: a policy, the name of one, a schedule, or the name of one.
+
+    Raises `GraphError`: for an output that the graph does not have.
+    Raises `KvvizError`: for a name that no policy or schedule has.
+    """
+
+    names = tuple(value.name for value in graph.outputs) if outputs is None else tuple(outputs)
+    check_outputs(graph, names)
+    schedule = find_schedule(policy)
+    rewrite = find_rewrite(policy)
+    graph = rewrite(graph, names) if rewrite else graph
+    nodes = needed(graph, names)
+    events: list[PlanningEvent] = []
+    given_log = {"log": events.append} if takes_log(schedule) else {}
+    order = schedule(graph, nodes, names, **given_log)
+    if any(event.phase == "pick" for event in events):
+        return tuple(events)
+    # A planner that has its order from the walk alone, or logs nothing: what runs is shown all the same.
+    picks: list[PlanningEvent] = []
+    follow([(node, f"{node.op_type} is next in {label(schedule)}") for node in order], nodes, picks.append)
+    walked = [event for event in events if event.phase == "walk"]
+    return (*walked, *picks, *(event for event in events if event.phase != "walk"))
+
+
+_SCHEDULES: dict[str, Schedule] = {
+    "model": ideal.schedule,
+    "rten": rten_order,
+    "look_ahead": look_ahead,
+    "onnxruntime": ort_order,
+    "onnxruntime without reuse": OrtOrder(mem_reuse=False),
+    "onnxruntime in parallel": OrtOrder(parallel=True),
+    "onnxruntime in parallel without reuse": OrtOrder(False, True),
+    "depth_first": depth_first,
+}
+_ORT_OPTIONS = (("mem_reuse",), (), ("mem_reuse", "parallel"), ("parallel",))
+# What decides in a policy; the others are its name, and what follows from it while it runs.
+_DECIDES = ("in_place", "rewrite", "prepare", "homes", "copies_state", "rules")
+
+
+def facts_of(policy: Policy) -> PolicyFacts:
+    """A policy as data."""
+    base, options = next(((n, o) for n, o, known in _candidates(policy) if _decides_as(policy, known)), ("", ()))
+    captures = ""
+    if base and policy.captures != _based(base, options).captures:
+        # A rule of the caller's own for captures makes all of it one.
+        captures = next((name for name, known in NAMED.items() if known.captures == policy.captures), "")
+        base, options = (base, options) if captures else ("", ())
+    return PolicyFacts(
+        policy.name,
+        policy.about,
+        policy.version,
+        policy.rules,
+        policy.places_outputs,
+        base=base,
+        options=options,
+        captures=captures,
+        schedule=_schedule_data(policy.schedule),
+        growth=policy.growth,
+    )
+
+
+def policy_of(trace: Trace) -> Policy | None:
+    """The policy that a trace was run with, or None if it is not known here."""
+    if "policy" not in trace.notes:
+        trace.notes["policy"] = _policy(trace.policy)
+    found: Policy | None = trace.notes["policy"]
+    return found
+
+
+def schedule_of(facts: PolicyFacts) -> Schedule:
+    """The order that a trace was planned in; an `OwnOrder` where it is not known here."""
+    return _schedule(facts.schedule)
+
+
+def _candidates(policy: Policy) -> list[tuple[str, tuple[str, ...], Policy]]:
+    rule = policy.in_place
+    if isinstance(rule, MethodType) and isinstance(rule.__self__, Rules):
+        options = tuple(name for name in QUIRKS if name in rule.__self__.quirks)
+        options += (BY_REFERENCE,) * rule.__self__.lends
+        return [("rten", options, _based("rten", options))]
+    return [
+        ("ideal", (), ideal),
+        ("never", (), never),
+        *(("onnxruntime", options, _based("onnxruntime", options)) for options in _ORT_OPTIONS),
+    ]
+
+
+def _decides_as(policy: Policy, other: Policy) -> bool:
+    return all(getattr(policy, name) == getattr(other, name) for name in _DECIDES)
+
+
+def _based(base: str, options: tuple[str, ...]) -> Policy:
+    if base == "rten":
+        captures = BY_REFERENCE if BY_REFERENCE in options else "by_value"
+        return rten(quirks=[name for name in options if name != BY_REFERENCE], captures=captures)
+    if base == "onnxruntime":
+        return onnxruntime(mem_reuse="mem_reuse" in options, parallel="parallel" in options)
+    return NAMED[base]
+
+
+def _policy(facts: PolicyFacts) -> Policy | None:
+    if facts.base not in NAMED or (facts.base == "rten" and not {*QUIRKS, BY_REFERENCE} >= set(facts.options)):
+        return None
+    policy = _based(facts.base, facts.options)
+    changes: dict[str, Any] = {name: getattr(facts, name) for name in ("name", "about", "version", "growth")}
+    if facts.captures in NAMED:
+        changes["captures"] = NAMED[facts.captures].captures
+    if facts.schedule != _schedule_data(policy.schedule):
+        changes["schedule"] = schedule_of(facts)
+    return replace(policy, **changes)
+
+
+_ATTRIBUTES: dict[type, tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
+    Picks: ("picks", lambda s: (s.picks, s.model)),
+    Before: ("before", lambda s: (_schedule_data(s.base), s.pairs)),
+    LeastLive: ("least_live", lambda s: (s.sizes,)),
+    OwnOrder: ("own", lambda s: (s.name,)),
+}
+
+
+def _schedule_data(schedule: Any) -> tuple[Any, ...]:
+    for name, known in _SCHEDULES.items():
+        if schedule == known:
+            return (name,)
+    name, attributes = _ATTRIBUTES.get(type(schedule), ("own", lambda s: (label(s),)))
+    return (name, *attributes(schedule))
+
+
+def _schedule(data: tuple[Any, ...]) -> Schedule:
+    name, *values = data
+    if name == "picks":
+        return Picks(*values)
+    if name == "before":
+        return Before(_schedule(values[0]), values[1])
+    if name == "least_live":
+        return LeastLive(*values)
+    return _SCHEDULES[name] if name in _SCHEDULES else OwnOrder(*values)

@@ -27,21 +27,18 @@ class TourStop:
     query : str
         Finds the step instead, see `Trace.find`: the first one of its order.
     pane : str
-        The part of the page that is highlighted, e.g. ``"graph"``, ``"inspector"`` or ``"caches"``; empty: none. All
-        names are in `kvviz.view.page_data.payload_tour.PANES`.
-    layout : str
-        Layout of the page: ``"Debug"``, ``"Memory"``, ``"Cache"``, ``"Layers"``; empty: as it is. The page opens in
-        that of the first stop.
+        The part of the page that is highlighted, e.g. ``"graph"``, ``"inspector"`` or ``"caches"``; empty: none. A
+        list opens in the drawer; the page opens with that of the first stop. All names are in
+        `kvviz.view.page_data.payload_tour.PANES`.
     """
 
     caption: str
     step: int | None = None
     query: str = ""
     pane: str = ""
-    layout: str = ""
 
     def __post_init__(self) -> None:
-        _expect_texts(caption=self.caption, query=self.query, pane=self.pane, layout=self.layout)
+        _expect_texts(caption=self.caption, query=self.query, pane=self.pane)
         if self.step is not None:
             object.__setattr__(self, "step", _whole(self.step))
         if not self.caption.strip():
@@ -69,9 +66,9 @@ class Tour:
         object.__setattr__(self, "title", title)
         object.__setattr__(self, "stops", tuple(s if isinstance(s, TourStop) else TourStop(**s) for s in stops))
 
-    def stop(self, caption: str, *, step: int | None = None, query: str = "", pane: str = "", layout: str = "") -> Tour:
+    def stop(self, caption: str, *, step: int | None = None, query: str = "", pane: str = "") -> Tour:
         """The tour with one more stop at its end."""
-        return replace(self, stops=(*self.stops, TourStop(caption, step, query, pane, layout)))
+        return replace(self, stops=(*self.stops, TourStop(caption, step, query, pane)))
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON has it."""

@@ -300,7 +300,7 @@ class Cache:
     name, input, output : str
     protocol : str
         ``"growing"``, ``"shared"``, ``"static"``, ``"window"``, ``"state"`` or ``"cross"``; see
-        `kvviz.graph.caches.cache_pairs.CachePair`. ``"shared"`` is a growing cache whose past and present were one
+        `kvviz.graph.cache_pairs.CachePair`. ``"shared"`` is a growing cache whose past and present were one
         buffer.
     axis : int or None
         The sequence axis.

@@ -3,18 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 from kvviz.errors import ReplayError
-from kvviz.graph.model import Graph
+from kvviz.graph.model import Dims, Graph, Value
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.index.lifetimes import storage_records
 from kvviz.trace.records import Branch, Cache, Caches, Live, Placed, Run, StorageRecord, TraceFrame
 from kvviz.trace.schema.element_types import name_of, nbytes
 from kvviz.trace.schema.log import Log
-from kvviz.trace.schema.policy_facts import PolicyFacts, TypeFacts
 from kvviz.trace.schema.run_options import RunOptions
-from kvviz.trace.values.value_summaries import ValueSummaries
+from kvviz.trace.value_summaries import ValueSummaries
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """A policy as data; `kvviz.runtimes.named_policies` makes it, and finds the policy again.
+
+    ``rules``: sentences for reasons that only this policy has.
+    ``places_outputs``: it says itself where each output lives.
+    ``decides``: it asked of each op whether it may run in place; a recording of another runtime says what happened,
+      not why.
+    ``base``: the named policy whose in-place rule it has; empty where the rule is the caller's own.
+    ``options``: of the base: the quirks that rten keeps, ``"mem_reuse"`` and ``"parallel"`` of onnxruntime.
+    ``captures``: the named policy whose capture rule it has; empty where it has the one of its base.
+    ``schedule``: ``(name,)`` of a schedule that needs no more; ``("own", label)``: the caller's; ``("picks", picks,
+      model)``; ``("before", schedule, pairs)``; ``("least_live", sizes)``.
+    ``growth``: as in `kvviz.Policy`.
+    """
+
+    name: str
+    about: str = ""
+    version: str = ""
+    rules: tuple[str, ...] = ()
+    places_outputs: bool = False
+    decides: bool = True
+    base: str = ""
+    options: tuple[str, ...] = ()
+    captures: str = ""
+    schedule: tuple[Any, ...] = ("model",)
+    growth: str = "start"
+
+
+GONE = "gone"
+"""Kind of a value of which nothing is known any more."""
+
+
+class GraphTypes(NamedTuple):
+    """The types of one graph's own values.
+
+    ``path``: of the graph in its model: nodes and attributes, outermost first.
+    ``fixed``: those that are others once the free dimensions have lengths.
+    ``written``: nodes whose inputs the runtime has changed, with those of the model.
+    """
+
+    path: tuple[tuple[int, str], ...]
+    types: tuple[Value, ...]
+    fixed: tuple[Value, ...]
+    written: tuple[tuple[int, tuple[str, ...]], ...]
+
+
+class TypeFacts(NamedTuple):
+    """The types of all values of a model.
+
+    ``dims``: the free dimensions of the inputs, with the lengths that they had in every run.
+    """
+
+    dims: Dims
+    graphs: tuple[GraphTypes, ...]
+
 
 Data = TypeVar("Data", bound="TraceData")
 

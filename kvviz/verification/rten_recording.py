@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.errors import InputError, LoadError
-from kvviz.graph.model import Graph, GraphPath
+from kvviz.graph.model import Graph, GraphPath, graphs_of
 from kvviz.memory.ghosts import ghost, with_room
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.rten.rten_policy import VERSION, rten
-from kvviz.runtimes.schedules.graph_paths import graphs_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.verification.matching import ProfileAnswers, Ran

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.policy import Policy
 from kvviz.errors import InputError, KvvizError, LoadError
 from kvviz.graph.loading.from_onnx import draft, unique_names
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph
 from kvviz.runtimes.ort.ort_policy import onnxruntime
-from kvviz.text.needed_package import needed
+from kvviz.text import needed
 
 Layout = tuple[tuple[int, ...], np.dtype]
 

@@ -15,24 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.engine.binding import check_inputs
-from kvviz.engine.kernels.recorded_answers import Key
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.policy import Policy
+from kvviz.engine.recorded_answers import Key
 from kvviz.errors import InputError
-from kvviz.graph.model import Graph, Node
+from kvviz.graph.model import Graph, Node, graphs_of
 from kvviz.memory.ghosts import ghost
 from kvviz.other_names import with_other_names
 from kvviz.runtimes.ort.known_types import know_blocks, known
 from kvviz.runtimes.ort.ort_policy import VERSION, onnxruntime
-from kvviz.runtimes.schedules.graph_paths import graphs_of
-from kvviz.runtimes.schedules.picks import Picks
+from kvviz.runtimes.schedules import Picks
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.declared import Mark, Timing
-from kvviz.verification.matching import ProfileAnswers, Ran, matched, unique_name
-from kvviz.verification.optimised_nodes import changes
+from kvviz.verification.matching import ProfileAnswers, Ran, changes, matched, unique_name
 from kvviz.verification.rten_recording import read_recording, verify_recording
 from kvviz.verification.session_record import ARENA, SessionRecord, observe, read_profile, read_statistics
 from kvviz.verification.verified import Verification, VerifiedOp, verified_op

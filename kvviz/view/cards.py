@@ -12,7 +12,7 @@ from html import escape
 import numpy as np
 
 from kvviz.decode.model_kind import model_kind
-from kvviz.graph.caches.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, short, size

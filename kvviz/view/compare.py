@@ -14,19 +14,18 @@ from typing import Any
 import numpy as np
 
 from kvviz.decode.public_runs import decode, dry, run
-from kvviz.engine.plans.policy import Policy, Schedule
+from kvviz.engine.policy import Policy, Schedule
 from kvviz.engine.sessions.session import whole
 from kvviz.errors import InputError
-from kvviz.explain.comparison.bound import bound
-from kvviz.explain.comparison.difference import Difference, align, first_difference, places
-from kvviz.explain.comparison.figures import Row, row_of
+from kvviz.explain.bound import bound
+from kvviz.explain.difference import Difference, align, first_difference, places
+from kvviz.explain.figures import Row, row_of
 from kvviz.fixes.fix import Fix
 from kvviz.graph.model import Graph
 from kvviz.memory.storage import find_room, reserve, root_of
 from kvviz.other_names import with_other_names
 from kvviz.report.faces.steps_table import Table
-from kvviz.runtimes.named_policies import find_policy
-from kvviz.runtimes.named_schedules import label, named
+from kvviz.runtimes.named_policies import find_policy, label, named
 from kvviz.runtimes.schedules import least_live
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
@@ -174,7 +173,7 @@ def compare(
         overwrite is copied for each run, with the room that `kvviz.reserve` gave it.
     policies : sequence of str or Policy
     schedules : sequence or mapping of str or callable, optional
-        Orders to try under each policy: names (see `kvviz.runtimes.named_schedules`), schedules, or None for the
+        Orders to try under each policy: names (see `kvviz.runtimes.named_policies`), schedules, or None for the
         policy's own; that is all by default. ``"least_live"`` plans with the sizes of the first row.
     fixes : sequence of Fix, optional
         Each is applied, and its trace is one more row.

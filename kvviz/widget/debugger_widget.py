@@ -234,8 +234,7 @@ class Debugger(LanedPage):
         if do == "value":
             return peek(self.trace, str(message.get("value")), whole_number(message, "step", self.cursor))
         if do == "report":
-            start = whole_number(message, "from", 0)
-            return {"report": self._payloads.report(start, message.get("cures") is not False), "from": start}
+            return {"report": self._payloads.report(message.get("cures") is not False)}
         if do == "summarise":
             self.summarise()
             return None

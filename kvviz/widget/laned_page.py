@@ -238,13 +238,13 @@ class LanedPage(Page):
         return None
 
     def _apply(self, request: Mapping[str, Any]) -> None:
-        """Apply the fix that the page names: of a cache finding, a verdict, or a reason of a missed step."""
-        found = self._here.payloads.diagnosis()
-        if "cache" in request:
-            self.apply(found.caches[whole_number(request, "cache")].fix)
-        elif "verdict" in request:
-            verdict = found.verdict[whole_number(request, "verdict")]
-            self.apply(verdict.fix, verdict.step)
+        """Apply the fix that the page names: of a finding, or of a reason of a missed step."""
+        if "finding" in request:
+            findings, number = self._here.payloads.diagnosis().findings, whole_number(request, "finding")
+            if not 0 <= number < len(findings) or findings[number].fix is None:
+                raise KvvizError(f"finding {number + 1} of {len(findings)} has no fix: see kvviz.findings(trace)")
+            here = findings[number].step if self.cursor not in findings[number].at else None
+            self.apply(findings[number].fix, here)
         else:
             self.fix(whole_number(request, "step"), whole_number(request, "blocker"))
 

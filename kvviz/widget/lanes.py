@@ -8,8 +8,8 @@ from typing import Any
 from kvviz.debugger import Cursor
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
-from kvviz.explain.comparison.difference import align, partner
-from kvviz.explain.comparison.figures import finished
+from kvviz.explain.difference import align, partner
+from kvviz.explain.figures import finished
 from kvviz.trace.recording import Trace
 from kvviz.view.page_data.payload import Payloads
 from kvviz.view.page_data.payload_lanes import lane_header, pack_lanes

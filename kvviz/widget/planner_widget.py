@@ -7,11 +7,10 @@ from typing import Any
 
 import traitlets
 
-from kvviz.engine.plans.policy import Policy, Schedule
+from kvviz.engine.policy import Policy, Schedule
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
-from kvviz.runtimes.named_policies import find_policy
-from kvviz.runtimes.named_schedules import label, planning_events
+from kvviz.runtimes.named_policies import find_policy, label, planning_events
 from kvviz.view.export import plan_to_html
 from kvviz.view.page_data.payload_plan import plan_payload
 from kvviz.view.page_modules import bundled

@@ -9,7 +9,7 @@ import numpy as np
 
 import kvviz
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.sessions.session import Session
 from kvviz.graph.model import Graph, Node

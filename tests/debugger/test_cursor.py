@@ -10,10 +10,10 @@ import pytest
 import kvviz
 from kvviz.debugger.cursor import Cursor, Stop
 from kvviz.debugger.state import frontier_after
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
-from kvviz.graph.parts.blocks import blocks
+from kvviz.graph.blocks import blocks
 from kvviz.trace.records import Step
 from tests.debugger.cursors import ORDER, graph, live, ready, recorded, recording
 from tests.engine.graphs import graph_of, numbers

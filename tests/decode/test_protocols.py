@@ -10,9 +10,9 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.caches.row_spans import live
+from kvviz.caches.row_contents import live
 from kvviz.errors import InputError
-from kvviz.graph.caches.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from tests.decode.oracle import assert_close, in_onnxruntime, told
 from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WINDOW, Feeds, small

@@ -9,7 +9,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.graph.caches.cache_pairs import CachePair, cache_pairs
+from kvviz.graph.cache_pairs import CachePair, cache_pairs
 from tests.decode.oracle import assert_close, in_onnxruntime
 from tests.decode.small import CONCAT, HEADS, MS, NAMES, SIZE, WIDTH, Feeds, Small, concat, decoder, each, gathered
 from tests.graph.build import graph, model, node

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.caches import row_spans
-from kvviz.caches.row_spans import NO_TOKEN
-from kvviz.caches.row_steps import row_steps
+from kvviz.caches import row_contents
+from kvviz.caches.row_contents import NO_TOKEN
+from kvviz.caches.stored_rows import row_steps
 from kvviz.trace.records import Held, Span
 from tests.view.conftest import STORYTELLER
 
@@ -24,7 +24,7 @@ edges = st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)).map(lambda pair: (
 
 
 def held(array: list[int]) -> tuple[Held, ...]:
-    return row_spans.joined((i, i + 1, p) for i, p in enumerate(array) if p != NOTHING)
+    return row_contents.joined((i, i + 1, p) for i, p in enumerate(array) if p != NOTHING)
 
 
 def cells_of(spans: tuple[Held, ...]) -> list[int]:
@@ -40,17 +40,17 @@ def flags_of(spans: tuple[Span, ...]) -> list[bool]:
 
 
 def spans(some: list[bool]) -> tuple[Span, ...]:
-    return row_spans.spans_of(np.array(some, bool))
+    return row_contents.spans_of(np.array(some, bool))
 
 
 def is_short(found: tuple[Held, ...]) -> bool:
     """Sorted, without overlaps, and with no two spans that could be one."""
-    return found == row_spans.joined(found) and all(a < b for a, b, _ in found)
+    return found == row_contents.joined(found) and all(a < b for a, b, _ in found)
 
 
 @given(cells, edges, st.sampled_from([NO_TOKEN, 0, 3]))
 def test_put_writes_rows_and_leaves_the_others(array: list[int], at: Span, position: int) -> None:
-    found = row_spans.put(held(array), *at, position)
+    found = row_contents.put(held(array), *at, position)
     for number, row in enumerate(range(*at)):
         array[row] = position if position == NO_TOKEN else position + number
     assert cells_of(found) == array and is_short(found)
@@ -60,13 +60,13 @@ def test_put_writes_rows_and_leaves_the_others(array: list[int], at: Span, posit
 def test_cut_and_drop_are_a_part_and_the_rest(array: list[int], at: Span) -> None:
     inside = [p if at[0] <= row < at[1] else NOTHING for row, p in enumerate(array)]
     outside = [NOTHING if at[0] <= row < at[1] else p for row, p in enumerate(array)]
-    assert cells_of(row_spans.cut(held(array), *at)) == inside
-    assert cells_of(row_spans.drop(held(array), *at)) == outside
+    assert cells_of(row_contents.cut(held(array), *at)) == inside
+    assert cells_of(row_contents.drop(held(array), *at)) == outside
 
 
 @given(cells, st.lists(edges, max_size=3))
 def test_tokens_at_positions_of_padding_are_no_tokens(array: list[int], padding: list[Span]) -> None:
-    found = row_spans.without(held(array), padding)
+    found = row_contents.without(held(array), padding)
     assert cells_of(found) == [
         NO_TOKEN if p >= 0 and any(a <= p < b for a, b in padding) else p for p in array
     ] and is_short(found)
@@ -74,18 +74,18 @@ def test_tokens_at_positions_of_padding_are_no_tokens(array: list[int], padding:
 
 @given(cells)
 def test_live_and_stale_rows_are_told_apart(array: list[int]) -> None:
-    assert flags_of(row_spans.live(held(array))) == [p >= 0 for p in array]
-    assert flags_of(row_spans.stale(held(array))) == [p == NO_TOKEN for p in array]
-    assert row_spans.count(held(array)) == sum(p != NOTHING for p in array)
+    assert flags_of(row_contents.live(held(array))) == [p >= 0 for p in array]
+    assert flags_of(row_contents.stale(held(array))) == [p == NO_TOKEN for p in array]
+    assert row_contents.count(held(array)) == sum(p != NOTHING for p in array)
 
 
 @given(flags, flags)
 def test_sets_of_rows_are_joined_met_and_taken_away(first: list[bool], second: list[bool]) -> None:
     a, b = spans(first), spans(second)
     assert flags_of(a) == first
-    assert row_spans.union([*a, *b]) == spans([x or y for x, y in zip(first, second)])
-    assert row_spans.both(a, b) == spans([x and y for x, y in zip(first, second)])
-    assert row_spans.minus(a, b) == spans([x and not y for x, y in zip(first, second)])
+    assert row_contents.union([*a, *b]) == spans([x or y for x, y in zip(first, second)])
+    assert row_contents.both(a, b) == spans([x and y for x, y in zip(first, second)])
+    assert row_contents.minus(a, b) == spans([x and not y for x, y in zip(first, second)])
 
 
 @given(st.permutations(range(SIZE)), st.integers(0, SIZE))
@@ -94,7 +94,7 @@ def test_rows_in_the_order_of_writing_keep_their_numbers(order: list[int], lengt
     array = [NOTHING] * SIZE
     for number, row in enumerate(written):
         array[row] = number
-    assert cells_of(row_spans.runs_of(written)) == array
+    assert cells_of(row_contents.runs_of(written)) == array
 
 
 FORMS = ("concat", "gqa", "static_scatter_nd", "tensor_scatter", "merged_if", "attention_24")

@@ -13,7 +13,7 @@ import pytest
 import kvviz
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
-from kvviz.graph.caches.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs
 from tests.graph.build import FILES, MODELS, file_id, model, node, run_in_onnxruntime
 
 LLAMA = MODELS / "o01_optimum_llama" / "model.onnx"

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single_run import SingleRun
-from kvviz.engine.plans.plan import needed
-from kvviz.engine.plans.policy import model_order
+from kvviz.decode.run_sessions import SingleRun
+from kvviz.engine.plan import needed
+from kvviz.engine.policy import model_order
 from kvviz.errors import KvvizError
-from kvviz.graph.model import Graph
-from kvviz.runtimes.named_schedules import NAMES, named
+from kvviz.graph.model import Graph, graphs_of
+from kvviz.runtimes.named_policies import NAMES, named
 from kvviz.runtimes.rten.rten_planner import rten
 from kvviz.runtimes.schedules import Before, Picks
-from kvviz.runtimes.schedules.graph_paths import graphs_of
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import assert_same_bits, feeds

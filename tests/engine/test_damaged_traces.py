@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz import Trace
 from kvviz.errors import LoadError
-from kvviz.trace.file.packed_file import Packed, checksum, write_packed
-from kvviz.trace.file.saved_columns import SAVED
-from kvviz.trace.values.value_summaries import COLUMNS
+from kvviz.trace.file.packed_file import SAVED, Packed, checksum, write_packed
+from kvviz.trace.value_summaries import COLUMNS
 from kvviz.view.page_data.payload_values import values_payload
 from tests.decode.small import small
 from tests.engine.changed_traces import changed_members, read_in_every_way, with_column

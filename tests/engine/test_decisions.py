@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.trace.blockers import BlockerCode
 from tests.engine.blocked import CASES, LATER, Case, X
 from tests.engine.graphs import graph_of, numbers, run, step_of

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import kvviz
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.errors import InputError, ReplayError, UnknownValueError
 from kvviz.ext import op
 from kvviz.graph.model import Graph

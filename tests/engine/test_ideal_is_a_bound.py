@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 import kvviz
 from kvviz import Policy, Trace
-from kvviz.explain.comparison.bound import bound, least_peak, spared
-from kvviz.explain.comparison.difference import places
+from kvviz.explain.bound import bound, least_peak, spared
+from kvviz.explain.difference import places
 from kvviz.graph.model import Graph
 from kvviz.trace.outcome import copied_in_all
 from tests.engine.cache_graphs import CacheExample, cache_example
@@ -37,7 +37,7 @@ def pairs(run: Callable[..., Trace]) -> list[tuple[Trace, Trace]]:
 
 
 def assert_bound(ideal: Trace, other: Trace) -> tuple[bool, bool]:
-    """Whether it took a rule of `kvviz.explain.comparison.bound` to say why fewer bytes were copied, or held."""
+    """Whether it took a rule of `kvviz.explain.bound` to say why fewer bytes were copied, or held."""
     assert places(ideal) == places(other)
     assert least_peak(ideal) <= min(ideal.peak_bytes, other.peak_bytes)
     fewer = copied_in_all(other) - copied_in_all(ideal)

@@ -19,7 +19,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.sessions.session import Session
 from kvviz.report.explain import explain

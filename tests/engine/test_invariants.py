@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz import Policy, Trace
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single_run import SingleRun
-from kvviz.memory.pool import Pool
+from kvviz.decode.run_sessions import SingleRun
+from kvviz.memory.storage import Pool
 from kvviz.trace.records import Step
 from tests.engine.graphs import ort_run
 from tests.engine.random_graphs import Example, examples

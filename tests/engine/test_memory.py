@@ -7,8 +7,7 @@ import pytest
 
 import kvviz
 from kvviz import Policy
-from kvviz.memory.pool import Pool
-from kvviz.memory.storage import POISON
+from kvviz.memory.storage import POISON, Pool
 from tests.engine.graphs import graph_of, numbers, run, step_of
 
 X = {"x": numbers(4, 8)}

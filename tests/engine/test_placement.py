@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 import kvviz
 from kvviz.engine.placement import Home
-from kvviz.engine.plans.plan import PlannedNode
+from kvviz.engine.plan import PlannedNode
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.runtimes.rten import output_identity

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 import kvviz
-from kvviz.engine.plans.plan import needed
-from kvviz.engine.plans.policy import model_order
+from kvviz.engine.plan import needed
+from kvviz.engine.policy import model_order
 from kvviz.errors import GraphError, KvvizError
-from kvviz.graph.model import Graph, Node
-from kvviz.runtimes.named_schedules import NAMES, named, planning_events
+from kvviz.graph.model import Graph, Node, graphs_of
+from kvviz.runtimes.frontier import PlanningEvent, takes_log
+from kvviz.runtimes.named_policies import NAMES, named, planning_events
 from kvviz.runtimes.rten.rten_planner import dependencies, rten
-from kvviz.runtimes.schedules import Before, Picks, PlanningEvent
-from kvviz.runtimes.schedules.graph_paths import graphs_of
-from kvviz.runtimes.schedules.planning_events import takes_log
+from kvviz.runtimes.schedules import Before, Picks
 from tests.engine.graphs import graph_of
 from tests.engine.rten.records import DATA
 from tests.graph.build import MODELS

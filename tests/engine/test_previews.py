@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.sessions.session import Session
 from tests.engine.graphs import graph_of, numbers

@@ -18,15 +18,14 @@ import pytest
 
 import kvviz
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, never
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import PlannedNode
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.plan import PlannedNode
+from kvviz.engine.policy import Policy
 from kvviz.graph.model import Graph
 from kvviz.lessons.legal_orders import legal_orders
-from kvviz.runtimes.named_policies import find_policy
-from kvviz.runtimes.named_schedules import NAMES, named
+from kvviz.runtimes.named_policies import NAMES, find_policy, named
 from kvviz.runtimes.schedules import Picks
 from tests.engine.cache_graphs import LAYOUTS, CacheExample, cache_example
 from tests.engine.cache_layouts import given

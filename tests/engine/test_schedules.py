@@ -13,17 +13,15 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single_run import SingleRun
-from kvviz.engine.plans.plan import needed
-from kvviz.engine.plans.planning import plan_for
-from kvviz.engine.plans.policy import Policy, model_order
+from kvviz.decode.run_sessions import SingleRun
+from kvviz.engine.plan import needed
+from kvviz.engine.planning import plan_for
+from kvviz.engine.policy import Policy, model_order
 from kvviz.errors import KvvizError
-from kvviz.graph.model import Graph, Node
-from kvviz.runtimes.named_policies import find_policy
-from kvviz.runtimes.named_schedules import NAMES, label, named, planning_events
+from kvviz.graph.model import Graph, Node, graphs_of
+from kvviz.runtimes.named_policies import NAMES, find_policy, label, named, planning_events
 from kvviz.runtimes.rten.rten_planner import rten, walk
 from kvviz.runtimes.schedules import depth_first, least_live
-from kvviz.runtimes.schedules.graph_paths import graphs_of
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
 from tests.engine.rten.records import Recording, models, recordings, scenarios, sources

@@ -18,11 +18,11 @@ from kvviz import Trace
 from kvviz.caches.cache_heat import attention
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import KvvizError, ReplayError
-from kvviz.trace.producer.writer import Writer
-from kvviz.trace.values.value_numbers import BINS
-from kvviz.trace.values.value_summaries import COLUMNS
-from kvviz.trace.values.values_view import Summary, Values
-from tests.decode.oracle import session_of
+from kvviz.trace.value_numbers import BINS
+from kvviz.trace.value_summaries import COLUMNS
+from kvviz.trace.values_view import Summary, Values
+from kvviz.trace.writer import Writer
+from tests.ort_session import session_of
 from tests.outside.told import loaded
 from tests.test_models import DECODERS, ROOT, VAD, graph_of, single_runs
 

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 import kvviz
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.memory import ghosts

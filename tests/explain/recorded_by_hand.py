@@ -13,7 +13,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 from kvviz.trace.schema.events import IN_PLACE, NEW, VIEW, Bind, FrameEvent, OpNode, Output, Program
 from kvviz.trace.schema.log import Log
-from kvviz.trace.schema.policy_facts import PolicyFacts
+from kvviz.trace.trace_data import PolicyFacts
 
 CAPACITY = 12
 BYTE = np.dtype(np.uint8)

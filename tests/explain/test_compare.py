@@ -14,9 +14,8 @@ import kvviz
 from kvviz import Policy, Trace
 from kvviz.engine.placement import Home
 from kvviz.errors import InputError, KvvizError
-from kvviz.explain.comparison.difference import align, first_difference
-from kvviz.runtimes.named_policies import find_policy
-from kvviz.runtimes.named_schedules import NAMES, named
+from kvviz.explain.difference import align, first_difference
+from kvviz.runtimes.named_policies import NAMES, find_policy, named
 from kvviz.runtimes.schedules import depth_first
 from kvviz.trace.schema.events import VIEW
 from kvviz.view.compare import Comparison, compare

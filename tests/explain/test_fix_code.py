@@ -12,11 +12,11 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.fixes.fix import Fix
 from kvviz.fixes.fix_wording import KINDS
 from kvviz.report.explain import explain
-from kvviz.runtimes.policy_data import policy_of
+from kvviz.runtimes.named_policies import policy_of
 from tests.engine.blocked import CASES
 from tests.engine.graphs import numbers, proto_of
 from tests.explain.applying import offered

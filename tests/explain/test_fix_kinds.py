@@ -11,8 +11,8 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single_run import SingleRun
-from kvviz.engine.plans.policy import ideal
+from kvviz.decode.run_sessions import SingleRun
+from kvviz.engine.policy import ideal
 from kvviz.explain.summary import Missed
 from kvviz.fixes.fix import Fix, fixer
 from kvviz.report.explain import explain

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 
 import kvviz
 from kvviz.errors import InputError
-from kvviz.trace.producer.writer import Writer
 from kvviz.trace.schema.regions import LEVELS, Level
+from kvviz.trace.writer import Writer
 from tests.engine.graphs import numbers, run
 from tests.engine.random_graphs import Example, examples
 from tests.explain.recorded_by_hand import recordings

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz import Trace
 from kvviz.debugger.cursor import Cursor
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.report.explain import explain
 from kvviz.trace.index.value_index import index_of, live_curve
 from tests.engine.graphs import graph_of, numbers

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.explain.comparison.difference import align
-from kvviz.explain.comparison.order_change import order_change, value_change
+from kvviz.explain.difference import align, order_change, value_change
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.order.what_if import Reordered, reorder
 from kvviz.report.naming import pair_labels

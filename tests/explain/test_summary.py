@@ -13,8 +13,8 @@ import kvviz
 from kvviz.explain.peak import Peak, peak
 from kvviz.explain.sentences import nearest
 from kvviz.explain.summary import counts, missed
-from kvviz.graph.caches.cache_pairs import cache_pairs
-from kvviz.memory.pool import Pool
+from kvviz.graph.cache_pairs import cache_pairs
+from kvviz.memory.storage import Pool
 from kvviz.trace.blockers import Blocker, BlockerCode
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
 

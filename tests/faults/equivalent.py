@@ -23,7 +23,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if True:",
     ): "the names are looked up anew each time instead of once",
     (
-        "kvviz/engine/plans/plan.py",
+        "kvviz/engine/plan.py",
         "PlannedNode.__init__",
         "self.plain = lone and self.views in ((), (0,))",
         "self.plain = lone and self.views in ((), (1,))",
@@ -35,7 +35,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if shape is None or (axis > len(shape)):",
     ): "an axis that the output does not have was taken for none before",
     (
-        "kvviz/graph/caches/cache_pairs.py",
+        "kvviz/graph/cache_pairs.py",
         "sequence_axis",
         "if axes and axis is not None and -len(axes) <= axis < len(axes) and axes[axis] is not None:",
         "if axes and axis is not None and (-len(axes) <= axis <= len(axes)) and axes[axis] is not None:",
@@ -53,7 +53,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "return (Home(-1, POOL, storage))",
     ): "of a home that names a storage nothing else is read",
     (
-        "kvviz/caches/row_spans.py",
+        "kvviz/caches/row_contents.py",
         "runs_of",
         "if found and found[-1][1] == row and found[-1][2] + row - found[-1][0] == number:",
         "if found and found[-1][1] == row and (found[-1][2] + row - found[-1][0] != number):",
@@ -65,13 +65,13 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if True:",
     ): "a Concat has no input that is absent",
     (
-        "kvviz/engine/plans/plan.py",
+        "kvviz/engine/plan.py",
         "PlannedNode.__init__",
         "self.lone_input = self.inputs[0] if len(self.inputs) == 1 else -1",
         "self.lone_input = self.inputs[0] if len(self.inputs) == 1 else (1)",
     ): "an op without inputs runs on the reference evaluator's kernel, which names its inputs and so gets none",
     (
-        "kvviz/engine/plans/plan.py",
+        "kvviz/engine/plan.py",
         "",
         "KEEP = 1 << 30 # use count of a value that a frame never releases: weights, captures by reference",
         "KEEP = 2 << 30 # use count of a value that a frame never releases: weights, captures by reference",
@@ -89,7 +89,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "foreign: bool = True",
     ): "every producer gives it",
     (
-        "kvviz/runtimes/ort/planned_nodes.py",
+        "kvviz/runtimes/ort/planned_buffers.py",
         "Notes",
         "bound: int = -1",
         "bound: int = -2",
@@ -107,7 +107,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "reads = reads * ((len(book.held) * len(reads)))",
     ): "the entries past the last one of the cache are not paired with any",
     (
-        "kvviz/engine/plans/plan.py",
+        "kvviz/engine/plan.py",
         "",
         "KEEP = 1 << 30 # use count of a value that a frame never releases: weights, captures by reference",
         "KEEP = 1 << 31 # use count of a value that a frame never releases: weights, captures by reference",

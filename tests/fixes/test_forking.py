@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.debugger.state import frame_id_after, frontier_after
 from kvviz.errors import KvvizError
-from kvviz.explain.comparison.difference import places
-from kvviz.explain.comparison.equality import unlike
+from kvviz.explain.difference import places
+from kvviz.explain.figures import unlike
 from kvviz.fixes.forking import Departure, fork_session, offers, what_holds
 from kvviz.trace.recording import Trace
 from tests.debugger.cursors import recording, session

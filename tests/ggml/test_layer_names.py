@@ -8,8 +8,8 @@ import pytest
 
 from kvviz.ggml.graph.graph_trace import layers_of
 from kvviz.ggml.graph.tensor import Tensor, new_tensor
-from kvviz.graph.parts.blocks import blocks, repeats
-from kvviz.graph.parts.layers import places
+from kvviz.graph.blocks import blocks, repeats
+from kvviz.graph.layers import places
 from tests.ggml.real_recordings import recording
 
 

@@ -18,8 +18,8 @@ from onnx import TensorProto, numpy_helper
 import kvviz
 from kvviz.errors import GraphError, KvvizError, LimitError, LoadError
 from kvviz.graph import load
-from kvviz.graph.caches.cache_pairs import cache_pairs
-from kvviz.graph.parts.blocks import blocks
+from kvviz.graph.blocks import blocks
+from kvviz.graph.cache_pairs import cache_pairs
 from tests.graph.build import MODELS, graph, model, node
 
 SMALL = (MODELS / "o07_genai_llama_int4" / "model.onnx").read_bytes()

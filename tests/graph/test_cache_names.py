@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kvviz.graph import load
-from kvviz.graph.caches.cache_names import looks_like_cache, names_agree, short_name
-from kvviz.graph.caches.cache_pairs import cache_pairs, control_inputs, logits_output
+from kvviz.graph.cache_pairs import cache_pairs, control_inputs, logits_output
+from kvviz.graph.input_roles import looks_like_cache, names_agree, short_name
 from tests.graph.build import FILES, MODELS, file_id, model, node
 from tests.graph.test_caches import only, pairs
 

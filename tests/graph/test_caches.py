@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.graph import load
-from kvviz.graph.caches.cache_pairs import CachePair, cache_pairs
+from kvviz.graph.cache_pairs import CachePair, cache_pairs
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node, run_in_onnxruntime
 
 MS = "com.microsoft"

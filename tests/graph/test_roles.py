@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.graph import Graph, Node, load
-from kvviz.graph.parts.blocks import structural_key
-from kvviz.graph.parts.layers import Part, Place, aligned, inside, places
+from kvviz.graph.blocks import structural_key
+from kvviz.graph.layers import Part, Place, aligned, inside, places
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
 
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.graph import Graph, Node, load
-from kvviz.graph.parts.blocks import MOST, Block, blocks, repeats, structural_key
-from kvviz.graph.parts.cutter import narrow_sections
-from kvviz.graph.parts.module_paths import module_paths, split_path
+from kvviz.graph.blocks import MOST, Block, blocks, narrow_sections, repeats, structural_key
+from kvviz.graph.module_paths import module_paths, split_path
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
 
 

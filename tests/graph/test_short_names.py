@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.graph import load
-from kvviz.graph.caches.cache_pairs import cache_pairs
-from kvviz.graph.parts.blocks import blocks
+from kvviz.graph.blocks import blocks
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.view.page_data.payload_graphs import distinct, node_names, value_names
 from tests.graph.build import FILES, MODELS, file_id, model, node
 

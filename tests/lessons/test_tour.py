@@ -12,7 +12,7 @@ import pytest
 import kvviz
 from kvviz.demo.storyteller import model as story_model
 from kvviz.lessons import Tour, TourStop, quickstart_tour
-from kvviz.trace.producer.writer import Writer
+from kvviz.trace.writer import Writer
 from kvviz.view.page_data.payload import Payloads, decode
 from tests.graph.build import model, node
 
@@ -28,7 +28,7 @@ def trace() -> kvviz.Trace:
 TOUR = (
     Tour("Two ops")
     .stop("It *negates*.", step=0, pane="graph")
-    .stop("The last.", query="op:Abs", pane="caches", layout="Cache")
+    .stop("The last.", query="op:Abs", pane="caches")
     .stop("That is all.")
 )
 
@@ -43,8 +43,8 @@ def test_a_stop_tells_the_page_where_to_go_and_what_to_light(trace: kvviz.Trace)
     trace.tour = TOUR
     first, second, third = stops(trace)
     assert (first["step"], first["pane"], first["tab"]) == (0, "kv-graph", "")
-    assert (second["step"], second["pane"], second["tab"], second["layout"]) == (1, "", "caches", "Cache")
-    assert third == {"caption": "That is all.", "step": None, "waits": False, "tab": "", "pane": "", "layout": ""}
+    assert (second["step"], second["pane"], second["tab"]) == (1, "", "caches")
+    assert third == {"caption": "That is all.", "step": None, "waits": False, "tab": "", "pane": ""}
 
 
 def test_a_trace_without_a_tour_says_nothing_of_one(trace: kvviz.Trace) -> None:
@@ -67,7 +67,6 @@ def test_a_tour_goes_where_the_trace_goes(trace: kvviz.Trace, tmp_path: Path) ->
         ({"caption": "x", "step": -3}, "goes to step -3"),
         ({"caption": "x", "query": "op:Concat"}, "'op:Concat', which finds no step"),
         ({"caption": "x", "pane": "cache"}, "lights 'cache'; did you mean 'caches'?"),
-        ({"caption": "x", "layout": "Wide"}, "has layout 'Wide'; there are Debug"),
     ],
 )
 def test_a_stop_that_leads_nowhere_is_named(trace: kvviz.Trace, stop: dict[str, Any], said: str) -> None:
@@ -121,7 +120,7 @@ def test_a_saved_tour_that_was_tampered_with_is_refused(trace: kvviz.Trace, tmp_
 
 
 @pytest.mark.parametrize("room", [None, 24])
-def test_the_quickstart_has_six_stops_whose_figures_are_those_of_the_trace(room: int | None) -> None:
+def test_the_quickstart_has_eight_stops_whose_figures_are_those_of_the_trace(room: int | None) -> None:
     # given
     words = json.loads((STORYTELLER / "vocab.json").read_text())
     graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
@@ -130,12 +129,15 @@ def test_the_quickstart_has_six_stops_whose_figures_are_those_of_the_trace(room:
     trace.tour = tour = quickstart_tour(trace)
     # then
     told = stops(trace)
-    assert len(told) == 6
-    prefill, rows, added, how, copied, peak = told
+    assert len(told) == 8
+    prefill, rows, added, frontier, owner, how, copied, peak = told
     assert "5 tokens" in prefill["caption"] and prefill["step"] == 0
     assert ("room is reserved for 24 rows" if room else "no room is reserved") in rows["caption"]
     # three layers, keys and values, two heads of 16 floats
     assert f"{3 * 2 * 2 * 16 * 4} B in all" in added["caption"] and "8 rows now" in added["caption"]
+    for word, stop in (("row", rows), ("frontier", frontier), ("owner", owner), ("in place", how)):
+        assert f"*{word}*" in stop["caption"]
+    assert (frontier["pane"], owner["pane"]) == ("kv-frontier", "kv-this")
     assert added["step"] == trace.find("op:Concat run:3 present.1.key")[0].index
     assert ("in place" if room else "a new buffer") in how["caption"]
     # of seven rows that were there; each word's are 768 B

@@ -11,7 +11,7 @@ import kvviz
 from kvviz.engine.ledger import Ledger, Roots
 from kvviz.memory import storage
 from kvviz.memory.storage import Reserved, address, find_room, root_of
-from kvviz.trace.schema.storages import Storages
+from kvviz.trace.schema.events import Storages
 
 WHOLE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 ARRAYS = {

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import kvviz.ops  # noqa: F401  (registers every kernel)
 from kvviz.graph.model import Node
-from kvviz.ops.kernel_of import kernel_of
+from kvviz.ops.kernels import kernel_of
 from kvviz.ops.registry import OpSpec, find
 from tests.ops.ort_oracle import ort_run
 

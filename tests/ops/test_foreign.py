@@ -13,7 +13,7 @@ import kvviz
 from kvviz.errors import OpError, UnsupportedOpsError
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Node
-from kvviz.ops.foreign import foreign_available, foreign_kernel, node_proto
+from kvviz.ops.kernels import foreign_available, foreign_kernel, node_proto
 from tests.ops.kernels import frozen, ints, rand
 from tests.ops.ort_oracle import ort_run
 

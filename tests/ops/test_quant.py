@@ -11,8 +11,8 @@ from onnx import numpy_helper
 
 import kvviz
 from kvviz.errors import OpError
-from kvviz.ops.quantized import nbits
-from kvviz.ops.quantized.nbits import Kept
+from kvviz.ops.quantized import quant
+from kvviz.ops.quantized.quant import Kept
 from tests.ops.kernels import check, close, frozen, run, same
 from tests.ops.ort_oracle import _session as session
 from tests.ops.ort_oracle import one_node_model, ort_run
@@ -108,13 +108,13 @@ def test_columns_that_name_the_block_they_lie_in_keep_its_zero_point():
     attributes = {"K": 64, "N": 8, "bits": 4, "block_size": 16}
     wanted = ort_run("MatMulNBits", [numbers(3, 64), weights, scales, zeros], domain=MICROSOFT, **attributes)[0]
     named = (np.arange(64) // 16).astype(np.int32)
-    close(nbits.matmul_nbits(numbers(3, 64), weights, scales, zeros, named, **attributes), wanted, 1e-5, 1e-4)
+    close(quant.matmul_nbits(numbers(3, 64), weights, scales, zeros, named, **attributes), wanted, 1e-5, 1e-4)
     # Columns that have changed places together with the input's give the same sums.
     order = np.random.default_rng(1).permutation(64)
-    numbers_of_columns = nbits.unpacked(weights.reshape(8, -1), 4, 64)[:, order]
+    numbers_of_columns = quant.unpacked(weights.reshape(8, -1), 4, 64)[:, order]
     moved = (numbers_of_columns[:, ::2] | numbers_of_columns[:, 1::2] << 4).reshape(weights.shape)
     a = numbers(3, 64)[:, order]
-    close(nbits.matmul_nbits(a, moved, scales, zeros, named[order], **attributes), wanted, 1e-5, 1e-4)
+    close(quant.matmul_nbits(a, moved, scales, zeros, named[order], **attributes), wanted, 1e-5, 1e-4)
 
 
 def test_weights_that_cannot_be_read_are_refused():
@@ -127,15 +127,15 @@ def test_weights_that_cannot_be_read_are_refused():
     with pytest.raises(OpError, match="layout"):
         run("MatMulNBits", [numbers(3, 64), weights, scales], domain=MICROSOFT, weight_prepacked=1, **attributes)
     with pytest.raises(OpError, match="3 bits"):
-        nbits.unpacked(weights, 3, 4)
+        quant.unpacked(weights, 3, 4)
 
 
 def test_read_only_weights_are_unpacked_once_and_dropped_with_them(monkeypatch):
     table = Kept(budget=1 << 20)
-    monkeypatch.setattr(nbits, "_weights", table)
+    monkeypatch.setattr(quant, "_weights", table)
     weights, scales, *_ = packed(8, 64, 4, 16)
     weights, scales = frozen([weights, scales])
-    kernel = nbits.matmul_nbits
+    kernel = quant.matmul_nbits
     first = kernel(numbers(1, 64), weights, scales, K=64, N=8, block_size=16)
     matrix = table.get((weights, scales, None, None))
     assert matrix is not None
@@ -154,10 +154,10 @@ def test_weights_that_can_be_written_are_unpacked_anew_each_time():
     view = weights.view()
     view.flags.writeable = False
     for given in (weights, view):
-        nbits.matmul_nbits(a, given, scales, **attributes)
+        quant.matmul_nbits(a, given, scales, **attributes)
         weights ^= 255
         wanted = ort_run("MatMulNBits", [a, weights, scales], domain=MICROSOFT, accuracy_level=1, **attributes)[0]
-        close(nbits.matmul_nbits(a, given, scales, **attributes), wanted, 1e-5, 1e-5)
+        close(quant.matmul_nbits(a, given, scales, **attributes), wanted, 1e-5, 1e-5)
 
 
 def test_a_full_table_keeps_what_it_has():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.order.what_if import reorder
-from kvviz.graph.parts.blocks import blocks
+from kvviz.graph.blocks import blocks
 from kvviz.query.grammar import FIELDS
 from kvviz.trace.records import Step
 from tests.ggml.seed_graphs import kv

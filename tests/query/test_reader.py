@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kvviz.errors import KvvizError
 from kvviz.query.grammar import BY_NAME, EXAMPLES, FIELDS, KIND, WORDS, header, manual
-from kvviz.query.query_parts import Compare, Every, Not, Range, Some, Word
-from kvviz.query.query_reader import read_query
+from kvviz.query.query_reader import Compare, Every, Not, Range, Some, Word, read_query
 from kvviz.trace.units import size
 from tests.view.query_cases import FOR_ALL, WRONG
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import kvviz
-from kvviz.trace.producer.writer import Writer
+from kvviz.trace.writer import Writer
 
 
 def copy_into_view() -> kvviz.Trace:

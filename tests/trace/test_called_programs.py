@@ -11,10 +11,10 @@ import pytest
 
 import kvviz
 from kvviz.errors import LoadError
+from kvviz.trace.called_program import call
 from kvviz.trace.file.packed_file import write_packed
-from kvviz.trace.producer.called_program import call
-from kvviz.trace.producer.writer import Writer
 from kvviz.trace.schema.declared import Mark
+from kvviz.trace.writer import Writer
 from tests.engine.graphs import graph_of, numbers
 
 PROGRAM = """

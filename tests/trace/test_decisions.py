@@ -10,7 +10,7 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.trace import blockers as b
-from kvviz.trace.producer.writer import Writer
+from kvviz.trace.writer import Writer
 from kvviz.view.page_data.payload import decode, payload
 
 

@@ -13,11 +13,10 @@ import pytest
 import kvviz
 from kvviz import Policy, Trace
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.engine.plans.policy import Schedule
+from kvviz.engine.policy import Schedule
 from kvviz.graph.model import Graph, Node
-from kvviz.runtimes.named_policies import NAMED
-from kvviz.runtimes.policy_data import facts_of, policy_of
-from kvviz.runtimes.rten.quirks import QUIRKS
+from kvviz.runtimes.named_policies import NAMED, facts_of, policy_of
+from kvviz.runtimes.rten.rten_operators import QUIRKS
 from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first, least_live
 from tests.engine.graphs import graph_of, numbers
 from tests.graph.build import graph as body

@@ -15,7 +15,7 @@ import pytest
 import kvviz
 from kvviz.debugger.cursor import Cursor
 from kvviz.errors import KvvizError
-from kvviz.trace.producer.writer import Writer
+from kvviz.trace.writer import Writer
 from kvviz.view.page_data.payload import decode, payload
 from tests.outside.told import differences
 from tests.trace.recordings import copy_into_view, two_lanes

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.errors import InputError
-from kvviz.trace.values.value_plan import ATTENTION, HISTOGRAM, NUMBERS, Plan, Seen, as_bytes, plan
-from kvviz.trace.values.value_summaries import Collector, Counted, ValueSummaries
+from kvviz.trace.value_numbers import ATTENTION, HISTOGRAM, NUMBERS, Plan, Seen, as_bytes, plan
+from kvviz.trace.value_summaries import Collector, Counted, ValueSummaries
 
 SHAPES = st.lists(st.integers(1, 50), max_size=4).map(tuple)
 VALUES = st.lists(st.tuples(st.integers(0, 2), SHAPES), min_size=1, max_size=12)

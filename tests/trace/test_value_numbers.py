@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvviz.trace.values.value_numbers import (
+from kvviz.trace.value_numbers import (
     ABOVE,
     BELOW,
     BINS,

@@ -10,8 +10,8 @@ import kvviz
 from kvviz import Trace
 from kvviz.graph.model import Graph
 from kvviz.report.explain import explain
-from kvviz.trace.producer.writer import Writer
 from kvviz.trace.schema.regions import Region
+from kvviz.trace.writer import Writer
 from tests.explain.nested_graphs import nested
 
 

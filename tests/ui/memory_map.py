@@ -28,7 +28,7 @@ def number(text: str) -> int:
 
 
 class MapPage:
-    """Drive the map; the layout that shows it is chosen as a user does it."""
+    """Drive the map, which is opened as a user does it."""
 
     def __init__(
         self, browser: Browser, file: Path, width: int = 1500, height: int = 1000, theme: Any = "light"
@@ -43,7 +43,7 @@ class MapPage:
         expect(self.kv("sentence")).to_be_visible()
 
     def open(self) -> MapPage:
-        self.kv("layout").select_option("Memory")
+        self.kv("open-map").click()
         self.page.locator(READY).wait_for()
         return self
 

@@ -87,7 +87,7 @@ def test_a_decode_without_a_cache_says_what_is_computed_again(browser: Browser, 
     kvviz.decode(graph, [5, 17, 33], 4, progress=False).to_html(tmp_path / "trace.html")
     page, view = shown(browser, tmp_path / "trace.html")
     told = "no cache: every run computes all tokens again, 18 in 4 runs; a cache would leave 6"
-    expect(view.kv("verdict")).to_contain_text(told)
+    expect(view.kv("findings")).to_contain_text(told)
     view.kv("tab", id="caches").click()
     expect(view.kv("no-cache")).to_have_text(told)
     page.close()

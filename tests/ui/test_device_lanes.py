@@ -57,15 +57,14 @@ def page(browser: Browser, trace: Trace, tmp_path_factory: pytest.TempPathFactor
     file = tmp_path_factory.mktemp("device") / "trace.html"
     trace.to_html(file)
     made = FilePage(browser, file, width=1500, height=1000)
-    made.kv("layout").select_option("Lanes")
     made.page.locator('[data-kv="clock"][data-drawn]').wait_for()
     yield made
     made.close()
 
 
-def test_the_verdict_tells_warnings_and_what_went_over_the_link(page: FilePage, trace: Trace) -> None:
+def test_the_findings_state_warnings_and_what_went_over_the_link(page: FilePage, trace: Trace) -> None:
     link = sum(step.copied for step in trace.steps if step.op_type == "transfer")
-    told = page.kv("verdict")
+    told = page.kv("findings")
     expect(told).to_contain_text(f"{len(warnings(trace))} warnings")
     expect(told).to_contain_text(f"{size(link)} over the host link")
 
@@ -122,7 +121,6 @@ def test_200_submits_are_dragged_through_as_cheaply_as_300_boxes_are_drawn(brows
     assert len(trace.runs) == 200 and len(trace.steps) > 2_000
     trace.to_html(tmp_path / "many.html")
     page = FilePage(browser, tmp_path / "many.html", width=1500, height=1000)
-    page.kv("layout").select_option("Lanes")
     page.page.locator('[data-kv="clock"][data-drawn]').wait_for()
     page.notebook = page  # type: ignore[attr-defined]  # what `pace.cost_of` looks for
     assert pace.cost_of(page, pace.DRAG_STEPS, 100) < pace.STEP  # type: ignore[arg-type]

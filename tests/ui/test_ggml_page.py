@@ -1,4 +1,4 @@
-"""A page over ggml graphs: verdict, bars of a pair, what the graph orders, whose cells are, another order live."""
+"""A page over ggml graphs: hidden pairs, bars of a pair, what the graph orders, whose cells are, another order live."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _seen(part: Locator) -> bool:
     return told[0] > 0 and min(told) >= -1
 
 
-def test_the_verdict_names_the_hidden_pairs_and_leads_to_them(page: FilePage, trace: kvviz.Trace) -> None:
+def test_a_finding_names_the_hidden_pairs_and_leads_to_them(page: FilePage, trace: kvviz.Trace) -> None:
     found = kvviz.hazards(trace)
-    told = page.kv("verdict-item").first
+    told = page.kv("finding").first
     expect(told).to_contain_text(f"{len(found)} hidden pairs; nothing but the order of the list keeps them: RAW × 30")
     told.click()
     expect(page.kv("pair-card")).to_contain_text("Nothing but the order of the list keeps this read behind that write")
@@ -110,7 +110,7 @@ def test_cells_have_the_hues_of_their_sequences_and_a_legend_that_counts_them(br
     cache.seq_cp(1, 2)
     cache.seq_rm(0, 1, 3)
     cache.trace.to_html(tmp_path / "cells.html")
-    page = FilePage(browser, tmp_path / "cells.html")
+    page = FilePage(browser, tmp_path / "cells.html", f"#step={len(cache.trace.steps) - 1}")
     page.root.locator('[role="tab"][data-id="caches"]').click()
     # Cell 0 is of sequence 0, cells 1 and 2 are freed and dirty, 3 and 4 are of sequences 1 and 2.
     expect(page.kv("cache-sequence")).to_have_text(["sequence 01", "sequence 12", "sequence 22"])
@@ -159,8 +159,6 @@ def test_a_graph_is_stepped_live_past_its_end_and_led_another_way_in_a_lane(open
     debugger.goto(0)
     debugger.press("Home")
     for number, name in enumerate(("k_read_view", "kq")):
-        if not number:
-            debugger.kv("ready-more").click()
         row = debugger.kv("frontier-row").filter(has_text=name)
         row.locator('[data-kv="run-next"]').click()
         expect(debugger.kv("lane")).to_have_count(number + 2)

@@ -116,7 +116,7 @@ def toured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, kvviz.Trace]
     trace = kvviz.decode(graph, "once upon a time", max_new_tokens=3, tokenizer=words, kv_capacity=8, progress=False)
     tour = Tour("Caches").stop("The *prefill*.", step=0, pane="words")
     tour = tour.stop("It appends with `Concat`.", query="op:Concat run:2", pane="inspector")
-    tour = tour.stop("All rows.", pane="caches", layout="Cache")
+    tour = tour.stop("All rows.", pane="caches")
     path = tmp_path_factory.mktemp("toured") / "story.html"
     trace.to_html(path, tour=tour)
     return path, trace
@@ -149,7 +149,6 @@ def test_captions_move_the_cursor_and_light_the_pane_by_keys_alone(
     page.expect_step(toured[1].find("op:Concat run:2")[0].index)
     expect(lit).to_have_attribute("aria-label", "Inspector")
     page.page.keyboard.press("t")
-    expect(page.kv("layout")).to_have_value("Cache")
     expect(lit).to_have_attribute("data-id", "caches")
     page.page.keyboard.press("T")
     expect(page.kv("tour-number")).to_have_text("2 of 3")
@@ -168,13 +167,12 @@ def test_every_pane_that_a_stop_can_name_is_on_the_page(page: FilePage) -> None:
         expect(page.root.locator(where)).to_have_count(1)
 
 
-def test_the_page_opens_in_the_layout_of_the_first_stop(
+def test_the_page_opens_with_the_list_of_the_first_stop(
     browser: Browser, toured: tuple[Path, kvviz.Trace], tmp_path: Path
 ) -> None:
     trace = toured[1]
-    trace.to_html(tmp_path / "caches.html", tour=Tour("Caches").stop("Rows.", step=0, pane="caches", layout="Cache"))
+    trace.to_html(tmp_path / "caches.html", tour=Tour("Caches").stop("Rows.", step=0, pane="caches"))
     page = FilePage(browser, tmp_path / "caches.html")
-    expect(page.kv("layout")).to_have_value("Cache")
     expect(page.root.locator('.kv-panel[data-id="caches"]')).to_be_visible()
     # the cursor is where it was, and the first stop has not been made
     page.expect_step(len(trace.steps) - 1)

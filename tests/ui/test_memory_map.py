@@ -273,9 +273,7 @@ def test_every_colouring_has_a_legend(show: Show, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [1500, 1100, 800])
-def test_it_fills_the_height_it_is_given_and_gives_way_where_there_is_none(
-    show: Show, story: Shown, width: int
-) -> None:
+def test_it_fills_the_height_it_is_given_and_gives_way_to_the_curve(show: Show, story: Shown, width: int) -> None:
     page = show(story.file, width=width).open()
     for pane, least in ((300, 160), (200, 60)):
         page.root.locator(".kv-app").evaluate(f"(app) => app.style.setProperty('--kv-map', '{pane}px')")
@@ -283,10 +281,10 @@ def test_it_fills_the_height_it_is_given_and_gives_way_where_there_is_none(
         assert page.box.height >= least
         assert page.box.width > 0.5 * (width - 400)
     page.root.locator(".kv-app").evaluate("(app) => app.style.setProperty('--kv-map', '110px')")
+    assert page.box.height >= 60
+    # then the curve takes its place, and leads back to it
+    page.kv("open-map").click()
     expect(page.view).to_be_hidden()
-    # then the timeline leads back to it
-    page.root.locator(".kv-app").evaluate("(app) => app.style.removeProperty('--kv-map')")
-    page.kv("layout").select_option("Debug")
     page.kv("open-map").click()
     expect(page.view).to_be_visible()
 

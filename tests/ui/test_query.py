@@ -131,9 +131,9 @@ def test_the_palette_runs_commands_goes_to_steps_and_asks(page: Page, trace: kvv
     box.press("Enter")
     expect_step(page, -1)
     page.keyboard.press("Control+k")
-    box.fill("show missed")
+    box.fill("show buffers")
     box.press("Enter")
-    expect(page.locator('.kvviz [data-kv="tab"][data-id="missed"]')).to_have_attribute("aria-selected", "true")
+    expect(page.locator('.kvviz [data-kv="tab"][data-id="buffers"]')).to_have_attribute("aria-selected", "true")
     page.keyboard.press("Control+k")
     box.fill(COPIES)
     box.press("Enter")
@@ -171,18 +171,6 @@ def test_an_answer_that_comes_late_does_not_undo_what_was_written_since(page: Pa
     # then
     assert kv(page, "query").evaluate(LATE) == [""] * 12
     expect(kv(page, "query-count")).to_be_empty()
-
-
-def test_columns_of_the_missed_list_sort(page: Page) -> None:
-    page.locator('.kvviz [data-kv="tab"][data-id="missed"]').click()
-    table = page.locator(".kv-missed")
-    first = table.locator("[data-kv=missed-row] .kv-op").first
-    table.locator('th[data-column="op"]').get_by_role("button").click()
-    expect(table.locator('th[data-column="op"]')).to_have_attribute("aria-sort", "ascending")
-    up = first.inner_text()
-    table.locator('th[data-column="op"]').get_by_role("button").click()
-    expect(table.locator('th[data-column="op"]')).to_have_attribute("aria-sort", "descending")
-    assert up < first.inner_text()
 
 
 def test_the_graph_shows_which_of_its_ops_the_query_finds(page: Page, trace: kvviz.Trace) -> None:

@@ -180,6 +180,7 @@ def test_a_file_gives_itself(show: Show, file: Path, tmp_path: Path) -> None:
 
 def test_rows_of_a_list_are_saved_as_a_table(show: Show, file: Path, story: kvviz.Trace) -> None:
     page = show(file, "#step=700")
+    page.root.locator('[role="tab"][data-id="steps"]').click()
     expect(page.root.locator('[data-kv="table-row"]').first).to_be_visible()
     page.root.locator('[data-kv="copy-pane"][data-id="lists"]').click()
     with page.page.expect_download() as saved:
@@ -195,7 +196,8 @@ def test_rows_of_a_list_are_saved_as_a_table(show: Show, file: Path, story: kvvi
 
 def test_every_pane_offers_a_picture_of_itself(show: Show, file: Path) -> None:
     page = show(file, "#step=700", width=1500)
-    page.kv("layout").select_option("Memory")
+    page.kv("open-map").click()
+    page.root.locator('[role="tab"][data-id="steps"]').click()
     for name in ("graph", "inspector", "memory map", "lists"):
         page.root.locator(f'[data-kv="copy-pane"][data-id="{name}"]').click()
         expect(page.kv("share-menu")).to_contain_text(f"Picture of the {name}")

@@ -69,12 +69,10 @@ def why_of_layer_3(hand: Hand, trace: kvviz.Trace) -> None:
 
 
 def what_the_peak_is_made_of(hand: Hand, trace: kvviz.Trace) -> None:
-    hand.click(hand.kv("verdict-item").first)
+    hand.click(hand.root.locator('.kv-found > [data-kind="peak"] [data-kv="finding"]'))
     hand.expect_step(explain(trace).peak.step or 0)
-    hand.click(tab(hand, "missed"))
-    groups = explain(trace).peak.groups
-    largest_first = sorted(groups, key=lambda group: -groups[group])
-    expect(hand.root.locator(".kv-shares > li > b")).to_have_text([*largest_first])
+    hand.click(hand.kv("parts").locator("summary"))
+    expect(hand.kv("parts").locator("li > .kv-kind")).to_contain_text(list(explain(trace).peak.groups))
 
 
 def the_cache_row_written_at_a_token(hand: Hand, trace: kvviz.Trace) -> None:
@@ -95,7 +93,7 @@ def one_step_back(hand: Hand, trace: kvviz.Trace) -> None:
 
 
 def the_longest_lived_buffer(hand: Hand, trace: kvviz.Trace) -> None:
-    hand.choose(hand.kv("layout"), "Memory")
+    hand.click(hand.kv("open-map"))
     hand.click(hand.kv("map-row").first)
     expect(hand.inspector).to_contain_text("lives")
 

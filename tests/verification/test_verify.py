@@ -16,7 +16,7 @@ import kvviz
 from kvviz.cli import main
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
-from kvviz.runtimes.ort import ort_operators
+from kvviz.runtimes.ort import refusal
 from tests.explain.test_fixes import file_id
 from tests.graph.build import MODELS
 
@@ -66,7 +66,7 @@ def test_fused_and_blocked_convolutions_need_no_kernel_here() -> None:
 
 
 def test_a_table_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ort_operators.MAY_INPLACE, ("", "Add"), ((0, 0),))
+    monkeypatch.setitem(refusal.MAY_INPLACE, ("", "Add"), ((0, 0),))
     found = kvviz.verify(MODELS / "storyteller" / "concat" / "model.onnx")
     assert found.differences and all(row.cause for row in found.differences)
     assert [row.agrees for row in found.rows] == sorted(row.agrees for row in found.rows)
@@ -188,7 +188,7 @@ def test_the_command_prints_the_slowest_ops_and_fails_where_something_differs(
     assert data["agree"] == data["total"] == len(data["rows"]) > 50
     assert {"node", "step", "op", "predicted", "observed", "microseconds", "reason"} <= set(data["rows"][0])
     assert {change["kind"] for change in data["changes"]} >= {"kept", "fused"}
-    monkeypatch.setitem(ort_operators.MAY_INPLACE, ("", "Add"), ((0, 0),))
+    monkeypatch.setitem(refusal.MAY_INPLACE, ("", "Add"), ((0, 0),))
     assert main(["verify", path]) == 1
 
 

@@ -22,7 +22,7 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.explain.sentences import ended, rule, sentence
 from kvviz.explain.summary import distinct
 from kvviz.query.grammar import DECISIONS, header
-from kvviz.runtimes.named_schedules import planning_events
+from kvviz.runtimes.named_policies import planning_events
 from kvviz.trace.index.value_index import index_of
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.schema.events import HOW

@@ -16,8 +16,7 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.query.found_steps import steps_of
 from kvviz.query.grammar import DECISIONS, EXAMPLES, FIELDS
-from kvviz.query.query_parts import Buffer, Compare, Every, Not, Part, Query, Range, Some, Word
-from kvviz.query.query_reader import read_query
+from kvviz.query.query_reader import Buffer, Compare, Every, Not, Part, Query, Range, Some, Word, read_query
 from kvviz.trace.schema.element_types import dims
 from kvviz.view.page_data.payload import Payloads
 from tests.view.golden import FOLDER, TRACES

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.graph.parts.blocks import blocks
+from kvviz.graph.blocks import blocks
 from kvviz.view.drawing.block_layout import Drawing
 from kvviz.view.drawing.sketch import Sketch, sketch
 

@@ -77,8 +77,10 @@ def test_the_same_miss_is_counted_by_layers_and_tokens(story: kvviz.Trace) -> No
     alike = [m for m in kvviz.explain(story).missed if re.fullmatch(r"/model/layers\.\d/self_attn/Concat_5", m.node)]
     # when
     cells = {row[0]: row[1] for row in rows(story.to_markdown(missed.step)) if len(row) == 2}
-    # then
-    assert cells["the same miss"] == f"Concat × 3 layers × 4 tokens: {size(sum(m.bytes for m in alike))}"
+    # then of the past that it copied, which the first run does not have
+    copied = [story.steps[step].copied for m in alike for step in m.steps if story.steps[step].run]
+    assert len(copied) == 9 and all(copied)
+    assert cells["the same miss"] == f"Concat × 3 layers × 3 tokens: {size(sum(copied))}"
 
 
 def test_what_is_held_after_a_step_is_what_the_next_one_finds(story: kvviz.Trace) -> None:

@@ -17,8 +17,7 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.explain.sentences import ended, is_control, rule, sentence
 from kvviz.explain.summary import distinct
 from kvviz.ops.registry import find
-from kvviz.trace.schema.events import HOW
-from kvviz.trace.schema.storages import ORIGINS
+from kvviz.trace.schema.events import HOW, ORIGINS
 from kvviz.view.page_data import payload
 from kvviz.view.page_data.packed_columns import Columns, Strings, pack, unpack
 from tests.engine.graphs import run

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import KvvizError
-from kvviz.trace.producer.writer import Writer
+from kvviz.trace.writer import Writer
 from kvviz.view.page_data import payload_runs
 from kvviz.view.page_data.payload import Payloads, decode, payload
 from kvviz.view.page_data.payload import decode as unpacked

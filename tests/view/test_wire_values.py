@@ -7,8 +7,8 @@ import pytest
 from onnx import parser
 
 import kvviz
-from kvviz.trace.values.value_numbers import BINS, NAN, SHADES
-from kvviz.trace.values.value_summaries import COLUMNS
+from kvviz.trace.value_numbers import BINS, NAN, SHADES
+from kvviz.trace.value_summaries import COLUMNS
 from kvviz.view.export import to_html
 from kvviz.view.page_data.packed_columns import unpack
 from kvviz.view.page_data.payload_values import values_payload

@@ -96,17 +96,19 @@ def test_any_step_at_which_the_op_was_missed_may_be_named(debugger: Debugger) ->
     assert (here.node, here.run) == (before.steps[other].node, before.steps[other].run)
 
 
-def test_the_fix_of_a_cache_finding_is_applied_where_one_stands(debugger: Debugger) -> None:
+def test_the_cure_of_a_finding_is_applied_at_the_step_of_it_that_is_shown(debugger: Debugger) -> None:
     # given
     before = debugger.trace
-    debugger.cursor = 700
-    number = next(i for i, finding in enumerate(explain(before).caches) if finding.fix is not None)
-    # when
-    ask(debugger, do="fix", cache=number)
-    # then
-    assert debugger.fixed is debugger.trace
-    assert debugger.trace.bytes_copied < before.bytes_copied
-    assert debugger.trace.steps[debugger.cursor].node == before.steps[700].node
+    number, found = next((i, one) for i, one in enumerate(kvviz.findings(before)) if one.kind == "copied")
+    for cursor, node in ((found.at[3], before.steps[found.at[3]].node), (0, before.steps[found.at[0]].node)):
+        debugger.cursor = cursor
+        # when
+        ask(debugger, do="fix", finding=number)
+        # then
+        assert debugger.fixed is debugger.trace
+        assert debugger.trace.bytes_copied < before.bytes_copied
+        assert debugger.trace.steps[debugger.cursor].node == node
+        debugger.close_lane()
 
 
 @pytest.mark.parametrize(("step", "blocker"), [(0, 0), (10**6, 0), (-1, 0)])
@@ -136,16 +138,13 @@ def test_the_diagnosis_of_a_run_that_goes_on_is_sent_when_it_is_asked_for(story:
     (early,) = ask(debugger, do="report", id=3, cures=False)
     (answer,) = ask(debugger, do="report", id=4)
     # then
-    kinds = [[told["bytes"] for told in one["report"]["missed"]] for one in (early, answer)]
-    assert kinds[0] == kinds[1] and early["report"]["cures"] is False and early["report"]["verdict"] == []
-    assert not any(told["fixes"] for told in early["report"]["missed"])
-    assert any(told["fixes"] for told in answer["report"]["missed"]) and answer["report"]["verdict"]
-    found = explain(debugger.trace)
+    titles = [[one["title"] for one in sent["report"]["findings"]] for sent in (early, answer)]
+    assert titles[0] == titles[1] == [one.title for one in kvviz.findings(debugger.trace)]
+    assert early["report"]["cures"] is False and not any("cure" in one for one in early["report"]["findings"])
+    assert any("cure" in one for one in answer["report"]["findings"])
     assert answer["report"]["steps"] == len(debugger.trace.steps)
-    assert [told["bytes"] for told in answer["report"]["missed"]] == [m.bytes for m in found.missed]
     # and once it has run to its end, it is part of what the page has
     debugger.resume()
     assert debugger.trace.live is None
-    assert decode(debugger.payload, debugger.edge, debugger.latest)[0]["report"]["total"] == len(
-        explain(debugger.trace).missed
-    )
+    report = decode(debugger.payload, debugger.edge, debugger.latest)[0]["report"]
+    assert [one["title"] for one in report["findings"]] == [one.title for one in kvviz.findings(debugger.trace)]

@@ -10,7 +10,7 @@ import pytest
 from onnx import parser
 
 import kvviz
-from kvviz.explain.comparison.difference import align
+from kvviz.explain.difference import align
 from kvviz.view.page_data.payload import decode
 from kvviz.view.page_data.payload_lanes import unpack_lanes
 from kvviz.widget import Debugger, Pair

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.engine.plans.plan import needed
+from kvviz.engine.plan import needed
 from kvviz.errors import GraphError, KvvizError
 from kvviz.graph.model import Graph
-from kvviz.runtimes.named_policies import NAMED
-from kvviz.runtimes.named_schedules import named, planning_events
+from kvviz.runtimes.named_policies import NAMED, named, planning_events
 from kvviz.view.page_data.payload import decode
 from kvviz.widget import Planner, plan
 

@@ -11,7 +11,7 @@ export interface Action { id: string; title: string; keys: string[]; run(): void
 /** Commands on parts of the page rather than on the trace. */
 export interface Places {
   search(): void; help(): void; breakpoints(): void; palette(): void; goto(): void; fit(): void; full(): void;
-  wasBack(): void; wasForward(): void; close(): void; nextHit(by: 1 | -1): void; choose(): void;
+  wasBack(): void; wasForward(): void; close(): void; nextHit(by: 1 | -1): void; walk(by: 1 | -1): void; choose(): void;
 }
 
 export function actions(commands: Commands, places: Places): Action[] {
@@ -37,6 +37,8 @@ export function actions(commands: Commands, places: Places): Action[] {
   add("search", "Search and filter by a query", "/", places.search);
   add("next-hit", "Next step that the query finds", "", () => places.nextHit(1));
   add("previous-hit", "Previous step that the query finds", "", () => places.nextHit(-1));
+  add("next-evidence", "Next step of the finding, or back to the finding", "]", () => places.walk(1));
+  add("previous-evidence", "Previous step of the finding", "[", () => places.walk(-1));
   add("was-back", "Back to where one was", "u", places.wasBack);
   add("was-forward", "Forward again", "U", places.wasForward);
   add("fit", "Fit the graph, or true size", "f", places.fit);

@@ -63,6 +63,7 @@ export class Address implements View {
     if (sel) this.store.select(selected(this.store.t, sel));
     if (query) this.search(query);
     this.#begun = true;
+    if (step !== null) this.store.open(true);
   }
 
   get hash(): string {

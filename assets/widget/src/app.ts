@@ -4,26 +4,29 @@ import { Commands, type Ask } from "./commands.js";
 import { button, el, mark, on, onHit, say } from "./dom.js";
 import type { Modules } from "./modules.js";
 import { count, visible } from "./format.js";
-import { FrontierPane, ReadyLine } from "./frontier.js";
+import { EvidenceBar, FindingsPane, Reports } from "./findings.js";
+import { FrontierPane } from "./frontier.js";
 import { Hits, QueryBox } from "./hits.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
 import type { LaneModule } from "./lanewidget.js";
-import { fullScreen, LAYOUTS, Workspace, type Layout } from "./layouts.js";
+import { fullScreen, splitters } from "./layouts.js";
 import { LazyPane, type CacheSource, type Context } from "./lazypane.js";
 import type { BreakpointMenu } from "./menu.js";
-import { kinds, missed as missedOps } from "./missed.js";
 import type { LaneSource } from "./pair.js";
 import type { Palette, PaletteModule } from "./palette.js";
 import { closePopover } from "./popover.js";
 import { copyButton, shareButton, type ShareContext, type Surroundings } from "./sharing.js";
 import { Shell, Tabs } from "./shell.js";
-import { History, type Change, type Store, type View } from "./store.js";
+import { History } from "./history.js";
+import type { Change, Store, View } from "./store.js";
 import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
 import type { Guide, GuideModule } from "./tour.js";
-import { Reports, VerdictLine } from "./verdict.js";
 import type { Report } from "./wire.js";
+import { explain } from "./words.js";
+
+const WIDE = 1100; // px from which on a list that opens by itself leaves room for the graph
 
 class Story implements View {
   readonly root: HTMLElement;
@@ -61,7 +64,7 @@ class Story implements View {
     this.#slider.value = String(at);
     const label = p.runs[at]?.label ?? "";
     this.#slider.setAttribute("aria-valuetext", `${label}, ${at + 1} of ${p.runs.length}`);
-    say(this.#text, `${label} · ${at + 1}/${p.runs.length}`);
+    say(this.#text, `${label} · run ${count(at + 1)} of ${count(p.runs.length)}`);
     let now: Element | null = null;
     for (const word of this.#words.querySelectorAll<HTMLElement>('[data-kv="story-word"]')) {
       const mine = Number(word.dataset.id);
@@ -76,7 +79,7 @@ class Story implements View {
 }
 
 export interface App { hear(answer: Answer): void; destroy(): void }
-export interface Answer { id?: number | string; error?: string; report?: Report; from?: number }
+export interface Answer { id?: number | string; error?: string; report?: Report }
 
 function sentence({ bare, cursor, number, t: { p } }: Store): string {
   if (bare >= 0) return `${p.runs[bare].label}: its totals; its steps are not here.`;
@@ -89,6 +92,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const commands = new Commands(store, ask, flushTraits);
   const shell = new Shell(root, () => void history.back());
   const { app } = shell;
+  explain(app, signal);
 
   const hits = new Hits(store, modules);
   let palette: Palette | null = null;
@@ -108,7 +112,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     }), goto: () => toolbar.bar.focusGoto(), fit: () => app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(), full: () => void fullScreen(root),
     palette: () => void opened().then((m) => (palette ??= new m.Palette(app, store, list, hits)).toggle()),
     wasBack: () => void history.back(), wasForward: () => void history.forward(), nextHit: (by) => hits.go(by),
-    choose: () => choose() || store.tell("select an op of the frontier first"),
+    walk: (by) => evidence.walk(by), choose: () => choose() || store.tell("select an op of the frontier first"),
     close: () => {
       if (closePopover(app)) return;
       store.select(null);
@@ -116,35 +120,36 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     },
   });
   const reports = new Reports(store, ask);
+  store.open(!!around.placed || !!store.t.p.tour || !!store.t.p.live);
   const history = new History(store);
   const toolbar: Toolbar = new Toolbar(app, store, list, signal);
   const box = new QueryBox(store, hits, signal);
-  const verdict = new VerdictLine(app, store, ask, reports, (id) => tabs.show(id), signal);
   const story = new Story(app, store, commands, signal);
   const strip = shell.pane("lanes", "Lanes");
   const main = el("div.kv-main");
   app.append(main);
+  const found = shell.pane("findings", "Findings", main);
+  const findings = new FindingsPane(found, store, ask, reports, (id) => tabs.show(id), !!around.placed || !!store.evidence, signal);
+  const middle = el("div.kv-evidence");
+  main.append(middle);
   const share: ShareContext = { store, modules, around, want: () => reports.want() };
   const context: Context = { store, commands, ask, modules, hits, reports, share, lanes, caches: source, openList: (id) => tabs.show(id) };
-  const totalsOf = shell.pane("totals", "Totals of this run");
+  const totalsOf = shell.pane("totals", "Totals of this run", middle);
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
-  const graph = new LazyPane(shell.pane("graph", "Graph", main), "graph", context, signal);
+  const canvas = shell.pane("graph", "Graph", middle);
+  const evidence = new EvidenceBar(canvas, store, signal);
+  const graph = new LazyPane(canvas, "graph", context, signal);
   const side = el("div.kv-side");
   main.append(side);
   const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, share, signal, (id) => tabs.show(id));
-  const choices = el("section", { class: "kv-pane kv-frontier", "aria-label": "Frontier" });
-  const ready = new ReadyLine(side, choices, store, signal);
-  side.append(choices);
-  const frontier = new FrontierPane(choices, store, (node) => commands.choose(node), signal);
-  const map = shell.pane("map", "Memory map");
+  const frontier = new FrontierPane(shell.pane("frontier", "Frontier", side), store, (node) => commands.choose(node), signal);
+  const map = shell.pane("map", "Memory", middle);
   const spacetime = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
-  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, () => workspace.show("Memory"));
+  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, map);
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
   tabs.beside(copyButton(lists, "lists", share, signal));
   const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
-  const missed = new LazyPane(tabs.add("missed", "Missed"), "lists.missed", context, signal);
-  const layers = new LazyPane(tabs.add("layers", "Layers"), "lists.layers", context, signal);
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
   const caches = new LazyPane(tabs.add("caches", "Caches"), "cache", context, signal);
   const values = new LazyPane(tabs.add("values", "Values"), "values", context, signal);
@@ -160,12 +165,11 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   lanes?.changed(laned);
   laned();
   shell.addStatus();
-  const workspace: Workspace = new Workspace({ app, main, side, map, lists, panels: tabs.panels }, (id) => tabs.show(id), signal);
+  splitters(app, { findings: found, side, map, lists: tabs.panels }, signal);
   list.push(
     ...tabs.all.map(({ id, title }) => ({ id: `list-${id}`, title: `Show ${title.toLowerCase()}`, keys: [], run: () => tabs.show(id) })),
-    ...LAYOUTS.map((name) => ({ id: `layout-${name}`, title: `Layout: ${name}`, keys: [], run: () => workspace.show(name) })),
+    { id: "map", title: "Show memory as a map, or as a curve", keys: [], run: () => timeline.asMap() },
   );
-  toolbar.bar.add(workspace.choice);
   const forks = button("Fork ▾", "Run again from the same inputs with a change, in a lane beside this one (k)", "fork", () => {
     modules.load<LaneModule>("lanes").then((m) => m.menu(app, context, forks, signal), (error) => store.tell(String(error)));
   }, signal, "k");
@@ -178,7 +182,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
 
   let guide: Promise<Guide> | null = null;
   const guided = () => (guide ??= modules.load<GuideModule>("tour").then((make) => make({
-    app, after: toolbar.bar.root, store, open: (id) => tabs.show(id), layout: (name) => workspace.show(name as Layout),
+    app, after: toolbar.bar.root, store, open: (id) => tabs.show(id), map: () => timeline.asMap(true),
   }, signal)));
   const lead = (by: 1 | -1) => void guided().then((g) => g.go(by), (error) => store.tell(String(error)));
   if (store.t.p.tour) {
@@ -195,13 +199,11 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
         const was = timed;
         timed = p.time.step.length > 0;
         tabs.offer("clock", timed);
-        workspace.offer("Lanes", timed);
-        if (timed && !was) workspace.show("Lanes");
-        tabs.count("caches", p.caches.length);
-        tabs.count("hazards", p.hazards?.counts[0] ?? 0);
+        if (timed && !was && app.clientWidth >= WIDE) tabs.show("clock");
+        tabs.count("caches", p.caches.length, "caches of this model");
+        tabs.count("hazards", p.hazards?.counts[0] ?? 0, "pairs of steps in all runs that no edge orders");
         tabs.offer("hazards", !!p.hazards || (ask.able() && !p.live));
       }
-      if (change.payload || change.report) tabs.count("missed", kinds(store.t, missedOps(store.t, store.report)).length);
       if (change.cursor || change.payload) {
         totalsOf.hidden = store.bare < 0;
         mark(root, "data-step", store.number);
@@ -212,13 +214,13 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, verdict, story, inspector, ready, frontier, buffers, totals, timeline, spacetime, missed, layers, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, findings, evidence, story, inspector, frontier, buffers, totals, timeline, spacetime, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 
   return {
     hear: (answer) => {
-      if (answer.report) reports.hear(answer.report, answer.from ?? 0);
+      if (answer.report) reports.hear(answer.report);
       else if (typeof answer.id === "string") caches.hear(answer);
       else values.hear(answer);
     },

@@ -33,7 +33,7 @@ class CachesPane implements Answered {
   #tell(): void {
     const { store: { report, p: { caches } } } = this.context;
     mark(this.#note, "data-kv", caches.length ? "cache-note" : "no-cache");
-    say(this.#note, caches.length ? `Rows of caches are not ${NEEDS_KERNEL}. Run this cell to have them.` : report?.caches[0]?.text ?? "This model keeps no cache.");
+    say(this.#note, caches.length ? `Rows of caches are not ${NEEDS_KERNEL}. Run this cell to have them.` : report?.findings.find(({ kind }) => kind === "cache")?.title ?? "This model keeps no cache.");
   }
 
   hear(answer: unknown): void { this.#view?.hear(answer as Weights); }

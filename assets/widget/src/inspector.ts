@@ -9,8 +9,11 @@ import { age, heldFrom, lifeOf, lives } from "./mapdata.js";
 import { bare, capacity, generation, numberOf, placeOf, stack, stepsOf, valuesIn, type Trace } from "./replay.js";
 import { ofCursor, ofSelection, type Subject } from "./select.js";
 import { copyButton, type ShareContext } from "./sharing.js";
-import type { Change, History, Store, View } from "./store.js";
-import type { Reports } from "./verdict.js";
+import type { History } from "./history.js";
+import type { Change, Store, View } from "./store.js";
+import { stepsOfFinding } from "./evidence.js";
+import type { Reports } from "./findings.js";
+import { word } from "./words.js";
 
 interface Page { title: { op: string; name: string; full: string }; where: string; body: Node[] }
 
@@ -47,6 +50,8 @@ export class Inspector implements View {
     const find = (kv: string) => hit(event, kv)?.dataset;
     const step = find("step-link");
     if (step) return store.go(Number(step.step));
+    const finding = find("finding-link");
+    if (finding) return store.frame(Number(finding.id), stepsOfFinding(store.t, store.report!.findings[Number(finding.id)]).indexOf(Number(finding.step)));
     const chip = find("buffer");
     if (chip) return store.select({ kind: "storage", id: Number(chip.id) });
     const value = find("value");
@@ -127,18 +132,18 @@ const MOST = 60; // entries of a list
 
 function storageBody(store: Store, s: number): Node[] {
   const { t, p, cursor, now } = store;
-  if (p.storage.origin[s] === p.from.weights) return [facts(["bytes", [bytes(capacity(t, s, cursor))]], ["owner", ["the model: a weight, never overwritten"]])];
+  if (p.storage.origin[s] === p.from.weights) return [facts(["bytes", [bytes(capacity(t, s, cursor))]], [word("owner"), ["the model: a weight, never overwritten"]])];
   const l = lives(t);
   const k = lifeOf(t, s, cursor);
   const gen = generation(t, s, cursor);
-  const reason = store.report?.held.find((h) => h.storage === s)?.reason;
+  const reason = store.report?.findings.find(({ kind, selection }) => kind === "held" && selection?.id === s)?.example;
   const held = k < 0 ? -1 : heldFrom(t, l, k);
   const inside = valuesIn(t, s, cursor, stack(t, now.frame));
   const maker = k >= 0 && !l.given[k] ? [stepLink(t, l.from[k]), " by ", nodeLink(t, p.frame.graph[p.step.frame[l.from[k]]], p.step.node[l.from[k]])] : ["given to the run"];
   return [
     facts(
       ["bytes", [bytes(capacity(t, s, cursor))]],
-      ["owner", [p.codes.owner[p.storage.origin[s]]]],
+      [word("owner"), [p.codes.owner[p.storage.origin[s]]]],
       ["born", maker],
       ["last used", k < 0 || l.used[k] < 0 ? ["by no step"] : [stepLink(t, l.used[k])]],
       ["freed", k >= 0 && l.freed[k] ? [stepLink(t, l.to[k] - 1)] : ["not in this recording"]],
@@ -195,7 +200,7 @@ function cacheBody(store: Store, id: number): Node[] {
   return [facts(
     ["kept by", [c.protocol]],
     ["value", [`${c.input} → ${c.output}, axis ${c.axis}`]],
-    ["rows", [`${count(c.valid[last] ?? 0)} valid of ${count(c.capacity[last] ?? 0)} reserved`]],
+    [word("rows"), [`${count(c.valid[last] ?? 0)} valid of ${count(c.capacity[last] ?? 0)} reserved`]],
     ["this run", [`${bytes(c.written[now.run] ?? 0)} written, ${bytes(c.copied[now.run] ?? 0)} copied`]],
     ["all runs", [`${bytes(sum(c.written))} written, ${bytes(sum(c.copied))} copied`]],
     ["lies in", storage < 0 ? [] : [bufferChip(t, store.cursor, storage, 0)]],

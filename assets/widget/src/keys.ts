@@ -120,7 +120,7 @@ export function keepFocus(root: HTMLElement, signal: AbortSignal): void {
 
 /** Parts of the page, and the arrow keys that move within them. */
 const PARTS: [selector: string, back: string, ahead: string][] = [
-  [".kv-bar, .kv-verdict, .kv-story, .kv-map-tools[role=toolbar]", "ArrowLeft", "ArrowRight"],
+  [".kv-bar, .kv-story, .kv-map-tools[role=toolbar]", "ArrowLeft", "ArrowRight"],
   [".kv-graph, .kv-side, .kv-map, .kv-panel, .kv-status", "ArrowUp", "ArrowDown"],
 ];
 const PART = PARTS.map(([selector]) => selector).join();

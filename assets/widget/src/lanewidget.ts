@@ -2,7 +2,7 @@
 import { ensure } from "./arrays.js";
 import { CompareList, OrderView } from "./comparelist.js";
 import { el, hit, on } from "./dom.js";
-import { bytes, count, opLabel, signed } from "./format.js";
+import { count, opLabel, signed } from "./format.js";
 import { ours } from "./keys.js";
 import { stateOf, type LaneState } from "./lanestate.js";
 import type { Context, MakePane } from "./lazypane.js";
@@ -151,12 +151,7 @@ class ForkMenu implements View {
       part("Reserve rows in the caches", [input, go]);
     }
     part("Let the run overwrite an input", (offers.donate ?? []).map((name) => this.#item(`donate ${name}`, { donate: name }, name)));
-    const fixes = (store.report?.missed ?? []).slice(0, 4).flatMap((m) => m.fixes.slice(0, 1).map((fix, i) => {
-      const blocker = m.reasons.findIndex((r) => r.fix === i);
-      return this.#item(`${fix.label}${fix.saves > 0 ? ` (${bytes(fix.saves)} at this step)` : ""}`, { fix: { step: m.step, blocker } }, fix.sentence);
-    }));
-    const caches = (store.report?.caches ?? []).flatMap((f, cache) => (f.fix ? [this.#item(f.fix.label, { fix: { cache } }, f.fix.sentence)] : []));
-    part("Apply a fix", [...caches, ...fixes]);
+    part("Apply the cure of a finding", (store.report?.findings ?? []).flatMap(({ cure }, finding) => (cure ? [this.#item(cure.change, { fix: { finding } }, cure.sentence)] : [])));
     if (!this.context.ask.able()) parts.unshift(el("p.kv-soft", {}, "A fork runs the model again: it needs a running kernel."));
     this.#body.replaceChildren(...(parts.length ? parts : [el("p.kv-none", {}, "Nothing can be changed here.")]));
   }

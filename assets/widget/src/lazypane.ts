@@ -2,7 +2,7 @@
 import type { Ask, Commands } from "./commands.js";
 import { el, onResize } from "./dom.js";
 import type { Hits } from "./hits.js";
-import type { Reports } from "./verdict.js";
+import type { Reports } from "./findings.js";
 import type { Modules } from "./modules.js";
 import type { LaneSource } from "./pair.js";
 import type { ShareContext } from "./sharing.js";

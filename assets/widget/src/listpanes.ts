@@ -1,7 +1,5 @@
-// The module of the layer, buffer and missed lists and of the totals of a run, which share code and are not visible at opening.
-import layers from "./layers.js";
+// The module of the buffer list and of the totals of a run, which share code and are not visible at opening.
 import buffers from "./bufferlist.js";
-import missed from "./missedpane.js";
 import { NEEDS_KERNEL, type Ask, type Commands } from "./commands.js";
 import { button, Delay, el, NUMBER, onHit, td } from "./dom.js";
 import { bytes, count, plural, signed, visible } from "./format.js";
@@ -85,5 +83,5 @@ class TotalsPane implements View {
 }
 
 const totals: MakePane = (host, { store, commands, ask }, signal) => new TotalsPane(host, store, commands, ask, signal);
-const panes: Record<string, MakePane> = { buffers, layers, missed, totals };
+const panes: Record<string, MakePane> = { buffers, totals };
 export default panes;

@@ -1,6 +1,7 @@
 // The module of the share menu: a step, the selection or rows as Markdown, a picture of a pane, a link, an HTML file.
 import { copy, save, toPng, toSvg } from "./picture.js";
 import { el, on, say } from "./dom.js";
+import { partOf } from "./evidence.js";
 import { buffer, bytes, count } from "./format.js";
 import { Popover } from "./popover.js";
 import { findStep, freedBytes, labels, numberOf, opAt, runAt, stepsOf, type Trace } from "./replay.js";
@@ -26,13 +27,12 @@ function stepFacts(t: Trace, step: number, report: Report | null): Facts {
   const { p } = t;
   const { g, op: [name, op, , inputs] } = opAt(t, step);
   const number = numberOf(t, step);
-  const entry = report?.missed.find((m) => m.steps.includes(step));
-  const of = !entry || entry.step === number ? "" : `For step ${count(entry.step)}, where this op spent most: `;
+  const part = partOf(t, report?.findings ?? [], step)?.part;
+  const of = !part?.step || part.step === number ? "" : `For step ${count(part.step)}, where this kind of op spent most: `;
   const blockers: Facts[] = [];
   for (let b = p.step.block[step]; b < p.step.block[step + 1]; b++) {
     blockers.push({ code: p.strings[p.block.code[b]], input: g.values[inputs[p.block.input[b]]] ?? "", message: p.strings[p.block.message[b]] });
   }
-  if (!blockers.length && entry) blockers.push(...entry.reasons.map((r) => ({ code: r.code, input: r.value, message: r.message })));
   return {
     ...about(t, number),
     step: count(number), op, node: name, where: place(t, step), blockers,
@@ -41,8 +41,8 @@ function stepFacts(t: Trace, step: number, report: Report | null): Facts {
     rule: p.strings[p.step.rule[step]],
     allocated: bytes(p.step.alloc[step]), copied: bytes(p.step.copied[step]), written: bytes(p.step.written[step]),
     live: bytes(p.step.live[step]), held: bytes(p.step.live[step] - freedBytes(t, step)),
-    repeated: entry?.repeated ?? "",
-    fixes: (entry?.fixes ?? []).map(({ label, sentence, code }) => ({ label, of, sentence, code })),
+    repeated: part ? `${`${part.op} ${part.where}`.trim()}: ${bytes(part.bytes)}` : "",
+    fixes: part?.fix ? [{ label: part.fix.label, of, sentence: part.fix.sentence, code: part.fix.code }] : [],
   };
 }
 
@@ -50,12 +50,12 @@ function storageFacts(t: Trace, id: number, report: Report | null, step: number 
   const { p } = t;
   const { storage: s } = p;
   const at = (i: number, before: string, never: string) => (i < 0 ? before : i >= p.steps ? never : `step ${count(numberOf(t, i))}`);
-  const held = report?.held.find((h) => h.storage === id);
+  const held = report?.findings.find(({ kind, selection }) => kind === "held" && selection?.id === id);
   return {
     ...about(t, step),
     buffer: buffer(p, id), size: bytes(s.capacity[id]), name: p.strings[s.name[id]] ?? "", owner: p.codes.owner[s.origin[id]] ?? "",
     made: at(s.born[id], "before the first step", ""), freed: s.freed[id] < 0 ? "not in this recording" : at(s.freed[id], "", "not in this recording"),
-    reason: held?.reason ?? "",
+    reason: held?.example ?? "",
   };
 }
 

@@ -6,6 +6,7 @@ import type { Store } from "./store.js";
 /** What the page offers besides its content. */
 export interface Surroundings {
   html?: { able(): boolean; make(): Promise<Blob> }; // the recording as one file
+  placed?: boolean; // it opens at a place that somebody chose
   link?: () => string; // the address of what is seen, where the page has one of its own
 }
 export interface ShareContext { store: Store; modules: Modules; around: Surroundings; want(): void }

@@ -58,7 +58,7 @@ export class Tabs {
   readonly bar = el("div.kv-tabs", { role: "tablist", "aria-label": "Lists" });
   readonly panels = el("div.kv-panels");
   #tabs: Tab[] = [];
-  #open = "steps";
+  #open = ""; // the drawer is closed at first
   #beside: HTMLButtonElement | null = null;
 
   constructor(host: HTMLElement, signal: AbortSignal) {
@@ -81,6 +81,7 @@ export class Tabs {
     this.#beside = button;
     button.tabIndex = -1;
     this.panels.before(button);
+    this.show(this.#open);
   }
 
   add(id: string, title: string): HTMLElement {
@@ -95,23 +96,26 @@ export class Tabs {
   }
 
   get all(): readonly Tab[] { return this.#tabs; }
-  /** Show or hide a tab; if it was open, the first one opens. */
+  /** Show or hide a tab; if it was open, the drawer closes. */
   offer(id: string, there: boolean): void {
     const tab = this.#tabs.find((t) => t.id === id)!;
     tab.tab.hidden = !there;
-    if (!there && this.#open === id) this.show(this.#tabs.find((t) => !t.tab.hidden)?.id ?? "");
+    if (!there && this.#open === id) this.show("");
   }
 
-  count(id: string, n: number): void {
+  /** `what`: what is counted, and where. */
+  count(id: string, n: number, what: string): void {
     const tab = this.#tabs.find((t) => t.id === id)!;
     say(tab.tab, n > 0 ? `${tab.title} ${n}` : tab.title);
     mark(tab.tab, "data-count", n);
+    tab.tab.title = n > 0 ? `${n} ${what}` : "";
   }
 
   show(id: string): void {
     if (id && !this.#tabs.some((t) => t.id === id)) return;
     this.#open = id;
     this.panels.hidden = id === "";
+    if (this.#beside) this.#beside.hidden = id === "";
     for (const t of this.#tabs) {
       const open = t.id === id;
       t.panel.hidden = !open;

@@ -5,12 +5,15 @@ import { reveal, type Reveal } from "./dom.js";
 import { buildIndex } from "./index.js";
 import type { Scale, Versus } from "./pair.js";
 import { bare, findStep, frameAt, frontier, frontierFrame, nodeStates, numberOf, runAt, stepsOf, type State, type StateWords, type Trace } from "./replay.js";
+import { stepsOfFinding } from "./evidence.js";
 import { executed, light, same, type Lit, type Selection } from "./select.js";
 import type { ValueData } from "./valuedata.js";
 import type { Choice, Payload, Report } from "./wire.js";
 
-/** `report`: the diagnosis, or summaries of values; `look`: theme, size or style. */
-export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean; hits: boolean }
+/** What is framed: the places of a finding's steps, the widest first, and which of them is shown. */
+export interface Evidence { finding: number; at: number; steps: Int32Array }
+/** `report`: the findings, or summaries of values; `look`: theme, size or style. */
+export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean; hits: boolean; evidence: boolean }
 /** `slow` panes may skip frames while the cursor is dragged. */
 export interface View { readonly slow?: boolean; update(change: Change): void }
 type Source = "person" | "model";
@@ -31,9 +34,9 @@ export interface Now {
   hint?: string; // over the frontier
 }
 
-const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false, report: false, hits: false };
+const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false, report: false, hits: false, evidence: false };
 const LAG = [150, 400]; // ms, least and most
-export const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true, report: true, hits: true };
+export const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true, report: true, hits: true, evidence: true };
 
 function merge(into: Change, what: Partial<Change>): void {
   for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;
@@ -68,7 +71,9 @@ export class Store {
   weigh = -1; // the cache of which somebody asked to see what attention weighed, until it is shown
   breakpoints: Breakpoint[] = [];
   note = "";
-  report: Report | null = null; // the diagnosis, where it is here
+  report: Report | null = null; // the findings, where they are here; of a run that goes on maybe older ones
+  evidence: Evidence | null = null; // the finding that is looked at
+  left: Evidence | null = null; // the one that was left by stepping freely
   query = ""; // what is asked for; see hits.ts
   found: Int32Array | null = null; // places of the steps that it finds, in its order; null: nothing is asked
   hits: Int32Array | null = null; // the same, ascending
@@ -81,6 +86,7 @@ export class Store {
   /** Called at once, not per frame, when a person changed something that other pages and Python need. */
   onPerson: (what: "cursor" | "selection" | "breakpoints", drag: boolean) => void = () => {};
 
+  #framing = false; // a move belongs to what is framed
   #anchor = -1; // the step that was shown last: it says which op is meant while bare runs are passed
   #wanted: [number, Source] | null = null; // a step that is not here yet, by its number, and who wants to see it
   #views: View[] = [];
@@ -117,16 +123,19 @@ export class Store {
   }
 
   replace(p: Payload): void {
-    const { bare: run, number: at } = this;
+    const { bare: run, number: at, report, evidence } = this;
+    const old = report && numberOf(this.t, report.steps - 1);
     const anchor = numberOf(this.t, this.#anchor);
     const wanted = this.#wanted;
     this.t = { p, x: buildIndex(p), values: this.t.values };
-    this.report = p.report ?? null;
+    // places of older findings hold while the run only goes on
+    this.report = p.report ?? (p.live && report && numberOf(this.t, report.steps - 1) === old ? report : null);
+    [this.left, this.evidence] = [evidence ?? this.left, null];
     this.found = this.hits = null;
     if (this.window && this.window[1] > p.steps) this.window = null;
     this.bare = this.pair = -1;
     this.cursor = Math.max(-1, findStep(this.t, anchor).step);
-    this.#changed({ payload: true, cursor: true, selection: true, report: true, hits: true });
+    this.#changed({ payload: true, cursor: true, selection: true, report: true, hits: true, evidence: true });
     // the requested steps may have come
     if (wanted) this.go(...wanted);
     else if (run >= 0) this.toRun(run, "person");
@@ -169,6 +178,7 @@ export class Store {
   #move(cursor: number, run: number, source: Source, drag: boolean): void {
     this.#wanted = null;
     if (cursor === this.cursor && run === this.bare) return;
+    if (!this.#framing) this.unframe();
     this.#drag = drag;
     this.cursor = this.#anchor = cursor;
     this.bare = run;
@@ -179,17 +189,56 @@ export class Store {
 
   select(selection: Selection | null, source: Source = "person"): void {
     if (same(selection, this.selection) && this.pair < 0) return;
+    if (!this.#framing && selection?.kind === "node") this.unframe();
     this.selection = selection;
     this.pair = -1;
     this.#changed({ selection: true });
     if (source === "person") this.onPerson("selection", false);
   }
 
+  /** Show a finding at one of its steps, by its place among them, and select its op. */
+  frame(finding: number, at = 0): void {
+    const found = this.report?.findings[finding];
+    if (!found) return;
+    const steps = stepsOfFinding(this.t, found);
+    this.evidence = { finding, at: Math.max(0, Math.min(at, steps.length - 1)), steps };
+    this.left = null;
+    this.#framing = true;
+    const step = steps[this.evidence.at];
+    const about = found.selection;
+    if (step !== undefined) this.seek(step);
+    else if (found.step !== null) this.go(found.step);
+    this.select(about && about.kind !== "node" ? about : step === undefined ? about ?? null : executed(this.t, step));
+    this.#framing = false;
+    this.#changed({ evidence: true });
+  }
+
+  /** Frame the first finding that asks for something; of a page that opens at a place, the one that the place belongs to. */
+  open(placed: boolean): void {
+    const { report, t, cursor, selection } = this;
+    const all = report?.findings ?? [];
+    if (!placed) return this.frame(all.findIndex((one) => !one.calm));
+    const op = selection?.kind === "node" && cursor >= 0 && executed(t, cursor).id === selection.id;
+    for (let i = 0; op && i < all.length && !this.evidence; i++) {
+      const at = all[i].calm ? -1 : stepsOfFinding(t, all[i]).indexOf(cursor);
+      if (at >= 0) this.frame(i, at);
+    }
+  }
+
+  /** Leave the finding that is framed; `left` keeps it. */
+  unframe(): void {
+    if (!this.evidence) return;
+    [this.left, this.evidence] = [this.evidence, null];
+    this.#changed({ evidence: true });
+  }
+
   /** Select a hidden pair and its later op. */
   choosePair(pair: number): void {
     const step = this.t.p.pair.second[pair];
     if (step === undefined) return this.select(null);
+    this.#framing = true; // the pairs of a step are one finding
     this.select(executed(this.t, step));
+    this.#framing = false;
     this.pair = pair;
     this.#changed({ selection: true });
   }
@@ -300,62 +349,5 @@ export class Store {
 
   #soon(): void {
     if (!this.#updating) this.later(() => this.#settle());
-  }
-}
-
-export interface Place { number: number; selection: Selection | null }
-const MOST = 200;
-const ONE_MOVE = 350; // ms: positions of one drag, or a jump and the selection that comes with it
-
-export class History implements View {
-  #places: Place[];
-  #at = 0;
-  #last = -ONE_MOVE;
-  #moving = false;
-  jumped = false; // whether the last change was a jump, which can be undone
-
-  constructor(private store: Store, private clock = () => performance.now()) { this.#places = [this.#now()]; }
-
-  #now(): Place { return { number: this.store.number, selection: this.store.selection }; }
-  get from(): Place | null { return this.#places[this.#at - 1] ?? null; }
-  get next(): Place | null { return this.#places[this.#at + 1] ?? null; }
-
-  back(): boolean { return this.#go(this.#at - 1); }
-  forward(): boolean { return this.#go(this.#at + 1); }
-
-  #go(at: number): boolean {
-    const place = this.#places[at];
-    if (!place) return false;
-    this.#at = at;
-    const { number, selection } = this.#now();
-    this.#moving = number !== place.number || !same(selection, place.selection);
-    this.store.go(place.number);
-    this.store.select(place.selection);
-    return true;
-  }
-
-  update(change: Change): void {
-    if (change.payload || !(change.cursor || change.selection)) return;
-    const here = this.#places[this.#at];
-    const now = this.#now();
-    const moved = Math.abs(now.number - here.number);
-    const chosen = now.selection !== null && !same(now.selection, here.selection);
-    this.jumped = false;
-    if (this.#moving) {
-      this.#moving = moved > 0 || !same(now.selection, here.selection); // the place may be reached in two changes
-      return;
-    }
-    const time = this.clock();
-    const go = moved > 1 || chosen;
-    // single steps and drags move the present place
-    if (!go || time - this.#last < ONE_MOVE) this.#places[this.#at] = now;
-    else {
-      this.#places.splice(this.#at + 1);
-      this.#places.push(now);
-      if (this.#places.length > MOST) this.#places.shift();
-      this.#at = this.#places.length - 1;
-    }
-    if (go) this.#last = time;
-    this.jumped = moved > 1;
   }
 }

@@ -20,8 +20,8 @@ export function spoken(text: string): (Node | string)[] {
 }
 
 export interface Guide { go(by: 1 | -1): void; close(): void }
-/** `after`: the element above the captions; `open`: opens a list. */
-export interface Place { app: HTMLElement; after: HTMLElement; store: Store; open(id: string): void; layout(name: string): void }
+/** `after`: the element above the captions; `open`: opens a list; `map`: shows memory as a map. */
+export interface Place { app: HTMLElement; after: HTMLElement; store: Store; open(id: string): void; map(): void }
 export type GuideModule = (place: Place, signal: AbortSignal) => Guide;
 
 /** The highlighted part of a stop. */
@@ -30,7 +30,7 @@ export function lit(app: HTMLElement, stop: TourStop): HTMLElement | null {
   return stop.pane ? app.querySelector<HTMLElement>(`.${stop.pane}`) : null;
 }
 
-const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
+const make: GuideModule = ({ app, after, store, open, map }, signal) => {
   const { title, stops } = store.t.p.tour!;
   const heading = el("b", {}, title);
   const number = el("span.kv-soft", { "data-kv": "tour-number" });
@@ -60,8 +60,8 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
   };
   const visit = () => {
     const stop = stops[at];
-    if (stop.layout) layout(stop.layout);
     if (stop.tab) open(stop.tab);
+    if (stop.pane === "kv-space") map();
     // the step may have run by now
     const now = store.t.p.tour?.stops[at] ?? stop;
     if (now.step !== null) store.go(now.step);
@@ -93,7 +93,7 @@ const make: GuideModule = ({ app, after, store, open, layout }, signal) => {
     return move ? move() : false;
   }, signal);
   draw();
-  if (stops[0]?.layout) layout(stops[0].layout);
+  if (stops[0]?.tab) open(stops[0].tab);
   return { go, close };
 };
 export default make;

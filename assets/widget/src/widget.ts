@@ -54,7 +54,8 @@ function shownIsMain(model: Model): boolean { return (model.get("lane") ?? 0) ==
 function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   const life = new AbortController();
   const { signal } = life;
-  const store = new Store(first, model.get("cursor") ?? -1);
+  const at = model.get("cursor") as number | null;
+  const store = new Store(first, at ?? first.total - 1);
   store.selection = model.get("selection") ?? null;
   store.breakpoints = (model.get("breakpoints") as Breakpoint[] | undefined) ?? [];
   const writer = new Writer(model, {
@@ -63,7 +64,8 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   store.onPerson = (what) => (what === "cursor" ? writer.touch(what, "decode_step") : writer.touch(what));
   const { ask, answered } = line(model, (note) => store.tell(note), signal);
   const parts = modules(() => model.get("modules"));
-  const around: Surroundings = { html: wholeFile(model, ask, writer.flush, signal) };
+  const placed = !!model.get("selection") || (at !== null && at >= 0) || (!!model.file && /(^#|&)(step|sel)=/.test(location.hash));
+  const around: Surroundings = { placed, html: wholeFile(model, ask, writer.flush, signal) };
   const heard = (names: string, call: () => void) => { for (const name of names.split(" ")) listen(model, `change:${name}`, call, signal); };
   const lanes: LaneSource = {
     get: (name) => model.get(name),

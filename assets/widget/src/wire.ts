@@ -50,39 +50,23 @@ export interface Cache {
 export interface Choice { node: number; alloc: number | null; frees: number | null }
 /** A change, and code for it where the model is exported or called. */
 export interface Fix { label: string; sentence: string; code: string; saves: number }
-/** `fix`: position in the entry's fixes, -1 = none. */
-export interface Reason { code: string; value: string; culprit: string; message: string; fix: number }
-/**
- * A node that was missed in place.
- * `step` is a number; `steps` are places of the loaded ones among `times`.
- */
-export interface Missed {
-  graph: number; node: number; frame: string; step: number; steps: number[]; times: number; bytes: number;
-  reasons: Reason[]; fixes: Fix[]; repeated?: string; // over layers and tokens, in words
+/** A kind of op with its steps, or a group of storages; `step`: the one that spent most, whose reason `blocker` the fix removes. */
+export interface Part { name: string; bytes: number; where: string; op?: string; step?: number; times?: number; at?: number[]; fix?: Fix; blocker?: number }
+/** `change`: what the cure is and saves; `peak`: bytes by which it lowers the peak. */
+export interface Cure extends Fix { change: string; peak: number | null; about: string }
+/** One of `kvviz.findings(trace)`; `step` is a number, `at` and those of the parts are places of the loaded ones among `times`. */
+export interface Finding {
+  kind: string; title: string; bytes: number; where: string; scope: string; calm: boolean; example: string; reasons: string[];
+  step: number | null; times: number; at?: number[]; parts?: Part[]; cure?: Cure;
+  selection?: { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number };
 }
-/** One of `times` similar storages in `layers` layers; `all`: bytes of all of them. */
-export interface Held { times: number; layers?: number; all?: number; storage: number; name: string; bytes: number; last: number; freed: number; reason: string }
-/** A sentence of the verdict; `step` is a number, `selection` what to select there. */
-export interface Verdict {
-  kind: string; text: string; step: number | null; fix: (Fix & { change?: string }) | null;
-  selection: { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number } | null;
-}
-interface PeakGroup { group: string; bytes: number; count: number; names: string[] }
 export interface Report {
   steps: number; // that were here when it was made
-  cures?: false; // fixes and the verdict are still looked for
-  missed: Missed[]; // the first of them
-  total: number;
-  held: Held[];
-  verdict?: Verdict[];
-  worst?: Missed[]; // of each kind the entry that spent most, where it is not among the first of `missed`
-  small?: number; // bytes below which kinds are hidden at first
-  held_rest: string; // what is too small to be listed
-  caches: { text: string; fix: Fix | null }[];
-  peak: { bytes: number; step: number | null; groups: PeakGroup[] };
+  cures?: false; // they are still looked for
+  findings: Finding[];
 }
 /** A guided tour; see kvviz/view/page_data/payload_tour.py. `step`: a number; null: the cursor stays, or (`waits`) the step has not run. */
-export interface TourStop { caption: string; step: number | null; waits: boolean; tab: string; pane: string; layout: string }
+export interface TourStop { caption: string; step: number | null; waits: boolean; tab: string; pane: string }
 export interface Tour { title: string; stops: TourStop[] }
 export interface Live { frame: number; frontier: Choice[] }
 
@@ -170,7 +154,7 @@ export interface Payload extends Header, Columns {
   storages: number;
 }
 
-export const FORMAT = 5;
+export const FORMAT = 6;
 
 /** Columns that are sent only if needed: places outside of host memory, times, hazards. */
 const OPTIONAL = /^(storage\.(space|arena|address|taken)|(time|refused|arena|mark|pair|pairtext|ordered|path)\..*)$/;

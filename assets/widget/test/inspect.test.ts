@@ -1,6 +1,7 @@
 // What the inspector shows, names in messages, and going back to where one was.
 import { describe, expect, it } from "vitest";
-import { History, Store } from "../src/store.js";
+import { History } from "../src/history.js";
+import { Store } from "../src/store.js";
 import { linked } from "../src/inspectparts.js";
 import { executed, named, ofCursor, ofSelection } from "../src/select.js";
 import { unpack } from "../src/wire.js";

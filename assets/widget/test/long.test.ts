@@ -4,7 +4,6 @@ import { byRuns, curve, position, scaleOf, span, under } from "../src/curve.js";
 import { Commands, type Message } from "../src/commands.js";
 import { buildIndex } from "../src/index.js";
 import { memory } from "../src/bufferlist.js";
-import { missed } from "../src/missed.js";
 import { bare, bareRuns, findStep, nodeStates, notHere, numberOf, placeOf } from "../src/replay.js";
 import { highest } from "../src/timeline.js";
 import { Store } from "../src/store.js";
@@ -219,14 +218,4 @@ test("caches of a run are told as such where the run before does not say where i
   expect(held.caches).toBe(pasts.reduce((sum, s) => sum + p.storage.capacity[s], 0));
   expect(bars.filter((b) => b.cache >= 0).map((b) => b.id).sort()).toEqual([...pasts].sort());
   expect(bars.find((b) => b.id === pasts[0])!.note).toBe(`${p.caches[0].valid[3]}\u2009/\u2009${p.caches[0].capacity[3]}`);
-});
-
-test("what was missed is told by number, and where it is here by place", () => {
-  const list = missed({ p, x });
-  expect(list.length).toBeGreaterThan(0);
-  for (const m of list) {
-    expect(m.steps.map((s) => numberOf({ p, x }, s))).toContain(m.step);
-    expect(WHOLE.p.step.node[m.step]).toBe(m.node);
-    expect(m.times).toBe(m.steps.length);
-  }
 });

@@ -53,14 +53,14 @@ describe.each(names)("the map of %s", (name) => {
     const t = await golden(name);
     const l = lives(t);
     const { p } = t;
-    for (const h of p.report?.held ?? []) {
+    for (const h of p.report?.findings.filter((one) => one.kind === "held") ?? []) {
       // of those that a view keeps Python tells the last use of the rest; what a loop collects only Python knows
-      if (/small view|collects/.test(h.reason)) continue;
-      const of = Array.from({ length: l.n }, (_, k) => k).filter((k) => l.storage[k] === h.storage);
+      if (/small view|collects/.test(h.example)) continue;
+      const of = Array.from({ length: l.n }, (_, k) => k).filter((k) => l.storage[k] === h.selection?.id);
       if (of.length !== 1) continue;
       const [k] = of;
       // Python counts what is never used from when it came
-      expect([h.storage, numberOf(t, l.used[k] < 0 ? l.from[k] : l.used[k])]).toEqual([h.storage, h.last]);
+      expect([h.title, numberOf(t, l.used[k] < 0 ? l.from[k] : l.used[k])]).toEqual([h.title, h.step ?? -1]);
     }
   });
 });

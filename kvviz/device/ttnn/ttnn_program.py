@@ -9,13 +9,22 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvviz.device.ttnn.ttnn_caches import CODE, CacheCopy, copies_text, whole_cache_copies
-from kvviz.device.ttnn.ttnn_effects import MOVES, freed_activation, is_view, reads_what_it_writes, written
+from kvviz.device.ttnn.ttnn_effects import (
+    CODE,
+    MOVES,
+    CacheCopy,
+    copies_text,
+    freed_activation,
+    is_view,
+    reads_what_it_writes,
+    whole_cache_copies,
+    written,
+)
 from kvviz.device.ttnn.ttnn_layouts import TensorType
 from kvviz.device.ttnn.ttnn_text import TtnnFunction, TtnnOp, parse
 from kvviz.errors import KvvizError
-from kvviz.trace.producer.writer import Writer
 from kvviz.trace.recording import Trace
+from kvviz.trace.writer import Writer
 
 _BOUND = {"parameter": "weight", "constant": "weight", "kv_cache": "donated"}
 _ORIGINS = {"weight": "weights", "donated": "donated", "borrowed": "caller"}

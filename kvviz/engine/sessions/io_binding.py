@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.placement import Home
-from kvviz.engine.plans.plan import ABSENT, PlannedNode
-from kvviz.engine.plans.policy import Policy
+from kvviz.engine.plan import ABSENT, PlannedNode
+from kvviz.engine.policy import Policy
 from kvviz.trace.schema.events import IN_PLACE, POOL
 
 if TYPE_CHECKING:

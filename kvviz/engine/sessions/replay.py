@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kvviz.engine.bodies import control_flow
+from kvviz.engine import control_flow
+from kvviz.engine.binding import Weights
 from kvviz.engine.execution import Execution
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import Plan, PlannedNode
-from kvviz.engine.recorder import Recorder
+from kvviz.engine.plan import Plan, PlannedNode
+from kvviz.engine.run_state import Recorder
 from kvviz.engine.sessions.recipe import Kept
-from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Node
 from kvviz.interrupts import deliver
 from kvviz.trace.schema.events import VIEW, Op, OpNode
 
 if TYPE_CHECKING:
-    from kvviz.engine.plans.policy import Policy
+    from kvviz.engine.policy import Policy
     from kvviz.trace.recording import Trace
 
 BUDGET = 256 << 20

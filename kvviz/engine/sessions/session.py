@@ -14,23 +14,21 @@ from typing import Any
 import numpy as np
 
 from kvviz.collector import unwatched
-from kvviz.engine.binding import check_inputs, end_run
-from kvviz.engine.execution import Execution
-from kvviz.engine.plans.plan import Counts, PlannedNode
-from kvviz.engine.plans.planning import main_plan
-from kvviz.engine.plans.policy import Policy, ideal
-from kvviz.engine.recorder import Recorder
-from kvviz.engine.sessions.preview import preview
+from kvviz.engine.binding import Weights, check_inputs, end_run
+from kvviz.engine.execution import Execution, preview
+from kvviz.engine.plan import Counts, PlannedNode
+from kvviz.engine.planning import main_plan
+from kvviz.engine.policy import Policy, ideal
+from kvviz.engine.run_state import Recorder
 from kvviz.engine.sessions.recipe import given_inputs
 from kvviz.engine.sessions.replay import Carried, Replayer, enter_frame, repeat
-from kvviz.engine.weights import Weights
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
 from kvviz.interrupts import WAITING, changed_nothing, deliver, held_back
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Live, Run
-from kvviz.trace.schema.policy_facts import PolicyFacts
 from kvviz.trace.schema.run_options import RunOptions
+from kvviz.trace.trace_data import PolicyFacts
 
 _LOG = logging.getLogger(__name__)
 # Ops are appended as rows, which is fast, and packed into columns, which is small, after this many.

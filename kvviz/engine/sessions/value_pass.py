@@ -14,17 +14,16 @@ from kvviz.caches.cache_heat import Source, known_of, row_of, sources
 from kvviz.caches.control_values import Known
 from kvviz.engine.execution import Execution
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import PlannedNode
+from kvviz.engine.plan import PlannedNode
 from kvviz.engine.sessions.replay import Replayer, repeated_runs
 from kvviz.errors import KvvizError, ReplayError
-from kvviz.graph.caches.cache_pairs import logits_output
+from kvviz.graph.cache_pairs import logits_output
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.schema.element_types import nbytes
 from kvviz.trace.schema.events import VIEW
-from kvviz.trace.values.value_numbers import axes_of, has_numbers
-from kvviz.trace.values.value_plan import Seen, as_bytes, plan
-from kvviz.trace.values.value_summaries import Collector, Counted, Key
-from kvviz.trace.values.values_view import Values
+from kvviz.trace.value_numbers import Seen, as_bytes, axes_of, has_numbers, plan
+from kvviz.trace.value_summaries import Collector, Counted, Key
+from kvviz.trace.values_view import Values
 
 if TYPE_CHECKING:
     from kvviz.trace.recording import Trace

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvviz.decode.plausible_values import check_vocabulary
-from kvviz.device.runtime.block_table import BlockTable
+from kvviz.device.kv_updates import BlockTable
 from kvviz.errors import KvvizError
-from kvviz.graph.caches.cache_pairs import control_inputs
+from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph
 from kvviz.lessons.serving.forward_pass import Rows, empty_rows, forward
 from kvviz.trace.model_or_trace import as_graph

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted
-from kvviz.ops.numeric import FLOAT64, blank, constant, in_float32, keeps, rounded, rounded_once, spreads
+from kvviz.ops.numeric import FLOAT64, blank, constant, counted, in_float32, keeps, rounded, rounded_once, spreads
 from kvviz.ops.registry import by_reference, op
 
 

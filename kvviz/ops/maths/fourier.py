@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import check_size, counted, scalar
-from kvviz.ops.numeric import rounded_once
+from kvviz.ops.numeric import check_size, counted, rounded_once, scalar
 from kvviz.ops.registry import op
 
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted, ints, scalar
-from kvviz.ops.numeric import FLOAT32, contiguous, is_narrow
+from kvviz.ops.numeric import FLOAT32, contiguous, counted, ints, is_narrow, scalar
 from kvviz.ops.registry import by_reference, op
 
 _sum = np.add.reduce

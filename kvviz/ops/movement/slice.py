@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import check_size, counted, distinct, ints, scalar
+from kvviz.ops.numeric import check_size, counted, distinct, ints, scalar
 from kvviz.ops.registry import Grow, op
 
 _BEFORE = [(slice(None),) * axis for axis in range(8)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import scalar
+from kvviz.ops.numeric import scalar
 from kvviz.ops.registry import op
 
 

@@ -1,15 +1,16 @@
-"""From floats to few bits and back: QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear."""
+"""From floats to few bits and back, and products with weights of 2, 4 or 8 bits in blocks along the inner axis."""
 
 from __future__ import annotations
+
+import weakref
 
 import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import counted
 from kvviz.ops.movement.cast import DTYPES, converted
-from kvviz.ops.numeric import FLOAT32, FLOAT64
+from kvviz.ops.numeric import FLOAT32, FLOAT64, counted
 from kvviz.ops.registry import op
 
 MICROSOFT = "com.microsoft"
@@ -89,3 +90,181 @@ def dynamic_uint8(x):
     zero = np.rint(np.clip(-low / scale, np.float32(0), np.float32(255)))
     y = np.rint(np.divide(x, scale, order="C"))
     return np.clip(y + zero, np.float32(0), np.float32(255)), np.asarray(scale, FLOAT32), np.asarray(zero, FLOAT32)
+
+
+Parts = tuple["np.ndarray | None", ...]
+
+
+class Kept:
+    """A bounded table from tuples of read-only arrays to what was computed from them, of ``budget`` bytes in all.
+
+    An entry goes when the first of its arrays is freed. Arrays that somebody can write to are never kept, nor are views
+    of such arrays: what was made from them could be out of date. What does not fit in the budget is not kept either;
+    older entries stay, since weights are used in the same order again and again.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.nbytes = 0
+        self._entries: dict[tuple[int, ...], tuple[np.ndarray, list[weakref.ref]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, parts: Parts) -> np.ndarray | None:
+        """What was kept for these very arrays, or None."""
+        entry = self._entries.get(tuple(map(id, parts)))
+        return None if entry is None else entry[0]
+
+    def put(self, parts: Parts, result: np.ndarray) -> bool:
+        """Keep a result if the arrays cannot change and the budget allows it; says whether it did."""
+        if self.nbytes + result.nbytes > self.budget or not all(part is None or _fixed(part) for part in parts):
+            return False
+        key = tuple(map(id, parts))
+
+        def drop(_: weakref.ref) -> None:
+            gone = self._entries.pop(key, None)
+            if gone is not None:
+                self.nbytes -= gone[0].nbytes
+
+        self._entries[key] = (result, [weakref.ref(part, drop) for part in parts if part is not None])
+        self.nbytes += result.nbytes
+        return True
+
+
+def _fixed(array: np.ndarray) -> bool:
+    """Whether nobody can write to the array's memory through it or through what it views."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return True
+
+
+_weights = Kept(budget=2 << 30)
+"""Matrices in float32, made once for each weight and kept for as long as the weight lives."""
+
+
+@op("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(
+    a,
+    b,
+    scales,
+    zero_points=None,
+    g_idx=None,
+    bias=None,
+    *,
+    K,
+    N,
+    bits=4,
+    block_size,
+    accuracy_level=0,
+    weight_prepacked=0,
+):
+    """``a`` times the transpose of the quantised (N, K) matrix ``b``, in float32. At ``accuracy_level`` 4,
+    onnxruntime's CPU kernel also rounds the rows of ``a`` to int8 in blocks, where weights of 4 or 8 bits are constant
+    (MLAS CompInt8); so do we. Weights of the model are read-only arrays, which distinguishes them from inputs."""
+    if weight_prepacked:
+        raise OpError("MatMulNBits: weights in a device's own layout cannot be read")
+    parts = (b, scales, zero_points, g_idx)
+    w = _weights.get(parts)
+    if w is None:
+        w = _unpacked_matrix(b, scales, zero_points, g_idx, K, N, bits, block_size)
+        _weights.put(parts, w)
+    if a.shape[-1] != K:
+        raise OpError(f"MatMulNBits: an input of shape {a.shape} does not fit K = {K}")
+    x = a if a.dtype == FLOAT32 else a.astype(FLOAT32)
+    if accuracy_level == 4 and bits != 2 and g_idx is None and not b.flags.writeable:
+        x = _rounded_to_int8(x, block_size)
+    if x.ndim > 2 and x.shape[0] != 1:
+        y = np.matmul(x.reshape(-1, K), w.T).reshape(*a.shape[:-1], N)
+    else:
+        y = np.matmul(x, w.T)
+    if bias is not None:
+        np.add(y, bias, y, casting="same_kind")
+    return y if a.dtype == FLOAT32 else y.astype(a.dtype)
+
+
+def _rounded_to_int8(x, block_size):
+    """The rows of ``x`` as int8 with one scale a block could hold them: the largest of each block becomes 127."""
+    k = x.shape[-1]
+    blocks = -(-k // block_size)
+    padded = np.zeros((*x.shape[:-1], blocks * block_size), FLOAT32)
+    padded[..., :k] = x
+    grid = padded.reshape(*x.shape[:-1], blocks, block_size)
+    scale = np.abs(grid).max(-1, keepdims=True) / FLOAT32.type(127)
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale != 0)
+    return (np.rint(grid * inverse) * scale).reshape(padded.shape)[..., :k]
+
+
+def _unpacked_matrix(b, scales, zero_points, g_idx, k, n, bits, block_size):
+    blocks = -(-k // block_size)
+    if b.size * 8 != n * blocks * block_size * bits:
+        raise OpError(f"MatMulNBits: weights of shape {b.shape} do not hold {n} rows of {blocks} blocks")
+    numbers = unpacked(b.reshape(n, -1), bits, blocks * block_size).astype(FLOAT32)
+    scales = scales.reshape(n, blocks).astype(FLOAT32)
+    zeros = _zero_points(zero_points, n, blocks, bits)
+    if g_idx is not None and not np.array_equal(g_idx[:k], np.arange(k) // block_size):
+        # Columns were reordered when the blocks were made: each names its block.
+        order = g_idx[:k]
+        numbers = numbers[:, :k]
+        numbers -= zeros if np.ndim(zeros) == 0 else zeros[:, order]
+        numbers *= scales[:, order]
+        return numbers
+    grid = numbers.reshape(n, blocks, block_size)
+    grid -= zeros if np.ndim(zeros) == 0 else zeros[:, :, None]
+    grid *= scales[:, :, None]
+    return np.ascontiguousarray(numbers[:, :k])
+
+
+def _zero_points(zero_points, n, blocks, bits):
+    """(n, blocks) in float32, or the one number that holds for all."""
+    if zero_points is None:
+        return FLOAT32.type(1 << (bits - 1))
+    if zero_points.dtype == np.uint8:
+        return unpacked(zero_points.reshape(n, -1), bits, blocks).astype(FLOAT32)
+    return zero_points.reshape(n, blocks).astype(FLOAT32)
+
+
+def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """The first ``count`` unsigned numbers of each row of bytes, low bits first, as uint8."""
+    if bits == 8:
+        return packed[..., :count]
+    if bits not in (2, 4):
+        raise OpError(f"weights of {bits} bits are not supported, only 2, 4 and 8")
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return numbers.reshape(*packed.shape[:-1], -1)[..., :count]
+
+
+@op("GatherBlockQuantized", domain=MICROSOFT)
+def gather_block_quantized(
+    data, indices, scales, zero_points=None, *, bits=4, block_size=128, gather_axis=0, quantize_axis=1
+):
+    """Gather slices of a quantised tensor and make floats of those only, in the dtype of the scales. uint8 data hold
+    ``8 / bits`` numbers a byte along the last axis, with the middle of the range as zero point."""
+    gather_axis %= data.ndim
+    quantize_axis %= data.ndim
+    length = data.shape[gather_axis]
+    out_of_range = (indices < -length) | (indices >= length)
+    places = np.where(out_of_range, 0, indices)
+    taken, scale = np.take(data, places, gather_axis), np.take(scales, places, gather_axis)
+    zeros = None if zero_points is None else np.take(zero_points, places, gather_axis)
+    axis = quantize_axis if quantize_axis < gather_axis else quantize_axis + indices.ndim - 1
+    middle = 0
+    if data.dtype == np.uint8:
+        taken = unpacked(taken, bits, taken.shape[-1] * (8 // bits))
+        zeros = None if zeros is None else unpacked(zeros, bits, scale.shape[-1])
+        middle = 1 << (bits - 1)
+    count = taken.shape[axis]
+    y = taken.astype(FLOAT32)
+    y -= middle if zeros is None else _over_blocks(zeros.astype(FLOAT32), block_size, axis, count)
+    y *= _over_blocks(scale.astype(FLOAT32), block_size, axis, count)
+    if out_of_range.any():
+        np.moveaxis(y, range(gather_axis, gather_axis + indices.ndim), range(indices.ndim))[out_of_range] = 0
+    return y.astype(scales.dtype, copy=False)
+
+
+def _over_blocks(parameter, block_size, axis, count):
+    return parameter.repeat(block_size, axis)[(slice(None),) * axis + (slice(count),)]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import same_batch
 from kvviz.ops.movement.cast import DTYPES
+from kvviz.ops.numeric import same_batch
 from kvviz.ops.registry import Grow, op
 from kvviz.ops.transformer.attention_core import (
     append,

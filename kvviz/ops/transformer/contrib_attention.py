@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import same_batch, scalar
-from kvviz.ops.registry import Grow, op
+from kvviz.ops.numeric import same_batch, scalar
+from kvviz.ops.registry import Grow, Parts, op, rows_along, spans_along
 from kvviz.ops.transformer import attention_core
 from kvviz.ops.transformer.attention_core import (
     cache_cost,
@@ -26,7 +26,6 @@ from kvviz.ops.transformer.attention_core import (
     visible,
 )
 from kvviz.ops.transformer.rotary import rotate, rows_at
-from kvviz.ops.transformer.written_rows import Parts, rows_along, spans_along
 
 _NO_BLOCK = 1 << 62
 

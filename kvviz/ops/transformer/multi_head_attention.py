@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.arguments import scalar
-from kvviz.ops.registry import Grow, op
+from kvviz.ops.numeric import scalar
+from kvviz.ops.registry import Grow, Parts, op, rows_along
 from kvviz.ops.transformer.attention_core import (
     append,
     attend,
@@ -22,7 +22,6 @@ from kvviz.ops.transformer.attention_core import (
     padding_seen,
     to_heads,
 )
-from kvviz.ops.transformer.written_rows import Parts, rows_along
 
 
 def _new_rows(args: Sequence[Any]) -> int:

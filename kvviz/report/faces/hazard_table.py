@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kvviz.errors import InputError
-from kvviz.graph.parts.layers import places
+from kvviz.graph.layers import places
 from kvviz.other_names import with_other_names
 from kvviz.report.faces.steps_table import Table
 from kvviz.trace.index.hazards import Hazard, find_hazards

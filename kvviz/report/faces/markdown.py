@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from kvviz.explain.sentences import ended, rule, sentence
-from kvviz.explain.summary import Missed, distinct
+from kvviz.explain.summary import distinct
 from kvviz.fixes.fix import Fix
 from kvviz.fixes.fix_wording import as_before, caller
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.faces.markdown_text import REPORT, STEP, filled
 from kvviz.report.faces.report_text import written_elsewhere
-from kvviz.report.finding import Finding
+from kvviz.report.finding import Finding, Part
 from kvviz.runtimes.named_policies import NAMED
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
-from kvviz.trace.run_labels import run_label, steps_summary
-from kvviz.trace.units import count, size
+from kvviz.trace.units import count, place_of, run_label, size, steps_summary
 from kvviz.version import VERSION
 
 # How many tokens of a prompt, findings, and fixes with their code are shown.
@@ -65,8 +64,8 @@ def _call(trace: Trace) -> str:
 def step_facts(report: Diagnosis, step: Step) -> dict[str, Any]:
     """The values for the template of a step."""
     trace = report.trace
-    entry = next((m for m in report.missed if step.index in m.steps), None)
-    blockers = distinct(step.decision.blockers) or (entry.blockers if entry else ())
+    part = _part_of(report, step)
+    blockers = distinct(step.decision.blockers)
     scope = "/".join(step.graph_node.scope)
     where = [run_label(trace, step.run), *step.frame, *([scope] if scope else [])]
     return {
@@ -82,9 +81,9 @@ def step_facts(report: Diagnosis, step: Step) -> dict[str, Any]:
         "written": size(step.written),
         "live": size(step.live_bytes),
         "held": size(held_after(trace, step)),
-        "repeated": next((str(group) for group in report.groups if entry in group.entries), "") if entry else "",
+        "repeated": "" if part is None else str(part),
         "blockers": [{"code": str(b.code), "input": b.input, "message": b.message} for b in blockers],
-        "fixes": [_fix(fix, of_step(entry, step.index)) for fix in fixes_of(entry)] if entry else [],
+        "fixes": [] if part is None or part.fix is None else [_fix(part.fix, of_step(part, step.index))],
         "again": "\n".join(again(trace, step.index)),
     }
 
@@ -95,19 +94,20 @@ def held_after(trace: Trace, step: Step) -> int:
     return int(step.live_bytes - sum(storages[s].capacity for s in step.freed if s not in later))
 
 
-def fixes_of(entry: Missed) -> list[Any]:
-    """The fixes of a missed op, each once: the reasons against one input share a fix."""
-    fixes: list[Any] = []
-    for blocker in entry.blockers:
-        fix = blocker.fix
-        if fix is not None and not any(other is fix or other == fix for other in fixes):
-            fixes.append(fix)
-    return fixes
+def _part_of(report: Diagnosis, step: Step) -> Part | None:
+    """The part of a finding that a missed step belongs to, else one with the same role and op type."""
+    if not any(step.index in entry.steps for entry in report.missed):
+        return None
+    parts = [part for one in report.findings for part in one.parts]
+    kind = place_of(report.trace, report.trace.log[step.index]).role, step.op_type
+    alike = (part for part in parts if part.group is not None and (part.name, part.group.op_type) == kind)
+    return next((part for part in parts if step.index in part.at), next(alike, None))
 
 
-def of_step(entry: Missed, step: int) -> str:
+def of_step(part: Part, step: int) -> str:
     """A prefix for a fix that names the step of its bytes; empty if it is the step shown."""
-    return "" if entry.step == step else f"For step {entry.step:,}, where this op spent most: "
+    worst = step if part.group is None else part.group.worst.step
+    return "" if worst == step else f"For step {worst:,}, where this kind of op spent most: "
 
 
 def _fix(fix: Fix, of: str = "") -> dict[str, str]:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvviz.graph.model import Graph, Node, Value
-from kvviz.runtimes.ort import ort_operators, refusal
+from kvviz.runtimes.ort import refusal
 
 ALLOCATE, ALLOCATE_OUTPUT, REUSE, SHARE = "kAllocate", "kAllocateOutput", "kReuse", "kShare"
 PRE_EXISTING, STATIC = "kPreExisting", "kAllocateStatically"
 ALIAS, MAY_INPLACE, FREELIST = "Alias", "MayInplace", "freelist"
 
 Types = Mapping[str, Value]
-MayInplace = Callable[[Node, np.dtype | None], ort_operators.Pairs]
+MayInplace = Callable[[Node, np.dtype | None], refusal.Pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def allocation_plan(
     types: Types,
     inside: str = "",
     mem_reuse: bool = True,
-    may_inplace: MayInplace = ort_operators.may_inplace,
+    may_inplace: MayInplace = refusal.may_inplace,
     parallel: bool = False,
 ) -> AllocationPlan:
     """Plan the buffers of one graph.
@@ -177,7 +177,7 @@ class _Planner:
             return found
         first = self.types.get(node.inputs[0]) if node.inputs else None
         may = self.may_inplace(node, None if first is None else first.dtype)
-        for pairs, must in ((ort_operators.alias(node), True), (may, False)):
+        for pairs, must in ((refusal.alias(node), True), (may, False)):
             for i, j in pairs:
                 if i < len(node.inputs) and node.inputs[i] and j in found:
                     found[j].append((i, must))

@@ -16,16 +16,15 @@ from typing import Any
 
 from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, overwrite_mask
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import ABSENT, PlannedNode
-from kvviz.engine.plans.policy import Policy
-from kvviz.memory.array_layout import Arguments, is_array
+from kvviz.engine.plan import ABSENT, PlannedNode
+from kvviz.engine.policy import Policy
+from kvviz.memory.storage import Arguments, is_array
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.allocation_plan import ALLOCATE_OUTPUT
-from kvviz.runtimes.ort.ort_operators import by_address
+from kvviz.runtimes.ort.known_types import types_of
 from kvviz.runtimes.ort.ort_order import OrtOrder, schedule
-from kvviz.runtimes.ort.planned_buffers import homes, remember
-from kvviz.runtimes.ort.planned_nodes import Notes, take_notes
-from kvviz.runtimes.ort.planner_types import types_of
+from kvviz.runtimes.ort.planned_buffers import Notes, homes, remember, take_notes
+from kvviz.runtimes.ort.refusal import by_address
 from kvviz.runtimes.ort.rewiring import rewired
 from kvviz.trace import blockers as b
 

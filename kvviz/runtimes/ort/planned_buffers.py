@@ -1,23 +1,145 @@
-"""Where outputs live at run time, as the plan said: dead buffers are found again, and too small ones are an error."""
+"""Where outputs live at run time, as onnxruntime's plan said, which is noted for every node when a plan is made.
+
+Dead buffers are found again, and too small ones are an error.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.placement import FRESH, Home
-from kvviz.engine.plans.plan import PlannedNode
+from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.errors import OpError
-from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
-from kvviz.memory.storage import Storage
-from kvviz.runtimes.ort.allocation_plan import ALIAS, ALLOCATE_OUTPUT, FREELIST, MAY_INPLACE, Buffer
+from kvviz.graph.model import Graph, Node, Value
+from kvviz.memory.storage import Arguments, ArrayLayout, Storage, is_array
+from kvviz.runtimes.ort import refusal
+from kvviz.runtimes.ort.allocation_plan import (
+    ALIAS,
+    ALLOCATE_OUTPUT,
+    FREELIST,
+    MAY_INPLACE,
+    REUSE,
+    AllocationPlan,
+    Buffer,
+    allocation_plan,
+)
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.ort.ort_operators import by_address
-from kvviz.runtimes.ort.planned_nodes import Notes
+from kvviz.runtimes.ort.ort_order import buffer_text
+from kvviz.runtimes.ort.refusal import by_address
+from kvviz.runtimes.ort.rewiring import is_cast, is_unsafe, remaining
+from kvviz.trace import blockers as b
 from kvviz.trace.schema.events import IN_PLACE, POOL, VIEW
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The plan of one node.
+
+    ``buffers``: one an output, None for an absent one.
+    ``take``: input that the op overwrites, -1 if none.
+    ``bound``: input that it overwrites if the caller donates it: one buffer bound to an input and an output of the
+      graph.
+    ``masks``: input positions that it could overwrite but does not, with all reasons.
+    ``reads, makes``: slots that it reads, and outputs that it makes, whose buffers are taken over when they are dead.
+    ``removed``: a Cast that onnxruntime takes out of the model: here it runs, but costs nothing.
+    """
+
+    buffers: tuple[Buffer | None, ...]
+    take: int = -1
+    bound: int = -1
+    masks: tuple[tuple[int, int], ...] = ()
+    reads: tuple[tuple[int, str], ...] = ()
+    makes: tuple[tuple[int, str], ...] = ()
+    removed: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """In onnxruntime's words, one an output; empty for an absent one."""
+        return tuple("" if buffer is None else buffer.kind for buffer in self.buffers)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Why: ``"Alias"``, ``"MayInplace"``, ``"freelist"``, or empty."""
+        return tuple("" if buffer is None else buffer.rule for buffer in self.buffers)
+
+    @property
+    def summary(self) -> str:
+        """The plan in a few words, for people."""
+        if self.removed:
+            return "a Cast that onnxruntime removes"
+        return "; ".join(buffer_text(buffer) for buffer in self.buffers if buffer is not None)
+
+
+def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> None:
+    """Plan the buffers of a graph as onnxruntime does, and note on every node what follows.
+
+    Whatever is asked for counts as an output of the graph, as if the model had been changed to give it: looking at a
+    value changes the plan. ``plan.notes`` is the `AllocationPlan`, ``planned.notes`` a `Notes`.
+    """
+    graph, facts = plan.graph, known(plan.graph)
+    outputs = [plan.names[slot] for slot in plan.outputs]
+    rewritten = remaining(graph, [planned.node for planned in plan.order], outputs)
+    left = {node.index: node for node in rewritten.nodes}
+    order = [left[planned.node.index] for planned in plan.order if planned.node.index in left]
+    allocations = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse, parallel=parallel)
+    plan.notes = allocations
+    taken_over = {buffer.root for buffer in allocations.buffers.values() if buffer.rule == FREELIST}
+    for planned in plan.order:
+        node = left.get(planned.node.index)
+        if node is None:
+            planned.notes = _of_removed(planned.node)
+            if _is_idle(graph, planned.node, facts.types):
+                planned.call = _idle
+        else:
+            planned.notes = _notes(plan, planned, node, allocations, taken_over)
+
+
+def _of_removed(node: Node) -> Notes:
+    return Notes((Buffer(node.outputs[0], REUSE, node.inputs[0], ALIAS, 0),), removed=True)
+
+
+def _is_idle(graph: Graph, node: Node, types: Mapping[str, Value]) -> bool:
+    """Whether nothing is lost if a Cast that onnxruntime removes does nothing.
+
+    It has nothing to do, or what reads it casts again.
+    """
+    source, target = (types.get(name) for name in (node.inputs[0], node.outputs[0]))
+    if source is None or target is None or is_unsafe(source.dtype, target.dtype):
+        return False
+    return source.dtype == target.dtype or all(is_cast(reader) for reader in graph.consumers.get(node.outputs[0], ()))
+
+
+def _idle(value: Any) -> Any:
+    return value
+
+
+def _notes(plan: Plan, planned: PlannedNode, node: Node, allocations: AllocationPlan, taken_over: set[str]) -> Notes:
+    buffers = tuple(allocations.buffers[name] if name else None for name in node.outputs)
+    given = [buffer for buffer in buffers if buffer is not None]
+    masks: dict[int, int] = {}
+    for buffer in given:
+        for position, mask in buffer.refused:
+            masks[position] = masks.get(position, 0) | mask
+    bound = -1
+    for buffer in given:
+        for position, mask in buffer.refused:
+            if buffer.kind == ALLOCATE_OUTPUT and mask == refusal.OUTPUT | b.BORROWED_INPUT:
+                # Binding one buffer to both sides is all that it takes.
+                bound, masks[position] = position, b.BORROWED_INPUT
+    return Notes(
+        buffers,
+        next((buffer.position for buffer in given if buffer.rule == MAY_INPLACE), -1),
+        bound,
+        tuple(sorted(masks.items())),
+        tuple((slot, plan.names[slot]) for slot in planned.reads if plan.names[slot] in taken_over),
+        tuple((j, name) for j, name in enumerate(node.outputs) if name in taken_over),
+    )
 
 
 def remember(frame: Frame, planned: PlannedNode) -> None:

@@ -8,14 +8,128 @@ later, or overwrite what nobody else needs any more. So the second one, which st
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
-from kvviz.engine.plans.plan import needed
-from kvviz.graph.model import MAX_NODES, Graph, Node
+import numpy as np
+
+from kvviz.engine.plan import needed
+from kvviz.graph.model import MAX_NODES, Graph, Node, Value
+from kvviz.runtimes.frontier import Log, PlanningEvent
 from kvviz.runtimes.ort.known_types import adopt, known
-from kvviz.runtimes.ort.ort_walk import walk
-from kvviz.runtimes.ort.removed_casts import Rewritten, without_duplicates
+
+Types = Mapping[str, Value]
+_BITS = {"bool": 1, "bfloat16": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The nodes that onnxruntime plans.
+
+    ``nodes``: with inputs renamed where a Cast before them is gone.
+    ``stands_for``: output of a Cast that is gone to the value that its readers read instead.
+    """
+
+    nodes: tuple[Node, ...]
+    stands_for: Mapping[str, str]
+
+
+def without_duplicates(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], types: Types) -> Rewritten:
+    """Leave out the Casts that onnxruntime leaves out.
+
+    ``nodes``: those of its nodes that are planned.
+    ``outputs``: values that are wanted: a Cast that makes one stays.
+    ``types``: as inferred.
+    """
+    if sum(is_cast(node) for node in nodes) < 2:
+        return Rewritten(tuple(nodes), {})
+    work = _Work(nodes, outputs, types)
+    for index in sorted(work.left):
+        if index in work.left and is_cast(work.left[index]):
+            work.look_at(index)
+    return Rewritten(tuple(work.left.values()), {name: _end(work.gone, name) for name in work.gone})
+
+
+class _Work:
+    """The nodes that are left, who reads what, and which Casts are gone."""
+
+    def __init__(self, nodes: Sequence[Node], outputs: Sequence[str], types: Types) -> None:
+        self.left = {node.index: node for node in nodes}
+        self.kinds = {name: value.dtype for name, value in types.items()}
+        self.wanted = set(outputs)
+        self.gone: dict[str, str] = {}
+        self.readers: dict[str, list[int]] = {}  # one entry a reading
+        for node in nodes:
+            for name in (*node.inputs, *node.captures):
+                self.readers.setdefault(name, []).append(node.index)
+
+    def look_at(self, index: int) -> None:
+        """Drop a Cast, and those after it that lead back, if the rules let them go."""
+        node, kinds = self.left[index], self.kinds
+        source, made = node.inputs[0], node.outputs[0]
+        readers = sorted(self.readers.get(made, ()))
+        casts = [self.left[i] for i in readers if is_cast(self.left[i])]
+        lossy = is_unsafe(kinds.get(source), kinds.get(made))
+        if not casts or (lossy and any(is_unsafe(kinds.get(c.outputs[0]), kinds.get(made)) for c in casts)):
+            return
+        back = [c for c in casts if c.outputs[0] not in self.wanted and kinds.get(c.outputs[0]) == kinds.get(source)]
+        for cast in back:
+            self._drop(cast, source)
+        to_bool = any(kinds.get(c.outputs[0]) == np.bool_ for c in casts if c.index in self.left)
+        if len(casts) == len(readers) and made not in self.wanted and not (lossy and to_bool):
+            self._drop(node, source)
+
+    def _drop(self, cast: Node, source: str) -> None:
+        """Let the readers of a Cast read something else."""
+        made = cast.outputs[0]
+        del self.left[cast.index]
+        self.gone[made] = source
+        self.readers[cast.inputs[0]].remove(cast.index)
+        moved = self.readers.pop(made, [])
+        for index in set(moved):
+            reader = self.left[index]
+            self.left[index] = replace(
+                reader,
+                inputs=tuple(source if name == made else name for name in reader.inputs),
+                captures=tuple(dict.fromkeys(source if name == made else name for name in reader.captures)),
+            )
+        self.readers.setdefault(source, []).extend(moved)
+
+
+def is_cast(node: Node) -> bool:
+    """Whether a node is ONNX's Cast."""
+    return node.op_type == "Cast" and not node.domain
+
+
+def _end(gone: Mapping[str, str], name: str) -> str:
+    while name in gone:
+        name = gone[name]
+    return name
+
+
+def is_unsafe(source: np.dtype | None, target: np.dtype | None) -> bool:
+    """Whether a cast may change a number, by onnxruntime's reckoning; an unknown type counts as one that does."""
+    if source is None or target is None:
+        return True
+    a, b = _group(source), _group(target)
+    if not a or not b:
+        return True
+    bits, room = (_BITS.get(str(dtype), dtype.itemsize * 8) for dtype in (source, target))
+    if b == "unsigned" and a in ("float", "signed"):
+        return True
+    if a == "float" and b != "float":
+        return True
+    if (a == "unsigned" and b == "signed") or (a in ("signed", "unsigned") and b == "float"):
+        return room <= bits
+    if {str(source), str(target)} == {"float16", "bfloat16"}:
+        return True
+    return bits > room
+
+
+def _group(dtype: np.dtype) -> str:
+    if str(dtype) in ("float16", "bfloat16", "float32", "float64"):
+        return "float"
+    return {"b": "bool", "i": "signed", "u": "unsigned"}.get(dtype.kind, "")
 
 
 def rewired(graph: Graph, outputs: Sequence[str]) -> Graph:
@@ -141,3 +255,49 @@ def _unused(base: str, taken: set[str], suffix: Iterator[str]) -> str:
         name = base + next(suffix)
     taken.add(name)
     return name
+
+
+# -- the walk -------------------------------------------------------------------------------------------------------
+
+
+def walk(nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
+    """The walk itself, over nodes whose inputs are as onnxruntime has them."""
+    makers = {name: node for node in nodes for name in node.outputs if name}
+    above = {
+        node.index: sorted({makers[n].index for n in (*node.inputs, *node.captures) if n in makers}) for node in nodes
+    }
+    followed = {index for indices in above.values() for index in indices}
+    by_index = {node.index: node for node in nodes}
+    # (node, the one whose makers brought it here, depth); -1 for an end of the graph
+    stack = [(index, -1, 0, False) for index in sorted(by_index) if index not in followed]
+    order: list[Node] = []
+    met: set[int] = set()
+    while stack:
+        index, reader, depth, leaving = stack.pop()
+        node = by_index[index]
+        if leaving:
+            order.append(node)
+        if log is not None:
+            log(walked(node, by_index.get(reader), depth, leaving, index in met, len(order)))
+        if leaving or index in met:
+            continue
+        met.add(index)
+        stack.append((index, reader, depth, True))
+        stack += [(i, index, depth + 1, False) for i in above[index] if i not in met]
+    return order
+
+
+def walked(node: Node, reader: Node | None, depth: int, leaving: bool, again: bool, planned: int) -> PlanningEvent:
+    """One step of the walk: a node is met, met again, or put into the order."""
+    first = next((name for name in node.outputs if name), "")
+    if leaving:
+        why = f"all that {node.op_type} reads is in the order now"
+        return PlanningEvent("walk", node, first, "append", why, planned=planned, depth=depth)
+    if reader is None:
+        led, why = first, f"nothing follows {node.op_type}; of such ends the one that the model lists last comes first"
+    else:
+        led = next((name for name in (*reader.inputs, *reader.captures) if name in node.outputs), first)
+        why = f"{reader.op_type} reads {led}; of what it reads, the model lists this maker last among those left"
+    if again:
+        return PlanningEvent("walk", node, led, "skip", f"{node.op_type} was met already", planned=planned, depth=depth)
+    return PlanningEvent("walk", node, led, "visit", why, planned=planned, depth=depth)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from kvviz.engine.decide import NOTHING, ONLY, Verdict, elementwise_misfit
 from kvviz.engine.frame import Frame
-from kvviz.engine.plans.plan import KEEP, PIN, Plan, PlannedNode
+from kvviz.engine.plan import KEEP, PIN, Plan, PlannedNode
 from kvviz.graph.model import Graph, Node
-from kvviz.memory.array_layout import Arguments
+from kvviz.memory.storage import Arguments
 from kvviz.runtimes.rten import output_identity
-from kvviz.runtimes.rten.quirks import QUIRKS
-from kvviz.runtimes.rten.rten_operators import in_place_inputs, is_commutative
+from kvviz.runtimes.rten.rten_operators import QUIRKS, in_place_inputs, is_commutative
 from kvviz.trace import blockers as b
 
 STICKY = 255
@@ -51,7 +50,7 @@ class Notes:
 class Rules:
     """The rules, with all or some of rten's quirks.
 
-    ``quirks``: of `kvviz.runtimes.rten.quirks.QUIRKS`.
+    ``quirks``: of `kvviz.runtimes.rten.rten_operators.QUIRKS`.
     ``lends``: bodies borrow whatever they capture, as before rten's pull request 407.
     """
 

@@ -1,8 +1,6 @@
 """Where the output of an op lives in rten: called in place is one thing, the same buffer another.
 
-An op that was called in place still allocates if the buffer cannot hold the result: a Concat without room, a Reshape
-of strided data, an element type of another width. Source: ``run_in_place`` of each operator and ``Tensor::append``,
-``has_capacity`` of rten-tensor at commit c7f7bad9.
+New buffers come from its pool: best fit among the buffers of one run, by element width; small ones bypass it.
 """
 
 from __future__ import annotations
@@ -14,15 +12,13 @@ import numpy as np
 
 from kvviz.engine.decide import NOTHING, elementwise_misfit
 from kvviz.engine.frame import Frame
-from kvviz.engine.kernels.ghost_kernels import check_known
+from kvviz.engine.ghost_kernels import check_known
 from kvviz.engine.placement import FRESH, UNPOOLED, Home
-from kvviz.engine.plans.plan import PlannedNode
+from kvviz.engine.plan import PlannedNode
 from kvviz.errors import UnknownValueError
-from kvviz.memory.array_layout import Arguments, ArrayLayout, is_array
 from kvviz.memory.ghosts import is_ghost
-from kvviz.memory.storage import address, grown, is_start
+from kvviz.memory.storage import Arguments, ArrayLayout, Pool, Storage, address, grown, is_array, is_start
 from kvviz.ops.registry import Grow
-from kvviz.runtimes.rten.buffer_pool import elements_of, type_of, width_of
 from kvviz.runtimes.rten.rten_operators import MICROSOFT
 from kvviz.trace import blockers as b
 from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW
@@ -30,6 +26,63 @@ from kvviz.trace.schema.regions import packed_strides
 
 if TYPE_CHECKING:
     from kvviz.engine.execution import Execution
+
+
+SMALLEST = 128
+
+
+def type_of(dtype: Any) -> str:
+    """rten's element type: all floats are float32, int8 and uint8 are themselves, everything else is int32."""
+    dtype = np.dtype(dtype)
+    if dtype in (np.int8, np.uint8):
+        return str(dtype.name)
+    return "int32" if dtype.kind in "iub" else "float32"
+
+
+def width_of(dtype: np.dtype) -> int:
+    """Bytes of an element as rten holds it."""
+    return 1 if dtype.char in "bB" else 4
+
+
+class RtenPool(Pool):
+    """Freed buffers with their capacity in rten's elements.
+
+    ``sizes``: by storage id, of every buffer that was made in this run.
+    """
+
+    __slots__ = ("sizes",)
+
+    def __init__(self) -> None:
+        super().__init__(SMALLEST)
+        self.sizes: dict[int, tuple[int, int]] = {}
+
+    def made(self, storage: Storage, array: ArrayLayout) -> None:
+        """Note the size of a buffer that was made because nothing fitted."""
+        self.sizes[storage.id] = width_of(array.dtype), storage.capacity // max(array.itemsize, 1)
+
+    def asked(self, array: ArrayLayout) -> tuple[int, int] | None:
+        """A free buffer of the same width with as many elements."""
+        width = width_of(array.dtype)
+        return None if width * array.size < self.smallest else (width, array.size)
+
+    def give(self, storage: Storage) -> None:
+        """Keep a dead buffer of 128 bytes or more."""
+        root = storage.root
+        if storage.id not in self.sizes:
+            if not isinstance(root, np.ndarray):
+                return
+            self.sizes[storage.id] = width_of(root.dtype), storage.capacity // root.itemsize
+        width, elements = self.sizes[storage.id]
+        if width * elements >= self.smallest and storage.id not in self.dropped:
+            self.keep(width, elements, storage)
+
+
+def elements_of(pool: Any, storage: Storage, array: ArrayLayout) -> int:
+    """Capacity of a storage in elements, as rten's tensor in it would know it."""
+    if isinstance(pool, RtenPool) and storage.id in pool.sizes:
+        return pool.sizes[storage.id][1]
+    return storage.capacity // array.itemsize
+
 
 # Ops whose in-place form changes the shape only: with a row-major block, or whatever the layout.
 _RESHAPES = {"Reshape", "Flatten"}

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kvviz.graph.model import Graph, Node
+from kvviz.runtimes.frontier import Log, PlanningEvent, first_output, forward, makers, reads
 from kvviz.runtimes.rten.rten_operators import in_place_inputs, is_commutative
-from kvviz.runtimes.schedules.frontier import first_output, forward, makers, reads
-from kvviz.runtimes.schedules.planning_events import Log, PlanningEvent
 
 
 def rten(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from kvviz import public_trace
 from kvviz.graph.model import Node
-from kvviz.trace.index.last_writes import Touch, Touches
+from kvviz.trace.index.accesses import Touch, Touches
 from kvviz.trace.index.step_order import Reachability
 from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.recording import Trace

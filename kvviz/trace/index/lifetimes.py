@@ -15,9 +15,8 @@ import numpy as np
 from kvviz.trace.records import StorageRecord
 from kvviz.trace.schema.declared import HOST
 from kvviz.trace.schema.element_types import nbytes
-from kvviz.trace.schema.events import POOL, VIEW, Bind, OpNode
+from kvviz.trace.schema.events import ORIGINS, POOL, VIEW, Bind, OpNode
 from kvviz.trace.schema.log import Log
-from kvviz.trace.schema.storages import ORIGINS
 
 Key = tuple[int, str]
 """A value: number of its frame, and its name there."""

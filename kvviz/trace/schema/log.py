@@ -19,8 +19,7 @@ import numpy as np
 from kvviz.collector import unwatched
 from kvviz.interrupts import held_back
 from kvviz.trace.schema.declared import Declared
-from kvviz.trace.schema.events import FrameEvent, Op, OpNode, Output
-from kvviz.trace.schema.storages import Storages
+from kvviz.trace.schema.events import FrameEvent, Op, OpNode, Output, Storages
 
 COLUMNS = {
     "op": ("frame", "node", "refusal", "allocated", "copied", "written", "live", "outputs"),

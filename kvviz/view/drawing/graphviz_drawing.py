@@ -14,8 +14,8 @@ import graphviz
 
 from kvviz.debugger.state import node_states
 from kvviz.errors import InputError
+from kvviz.graph.layers import places
 from kvviz.graph.model import Graph, Node
-from kvviz.graph.parts.layers import places
 from kvviz.report.palette import LIGHT, OWNERS, STATES, Look, mix
 from kvviz.trace.index.hazards import find_hazards
 from kvviz.trace.recording import Trace

@@ -14,8 +14,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 from kvviz.debugger.state import node_states
 from kvviz.explain.sentences import sentence
+from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
-from kvviz.graph.parts.blocks import blocks
 from kvviz.report.palette import LIGHT, STATES, Look, mix
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import dims, short

@@ -20,8 +20,7 @@ from kvviz.report.glossary import FIGURES
 from kvviz.report.palette import OWNERS, STATES
 from kvviz.trace.outcome import DECISIONS, OUTCOMES
 from kvviz.trace.recording import Trace
-from kvviz.trace.schema.events import BINDINGS, HOW
-from kvviz.trace.schema.storages import ORIGINS
+from kvviz.trace.schema.events import BINDINGS, HOW, ORIGINS
 from kvviz.view.page_data.packed_columns import Columns, Sent, Strings, change, sent, unpack, written
 from kvviz.view.page_data.payload_frames import FrameColumns, storage_columns
 from kvviz.view.page_data.payload_graphs import Drawings, GraphTable, add_tables
@@ -33,7 +32,7 @@ from kvviz.view.page_data.payload_tour import tour_header, tour_runs
 
 __all__ = ["CODES", "FORMAT", "Payloads", "decode", "payload", "run_label"]
 
-FORMAT = 5
+FORMAT = 6
 # The meaning of numbers in columns. The page has no such tables of its own.
 CODES = {
     "flag": FLAGS,
@@ -190,15 +189,15 @@ class Payloads:
         with_steps = sum(run.last > run.first for run in self.trace.runs)
         return None if len(sent) == with_steps else frozenset(sent)
 
-    def report(self, start: int = 0, cures: bool = True) -> dict[str, Any]:
-        """The diagnosis so far, as the page reads it, with entries of its missed list from ``start`` on.
+    def report(self, cures: bool = True) -> dict[str, Any]:
+        """The findings so far, as the page reads them.
 
-        ``cures``: include fixes and the verdict, which take time to find.
+        ``cures``: include the changes that help, which take time to find.
         """
         self._look_at_frames()
         steps = len(self.trace.log)
         kept = range(steps) if self.runs() is None else self.kept
-        return report_header(self.diagnosis(), self.trace, self._tables, kept, start, cures)
+        return report_header(self.diagnosis(), self.trace, self._tables, kept, cures)
 
     def diagnosis(self) -> Report:
         """The report of `kvviz.explain` so far, made once for each length of the trace."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kvviz.caches.cache_facts import rows_given
 from kvviz.caches.cache_warnings import cache_warnings
-from kvviz.caches.row_steps import row_steps
+from kvviz.caches.stored_rows import row_steps
 from kvviz.trace.recording import Trace
 from kvviz.view.charts.cell_looks import page_looks
 from kvviz.view.charts.heat_cells import STATES, Cell, cells, entries_of, heads_of, notes, owners

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kvviz.trace.schema.declared import HOST
-from kvviz.trace.schema.events import BINDINGS
-from kvviz.trace.schema.storages import ORIGINS
+from kvviz.trace.schema.events import BINDINGS, ORIGINS
 from kvviz.view.page_data.packed_columns import Columns, Strings
 from kvviz.view.page_data.payload_graphs import GraphTable
 from kvviz.view.page_data.payload_steps import Values

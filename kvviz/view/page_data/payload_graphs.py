@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from kvviz.graph.blocks import Block, blocks
+from kvviz.graph.layers import Place, inside, places
 from kvviz.graph.model import Graph, Node
-from kvviz.graph.parts.blocks import Block, blocks
-from kvviz.graph.parts.layers import Place, inside, places
 from kvviz.trace.units import short
 from kvviz.view.drawing.block_layout import Drawing, layout
 from kvviz.view.drawing.sketch import Sketch, sketch

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from kvviz.explain.comparison.difference import first_difference
-from kvviz.explain.comparison.figures import alike
-from kvviz.explain.comparison.order_change import OrderChange, order_change, value_change
+from kvviz.explain.difference import OrderChange, first_difference, order_change, value_change
+from kvviz.explain.figures import alike
 from kvviz.fixes.forking import holds_throughout, what_holds
 from kvviz.trace.recording import Trace
 

@@ -12,7 +12,7 @@ from kvviz.trace.recording import Trace
 # What a stop may highlight: the class of a pane, or the tab to open for it.
 PANES = {
     "toolbar": ("class", "kv-bar"),
-    "verdict": ("class", "kv-verdict"),
+    "findings": ("class", "kv-findings"),
     "words": ("class", "kv-story"),
     "graph": ("class", "kv-graph"),
     "inspector": ("class", "kv-this"),
@@ -20,21 +20,18 @@ PANES = {
     "map": ("class", "kv-space"),
     "timeline": ("class", "kv-timeline"),
     "steps": ("tab", "steps"),
-    "missed": ("tab", "missed"),
-    "layers": ("tab", "layers"),
     "buffers": ("tab", "buffers"),
     "caches": ("tab", "caches"),
     "values": ("tab", "values"),
     "lanes": ("tab", "clock"),
     "hazards": ("tab", "hazards"),
 }
-LAYOUTS = ("Debug", "Memory", "Cache", "Layers", "Lanes")
 
 
 def keep_tour(trace: Trace, tour: Tour, runs_on: bool = False) -> None:
     """Give a trace a tour. A rejected tour leaves the trace unchanged. ``runs_on``: its steps may come later.
 
-    Raises `KvvizError`: if it is no tour, or a stop names a pane, a layout or a step that is not there.
+    Raises `KvvizError`: if it is no tour, or a stop names a pane or a step that is not there.
     """
     if not isinstance(tour, Tour):
         raise KvvizError(f"tour= is a kvviz.lessons.Tour, not {tour!r}")
@@ -48,7 +45,7 @@ def keep_tour(trace: Trace, tour: Tour, runs_on: bool = False) -> None:
 def tour_header(trace: Trace) -> dict[str, Any]:
     """The payload header's entry of the trace's tour; empty without one.
 
-    Raises `KvvizError`: if a stop names a pane, a layout or a step that is not there.
+    Raises `KvvizError`: if a stop names a pane or a step that is not there.
     """
     tour: Tour | None = trace.tour
     if tour is None:
@@ -84,8 +81,6 @@ def step_of(trace: Trace, number: int, stop: TourStop) -> int | None:
 def _check_names(number: int, stop: TourStop) -> None:
     if stop.pane and stop.pane not in PANES:
         raise KvvizError(f"stop {number + 1} of the tour highlights {stop.pane!r}; {_known(stop.pane, PANES)}")
-    if stop.layout and stop.layout not in LAYOUTS:
-        raise KvvizError(f"stop {number + 1} of the tour has layout {stop.layout!r}; {_known(stop.layout, LAYOUTS)}")
 
 
 def _stop(trace: Trace, number: int, stop: TourStop) -> dict[str, Any]:
@@ -97,7 +92,6 @@ def _stop(trace: Trace, number: int, stop: TourStop) -> dict[str, Any]:
         "waits": bool(stop.query),
         "tab": place if kind == "tab" else "",
         "pane": place if kind == "class" else "",
-        "layout": stop.layout,
     }
 
 

@@ -1,4 +1,4 @@
-"""Summaries of recorded values as the bytes that the page reads, as `kvviz.trace.values.value_summaries` keeps them.
+"""Summaries of recorded values as the bytes that the page reads, as `kvviz.trace.value_summaries` keeps them.
 
 Steps have their numbers in the trace here, since the steps in a payload may change.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from kvviz.trace.recording import Trace
-from kvviz.trace.values.value_numbers import ABOVE, BELOW, BINS, EMPTY, NAN, SHADES
-from kvviz.trace.values.value_summaries import COLUMNS, WHOLE
-from kvviz.trace.values.values_view import NotFinite, Values
+from kvviz.trace.value_numbers import ABOVE, BELOW, BINS, EMPTY, NAN, SHADES
+from kvviz.trace.value_summaries import COLUMNS, WHOLE
+from kvviz.trace.values_view import NotFinite, Values
 from kvviz.view.page_data.packed_columns import Columns, pack
 from kvviz.view.page_data.payload import FORMAT, run_label
 

@@ -12,7 +12,7 @@ import onnx
 import kvviz
 from kvviz.runtimes.ort.allocation_plan import ALLOCATE, ALLOCATE_OUTPUT, MayInplace
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.ort.ort_operators import may_inplace
+from kvviz.runtimes.ort.refusal import may_inplace
 from tests.engine.ort.models import all_plans
 from tests.engine.ort.oracle import blocks, observe
 

@@ -12,10 +12,10 @@ import pytest
 
 import kvviz
 from kvviz.report.explain import explain
-from kvviz.runtimes.named_schedules import planning_events
+from kvviz.runtimes.named_policies import planning_events
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.ort.ort_order import schedule
-from kvviz.runtimes.ort.removed_casts import is_unsafe, without_duplicates
+from kvviz.runtimes.ort.rewiring import is_unsafe, without_duplicates
 from tests.engine.ort.judge import Verdict, judge
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model

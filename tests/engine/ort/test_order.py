@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import kvviz
-from kvviz.engine.plans.plan import needed
+from kvviz.engine.plan import needed
 from kvviz.graph.model import Graph
 from kvviz.runtimes.ort.ort_order import schedule
 from tests.engine.ort.models import FILES, IDS, all_plans, real_model, stored_inputs, without_dead_nodes

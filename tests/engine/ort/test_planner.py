@@ -21,7 +21,7 @@ from kvviz.runtimes.ort.allocation_plan import (
     AllocationPlan,
     Buffer,
 )
-from kvviz.runtimes.ort.ort_operators import Pairs, may_inplace
+from kvviz.runtimes.ort.refusal import Pairs, may_inplace
 from kvviz.trace import blockers as b
 from tests.engine.ort.judge import Verdict, judge
 from tests.engine.ort.models import FILES, IDS, all_plans, real_model, stored_inputs

@@ -12,9 +12,9 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.decode.single_run import SingleRun
+from kvviz.decode.run_sessions import SingleRun
 from kvviz.errors import KvvizError, OpError
-from kvviz.graph.caches.cache_pairs import cache_pairs
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.ort.ort_policy import onnxruntime as policy

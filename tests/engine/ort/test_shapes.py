@@ -14,9 +14,9 @@ from onnx import helper
 import kvviz
 from kvviz.graph.loading.tensors import Weights
 from kvviz.graph.model import Value
-from kvviz.graph.shapes.shape_inference import infer
+from kvviz.graph.shape_inference import infer
 from kvviz.runtimes.ort.known_types import RULES
-from kvviz.runtimes.ort.removed_casts import without_duplicates
+from kvviz.runtimes.ort.rewiring import without_duplicates
 from tests.engine.ort.known_shapes import inferred
 from tests.engine.ort.models import FILES, IDS, real_model
 from tests.engine.ort.random_models import random_model

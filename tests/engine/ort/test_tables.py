@@ -9,7 +9,7 @@ import pytest
 import kvviz.ops  # noqa: F401  (registers every kernel)
 from kvviz.graph.model import Node
 from kvviz.ops.registry import known
-from kvviz.runtimes.ort import ort_operators
+from kvviz.runtimes.ort import refusal
 from tests.engine.ort.catalog import CASES
 from tests.engine.ort.measure import Case, measure
 from tests.engine.ort.oracle import blocks
@@ -49,11 +49,11 @@ def test_an_operator_takes_as_much_new_memory_as_the_tables_say(case: Case) -> N
         if measured is None:
             continue
         node = as_node(case, opset)
-        shared = {j for i, j in ort_operators.alias(node) if i < len(case.inputs) and j < case.outputs}
+        shared = {j for i, j in refusal.alias(node) if i < len(case.inputs) and j < case.outputs}
         sizes = [0 if j in shared else blocks(y.nbytes) for j, y in enumerate(measured.outputs)]
         assert measured.kept == sum(sizes), opset
         first = case.inputs[0]
-        may = ort_operators.may_inplace(node, None if first is None else first.dtype)
+        may = refusal.may_inplace(node, None if first is None else first.dtype)
         for position, taken in measured.dead.items():
             x = case.inputs[position]
             assert x is not None
@@ -79,10 +79,8 @@ def test_every_entry_of_the_tables_is_measured_where_it_shows() -> None:
     shown: set[tuple[str, str]] = set()
     for case in CASES:
         node = as_node(case, 21)
-        shown |= (
-            {(case.domain, case.op_type)} if ort_operators.alias(node) or ort_operators.may_inplace(node) else set()
-        )
-    listed = set(ort_operators.ALIAS) | set(ort_operators.MAY_INPLACE)
+        shown |= {(case.domain, case.op_type)} if refusal.alias(node) or refusal.may_inplace(node) else set()
+    listed = set(refusal.ALIAS) | set(refusal.MAY_INPLACE)
     assert listed - shown == NOT_TENSORS - {("", "OptionalHasElement")}
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 import kvviz
-from kvviz.engine.plans.plan import needed
+from kvviz.engine.plan import needed
 from kvviz.graph.model import Graph
-from kvviz.runtimes.named_schedules import planning_events
+from kvviz.runtimes.frontier import PlanningEvent
+from kvviz.runtimes.named_policies import planning_events
 from kvviz.runtimes.ort.ort_order import schedule
 from kvviz.runtimes.ort.ort_policy import onnxruntime as policy
-from kvviz.runtimes.schedules import PlanningEvent
 from tests.engine.ort.random_models import random_model
 from tests.graph.build import model, node
 

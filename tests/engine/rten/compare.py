@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kvviz import Trace
-from kvviz.engine.plans.plan import KEEP, PIN
-from kvviz.engine.plans.planning import plan_for
+from kvviz.engine.plan import KEEP, PIN
+from kvviz.engine.planning import plan_for
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.records import Placed, Step, TraceFrame
 from kvviz.verification.rten_recording import Record, has_scratch

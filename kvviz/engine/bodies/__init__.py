@@ -1,1 +1,0 @@
-"""Bodies of If, Loop, Scan and local functions."""

@@ -1,1 +1,0 @@
-"""Kernels beside the numeric ones: ghosts and recorded answers."""

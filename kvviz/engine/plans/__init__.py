@@ -1,1 +1,0 @@
-"""Policies, and the plans that are made under them."""

@@ -1,1 +1,0 @@
-"""Parts of a comparison: which steps correspond, where two traces differ, and whether their outputs agree."""

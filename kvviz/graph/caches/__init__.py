@@ -1,1 +1,0 @@
-"""Which inputs and outputs of a graph are a cache."""

@@ -1,1 +1,0 @@
-"""A graph in parts: modules, layers, blocks."""

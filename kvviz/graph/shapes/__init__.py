@@ -1,1 +1,0 @@
-"""Types and shapes before anything runs."""

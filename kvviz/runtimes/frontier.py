@@ -1,0 +1,216 @@
+"""The frontier while planning: ops whose inputs are all made, of which the one of the least rank goes next.
+
+A planner can log its events: what it looked at, what it took, and why.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from kvviz.graph.model import Node
+
+if TYPE_CHECKING:
+    from kvviz.engine.policy import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningEvent:
+    """One thing that a planner did.
+
+    ``phase``: ``"walk"``: backward from the outputs; ``"pick"``: forward, an op from the frontier; ``"buffer"``:
+      where an output will live.
+    ``node``: the op that it is about: visited, appended or picked; for a skipped value the op that reads it, None
+      where it is an output of the graph.
+    ``value``: the value that led here, or for an op that is appended or picked, the first one that it makes.
+    ``action``: of the walk ``"visit"``, ``"skip"`` or ``"append"``; of the picks ``"pick"``.
+    ``reason``: one sentence.
+    ``frontier``: before a pick: the ops that could run, oldest first.
+    ``planned``: ops in the walk's list, or in the plan, once this is done.
+    ``depth``: of the walk: how many ops lie between here and the output.
+    ``ready``: ops that can run from now on because of this pick.
+    """
+
+    phase: str
+    node: Node | None
+    value: str
+    action: str
+    reason: str
+    frontier: tuple[Node, ...] = ()
+    planned: int = 0
+    depth: int = 0
+    ready: tuple[Node, ...] = ()
+
+
+Log = Callable[[PlanningEvent], None]
+
+
+def takes_log(schedule: Schedule) -> bool:
+    """Whether a schedule can log what it does, by a keyword ``log``."""
+    return "log" in inspect.signature(schedule).parameters
+
+
+Rank = Callable[[Node], Any]
+Why = Callable[[Sequence[Node], int], str]
+Changed = Callable[[Node], Iterable[Node]]
+
+
+class Circle(Exception):
+    """Nodes that need each other; its arguments are the nodes along the circle."""
+
+
+def reads(node: Node) -> tuple[str, ...]:
+    """Values that a node needs, as inputs or captured by its bodies, each once."""
+    return tuple(dict.fromkeys(name for name in (*node.inputs, *node.captures) if name))
+
+
+def first_output(node: Node) -> str:
+    """The first value that a node makes."""
+    return next((name for name in node.outputs if name), "")
+
+
+def makers(nodes: Sequence[Node]) -> dict[str, Node]:
+    """Value name to the node among these that makes it."""
+    return {name: node for node in nodes for name in node.outputs if name}
+
+
+def forward(
+    nodes: Sequence[Node],
+    rank: Rank,
+    why: Why,
+    log: Log | None = None,
+    changed: Changed | None = None,
+) -> list[Node]:
+    """Plan by picking from the frontier until nothing is left.
+
+    Ops enter the frontier at its end: first those that can run at once, in the order given; then, after each pick, the
+    readers of what it made, output by output, in the order given. The op of the least rank goes next, of equal ones
+    the oldest. It takes about as long as there are nodes and edges, however wide the frontier is.
+
+    ``nodes``: all nodes to plan.
+    ``rank``: ``rank(node)`` of an op that is in the frontier; it is asked for when the op enters.
+    ``why``: ``why(frontier, position)`` says in one sentence why that op is picked; it is asked only for a log.
+    ``log``: called with every pick.
+    ``changed``: ``changed(node)`` is called after every pick, and gives the ops whose rank it has changed.
+    """
+    made = makers(nodes)
+    readers: dict[str, list[Node]] = {}
+    missing: dict[int, int] = {}
+    for node in nodes:
+        names = [name for name in reads(node) if name in made]
+        missing[node.index] = len(names)
+        for name in names:
+            readers.setdefault(name, []).append(node)
+    frontier = _Frontier(rank)
+    for node in nodes:
+        if not missing[node.index]:
+            frontier.add(node)
+    order: list[Node] = []
+    while frontier.waiting:
+        node, before, position = frontier.pick(log is not None)
+        reason = why(before, position) if log else ""
+        order.append(node)
+        for other in changed(node) if changed else ():
+            frontier.rank_anew(other)
+        outputs = [name for name in node.outputs if name]
+        for name in outputs:
+            for reader in readers.get(name, ()):
+                missing[reader.index] -= 1
+        entered = []
+        for name in outputs:
+            for reader in readers.get(name, ()):
+                if not missing[reader.index] and frontier.add(reader):
+                    entered.append(reader)
+        if log:
+            ready = tuple(entered)
+            log(PlanningEvent("pick", node, first_output(node), "pick", reason, before, len(order), 0, ready))
+    return order
+
+
+class _Frontier:
+    """Ops that can run, oldest first, and a heap of them by rank. An entry of the heap whose rank is old is passed."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self.waiting: dict[int, Node] = {}
+        self._entries: dict[int, tuple[Any, int, int]] = {}  # (rank, arrival, node index), as it is valid
+        self._heap: list[tuple[Any, int, int]] = []
+        self._arrived = 0
+
+    def add(self, node: Node) -> bool:
+        """Let an op enter; False if it is there already."""
+        if node.index in self.waiting:
+            return False
+        self.waiting[node.index] = node
+        self._push(node, self._arrived)
+        self._arrived += 1
+        return True
+
+    def rank_anew(self, node: Node) -> None:
+        """Ask again for the rank of an op, if it is here."""
+        if node.index in self.waiting:
+            self._push(node, self._entries[node.index][1])
+
+    def pick(self, logged: bool) -> tuple[Node, tuple[Node, ...], int]:
+        """Take out the op that goes next; if ``logged``, with the frontier before that and its place in it."""
+        while True:
+            entry = heappop(self._heap)
+            index = entry[2]
+            if self._entries.get(index) == entry:
+                break
+        before = tuple(self.waiting.values()) if logged else ()
+        position = list(self.waiting).index(index) if logged else -1
+        del self._entries[index]
+        return self.waiting.pop(index), before, position
+
+    def _push(self, node: Node, arrival: int) -> None:
+        entry = (self.rank(node), arrival, node.index)
+        self._entries[node.index] = entry
+        heappush(self._heap, entry)
+
+
+def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
+    """Run through an order that is decided already, and log it as picks from the frontier.
+
+    ``order``: every node once, in an order in which they can run, with the reason for its place.
+    ``nodes``: the same nodes in the model's order.
+    """
+    if log is None:
+        return [node for node, _ in order]
+    places = {node.index: place for place, (node, _) in enumerate(order)}
+
+    def why(frontier: Sequence[Node], position: int) -> str:
+        return order[places[frontier[position].index]][1]
+
+    return forward(nodes, lambda node: places[node.index], why, log)
+
+
+def pull(order: Sequence[Node], needs: Mapping[int, Sequence[Node]]) -> Iterator[tuple[Node, Node]]:
+    """Follow an order, but run before each node whatever it needs that has not run yet.
+
+    ``needs``: node index to the nodes that must run before it, in the order in which they are pulled.
+
+    ``node, goal``: the next node, and the one of ``order`` for whose sake it runs now (often itself).
+
+    Raises `Circle`: if nodes need each other.
+    """
+    done: set[int] = set()
+    for goal in order:
+        if goal.index in done:
+            continue
+        path = {goal.index: (goal, iter(needs[goal.index]))}
+        while path:
+            node, rest = path[next(reversed(path))]
+            need = next((n for n in rest if n.index not in done), None)
+            if need is None:
+                done.add(node.index)
+                del path[node.index]
+                yield node, goal
+            elif need.index in path:
+                circle = [entry[0] for entry in path.values()]
+                raise Circle(*circle[circle.index(need) :])
+            else:
+                path[need.index] = (need, iter(needs[need.index]))

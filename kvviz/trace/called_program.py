@@ -1,0 +1,128 @@
+"""An op that runs a program, which was recorded on its own: its frames and ops become part of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvviz.trace.blockers import BORROWED_INPUT
+from kvviz.trace.index.accesses import accesses_of
+from kvviz.trace.index.value_index import index_of
+from kvviz.trace.reasons import placed_before
+from kvviz.trace.recording import Trace
+from kvviz.trace.schema.declared import Access, Timing
+from kvviz.trace.schema.element_types import unit
+from kvviz.trace.schema.events import PASSED, Bind
+from kvviz.trace.schema.regions import packed_strides
+from kvviz.trace.writer import Writer
+from kvviz.trace.written_run import Called, Row
+
+
+def call(
+    writer: Writer,
+    op_type: str,
+    body: Trace,
+    inputs: Mapping[str, int],
+    outputs: Mapping[str, int],
+    storages: Mapping[int, int],
+    *,
+    name: str = "",
+    lane: str = "",
+    times: Sequence[tuple[float, float]] = (),
+    kept: Mapping[int, int] | None = None,
+) -> int:
+    """Write an op that ran a program; gives its step, which comes behind those of the program.
+
+    Parameters
+    ----------
+    body : Trace
+        The program, in one run.
+    inputs, outputs : mapping of str to int
+        By their names in the program: the writer's values that it read, all of them, and those that it left.
+    storages : mapping of int to int
+        The writer's storages for those in the recording; all others get one, in the host's memory.
+    times : sequence of (float, float)
+        Start and end of each op of the program, on ``lane``.
+    kept : mapping of int to int, optional
+        Why the program was not to overwrite what it was given, by storage in the recording: bits of
+        `kvviz.trace.blockers`, which stand where the recording says that the caller did not donate it.
+    """
+    for value in inputs.values():
+        writer.give(value)
+    run, graph = writer.run(), body.log.frames[0].program.graph
+    names = writer.named(inputs.values()), writer.named(outputs.values())
+    place = run.node(op_type, name or graph.name, *names, function=graph)
+    here = _Here(writer, storages, body, kept or {})
+    here.write(place, lane, times)
+    placed = []
+    for value in outputs.values():
+        storage, offset, shape, dtype, strides = writer.where(value)
+        strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
+        placed.append((storage, writer.generation.get(storage, 0), PASSED, shape, dtype, offset, strides))
+    run.made.update(outputs.values())
+    timing = Timing(lane, times[0][0], times[-1][1]) if times else None
+    writer.add(Row(None, place, (), (), tuple(placed), 0, 0, 0, 0), None, timing)
+    return writer.steps - 1
+
+
+class _Here:
+    """A program's own recording, renumbered for the trace that calls it."""
+
+    def __init__(self, writer: Writer, storages: Mapping[int, int], body: Trace, kept: Mapping[int, int]) -> None:
+        self.writer = writer
+        self.kept = kept
+        self.known = dict(storages)
+        self.body = body
+        self.before = dict(writer.generation)
+
+    def write(self, place: int, lane: str, times: Sequence[tuple[float, float]]) -> None:
+        """The frames and ops of the program, called by the node at a place of the run's own graph."""
+        writer, log, run = self.writer, self.body.log, self.writer.run()
+        base, first = len(run.called), writer.steps - run.first
+        for frame in log.frames:
+            outermost = frame.parent is None
+            bindings = tuple(self.bind(bind, outermost) for bind in frame.bindings)
+            above: Any = (base + frame.parent, frame.caller, frame.attribute) if frame.parent is not None else ()
+            parent, caller, body_of = above or (None, place, "program")
+            program, opened = writer.same(frame.program), first + frame.opened
+            run.called.append(Called(program, parent, caller, body_of, frame.iteration, opened, bindings))
+        index = index_of(self.body)
+        for number, row in enumerate(log):
+            outs = tuple(None if out is None else self.out(out) for out in row.outs)
+            accesses = tuple(self.access(access) for access in accesses_of(index, number))
+            masks = tuple((i, self.mask(number, row, i, mask)) for i, mask in row.masks)
+            op = Row(base + row.frame, row.op, row.taken, masks, outs, row.allocated, row.copied, row.written, 0)
+            writer.add(op, accesses, Timing(lane, *times[number]) if times else None)
+            writer.let_go(map(self.storage, row.freed))
+
+    def mask(self, step: int, row: Any, position: int, mask: int) -> int:
+        """Reasons as the writer's runtime has them; the caller of the program is another op here."""
+        if not mask & BORROWED_INPUT:
+            return mask
+        here = placed_before(self.body, row.frame, row.op.node.inputs[position], step)
+        why = 0 if here is None else self.kept.get(here.storage, 0)
+        return (mask & ~BORROWED_INPUT) | why if why else mask
+
+    def storage(self, number: int) -> int:
+        if number not in self.known:
+            _, capacity, origin = self.body.log.storages[number]
+            self.known[number] = self.writer.storage(capacity, origin=origin)
+        return self.known[number]
+
+    def bind(self, bind: Bind, outermost: bool) -> Bind:
+        storage = self.storage(bind.storage)
+        self.writer.hold(storage)
+        how = bind.how
+        if outermost and how != "weight":
+            how = "passed" if how == "donated" else "captured by reference"
+        return bind._replace(storage=storage, generation=self.before.get(storage, 0) + bind.generation, how=how)
+
+    def out(self, out: Any) -> tuple[Any, ...]:
+        storage = self.storage(out.storage)
+        generation = self.before.get(storage, 0) + out.generation
+        self.writer.hold(storage)
+        self.writer.generation[storage] = max(generation, self.writer.generation.get(storage, 0))
+        return (storage, generation, *out[2:])
+
+    def access(self, access: Access) -> Access:
+        return access._replace(storage=self.storage(access.storage))

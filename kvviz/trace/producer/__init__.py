@@ -1,1 +1,0 @@
-"""Writing a trace by hand, for any runtime."""

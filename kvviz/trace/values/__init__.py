@@ -1,1 +1,0 @@
-"""Summaries of the values that a run computed."""

@@ -1,0 +1,193 @@
+"""The values in a recording, as a reader asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from kvviz.errors import KvvizError
+from kvviz.trace.schema.events import FrameEvent
+from kvviz.trace.trace_data import TraceData
+from kvviz.trace.value_numbers import Axes, Numbers, Picture
+from kvviz.trace.value_summaries import WHOLE, Key, ValueSummaries, numbers_in
+
+
+class Summary(NamedTuple):
+    """What is kept of one value.
+
+    Attributes
+    ----------
+    name : str
+    step : int or None
+        That made it; None for what a run was given.
+    run : int
+    numbers : Numbers
+        ``low``, ``high`` and ``mean`` of the finite ones; how many are ``nan``, ``above`` (+∞) and ``below`` (−∞).
+    histogram : ndarray or None
+        Numbers in each of 16 parts of equal width from ``low`` to ``high``.
+    axes : Axes or None
+    pictures : tuple of Picture
+        By head.
+    """
+
+    name: str
+    step: int | None
+    run: int
+    numbers: Numbers
+    histogram: np.ndarray | None
+    axes: Axes | None
+    pictures: tuple[Picture, ...]
+
+
+class NotFinite(NamedTuple):
+    """The first value that has NaN, or an infinity.
+
+    Attributes
+    ----------
+    step : int or None
+        None where a run was given it.
+    run : int
+    node, op_type : str
+        Empty where a run was given it.
+    value : str
+    """
+
+    step: int | None
+    run: int
+    node: str
+    op_type: str
+    value: str
+
+
+class Values:
+    """What a trace keeps of its values, by `Trace.summarise`.
+
+    Attributes
+    ----------
+    budget, nbytes : int
+        Bytes that it may have, and has.
+    """
+
+    def __init__(self, trace: TraceData, summaries: ValueSummaries) -> None:
+        self._trace = trace
+        self._kept = summaries
+        self._entry: dict[Key, int] | None = None
+
+    @property
+    def budget(self) -> int:
+        """Bytes that the summaries may have."""
+        return self._kept.budget
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they have."""
+        return self._kept.nbytes
+
+    def first_nan(self) -> NotFinite | None:
+        """The op whose output was the first that has a NaN, or the input that does; None where there is none."""
+        return self._first("nan")
+
+    def first_inf(self) -> NotFinite | None:
+        """The op whose output was the first that has an infinite number, or the input that does."""
+        return self._first("inf")
+
+    def of(self, step: int, output: int | str = 0) -> Summary | None:
+        """What is kept of an output of a step; None where it is nothing."""
+        if not 0 <= step < len(self._trace.log):
+            raise KvvizError(f"step {step} does not exist; the trace has {len(self._trace.log)} steps")
+        names = self._trace.log[step].op.node.outputs
+        if isinstance(output, str) and output not in names:
+            raise KvvizError(f"step {step} has no output {output!r}; it has {', '.join(names)}")
+        slot = output if isinstance(output, int) else names.index(output)
+        return self._summary((step, slot))
+
+    def given(self, run: int, name: str) -> Summary | None:
+        """What is kept of an input of a run; None where it is nothing, or where it is an output of an earlier run."""
+        frame = self._main(run)
+        slot = next((i for i, bind in enumerate(frame.bindings) if bind.name == name), -1)
+        return self._summary((-1 - run, slot))
+
+    def attention(self, cache: int, run: int) -> np.ndarray | None:
+        """What the last query of a run weighed, (heads, rows) of a cache; None where it is not kept."""
+        rows = self._kept.columns["attention"]
+        for _, _, heads, keys, start, offset in rows[(rows[:, 0] == cache) & (rows[:, 1] == run)].tolist():
+            weights = self._kept.columns["weights"][offset : offset + heads * keys].reshape(heads, keys) / WHOLE
+            return np.pad(weights, ((0, 0), (start, 0)))
+        return None
+
+    def __iter__(self) -> Iterator[Summary]:
+        """All that is kept, in the order in which it was made."""
+        for key in sorted(self._entries(), key=self._order):
+            if (found := self._summary(key)) is not None:
+                yield found
+
+    def __len__(self) -> int:
+        return len(self._kept.columns["at"])
+
+    def about(self) -> str:
+        """What is kept and what is not, in one sentence."""
+        kept, (values, pictures, attention, steps) = self._kept.columns, self._kept.counted
+        shown = len(np.unique(kept["picture"][:, 0]))
+        parts = [
+            f"numbers of {len(kept['at']):,} of {values:,} values",
+            f"{len(kept['histogram']):,} histograms",
+            f"pictures of {shown:,} of {pictures:,}",
+        ]
+        if attention:
+            parts.append(f"{len(kept['attention']):,} of {attention:,} rows of attention")
+        text = f"{', '.join(parts)}, in {self.nbytes:,} of {self.budget:,} B"
+        if steps < len(self._trace.log):
+            text += f"; of {steps:,} of {len(self._trace.log):,} steps"
+        return text + (f"; {self._kept.missing}" if self._kept.missing else "")
+
+    def __repr__(self) -> str:
+        return f"<Values: {self.about()}>"
+
+    def _entries(self) -> dict[Key, int]:
+        if self._entry is None:
+            columns = self._kept.columns
+            keys = zip(columns["at"].tolist(), columns["slot"].tolist())
+            self._entry = {key: entry for entry, key in enumerate(keys)}
+        return self._entry
+
+    def _order(self, key: Key) -> tuple[int, int, int]:
+        at, slot = key
+        return (at, 1, slot) if at >= 0 else (self._trace.runs[-1 - at].first, 0, slot)
+
+    def _summary(self, key: Key) -> Summary | None:
+        entry = self._entries().get(key)
+        if entry is None:
+            return None
+        columns, (step, run, name) = self._kept.columns, self._named(key)
+        places = np.flatnonzero(columns["histogram_of"] == entry)
+        axes, pictures = None, []
+        for place in np.flatnonzero(columns["picture"][:, 0] == entry).tolist():
+            _, _, heads, down, across, head, *each, rows, wide, offset = columns["picture"][place].tolist()
+            axes = Axes(down, across, head, heads, (each[0], each[1]), rows, wide)
+            cells = columns["cells"][offset : offset + rows * wide].reshape(rows, wide)
+            pictures.append(Picture(cells, *columns["scale"][place].tolist()))
+        histogram = columns["histogram"][places[0]] if len(places) else None
+        return Summary(name, step, run, numbers_in(columns, entry), histogram, axes, tuple(pictures))
+
+    def _named(self, key: Key) -> tuple[int | None, int, str]:
+        at, slot = key
+        if at < 0:
+            return None, -1 - at, self._main(-1 - at).bindings[slot].name
+        op = self._trace.log[at]
+        return at, self._trace.log.frames[op.frame].run, op.op.node.outputs[slot]
+
+    def _main(self, run: int) -> FrameEvent:
+        for frame in self._trace.log.frames:
+            if frame.run == run and frame.parent is None:
+                return frame
+        raise KvvizError(f"run {run} does not exist")
+
+    def _first(self, kind: str) -> NotFinite | None:
+        key = self._kept.first.get(kind)
+        if key is None:
+            return None
+        step, run, name = self._named(key)
+        node = None if step is None else self._trace.log[step].op.node
+        return NotFinite(step, run, node.name if node else "", node.op_type if node else "", name)

@@ -1,0 +1,233 @@
+"""The page is led by its findings: the list is Python's, and choosing one frames its steps."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+import kvviz
+from kvviz.report.faces.sarif import sarif
+from kvviz.trace.units import size
+from tests.test_models import graph_of, reference
+from tests.ui.filepage import FilePage
+
+pytestmark = pytest.mark.ui
+
+MODELS = (
+    "o01_optimum_llama",
+    "o02_optimum1_merged_gpt2",
+    "o05_dynamo_llama_op23",
+    "o06_mobius_static_llama_op24",
+    "o09_dynamo_qwen2_nocache",
+    "storyteller/concat",
+    "storyteller/gqa",
+    "storyteller/tensor_scatter",
+)
+
+
+def decoded(name: str) -> kvviz.Trace:
+    return kvviz.decode(graph_of(name), reference(name)["prompt"].tolist(), 5, progress=False)
+
+
+@pytest.fixture(scope="module")
+def trace() -> kvviz.Trace:
+    return decoded("o01_optimum_llama")
+
+
+@pytest.fixture(scope="module")
+def file(trace: kvviz.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("findings") / "page.html"
+    trace.to_html(path)
+    return path
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Iterator[FilePage]:
+    shown = FilePage(browser, file, width=1500)
+    yield shown
+    shown.close()
+
+
+def finding(page: FilePage, number: int) -> Locator:
+    return page.root.locator(f'[data-kv="finding"][data-id="{number}"]')
+
+
+def place_of(trace: kvviz.Trace, kind: str) -> int:
+    return next(i for i, one in enumerate(kvviz.findings(trace)) if one.kind == kind)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_page_report_json_and_sarif_print_the_same_findings(browser: Browser, tmp_path: Path, name: str) -> None:
+    # given
+    trace = decoded(name)
+    found = kvviz.findings(trace)
+    report = kvviz.explain(trace)
+    # when
+    trace.to_html(tmp_path / "page.html")
+    page = FilePage(browser, tmp_path / "page.html", width=1500)
+    rows = page.kv("finding")
+    expect(rows).to_have_count(len(found))
+    titles, bytes_ = rows.locator("b").all_inner_texts(), rows.locator(".kv-num").all_inner_texts()
+    places = rows.locator(".kv-at").all_inner_texts()
+    effects = dict(
+        page.root.locator(".kv-found > li").evaluate_all(
+            "(all) => all.map((one) => [one.dataset.id, one.querySelector('[data-kv=effect]')?.firstChild.data ?? ''])"
+        )
+    )
+    scope = page.kv("findings-scope").inner_text()
+    page.close()
+    # then
+    assert titles == [one.title for one in found]
+    assert bytes_ == [size(one.bytes) if one.bytes else "" for one in found]
+    assert places == [one.where for one in found]
+    assert effects == {str(i): one.change for i, one in enumerate(found)}
+    assert scope == f"{len(found)} · of {len(trace.steps):,} steps, all {len(trace.runs)} runs"
+    data = json.loads(json.dumps(report.to_dict()))["findings"]
+    assert [(one["title"], one["bytes"]) for one in data] == [(one.title, one.bytes) for one in found]
+    text = " ".join(repr(report).split())
+    assert all(one.title in text for one in found[:8])
+    results = sarif(report, "model.onnx")["runs"][0]["results"]
+    chosen = [one for one in found if not one.calm and one.kind != "peak"]
+    assert [one["properties"]["bytes"] for one in results] == [one.bytes for one in chosen]
+    assert all(one["message"]["text"].startswith(there.line) for one, there in zip(results, chosen, strict=True))
+
+
+def test_it_opens_on_the_first_finding_at_its_widest_step(page: FilePage, trace: kvviz.Trace) -> None:
+    first = kvviz.findings(trace)[0]
+    page.expect_step(first.at[0])
+    expect(finding(page, 0)).to_have_attribute("aria-expanded", "true")
+    told = f"Evidence for 1step {first.at[0]:,} is one of {len(first.at):,}"
+    expect(page.kv("evidence")).to_contain_text(told)
+    expect(page.kv("evidence-at")).to_have_text(f"1 of {len(first.at)}")
+    expect(page.root.locator(".kv-this .kv-big")).to_have_attribute("title", trace.steps[first.at[0]].node)
+    # which is not a jump that could be undone
+    expect(page.kv("undo")).to_be_hidden()
+
+
+def test_one_walks_through_the_steps_of_a_finding_the_widest_first(page: FilePage, trace: kvviz.Trace) -> None:
+    number = place_of(trace, "copied")
+    at = kvviz.findings(trace)[number].at
+    finding(page, number).click()
+    page.expect_step(at[0])
+    page.kv("evidence-next").click()
+    page.expect_step(at[1])
+    page.root.focus()
+    page.page.keyboard.press("]")
+    page.expect_step(at[2])
+    page.page.keyboard.press("[")
+    page.expect_step(at[1])
+    expect(page.kv("evidence-at")).to_have_text(f"2 of {len(at)}")
+    spent = [max(trace.steps[step].allocated, trace.steps[step].copied) for step in at]
+    assert spent == sorted(spent, reverse=True)
+
+
+def test_stepping_freely_leaves_the_finding_and_one_click_returns(page: FilePage, trace: kvviz.Trace) -> None:
+    first = kvviz.findings(trace)[0]
+    page.kv("evidence-next").click()
+    page.expect_step(first.at[1])
+    for leave in ("next", "into", "previous-token"):
+        page.kv(leave).click()
+        expect(page.kv("evidence")).to_contain_text("Left finding 1")
+        expect(page.root.locator(".kv-found [data-framed]")).to_have_count(0)
+        page.kv("evidence-return").click()
+        page.expect_step(first.at[1])
+        expect(page.kv("evidence")).to_contain_text("Evidence for 1")
+    # a click on another op, too; looking at a value does not
+    number = next(i for i, one in enumerate(kvviz.findings(trace)) if "NOT_LAST_USE" in one.reasons)
+    finding(page, number).click()
+    example = page.kv("example")
+    example.locator('[data-kv="value"]').first.click()
+    expect(page.kv("evidence")).to_contain_text(f"Evidence for {number + 1}")
+    example.locator('[data-kv="node-link"]').first.click()
+    expect(page.kv("evidence")).to_contain_text(f"Left finding {number + 1}")
+
+
+def test_undo_goes_back_to_the_finding_that_was_framed(page: FilePage, trace: kvviz.Trace) -> None:
+    found = kvviz.findings(trace)
+    number = place_of(trace, "peak")
+    page.page.wait_for_timeout(400)  # what follows at once is part of the same move
+    finding(page, number).click()
+    page.expect_step(found[number].at[0])
+    expect(page.kv("evidence")).to_contain_text(f"Evidence for {number + 1}")
+    page.kv("undo").click()
+    page.expect_step(found[0].at[0])
+    expect(page.kv("evidence")).to_contain_text("Evidence for 1")
+
+
+def test_a_page_opens_where_its_address_says_with_the_finding_of_that_op(
+    browser: Browser, file: Path, trace: kvviz.Trace
+) -> None:
+    number = place_of(trace, "copied")
+    one = kvviz.findings(trace)[number]
+    step = one.at[3]
+    page = FilePage(browser, file, f"#step={step}&sel={trace.steps[step].node}", width=1500)
+    page.expect_step(step)
+    expect(page.kv("evidence")).to_contain_text(f"Evidence for {number + 1}")
+    expect(page.kv("evidence-at")).to_have_text(f"4 of {len(one.at)}")
+    page.close()
+    # and at a step alone, without one
+    page = FilePage(browser, file, "#step=20", width=1500)
+    page.expect_step(20)
+    expect(page.kv("evidence")).to_be_hidden()
+    page.close()
+
+
+def test_a_finding_opens_to_its_kinds_of_op_and_their_layers(page: FilePage, trace: kvviz.Trace) -> None:
+    number, one = next((i, one) for i, one in enumerate(kvviz.findings(trace)) if one.kind == "miss" and one.parts)
+    finding(page, number).click()
+    if finding(page, number).get_attribute("aria-expanded") != "true":
+        finding(page, number).click()
+    page.kv("parts").locator("summary").click()
+    parts = page.kv("parts").locator("li")
+    expect(parts).to_have_count(len(one.parts))
+    for row, part in zip(parts.all(), one.parts):
+        assert part.group is not None and row.locator(".kv-kind").get_attribute("title") == part.name
+        shown = re.sub(r"\s+", " ", row.locator(".kv-kind").inner_text())
+        assert shown.startswith(part.group.op_type) and shown.endswith(part.where)
+        expect(row.locator(".kv-num")).to_have_text(size(part.bytes))
+    # a layer of one leads to its widest step there
+    group = one.parts[0].group
+    assert group is not None and len(group.layers) == 2
+    parts.first.locator('[data-kv="layer"]').last.click()
+    there = [step for step in one.at if step in one.parts[0].at and "layers.1" in trace.steps[step].node]
+    page.expect_step(there[0])
+    expect(page.kv("evidence")).to_contain_text(f"Evidence for {number + 1}")
+
+
+def test_the_parts_of_the_peak_are_in_its_finding(page: FilePage, trace: kvviz.Trace) -> None:
+    number = place_of(trace, "peak")
+    finding(page, number).click()
+    groups = {part.name: size(part.bytes) for part in kvviz.findings(trace)[number].parts}
+    page.kv("parts").locator("summary").click()
+    rows = page.kv("parts").locator("li")
+    shown = {row.locator(".kv-kind").inner_text(): row.locator(".kv-num").inner_text() for row in rows.all()}
+    assert len(shown) == len(groups) > 1
+    for name, nbytes in groups.items():
+        assert [value for key, value in shown.items() if key.strip().startswith(name)] == [nbytes]
+
+
+def test_without_a_kernel_the_code_of_a_cure_can_be_copied_but_not_applied(page: FilePage, trace: kvviz.Trace) -> None:
+    number = place_of(trace, "copied")
+    one = kvviz.findings(trace)[number]
+    finding(page, number).click()
+    page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    box = page.root.locator(".kv-cure")
+    assert one.fix is not None
+    box.locator('[data-kv="copy"]').click()
+    expect(box.locator('[data-kv="copy"]')).to_have_text("Copied")
+    assert page.copied() == one.fix.code
+    expect(box.locator('[data-kv="apply"]')).to_have_count(0)
+
+
+@pytest.mark.parametrize(("width", "theme"), [(600, "dark"), (1000, "light"), (1500, "dark")])
+def test_no_finding_is_cut_at_any_width(browser: Browser, file: Path, width: int, theme: str) -> None:
+    page = FilePage(browser, file, width=width, color_scheme=theme)
+    cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    assert page.root.locator(".kv-finding b").evaluate_all(cut) == 0
+    assert page.root.evaluate("(root) => root.scrollWidth - root.clientWidth") <= 0
+    page.close()
