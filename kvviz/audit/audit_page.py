@@ -128,8 +128,10 @@ def _number(numeric: bool) -> str:
 
 
 def _sparkline(curve: Sequence[int]) -> str:
-    top, last = max(curve, default=0) or 1, max(len(curve) - 1, 1)
-    points = " ".join(f"{100 * i / last:.1f},{23 - 22 * value / top:.1f}" for i, value in enumerate(curve))
-    about = f"live bytes over the steps, at most {size(top)}"
+    """The curve between its least and its largest value: weights, which are always alive, would make it flat."""
+    low, top, last = min(curve, default=0), max(curve, default=0), max(len(curve) - 1, 1)
+    heights = (23 - 22 * (value - low) / ((top - low) or 1) for value in curve)
+    points = " ".join(f"{100 * at / last:.1f},{height:.1f}" for at, height in enumerate(heights))
     box = 'viewBox="0 0 100 24" preserveAspectRatio="none" role="img"'
-    return f'<svg {box} aria-label="{about}"><path d="M{points}"/></svg>'
+    about = f"live bytes over the steps, from {size(low)} to {size(top)}"
+    return f'<svg {box} aria-label="{about}"><title>{about}</title><path d="M{points}"/></svg>'

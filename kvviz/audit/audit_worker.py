@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,8 @@ def _figures(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
         trace_of, stays_dry, need = _runner(graph, options)
         traces = {policy: trace_of(policy) for policy in options["policies"]}
         found = {policy: _result(trace, options["fixes"]) for policy, trace in traces.items()}
+        for trace in traces.values():
+            trace.title = title_of(path)
         page = lanes_to_html(traces) if options["page"] else ""
         return {
             "kind": model_kind(graph).name,
@@ -127,6 +130,11 @@ def _figures(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
             "traces": {policy: _packed(trace) for policy, trace in traces.items()},
             "page": page,
         }
+
+
+def title_of(path: str) -> str:
+    """The folder and the name of a model: many files are called model.onnx."""
+    return path if path.startswith(SHAPES) else "/".join(Path(path).parts[-2:])
 
 
 def load_model(path: str) -> Graph:

@@ -18,13 +18,13 @@ from kvviz.report.diagnosis import Diagnosis
 from kvviz.trace.units import size
 
 
-def _past_copied(report: Diagnosis) -> int:
-    return sum(found.bytes for found in report.caches if found.kind == "copied")
+def _past_copied(report: Diagnosis, first: int = 0) -> int:
+    """Bytes of past that caches copied from a run on, also under rules that can never append to one."""
+    return sum(run.bytes_copied for cache in report.trace.caches for run in cache.runs[first:])
 
 
 def _per_token(report: Diagnosis) -> float:
-    """Bytes of past copied to make caches longer, for each run after the first."""
-    return _past_copied(report) / max(len(report.trace.runs) - 1, 1)
+    return _past_copied(report, 1) / max(len(report.trace.runs) - 1, 1)
 
 
 _FIGURES: tuple[tuple[Field, Callable[[Diagnosis], float]], ...] = (
@@ -32,8 +32,8 @@ _FIGURES: tuple[tuple[Field, Callable[[Diagnosis], float]], ...] = (
     (Field("allocated", "bytes", "bytes of new storages"), lambda r: r.trace.bytes_allocated),
     (Field("written", "bytes", "bytes that kernels stored"), lambda r: r.trace.bytes_written),
     (Field("copied", "bytes", "bytes that kernels only moved"), lambda r: r.trace.bytes_copied),
-    (Field("past_copied", "bytes", "bytes of past that growing caches copied"), _past_copied),
-    (Field("copied_per_token", "bytes", "the same for each token after the first"), _per_token),
+    (Field("past_copied", "bytes", "bytes of past that caches copied"), _past_copied),
+    (Field("copied_per_token", "bytes", "the same for each run after the first"), _per_token),
     (
         Field("missed", "bytes", "bytes spent by ops that could run in place but did not"),
         lambda r: sum(g.bytes for g in r.groups),

@@ -16,7 +16,7 @@ from typing import Any
 import onnx
 
 from kvviz.atomic_write import write_text
-from kvviz.audit.audit_worker import DEFAULTS, SHAPES
+from kvviz.audit.audit_worker import DEFAULTS, SHAPES, title_of
 from kvviz.audit.model_files import external_names, remote_state
 from kvviz.version import VERSION
 
@@ -46,6 +46,7 @@ def _state(path: str) -> list[Any]:
     if "://" in path:
         return [remote_state(path)]
     folder, state = Path(path).parent, _file_state(Path(path))
+    state.append(title_of(path))
     data = Path(path).read_bytes() if state[0] == "contents" else b""
     names = [name for name in _BESIDE if (folder / name).exists()]
     return [state, *(_file_state(folder / name, large=True) for name in (*names, *external_names(data)))]
@@ -59,7 +60,7 @@ def _file_state(file: Path, large: bool = False) -> list[Any]:
         return ["missing", file.name]
     if large or found.st_size > _READ:
         return ["time", file.name, found.st_size, found.st_mtime_ns]
-    return ["contents", file.name, hashlib.sha256(file.read_bytes()).hexdigest()]
+    return ["contents", hashlib.sha256(file.read_bytes()).hexdigest()]
 
 
 def cached_row(folder: Path, key: str) -> dict[str, Any] | None:
