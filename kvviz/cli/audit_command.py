@@ -26,7 +26,7 @@ def audit_command(options: argparse.Namespace) -> int:
                 executor,
                 dry=True if options.dry else "auto",
                 baseline=options.baseline,
-                save=options.save,
+                save=options.folder,
                 fail_on=options.fail_on or (),
                 jobs=options.jobs,
                 timeout=options.timeout,
@@ -37,8 +37,8 @@ def audit_command(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             say("kvviz: the models that are done are kept; the same command goes on from there")
             raise
-    if options.save:
-        say(f"wrote {options.save}/{FILE} and the pages beside it")
+    if options.folder:
+        say(f"wrote {options.folder}/{FILE} and the pages beside it")
     if options.json:
         print(json.dumps(found.table().rows, indent=1))
     else:
@@ -52,7 +52,12 @@ def add_audit_options(add: Any, positive: Any) -> None:
     """``add``: adds an option to the command's parser; ``positive``: reads a positive number."""
     add("paths", nargs="+", metavar="DIR", help="folders, model files, or URLs that fsspec reads")
     add("--jobs", type=positive, metavar="N", help="worker processes (default: one for each processor)")
-    add("--save", metavar="DIR", help="write audit.json, a page, Markdown, JUnit and SARIF to this folder")
+    add(
+        "--save",
+        dest="folder",
+        metavar="DIR",
+        help="write audit.json, a page, Markdown, JUnit and SARIF to this folder",
+    )
     add("--baseline", metavar="FILE", help="an earlier audit.json to compare with")
     limit = "exit with 1 if this holds for a model, such as 'peak>120MB' or 'peak>+5%%'; may be repeated"
     add("--fail-on", action="append", metavar="LIMIT", help=limit)
