@@ -22,6 +22,7 @@ from kvviz.version import VERSION
 if TYPE_CHECKING:
     from kvviz import device, ggml, lessons, policies, shapes
     from kvviz import smollm2 as smollm2
+    from kvviz.audit.audit import Audit, audit
     from kvviz.caches.cache_warnings import cache_warnings
     from kvviz.decode.public_runs import decode, dry, run
     from kvviz.decode.run_sessions import stream
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
+    "Audit",
     "Comparison",
     "Debugger",
     "KvvizError",
@@ -49,6 +51,7 @@ __all__ = [
     "Policy",
     "Report",
     "Trace",
+    "audit",
     "cache_warnings",
     "compare",
     "debug",
@@ -76,6 +79,7 @@ __all__ = [
 
 # Everything is imported when it is used first: the shell answers at once, and drawing and Jupyter wait for their turn.
 _LATER = {
+    "Audit": "kvviz.audit.audit:Audit",
     "Comparison": "kvviz.view.compare:Comparison",
     "Debugger": "kvviz.widget:Debugger",
     "KvvizError": "kvviz.errors:KvvizError",
@@ -83,6 +87,7 @@ _LATER = {
     "Policy": "kvviz.engine.policy:Policy",
     "Report": "kvviz.report.explain:Report",
     "Trace": "kvviz.trace.recording:Trace",
+    "audit": "kvviz.audit.audit:audit",
     "cache_warnings": "kvviz.caches.cache_warnings:cache_warnings",
     "compare": "kvviz.view.compare:compare",
     "debug": "kvviz.widget:debug",

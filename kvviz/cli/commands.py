@@ -18,6 +18,7 @@ from typing import Any
 
 import kvviz
 from kvviz.atomic_write import check_writable, replacing
+from kvviz.audit.budget import figures_of, over, read_budget
 from kvviz.cli.model_runs import (
     POLICIES,
     TOKENS,
@@ -29,7 +30,7 @@ from kvviz.cli.model_runs import (
     title_of,
     trace_of,
 )
-from kvviz.cli.results import answer_of, open_page, over, read_budget, reporting_lengths, say, say_written
+from kvviz.cli.results import answer_of, open_page, reporting_lengths, say, say_written
 from kvviz.decode.model_kind import ModelKind, model_kind
 from kvviz.decode.plausible_values import shape_of
 from kvviz.decode.run_sessions import SingleRun
@@ -192,7 +193,8 @@ def report_command(options: argparse.Namespace) -> int:
         with replacing(options.sarif) as file:
             file.write(json.dumps(sarif(found, options.model), indent=1).encode())
         say_written(options.sarif)
-    passed = [sentence for limit in limits if (sentence := over(limit, found)) is not None]
+    figures = figures_of(found)
+    passed = [sentence for limit in limits if (sentence := over(limit, figures)) is not None]
     for sentence in passed:
         say(f"kvviz: {sentence}")
     return 1 if passed else 0

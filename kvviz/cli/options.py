@@ -6,6 +6,7 @@ import argparse
 from typing import Any, NoReturn
 
 import kvviz
+from kvviz.cli.audit_command import add_audit_options, audit_command
 from kvviz.cli.commands import (
     about_command,
     compare_command,
@@ -93,6 +94,8 @@ def parser() -> argparse.ArgumentParser:
     )
     beside.add_argument("--html", metavar="FILE", help="write the report and the debugger as one HTML file, too")
     beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    many = command("audit", audit_command, "run many models, and compare them with an earlier audit")
+    add_audit_options(many.add_argument, _positive)
     for each in (report, page, asked, side):
         _add_running(each.add_argument, "" if each is side else ", or a trace written by --save")
     asked.add_argument(
