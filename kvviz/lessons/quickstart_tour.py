@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvviz.errors import KvvizError
-from kvviz.lessons.displays.run_meters import step_that_makes
+from kvviz.lessons.run_meters import step_that_makes
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size

@@ -74,7 +74,7 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
   const { p } = store;
   const flags = p.step.flags[step];
   const kind = outcome(p, flags);
-  const own = partOf(store.report?.findings ?? [], step);
+  const own = partOf(store.t, store.report?.findings ?? [], step);
   const from = p.step.block[step];
   const codes = [...new Set(Array.from(p.block.code.subarray(from, p.step.block[step + 1]), (c) => p.strings[c]))];
   const box = el("div.kv-why", { "data-state": kind, "data-kv": "why" },

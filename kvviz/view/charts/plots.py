@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from kvviz.report.palette import OWNERS, STATES, Theme
-from kvviz.trace.labels import in_kept_runs, keeps_all
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import buffer, short, size
+from kvviz.trace.units import buffer, in_kept_runs, keeps_all, short, size
 from kvviz.view.charts import many_traces
 from kvviz.view.charts.cell_plot import cells
 from kvviz.view.charts.chart_axes import (
