@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 import kvviz
-from kvviz.cli.proposed_lines import blame, proposed, reporting_lengths, with_options, without_text
-from kvviz.cli.results import say_written
+from kvviz.cli.results import blame, proposed, reporting_lengths, say_written, with_options, without_text
 from kvviz.decode.model_kind import model_kind
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError

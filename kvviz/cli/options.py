@@ -6,9 +6,10 @@ import argparse
 from typing import Any, NoReturn
 
 import kvviz
-from kvviz.cli.about_command import about_command
 from kvviz.cli.commands import (
+    about_command,
     compare_command,
+    demo_command,
     find_command,
     html_command,
     lab_command,
@@ -17,7 +18,6 @@ from kvviz.cli.commands import (
     smollm2_command,
     verify_command,
 )
-from kvviz.cli.demo_command import demo_command
 from kvviz.cli.model_runs import POLICIES, TOKENS
 from kvviz.cli.results import figure_file
 from kvviz.decoders.operator_forms import GROWING

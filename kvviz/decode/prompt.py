@@ -10,7 +10,7 @@ import numpy as np
 
 from kvviz.errors import InputError
 from kvviz.graph.model import Graph
-from kvviz.text.word_list import Words
+from kvviz.text.companions import Words
 
 __all__ = ["Words", "as_batch", "as_tokenizer", "text_of", "tokenizer_for"]
 

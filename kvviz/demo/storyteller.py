@@ -24,7 +24,7 @@ from kvviz.decode.public_runs import decode
 from kvviz.errors import KvvizError
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph
-from kvviz.text.word_list import Words
+from kvviz.text.companions import Words
 from kvviz.trace.recording import Trace
 
 BEGINNING = "once upon a time there was a brave owl named rosa ."

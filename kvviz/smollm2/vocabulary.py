@@ -10,9 +10,9 @@ from typing import Any
 
 from kvviz.errors import KvvizError, LoadError
 from kvviz.smollm2.checkpoint import Checkpoint
-from kvviz.text.needed_package import needed
+from kvviz.text import needed
+from kvviz.text.companions import Tokenizer, open_tokenizer
 from kvviz.text.text_settings import TextSettings, ends_of
-from kvviz.text.tokenizer_file import Tokenizer, open_tokenizer
 
 FILES = ("tokenizer.json", "tokenizer_config.json")
 # Kinds of tokens in GGUF that are found before a text is split: control tokens and user-defined ones.

@@ -13,8 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from kvviz.errors import KvvizError
-from kvviz.text import template_process
-from kvviz.text.needed_package import needed
+from kvviz.text import needed, template_process
 
 LONGEST = 10.0
 """Time limit for a template, in seconds; real ones take a few milliseconds."""

@@ -24,7 +24,7 @@ from kvviz.graph.loading.from_onnx import draft, unique_names
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph
 from kvviz.runtimes.ort.ort_policy import onnxruntime
-from kvviz.text.needed_package import needed
+from kvviz.text import needed
 
 Layout = tuple[tuple[int, ...], np.dtype]
 

@@ -30,8 +30,7 @@ from kvviz.runtimes.schedules import Picks
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.declared import Mark, Timing
-from kvviz.verification.matching import ProfileAnswers, Ran, matched, unique_name
-from kvviz.verification.optimised_nodes import changes
+from kvviz.verification.matching import ProfileAnswers, Ran, changes, matched, unique_name
 from kvviz.verification.rten_recording import read_recording, verify_recording
 from kvviz.verification.session_record import ARENA, SessionRecord, observe, read_profile, read_statistics
 from kvviz.verification.verified import Verification, VerifiedOp, verified_op

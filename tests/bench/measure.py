@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 from kvviz.decode.token_loop import DecodeSession
@@ -71,14 +70,6 @@ def runtime_turn(run: Callable[[None, Feeds], Any], feeds: Sequence[Feeds]) -> T
 def typical(ends: Sequence[float]) -> float:
     """Median time of the runs but the first."""
     return statistics.median(end - begin for begin, end in itertools.pairwise(ends[1:]))
-
-
-def onnxruntime_session(model: str | bytes) -> onnxruntime.InferenceSession:
-    """A session of one thread."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def reference_evaluator(model: str) -> ReferenceEvaluator:

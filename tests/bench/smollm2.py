@@ -22,8 +22,9 @@ import onnxruntime
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
-from tests.bench.measure import OFF, ON, ORT, onnxruntime_session, ratio
+from tests.bench.measure import OFF, ON, ORT, ratio
 from tests.bench.tell import hold, row
+from tests.ort_session import session_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = {"concat": ROOT / "build" / "smollm2", "attention": ROOT / "build" / "smollm2-attention"}
@@ -57,7 +58,7 @@ def smollm2(rounds: int) -> int:
 
 def _measured(form: str, model: Path, rounds: int) -> tuple[float, float, bool]:
     """Both ratios of one form, and whether both contestants chose the same tokens."""
-    graph, session = kvviz.load(model), onnxruntime_session(str(model))
+    graph, session = kvviz.load(model), session_of(model, rewrite=True)
     short, tokens = _in_turns(graph, session, PROMPT, SHORT, {}, rounds)
     _times(f"{form}, {SHORT} tokens", short)
     long, _ = _in_turns(graph, session, PROMPT[:1], LONG_TOKENS, _past(graph, LONG), rounds)

@@ -19,13 +19,13 @@ from tests.bench.measure import (
     decode_feeds,
     in_turns,
     kvviz_turn,
-    onnxruntime_session,
     page_figures,
     ratio,
     reference_evaluator,
     runtime_turn,
 )
 from tests.bench.tell import hold, row
+from tests.ort_session import session_of
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 SMALL = ("o01_optimum_llama", "o02_optimum1_merged_gpt2", "storyteller/concat")
@@ -90,7 +90,7 @@ def small(name: str, rounds: int) -> Mapping[str, Sequence[float]]:
         OFF: kvviz_turn(graph, prompt, TOKENS, record=False),
         ALONE: runtime_turn(lambda _, feed: kvviz.run(graph, feed), feeds),
         REFERENCE: runtime_turn(reference_evaluator(_path(name)).run, feeds),
-        ORT: runtime_turn(onnxruntime_session(_path(name)).run, feeds),
+        ORT: runtime_turn(session_of(Path(_path(name)), rewrite=True).run, feeds),
     }
     return in_turns(turns, rounds)
 
@@ -98,7 +98,7 @@ def small(name: str, rounds: int) -> Mapping[str, Sequence[float]]:
 def large(rounds: int) -> tuple[Mapping[str, Sequence[float]], float]:
     """Times of a model made for the purpose, and how far its logits are from onnxruntime's."""
     proto = decoder(Size())
-    session = onnxruntime_session(proto.SerializeToString())
+    session = session_of(proto, rewrite=True)
     graph = kvviz.load(proto)
     feeds = decode_feeds(graph, MADE_PROMPT, TOKENS)
     expected = [session.run(["logits"], feed)[0][:, -1] for feed in feeds]

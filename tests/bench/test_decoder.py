@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 
 import kvviz
 from tests.bench.decoder import Size, decoder
 from tests.bench.measure import decode_feeds
+from tests.ort_session import session_of
 
 SMALL = Size(layers=2, hidden=64, heads=4, kv_heads=2, inner=96, vocabulary=96, positions=32)
 
@@ -17,7 +17,7 @@ def test_a_made_decoder_gives_the_logits_and_tokens_of_onnxruntime() -> None:
     # given
     proto = decoder(SMALL)
     onnx.checker.check_model(proto, full_check=True)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = session_of(proto, rewrite=True)
     # when
     trace = kvviz.decode(kvviz.load(proto), [3, 14, 15, 92], 8)
     # then

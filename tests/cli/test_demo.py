@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 import kvviz
 from kvviz import cli
-from kvviz.cli import demo_command
+from kvviz.cli import commands
 from kvviz.demo import storyteller
 from kvviz.demo.storyteller import model, pack, story, unpack, vocabulary
 from tests.graph.build import MODELS
@@ -55,7 +55,7 @@ def test_the_demo_says_where_it_writes_before_it_runs_and_what_it_does_until_the
         before.append(capsys.readouterr().err)
         return kvviz.decode(model(), [1, 77, 108], 3, tokenizer=vocabulary())
 
-    monkeypatch.setattr(demo_command, "story", short)
+    monkeypatch.setattr(commands, "story", short)
     # when
     assert cli.main(["demo"]) == 0
     # then
@@ -77,7 +77,7 @@ def test_the_demo_refuses_what_cannot_be_written_before_it_runs(
 
 def test_the_page_of_the_demo_opens_on_a_tour_where_a_row_joins_a_cache() -> None:
     trace = kvviz.decode(model(), [1, 77, 108], 4, progress=False)
-    opening = demo_command._opening(trace)
+    opening = commands._opening(trace)
     step, cache = trace.steps[opening["step"]], trace.caches[opening["selection"]["id"]]
     assert step.op_type == "Concat" and step.copied == cache.runs[step.run].bytes_copied > 0
     assert len(opening["tour"].stops) == 6
@@ -85,7 +85,7 @@ def test_the_page_of_the_demo_opens_on_a_tour_where_a_row_joins_a_cache() -> Non
 
 def test_a_story_that_ends_at_once_has_no_tour() -> None:
     trace = kvviz.decode(model(), [1, 77, 108], 1, progress=False)
-    assert len(trace.runs) == 1 and demo_command._opening(trace) == {}
+    assert len(trace.runs) == 1 and commands._opening(trace) == {}
 
 
 def test_model_and_vocabulary_of_the_demo_weigh_less_than_200_kb() -> None:
@@ -126,7 +126,7 @@ def test_without_a_file_the_page_is_opened_in_the_browser(
     opened: list[str] = []
     monkeypatch.chdir(tmp_path)
     short = kvviz.decode(model(), [1, 77, 108], 2, progress=False)
-    monkeypatch.setattr(demo_command, "story", lambda *given, **more: short)
+    monkeypatch.setattr(commands, "story", lambda *given, **more: short)
 
     def open_page(address: str) -> bool:
         opened.append(address)

@@ -11,7 +11,7 @@ import pytest
 
 import kvviz
 from kvviz import cli
-from kvviz.cli.budget import FIELDS, over, read_budget
+from kvviz.cli.results import FIELDS, over, read_budget
 from kvviz.errors import KvvizError
 from kvviz.report.faces.report_schema import REPORT_SCHEMA
 from kvviz.report.faces.sarif import sarif

@@ -6,19 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime as ort
 
 from tests.decode.small import HEADS, SIZE, Feeds, Small
-
-
-def session_of(proto: onnx.ModelProto) -> ort.InferenceSession:
-    """A model in onnxruntime: one thread, nothing rewritten."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+from tests.ort_session import session_of
 
 
 def told(one: Small, prompt: Sequence[int], count: int) -> tuple[list[int], list[np.ndarray], Feeds]:

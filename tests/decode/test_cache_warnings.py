@@ -12,10 +12,9 @@ from onnx import numpy_helper
 import kvviz
 from kvviz import Trace
 from kvviz.caches.cache_warnings import KINDS, CacheWarning, cache_warnings
-from kvviz.cli.budget import over, read_budget
+from kvviz.cli.results import over, read_budget
 from kvviz.view.page_data.payload import decode as unpacked
 from kvviz.view.page_data.payload_cache_rows import cache_payload
-from tests.decode.oracle import session_of
 from tests.decode.small import (
     DECODERS,
     HEADS,
@@ -33,6 +32,7 @@ from tests.decode.small import (
     tensor_scatter,
 )
 from tests.graph.build import MODELS, model, node
+from tests.ort_session import session_of
 
 PROMPT, COUNT = [3, 7, 1, 9], 6
 WRONG, WASTE = KINDS[:3], KINDS[3:]

@@ -17,9 +17,9 @@ from kvviz.caches.row_contents import NO_TOKEN, both, count, live, stale
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
 from kvviz.trace.records import Cache, CacheRun, Rows
-from tests.decode.oracle import session_of
 from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WIDTH, WINDOW, Feeds, small, weights
 from tests.engine.ort.random_models import random_model
+from tests.ort_session import session_of
 
 PROMPT, COUNT = [3, 7, 1, 9], 12
 ROW = HEADS * SIZE * 4

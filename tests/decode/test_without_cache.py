@@ -13,10 +13,11 @@ import pytest
 
 import kvviz
 from kvviz.errors import InputError
-from tests.decode.oracle import assert_close, session_of
+from tests.decode.oracle import assert_close
 from tests.decode.small import DECODERS, VOCABULARY, after, attend, before, causal, small, weights
 from tests.decode.test_protocols import COUNT, PROMPT, answer
 from tests.graph.build import MODELS, model, node
+from tests.ort_session import session_of
 
 QWEN = MODELS / "o09_dynamo_qwen2_nocache"
 

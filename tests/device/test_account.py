@@ -12,8 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kvviz.device import Device, DeviceError, Layout
-from kvviz.device.runtime import program_run
+from kvviz.device import Device, DeviceError, Layout, device_program
 from kvviz.interrupts import deliver
 from tests.device.programs import chain, double, numbers
 
@@ -231,7 +230,7 @@ def test_an_interrupt_inside_of_a_submit_stops_it_before_anything_has_happened(m
     before, steps = device.live_bytes, len(device.trace.steps)
     old = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        monkeypatch.setattr(program_run, "deliver", interrupted)
+        monkeypatch.setattr(device_program, "deliver", interrupted)
         with pytest.raises(KeyboardInterrupt):
             device.submit(program, given)
     finally:

@@ -15,10 +15,9 @@ from kvviz.debugger.cursor import Cursor
 from kvviz.device import Device, Handle, Layout
 from kvviz.device.device_warnings import CURES, MODELLED
 from kvviz.errors import KvvizError
-from kvviz.trace.labels import run_label
 from kvviz.trace.records import StorageRecord
 from kvviz.trace.schema.declared import Arena
-from kvviz.trace.units import size
+from kvviz.trace.units import run_label, size
 from tests.device.programs import chain, double, graph, numbers
 from tests.outside.told import differences
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 
 import kvviz
 from kvviz import Trace
 from kvviz.graph.model import Graph
 from kvviz.trace.records import Step
+from tests.ort_session import session_of
 
 
 def proto_of(text: str, opset: int = 21) -> onnx.ModelProto:
@@ -46,12 +46,7 @@ def run_graph(graph: Graph, inputs: Mapping[str, Any], **options: Any) -> Trace:
 
 def ort_run(model: onnx.ModelProto, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
     """What onnxruntime makes of a model, on one thread and without rewriting it."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None if outputs is None else list(outputs), dict(inputs))
+    return session_of(model).run(None if outputs is None else list(outputs), dict(inputs))
 
 
 def assert_like_ort(text: str, inputs: dict, opset: int = 21) -> Trace:

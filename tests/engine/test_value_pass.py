@@ -22,7 +22,7 @@ from kvviz.trace.value_numbers import BINS
 from kvviz.trace.value_summaries import COLUMNS
 from kvviz.trace.values_view import Summary, Values
 from kvviz.trace.writer import Writer
-from tests.decode.oracle import session_of
+from tests.ort_session import session_of
 from tests.outside.told import loaded
 from tests.test_models import DECODERS, ROOT, VAD, graph_of, single_runs
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.ggml.graph.attention_calls import NORMAL
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.context import NORMAL, Context
 from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.graph.tensor_data import tensor_set
 

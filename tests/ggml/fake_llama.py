@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from kvviz.ggml.recording.tensor_struct import TensorStruct
+from kvviz.ggml.recording.llama_recorder import TensorStruct
 
 OPS = ["NONE", "VIEW", "SET_ROWS", "MUL_MAT", "CPY"]
 TYPES = {0: ("f32", 1, 4), 27: ("i64", 1, 8)}

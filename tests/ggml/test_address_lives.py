@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kvviz.ggml.graph.address_lives import lives, observed_plan
+from kvviz.ggml.graph.memory_plan import lives, observed_plan
 from tests.ggml.real_recordings import EXPECTED, recording
 
 NAMES = ["tiny_mamba.jsonl.gz", "tiny_gemma3_fa_off.jsonl.gz"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.graph.address_lives import lives
+from kvviz.ggml.graph.memory_plan import lives
 from kvviz.ggml.recording.recorded_graphs import Recording
 from kvviz.trace.schema.regions import LEVELS
 from tests.ggml.every_pair import lines_of

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from kvviz.ggml.graph.context import Context
-from kvviz.ggml.graph.executor import KERNELS, Executor
 from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.graph.tensor_data import read, stored, to_q8_0
+from kvviz.ggml.order.graph_session import KERNELS, Executor
 
 from .op_cases import CASES, quants
 from .recordings import DATA

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import kvviz
-from kvviz.ggml.graph.address_lives import lives
-from kvviz.ggml.graph.attention_kernels import KERNELS
 from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.ggml_kernels import KERNELS
+from kvviz.ggml.graph.memory_plan import lives
 from kvviz.ggml.graph.op_effects import is_noop
 from kvviz.ggml.graph.tensor_data import tensor_get
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph

@@ -12,8 +12,8 @@ from kvviz.debugger.breakpoints import Breakpoint
 from kvviz.debugger.cursor import Cursor
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import Context
-from kvviz.ggml.graph.executor import Executor
 from kvviz.ggml.graph.tensor_data import tensor_get, tensor_set
+from kvviz.ggml.order.graph_session import Executor
 from kvviz.trace.recording import Trace
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 

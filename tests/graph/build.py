@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import helper, numpy_helper
+
+from tests.ort_session import session_of
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 FILES = sorted([*MODELS.glob("*/*.onnx"), *MODELS.glob("storyteller/*/model.onnx")])
@@ -62,9 +63,4 @@ def model(
 
 def run_in_onnxruntime(proto: onnx.ModelProto, **feeds: np.ndarray) -> list[np.ndarray]:
     """Outputs of a model by onnxruntime on the CPU, one thread, nothing rewritten."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
+    return session_of(proto).run(None, feeds)

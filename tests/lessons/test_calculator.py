@@ -12,8 +12,7 @@ import pytest
 
 import kvviz
 from kvviz.lessons import BANDWIDTHS, MODELS, Calculator, ModelShape, cache_size
-from kvviz.lessons.cache_arithmetic import binary
-from kvviz.lessons.displays.calculator import chart
+from kvviz.lessons.cache_arithmetic import binary, chart
 
 STORYTELLER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 
@@ -155,7 +154,7 @@ def test_the_sliders_say_what_the_function_says() -> None:
 
 def test_without_a_kernel_the_figures_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[dict[str, str]] = []
-    monkeypatch.setattr("kvviz.lessons.displays.calculator.display", lambda data, **options: shown.append(data))
+    monkeypatch.setattr("kvviz.lessons.cache_arithmetic.display", lambda data, **options: shown.append(data))
     Calculator()._ipython_display_()
     assert "128 KiB" in shown[1]["text/html"]
 

@@ -16,8 +16,8 @@ import pytest
 import kvviz
 from kvviz import lessons
 from kvviz.lessons import Question
-from kvviz.lessons.questions import asking
-from tests.decode.oracle import session_of
+from kvviz.lessons.questions.question import ask as pose
+from tests.ort_session import session_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STORYTELLER = ROOT / "assets" / "models" / "storyteller"
@@ -47,7 +47,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     questions: dict[str, Question] = {}
 
     def ask(question: str, **options: Any) -> Question:
-        questions[question] = asking.ask(question, **options)
+        questions[question] = pose(question, **options)
         return questions[question]
 
     patch = pytest.MonkeyPatch()
@@ -198,7 +198,7 @@ def test_query_heads_are_drawn_over_the_head_that_they_share() -> None:
 def test_a_picture_carries_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     keep = lambda data, **options: shown.append((data, options["metadata"]))  # noqa: E731
-    monkeypatch.setattr("kvviz.lessons.displays.lesson_outputs.display", keep)
+    monkeypatch.setattr("kvviz.lessons.lesson_charts.display", keep)
     figure = lessons.computed_rows({"with": [1]}, [1])
     lessons.picture(figure, "One row.")
     data, metadata = shown[0]

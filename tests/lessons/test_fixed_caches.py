@@ -9,8 +9,8 @@ import pytest
 from onnx import parser
 
 import kvviz
-from kvviz.lessons.displays.run_meters import copied_by, per_run
 from kvviz.lessons.fixed_caches import RowTest, cache_path, circular, feed_chunks, first_difference, probabilities
+from kvviz.lessons.run_meters import copied_by, per_run
 from kvviz.runtimes.ort.bound_runs import run_bound
 
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"

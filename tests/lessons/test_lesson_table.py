@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kvviz.lessons import table
-from kvviz.lessons.displays.lesson_charts import dependence
+from kvviz.lessons.lesson_charts import dependence
 
 ROWS = [
     {"way": "no room", "copied": 1165824, "peak": "674,377 B", "same": True},

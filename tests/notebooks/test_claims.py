@@ -17,7 +17,7 @@ import onnxruntime as ort
 import pytest
 
 import kvviz
-from tests.decode.oracle import session_of
+from tests.ort_session import session_of
 from tests.smollm2.real import real_folder
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,12 +19,12 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import kvviz
 from kvviz.engine.sessions.io_binding import bind
+from kvviz.lessons.cache_rows import beside_tensor_scatter, row_writer, write_costs
 from kvviz.lessons.fixed_caches import RowTest, circular
 from kvviz.lessons.legal_orders import orders
-from kvviz.lessons.row_writers import beside_tensor_scatter, row_writer, write_costs
 from kvviz.runtimes.ort.bound_runs import run_bound
-from tests.decode.oracle import session_of
 from tests.graph.build import model, node
+from tests.ort_session import session_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "notebooks" / "06_static_caches.ipynb"

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import numpy_helper
 
 import kvviz
 from kvviz.graph.model import Graph
 from kvviz.shapes import FORMS, Experts, Latent
+from tests.ort_session import session_of
 
 _LIKE = {
     "layers": 2,
@@ -74,9 +74,7 @@ def in_onnxruntime(graph: Any, trace: Any, given: dict[str, np.ndarray]) -> np.n
         if tensor.data_location:
             tensor.CopyFrom(numpy_helper.from_array(graph.weights[tensor.name], tensor.name))
     onnx.checker.check_model(model, full_check=True)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = session_of(model, rewrite=True)
     names, wanted = [out.name for out in session.get_outputs()], {value.name: value for value in graph.inputs}
     lengths = {"batch": 1, "past": 0, "rows": len(PROMPT) + COUNT}
     caches = {

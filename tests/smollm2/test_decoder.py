@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import kvviz
 from kvviz.smollm2 import FORMS, convert
+from tests.ort_session import session_of
 from tests.smollm2.llama import Llama
 
 PROMPT = [11, 200, 45, 46, 45, 120, 7]
@@ -20,10 +20,7 @@ forms = pytest.mark.parametrize("form", FORMS)
 
 def greedy_in_onnxruntime(model: Path, prompt: list[int], count: int) -> tuple[list[int], list[np.ndarray]]:
     """Tokens and scores of a greedy decode by onnxruntime, one thread."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = session_of(model, rewrite=True)
     inputs = {value.name: value for value in session.get_inputs()}
     names = [value.name for value in session.get_outputs()]
     past = {n: np.zeros((1, v.shape[1], 0, v.shape[3]), np.float32) for n, v in inputs.items() if n.startswith("past")}

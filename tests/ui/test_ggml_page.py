@@ -159,8 +159,6 @@ def test_a_graph_is_stepped_live_past_its_end_and_led_another_way_in_a_lane(open
     debugger.goto(0)
     debugger.press("Home")
     for number, name in enumerate(("k_read_view", "kq")):
-        if not number:
-            debugger.kv("ready-more").click()
         row = debugger.kv("frontier-row").filter(has_text=name)
         row.locator('[data-kv="run-next"]').click()
         expect(debugger.kv("lane")).to_have_count(number + 2)

@@ -12,7 +12,7 @@ import pytest
 
 import kvviz
 from kvviz.graph.model import Graph
-from kvviz.verification.optimised_nodes import FOLDED, FUSED, INLINED, INSERTED, KEPT
+from kvviz.verification.matching import FOLDED, FUSED, INLINED, INSERTED, KEPT
 from kvviz.verification.verified import Verification
 from tests.graph.build import MODELS
 from tests.verification.test_verify import convolutions

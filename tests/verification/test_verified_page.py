@@ -11,9 +11,8 @@ import pytest
 
 import kvviz
 from kvviz.cli import main
-from kvviz.verification.roofline import bound_by
 from kvviz.verification.session_record import observe
-from kvviz.verification.verified import Verification
+from kvviz.verification.verified import Verification, bound_by
 from kvviz.verification.verify import compared, run_session
 from tests.graph.build import MODELS
 

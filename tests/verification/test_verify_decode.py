@@ -18,8 +18,7 @@ import kvviz
 from kvviz.cli import main
 from kvviz.errors import InputError
 from kvviz.verification import verify_decode as module
-from kvviz.verification.bound_loop import VerifiedCache
-from kvviz.verification.verify_decode import BINDINGS, VerifiedDecode
+from kvviz.verification.verify_decode import BINDINGS, VerifiedCache, VerifiedDecode
 from tests.decode.oracle import told
 from tests.decode.small import DECODERS as SMALL
 from tests.decode.small import HEADS, ROWS, SIZE, small

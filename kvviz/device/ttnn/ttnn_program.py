@@ -9,8 +9,17 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvviz.device.ttnn.ttnn_caches import CODE, CacheCopy, copies_text, whole_cache_copies
-from kvviz.device.ttnn.ttnn_effects import MOVES, freed_activation, is_view, reads_what_it_writes, written
+from kvviz.device.ttnn.ttnn_effects import (
+    CODE,
+    MOVES,
+    CacheCopy,
+    copies_text,
+    freed_activation,
+    is_view,
+    reads_what_it_writes,
+    whole_cache_copies,
+    written,
+)
 from kvviz.device.ttnn.ttnn_layouts import TensorType
 from kvviz.device.ttnn.ttnn_text import TtnnFunction, TtnnOp, parse
 from kvviz.errors import KvvizError

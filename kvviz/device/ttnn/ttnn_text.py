@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kvviz.device.ttnn.ttnn_layouts import TensorType, tensor_type
-from kvviz.device.ttnn.ttnn_tokens import Cursor, Token, pairs, tokens
+from kvviz.device.ttnn.ttnn_layouts import Cursor, TensorType, Token, pairs, tensor_type, tokens
 
 
 class TtnnOp(NamedTuple):

@@ -10,7 +10,7 @@ from copy import copy
 from typing import TypeVar
 
 from kvviz import public_trace
-from kvviz.ggml.graph.attention_kernels import KERNELS
+from kvviz.ggml.graph.ggml_kernels import KERNELS
 from kvviz.ggml.graph.op_effects import is_noop
 from kvviz.ggml.graph.tensor import COMPUTE, PARAM, Tensor
 from kvviz.trace.recording import Trace

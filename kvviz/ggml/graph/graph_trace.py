@@ -12,9 +12,8 @@ from math import prod
 import numpy as np
 
 from kvviz.caches.stored_rows import stored_caches
-from kvviz.ggml.graph.address_lives import observed_plan
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.memory_plan import RULES, MemoryPlan, NodePlan
+from kvviz.ggml.graph.memory_plan import RULES, MemoryPlan, NodePlan, observed_plan
 from kvviz.ggml.graph.op_effects import Effect, effects, is_noop
 from kvviz.ggml.graph.tensor import OUTPUT, Tensor, type_size
 from kvviz.trace.live_writer import LiveWriter

@@ -1,17 +1,21 @@
-"""What ggml's allocator decided for a graph: where each tensor lies, which node took over which source and why others
-could not, and what stays.
+"""What ggml's allocator decided for a graph: where each tensor lies, which node took over which source, and what stays.
+
+`observed_plan` reads the plan of a recorded graph from its addresses. Rules: ``ggml_gallocr_alloc_graph_impl`` of ggml
+(``src/ggml-alloc.c``): a node may take the place of a source of equal layout that no other node will use; all other
+memory is free after the last use of its owner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 
-from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.tensor import OUTPUT, Tensor
 from kvviz.trace import blockers as b
 
 CAN_INPLACE = frozenset(
@@ -150,3 +154,117 @@ def place_data(plan: MemoryPlan) -> None:
         if tensor.op == "NONE" and tensor.data is not None:
             part[...] = tensor.data
         tensor.data = part
+
+
+# The maximum number of nodes to examine for a path between two: an owner and its users are near each other.
+_NEAR = 4096
+
+
+class Life(NamedTuple):
+    """The life of a tensor that owns memory of a compute buffer.
+
+    ``born, last``: indices of the node that made it, -1 for an input, and of the last one that used it or a view of it.
+    ``users``: indices of all nodes that used it.
+    """
+
+    root: Tensor
+    born: int
+    last: int
+    users: tuple[int, ...]
+
+    @property
+    def low(self) -> int:
+        """Its address."""
+        return self.root.address or 0
+
+    @property
+    def high(self) -> int:
+        """The address behind it."""
+        return self.low + self.root.nbytes
+
+    def meets(self, other: Life) -> bool:
+        """Whether both have an address in common, at the same time or not."""
+        return self.root.buffer == other.root.buffer and self.low < other.high and other.low < self.high
+
+
+def lives(graph: ComputeGraph) -> list[Life]:
+    """The lives in compute buffers of tensors with a known address, in the order in which they began."""
+    born: dict[Tensor, int] = {}
+    users: dict[Tensor, list[int]] = {}
+    for place, node in enumerate(graph.nodes):
+        if node.view_src is None:
+            born[node] = place
+        for tensor in dict.fromkeys(source.root for source in (*node.src, node) if source is not None):
+            users.setdefault(tensor, []).append(place)
+    found = [
+        Life(root, born.get(root, -1), at[-1], tuple(at))
+        for root, at in users.items()
+        if root.address is not None and root.role not in ("weight", "state")
+    ]
+    return sorted(found, key=lambda life: life.born)
+
+
+def observed_plan(graph: ComputeGraph) -> MemoryPlan:
+    """What the allocator must have decided for a recorded graph, as its addresses show.
+
+    A result takes over the memory of a source if it lies where the source lay, and all other users of the source are
+    known to run before it. Outputs, and results that no node uses, stay to the end of the graph.
+    """
+    end, found, taken = len(graph.nodes) - 1, lives(graph), _taken_over(graph)
+    places = {
+        life.root: TensorPlace(life.root.buffer, 0, life.low, life.root.nbytes, taken.get(life.root))
+        for life in found
+        if life.born >= 0
+    }
+    freed: dict[int, list[Tensor]] = {}
+    for life in found:
+        stays = life.root.flags & OUTPUT or life.last in (life.born, end) or life.root in taken.values()
+        if not stays:
+            freed.setdefault(life.last, []).append(life.root)
+    nodes = (NodePlan(node, None, (), tuple(freed.get(place, ()))) for place, node in enumerate(graph.nodes))
+    return MemoryPlan(places, tuple(nodes), {})
+
+
+def _taken_over(graph: ComputeGraph) -> Mapping[Tensor, Tensor]:
+    """Results that lie where a source of theirs lay, and that source."""
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    waits = _waits(graph.nodes, places)
+    ending: dict[int, list[Life]] = {}
+    found: dict[Tensor, Tensor] = {}
+    for life in lives(graph):
+        for old in ending.get(life.born, ()):
+            same = (old.low, old.high, old.root.buffer) == (life.low, life.high, life.root.buffer)
+            free = same and life.root.nbytes and old.root not in found.values()
+            # The node that takes over is a user too.
+            if free and _all_before(waits, old.users[:-1], life.born):
+                found[life.root] = old.root
+        ending.setdefault(life.last, []).append(life)
+    return found
+
+
+def _waits(nodes: Sequence[Tensor], places: dict[Tensor, int]) -> list[list[int]]:
+    return [
+        [places[source] for source in node.src if source in places and places[source] < place]
+        for place, node in enumerate(nodes)
+    ]
+
+
+def _all_before(waits: Sequence[Sequence[int]], early: Iterable[int], late: int) -> bool:
+    """Whether a path leads from each of some nodes to a later one; False if that takes too long to find out."""
+    left = set(early)
+    seen = {late}
+    for place in _back(waits, late, min(left, default=late), seen):
+        left.discard(place)
+        if not left or len(seen) > _NEAR:
+            break
+    return not left
+
+
+def _back(waits: Sequence[Sequence[int]], late: int, floor: int, seen: set[int]) -> Iterator[int]:
+    stack = [late]
+    while stack:
+        for wait in waits[stack.pop()]:
+            if wait >= floor and wait not in seen:
+                seen.add(wait)
+                stack.append(wait)
+                yield wait

@@ -1,15 +1,32 @@
-"""New tensors of a context: leafs, results of their own, and views with the root and the absolute offset kept.
+"""New tensors of a context: leafs, results, views that keep their root and absolute offset, and ops that move elements.
 
 Source: ``ggml_new_tensor_impl`` and ``ggml_view_tensor`` of ggml (``src/ggml.c``, version 0.25.3).
 """
 
 from __future__ import annotations
 
+from functools import partialmethod
 from math import prod
 from typing import Any
 
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.tensor import INPUT, MAX_NAME, OUTPUT, PARAM, Tensor, need, new_tensor, packed, type_size
+from kvviz.ggml.graph.tensor import (
+    INPUT,
+    MAX_NAME,
+    OUTPUT,
+    PARAM,
+    Tensor,
+    can_repeat,
+    elements,
+    has_whole_rows,
+    is_contiguous,
+    need,
+    new_tensor,
+    packed,
+    type_size,
+    wide,
+    words,
+)
 from kvviz.ggml.graph.tensor_data import allocate, tensor_set
 
 
@@ -139,3 +156,179 @@ def _packed_size(type_: str, ne: tuple[int, ...]) -> int:
 def _cut(name: str) -> str:
     """As much of a name as 63 bytes hold."""
     return name.encode()[:MAX_NAME].decode(errors="ignore")
+
+
+class MoveCalls(Nodes):
+    """``ggml_view_*``, ``ggml_reshape_*``, ``ggml_permute``; ``ggml_cpy``, ``ggml_set*``, ``ggml_get_rows`` …"""
+
+    # -- views ------------------------------------------------------------------------------------------------------
+
+    def view_1d(self, a: Tensor, ne0: int, offset: int) -> Tensor:
+        """Elements from an offset in bytes, relative to ``a``."""
+        return self._part(a, (ne0,), (), offset)
+
+    def view_2d(self, a: Tensor, ne0: int, ne1: int, nb1: int, offset: int) -> Tensor:
+        """Rows that are ``nb1`` bytes apart."""
+        return self._part(a, (ne0, ne1), (nb1,), offset)
+
+    def view_3d(self, a: Tensor, ne0: int, ne1: int, ne2: int, nb1: int, nb2: int, offset: int) -> Tensor:
+        """As `view_2d`, with one axis more."""
+        return self._part(a, (ne0, ne1, ne2), (nb1, nb2), offset)
+
+    def view_4d(
+        self, a: Tensor, ne0: int, ne1: int, ne2: int, ne3: int, nb1: int, nb2: int, nb3: int, offset: int
+    ) -> Tensor:
+        """As `view_2d`, with two axes more."""
+        return self._part(a, (ne0, ne1, ne2, ne3), (nb1, nb2, nb3), offset)
+
+    def _part(self, a: Tensor, ne: tuple[int, ...], nb: tuple[int, ...], offset: int) -> Tensor:
+        need(min((*ne, *nb, offset)) >= 0, f"view_{len(ne)}d", "a size, stride or offset below 0", a)
+        strides = list(packed(a.type, (*ne, 1, 1, 1)[:4]))
+        strides[1 : len(nb) + 1] = nb
+        for axis in range(len(nb) + 1, 4):
+            if nb:
+                strides[axis] = strides[axis - 1] * (*ne, 1, 1)[axis - 1]
+        params = wide(offset)
+        return self._view("VIEW", a, [a], params, ne=ne, nb=tuple(strides), offset=offset)
+
+    def reshape(self, a: Tensor, b: Tensor) -> Tensor:
+        """The sizes of ``b``; ``b`` is no source."""
+        return self._reshape("reshape", a, b.ne)
+
+    def reshape_1d(self, a: Tensor, ne0: int) -> Tensor:
+        """Other sizes of the same contiguous elements."""
+        return self._reshape("reshape_1d", a, (ne0,))
+
+    def reshape_2d(self, a: Tensor, ne0: int, ne1: int) -> Tensor:
+        """Other sizes of the same contiguous elements."""
+        return self._reshape("reshape_2d", a, (ne0, ne1))
+
+    def reshape_3d(self, a: Tensor, ne0: int, ne1: int, ne2: int) -> Tensor:
+        """Other sizes of the same contiguous elements."""
+        return self._reshape("reshape_3d", a, (ne0, ne1, ne2))
+
+    def _reshape(self, op: str, a: Tensor, ne: tuple[int, ...]) -> Tensor:
+        need(is_contiguous(a), op, "it must be contiguous: take cont first", a)
+        need(elements(a) == prod(ne), op, f"it has {elements(a)} elements, {list(ne)} are {prod(ne)}", a)
+        return self._view("RESHAPE", a, [a], ne=ne, name=f"{a.name} (reshaped)")
+
+    def permute(self, a: Tensor, axis0: int, axis1: int, axis2: int, axis3: int) -> Tensor:
+        """Axis i of ``a`` becomes axis ``axis<i>`` of the result."""
+        axes = (axis0, axis1, axis2, axis3)
+        need(sorted(axes) == [0, 1, 2, 3], "permute", f"axes {list(axes)} are not 0 to 3, each of them once", a)
+        back = [axes.index(axis) for axis in range(4)]
+        made = self._view("PERMUTE", a, [a], words(*axes), name=f"{a.name} (permuted)")
+        made.ne, made.nb = tuple(a.ne[i] for i in back), tuple(a.nb[i] for i in back)  # type: ignore[assignment]
+        return made
+
+    def transpose(self, a: Tensor) -> Tensor:
+        """The first two axes swapped."""
+        made = self._view("TRANSPOSE", a, [a], name=f"{a.name} (transposed)")
+        made.ne, made.nb = (a.ne[1], a.ne[0], *a.ne[2:]), (a.nb[1], a.nb[0], *a.nb[2:])
+        return made
+
+    # -- copies -----------------------------------------------------------------------------------------------------
+
+    def dup(self, a: Tensor) -> Tensor:
+        """A contiguous copy."""
+        return self._like("DUP", a, [a])
+
+    def cpy(self, a: Tensor, b: Tensor) -> Tensor:
+        """Write ``a`` into ``b``, element by element in order; the result is a view of ``b``."""
+        counts = elements(a), elements(b)
+        need(counts[0] == counts[1], "cpy", f"they have {counts[0]} and {counts[1]} elements", a, b)
+        name = f"{b.name} (copy of {a.name})" if b.name else f"{a.name} (copy)"
+        return self._view("CPY", b, [a, b], name=name)
+
+    def cast(self, a: Tensor, type_: str) -> Tensor:
+        """A copy in another element type: a CPY that is its own second source."""
+        made = self._new("CPY", type_, a.ne, [a], name=f"{a.name} (copy)")
+        made.src.append(made)
+        return made
+
+    def cont(self, a: Tensor) -> Tensor:
+        """A contiguous copy."""
+        return self._cont(a, a.ne)
+
+    def cont_2d(self, a: Tensor, ne0: int, ne1: int) -> Tensor:
+        """A contiguous copy of other sizes."""
+        return self._cont(a, (ne0, ne1))
+
+    def _cont(self, a: Tensor, ne: tuple[int, ...]) -> Tensor:
+        need(elements(a) == prod(ne), "cont", f"it has {elements(a)} elements, {list(ne)} are {prod(ne)}", a)
+        return self._new("CONT", a.type, ne, [a], name=f"{a.name} (cont)")
+
+    # -- patches ----------------------------------------------------------------------------------------------------
+
+    def set(self, a: Tensor, b: Tensor, nb1: int, nb2: int, nb3: int, offset: int, *, inplace: bool = False) -> Tensor:
+        """A copy of ``a`` in which ``b`` lies at a byte offset, with these strides."""
+        return self._patch("SET", a, b, (nb1, nb2, nb3), offset, inplace)
+
+    def set_1d(self, a: Tensor, b: Tensor, offset: int, *, inplace: bool = False) -> Tensor:
+        """As `set`, with the strides of ``a``."""
+        return self._patch("SET", a, b, a.nb[1:], offset, inplace)
+
+    def set_2d(self, a: Tensor, b: Tensor, nb1: int, offset: int, *, inplace: bool = False) -> Tensor:
+        """As `set`, with the outer strides of ``a``."""
+        return self._patch("SET", a, b, (nb1, *a.nb[2:]), offset, inplace)
+
+    def acc(self, a: Tensor, b: Tensor, nb1: int, nb2: int, nb3: int, offset: int, *, inplace: bool = False) -> Tensor:
+        """As `set`, but ``b`` is added to what is there."""
+        return self._patch("ACC", a, b, (nb1, nb2, nb3), offset, inplace)
+
+    set_inplace = partialmethod(set, inplace=True)
+    set_1d_inplace = partialmethod(set_1d, inplace=True)
+    set_2d_inplace = partialmethod(set_2d, inplace=True)
+    acc_inplace = partialmethod(acc, inplace=True)
+
+    def _patch(self, op: str, a: Tensor, b: Tensor, nb: tuple[int, ...], offset: int, inplace: bool) -> Tensor:
+        name = op.lower()
+        need(elements(b) <= elements(a), name, f"{elements(b)} elements do not fit into {elements(a)}", a, b)
+        need(is_contiguous(a), name, "the first one must be contiguous", a, b)
+        need(a.type == b.type in (("f32",) if op == "ACC" else ("f32", "i32")), name, "they must both be f32", a, b)
+        end = offset + type_size(b.type)[1] + sum((n - 1) * s for n, s in zip(b.ne, (b.nb[0], *nb)))
+        fits = offset >= 0 and min(nb) >= 0 and (0 in b.ne or end <= a.nbytes)
+        need(fits, name, f"the patch reaches byte {end} of {a.nbytes}", a, b)
+        return self._like(op, a, [a, b], words(*nb, offset, int(inplace)), inplace)
+
+    # -- rows and repetitions ---------------------------------------------------------------------------------------
+
+    def get_rows(self, a: Tensor, b: Tensor) -> Tensor:
+        """The rows of ``a`` that ``b`` (i32) names, as f32."""
+        same = a.ne[2:] == b.ne[1:3] and b.ne[3] == 1
+        need(same, "get_rows", "ne2 and ne3 of the rows must be ne1 and ne2 of the index", a, b)
+        need(b.type == "i32", "get_rows", "the index must be i32", a, b)
+        return self._new("GET_ROWS", "i32" if a.type == "i32" else "f32", (a.ne[0], *b.ne[:3]), [a, b])
+
+    def set_rows(self, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        """Write the rows of ``b`` into ``a`` where ``c`` (i64 or i32) says; the result is a view of all of ``a``."""
+        need(a.ne[0] == b.ne[0], "set_rows", f"rows of {b.ne[0]} elements do not fit {a.ne[0]}", a, b, c)
+        need(a.ne[2:] == b.ne[2:], "set_rows", "ne2 and ne3 of both must be equal", a, b, c)
+        need(b.ne[1] == c.ne[0], "set_rows", f"{b.ne[1]} rows need as many indices, not {c.ne[0]}", a, b, c)
+        spread = 0 not in c.ne and b.ne[2] % c.ne[1] == 0 and b.ne[3] % c.ne[2] == 0 and c.ne[3] == 1
+        need(spread or 0 in b.ne, "set_rows", "the index must repeat over ne2 and ne3 of the rows", a, b, c)
+        need(b.type in ("f32", "f16"), "set_rows", "the rows must be f32 or f16", a, b, c)
+        need(c.type in ("i64", "i32"), "set_rows", "the index must be i64 or i32", a, b, c)
+        need(has_whole_rows(a) and has_whole_rows(b), "set_rows", "rows must be contiguous", a, b, c)
+        return self._view("SET_ROWS", a, [b, c, a] if self.set_rows_destination else [b, c])
+
+    def repeat(self, a: Tensor, b: Tensor) -> Tensor:
+        """``a`` as often as it takes to fill the sizes of ``b``; ``b`` is no source."""
+        need(can_repeat(a, b), "repeat", "the sizes of the second must be multiples of the first", a, b)
+        return self._new("REPEAT", a.type, b.ne, [a])
+
+    def repeat_4d(self, a: Tensor, ne0: int, ne1: int, ne2: int, ne3: int) -> Tensor:
+        """As `repeat`, to sizes that are said."""
+        ne = (ne0, ne1, ne2, ne3)
+        fits = 0 in a.ne or all(n % m == 0 for n, m in zip(ne, a.ne))
+        need(fits, "repeat_4d", f"sizes {list(ne)} must be multiples of its own", a)
+        return self._new("REPEAT", a.type, ne, [a])
+
+    def concat(self, a: Tensor, b: Tensor, dim: int) -> Tensor:
+        """``b`` behind ``a`` along an axis."""
+        need(0 <= dim < 4, "concat", f"there is no axis {dim}", a, b)
+        need(a.type == b.type, "concat", "they must be of one type", a, b)
+        same = all(n == m for axis, (n, m) in enumerate(zip(a.ne, b.ne)) if axis != dim)
+        need(same, "concat", f"all sizes but ne{dim} must be equal", a, b)
+        ne = tuple(n + b.ne[axis] if axis == dim else n for axis, n in enumerate(a.ne))
+        return self._new("CONCAT", a.type, ne, [a, b], words(dim))

@@ -10,11 +10,10 @@ import numpy as np
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.executor import Executor
 from kvviz.ggml.graph.graph_trace import to_trace
 from kvviz.ggml.graph.memory_plan import MemoryPlan
 from kvviz.ggml.graph.tensor import Tensor
-from kvviz.ggml.order.graph_session import GraphSession
+from kvviz.ggml.order.graph_session import Executor, GraphSession
 from kvviz.ggml.order.reorder_rules import RULES, Order, new_order
 from kvviz.trace.recording import Trace
 from kvviz.trace.value_numbers import as_bytes

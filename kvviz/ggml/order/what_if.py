@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.ggml.graph.address_lives import lives
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.executor import Executor, restore_state, saved_state
 from kvviz.ggml.graph.graph_trace import to_trace
+from kvviz.ggml.graph.memory_plan import lives
 from kvviz.ggml.graph.op_effects import effects, is_noop
 from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.order.graph_session import Executor, restore_state, saved_state
 from kvviz.ggml.order.reorder_rules import RULES, Order, new_order
 from kvviz.trace.index.hazards import Hazard, explaining, find_hazards, sentence
 from kvviz.trace.recording import Trace

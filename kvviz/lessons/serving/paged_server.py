@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvviz.decode.plausible_values import check_vocabulary
-from kvviz.device.runtime.block_table import BlockTable
+from kvviz.device.kv_updates import BlockTable
 from kvviz.errors import KvvizError
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.graph.model import Graph

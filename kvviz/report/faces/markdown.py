@@ -13,10 +13,9 @@ from kvviz.report.faces.markdown_text import REPORT, STEP, filled
 from kvviz.report.faces.report_text import written_elsewhere
 from kvviz.report.finding import Finding, Part
 from kvviz.runtimes.named_policies import NAMED
-from kvviz.trace.labels import place_of, run_label, steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
-from kvviz.trace.units import count, size
+from kvviz.trace.units import count, place_of, run_label, size, steps_summary
 from kvviz.version import VERSION
 
 # How many tokens of a prompt, findings, and fixes with their code are shown.

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from kvviz.explain.sentences import sentence
-from kvviz.text.needed_package import needed
+from kvviz.text import needed
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.trace.units import buffer, short, size

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from kvviz.text.needed_package import needed
+from kvviz.text import needed
 
 
 def session_of(model: str | bytes, order: str = "DEFAULT") -> Any:

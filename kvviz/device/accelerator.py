@@ -1,0 +1,386 @@
+"""A simulated accelerator: real numbers, and an exact account of residency, transfers and ownership."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar, overload
+
+import numpy as np
+import onnx
+
+from kvviz.device import kv_updates, releases, transfers
+from kvviz.device.captured_trace import Captured, capture, release_slots, replay
+from kvviz.device.device_layout import Layout, MemoryView
+from kvviz.device.device_program import Binary, DeviceProgram
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Handle, Wrapper
+from kvviz.device.kv_updates import BlockTable
+from kvviz.device.simulated_time import Cost
+from kvviz.device.submission import ConstEvalCache, in_order, split, submit
+from kvviz.errors import KvvizError
+from kvviz.graph.loading.load import load
+from kvviz.graph.model import Graph
+from kvviz.interrupts import held_back
+from kvviz.trace.recording import Trace
+
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+def _whole(call: _Call) -> _Call:
+    """A call that is done whole or not at all: an interrupt and what finalizers do wait for its end."""
+
+    @wraps(call)
+    def held(*arguments: Any, **named: Any) -> Any:
+        try:
+            with held_back(), arguments[0].dropped.wait():
+                return call(*arguments, **named)
+        except KvvizError as error:
+            # Who keeps the error, as a notebook keeps the last one, must not keep the tensors in its frames.
+            del arguments, named
+            raise error.with_traceback(None) from None
+
+    return held  # type: ignore[return-value]
+
+
+class Device(DeviceState):
+    """A device with DRAM, L1, queues and a link to the host.
+
+    Parameters
+    ----------
+    dram, l1 : int
+        Bytes of each memory, in all of its banks together.
+    contract : {"landed", "proposed"}
+        ``"landed"``: tt-mlir as it is: the caller converts layouts, inputs that are not retained die with the submit,
+        and a tensor dies with its last handle. ``"proposed"``: tt-mlir #671 as written: submit converts layouts, takes
+        tensors out of L1 that the program does not need, and the caller frees.
+    ownership : {"holder", "classic"}
+        See `kvviz.device.handles`.
+    cost : Cost
+        What bytes and operations cost, in simulated microseconds.
+    queues : int
+        On which programs run; independent ones at the same time.
+    dram_banks, l1_banks : int
+        Those of an n150 by default.
+    name : str
+
+    Attributes
+    ----------
+    warnings : list of DeviceWarning
+    host_bytes : int
+        Bytes over the link, both directions, since the start.
+
+    Examples
+    --------
+    >>> device = Device()
+    >>> program = device.program(graph)                                     # doctest: +SKIP
+    >>> outputs = device.submit(program, {"x": device.to_device(x)})        # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        dram: int = 1 << 30,
+        l1: int = 1 << 20,
+        contract: str = "landed",
+        ownership: str = "holder",
+        *,
+        cost: Cost | None = None,
+        queues: int = 2,
+        dram_banks: int = 12,
+        l1_banks: int = 64,
+        name: str = "device",
+    ) -> None:
+        capacity, banks = {"dram": dram, "l1": l1}, {"dram": dram_banks, "l1": l1_banks}
+        super().__init__(name, capacity, banks, contract, ownership, (cost or Cost(), queues))
+        self.const_eval = ConstEvalCache(self)
+        self._trace: tuple[Any, Trace] | None = None
+
+    # -- tensors ----------------------------------------------------------------------------------------------------
+
+    @_whole
+    def to_device(self, array: Any, layout: Layout | None = None, *, name: str | None = None) -> Handle:
+        """A copy of an array, or of a tensor on the host, on the device; in rows in DRAM by default."""
+        return transfers.upload(self, array, layout, name)
+
+    @_whole
+    def to_host(self, handle: Handle) -> np.ndarray:
+        """A copy of a tensor on the host, when it is ready; the tensor stays on the device."""
+        return transfers.download(self, handle)
+
+    @_whole
+    def to_layout(self, handle: Handle, layout: Layout, *, retain: bool | None = None) -> Handle:
+        """A tensor in another layout; in the one that it has, another handle of the same tensor.
+
+        As landed, the source is deallocated without force unless it is retained, the result is retained as it was, and
+        a tensor on the host goes to the device.
+        """
+        return transfers.relayout(self, handle, layout, retain)
+
+    @_whole
+    def reshape(self, handle: Handle, shape: Sequence[int]) -> Handle:
+        """The elements in another shape: a view where the last axis (of tiles: two axes) stays, else a copy."""
+        return transfers.reshaped(self, handle, shape)
+
+    @_whole
+    def host_tensor(self, array: Any, *, borrow: bool = False, name: str | None = None) -> Handle:
+        """A tensor on the host: a copy of an array, or the caller's own memory."""
+        return transfers.host_tensor(self, array, borrow, name)
+
+    @_whole
+    def memcpy(self, dst: Any, src: Any) -> None:
+        """Bytes from a tensor or an array into another one; one of them at least is on the host."""
+        transfers.put(self, dst, src)
+
+    @overload
+    def get_layout(self, program: DeviceProgram, name: str) -> Layout: ...
+
+    @overload
+    def get_layout(self, program: Binary, name: int, input_index: int) -> Layout: ...
+
+    def get_layout(self, program: Any, name: Any, input_index: Any = None) -> Layout:
+        """What a program wants of an input: ``(program, name)``, or ``(binary, program_index, input_index)``."""
+        found: Layout = program.layout(name, input_index) if isinstance(program, Binary) else program.layout(name)
+        return found
+
+    def has_layout(self, handle: Handle, layout: Layout) -> bool:
+        """Whether a tensor lies so already."""
+        return handle.has_layout(layout)
+
+    # -- programs ---------------------------------------------------------------------------------------------------
+
+    def program(
+        self,
+        graph: Graph | str | os.PathLike[str] | bytes | onnx.ModelProto,
+        *,
+        name: str | None = None,
+        layouts: Mapping[str, Layout] | None = None,
+        outputs: Mapping[str, Layout] | None = None,
+        const_eval: Sequence[str] = (),
+    ) -> DeviceProgram:
+        """A program of an ONNX graph, for this device.
+
+        Parameters
+        ----------
+        graph : Graph
+            Or what `kvviz.load` takes.
+        layouts, outputs
+            Of inputs and outputs by name; in rows in DRAM by default.
+        const_eval : sequence of str
+            Inputs that are parameters: a submit does not deallocate them, and what follows from them alone is worked
+            out once for each version of them.
+        """
+        self.open()
+        graph = graph if isinstance(graph, Graph) else load(graph)
+        self.programs += 1
+        for one in (*(layouts or {}).values(), *(outputs or {}).values()):
+            self.a_layout(one, "device.program")
+        name = name or graph.name or f"program {self.programs}"
+        made = DeviceProgram(graph, self.programs, name, layouts or {}, outputs or {}, const_eval)
+        made.parts = split(made, const_eval) if const_eval else None
+        for part in (made, *(made.parts or ())):
+            part.device = self
+        return made
+
+    def binary(self, programs: Sequence[Any]) -> Binary:
+        """Programs by number, for `submit` and `get_layout` as tt-mlir's runtime has them.
+
+        Parameters
+        ----------
+        programs : sequence
+            Each is what `program` takes, or a program that it made, which may have layouts.
+        """
+        return Binary([one if isinstance(one, DeviceProgram) else self.program(one) for one in programs])
+
+    @overload
+    def submit(self, program: DeviceProgram, inputs: Mapping[str, Handle]) -> dict[str, Handle]: ...
+
+    @overload
+    def submit(self, program: Binary, inputs: int, handles: Sequence[Handle]) -> list[Handle]: ...
+
+    @_whole
+    def submit(self, program: Any, inputs: Any, handles: Any = None) -> Any:
+        """Give a program to the device: handles of its outputs, at once; it runs when its inputs are ready.
+
+        ``submit(program, {name: handle})`` gives a dict; ``submit(binary, program_index, [handle, …])`` gives a list.
+
+        Raises
+        ------
+        DeviceError
+            If an input is dead, of another device, or has not the layout or shape that the program wants; or if there
+            is no room. The device is as it was before.
+        """
+        if isinstance(program, Binary):
+            program = program.program(inputs)
+            return list(self._submitted_by_name(program, in_order(self, program, handles)).values())
+        return self._submitted_by_name(program, inputs)
+
+    def _submitted_by_name(self, program: Any, inputs: Any) -> dict[str, Handle]:
+        if isinstance(program, DeviceProgram) and program.parts is not None:
+            return self.const_eval.submit(program, inputs)
+        return submit(self, program, inputs)
+
+    @_whole
+    def capture(self, program: DeviceProgram, inputs: Mapping[str, Handle]) -> Captured:
+        """Run a program and keep where everything lay, to replay it; waits until it is done.
+
+        Its inputs are copied into slots. Older captures become invalid. `release_capture` lets the slots go.
+        """
+        return capture(self, Captured(program), inputs)
+
+    @_whole
+    def replay(self, captured: Captured, inputs: Mapping[str, Handle], *, check: bool = True) -> dict[str, Handle]:
+        """Run a captured program again: the slots that its outputs are in, which every replay overwrites.
+
+        ``check``: capture it again if another one was captured after it. Without, it overwrites whatever lies now where
+        its intermediates lay.
+        """
+        return replay(self, captured, inputs, check)
+
+    @_whole
+    def release_capture(self, captured: Captured) -> None:
+        """Free the slots of a captured trace."""
+        release_slots(self, captured)
+
+    @_whole
+    def wait(self, handle: Handle) -> None:
+        """Wait until a tensor is written; there is nothing to wait for if it is dead, which is warned of."""
+        transfers.wait(self, handle)
+
+    @contextmanager
+    def together(self, name: str) -> Iterator[None]:
+        """What is asked for in here is one run in the recording, so that hazards are found between its calls.
+
+        Without it a run is a submit, with what leads up to it, and what follows of it to the host.
+        """
+        with self.dropped.wait():
+            self.forward()
+            self.grouped = name
+        try:
+            yield
+        finally:
+            self.grouped = ""
+            self.ungroup()
+
+    # -- caches -----------------------------------------------------------------------------------------------------
+
+    @_whole
+    def fill_cache(self, cache: Handle, input: Handle, batch: int = 0) -> None:
+        """``cache[batch, :, 0:S, :] = input``, in whole tiles: the rows behind S up to the next tile become 0."""
+        kv_updates.fill_cache(self, cache, input, batch)
+
+    @_whole
+    def update_cache(self, cache: Handle, input: Handle, index: kv_updates.Index, batch_offset: int = 0) -> None:
+        """``cache[batch_offset + b, :, index, :] = input[0, :, b, :]`` for each user b.
+
+        ``index``: an integer; one that lies on the device is read by the host.
+        """
+        kv_updates.update_cache(self, cache, input, index, batch_offset)
+
+    @_whole
+    def paged_update_cache(self, cache: Handle, input: Handle, positions: Any, page_table: Any = None) -> None:
+        """``cache[table[u][pos // size], :, pos % size, :] = input[0, u, :, :]`` for each user u at its position.
+
+        With a `BlockTable` a block that sequences share is copied for the one that writes; with numbers alone it is
+        written, and all that share it see it.
+        """
+        kv_updates.paged_update_cache(self, cache, input, positions, page_table)
+
+    @_whole
+    def paged_fill_cache(self, cache: Handle, input: Handle, page_table: Any, batch: int = 0) -> None:
+        """The rows of ``input`` [1, heads, S, width] into the blocks of a sequence, from its first position on."""
+        kv_updates.paged_fill_cache(self, cache, input, page_table, batch)
+
+    def block_table(self, cache: Handle, rows: Sequence[Sequence[int]]) -> BlockTable:
+        """A table of the blocks of a paged cache, by sequence."""
+        return BlockTable(rows, cache.shape[0], cache.shape[2])
+
+    # -- ownership --------------------------------------------------------------------------------------------------
+
+    @_whole
+    def deallocate(self, handle: Handle, force: bool | None = None) -> None:
+        """Free a tensor: nothing happens if it is retained; without force, only what the ownership model allows.
+
+        ``force``: by default as the contract says: not as landed, and as proposed it is forced.
+        """
+        releases.deallocate(self, handle, self.contract == "proposed" if force is None else force)
+
+    @_whole
+    def release(self, handle: Handle) -> None:
+        """Let a handle go out of scope, as a C++ tensor does; with the last one the tensor is deallocated unforced.
+
+        As landed, this also happens to a handle that Python frees: after ``del``, or when its variable is assigned
+        another one. As proposed, a tensor whose handles are all gone stays, and is a leak.
+        """
+        releases.release(self, handle)
+
+    def let_go(self, wrapper: Wrapper) -> None:
+        """What follows when Python frees a handle."""
+        releases.dropped(self, wrapper)
+
+    @_whole
+    def duplicate(self, handle: Handle) -> Handle:
+        """Another handle with the same wrapper, as a copy of a runtime tensor is."""
+        self.need(handle, "duplicate", host=True)
+        handle.wrapper.handles += 1
+        return self.handle(handle.wrapper, handle.name, "handle", f"copy of handle #{handle.number}")
+
+    @_whole
+    def set_retain(self, handle: Handle, retain: bool) -> None:
+        """What ``handle.retain = …`` does."""
+        if handle.wrapper.retain != retain:
+            handle.wrapper.retain = retain
+            self.mark(
+                "retain" if retain else "retain off", handle.wrapper, f"handle #{handle.number}.retain = {retain}"
+            )
+
+    def close(self) -> None:
+        """The end: what is still allocated is reported as a leak; as landed, that is what is still held."""
+        if not self.closed and self.contract == "landed" and any(self.live_bytes.values()):
+            gc.collect()  # whether a cycle was collected before must not decide what a leak is
+        self._close()
+
+    @_whole
+    def _close(self) -> None:
+        if not self.closed:
+            self.const_eval.clear()
+        releases.close(self)
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.close()
+
+    # -- what there is ----------------------------------------------------------------------------------------------
+
+    @property
+    def live_bytes(self) -> dict[str, int]:
+        """Bytes of tensors that are allocated now, by memory; what programs bring with them is `constant_bytes`."""
+        with self.dropped.wait():
+            live = dict.fromkeys(self.banks, 0)
+            for buffer in self.buffers.values():
+                live[buffer.memory] += buffer.extent
+            return live
+
+    @property
+    def time(self) -> float:
+        """The host's simulated time, in microseconds."""
+        return self.clock.now
+
+    def memory_view(self) -> dict[str, MemoryView]:
+        """The table of blocks of each memory, in bytes of all of its banks."""
+        with self.dropped.wait():
+            names = {number: owners[0].name for number in self.buffers if (owners := self.by_buffer.get(number))}
+            return {memory: banks.view(names) for memory, banks in self.banks.items()}
+
+    @property
+    def trace(self) -> Trace:
+        """The recording so far; what happens later is in the one that is asked for then."""
+        with self.dropped.wait():
+            version = self.writer.version
+            if self._trace is None or self._trace[0] != version:
+                self._trace = version, self.writer.finish()
+            return self._trace[1]

@@ -1,0 +1,183 @@
+"""Captured traces: a program whose addresses are fixed, with slots for inputs and outputs, that is replayed as it is.
+
+Source: ``TraceCache`` of tt-mlir: persistent slots, a generation, slots that are brought up to date by comparing
+versions; a capture makes older traces invalid, and they are captured again on demand (#7608, #7618). What the user puts
+after a capture into memory that the trace writes is overwritten all the same (open there; model behaviour here: such
+bytes become 0xFF).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvviz.device.device_program import DeviceProgram, Placed, compute
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Buffer, Handle, Wrapper
+from kvviz.device.releases import let_go
+from kvviz.device.submission import checked, submit
+from kvviz.device.transfers import convert
+
+
+@dataclass(eq=False)
+class Captured:
+    """A captured trace; `Device.capture` makes it.
+
+    Attributes
+    ----------
+    program : DeviceProgram
+    inputs, outputs : dict of str to Handle
+        Its slots, which are retained.
+    generation : int
+        It is replayed as it is only while no other trace was captured after it.
+    writes : list of (str, int, int)
+        Memory, address and bytes of what it writes besides its slots: its intermediates.
+    captures, replays : int
+    """
+
+    program: DeviceProgram
+    inputs: dict[str, Handle] = field(default_factory=dict)
+    outputs: dict[str, Handle] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    generation: int = 0
+    writes: list[tuple[str, int, int]] = field(default_factory=list)
+    took: float = 0.0
+    captures: int = 0
+    replays: int = 0
+
+
+def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -> Captured:
+    """Run a program once and fix where everything lies."""
+    program = trace.program
+    wrappers = checked(state, program, inputs)
+    release_slots(state, trace)
+    slots: dict[str, Handle] = {}
+    try:
+        for name, wrapper in wrappers.items():
+            made, end = convert(state, wrapper, wrapper.layout, f"{name} (slot)")
+            made.converted, made.retain = None, True
+            slots[name] = state.handle(made, f"{name} (slot)", "create", f"slot of a trace of {program.name!r}", end)
+        outputs = submit(state, program, slots)
+    except BaseException:
+        trace.inputs = slots
+        release_slots(state, trace)
+        raise
+    for handle in outputs.values():
+        handle.wrapper.retain = True
+        state.clock.now = max(state.clock.now, handle.wrapper.held.ready)
+    state.generation += 1
+    placed = state.placed
+    assert placed is not None
+    trace.inputs, trace.outputs, trace.generation = slots, outputs, state.generation
+    trace.versions = {name: wrapper.version for name, wrapper in wrappers.items()}
+    trace.writes = list(_intermediates(state, placed))
+    trace.took = placed.times[-1][1] - placed.times[0][0] if placed.times else 0.0
+    trace.captures += 1
+    written = ", ".join(f"{memory} {at:#x}-{at + size:#x}" for memory, at, size in trace.writes)
+    text = f"{program.name!r}, generation {trace.generation}; besides its slots it writes {written or 'nothing'}"
+    state.mark("trace captured", None, text)
+    return trace
+
+
+def _intermediates(state: DeviceState, placed: Placed) -> list[tuple[str, int, int]]:
+    died = [placed.blocks[number] for number in placed.died if number in placed.blocks]
+    return [(room.memory, room.address, room.extent) for room in died]
+
+
+def replay(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle], check: bool) -> dict[str, Handle]:
+    """Run a captured trace; its outputs are in the same slots as ever."""
+    wrappers = checked(state, trace.program, inputs)
+    if check and trace.generation != state.generation:
+        text = f"{trace.program.name!r}: generation {trace.generation} is past, {state.generation} is captured"
+        state.mark("trace invalid", None, text)
+        return capture(state, trace, inputs).outputs
+    for name, wrapper in wrappers.items():
+        if trace.versions[name] != wrapper.version:
+            _fill(state, trace.inputs[name], wrapper)
+            trace.versions[name] = wrapper.version
+    slots = {name: handle.wrapper for name, handle in trace.inputs.items()}
+    run = compute(trace.program.graph, {name: slot.array for name, slot in slots.items()}, ())
+    state.forward(f"replay · {trace.program.name}")
+    hit = _hit(state, trace)
+    writes = []
+    for name, handle in trace.outputs.items():
+        handle.wrapper.array[...] = run.results[name].array
+        writes.append(handle.wrapper)
+    touched = [w.buffer for w in (*slots.values(), *writes, *hit) if w.buffer is not None]
+    ready = max([max(buffer.ready, buffer.read_until) for buffer in touched])
+    queue, start, end = state.clock.run(ready, trace.took)
+    state.clock.now += state.cost.issue
+    for buffer in touched:
+        buffer.ready, buffer.contents = end, buffer.contents + 1
+    values = [_again(state, wrapper) for wrapper in (*writes, *hit)]
+    read = [slot.value for slot in slots.values()]
+    state.writer.op(
+        "replay", read, values, name=trace.program.name, writes=values, lane=f"queue {queue}", start=start, end=end
+    )
+    trace.replays += 1
+    for wrapper in hit:
+        text = f"lies where the captured trace of {trace.program.name!r} writes, and was overwritten by its replay"
+        state.warn("TRACE_OVERWRITES", state.handle_of(wrapper), text, wrapper.array.nbytes)
+    return trace.outputs
+
+
+def _hit(state: DeviceState, trace: Captured) -> list[Wrapper]:
+    """Tensors that lie in what the trace writes besides its slots; their bytes there are gone."""
+    found = []
+    for buffer in list(state.buffers.values()):
+        wrappers = state.of_buffer(buffer)
+        for memory, address, size in trace.writes:
+            if memory != buffer.memory or not wrappers:
+                continue
+            own = next((b for b in state.banks[memory].blocks if b.owner == buffer.number), None)
+            if own is None or address >= own.address + own.size or own.address >= address + size:
+                continue
+            _spoil(
+                buffer,
+                max(address - own.address, 0),
+                min(address + size, own.address + own.size) - own.address,
+                own.size,
+            )
+            if wrappers[0] not in found:
+                found.append(wrappers[0])
+    return found
+
+
+def _spoil(buffer: Buffer, first: int, last: int, size: int) -> None:
+    """Overwrite the share of a buffer that lies between two addresses of its block, in all banks together."""
+    raw = buffer.array.reshape(-1).view(np.uint8)
+    raw[first * raw.size // size : -(-last * raw.size // size)] = 0xFF
+
+
+def _again(state: DeviceState, wrapper: Wrapper) -> int:
+    """The value of a tensor after it was overwritten."""
+    return state.value(wrapper.held, wrapper.array, wrapper.name)
+
+
+def _fill(state: DeviceState, slot: Handle, source: Wrapper) -> None:
+    """Bring a slot up to date."""
+    target, given = slot.wrapper.held, source.held
+    state.forward()
+    slot.wrapper.array[...] = source.array
+    ready = max(target.ready, target.read_until, given.ready)
+    queue, start, end = state.clock.run(ready, state.cost.of_op(target.extent + given.extent, 0, 0))
+    target.ready = end
+    target.contents += 1
+    given.read_until = max(given.read_until, end)
+    source.used = state.submits + 1
+    value = _again(state, slot.wrapper)
+    read = [source.value]
+    state.writer.op(
+        "copy", read, [value], writes=[value], copied=slot.nbytes, lane=f"queue {queue}", start=start, end=end
+    )
+
+
+def release_slots(state: DeviceState, trace: Captured) -> None:
+    """Let the slots go, before others take their place, or for good."""
+    for handle in (*trace.inputs.values(), *trace.outputs.values()):
+        handle.wrapper.retain = False
+        if handle.is_allocated and handle.wrapper.buffer is not None and handle.wrapper.buffer.alive:
+            let_go(state, handle, False, f"a trace of {trace.program.name!r} ends")
+    trace.inputs, trace.outputs = {}, {}

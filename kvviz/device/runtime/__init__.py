@@ -1,1 +1,0 @@
-"""What a device does at run time: tensors, programs, ownership, caches."""

@@ -1,0 +1,266 @@
+"""What a submit leaves: its ops in the log, handles of its outputs, and what died with it. Nothing in here fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kvviz.device.device_layout import converted, sizes
+from kvviz.device.device_program import Computed, DeviceProgram, Placed, Result
+from kvviz.device.device_state import DeviceState
+from kvviz.device.handles import Buffer, Handle, Kept, Wrapper
+from kvviz.device.releases import let_go
+from kvviz.trace.blockers import rule
+from kvviz.trace.called_program import call
+
+
+@dataclass
+class Work:
+    """A submit that was computed and is not written down.
+
+    ``wrappers``: of the inputs, after conversions; ``odd``: which of them were converted for this submit alone.
+    ``dying``: inputs that are deallocated with it; ``donated``: those of them whose memory the run has.
+    ``returned``: outputs that are inputs. ``kept``: of each input why the run has not its memory.
+    ``copies``: blocks for outputs that are copies, by name.
+    """
+
+    program: DeviceProgram
+    inputs: Mapping[str, Handle]
+    wrappers: dict[str, Wrapper]
+    run: Computed
+    dying: list[str]
+    donated: set[str]
+    returned: set[str]
+    odd: list[str]
+    kept: Mapping[str, Kept | None]
+    copies: dict[str, tuple[int, int, float]] = field(default_factory=dict)
+    _new: list[int] = field(default_factory=list)
+
+    @property
+    def given(self) -> dict[int, Wrapper]:
+        """The inputs by their storages in the run."""
+        return {number: self.wrappers[name] for name, number in self.run.given.items()}
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer of an input."""
+        return self.wrappers[name].held
+
+    def buffers(self) -> list[Buffer]:
+        """Those of all inputs, each once."""
+        return list({id(b): b for b in map(self.buffer, self.wrappers)}.values())
+
+    def place_constants(self, state: DeviceState) -> None:
+        """The program's own weights come with it into DRAM, and stay there."""
+        for number, capacity, origin in self.run.trace.log.storages:
+            if origin == "weights" and number not in self.program.constants:
+                found = state.allocate("dram", capacity, 0, state.clock.now)
+                if found is None:
+                    state.no_room("dram", capacity, f"a weight of program {self.program.name!r}")
+                self.program.constants[number] = state.storage("dram", capacity, found[1], "caller")
+                self.program.constant_bytes += capacity
+                self._new.append(number)
+
+    def place_copies(self, state: DeviceState, placed: Placed, ready: float) -> None:
+        """Room for what is copied: a program keeps its weights, and another shape may need other tiles."""
+        held = {number: block.extent for number, block in placed.blocks.items()}
+        held |= {number: wrapper.held.extent for number, wrapper in self.given.items()}
+        for name, result in self.run.results.items():
+            layout = self.program.output_layout(name).of(result.array)
+            retiled = layout.tiled and sizes(result.array.shape, layout)[0] != held.get(result.storage)
+            if result.storage in self.program.constants or retiled:
+                self.copies[name] = state.room(result.array, layout, name, ready)
+
+    def forget_constants(self) -> None:
+        """There was no room for the rest: they are not on the device."""
+        for number in self._new:
+            del self.program.constants[number]
+            self.program.constant_bytes -= self.run.trace.log.storages[number].capacity
+
+
+def commit(state: DeviceState, work: Work, placed: Placed, queue: int, start: float) -> dict[str, Handle]:
+    """Write a submit down; gives handles of the outputs."""
+    program, run = work.program, work.run
+    end = placed.times[-1][1] if placed.times else start
+    state.placed = placed
+    state.submits += 1
+    state.forward(f"submit {state.submits} · {program.name}")
+    state.clock.now += state.cost.issue
+    state.clock.queues[queue] = end
+    for buffer in work.buffers():
+        buffer.read_until = max(buffer.read_until, end)
+    for name, handle in work.inputs.items():
+        handle.wrapper.used, handle.wrapper.converted = state.submits, None
+        _round_trip(state, name, handle)
+    _blame(state, work, placed)
+    for number, block in placed.blocks.items():
+        state.allocated_bytes += block.extent
+        state.freed_bytes += block.extent * (number in placed.died)
+    storages = dict(program.constants) | {number: wrapper.held.storage for number, wrapper in work.given.items()}
+    for number, block in placed.blocks.items():
+        storages[number] = state.storage(block.memory, block.extent, block.address, page=block.page)
+    made = _Outputs(state, work, placed, storages, end)
+    for name, result in run.results.items():
+        made.add(name, result)
+    _write(state, work, placed, made, storages, queue, (start, end))
+    _bury(state, work, placed, made, end)
+    handles = {}
+    for name in program.results:
+        if name in work.returned:
+            source = work.inputs[name]
+            source.wrapper.handles += 1
+            text = f"submit {state.submits} returns its argument {name!r}: the same wrapper"
+            handles[name] = state.handle(source.wrapper, source.name, "returned", text, end)
+        else:
+            text = f"submit {state.submits} of {program.name!r}, output {name!r}"
+            handles[name] = state.handle(made.wrappers[name], name, "create", text, end)
+    return handles
+
+
+class _Outputs:
+    """The outputs of a submit, one after the other: in new memory, in that of an input, or views of either."""
+
+    def __init__(self, state: DeviceState, work: Work, placed: Placed, storages: Mapping[int, int], end: float) -> None:
+        self.state = state
+        self.work = work
+        self.placed = placed
+        self.storages = storages
+        self.end = end
+        self.names = {work.run.given[name]: name for name in work.donated}
+        self.wrappers: dict[str, Wrapper] = {}
+        self.owners: dict[int, Wrapper] = {}  # outputs with memory of their own, by storage of the run
+        self.overwritten: dict[str, str] = {}  # inputs, and how they ended
+
+    def add(self, name: str, result: Result) -> None:
+        """Make the wrapper of an output."""
+        state, work = self.state, self.work
+        layout = work.program.output_layout(name).of(result.array)
+        source = self.owners.get(result.storage) or work.given.get(result.storage)
+        donor = self.names.get(result.storage)
+        if name in work.copies:
+            array = converted(result.array, str(layout.dtype))
+            wrapper, _ = state.new(array, layout, name, self.end, work.copies[name])
+            state.writer.op("copy", [], [wrapper.value], copied=array.nbytes)
+        elif result.storage in self.placed.blocks and result.storage not in self.owners:
+            block = self.placed.blocks[result.storage]
+            buffer = self._buffer(block.number, block.memory, block.extent, result)
+            wrapper = self._own(buffer, result, layout, name)
+        elif donor is not None and result.generation and donor not in self.overwritten:
+            wrapper = self._over(donor, result, name)
+        else:
+            assert source is not None
+            if donor is not None:
+                # The run had a copy of the input, which this is a view of.
+                source.held.array = _root(result.array)
+            wrapper = state.wrap(source.held, state.model.view(source.tensor), result.array, source.layout, name)
+        wrapper.used = state.submits
+        self.wrappers[name] = wrapper
+
+    def _buffer(self, number: int, memory: str, extent: int, result: Result) -> Buffer:
+        buffer = Buffer(number, memory, extent, _root(result.array), "")
+        buffer.storage = self.storages[result.storage]
+        buffer.ready = buffer.read_until = self.end
+        self.state.buffers[number] = buffer
+        self.state.by_buffer[number] = []
+        return buffer
+
+    def _own(self, buffer: Buffer, result: Result, layout: Any, name: str) -> Wrapper:
+        wrapper = self.state.wrap(buffer, self.state.model.create(buffer), result.array, layout, name)
+        self.owners[result.storage] = wrapper
+        return wrapper
+
+    def _over(self, donor: str, result: Result, name: str) -> Wrapper:
+        """An output that the run put in the place of an input: the memory changes hands."""
+        state, source = self.state, self.work.wrappers[donor]
+        old = source.held
+        state.model.deallocate(source.tensor)
+        why = f"submit {state.submits} put output {name!r} in its place, as it was not retained"
+        source.fate = why
+        self.overwritten[donor] = why
+        buffer = self._buffer(old.number, old.memory, old.extent, result)
+        return self._own(buffer, result, source.layout, name)
+
+
+def _root(array: np.ndarray) -> np.ndarray:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _write(
+    state: DeviceState,
+    work: Work,
+    placed: Placed,
+    made: _Outputs,
+    storages: Mapping[int, int],
+    queue: int,
+    when: tuple[float, float],
+) -> None:
+    """The ops of the program, and the submit around them."""
+    program, run, lane = work.program, work.run, f"queue {queue}"
+    inputs = {name: work.wrappers[name].value for name in program.inputs}
+    outputs = {name: wrapper.value for name, wrapper in made.wrappers.items()}
+    if len(run.trace.log):
+        call(
+            state.writer,
+            "submit",
+            run.trace,
+            inputs,
+            outputs,
+            storages,
+            name=program.name,
+            lane=lane,
+            times=placed.times,
+            kept={run.given[name]: rule(why) for name, why in work.kept.items() if why is not None},
+        )
+    else:
+        values = list(inputs.values())
+        state.writer.op("submit", values, [], reads=[], name=program.name, lane=lane, start=when[0], end=when[1])
+
+
+def _bury(state: DeviceState, work: Work, placed: Placed, made: _Outputs, end: float) -> None:
+    """What dies with the submit: inputs that are not retained, and what it had converted."""
+    for name in work.dying:
+        wrapper = work.wrappers[name]
+        why = f"submit {state.submits} of {work.program.name!r}, whose input {name!r} was not retained"
+        if name in made.overwritten:
+            state.mark("overwritten", wrapper, made.overwritten[name], time=end, nbytes=work.buffer(name).extent)
+            state.evict(wrapper)
+            continue
+        if name in work.donated and (died := placed.died.get(work.run.given[name])) is not None:
+            wrapper.fate = wrapper.fate or why
+            state.model.deallocate(wrapper.tensor)
+            state.gone(work.buffer(name), died, why, logged=True)
+        elif state.model.is_allocated(wrapper.tensor) and work.buffer(name).alive:
+            let_go(state, work.inputs[name], False, why)
+    for name in work.odd:
+        wrapper = work.wrappers[name]
+        state.model.deallocate(wrapper.tensor)
+        state.gone(work.buffer(name), end, f"it was converted for submit {state.submits}, which is over")
+
+
+def _round_trip(state: DeviceState, name: str, handle: Handle) -> None:
+    found, handle.wrapper.reuploaded = handle.wrapper.reuploaded, None
+    if found is not None:
+        output, line = found
+        text = (
+            f"has the contents of {output}, which was taken to the host at {line}, and comes "
+            f"back as {name!r} of submit {state.submits}: {2 * handle.nbytes:,} B over the link"
+        )
+        state.warn("HOST_ROUND_TRIP", handle, text, 2 * handle.nbytes, handle.line)
+
+
+def _blame(state: DeviceState, work: Work, placed: Placed) -> None:
+    """Say of a tensor in L1 that the program does not read that it took its room."""
+    if not placed.spilled:
+        return
+    mine = {id(buffer) for buffer in work.buffers()}
+    (name, _), nbytes = placed.spilled[0], sum(size for _, size in placed.spilled)
+    for buffer in list(state.buffers.values()):
+        wrappers = state.of_buffer(buffer)
+        if buffer.memory == "l1" and id(buffer) not in mine and wrappers:
+            text = f"lies in L1; {work.program.name!r} does not read it and had to put {name!r} into DRAM"
+            state.warn("L1_SPILL", state.handle_of(wrappers[0]), text, nbytes)
+            return

@@ -1,1 +1,0 @@
-"""Charts, tables and animations of the lessons."""
