@@ -26,21 +26,6 @@ def _seed(name: str = "k") -> ComputeGraph:
     return ctx.new_graph("seed").expand(write).expand(ctx.set_name(ctx.mul_mat(ctx.view_2d(k, 4, 8, 16, 0), q), "kq"))
 
 
-def test_the_hidden_edge_has_its_kind_its_bytes_and_its_root() -> None:
-    told = describe(_seed())
-    (pair,) = told["hidden"]
-    names = {node["id"]: node["name"] for node in told["nodes"]}
-    assert names[pair["from"]] == "k (view) (copy of k_cur)"
-    assert (names[pair["to"]], pair["kind"], pair["bytes"], names[pair["root"]]) == ("kq", "RAW", 32, "k")
-    assert {(names[edge["from"]], names[edge["to"]]) for edge in told["edges"]} == {
-        ("k", "k (view)"),
-        ("k_cur", "k (view) (copy of k_cur)"),
-        ("k (view)", "k (view) (copy of k_cur)"),
-        ("k (view)", "kq"),
-        ("q", "kq"),
-    }
-
-
 def test_json_may_stand_in_a_page_and_has_the_names_as_they_are() -> None:
     text = to_json(_seed(WILD))
     assert "</script" not in text and "<" not in text

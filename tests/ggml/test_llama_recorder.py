@@ -49,15 +49,6 @@ def test_three_lines_record_what_is_executed_with_its_hidden_dependency(llama: F
     assert kept[0] == kept[1] and len(kept[0]) == 2
 
 
-def test_what_the_model_knew_goes_with_it_and_comes_back(llama: FakeLlama) -> None:
-    assert llama(2) == 2
-    before = llama._ctx.ctx
-    with kvviz.ggml.record(llama):
-        assert llama._ctx.ctx != before and llama() == 3
-    assert llama._ctx.ctx == before and llama() == 4
-    assert list(llama.contexts) == [before] and llama._ctx.memory == before + 1000
-
-
 def test_after_an_error_inside_the_model_is_as_it_was(llama: FakeLlama) -> None:
     before = llama._ctx.ctx
     with pytest.raises(ZeroDivisionError), kvviz.ggml.record(llama):

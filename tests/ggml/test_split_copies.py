@@ -52,14 +52,6 @@ def test_a_fresh_view_is_copied_anew() -> None:
     assert run(found.graph).outputs["second"].tolist() == [7] * 4
 
 
-@pytest.mark.parametrize("fresh", [False, True])
-def test_on_one_back_end_nothing_is_copied(fresh: bool) -> None:
-    graph, _ = _twice(fresh)
-    found = split_graph(graph, {})
-    assert len(found.splits) == 1 and found.stale == ()
-    assert run(found.graph).outputs["second"].tolist() == [7] * 4
-
-
 def test_what_lies_in_a_root_is_where_the_root_is() -> None:
     graph, _ = _twice(fresh=False)
     write = next(node for node in graph.nodes if node.name == "write")
