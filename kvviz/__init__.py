@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from warnings import warn
 
-from kvviz.other_names import ATTRIBUTES, MOVED, missing
+from kvviz.other_names import attributes, missing, tables
 from kvviz.version import VERSION
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ _HIDDEN = {"load_ipython_extension"}
 def _submodule(name: str) -> ModuleType:
     """``kvviz.errors`` and the like, without an import of their own."""
     try:
-        if not name.startswith("_") and name not in ATTRIBUTES["kvviz"]:
+        if not name.startswith("_") and name not in attributes("kvviz"):
             return import_module(f"kvviz.{name}")
     except ModuleNotFoundError as error:
         if error.name != f"kvviz.{name}":
@@ -137,7 +137,7 @@ class _Names(ModuleType):
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, ModuleType) and (":" in _LATER.get(name, "") or name in ATTRIBUTES["kvviz"]):
+        if isinstance(value, ModuleType) and (":" in _LATER.get(name, "") or name in attributes("kvviz")):
             return
         super().__setattr__(name, value)
 
@@ -149,11 +149,12 @@ class _Moved(MetaPathFinder, Loader):
     """Modules by the names that they had before."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        holds = any(old.startswith(f"{name}.") for old in MOVED)
-        return ModuleSpec(name, self, is_package=holds) if holds or name in MOVED else None
+        moved = tables()["moved"] if name.startswith("kvviz.") else {}
+        holds = any(old.startswith(f"{name}.") for old in moved)
+        return ModuleSpec(name, self, is_package=holds) if holds or name in moved else None
 
     def exec_module(self, module: ModuleType) -> None:
-        if now := MOVED.get(module.__name__):
+        if now := tables()["moved"].get(module.__name__):
             warn(f"{module.__name__} has moved to {now}", DeprecationWarning, stacklevel=2)
             vars(module).update({k: v for k, v in vars(import_module(now)).items() if not k.startswith("__")})
 

@@ -17,7 +17,7 @@ import pytest
 
 import kvviz
 from kvviz import device, errors, ext, ggml, lessons, policies
-from kvviz.other_names import ARGUMENTS, ATTRIBUTES
+from kvviz.other_names import arguments, attributes
 from tests.graph.build import MODELS
 
 LLAMA = MODELS / "o01_optimum_llama" / "model.onnx"
@@ -79,7 +79,7 @@ def _owners(trace: kvviz.Trace) -> dict[str, Any]:
 
 def test_every_other_name_is_answered_with_one_that_is_there(trace: kvviz.Trace) -> None:
     for owner, thing in _owners(trace).items():
-        for name, meant in ATTRIBUTES[owner].items():
+        for name, meant in attributes(owner).items():
             with pytest.raises(AttributeError) as caught:
                 getattr(thing, name)
             assert str(caught.value).endswith(f"use {meant}")
@@ -114,7 +114,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_other_argument_is_answered_with_the_one_that_is_meant(function: str) -> None:
     parameters = inspect.signature(FUNCTIONS[function]).parameters
-    for name, meant in ARGUMENTS.items():
+    for name, meant in arguments().items():
         if name in parameters or meant not in parameters:
             continue
         with pytest.raises(TypeError, match=f"kvviz.{function} has no argument {name}=; it is {meant}="):

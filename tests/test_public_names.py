@@ -11,7 +11,7 @@ import pytest
 
 import kvviz
 from kvviz import ggml
-from kvviz.other_names import MOVED
+from kvviz.other_names import tables
 
 
 def test_dir_lists_every_public_name_and_nothing_that_kvviz_imports() -> None:
@@ -37,6 +37,9 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 def test_kvviz_is_imported_without_it() -> None:
     code = "import sys, kvviz; sys.exit(any(name.startswith('kvviz.ggml') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+MOVED = tables()["moved"]
 
 
 @pytest.mark.parametrize("old", MOVED)

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvviz.caches.path_search import Link, Reader, Way, way_of
 from kvviz.caches.row_contents import count, live, minus
-from kvviz.graph.names import quoted
+from kvviz.errors import quoted
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace

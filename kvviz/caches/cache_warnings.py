@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from kvviz.caches.cache_facts import Scene, rows_text, spans_text, tokens_text
 from kvviz.caches.row_contents import NO_TOKEN, both, count, live, minus, stale
+from kvviz.errors import quoted
 from kvviz.graph.model import Node
-from kvviz.graph.names import quoted
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.model_or_trace import as_trace

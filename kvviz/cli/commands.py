@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from kvviz.cli.model_runs import (
     trace_of,
 )
 from kvviz.cli.results import answer_of, open_page, over, read_budget, reporting_lengths, say, say_written
-from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.model_kind import ModelKind, model_kind
 from kvviz.decode.plausible_values import shape_of
 from kvviz.decode.run_sessions import SingleRun
@@ -51,6 +50,7 @@ from kvviz.report.faces.sarif import sarif
 from kvviz.report.faces.steps_table import steps_table
 from kvviz.smollm2.gguf_to_onnx import convert
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.run_options import DECODE
 from kvviz.trace.units import count, short
 from kvviz.view.export import to_html
 
@@ -166,7 +166,7 @@ def _prompts(graph: Graph, kind: ModelKind) -> list[list[int]]:
 
 def _decoding(graph: Graph, prompt: Callable[[], Any], tokens: int) -> DecodeSession:
     inputs = generated(graph, {}, {}, decoding=1)
-    session = DecodeSession(graph, prompt(), DecodeOptions(tokens), inputs, record=False)
+    session = DecodeSession(graph, prompt(), replace(DECODE, max_new_tokens=tokens), inputs, record=False)
     session.next_run()
     return session
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kvviz.errors import KvvizError
-from kvviz.graph.names import quoted
+from kvviz.errors import KvvizError, quoted
 from kvviz.query.found_steps import Test, test_for
 from kvviz.query.query_reader import Buffer, Compare, Part, Some, read_query
 from kvviz.trace.outcome import DECISIONS

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.prompt import as_prompts
 from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.synthetic_inputs import generated
@@ -24,7 +23,7 @@ from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
-from kvviz.trace.schema.run_options import names_in
+from kvviz.trace.schema.run_options import RunOptions, names_in, refuse_for_one_run
 
 
 @with_other_names
@@ -161,7 +160,11 @@ def decode(
     >>> print(*trace.words)
     """
     graph = as_graph(graph, "kvviz.decode")
-    options = DecodeOptions(max_new_tokens, kv_capacity, tokenizer, stop_tokens, growth, donate, cache, detail)
+    options = RunOptions(
+        *("decode", donate, max_new_tokens, kv_capacity, growth, cache, tokenizer),
+        stop_tokens=stop_tokens,
+        detail=detail,
+    )
     if dry:
         return _dry_decode(graph, prompt, options, inputs, {}, {}, policy, record)
     from tqdm.auto import tqdm
@@ -244,11 +247,11 @@ def dry(
     >>> trace.peak_bytes
     """
     graph = as_graph(graph, "kvviz.dry")
-    options = DecodeOptions(
-        max_new_tokens, kv_capacity, growth=growth, donate=donate, cache=cache, detail=detail, chunk=chunk
+    options = RunOptions(
+        *("decode", donate, max_new_tokens, kv_capacity, growth, cache), tokenizer=None, chunk=chunk, detail=detail
     )
     if prompt_tokens is None:
-        options.refuse("prompt_tokens")
+        refuse_for_one_run(options, "prompt_tokens")
         if batch != 1:
             raise InputError(f"batch={batch} is for a decode; give prompt_tokens, too")
         return _dry_run(graph, inputs, dims, counts, outputs, donate, policy)
@@ -285,7 +288,7 @@ def _dry_run(
 def _dry_decode(
     graph: Graph,
     prompt: Any,
-    options: DecodeOptions,
+    options: RunOptions,
     inputs: Mapping[str, Any] | None,
     dims: Mapping[str, int] | None,
     counts: Counts | None,

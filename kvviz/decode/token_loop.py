@@ -10,7 +10,6 @@ import numpy as np
 
 from kvviz.caches.cache_meter import Fed, new_caches, read_meters
 from kvviz.decode.cache_protocols import is_fixed, kept_as, last_logits, make_room, padded_for
-from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.model_kind import model_kind
 from kvviz.decode.plausible_values import check_vocabulary
 from kvviz.decode.prompt import as_batch, text_of, tokenizer_for
@@ -26,9 +25,7 @@ from kvviz.graph.model import Graph, Value
 from kvviz.memory.ghosts import ghost
 from kvviz.runtimes.named_policies import facts_of, find_policy
 from kvviz.trace.model_or_trace import as_inputs
-from kvviz.trace.schema.run_options import names_in
-
-_USUAL = DecodeOptions()
+from kvviz.trace.schema.run_options import DECODE, RunOptions, names_in
 
 
 class DecodeSession(Session):
@@ -39,7 +36,7 @@ class DecodeSession(Session):
         self,
         graph: Graph,
         prompt: Any,
-        options: DecodeOptions = _USUAL,
+        options: RunOptions = DECODE,
         inputs: Mapping[str, Any] | None = None,
         policy: str | Policy = "ideal",
         record: bool = True,
@@ -56,8 +53,16 @@ class DecodeSession(Session):
         tokenizer, stop_tokens = tokenizer_for(graph, prompt, options.tokenizer, options.stop_tokens)
         donate = names_in(options.donate)
         detail = None if options.detail is None or not record else frozenset((0, *options.detail))
+        self.most = int(options.max_new_tokens or 0)  # tokens that it generates
         self.options = options = replace(
-            options, growth=growth, tokenizer=tokenizer, stop_tokens=stop_tokens, donate=donate, detail=detail
+            options,
+            donate=donate,
+            max_new_tokens=self.most,
+            kv_capacity=None if options.kv_capacity is None else int(options.kv_capacity),
+            growth=growth,
+            tokenizer=tokenizer,
+            stop_tokens=stop_tokens,
+            detail=detail,
         )
         self.pairs = kept_as(cache_pairs(graph), options.cache)
         self.roles = control_inputs(graph)
@@ -80,8 +85,8 @@ class DecodeSession(Session):
         past = self._rows_given()
         value = next(value for value in graph.inputs if value.name == self.roles["tokens"])
         slides = options.cache == "window"
-        self.sequence = FedTokens(value, self.pairs, tokens, mask, past, options.max_new_tokens, slides, options.chunk)
-        rows = past + length + options.max_new_tokens - 1
+        self.sequence = FedTokens(value, self.pairs, tokens, mask, past, self.most, slides, options.chunk)
+        rows = past + length + self.most - 1
         if self.sequence.caches:
             check_positions(graph, self.roles, rows)
         self._check_donated()
@@ -95,7 +100,15 @@ class DecodeSession(Session):
         self.chosen = 0  # tokens of each sequence so far
         trace = self.trace
         trace.policy = facts_of(self.policy)
-        trace.options = options.recorded(rows, self._lent(), dry is not None)
+        trace.options = replace(
+            options,
+            tokenizer=tokenizer is not None,
+            rows=rows,
+            lent=frozenset(self._lent()),
+            dry=dry is not None,
+            stop_tokens=None,
+            detail=None,
+        )
         unpadded = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
         trace.recipe = self._recipe(prompt if isinstance(prompt, str) else unpadded)
         trace.caches = new_caches(self.pairs)
@@ -107,7 +120,7 @@ class DecodeSession(Session):
 
     def next_run(self) -> bool:
         """Feed the tokens that are due, with the caches of the run before."""
-        if self.chosen >= self.options.max_new_tokens or self.done.all():
+        if self.chosen >= self.most or self.done.all():
             return False
         if self.trace.runs and self.options.growth == "after":
             make_room(self.trace, self.pairs, self.caches, self.options.kv_capacity)

@@ -15,8 +15,7 @@ from kvviz.fixes.fix import Fix, fix_for
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.index.value_index import Index
-from kvviz.trace.labels import keeps_all
-from kvviz.trace.units import count, short, size
+from kvviz.trace.units import count, keeps_all, short, size
 
 WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows overwritten"})
 """Kinds of warnings after which results may be wrong."""

@@ -11,10 +11,9 @@ import numpy as np
 from kvviz.errors import ReplayError
 from kvviz.explain.sentences import sentence
 from kvviz.trace.index.hazards import Hazard, explaining, find_hazards
-from kvviz.trace.labels import run_label
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW, Op
-from kvviz.trace.units import short
+from kvviz.trace.units import run_label, short
 
 _SHARED = (IN_PLACE, VIEW, APPEND)
 Place = tuple[int, tuple[str, ...], int]

@@ -22,10 +22,9 @@ from kvviz.graph.layers import Place, places
 from kvviz.graph.model import Graph
 from kvviz.trace.blockers import Blocker
 from kvviz.trace.index.value_index import Index, index_of
-from kvviz.trace.labels import place_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Branch
-from kvviz.trace.units import short, size
+from kvviz.trace.units import place_of, short, size
 
 
 @dataclass(frozen=True, slots=True)

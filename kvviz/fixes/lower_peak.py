@@ -17,9 +17,8 @@ from kvviz.fixes.fix_wording import KINDS, code_of, label_of
 from kvviz.fixes.order_model import OrderModel, order_model
 from kvviz.runtimes.schedules import Picks
 from kvviz.trace.index.value_index import Index
-from kvviz.trace.labels import keeps_all
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import size
+from kvviz.trace.units import keeps_all, size
 
 # An order is offered if it saves more than this share of the peak beside the weights.
 WORTH = 1 / 10

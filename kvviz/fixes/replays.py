@@ -16,7 +16,6 @@ from weakref import ref
 
 import numpy as np
 
-from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.planning import drop_plans
@@ -187,7 +186,9 @@ class Replays:
                 trace.recipe.session(**{**arguments, "detail": None, "record": record, "dry": dry}).run_to_end()
             )
         prompt, given = _prompt(self.index)
-        usual = {"graph": self.graph, "policy": self.policy, "options": DecodeOptions.of(options)}
+        # It ends after its recorded tokens.
+        options = replace(options, tokenizer=None, stop_tokens=())
+        usual = {"graph": self.graph, "policy": self.policy, "options": options}
         asked = {**usual, **arguments, "record": record, "dry": dry}
         return whole(DecodeSession(prompt=prompt, inputs=given, **asked).run_to_end())
 

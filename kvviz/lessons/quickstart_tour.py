@@ -1,4 +1,4 @@
-"""Six stops through a decode: what a KV cache holds, how it grows, and what else copies."""
+"""Eight stops through a decode: what a KV cache holds, how it grows, who may overwrite what, and what else copies."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         "word behind it took a run of its own: a *decode step*."
     )
     held = (
-        f"The prefill leaves a *key* and a *value* of each token in {len(growing)} caches, two for each layer. Here "
-        f"`{cache.name}` has {before.valid} rows; {room}."
+        f"The prefill leaves a *key* and a *value* of each token in {len(growing)} caches, two for each layer: one "
+        f"*row* for each token. Here `{cache.name}` has {before.valid} rows; {room}."
     )
     grown = (
         f"A decode step reads only the word that was chosen last, and adds one row to each cache: {size(row)} in all. "
@@ -55,7 +55,16 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         f"Not all copies are the caches'. In this run `{missed.op_type}` copies most, {size(missed.copied)}: the pane "
         "says why it could not run in place."
     )
+    frontier = (
+        "The *frontier* is all ops whose inputs exist and that have not run. Any of them could run next; the policy "
+        f"`{trace.policy.name}` chooses one, and the list says what each would allocate and free."
+    )
+    owner = (
+        "Every buffer has an *owner*. The model owns the weights, the caller owns what it lent, and the run owns what "
+        "its ops made or what was donated to it: only that may be overwritten."
+    )
     added = (
+        "An op runs *in place* if it writes over an input that nothing reads again. "
         f"This `{step.op_type}` adds the row. It ran {decided}. In this run all caches together copied {size(past)} "
     )
     return (
@@ -63,6 +72,8 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         .stop(prefill, step=first.first, pane="words")
         .stop(held, step=writes, pane="caches")
         .stop(grown, step=appends, pane="caches")
+        .stop(frontier, step=appends, pane="frontier")
+        .stop(owner, step=appends, pane="inspector")
         .stop(f"{added}of the past.", step=appends, pane="inspector")
         .stop(copies, step=worst, pane="inspector")
         .stop(f"Bytes that are alive, step by step. {needs}", step=peak, pane="timeline")

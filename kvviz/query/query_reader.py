@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from kvviz.errors import KvvizError
-from kvviz.graph.names import quoted
+from kvviz.errors import KvvizError, quoted
 from kvviz.query.grammar import (
     BY_NAME,
     DEEPEST,

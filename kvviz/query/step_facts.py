@@ -10,12 +10,12 @@ from kvviz.graph.layers import Place
 from kvviz.graph.model import Node
 from kvviz.query.grammar import HAZARDS
 from kvviz.trace.index.hazards import find_hazards
-from kvviz.trace.labels import place_in, run_label
 from kvviz.trace.outcome import outcome
 from kvviz.trace.reasons import blocker_codes, is_missed, placed_before
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.element_types import dims, nbytes
 from kvviz.trace.schema.events import HOW, Op
+from kvviz.trace.units import place_in, run_label
 
 Fact: TypeAlias = Any
 """A number or None; texts; or (storage, generation) of buffers."""

@@ -29,8 +29,7 @@ from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.retention_groups import held_groups
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.index.value_index import Index
-from kvviz.trace.labels import decodes, in_kept_runs
-from kvviz.trace.units import buffer, count, short, size
+from kvviz.trace.units import buffer, count, decodes, in_kept_runs, short, size
 
 _WORDS = {"thrown away": "reserved buffer thrown away", "moved": "moved by the caller"}
 # A change is searched for at this many steps of a kind of op, and for this many kinds of a finding until one has one.

@@ -13,9 +13,8 @@ from kvviz.explain.summary import Missed
 from kvviz.fixes.changes import Change
 from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import BlockerCode, codes, rules
-from kvviz.trace.labels import decodes, place_of
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import count, size
+from kvviz.trace.units import count, decodes, place_of, size
 
 SMALL = 1000
 """Bytes below which a kind of missed op is hidden at first: ops that compute shapes spend this little in total."""

@@ -25,10 +25,9 @@ from kvviz.report.faces.report_html import STYLE
 from kvviz.report.faces.steps_table import Table
 from kvviz.report.palette import DARK, STATES
 from kvviz.trace.index.value_index import index_of
-from kvviz.trace.labels import place_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.element_types import nbytes
-from kvviz.trace.units import count, short, size
+from kvviz.trace.units import count, place_of, short, size
 from kvviz.verification.matching import Change, in_words
 from kvviz.view.export import to_html
 

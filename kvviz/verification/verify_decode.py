@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kvviz.decode.cache_protocols import is_fixed, kept_as, may_share, writers
-from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.prompt import as_batch, tokenizer_for
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
@@ -31,6 +30,7 @@ from kvviz.text.text_settings import json_file
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
+from kvviz.trace.schema.run_options import DECODE, RunOptions
 from kvviz.trace.units import size
 from kvviz.verification.session_record import observe
 from kvviz.verification.verified import Verified
@@ -88,7 +88,7 @@ class BoundLoop(DecodeSession):
         self,
         graph: Graph,
         prompt: Any,
-        options: DecodeOptions,
+        options: RunOptions,
         inputs: Mapping[str, Any],
         bound: Mapping[str, str] | None,
     ) -> None:
@@ -253,7 +253,7 @@ def verify_decode(
         raise InputError(f"max_new_tokens={max_new_tokens}: a decode that is compared has at least one token")
     rows = [row[keep].tolist() for row, keep in zip(tokens, mask.astype(bool))]
     feeds = generated(graph, {}, given, decoding=len(rows))
-    chosen = DecodeOptions(max_new_tokens, kv_capacity, cache=cache)
+    chosen = replace(DECODE, max_new_tokens=max_new_tokens, kv_capacity=kv_capacity, cache=cache)
 
     def fed() -> dict[str, Any]:
         # Caches that the caller gives to start from are overwritten.

@@ -17,9 +17,8 @@ from kvviz.explain.figures import alike
 from kvviz.graph.model import Graph
 from kvviz.report.faces.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
-from kvviz.trace.labels import keeps_all, steps_summary
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import short, size
+from kvviz.trace.units import keeps_all, short, size, steps_summary
 from kvviz.view.drawing.svg import picture
 from kvviz.view.page_data.payload import Payloads
 from kvviz.view.page_data.payload_cache_rows import cache_payload
@@ -27,7 +26,7 @@ from kvviz.view.page_data.payload_lanes import lane_header, pack_lanes
 from kvviz.view.page_data.payload_plan import plan_payload
 from kvviz.view.page_data.payload_tour import keep_tour
 from kvviz.view.page_data.payload_values import values_payload
-from kvviz.view.page_modules import bundled, page_modules
+from kvviz.view.page_modules import page_modules
 
 _TABLE_ROWS = 400
 # Up to this many steps, a file contains the diagnosis by default.
@@ -47,8 +46,8 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 #kvviz-still table {{ border-collapse: collapse; font-size: 12px }}
 #kvviz-still td, #kvviz-still th {{ padding: 2px 8px; border-bottom: 1px solid #8884; vertical-align: top }}
 #kvviz-still img {{ max-width: 100% }}
-{style}
 </style>
+<style id="kvviz-style"></style>
 </head>
 <body>
 {above}
@@ -60,7 +59,6 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 </div>
 {payloads}
 <script type="application/json" id="kvviz-state">{state}</script>
-<script type="application/octet-stream" id="kvviz-module">{module}</script>
 <script>
 (async () => {{
   const bytes = (id) => Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
@@ -69,13 +67,17 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
     const file = () => {{
       const page = document.documentElement.cloneNode(true), place = page.querySelector("#kvviz");
       place.replaceChildren();
+      page.querySelector("#kvviz-style").textContent = "";
       const now = Object.entries(state).filter(([name]) => name !== "height" && !{names}.includes(name));
       const text = JSON.stringify(Object.fromEntries(now));
       page.querySelector("#kvviz-state").textContent = text.replaceAll("<", "\\u003c");
       if (!page.querySelector("#kvviz-still")) place.after(still.cloneNode(true));
       return "<!doctype html>" + page.outerHTML;
     }};
-    const address = URL.createObjectURL(new Blob([bytes("kvviz-module")], {{ type: "text/javascript" }}));
+    const packed = new Blob([bytes("kvviz-modules")]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const parts = await new Response(packed).json();
+    document.getElementById("kvviz-style").textContent = parts.style;
+    const address = URL.createObjectURL(new Blob([parts.{module}], {{ type: "text/javascript" }}));
     const page = (await import(address)).default;
     const given = JSON.parse(document.getElementById("kvviz-state").textContent);
     const state = {{ decode_step: 0, selection: null, breakpoints: [], theme: "auto",
@@ -149,7 +151,7 @@ def to_html(
     if hazards:
         packing.look_for_hazards()
     payloads = {"payload": packing.encode(lazy=not diagnosis)}
-    payloads["modules"] = page_modules()
+    payloads["modules"] = page_modules("kvviz", _unneeded(trace, hazards))
     if rows := cache_payload(trace):
         payloads["cache_data"] = rows
     if kept := values_payload(trace):
@@ -163,6 +165,18 @@ def to_html(
         {"mode": "debugger", "cursor": None if step is None else cursor, "selection": selection},
         above=above,
     )
+
+
+def _unneeded(trace: Trace, hazards: bool) -> frozenset[str]:
+    """The parts of the page that this trace cannot need in a file."""
+    there = {
+        "lanes": False,
+        "tour": trace.tour is not None,
+        "cache": bool(trace.caches),
+        "clock": bool(trace.log.declared.times),
+        "hazards": hazards or bool(trace.log.declared.accesses),
+    }
+    return frozenset(name for name, needed in there.items() if not needed)
 
 
 def lanes_to_html(
@@ -189,7 +203,7 @@ def lanes_to_html(
         lanes = [lane_header(i, name, ordered[i], first if i else None) for i, name in enumerate(names)]
     number = {lane["label"]: str(lane["id"]) for lane in lanes}
     main = Payloads(ordered[shown])
-    own = {"payload": main.encode(lazy=True), "modules": page_modules()}
+    own = {"payload": main.encode(lazy=True), "modules": page_modules("kvviz", frozenset({"tour"}))}
     others: dict[str, bytes] = {}
     for name, trace in traces.items():
         alone = trace is ordered[shown]
@@ -228,9 +242,9 @@ def plan_to_html(
     """
     picks = sum(event.action == "pick" for event in events)
     summary = f"{picks:,} ops planned under policy {policy['name']} in {len(events):,} events."
-    payloads = {"payload": plan_payload(graph, events, policy)}
+    payloads = {"payload": plan_payload(graph, events, policy), "modules": page_modules("planner")}
     return _write(
-        path, graph.name, summary, plan_table(events), payloads, {"mode": "planner", "cursor": event}, "planner.js"
+        path, graph.name, summary, plan_table(events), payloads, {"mode": "planner", "cursor": event}, "planner"
     )
 
 
@@ -273,7 +287,7 @@ def _write(
     still: str,
     payloads: Mapping[str, bytes],
     state: Mapping[str, Any],
-    module: str = "kvviz.js",
+    module: str = "kvviz",
     above: str = "",
 ) -> str:
     """Fill in the page, and write it to the path if one is given."""
@@ -286,8 +300,7 @@ def _write(
         summary=escape(summary),
         still=still,
         above=above,
-        style=bundled("kvviz.css").decode().replace("</", "<\\/"),
-        module=base64.b64encode(bundled(module)).decode(),
+        module=module,
         payloads="\n".join(blocks),
         names=json.dumps(list(payloads)),
         state=json.dumps(dict(state)).replace("<", "\\u003c"),

@@ -25,9 +25,17 @@ def bundled(name: str) -> bytes:
         raise KvvizError(f"the page's bundle is missing ({name}): build it with `make widget`") from error
 
 
-@lru_cache(maxsize=1)
-def page_modules() -> bytes:
-    """Texts by name, gzipped: what ``assets/widget/src/modules.ts`` reads."""
-    names = sorted(path.stem for path in STATIC.glob("*.js") if path.stem not in _PAGES)
-    texts = {name: bundled(f"{name}.js").decode() for name in names}
-    return gzip.compress(json.dumps(texts).encode(), 9, mtime=0)
+@lru_cache(maxsize=8)
+def page_modules(page: str = "", without: frozenset[str] = frozenset()) -> bytes:
+    """Texts by name, gzipped: what ``assets/widget/src/modules.ts`` reads.
+
+    ``page``: the name of a page; in a file, it and the style sheet are among the texts.
+    ``without``: parts that the file cannot need.
+    """
+    names = sorted(path.stem for path in STATIC.glob("*.js") if path.stem not in _PAGES | without)
+    if page == "planner":
+        names = []
+    texts = {name: bundled(f"{name}.js").decode() for name in ([page] if page else []) + names}
+    if page:
+        texts["style"] = bundled("kvviz.css").decode()
+    return gzip.compress(json.dumps(texts, ensure_ascii=False).encode(), 9, mtime=0)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.policy import Policy, Schedule
@@ -18,6 +17,7 @@ from kvviz.other_names import with_other_names
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.model_or_trace import as_graph, opened
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.run_options import RunOptions, refuse_for_one_run
 from kvviz.view.page_data.payload_tour import keep_tour
 from kvviz.widget.debugger_widget import Debugger
 from kvviz.widget.planner_widget import Planner
@@ -100,12 +100,16 @@ def debug(
             (graph if isinstance(graph, Trace) else graph.trace).summarise(values)
         return _opened(graph, tour, height, step)
     graph = as_graph(graph, "kvviz.debug")
-    options = DecodeOptions(max_new_tokens, kv_capacity, tokenizer, stop_tokens, growth, donate, cache, detail)
+    options = RunOptions(
+        *("decode", donate, max_new_tokens, kv_capacity, growth, cache, tokenizer),
+        stop_tokens=stop_tokens,
+        detail=detail,
+    )
     session: Session
     if prompt is None:
         if inputs is None:
             raise KvvizError("debug needs inputs={name: array} for one run, or prompt= for a decode")
-        options.refuse("prompt")
+        refuse_for_one_run(options, "prompt")
         session = SingleRun(graph, inputs, outputs, donate, policy)
         runs = recorded or 0
     else:

@@ -17,7 +17,7 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml import kv_cache
 from kvviz.ggml.kv_cache import DIRTY, FREE, LIVE, SHIFTED, KVCache
-from kvviz.trace.file.header_schema import ROWS, check
+from kvviz.trace.file.header_schema import ROWS, read
 from kvviz.view.charts import heat_cells
 from kvviz.view.page_data.packed_columns import unpack
 from kvviz.view.page_data.payload_cache_rows import cache_payload
@@ -189,9 +189,9 @@ def test_the_trace_has_a_run_for_each_call_and_rows_with_the_positions_and_seque
 
 
 def test_a_file_without_notes_is_still_read() -> None:
-    check([[[0, 1, 0]], [], None, 0], ROWS)
-    check([[], [], None, 0, [[0, 3, "sequence 1"]]], ROWS)
-    check([[], [], None, 0, [], [[0, 3, [0, 1], "freed, dirty"]]], ROWS)
+    read([[[0, 1, 0]], [], None, 0], ROWS)
+    read([[], [], None, 0, [[0, 3, "sequence 1"]]], ROWS)
+    read([[], [], None, 0, [], [[0, 3, [0, 1], "freed, dirty"]]], ROWS)
     wrongs: list[list[Any]] = [
         [[], [], None],
         [[], [], None, 0, [[0, 3, 1]]],
@@ -200,7 +200,7 @@ def test_a_file_without_notes_is_still_read() -> None:
     ]
     for wrong in wrongs:
         with pytest.raises(ValueError):
-            check(wrong, ROWS)
+            read(wrong, ROWS)
 
 
 def test_the_example_in_the_docstring_gives_what_it_says() -> None:

@@ -120,7 +120,7 @@ def test_a_saved_tour_that_was_tampered_with_is_refused(trace: kvviz.Trace, tmp_
 
 
 @pytest.mark.parametrize("room", [None, 24])
-def test_the_quickstart_has_six_stops_whose_figures_are_those_of_the_trace(room: int | None) -> None:
+def test_the_quickstart_has_eight_stops_whose_figures_are_those_of_the_trace(room: int | None) -> None:
     # given
     words = json.loads((STORYTELLER / "vocab.json").read_text())
     graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
@@ -129,12 +129,15 @@ def test_the_quickstart_has_six_stops_whose_figures_are_those_of_the_trace(room:
     trace.tour = tour = quickstart_tour(trace)
     # then
     told = stops(trace)
-    assert len(told) == 6
-    prefill, rows, added, how, copied, peak = told
+    assert len(told) == 8
+    prefill, rows, added, frontier, owner, how, copied, peak = told
     assert "5 tokens" in prefill["caption"] and prefill["step"] == 0
     assert ("room is reserved for 24 rows" if room else "no room is reserved") in rows["caption"]
     # three layers, keys and values, two heads of 16 floats
     assert f"{3 * 2 * 2 * 16 * 4} B in all" in added["caption"] and "8 rows now" in added["caption"]
+    for word, stop in (("row", rows), ("frontier", frontier), ("owner", owner), ("in place", how)):
+        assert f"*{word}*" in stop["caption"]
+    assert (frontier["pane"], owner["pane"]) == ("kv-frontier", "kv-this")
     assert added["step"] == trace.find("op:Concat run:3 present.1.key")[0].index
     assert ("in place" if room else "a new buffer") in how["caption"]
     # of seven rows that were there; each word's are 768 B

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import kvviz
-from kvviz.decode.decode_options import DecodeOptions
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import InputError
+from kvviz.trace.schema.run_options import DECODE
 from tests.engine.dry_and_real import assert_agree
 from tests.shapes.tiny_shapes import CASES, COUNT, FAMILIES, PROMPT, in_onnxruntime, of_the_encoder, tiny
 
@@ -45,7 +46,7 @@ def test_a_graph_without_weights_costs_what_the_one_with_weights_costs(name: str
     graph, bare = tiny(name, form), tiny(name, form, seed=None)
     for capacity, chunk in ((None, None), (20, 3)):
         given = of_the_encoder(graph)
-        options = DecodeOptions(COUNT, kv_capacity=capacity, stop_tokens=(), chunk=chunk)
+        options = replace(DECODE, max_new_tokens=COUNT, kv_capacity=capacity, stop_tokens=(), chunk=chunk)
         session = DecodeSession(graph, PROMPT, options, given, policy)
         dry = kvviz.dry(bare, prompt_tokens=8, max_new_tokens=COUNT, policy=policy, kv_capacity=capacity, chunk=chunk)
         assert_agree(dry, session.run_to_end())

@@ -36,7 +36,7 @@ class CachePage:
     def to_run(self, run: int) -> None:
         self.kv("decode-slider").evaluate(SLIDE, run)
         label = self.root.locator(".kv-run")
-        expect(label).to_contain_text(f"· {run + 1}/")
+        expect(label).to_contain_text(f"· run {run + 1} of ")
         # the view of rows is drawn later than what is small
         told = re.escape(label.inner_text().partition(" · ")[0])
         expect(self.kv("cache-view").locator("header .kv-hint").first).to_have_text(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from kvviz.view.page_modules import bundled
+
 # As ipywidgets brings them along into hosts that are not JupyterLab: always those of the light theme.
 JUPYTER_LIGHT = """:root { --jp-layout-color0: white; --jp-layout-color1: white;
  --jp-ui-font-color1: rgba(0, 0, 0, .87); --jp-border-color2: #e0e0e0; --jp-ui-font-family: Arial, sans-serif; }"""
@@ -114,7 +116,8 @@ window.place = () => {
 def page(file: str, host: Host) -> str:
     """The debugger's own file as a page of this host: what the file says about the page is gone."""
     own = file[file.index("<style>") + 7 : file.index("</style>")]
-    sheet = own[own.index(".kvviz") :]
+    sheet = bundled("kvviz.css").decode()
+    file = file.replace('document.getElementById("kvviz-style").textContent = parts.style;', "")
     text = file.replace(own, "").replace('<html lang="en">', f"<html {host.html}>")
     place = '<div id="kvviz" style="width: 1100px"></div>'
     if host.shadow:

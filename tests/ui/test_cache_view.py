@@ -101,10 +101,6 @@ def test_graph_and_step_keep_their_place_when_the_pane_is_opened(notebook: Noteb
     notebook.page.wait_for_timeout(300)
     assert not running.evaluate(hidden)
     assert side.evaluate("(pane) => pane.clientHeight") > 180
-    expect(view.root.locator(".kv-frontier")).to_be_hidden()
-    view.kv("tab", id="steps").click()
-    expect(view.kv("ready")).to_be_visible()
-    view.open()
 
 
 def test_pointing_at_rows_is_quick(view: CachePage) -> None:

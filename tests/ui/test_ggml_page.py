@@ -110,7 +110,7 @@ def test_cells_have_the_hues_of_their_sequences_and_a_legend_that_counts_them(br
     cache.seq_cp(1, 2)
     cache.seq_rm(0, 1, 3)
     cache.trace.to_html(tmp_path / "cells.html")
-    page = FilePage(browser, tmp_path / "cells.html")
+    page = FilePage(browser, tmp_path / "cells.html", f"#step={len(cache.trace.steps) - 1}")
     page.root.locator('[role="tab"][data-id="caches"]').click()
     # Cell 0 is of sequence 0, cells 1 and 2 are freed and dirty, 3 and 4 are of sequences 1 and 2.
     expect(page.kv("cache-sequence")).to_have_text(["sequence 01", "sequence 12", "sequence 22"])
@@ -159,8 +159,6 @@ def test_a_graph_is_stepped_live_past_its_end_and_led_another_way_in_a_lane(open
     debugger.goto(0)
     debugger.press("Home")
     for number, name in enumerate(("k_read_view", "kq")):
-        if not number:
-            debugger.kv("ready-more").click()
         row = debugger.kv("frontier-row").filter(has_text=name)
         row.locator('[data-kv="run-next"]').click()
         expect(debugger.kv("lane")).to_have_count(number + 2)

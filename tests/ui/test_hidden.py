@@ -136,7 +136,6 @@ def test_the_memory_map_has_the_shared_bytes_of_the_chosen_pair(page: FilePage, 
     expect(page.kv("memory-map")).to_be_visible()
     expect(shared).to_have_count(0)
     # One row of K is one piece; V is transposed, so that each number of a row is apart from the others.
-    page.root.locator('[role="tab"][data-id="hazards"]').click()
     width = LayerForm().kv_heads * LayerForm().head_dim
     for group, (root, pieces) in enumerate((("cache_k_l0", 1), ("cache_v_l0", width))):
         page.kv("pair-group").nth(group).click()

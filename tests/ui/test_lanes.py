@@ -138,7 +138,6 @@ def test_at_the_live_edge_one_goes_back_and_chooses_again(open_notebook: OpenNot
         debugger.expect_step(step)
     # when one goes back and chooses another op
     debugger.goto(0)
-    debugger.kv("ready-more").click()
     debugger.root.locator('[data-kv="frontier-row"][title^="c"] [data-kv="run-next"]').click()
     # then it goes on live from there, and what ran before is the other lane
     debugger.expect_step(1)

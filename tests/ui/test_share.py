@@ -180,6 +180,7 @@ def test_a_file_gives_itself(show: Show, file: Path, tmp_path: Path) -> None:
 
 def test_rows_of_a_list_are_saved_as_a_table(show: Show, file: Path, story: kvviz.Trace) -> None:
     page = show(file, "#step=700")
+    page.root.locator('[role="tab"][data-id="steps"]').click()
     expect(page.root.locator('[data-kv="table-row"]').first).to_be_visible()
     page.root.locator('[data-kv="copy-pane"][data-id="lists"]').click()
     with page.page.expect_download() as saved:

@@ -93,11 +93,13 @@ def test_where_weights_are_most_of_it_the_axis_starts_at_them_and_says_so(decode
     ax = plots.memory(decoded)
     assert "axis starts at the weights" in ax.get_title(loc="left")
     assert ax.get_ylim()[0] == pytest.approx(weights / 1e3)
+    assert [line.get_transform() for line in ax.get_lines()].count(ax.transAxes) == 1  # the mark of the break
 
 
 def test_where_weights_are_little_the_axis_starts_at_nothing(looping: Trace) -> None:
     ax = plots.memory(looping)
     assert ax.get_ylim()[0] == 0
+    assert ax.transAxes not in [line.get_transform() for line in ax.get_lines()]
     assert ax.get_title(loc="left") == f"Memory of {looping.title}"
 
 
@@ -314,7 +316,8 @@ def check_texts(figure: Any) -> None:
 def test_of_runs_without_steps_the_memory_chart_draws_no_marks(sparse: Trace) -> None:
     ax = plots.memory(sparse)
     kept = [run for run in sparse.runs if run.last > run.first]
-    marks = [line for line in ax.get_lines() if len(line.get_xdata()) == 2]
+    lines = [line for line in ax.get_lines() if line.get_transform() is not ax.transAxes]
+    marks = [line for line in lines if len(line.get_xdata()) == 2]
     assert [line.get_xdata()[0] for line in marks] == [run.first for run in kept]
     assert "in the 9 runs whose steps were kept" in ax.get_title(loc="left").replace("\n", " ")
 

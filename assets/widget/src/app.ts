@@ -5,7 +5,7 @@ import { button, el, mark, on, onHit, say } from "./dom.js";
 import type { Modules } from "./modules.js";
 import { count, visible } from "./format.js";
 import { EvidenceBar, FindingsPane, Reports } from "./findings.js";
-import { FrontierPane, ReadyLine } from "./frontier.js";
+import { FrontierPane } from "./frontier.js";
 import { Hits, QueryBox } from "./hits.js";
 import { Inspector } from "./inspector.js";
 import { keys } from "./keys.js";
@@ -24,6 +24,9 @@ import { Timeline } from "./timeline.js";
 import { Toolbar } from "./toolbar.js";
 import type { Guide, GuideModule } from "./tour.js";
 import type { Report } from "./wire.js";
+import { explain } from "./words.js";
+
+const WIDE = 1100; // px from which on a list that opens by itself leaves room for the graph
 
 class Story implements View {
   readonly root: HTMLElement;
@@ -61,7 +64,7 @@ class Story implements View {
     this.#slider.value = String(at);
     const label = p.runs[at]?.label ?? "";
     this.#slider.setAttribute("aria-valuetext", `${label}, ${at + 1} of ${p.runs.length}`);
-    say(this.#text, `${label} · ${at + 1}/${p.runs.length}`);
+    say(this.#text, `${label} · run ${count(at + 1)} of ${count(p.runs.length)}`);
     let now: Element | null = null;
     for (const word of this.#words.querySelectorAll<HTMLElement>('[data-kv="story-word"]')) {
       const mine = Number(word.dataset.id);
@@ -89,6 +92,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const commands = new Commands(store, ask, flushTraits);
   const shell = new Shell(root, () => void history.back());
   const { app } = shell;
+  explain(app, signal);
 
   const hits = new Hits(store, modules);
   let palette: Palette | null = null;
@@ -138,10 +142,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const side = el("div.kv-side");
   main.append(side);
   const inspector = new Inspector(shell.pane("this", "Inspector", side), store, ask, reports, history, share, signal, (id) => tabs.show(id));
-  const choices = el("section", { class: "kv-pane kv-frontier", "aria-label": "Frontier" });
-  const ready = new ReadyLine(side, choices, store, signal);
-  side.append(choices);
-  const frontier = new FrontierPane(choices, store, (node) => commands.choose(node), signal);
+  const frontier = new FrontierPane(shell.pane("frontier", "Frontier", side), store, (node) => commands.choose(node), signal);
   const map = shell.pane("map", "Memory", middle);
   const spacetime = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
   const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, map);
@@ -198,9 +199,9 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
         const was = timed;
         timed = p.time.step.length > 0;
         tabs.offer("clock", timed);
-        if (timed && !was) tabs.show("clock");
-        tabs.count("caches", p.caches.length);
-        tabs.count("hazards", p.hazards?.counts[0] ?? 0);
+        if (timed && !was && app.clientWidth >= WIDE) tabs.show("clock");
+        tabs.count("caches", p.caches.length, "caches of this model");
+        tabs.count("hazards", p.hazards?.counts[0] ?? 0, "pairs of steps in all runs that no edge orders");
         tabs.offer("hazards", !!p.hazards || (ask.able() && !p.live));
       }
       if (change.cursor || change.payload) {
@@ -213,7 +214,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, findings, evidence, story, inspector, ready, frontier, buffers, totals, timeline, spacetime, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, findings, evidence, story, inspector, frontier, buffers, totals, timeline, spacetime, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
 
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 

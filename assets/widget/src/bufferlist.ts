@@ -1,6 +1,6 @@
 // The list of buffers at the cursor: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
 import { ensure, kept } from "./arrays.js";
-import { el, hit, mark, on, onHit, place, say, set } from "./dom.js";
+import { el, hit, mark, name, on, onHit, place, say, set } from "./dom.js";
 import { bytes, count, figure, opLabel, shortValue, valueName } from "./format.js";
 import type { MakePane } from "./lazypane.js";
 import { alive, bornAt, capacity, generation, lastOut, numberOf, opAt, rowsBefore, runAt, stack, valuesIn, type Trace } from "./replay.js";
@@ -293,7 +293,7 @@ function barRow(b: Bar, full: number, lit: boolean): HTMLElement {
   const inner = b.valid ? [part(b.again ? "again" : "valid", 0, b.valid[0]), part("fresh", b.valid[0], b.valid[1] - b.valid[0])] : b.parts.slice(0, 8).map(([from, length]) => part("view", from, length));
   const cut = b.capacity > full; // such a bar says so instead of shrinking all others
   const fill = el("i.kv-fill", { "data-cut": cut ? 1 : null, style: `width: ${cut ? "100%" : `max(3px, ${((b.capacity / full) * 100).toFixed(2)}%)`}` }, ...inner);
-  const text = el("span.kv-text", {}, el("span.kv-label", {}, b.label), el("span.kv-note", {}, `${SIGN[b.state]} ${b.note}`.trim()));
+  const text = el("span.kv-text", {}, el("span.kv-label", {}, name(b.label, "")), el("span.kv-note", {}, `${SIGN[b.state]} ${b.note}`.trim()));
   return el("div.kv-mem-row", { role: "listitem", "data-kv": "storage-bar", "data-id": b.id === WEIGHTS ? "W" : b.id, "data-origin": b.cache >= 0 ? "cache" : b.origin, "data-state": b.state || null, "data-use": b.use || null, "data-lit": lit ? 1 : null },
     el("span.kv-id", {}, idOf(b)), el("span.kv-track", {}, fill), text, el("span.kv-num", {}, bytes(b.capacity)));
 }

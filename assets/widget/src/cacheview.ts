@@ -2,13 +2,14 @@
 import { atStep, cellAt, cost, counts, meter, most, moves, newest, noteAt, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
 import { Inks, sized } from "./canvas.js";
 import { DRY, type Ask } from "./commands.js";
-import { button, Delay, el, mark, on, onHit, onResize, say, td, toggle } from "./dom.js";
+import { button, Delay, el, mark, name, on, onHit, onResize, say, td, toggle } from "./dom.js";
 import { bytes, count, plural, visible } from "./format.js";
 import { HeatMap, Occupancy, type Place } from "./heat.js";
-import { axisOf, box, lookOf, ownerBox, type Axis } from "./looks.js";
+import { axisOf, box, lookOf, MARGIN, ownerBox, type Axis } from "./looks.js";
 import { numberOf } from "./replay.js";
 import type { Change, Store } from "./store.js";
 import { weightsOf } from "./valuedata.js";
+import { word } from "./words.js";
 
 /** The kernel's answer to `attention`: weights by query head and row. */
 export interface Weights { id: string; error?: string; attention?: { heads: number[][] } }
@@ -182,7 +183,7 @@ export class View {
     this.#room = 0;
     this.#choice.replaceChildren(...caches.map((c, i) => el("option", { value: i }, c.name)));
     this.#list.replaceChildren(...caches.map((c, i) => el("button", { role: "option", "data-kv": "cache-row", "data-id": i, title: `${c.input} → ${c.output}`, "data-first": i && layer(i) !== layer(i - 1) ? 1 : null },
-      el("span", {}, c.name), el("i.kv-meter"), el("span.kv-num"))));
+      name(c.name, ""), el("i.kv-meter"), el("span.kv-num"))));
   }
 
   #all(): void {
@@ -231,10 +232,11 @@ export class View {
       const [capacity, valid, written] = at < 0 ? [0, 0, 0] : [meter(d, "capacity", i, at), Math.max(0, meter(d, "valid", i, at) - (stored.done ? stored.todo : 0)), at < run ? 0 : stored.todo ? stored.done : meter(d, "rows_written", i, run)];
       mark(row, "data-stored", stored.step < 0 ? null : stored.todo ? (stored.done ? "part" : "no") : "yes");
       mark(row, "data-now", stored.now ? 1 : null);
-      row.setAttribute("title", `${this.kit.t.p.caches[i].input} → ${this.kit.t.p.caches[i].output}${stored.step < 0 ? "" : stored.todo ? `: ${plural(stored.todo, "row")} to come, step ${count(stored.step)} writes next` : `: ${plural(stored.done, "row")} of this run written, by step ${count(stored.step)}`}`);
+      row.setAttribute("title", `${count(valid)} of ${count(capacity)} reserved rows hold a token; ${this.kit.t.p.caches[i].input} → ${this.kit.t.p.caches[i].output}${stored.step < 0 ? "" : stored.todo ? `: ${plural(stored.todo, "row")} to come, step ${count(stored.step)} writes next` : `: ${plural(stored.done, "row")} of this run written, by step ${count(stored.step)}`}`);
       mark(row, "aria-selected", String(i === this.#chosen));
       mark(row, "data-warned", d.warnings.some((w) => w.cache === i) ? 1 : null);
       say(row.lastElementChild!, `${count(valid)} / ${count(capacity)}`);
+      mark(row, "aria-label", `${this.kit.t.p.caches[i].name}: ${count(valid)} of ${count(capacity)} reserved rows hold a token`);
       const bar = row.children[1] as HTMLElement;
       bar.style.setProperty("--kv-before", String(capacity ? Math.max(0, valid - written) / capacity : 0));
       bar.style.setProperty("--kv-valid", String(capacity ? valid / capacity : 0));
@@ -255,7 +257,10 @@ export class View {
     const stream = this.#stream;
     this.#inks ??= new Inks(this.host);
     const near = this.#close.ariaPressed === "true";
-    const axis = axisOf(rows, width, near ? this.#at?.row ?? newest(d, stream, run) : null);
+    // only a growing cache moves its rows
+    const growing = this.kit.t.p.caches[this.#chosen]?.protocol === "growing";
+    const moved = growing ? moves(this.#d, this.#chosen) : [];
+    const axis = axisOf(rows, width, near ? this.#at?.row ?? newest(d, stream, run) : null, moved.length ? MARGIN : 0);
     const attention = this.#weigh.ariaPressed === "true" ? this.#weighed : undefined;
     const heads = d.caches[this.#chosen].heads;
     const weights = typeof attention === "object" ? byHead(attention.heads, heads) : null;
@@ -263,9 +268,7 @@ export class View {
     const each = counts(d, stream, run);
     this.#legends(each);
     this.#room ||= this.#left();
-    // only a growing cache moves its rows
-    const growing = this.kit.t.p.caches[this.#chosen]?.protocol === "growing";
-    this.#occupancy.draw({ d, stream, run, axis, room: this.#room, moved: growing ? moves(this.#d, this.#chosen) : [] }, this.#inks);
+    this.#occupancy.draw({ d, stream, run, axis, room: this.#room, moved }, this.#inks);
     mark(this.#heat.root, "aria-label", `Rows of ${this.kit.t.p.caches[this.#chosen].name} after ${d.runs[run]}: ${d.states.map((s, i) => `${count(each[i])} ${s}`).join(", ")}`);
     this.#tell();
   }
@@ -287,12 +290,13 @@ export class View {
       if (context) paint(context);
       return el("li", { "data-kv": kv, "data-id": id, title: about, "data-zero": rows ? null : 1 }, swatch, el("span", {}, text), el("b", {}, count(rows)));
     };
-    if (!owners) return this.#legend.replaceChildren(...states.map((state, i) => item("cache-state", state, state, lookOf(state).about, each[i], (context) => box(context, inks, state, 0, 0, 24, 12))));
+    const about = el("li", {}, word("rows"), ":");
+    if (!owners) return this.#legend.replaceChildren(about, ...states.map((state, i) => item("cache-state", state, state, lookOf(state).about, each[i], (context) => box(context, inks, state, 0, 0, 24, 12))));
     const rows = ownerCounts(this.#d, this.#stream, this.#run);
     const all = [...new Set(owners.table.flatMap(([own]) => own))].sort((a, b) => a - b);
     const wrong = owners.states.filter(({ name }) => owners.table.some(([, state]) => state === name));
     const owned = (own: number[], state: string) => (context: CanvasRenderingContext2D) => ownerBox(context, inks, this.#d, own, state, 0, 0, 24, 12);
-    this.#legend.replaceChildren(
+    this.#legend.replaceChildren(about,
       ...all.map((one) => item("cache-sequence", one, `sequence ${one}`, `rows that hold tokens of sequence ${one}; rows of several have a band for each`, rows.sequences.get(one) ?? 0, owned([one], ""))),
       ...wrong.map(({ name, about }) => item("cache-cell", name, name, about, rows.states.get(name) ?? 0, owned([], name))));
   }
@@ -384,7 +388,7 @@ class CacheSide {
     const others = d.warnings.length - mine.length;
     this.#warnings.replaceChildren(
       ...mine.map((w) => el("li", { "data-kv": "cache-warning", "data-id": w.kind }, el("div", {}, el("b", {}, `⚠\uFE0E ${w.kind}`),
-        el("button", { "data-kv": "cache-run", "data-run": w.run, title: "Go to the first of these runs" }, `${d.runs[w.run] ?? ""}${w.runs > 1 ? ` +${count(w.runs - 1)}` : ""}`)), el("p", {}, w.text))),
+        el("button", { "data-kv": "cache-run", "data-run": w.run, title: "Go to the first of these runs" }, `${d.runs[w.run] ?? ""}${w.runs > 1 ? ` and ${plural(w.runs - 1, "run")} more` : ""}`)), el("p", {}, w.text))),
       mine.length ? "" : el("li.kv-soft", {}, "Nothing is wrong with this cache."),
       others ? el("li.kv-soft", {}, `${plural(others, "warning")} about other caches, marked ⚠\uFE0E in the list.`) : "");
   }

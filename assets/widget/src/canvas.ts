@@ -1,5 +1,6 @@
 // Shared by all canvases: size in device pixels, colours and patterns of the page, and text that fits.
 import { ensure, first } from "./arrays.js";
+import { elide } from "./format.js";
 
 /** A pattern over a fill, since colour alone carries no meaning. */
 export type Pattern = "" | "hatch" | "back" | "cross" | "dots";
@@ -57,13 +58,13 @@ export class Ruler {
     });
   }
 
-  /** The text, shortened with an ellipsis to fit; "" if not even two letters do. */
+  /** The text without its middle, to fit; "" if not even two letters do. */
   fit(text: string, font: string, room: number): string {
     if (this.width(text, font) <= room) return text;
     if (this.#fitted.size > 5000) this.#fitted.clear();
     return ensure(this.#fitted, `${font}${Math.round(room)} ${text}`, () => {
-      const longest = first(1, text.length, (n) => this.width(`${text.slice(0, n)}…`, font) > room) - 1;
-      return longest < 2 ? "" : `${text.slice(0, longest)}…`;
+      const longest = first(1, text.length, (n) => this.width(elide(text, n), font) > room) - 1;
+      return longest < 3 ? "" : elide(text, longest);
     });
   }
 }

@@ -16,7 +16,9 @@ const FONT = "11px";
 function write(brush: CanvasRenderingContext2D, { ruler }: Inks, text: string, x: number, y: number, w: number, width: number): void {
   const left = Math.max(4, x + 4);
   const room = Math.min(width, x + w) - left - 3;
-  if (room >= LEAST) brush.fillText(ruler.fit(text, FONT, room), left, y);
+  // where not all has room, a tensor's name stands without its bytes
+  const shown = ruler.width(text, FONT) > room ? text.replace(/ [\d.,]+ .?B$/, "") : text;
+  if (room >= LEAST) brush.fillText(ruler.fit(shown, FONT, room), left, y);
 }
 
 /** Draw what does not depend on the cursor: bars, bytes held, arrows, refused frees. Returns the number of bars. */

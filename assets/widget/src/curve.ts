@@ -52,7 +52,7 @@ export function under(store: Store, place: number): { run: number; step: number 
 
 export interface Curve { low: Float64Array; high: Float64Array; top: number; from: number; used: number }
 
-/** The ranges of the axes. Bytes start above the weights, which are always alive (`from`). */
+/** The ranges of the axes. Where most bytes are weights, which are always alive, the axis starts above them (`from`). */
 export function scaleOf({ p, x }: Trace): Scale {
   const byRuns = bareRuns(p) > 0;
   let top = x.peak >= 0 ? p.step.live[x.peak] : 1;
@@ -64,7 +64,7 @@ export function scaleOf({ p, x }: Trace): Scale {
       least = Math.min(least, r.peak);
     }
   }
-  const from = Math.min(x.weights, least);
+  const from = 2 * x.weights > top ? Math.min(x.weights, least) : 0;
   return { top: top > from ? top : from + 1, from, steps: p.steps, runs: p.runs.length, byRuns };
 }
 

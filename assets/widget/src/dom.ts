@@ -34,6 +34,14 @@ export function td(shown: string | Node, className?: string, attributes: Attribu
   return el("td", { class: className, ...attributes }, shown);
 }
 
+const TAIL = 14; // letters at the end of a name that are never cut
+
+/** A name that loses its middle where there is no room, as `elide` does on a canvas; all of it is in `title` and in its text. */
+export function name(text: string, title = text): HTMLElement {
+  const tail = Math.min(TAIL, text.length >> 1);
+  return el("span.kv-cut", { title }, el("span", {}, text.slice(0, text.length - tail)), el("span", {}, text.slice(text.length - tail)));
+}
+
 export const NUMBER = "kv-num";
 
 /** A table with headings; `"step#"` is a column of numbers. Narrow layouts drop columns by their headings. */

@@ -20,13 +20,12 @@ export function stepsOfFinding(t: Trace, { at, parts = [] }: Finding): Int32Arra
   return Int32Array.from(steps.sort((a, b) => cost(t, b) - cost(t, a)));
 }
 
-/** The finding of a step, and the part of it. */
-export function partOf(findings: Finding[], step: number): { finding: number; part: Part } | null {
-  for (const [finding, { parts = [] }] of findings.entries()) {
-    const part = parts.find(({ at = [] }) => has(at, step));
-    if (part) return { finding, part };
-  }
-  return null;
+/** The part of a finding that a missed step belongs to, else one with the same role and op type; as in Markdown of Python. */
+export function partOf(t: Trace, findings: Finding[], step: number): { finding: number; part: Part } | null {
+  if (!(t.p.step.flags[step] & t.p.flag.missed)) return null;
+  const { g, node, op: [, type] } = opAt(t, step);
+  const all = findings.flatMap(({ parts = [] }, finding) => parts.map((part) => ({ finding, part })));
+  return all.find(({ part: { at = [] } }) => has(at, step)) ?? all.find(({ part }) => part.op === type && part.name === g.roles[g.role[node]]) ?? null;
 }
 
 function has(spans: number[], step: number): boolean {

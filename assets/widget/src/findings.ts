@@ -61,13 +61,14 @@ export class FindingsPane implements View {
   /** Frame a finding, or close it if it is open. */
   choose(finding: number): void {
     const { store } = this;
-    if (this.#open === finding && store.evidence) {
+    const pairs = PAIRS.includes(store.report!.findings[finding].kind);
+    if (this.#open === finding && store.evidence && !pairs) {
       this.#open = -1;
       return this.#draw();
     }
     store.frame(finding);
-    const { evidence, report, t: { p } } = store;
-    if (!evidence || !PAIRS.includes(report!.findings[finding].kind)) return;
+    const { evidence, t: { p } } = store;
+    if (!evidence || !pairs) return;
     const pair = pairsOf(p, evidence.steps[evidence.at] ?? -1)[0];
     if (pair === undefined) return;
     this.openList("hazards");

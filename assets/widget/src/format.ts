@@ -58,6 +58,13 @@ export function shortValue(name: string): string {
   return parts.length > 2 ? parts.slice(-2).join(mark) : name;
 }
 
+/** `keep` letters of a name without its middle: names differ at their ends. */
+export function elide(name: string, keep: number): string {
+  if (name.length <= keep) return name;
+  const tail = keep >> 1;
+  return `${name.slice(0, keep - 1 - tail)}…${name.slice(name.length - tail)}`;
+}
+
 /** A token as text, with a sign for line ends. */
 export function visible(text: string): string { return text.replace(/\n/g, "⏎"); }
 

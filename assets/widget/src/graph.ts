@@ -1,18 +1,19 @@
 // The graph pane: the shown frame's graph on a canvas; the block under the cursor opens by itself.
-import { arrange, blockFacts, cardsOf, type Card, type Level, type Row } from "./level.js";
+import { alone, arrange, blockFacts, cardsOf, type Card, type Level, type Row } from "./level.js";
 import { Crumbs } from "./crumbs.js";
-import { button, el, mark, on, onKey, say } from "./dom.js";
+import { Framed } from "./framed.js";
+import { button, el, mark, on, onKey, say, toggle } from "./dom.js";
 import { plural } from "./format.js";
-import { GraphList, hitNodes } from "./graphlist.js";
+import { GraphList, graphLegend, hitNodes } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
 import { redAt, redEdges, type RedEdge } from "./hiddenpairs.js";
-import { letter, sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
+import { sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Target } from "./stage.js";
 import type { MakePane } from "./lazypane.js";
-import { numberOf, type State } from "./replay.js";
+import { wayOf } from "./select.js";
+import { numberOf } from "./replay.js";
 import { copyButton } from "./sharing.js";
 import type { Change, Store, View } from "./store.js";
-import type { Codes } from "./wire.js";
 
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
 
@@ -32,6 +33,8 @@ export class GraphPane implements View {
   #follow: HTMLButtonElement;
   #root = el("div.kv-stage", { role: "listbox", tabindex: 0, "data-kv": "graph-stage" });
   #said = el("p.kv-unseen", { "aria-live": "polite", "data-kv": "graph-said" });
+  #framed: Framed;
+  #buffers = false; // show the way of the chosen buffer
   #focus: Place | null = null; // where keys have come to
   #walking = false;
   #red: RedEdge[] = []; // as they were painted
@@ -42,9 +45,10 @@ export class GraphPane implements View {
       this.#sync(true);
     }, signal);
     this.#crumbs = new Crumbs(store, signal);
+    this.#framed = new Framed(store, this.#root, () => this.#sync(true), signal);
     this.#list = new GraphList(store);
     const tools = el("div.kv-tools", { role: "toolbar", "aria-label": "Graph" });
-    host.append(el("header", {}, this.#crumbs.root, tools), this.#root, this.#said);
+    host.append(el("header", {}, this.#crumbs.root, this.#framed.button, tools), this.#root, this.#said);
     this.#stage = new Stage(this.#root, store, {
       lay: (zoom, room) => this.#lay(zoom, room),
       paint: (level) => this.#paint(level),
@@ -65,7 +69,11 @@ export class GraphPane implements View {
       settled: () => this.#settle(),
     }, signal);
     this.#root.append(this.#list.root);
-    tools.append(this.#follow,
+    const way = toggle("Buffers", "Where the chosen buffer goes, or that of the op under the cursor", "buffer-way", (on) => {
+      this.#buffers = on;
+      this.#stage.soon();
+    }, signal);
+    tools.append(this.#follow, way,
       button("Unfold", "Unfold all blocks, layers side by side", "unfold", () => this.#all(true), signal),
       button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal), ...this.#stage.tools);
     onKey(this.#root, (key) => this.#key(key), signal);
@@ -87,7 +95,7 @@ export class GraphPane implements View {
       }
     }
     if (change.look) this.#stage.look();
-    if (change.payload || change.cursor) this.#sync(change.payload);
+    if (change.payload || change.cursor || change.evidence) this.#sync(change.payload);
     else if (change.look && this.#graph >= 0) this.#list.sync(this.#graph, this.#scene);
     if (change.hits && this.#graph >= 0) {
       this.#list.sync(this.#graph, this.#scene);
@@ -132,13 +140,15 @@ export class GraphPane implements View {
 
   #lay(zoom: number, room: number): Level {
     if (!this.#deck) return { rows: [], w: 0, h: 0 };
+    const { around } = this.#framed;
+    if (around) return alone(around, around.block, this.#cardOf(around.block), zoom, this.#stage.port);
     const { graphs, drawings } = this.store.t.p;
     return arrange(this.#deck.cards, graphs[this.#graph], drawings, { open: (b) => this.#open(b), shown: (i) => this.#member(i) }, zoom, room);
   }
 
   #relay(): void {
     this.#stage.relay();
-    this.#list.show(this.#graph, this.#stage.level.rows, (row) => this.#name(row));
+    this.#list.show(this.#graph, this.#stage.level.rows, (row) => this.#name(row), (row) => (this.#framed.around ?? this.store.t.p.graphs[this.#graph].blocks[row.block]).nodes);
     this.#list.sync(this.#graph, this.#scene);
   }
 
@@ -171,6 +181,7 @@ export class GraphPane implements View {
       }
       changed = true;
     }
+    if (this.#framed.follow(this.#stage)) changed = true;
     mark(this.#follow, "aria-pressed", String(store.follow));
     const block = t.p.graphs[now.graph].blocks[here];
     this.#crumbs.show(block?.path ? block.title : "");
@@ -190,6 +201,7 @@ export class GraphPane implements View {
 
   #rowOf(block: number): Row | undefined {
     const { rows } = this.#stage.level;
+    if (this.#framed.around) return rows[0];
     const [card] = this.#cardOf(block);
     return rows.find((r) => r.block === block) ?? rows.find((r) => r.block < 0 && r.card === card);
   }
@@ -203,7 +215,7 @@ export class GraphPane implements View {
     const { selection: s, t } = this.store;
     if (s?.kind === "node" && (s.graph ?? this.#graph) === this.#graph) {
       const block = t.x.graphs[this.#graph].block[s.id] ?? -1;
-      if (block >= 0 && !this.#stage.level.rows.some((r) => r.block === block && r.open)) {
+      if (block >= 0 && !this.#framed.around && !this.#stage.level.rows.some((r) => r.block === block && r.open)) {
         const [card, member] = this.#cardOf(block);
         this.#deck.open.set(block, true);
         if (this.#member(card) !== "all") this.#deck.shown.set(card, member);
@@ -216,6 +228,7 @@ export class GraphPane implements View {
   }
 
   #all(open: boolean): void {
+    this.#framed.unfold();
     this.#deck.open.clear();
     this.#deck.shown.clear();
     if (open) this.#unfold(this.#deck, this.store.t.p.graphs[this.#graph].blocks.length);
@@ -236,7 +249,7 @@ export class GraphPane implements View {
 
   #sketch(row: Row): Sketch {
     const { p } = this.store;
-    return sketchOf(p, p.graphs[this.#graph], p.graphs[this.#graph].blocks[row.block]);
+    return this.#framed.around ?? sketchOf(p, p.graphs[this.#graph], p.graphs[this.#graph].blocks[row.block]);
   }
 
   #facts(row: Row): { about: string; missed: string } {
@@ -261,10 +274,12 @@ export class GraphPane implements View {
 
   #paint(level: Level): Omit<Painted, "level" | "port" | "zoom"> {
     const s = this.store.selection;
+    const way = this.#buffers ? wayOf(this.store.t, s, this.store.now, this.store.cursor, this.#focusNode()) : null;
+    mark(this.#root, "data-way", way && [...way.storages].join() || null);
     const red = this.#red = redEdges(this.store, this.#graph, level, (block) => this.#rowOf(block), (row, node) => this.#stage.rect(row, node));
     mark(this.#root, "data-red", red.map((edge) => edge.text).join("; ") || null);
     return {
-      red, cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, hits: hitNodes(this.store, this.#graph), focus: this.#focus,
+      red, way, sketch: (row) => this.#sketch(row), cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, hits: hitNodes(this.store, this.#graph), focus: this.#focus,
       chosen: s?.kind === "value" && (s.graph ?? this.#graph) === this.#graph ? s.id : -1,
       facts: { block: (row) => this.#facts(row), card: (row) => this.#cardFacts(row) },
     };
@@ -274,6 +289,7 @@ export class GraphPane implements View {
     const { p } = this.store;
     const g = p.graphs[this.#graph];
     if (target?.kind === "value") return g.values[target.value];
+    if (target?.kind === "exit") return "Go to where this edge leads";
     if (target?.kind === "pair") return [target.text, p.strings[p.pair.sentence[target.pairs[0]]]].join("\n");
     if (target?.kind === "node") {
       const step = this.store.now.steps[target.node];
@@ -298,7 +314,8 @@ export class GraphPane implements View {
 
   #click(target: Target): void {
     const { store } = this;
-    if (target?.kind === "head") return this.#toggle(target.row);
+    if (target?.kind === "exit") return;
+    if (target?.kind === "head") return this.#framed.around ? this.#framed.unfold() : this.#toggle(target.row);
     if (target?.kind === "cell") return this.#pick(target.row.card, target.cell);
     // repeated clicks cycle through the pairs of a line
     if (target?.kind === "pair") return store.choosePair(target.pairs[(target.pairs.indexOf(store.pair) + 1) % target.pairs.length]);
@@ -353,8 +370,10 @@ export class GraphPane implements View {
   /** Where walking by keys starts: at the selection, else at the cursor. */
   #first(): Place | null {
     const { selection: s, t } = this.store;
-    const node = s?.kind === "node" && (s.graph ?? this.#graph) === this.#graph ? s.id : this.#focusNode();
-    const row = this.#rowOf(t.x.graphs[this.#graph].block[node] ?? -1) ?? this.#stage.level.rows[0];
+    const rowOf = (node: number) => this.#rowOf(t.x.graphs[this.#graph].block[node] ?? -1);
+    const chosen = s?.kind === "node" && (s.graph ?? this.#graph) === this.#graph && (rowOf(s.id)?.block ?? -1) >= 0;
+    const node = chosen ? s.id : this.#focusNode();
+    const row = rowOf(node) ?? this.#stage.level.rows[0];
     return row ? { card: row.card, block: row.block, node: row.open && row.block >= 0 ? node : -1 } : null;
   }
 
@@ -378,11 +397,3 @@ export default ((host, { store, commands, share }, signal) => {
   host.append(graphLegend(store.t.p.codes));
   return pane;
 }) satisfies MakePane;
-
-const PLAIN = new Set(["waiting", "done"]); // look like what they are: nothing yet, and nothing more to say
-
-function graphLegend(codes: Codes): HTMLElement {
-  const signs = codes.state.filter(([name]) => !PLAIN.has(name)).map(([name, , about]) =>
-    el("span", {}, el("i.kv-sample", { "data-state": name }, letter(codes, name as State) || "\u00A0"), about));
-  return el("p.kv-graph-legend", { "data-kv": "graph-legend" }, ...signs);
-}

@@ -1,12 +1,14 @@
-// The content of the graph canvas as invisible elements, for screen readers, tests and keys.
+// Elements beside the graph canvas: its legend, and its content as invisible ones for screen readers, tests and keys.
 import { ensure, kept } from "./arrays.js";
 import { el, mark, place } from "./dom.js";
 import type { Rect, Row } from "./level.js";
 import { badgeOf } from "./pair.js";
 import { ended, letter, type Scene } from "./sketchview.js";
+import type { State } from "./replay.js";
 import type { Store } from "./store.js";
+import type { Codes } from "./wire.js";
 
-interface Item { head: HTMLElement; nodes: HTMLElement[]; states: string[] }
+interface Item { head: HTMLElement; of: number[]; nodes: HTMLElement[]; states: string[] }
 let ids = 0;
 
 export class GraphList {
@@ -19,13 +21,15 @@ export class GraphList {
 
   clear(): void { this.#known.clear(); }
 
-  show(graph: number, rows: Row[], title: (row: Row) => string): void {
+  show(graph: number, rows: Row[], title: (row: Row) => string, nodes: (row: Row) => number[]): void {
     this.#shown = rows.map((row) => {
       const key = row.block < 0 ? `${graph} card ${row.card}` : `${graph}:${row.block}`;
-      const item = ensure(this.#known, key, () => ({ head: this.#option(row.block < 0 ? "card" : "block", { "data-id": row.block < 0 ? row.card : row.block }), nodes: [], states: [] }));
+      const item = ensure(this.#known, key, () => ({ head: this.#option(row.block < 0 ? "card" : "block", { "data-id": row.block < 0 ? row.card : row.block }), of: [], nodes: [], states: [] }));
       mark(item.head, "aria-label", title(row));
-      if (row.open && row.block >= 0 && !item.nodes.length) {
-        item.nodes = this.store.t.p.graphs[graph].blocks[row.block].nodes.map((n) => this.#option("graph-node", { "data-node": n, "data-graph": graph }));
+      if (row.open && row.block >= 0 && item.of !== nodes(row)) {
+        item.of = nodes(row);
+        item.states = [];
+        item.nodes = item.of.map((n) => this.#option("graph-node", { "data-node": n, "data-graph": graph }));
       }
       return { item, row };
     });
@@ -42,9 +46,8 @@ export class GraphList {
     const hits = hitNodes(this.store, graph);
     for (const { item, row } of this.#shown) {
       if (!row.open || row.block < 0) continue;
-      const { nodes } = g.blocks[row.block];
       item.nodes.forEach((node, i) => {
-        const n = nodes[i];
+        const n = item.of[i];
         const state = scene.states[n];
         const end = ended(p, scene, n);
         mark(node, "data-lit", scene.lit.nodes.has(n) ? "1" : null);
@@ -92,4 +95,12 @@ const found = kept((_: Int32Array) => new Map<number, ReadonlySet<number>>());
 export function hitNodes({ hits, t: { p } }: Pick<Store, "hits" | "t">, graph: number): ReadonlySet<number> {
   if (!hits) return new Set();
   return ensure(found(hits), graph, () => new Set(Array.from(hits).filter((step) => p.frame.graph[p.step.frame[step]] === graph).map((step) => p.step.node[step])));
+}
+
+const PLAIN = new Set(["waiting", "done"]); // look like what they are: nothing yet, and nothing more to say
+
+export function graphLegend(codes: Codes): HTMLElement {
+  const signs = codes.state.filter(([name]) => !PLAIN.has(name)).map(([name, , about]) =>
+    el("span", {}, el("i.kv-sample", { "data-state": name }, letter(codes, name as State) || "\u00A0"), about));
+  return el("p.kv-graph-legend", { "data-kv": "graph-legend" }, ...signs);
 }

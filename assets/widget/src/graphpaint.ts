@@ -2,11 +2,12 @@
 // 11 px is left out.
 import { polygon, type Inks, type Ruler } from "./canvas.js";
 import { badgeOf } from "./pair.js";
-import { HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
+import { crossing, HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
 import { paintRed, type RedEdge } from "./hiddenpairs.js";
 import { placeOf, rowsBefore, type State } from "./replay.js";
-import { cacheOf, ended, letter, lineLook, sketchOf, type LineLook, type Scene, type Sketch } from "./sketchview.js";
+import { cacheOf, ended, letter, lineLook, type Line, type LineLook, type Scene, type Sketch } from "./sketchview.js";
+import type { Lit } from "./select.js";
 import type { Store } from "./store.js";
 
 type Look = [fill: string, line: string, width: number, dash: number[], ink: string];
@@ -24,11 +25,11 @@ const LOOKS: Record<string, Look> = {
   running: ["accent", "ink", 1.8, [], "on-accent"],
 };
 const LINES: Record<LineLook, [string, number]> = {
-  future: ["line", 1.1], past: ["edge", 1.1], ready: ["ink", 1.3], own: ["inplace", 2], now: ["accent", 2.2], copied: ["missed", 3.2], lit: ["accent", 3.2],
+  future: ["line", 1.1], past: ["edge", 1.1], ready: ["ink", 1.3], own: ["inplace", 2], now: ["accent", 2.2], copied: ["missed", 3.2], way: ["view", 3.2], lit: ["accent", 3.2],
 };
 /** Colours of a strip that stands for many nodes; the first state that occurs wins. */
 const STRIP: [State, string][] = [["running", "accent"], ["missed", "missed"], ["elsewhere", "elsewhere"], ["frontier", "frontier"], ["path", "accent"], ["in_place", "inplace"], ["foreign", "foreign"], ["view", "view-mid"], ["done", "edge"], ["listed", "edge"], ["waiting", "line"]];
-const TINT = Object.fromEntries(STRIP);
+export const TINT = Object.fromEntries(STRIP);
 const RANK = new Map(STRIP.map(([state], i) => [state, i]));
 
 export function worst(states: State[], nodes: Iterable<number>): State {
@@ -45,7 +46,6 @@ function bend(points: number[], i: number): number {
   return 1 / Math.max(0.05, Math.tan(turn / 2));
 }
 
-const MINI_OPS = 400; // in more the minimap would be all that takes time
 const OPS_FROM = 430; // px of a head from which there is a strip of its ops
 const CELL = 14; // px of a member in the strip of a card, at most
 
@@ -57,9 +57,15 @@ export function stripOf(row: Row, cells: number, port: Port): { x: number; cell:
   return { x: to - 10 - cell * cells, cell };
 }
 
-export interface Painted { hits: ReadonlySet<number>; level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts; red: RedEdge[] }
+/** `way`: where the chosen buffer goes; everything else is faint. */
+export interface Painted { way: Lit | null; sketch(row: Row): Sketch; hits: ReadonlySet<number>; level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts; red: RedEdge[] }
+
+/** Where a line leaves the pane, and the box that it leads to. */
+export interface Exit { x: number; y: number; row: Row; box: number }
+const FAINT = 0.22;
 
 export class Painter {
+  exits: Exit[] = [];
   #family: string;
   constructor(private context: CanvasRenderingContext2D, private store: Store, private inks: Inks) {
     this.#family = inks.family;
@@ -69,11 +75,11 @@ export class Painter {
   get ruler(): Ruler { return this.inks.ruler; }
 
   paint(v: Painted): void {
-    const { context, store: { t: { p } } } = this;
+    const { context } = this;
     const { port, level } = v;
     context.fillStyle = this.colour("ground");
     context.fillRect(0, 0, port.w, port.h);
-    const g = p.graphs[v.graph];
+    this.exits = [];
     for (const row of level.rows) {
       if (row.y > port.y + port.h || row.y + row.h < port.y || row.x > port.x + port.w || row.x + row.w < port.x) continue;
       this.#frame(row, v);
@@ -82,7 +88,7 @@ export class Painter {
         context.beginPath();
         context.rect(row.x - port.x, row.by - port.y, row.w, row.h - HEAD);
         context.clip();
-        this.#body(row, sketchOf(p, g, g.blocks[row.block]), v);
+        this.#body(row, v.sketch(row), v);
         context.restore();
       }
       this.#head(row, v);
@@ -138,7 +144,7 @@ export class Painter {
     const base = top + 18;
     const nodes = this.#nodes(row, cards);
     const state = worst(scene.states, nodes);
-    const lit = nodes.some((n) => scene.lit.nodes.has(n));
+    const lit = nodes.some((n) => (v.way ?? scene.lit).nodes.has(n));
     if (top > row.y - port.y) {
       context.fillStyle = this.colour("pane");
       context.fillRect(row.x - port.x + 1, top, row.w - 2, HEAD);
@@ -204,8 +210,15 @@ export class Painter {
       const [x, y, w, h] = s.boxes[i];
       if (x > seen.x1 || y > seen.y1 || x + w < seen.x0 || y + h < seen.y0) continue;
       const rect: [number, number, number, number] = [ox + x * zoom, oy + y * zoom, w * zoom, h * zoom];
-      if (i < first) this.#pill(s.pills[i], rect, v);
-      else this.#node(s.nodes[i - first], rect, v);
+      if (v.way && !(i < first ? v.way.values.has(s.pills[i]) : v.way.nodes.has(s.nodes[i - first]))) this.context.globalAlpha = FAINT;
+      if (i < first) this.#pill(s.pills[i], rect, v, s.names && [s.names[i], s.under?.[i] ?? ""]);
+      else this.#node(s.nodes[i - first], rect, v, s.under?.[i]);
+      this.context.globalAlpha = 1;
+    }
+    if (s.note) this.#say(s.note, port.w / 2, oy + s.h! * zoom + 6, this.#font(400, 11), "soft", "center");
+    if (zoom > 0.45) {
+      for (const line of s.lines) this.#exits(line, row, s, v, ox, oy);
+      for (const line of s.lines) if (line.text) this.#caption(line, line.text, ox, oy, zoom);
     }
   }
 
@@ -218,7 +231,7 @@ export class Painter {
     const radius = 14 * zoom;
     for (const line of s.lines) {
       if (line.x0 > seen.x1 || line.y0 > seen.y1 || line.x1 < seen.x0 || line.y1 < seen.y0) continue;
-      const look = lineLook(p, g, s, line, scene, v.chosen);
+      const look = v.way?.values.has(line.value) ? "way" : lineLook(p, g, s, line, scene, v.chosen);
       let path = paths.get(look);
       if (!path) paths.set(look, (path = new Path2D()));
       const { points } = line;
@@ -238,12 +251,14 @@ export class Painter {
       if (!path) continue;
       context.strokeStyle = this.colour(LINES[look][0]);
       context.lineWidth = LINES[look][1] * Math.max(0.6, Math.min(1, zoom));
+      context.globalAlpha = v.way && look !== "way" ? FAINT : 1;
       context.stroke(path);
+      context.globalAlpha = 1;
     }
     if (zoom < 0.45) return;
     for (const e of s.ends) {
       if (e.x > seen.x1 || e.y > seen.y1 || e.x < seen.x0 || e.y < seen.y0) continue;
-      const chosen = scene.lit.values.has(e.value);
+      const chosen = (v.way ?? scene.lit).values.has(e.value);
       context.strokeStyle = context.fillStyle = this.colour(chosen ? "accent" : e.cache < 0 ? "edge" : "view");
       context.lineWidth = chosen || e.cache >= 0 ? 1.8 : 1;
       context.setLineDash(chosen || e.cache >= 0 ? [] : [2, 2]);
@@ -257,7 +272,36 @@ export class Painter {
     }
   }
 
-  #pill(value: number, [x, y, w, h]: [number, number, number, number], v: Painted): void {
+  /** Arrows where a line is cut by the border of the pane. */
+  #exits(line: Line, row: Row, s: Sketch, { port, zoom }: Painted, ox: number, oy: number): void {
+    const top = headAt(row, port.y) - port.y + HEAD;
+    const pane: Rect = { x: 0, y: top, w: port.w, h: port.h - top };
+    for (const [box, points] of [[line.to, line.points], [line.from, [...line.points].reverse()]] as const) {
+      const [bx, by, bw, bh] = s.boxes[box];
+      const [x, y] = [ox + bx * zoom, oy + by * zoom];
+      if (x < port.w && y < port.h && x + bw * zoom > 0 && y + bh * zoom > top) continue;
+      // reversed points are pairs of y and x
+      const at = crossing(points.map((c, i) => ((i % 2 === 1) === (box === line.to) ? oy : ox) + c * zoom), pane, box !== line.to);
+      if (!at || this.exits.some((e) => Math.hypot(e.x - at.x, e.y - at.y) < 14)) continue;
+      this.exits.push({ x: at.x, y: at.y, row, box });
+      const [dx, dy] = [Math.cos(at.turn), Math.sin(at.turn)];
+      polygon(this.context, this.colour("soft"), [[at.x, at.y], [at.x - 8 * dx - 5 * dy, at.y - 8 * dy + 5 * dx], [at.x - 8 * dx + 5 * dy, at.y - 8 * dy - 5 * dx]]);
+    }
+  }
+
+  /** What happened on a line, in the middle of it. */
+  #caption({ points, look }: Line, text: string, ox: number, oy: number, zoom: number): void {
+    // a long line has its words beside the box that it passes first
+    const k = points.length > 8 ? 4 : points.length > 4 ? 2 : 0;
+    const [x, y] = [ox + ((points[k] + points[k + 2]) / 2) * zoom, oy + ((points[k + 1] + points[k + 3]) / 2) * zoom];
+    const font = this.#font(look === "copied" ? 600 : 400, Math.max(11, 11 * zoom));
+    const wide = this.ruler.width(text, font);
+    this.context.fillStyle = this.colour("pane");
+    this.context.fillRect(x - wide / 2 - 4, y - 8 * Math.max(1, zoom), wide + 8, 16 * Math.max(1, zoom));
+    this.#say(text, x, y + 4 * Math.max(1, zoom), font, look === "copied" ? "missed-ink" : look === "way" ? "view" : "soft", "center");
+  }
+
+  #pill(value: number, [x, y, w, h]: [number, number, number, number], v: Painted, says?: [name: string, under: string]): void {
     const { context } = this;
     const { t, p, now, cursor } = this.store;
     this.#box(x, y, w, h, Math.min(5, h / 5));
@@ -267,6 +311,7 @@ export class Painter {
     context.strokeStyle = this.colour(v.scene.lit.values.has(value) ? "accent" : "view");
     context.lineWidth = v.scene.lit.values.has(value) ? 3 : 1.5;
     context.stroke();
+    if (says) return this.#two(...says, "", [x, y, w, h], "ink", "soft", "");
     const name = p.graphs[v.graph].values[value] ?? "";
     const id = cacheOf(p, name);
     const cache = p.caches[id];
@@ -279,7 +324,7 @@ export class Painter {
     this.#two(cache ? `past.${cache.name}` : name, under, "", [x, y, w, h], "ink", "soft", "");
   }
 
-  #node(node: number, rect: [number, number, number, number], v: Painted): void {
+  #node(node: number, rect: [number, number, number, number], v: Painted, under?: string): void {
     const { context } = this;
     const { p } = this.store;
     const { scene } = v;
@@ -322,7 +367,7 @@ export class Painter {
     const { versus } = this.store;
     const wide = step < 0 ? "" : badgeOf(versus, this.store.t, step);
     const badge = wide && this.ruler.width(wide, this.#font(400, 11)) > w - 14 ? versus!.names.join(" ≠ ") : wide;
-    this.#two(opName(g.nodes[node][1]), badge || info, letter(p.codes, state), rect, ink, state === "running" ? "on-accent" : badge ? "missed-ink" : "soft", look[4], shortName(g, node), end ? letter(p.codes, end) : "");
+    this.#two(opName(g.nodes[node][1]), badge || under || info, letter(p.codes, state), rect, ink, state === "running" ? "on-accent" : badge ? "missed-ink" : "soft", look[4], shortName(g, node), end ? letter(p.codes, end) : "");
   }
 
   /** One or two lines of text in a box, if there is room for 11 px. */
@@ -347,31 +392,4 @@ export class Painter {
     if (short === name || short.length > 5) this.#say(short, x + pad + this.ruler.width(cut, big) + 5, line, small, soft);
     if (two) this.#say(this.ruler.fit(under, small, w - 2 * pad - (second ? 13 : 0)), x + pad, below, small, soft);
   }
-}
-
-/** The minimap: cards as bars, the ops of open ones, and the visible part. */
-export function paintMini(context: CanvasRenderingContext2D, painter: Painter, { hits, level, scene, zoom }: Painted, owner: { nodes(row: Row): number[]; sketch(row: Row): Sketch }, { kx, ky }: { kx: number; ky: number }, window: Rect, size: { w: number; h: number }): void {
-  context.clearRect(0, 0, size.w, size.h);
-  const open = level.rows.filter((r) => r.open && r.block >= 0);
-  const few = open.reduce((n, r) => n + owner.nodes(r).length, 0) <= MINI_OPS;
-  for (const row of level.rows) {
-    if (row.block < 0 && row.open) continue;
-    const state = worst(scene.states, owner.nodes(row));
-    const inside = few && open.includes(row);
-    context.fillStyle = painter.colour(state === "running" ? (inside ? "accent-pale" : "accent") : inside || state === "waiting" ? "line" : "edge");
-    context.fillRect(row.x * kx, row.y * ky, Math.max(2, row.w * kx - 1), Math.max(1.5, row.h * ky - 1));
-    if (hits.size && owner.nodes(row).some((n) => hits.has(n))) {
-      context.fillStyle = painter.colour("ink");
-      context.fillRect(size.w - 4, row.y * ky, 4, inside ? Math.max(1.5, row.h * ky - 1) : 2);
-    }
-    if (!inside) continue;
-    const { boxes, pills, nodes } = owner.sketch(row);
-    boxes.forEach(([x, y, w, h], i) => {
-      context.fillStyle = painter.colour(i < pills.length ? "view-mid" : TINT[scene.states[nodes[i - pills.length]]]);
-      context.fillRect((row.bx + x * zoom) * kx, (row.by + y * zoom) * ky, Math.max(1.5, w * zoom * kx), Math.max(1.5, h * zoom * ky));
-    });
-  }
-  context.strokeStyle = painter.colour("ink");
-  context.lineWidth = 1.5;
-  context.strokeRect(window.x + 1, window.y + 1, Math.max(3, window.w - 2), Math.max(3, window.h - 2));
 }

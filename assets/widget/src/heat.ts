@@ -4,7 +4,7 @@ import { cellsOf, type CacheData } from "./cachedata.js";
 import { label, outline, polygon, sized, type Inks } from "./canvas.js";
 import { el, on, onDrag, onKey } from "./dom.js";
 import { bytes, round } from "./format.js";
-import { above, box, drawAxis, drawOwners, LEFT, lookOf, rowAt, xOf, type Axis } from "./looks.js";
+import { above, box, drawAxis, drawOwners, LEFT, lookOf, rowAt, wideOf, xOf, type Axis } from "./looks.js";
 
 const MOST = 48; // arcs
 const SHARE = 0.02; // of the largest weight: what is less has no arc
@@ -125,7 +125,7 @@ export class HeatMap {
     this.#top = 7 + (weights ? STRIP : 0) + named.high;
     this.#canvas.dataset.top = String(this.#top);
     const high = heads * this.#pitch;
-    const context = sized(this.#canvas, LEFT + axis.width + 2, this.#top + high + NAMES, inks.ratio);
+    const context = sized(this.#canvas, wideOf(axis), this.#top + high + NAMES, inks.ratio);
     if (!context) return;
     const one = axis.width / axis.rows;
     const [from, to] = cellsOf(d, stream, run);
@@ -251,20 +251,20 @@ export class Occupancy {
     const key = `${stream} ${axis.first} ${axis.rows} ${axis.width} ${room}`;
     if (fresh || key !== this.#drawn) this.#draw(history, high, inks);
     this.#drawn = key;
-    const context = sized(this.#canvas, LEFT + axis.width + 2, high + NAMES, inks.ratio);
+    const context = sized(this.#canvas, wideOf(axis), high + NAMES, inks.ratio);
     if (!context) return;
-    context.drawImage(this.#lines, 0, 0, LEFT + axis.width + 2, high + NAMES);
+    context.drawImage(this.#lines, 0, 0, wideOf(axis), high + NAMES);
     const y = (run + 0.5) * this.#pitch;
     context.strokeStyle = inks.colour("ink");
     context.lineWidth = 1.5;
     context.strokeRect(LEFT, y - Math.max(this.#pitch, 3) / 2, axis.width, Math.max(this.#pitch, 3));
     polygon(context, inks.colour("ink"), [[LEFT - 1, y], [LEFT - 8, y - 4], [LEFT - 8, y + 4]]);
-    this.#moves(context, inks, moved);
+    this.#moves(context, inks, axis, moved);
   }
 
   #draw({ d, stream, axis }: History, high: number, inks: Inks): void {
     const n = d.runs.length;
-    const context = sized(this.#lines, LEFT + axis.width + 2, high + NAMES, inks.ratio);
+    const context = sized(this.#lines, wideOf(axis), high + NAMES, inks.ratio);
     if (!context) return;
     const gap = this.#pitch >= 4 ? 1 : 0;
     for (const state of [...d.states].sort(above)) {
@@ -286,22 +286,19 @@ export class Occupancy {
     drawAxis(context, inks, axis, high + 3);
   }
 
-  /** A mark at each run that moved rows, with the bytes if there is room. */
-  #moves(context: CanvasRenderingContext2D, inks: Inks, moved: History["moved"]): void {
-    context.font = `10.5px ${inks.family}`;
+  /** A mark in the margin of each run that moved rows, with the bytes if there is room. */
+  #moves(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, moved: History["moved"]): void {
+    const left = LEFT + axis.width + 5;
     let free = -Infinity;
     const said: string[] = [];
     for (const { run, bytes: amount } of moved) {
       const y = (run + 0.5) * this.#pitch;
       context.fillStyle = inks.colour("missed");
-      context.fillRect(LEFT, y - Math.max(this.#pitch - 1, 1) / 2, 4, Math.max(this.#pitch - 1, 1));
+      context.fillRect(left, y - Math.max(this.#pitch - 1, 1) / 2, 4, Math.max(this.#pitch - 1, 1));
       if (y < free) continue;
-      const text = `moved here: ${bytes(amount)}`;
+      const text = `${bytes(amount)} moved`;
       const at = Math.max(TALL / 2, y);
-      const wide = context.measureText(text).width;
-      context.fillStyle = inks.colour("pane");
-      context.fillRect(LEFT + 4, at - TALL / 2, wide + 8, TALL);
-      label(context, inks, text, LEFT + 8, at, { size: 10.5, ink: "missed-ink" });
+      label(context, inks, text, left + 8, at, { size: 10.5, ink: "missed-ink" });
       free = at + TALL;
       said.push(`${run}: ${text}`);
     }

@@ -13,6 +13,7 @@ import type { History } from "./history.js";
 import type { Change, Store, View } from "./store.js";
 import { stepsOfFinding } from "./evidence.js";
 import type { Reports } from "./findings.js";
+import { word } from "./words.js";
 
 interface Page { title: { op: string; name: string; full: string }; where: string; body: Node[] }
 
@@ -131,7 +132,7 @@ const MOST = 60; // entries of a list
 
 function storageBody(store: Store, s: number): Node[] {
   const { t, p, cursor, now } = store;
-  if (p.storage.origin[s] === p.from.weights) return [facts(["bytes", [bytes(capacity(t, s, cursor))]], ["owner", ["the model: a weight, never overwritten"]])];
+  if (p.storage.origin[s] === p.from.weights) return [facts(["bytes", [bytes(capacity(t, s, cursor))]], [word("owner"), ["the model: a weight, never overwritten"]])];
   const l = lives(t);
   const k = lifeOf(t, s, cursor);
   const gen = generation(t, s, cursor);
@@ -142,7 +143,7 @@ function storageBody(store: Store, s: number): Node[] {
   return [
     facts(
       ["bytes", [bytes(capacity(t, s, cursor))]],
-      ["owner", [p.codes.owner[p.storage.origin[s]]]],
+      [word("owner"), [p.codes.owner[p.storage.origin[s]]]],
       ["born", maker],
       ["last used", k < 0 || l.used[k] < 0 ? ["by no step"] : [stepLink(t, l.used[k])]],
       ["freed", k >= 0 && l.freed[k] ? [stepLink(t, l.to[k] - 1)] : ["not in this recording"]],
@@ -199,7 +200,7 @@ function cacheBody(store: Store, id: number): Node[] {
   return [facts(
     ["kept by", [c.protocol]],
     ["value", [`${c.input} → ${c.output}, axis ${c.axis}`]],
-    ["rows", [`${count(c.valid[last] ?? 0)} valid of ${count(c.capacity[last] ?? 0)} reserved`]],
+    [word("rows"), [`${count(c.valid[last] ?? 0)} valid of ${count(c.capacity[last] ?? 0)} reserved`]],
     ["this run", [`${bytes(c.written[now.run] ?? 0)} written, ${bytes(c.copied[now.run] ?? 0)} copied`]],
     ["all runs", [`${bytes(sum(c.written))} written, ${bytes(sum(c.copied))} copied`]],
     ["lies in", storage < 0 ? [] : [bufferChip(t, store.cursor, storage, 0)]],

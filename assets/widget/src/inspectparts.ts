@@ -1,6 +1,6 @@
 // What the inspector's pages are made of: names, buffers and steps that can be clicked, and lines of facts.
 import type { Ask } from "./commands.js";
-import { button, el, say } from "./dom.js";
+import { button, el, name as named, say } from "./dom.js";
 import { buffer, bytes, count, opLabel, shortValue, valueName } from "./format.js";
 import { capacity, numberOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
@@ -14,7 +14,7 @@ export function bufferChip(t: Trace, cursor: number, storage: number, gen: numbe
 
 export function valueLink({ p }: Trace, graph: number, value: number): HTMLElement {
   const g = p.graphs[graph];
-  return el("button", { class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: g.values[value] }, valueName(g, value) || shortValue(g.values[value]));
+  return el("button", { class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: g.values[value] }, named(valueName(g, value) || shortValue(g.values[value]), g.values[value]));
 }
 
 export function stepLink(t: Trace, step: number): HTMLElement {
@@ -45,7 +45,7 @@ export function linked(message: string, links: [string, HTMLElement][]): (Node |
 }
 
 /** Pairs of a name and a text; empty texts are left out. */
-export function facts(...lines: [string, (Node | string)[]][]): HTMLElement {
+export function facts(...lines: [Node | string, (Node | string)[]][]): HTMLElement {
   const shown = lines.filter(([, parts]) => parts.length);
   return el("dl.kv-lines", {}, ...shown.flatMap(([name, parts]) => [el("dt", {}, name), el("dd", {}, ...parts)]));
 }

@@ -6,11 +6,12 @@ import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLin
 import { partOf } from "./evidence.js";
 import { bytes, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
-import { labels, numberOf, opAt, outcome, placeOf, stack, type Place, type Trace } from "./replay.js";
+import { labels, numberOf, opAt, outcome, placeOf, rowsBefore, stack, type Place, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";
 import { entryOf, entryOfOut, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
 import type { Payload } from "./wire.js";
+import { explained, word } from "./words.js";
 
 /** Placements of outputs that buffer and badge show already. */
 const SEEN = new Set(["new", "in place"]);
@@ -34,12 +35,30 @@ export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSign
   return [
     why(store, ask, step, graph, inputs, signal),
     ...hidden(t, step),
+    el("h4", {}, "Operands, their buffers and ", word("owner", "owners")),
     places(t, step, frame, graph, inputs),
     el("dl.kv-facts", {}, ...sums.map(([column, text]) => el("div", { "data-zero": p.step[column][step] === 0 ? 1 : null }, el("dt", { title: figure(p, text).about }, figure(p, text).name), el("dd", {}, bytes(p.step[column][step]))))),
+    ...rows(t, step),
     ...(note ? [el("p.kv-rule", { "data-kv": "plan-note" }, el("b", {}, "Plan "), note)] : []),
-    ...(rule ? [el("p.kv-rule", {}, el("b", {}, "Rule "), rule)] : []),
+    ...(rule ? [el("p.kv-rule", {}, el("b", {}, "Rule"), ` (${p.policy.name}) for `, word("in place"), ` · ${rule}`)] : []),
     facts(["attributes", attributes(t, graph, node)], ["attention", weighed(t, graph, node)], ["in", frames(t, frame)]),
   ];
+}
+
+/** The rows of the cache that an op writes. */
+function rows(t: Trace, step: number): HTMLElement[] {
+  const { p } = t;
+  const run = p.frame.run[p.step.frame[step]];
+  const written = new Set(p.step.written[step] ? p.out.storage.subarray(p.step.out[step], p.step.out[step + 1]) : []);
+  return p.caches.flatMap((c, i) => {
+    const room = c.capacity[run] ?? 0;
+    if (!room || !written.has(c.storage[run])) return [];
+    const [before] = rowsBefore(t, i, run);
+    const valid = c.valid[run];
+    const bar = el("div.kv-meter", { style: `--kv-before: ${Math.min(before, valid) / room}; --kv-valid: ${valid / room}` });
+    const counts = [`${count(valid)} valid`, `${count(room - valid)} reserved`, `${count(Math.max(0, valid - before))} written`, `${count(p.step.copied[step] ? before : 0)} moved`];
+    return [el("div.kv-cacherows", { "data-kv": "cache-rows", title: "after this run; written and moved by it" }, el("h4", {}, word("rows", "Rows"), ` of ${c.name}`), bar, el("p.kv-soft", {}, counts.join(" · ")))];
+  });
 }
 
 /** Links to the caches whose rows an op weighs. */
@@ -55,16 +74,16 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
   const { p } = store;
   const flags = p.step.flags[step];
   const kind = outcome(p, flags);
-  const own = partOf(store.report?.findings ?? [], step);
+  const own = partOf(store.t, store.report?.findings ?? [], step);
   const from = p.step.block[step];
   const codes = [...new Set(Array.from(p.block.code.subarray(from, p.step.block[step + 1]), (c) => p.strings[c]))];
   const box = el("div.kv-why", { "data-state": kind, "data-kv": "why" },
-    el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, letter(p.codes, kind)), el("span.kv-headline", {}, headline(p, step)),
+    el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, letter(p.codes, kind)), el("span.kv-headline", {}, ...explained(headline(p, step))),
       flags & p.flag.foreign && kind !== "foreign" ? el("span.kv-soft", {}, " · foreign kernel") : "", el("span.kv-codes", {}, ...codes.map((code) => el("code", {}, code)))));
-  box.append(codes.length ? "" : el("p.kv-sentence", {}, p.strings[p.step.sentence[step]]), reasons(store.t, step, graph, inputs));
+  box.append(codes.length ? "" : el("p.kv-sentence", {}, ...explained(p.strings[p.step.sentence[step]])), reasons(store.t, step, graph, inputs));
   if (own) {
     const { finding, part: { step: worst = -1, blocker = 0, fix, bytes: spent, times = 0 } } = own;
-    box.append(el("p.kv-soft.kv-often", {}, el("button", { class: "kv-link", "data-kv": "finding-link", "data-id": finding, "data-step": step }, `Finding ${finding + 1}`), times > 1 ? `. This kind of op: ${count(times)} times, ${bytes(spent)} in all.` : "."));
+    box.append(el("p.kv-soft.kv-often", {}, el("button", { class: "kv-link", "data-kv": "finding-link", "data-id": finding, "data-step": step }, `Finding ${finding + 1}`), times > 1 ? `. This kind of op, in all runs: ${count(times)} times, ${bytes(spent)}.` : "."));
     // the kernel identifies a fix by the reason that it removes
     if (fix) box.append(fixBox(fix, { step: worst, blocker }, store, ask, signal, true, worst === numberOf(store.t, step) ? -1 : worst));
   }

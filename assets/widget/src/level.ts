@@ -66,7 +66,7 @@ export interface Folds { open(block: number): boolean; shown(card: number): numb
 
 export const HEAD = 28;
 export const CARDS_ONLY = 0.2; // at this zoom and below there are no bodies
-const GAP = 6, PAD = 8;
+const GAP = 6, PAD = 8, NOTE = 10;
 
 export function arrange(cards: Card[], g: Graph, drawings: Drawing[], folds: Folds, zoom: number, room: number): Level {
   const rows: Row[] = [];
@@ -188,34 +188,18 @@ export function show(port: Port, { x, y, w, h }: Rect, above = 0): Port {
   return { ...port, x: axis(port.x, port.w, x, w, 0.5, 0), y: axis(port.y, port.h, y, h, 0.38, above) };
 }
 
-/** The largest zoom, at most 1, at which the layout fits the port. */
-export function fit(lay: (zoom: number) => { w: number; h: number }, port: Port): number {
+/** The largest zoom, at most `most`, at which the layout fits the port. */
+export function fit(lay: (zoom: number) => { w: number; h: number }, port: Port, most = 1): number {
   let low = ZOOMS.least + 0.02; // bodies are still drawn
-  let high = 1;
+  let high = most;
   for (let i = 0; i < 12; i++) {
     const middle = (low + high) / 2;
     const level = lay(middle);
     if (level.w <= port.w + 1 && level.h <= port.h) low = middle;
     else high = middle;
   }
-  const whole = lay(1);
-  return whole.w <= port.w + 1 && whole.h <= port.h ? 1 : low;
-}
-
-/** The scale of the minimap, separate for each axis. */
-interface Mini { kx: number; ky: number; w: number; h: number }
-export function mini(level: Level, width: number, height: number): Mini {
-  const ky = Math.min(0.25, height / Math.max(1, level.h));
-  return { kx: width / Math.max(1, level.w), ky, w: width, h: Math.max(1, level.h * ky) };
-}
-export function windowOf(m: Mini, port: Port): Rect {
-  const x = Math.max(0, port.x * m.kx);
-  const y = Math.max(0, port.y * m.ky);
-  return { x, y, w: Math.min(m.w - x, port.w * m.kx), h: Math.min(m.h - y, port.h * m.ky) };
-}
-/** The port centred at a place of the minimap. */
-export function fromMini(m: Mini, port: Port, x: number, y: number): Port {
-  return { ...port, x: x / m.kx - port.w / 2, y: y / m.ky - port.h / 2 };
+  const whole = lay(most);
+  return whole.w <= port.w + 1 && whole.h <= port.h ? most : low;
 }
 
 export function distance(points: number[], x: number, y: number): number {
@@ -227,4 +211,26 @@ export function distance(points: number[], x: number, y: number): number {
     best = Math.min(best, Math.hypot(x - ax - k * (bx - ax), y - ay - k * (by - ay)));
   }
   return best;
+}
+
+/** Where a line that leaves a rectangle leaves it last, and in which direction; null: it stays inside or outside. `swapped`: points are pairs of y and x. */
+export function crossing(points: number[], { x, y, w, h }: Rect, swapped = false): { x: number; y: number; turn: number } | null {
+  let found = null;
+  for (let i = 0; i + 3 < points.length; i += 2) {
+    const [ax, ay, bx, by] = swapped ? [points[i + 1], points[i], points[i + 3], points[i + 2]] : points.slice(i, i + 4);
+    let [from, to] = [0, 1];
+    for (const [at, go, least, most] of [[ax, bx - ax, x, x + w], [ay, by - ay, y, y + h]]) {
+      if (go === 0) [from, to] = at < least || at > most ? [1, 0] : [from, to];
+      else [from, to] = [Math.max(from, Math.min((least - at) / go, (most - at) / go)), Math.min(to, Math.max((least - at) / go, (most - at) / go))];
+    }
+    if (from <= to && to < 1) found = { x: ax + (bx - ax) * to, y: ay + (by - ay) * to, turn: Math.atan2(by - ay, bx - ax) };
+  }
+  return found;
+}
+
+/** One small drawing, centred in the port, under the head of its block. */
+export function alone({ w, h }: { w: number; h: number }, block: number, [card, member]: [number, number], zoom: number, port: Port): Level {
+  const height = HEAD + h * zoom + NOTE;
+  const [wide, high] = [Math.max(port.w, w * zoom + 2), Math.max(port.h, height)];
+  return { rows: [{ card, member, block, x: 0, y: 0, w: wide, h: high, open: true, bx: (wide - w * zoom) / 2, by: HEAD + (high - height) / 2 }], w: wide, h: height };
 }

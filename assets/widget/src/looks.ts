@@ -43,13 +43,19 @@ export const LEFT = 46; // px for the names of heads and runs
 const GAP = 8; // px between numbers
 export const CLOSE = 64; // rows of a close-up
 
-export interface Axis { first: number; rows: number; width: number }
+export const MARGIN = 96; // px right of the rows, for what is said of a run
+
+/** `margin`: px right of the rows. */
+export interface Axis { first: number; rows: number; width: number; margin?: number }
+
+/** The width of a picture of these rows, names and margin included. */
+export function wideOf(a: Axis): number { return LEFT + a.width + (a.margin ?? 0) + 2; }
 
 /** All rows, or `CLOSE` rows around one. */
-export function axisOf(most: number, width: number, around: number | null): Axis {
+export function axisOf(most: number, width: number, around: number | null, margin = 0): Axis {
   const rows = around === null ? most : Math.min(CLOSE, most);
   const first = around === null ? 0 : Math.max(0, Math.min(around - (rows >> 1), most - rows));
-  return { first, rows: Math.max(1, rows), width: Math.max(1, width - LEFT - 2) };
+  return { first, rows: Math.max(1, rows), width: Math.max(1, width - LEFT - margin - 2), margin };
 }
 
 export function xOf(a: Axis, row: number): number {

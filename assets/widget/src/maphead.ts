@@ -1,5 +1,5 @@
 // The parts around the memory map: its header with sorting, colouring and zoom, the list beside it, its scales.
-import { button, el, hit, mark, on, onKey, say, set } from "./dom.js";
+import { button, el, hit, mark, name, on, onKey, say, set } from "./dom.js";
 import { bytes, count, plural, visible } from "./format.js";
 import { COLOURS, type Class, type Colour } from "./mappicture.js";
 import { addressed, age, inOrder, ORDERS, peakIn, type Layout, type Order, type Sort } from "./mapdata.js";
@@ -198,7 +198,7 @@ export class MapList {
       this.#rows = Array.from(inOrder(l, order, there).subarray(0, MOST));
       say(this.#title, `${TITLES[order]}${where}`);
       this.#body.replaceChildren(...this.#rows.map((k, row) => el("tr", { "data-kv": "map-row", "data-row": row, "data-id": l.storage[k], title: `from step ${count(numberOf(t, l.from[k]))} to ${count(numberOf(t, l.to[k] - 1))}` },
-        el("td.kv-id", {}, `B${l.storage[k]}`), el("td", {}, nameOf(t, layout, k)), el("td.kv-num", {}, bytes(l.bytes[k])), el("td.kv-num", {}, count(age(l, k))))));
+        el("td.kv-id", {}, `B${l.storage[k]}`), el("td", {}, name(nameOf(t, layout, k))), el("td.kv-num", {}, bytes(l.bytes[k])), el("td.kv-num", {}, count(age(l, k))))));
       say(this.#more, there.length > MOST ? `${plural(there.length - MOST, "more storage")}: a window has fewer` : there.length ? "" : "No storages here.");
       this.#more.hidden = !this.#more.textContent;
     }

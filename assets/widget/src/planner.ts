@@ -15,6 +15,7 @@ import { Shell } from "./shell.js";
 import { firstStep, Store, type Change, type Now } from "./store.js";
 import { Bar, tool } from "./toolbar.js";
 import { open, payloadOf, type Header, type Ints, type Payload } from "./wire.js";
+import { explain } from "./words.js";
 
 const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth", "ready"] as const;
 
@@ -148,6 +149,7 @@ class Planner {
     const by = (n: number) => () => store.seek(store.cursor + n);
     const nextPick = () => store.seek(picks.find((e) => e > store.cursor) ?? p.steps - 1);
     const lastPick = () => store.seek([...picks].reverse().find((e) => e < store.cursor) ?? -1);
+    explain(shell.app, signal);
     const help = () => void shell.help(() => panel(store.t.p.codes, KEYS, Object.entries(PLAN_WORDS), [], NOTES));
     const next = tool("Next ▶\uFE0E", "The next event", "next", by(1), signal, "ArrowRight n", "Next");
     next.classList.add("kv-go");

@@ -70,6 +70,13 @@ export function light(t: Trace, s: Selection | null, frame: number, cursor: numb
   return lit;
 }
 
+/** Ops and values of the chosen buffer, or of that of the chosen op or of `node`, in the shown frame. */
+export function wayOf(t: Trace, s: Selection | null, now: { frame: number; graph: number }, cursor: number, node: number): Lit {
+  const step = stepsOf(t, now.frame)[s?.kind === "node" ? s.id : node] ?? -1;
+  const storage = s && s.kind !== "node" ? storageOf(t, s, now.frame, cursor) : step < 0 ? -1 : t.p.out.storage[t.p.step.out[step]] ?? -1;
+  return light(t, { kind: "storage", id: storage }, now.frame, cursor);
+}
+
 export function describe({ p }: Trace, s: Selection): string {
   switch (s.kind) {
     case "node": return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0] ?? "node";

@@ -27,7 +27,7 @@ function stepFacts(t: Trace, step: number, report: Report | null): Facts {
   const { p } = t;
   const { g, op: [name, op, , inputs] } = opAt(t, step);
   const number = numberOf(t, step);
-  const part = partOf(report?.findings ?? [], step)?.part;
+  const part = partOf(t, report?.findings ?? [], step)?.part;
   const of = !part?.step || part.step === number ? "" : `For step ${count(part.step)}, where this kind of op spent most: `;
   const blockers: Facts[] = [];
   for (let b = p.step.block[step]; b < p.step.block[step + 1]; b++) {

@@ -81,6 +81,7 @@ export class Tabs {
     this.#beside = button;
     button.tabIndex = -1;
     this.panels.before(button);
+    this.show(this.#open);
   }
 
   add(id: string, title: string): HTMLElement {
@@ -102,16 +103,19 @@ export class Tabs {
     if (!there && this.#open === id) this.show("");
   }
 
-  count(id: string, n: number): void {
+  /** `what`: what is counted, and where. */
+  count(id: string, n: number, what: string): void {
     const tab = this.#tabs.find((t) => t.id === id)!;
     say(tab.tab, n > 0 ? `${tab.title} ${n}` : tab.title);
     mark(tab.tab, "data-count", n);
+    tab.tab.title = n > 0 ? `${n} ${what}` : "";
   }
 
   show(id: string): void {
     if (id && !this.#tabs.some((t) => t.id === id)) return;
     this.#open = id;
     this.panels.hidden = id === "";
+    if (this.#beside) this.#beside.hidden = id === "";
     for (const t of this.#tabs) {
       const open = t.id === id;
       t.panel.hidden = !open;

@@ -20,12 +20,13 @@ export interface Scene {
   captions?: string[]; // second lines of the boxes, in place of shapes
   words?: StateWords;
 }
-export interface Line { from: number; to: number; points: number[]; value: number; x0: number; y0: number; x1: number; y1: number }
+/** `text` and `look`: of a line whose drawing says them. */
+export interface Line { from: number; to: number; points: number[]; value: number; x0: number; y0: number; x1: number; y1: number; text?: string; look?: LineLook }
 export interface End { box: number; value: number; x: number; y: number; ix: number; iy: number; cache: number }
 type Hit = { kind: "node"; node: number } | { kind: "value"; value: number } | null;
 
-/** `pills`: the values of the first boxes. */
-export interface Sketch { nodes: number[]; boxes: Drawing["boxes"]; pills: number[]; lines: Line[]; ends: End[] }
+/** `pills`: the values of the first boxes; `names`, `under`, `note`: texts of boxes, and below them, that the drawing says. */
+export interface Sketch { nodes: number[]; boxes: Drawing["boxes"]; pills: number[]; lines: Line[]; ends: End[]; names?: string[]; under?: string[]; note?: string; h?: number }
 
 const known = new WeakMap<Block, Sketch>();
 export function sketchOf(p: Payload, g: Graph, block: Block): Sketch { return ensure(known, block, () => make(p, g, block, p.drawings[block.drawing])); }
@@ -86,15 +87,18 @@ export function hitIn(s: Sketch, x: number, y: number, reach: number): Hit {
   return value < 0 ? null : { kind: "value", value };
 }
 
-export type LineLook = "future" | "past" | "ready" | "own" | "copied" | "now" | "lit";
+/** `way`: where a buffer goes. */
+export type LineLook = "future" | "past" | "ready" | "own" | "copied" | "now" | "lit" | "way";
 
 /** The look of a line; copied values come first, then values taken over in place. */
 export function lineLook(p: Payload, g: Graph, s: Sketch, line: Line, { states, steps, cursor }: Scene, chosen: number): LineLook {
   if (line.value >= 0 && line.value === chosen) return "lit";
+  if (line.look) return line.look;
   const first = s.pills.length;
   const from = s.nodes[line.from - first];
   const to = s.nodes[line.to - first];
   const ran = (n: number) => steps[n] >= 0 && steps[n] <= cursor;
+  if (to === undefined) return "past";
   if (!ran(to)) return from === undefined || ran(from) ? "ready" : "future";
   const step = steps[to];
   const inputs = g.nodes[to][3];

@@ -1,12 +1,13 @@
 // The canvas of the graph pane: pan, zoom, minimap, hit tests. Its owner provides the content.
 import { Inks, sized } from "./canvas.js";
 import { button, Delay, el, mark, on, onDrag, onResize, say, set } from "./dom.js";
-import { Painter, paintMini, stripOf, type Painted } from "./graphpaint.js";
-import { anchorAt, clampPort, fit, fromMini, HEAD, headAt, keep, mini, rowAt, show, windowOf, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
+import { Painter, stripOf, type Painted } from "./graphpaint.js";
+import { anchorAt, clampPort, fit, HEAD, headAt, keep, rowAt, show, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
+import { fromMini, mini, paintMini, windowOf } from "./minimap.js";
 import { boxOf, hitIn, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
 
-export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | { kind: "pair"; pairs: number[]; text: string } | null;
+export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | { kind: "pair"; pairs: number[]; text: string } | { kind: "exit"; rect: Rect } | null;
 interface Owner {
   lay(zoom: number, room: number): Level;
   paint(level: Level): Omit<Painted, "level" | "port" | "zoom">;
@@ -24,6 +25,7 @@ interface Owner {
 const MINI = 72, MINI_FROM = 400; // px: width of the minimap, and of the pane from which there is one
 const SETTLE = 150; // ms
 const DRAG = 3; // px
+const LARGE = 1.5; // zoom of a small drawing, at most
 
 export class Stage {
   level: Level = { rows: [], w: 0, h: 0 };
@@ -39,6 +41,8 @@ export class Stage {
   #frame = 0;
   #rest: Delay;
   #moved = false;
+  #small = false; // the drawing is small, and is shown as large as fits
+  #snug = false; // likewise, and nobody has zoomed
 
   constructor(readonly root: HTMLElement, private store: Store, private owner: Owner, signal: AbortSignal) {
     root.append(this.canvas, this.#mini);
@@ -46,7 +50,7 @@ export class Stage {
     this.tools = [
       button("−", "Zoom out (−, Ctrl and wheel)", "zoom-out", () => this.zoomTo(this.zoom / ZOOMS.step), signal, "-"), this.#said,
       button("+", "Zoom in (+, Ctrl and wheel)", "zoom-in", () => this.zoomTo(this.zoom * ZOOMS.step), signal, "+"),
-      button("Fit", "Fit what is open into the pane, or true size (f)", "fit", () => (this.zoom === 1 ? this.fit() : this.zoomTo(1)), signal, "f"),
+      button("Fit", "Fit what is open into the pane, or true size (f)", "fit", () => (this.#snug || (this.zoom !== 1 && !this.#small) ? this.zoomTo(1) : this.fit()), signal, "f"),
     ];
     onResize(root, () => this.#resize(), signal);
     this.#drag(this.canvas, (dx, dy) => this.pan(-dx, -dy), signal);
@@ -55,7 +59,11 @@ export class Stage {
       this.#go(fromMini(this.#map(), this.port, event.clientX - box.left, event.clientY - box.top));
     };
     onDrag(this.#mini, jump, signal);
-    on(this.canvas, "click", (event) => { if (!this.#moved) owner.click(this.#at(event)); }, signal);
+    on(this.canvas, "click", (event) => { 
+      const target = this.#moved ? undefined : this.#at(event);
+      if (target?.kind === "exit") this.reveal(target.rect);
+      else if (target !== undefined) owner.click(target);
+    }, signal);
     on(this.canvas, "dblclick", (event) => owner.open(this.#at(event)), signal);
     on(this.canvas, "pointermove", (event) => {
       if (event.buttons) return;
@@ -100,6 +108,11 @@ export class Stage {
   }
 
   #at(event: MouseEvent): Target {
+    const exit = this.#painter?.exits.find((e) => Math.hypot(e.x - event.offsetX, e.y - event.offsetY) < 10);
+    if (exit) {
+      const [bx, by, w, h] = this.owner.sketch(exit.row).boxes[exit.box];
+      return { kind: "exit", rect: { x: exit.row.bx + bx * this.zoom, y: exit.row.by + by * this.zoom, w: w * this.zoom, h: h * this.zoom } };
+    }
     const x = this.port.x + event.offsetX;
     const y = this.port.y + event.offsetY;
     const row = rowAt(this.level, x, y);
@@ -121,9 +134,10 @@ export class Stage {
     const { clientWidth: w, clientHeight: h } = this.root;
     if (!w || !h) return;
     this.#wide = w >= MINI_FROM;
-    this.port = { ...this.port, w: this.#wide ? w - MINI - 12 : w, h };
+    this.port = { ...this.port, w: this.#wide && !this.#snug ? w - MINI - 12 : w, h };
     this.#ratio = 0;
-    this.relay();
+    if (this.#snug) this.#fit(LARGE);
+    else this.relay();
     this.owner.settled();
   }
 
@@ -141,7 +155,21 @@ export class Stage {
     return row ? anchorAt(row, port, this.zoom, row.bx - port.x, row.y - port.y) : null;
   }
 
+  /** Keep a small drawing as large as fits, until somebody zooms. */
+  set small(small: boolean) {
+    this.#small = this.#snug = small;
+    this.#resize();
+  }
+
   zoomTo(zoom: number, sx = this.port.w / 2, sy = this.port.h / 2): void {
+    if (this.#snug) {
+      this.#snug = false;
+      this.#resize();
+    }
+    this.#zoom(zoom, sx, sy);
+  }
+
+  #zoom(zoom: number, sx = this.port.w / 2, sy = this.port.h / 2): void {
     const to = Math.max(ZOOMS.least, Math.min(ZOOMS.most, zoom));
     const row = rowAt(this.level, this.port.x + sx, this.port.y + sy);
     const anchor = row ? anchorAt(row, this.port, this.zoom, sx, sy) : this.#top();
@@ -152,9 +180,14 @@ export class Stage {
 
   /** Fit the present block, or else everything that is open. */
   fit(): void {
+    if (this.#small) this.small = true;
+    else this.#fit(1);
+  }
+
+  #fit(most: number): void {
     const { port, owner } = this;
     const row = owner.fits();
-    this.zoomTo(fit(row ? (zoom) => this.#alone(row, zoom) : (zoom) => owner.lay(zoom, port.w), port));
+    this.#zoom(fit(row ? (zoom) => this.#alone(row, zoom) : (zoom) => owner.lay(zoom, port.w), port, most));
     const now = row && this.level.rows.find((r) => r.block === row.block);
     if (now) this.#go({ ...port, x: now.x, y: now.y });
   }
@@ -213,7 +246,7 @@ export class Stage {
     const painted: Painted = { ...this.owner.paint(level), level, port, zoom };
     this.#painter.paint(painted);
     const whole = level.h <= port.h && level.w <= port.w;
-    this.#mini.hidden = whole || !this.#wide;
+    this.#mini.hidden = whole || !this.#wide || this.#snug;
     if (!this.#mini.hidden) paintMini(small, this.#painter, painted, this.owner, map, windowOf(map, port), { w: MINI, h: port.h - 12 });
     this.#rest.start(SETTLE, () => this.owner.settled());
   }

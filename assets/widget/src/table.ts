@@ -1,6 +1,6 @@
 // The table of steps, or of the hits of a query in its order; only visible rows are drawn. It is the accessible form of the
 // page, and a module of its own.
-import { el, NUMBER, onHit, onKey, say, td } from "./dom.js";
+import { el, name, NUMBER, onHit, onKey, say, td } from "./dom.js";
 import { letter } from "./sketchview.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import type { Hits } from "./hits.js";
@@ -130,7 +130,7 @@ class StepTable implements View {
     const link = el("button", { class: "kv-link", "data-kv": "step-link", "data-step": step, tabindex: -1, title: "Go to this step" }, String(numberOf(t, step)));
     return el("tr", { "data-kv": "table-row", "data-step": step, "data-lit": lit ? 1 : null, title: p.strings[p.step.sentence[step]] },
       td(link, NUMBER), td(p.runs[p.frame.run[frame]]?.label ?? "", "kv-soft", { "data-column": "run" }),
-      td(block, "kv-soft", { "data-column": "block", title: block }), op, td(shortName(g, node), "", { title: g.nodes[node][0] }),
+      td(name(block), "kv-soft", { "data-column": "block" }), op, td(name(shortName(g, node), g.nodes[node][0])),
       td(`${letter(p.codes, kind)} ${WORDS[kind] ?? kind}`.trim(), "kv-decision", { "data-state": kind }), td(shape(info), "kv-shape", { title: info }),
       number(p.step.alloc[step]), number(p.step.copied[step]), number(p.step.written[step], "written"), number(p.step.live[step], "live"));
   }

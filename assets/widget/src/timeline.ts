@@ -4,7 +4,7 @@
 import { Inks, label, polygon, sized } from "./canvas.js";
 import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";
 import { button, el, hit, mark, on, onDrag, onResize, say } from "./dom.js";
-import { bytes, count, figure } from "./format.js";
+import { bytes, count, figure, plural } from "./format.js";
 import { bare, liveAt, numberOf, opAt } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 import type { Payload } from "./wire.js";
@@ -68,7 +68,35 @@ function drawHits(store: Store, { context, width, bottom, inks }: Plot): void {
   for (const x of ticks(store, width)) context.fillRect(x, bottom - HEIGHT, 2, HEIGHT);
 }
 
+/** A mark under the curve at each step of the finding that is framed. */
+function drawEvidence(store: Store, { context, width, bottom, inks }: Plot): void {
+  context.fillStyle = inks.colour("missed");
+  for (const x of new Set(Array.from(store.evidence?.steps ?? [], (step) => Math.floor(placed(store, step + 0.5) * width)))) context.fillRect(x, bottom - 4, 2, 4);
+}
+
 const AXIS = 18; // px below the plot, for the names of the runs and the marks of those with steps
+const BROKEN = 20; // px of what lies below the break of the axis: what is alive at all steps, not to scale
+const LOW = 70; // px of a plot too low for that
+
+/** The band of what is always alive, not to scale: the edges above and below are torn. */
+function drawBreak({ context, width, bottom, inks }: Plot): void {
+  const torn = (y: number) => {
+    context.beginPath();
+    for (let x = 0, up = false; x <= width + 6; x += 6, up = !up) context.lineTo(x, y + (up ? -2 : 2));
+  };
+  const [head, foot] = [bottom + 5, bottom + BROKEN];
+  torn(head);
+  context.lineTo(width, foot);
+  context.lineTo(0, foot);
+  context.fillStyle = inks.mixed("edge", 0.3);
+  context.fill();
+  context.strokeStyle = inks.colour("edge");
+  context.lineWidth = 1;
+  torn(head);
+  context.stroke();
+  torn(bottom + 1);
+  context.stroke();
+}
 
 export class Timeline implements View {
   #canvas = el("canvas", { "aria-hidden": "true" });
@@ -80,7 +108,10 @@ export class Timeline implements View {
   #peak: HTMLButtonElement;
   #toMap: HTMLButtonElement;
   #top = el("span");
-  #foot = el("span");
+  #from = el("span");
+  #foot = el("span", { "data-part": "foot" });
+  #above = el("span", { "data-part": "above" });
+  #marked = el("span", { "data-part": "marked" });
   // cached: reading it from the element would force a layout
   #width = 0;
   #height = 0;
@@ -93,7 +124,7 @@ export class Timeline implements View {
     this.#plot.append(this.#window.root, this.#cursor, this.#range);
     this.#toMap = button("", "", "open-map", () => this.asMap(), signal);
     this.asMap(false);
-    host.append(el("div.kv-legend", {}, this.#live, this.#peak, this.#toMap), el("div.kv-overview", {}, el("div.kv-yaxis", { "aria-hidden": "true" }, this.#top, this.#foot), this.#plot));
+    host.append(el("div.kv-legend", {}, el("h3", {}, "Memory"), this.#above, this.#live, this.#peak, this.#marked, this.#toMap), el("div.kv-overview", {}, el("div.kv-yaxis", { "aria-hidden": "true" }, this.#top, this.#from, this.#foot), this.#plot));
     onDrag(this.#plot, (event, moving) => {
       const box = this.#plot.getBoundingClientRect();
       const { run, step } = under(store, (event.clientX - box.left) / Math.max(1, box.width));
@@ -130,7 +161,7 @@ export class Timeline implements View {
       say(this.#live.children[1], name);
       this.#live.title = about;
     }
-    if (change.payload || change.look || change.hits) this.#draw();
+    if (change.payload || change.look || change.hits || change.evidence) this.#draw();
     if (change.cursor || change.payload) this.#move();
   }
 
@@ -158,21 +189,36 @@ export class Timeline implements View {
     const where = many ? p.runs[top]?.label : x.peak >= 0 ? `step ${count(numberOf(t, x.peak))}` : "";
     this.#peak.replaceChildren(el("i", {}), `${figure(p, "peak").name} `, el("b", {}, bytes(peak)), where ? ` at ${where}` : "");
     this.#peak.disabled = !where;
+    const held = scale.from === x.weights ? "of weights" : "that are always alive";
+    const broken = scale.from > 0;
+    const bottom = height - AXIS - (broken && height > LOW ? BROKEN : 0);
     say(this.#top, bytes(scale.top));
-    say(this.#foot, scale.from ? bytes(scale.from) : "0");
-    this.#foot.title = scale.from ? `The axis starts where the weights end: ${bytes(x.weights)}` : "";
+    say(this.#from, broken ? bytes(scale.from) : "");
+    this.#from.style.top = `${bottom}px`;
+    say(this.#foot, bottom < height - AXIS || !broken ? "0" : "");
+    say(this.#above, broken ? `${bytes(scale.top - scale.from)} above ${bytes(scale.from)} ${held}` : x.weights ? `weights ${bytes(x.weights)}` : "");
+    this.#above.hidden = !x.weights && !broken;
+    this.#above.title = broken ? `The axis is broken: the band at the bottom is the ${bytes(scale.from)} ${held}, not to scale` : "";
+    const { evidence } = this.store;
+    this.#marked.hidden = !evidence?.steps.length;
+    if (evidence) this.#marked.replaceChildren(el("i", {}), `${plural(evidence.steps.length, "step")} of finding ${evidence.finding + 1}`);
     const context = width < 10 || height < 10 ? null : sized(this.#canvas, width, height);
     if (!context) return;
     const inks = new Inks(this.#plot);
-    const bottom = height - AXIS;
     const plot: Plot = {
       context, width, bottom, inks,
       y: (v) => bottom - ((v - scale.from) / (scale.top - scale.from)) * (bottom - 8),
     };
-    this.#runs(plot);
+    this.#runs({ ...plot, bottom: height - AXIS });
+    if (bottom < height - AXIS) drawBreak(plot);
+    else if (!broken && x.weights) {
+      context.fillStyle = inks.mixed("edge", 0.3);
+      context.fillRect(0, plot.y(x.weights), width, bottom - plot.y(x.weights));
+    }
     if (many) drawRuns(this.store, plot);
     else if (p.steps) this.#steps(plot, curve(t, width, scale));
     else return;
+    drawEvidence(this.store, plot);
     drawHits(this.store, plot);
     const at = (many ? top + 0.5 : x.peak + 0.5) / span(this.store);
     const px = Math.max(5, Math.min(width - 5, at * width));

@@ -95,7 +95,7 @@ export class Toolbar implements View {
     const go = make("Continue", "continue");
     const earlier = make("◂◂", "previous-token", "Previous token");
     const later = make("Next token ▸▸", "next-token", "Next token");
-    this.stops = make("● 0", "breakpoints");
+    this.stops = make("Break", "breakpoints");
     const palette = make("⌘K", "palette", "⌘K: all commands");
     const help = make("?", "help", "Help");
     this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, out, go], [earlier, later]], [this.stops, palette, help], () => this.#where(), signal);
@@ -125,9 +125,10 @@ export class Toolbar implements View {
     }
     if (change.breakpoints) {
       const on = breakpoints.filter((b) => b.enabled).length;
-      say(this.stops, `● ${on}`);
+      say(this.stops, on ? `Break ${on}` : "Break");
       mark(this.stops, "data-on", on ? "1" : null);
-      mark(this.stops, "aria-label", `Breakpoints: ${on} on`);
+      mark(this.stops, "aria-label", `Break: ${on} breakpoints on`);
+      this.stops.title = `${on} breakpoints are on (b)`;
     }
   }
 }

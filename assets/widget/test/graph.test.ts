@@ -1,7 +1,8 @@
 // The graph pane before it is painted: cards, where they lie, what is hit, what keeps its place.
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { anchorAt, arrange, blockFacts, CARDS_ONLY, cardsOf, clampPort, distance, fit, fromMini, HEAD, headAt, keep, mini, MOST_CARDS, rowAt, show, windowOf, type Folds, type Level, type Port } from "../src/level.js";
+import { anchorAt, arrange, blockFacts, CARDS_ONLY, cardsOf, clampPort, distance, fit, HEAD, headAt, keep, MOST_CARDS, rowAt, show, type Folds, type Level, type Port } from "../src/level.js";
+import { fromMini, mini, windowOf } from "../src/minimap.js";
 import { iterations, sameIn } from "../src/crumbs.js";
 import { stepsOf } from "../src/replay.js";
 import { boxOf, hitIn, lineLook, sketchOf, step as walk } from "../src/sketchview.js";

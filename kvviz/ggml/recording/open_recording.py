@@ -13,11 +13,10 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from kvviz.errors import KvvizError
+from kvviz.errors import KvvizError, quoted
 from kvviz.ggml.graph.tensor import MAX_NAME, MAX_SRC, VIEW_OPS, Tensor, packed
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph, Recording, leafs_of
 from kvviz.ggml.recording.recording_lines import LARGEST, read_lines
-from kvviz.graph.names import quoted
 
 LONGEST = 1 << 16
 """Letters of a line, at most."""

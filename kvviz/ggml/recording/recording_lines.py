@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.errors import KvvizError
+from kvviz.errors import KvvizError, quoted
 from kvviz.ggml.graph.op_effects import rows_named
 from kvviz.ggml.graph.tensor import MAX_DIMS, MAX_SRC, VIEW_OPS, Tensor, type_size
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph, Recording, leafs_of
-from kvviz.graph.names import quoted
 
 LARGEST = 1 << 48
 """No count, size or offset of a recording is larger; a trace has the same limit."""

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.errors import LoadError
-from kvviz.graph.names import quoted
+from kvviz.errors import LoadError, quoted
 
 
 @dataclass(slots=True)

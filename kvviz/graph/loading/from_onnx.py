@@ -12,13 +12,12 @@ from typing import Any
 
 import onnx
 
-from kvviz.errors import GraphError, LimitError, LoadError
+from kvviz.errors import GraphError, LimitError, LoadError, name_text, quoted
 from kvviz.graph.loading.external import Source
 from kvviz.graph.loading.functions import FunctionKey, body_of_call, call_key, extents, function_key, plain_domain
 from kvviz.graph.loading.tensors import Weights, attribute, constant, read_sparse, read_tensor, value_type
 from kvviz.graph.model import MAX_NODES, Graph, GraphPath, Node, Value
 from kvviz.graph.module_paths import Scope, module_paths
-from kvviz.graph.names import quoted, text
 from kvviz.graph.topological_order import find_cycle, topological
 
 _A = onnx.AttributeProto
@@ -55,23 +54,25 @@ class Reader:
         path: GraphPath = (),
     ) -> Graph:
         """Read one graph; ``outer`` has the names that each enclosing graph defines, outermost first."""
-        where = f"graph {quoted(text(proto.name))} of {self.source.label}"
+        where = f"graph {quoted(name_text(proto.name))} of {self.source.label}"
         weights = self._weights(proto, where)
         declared = self._declared(proto, where)
         drafts = self._drafts(proto, weights, where)
         own = own_names(where, [v for v in declared if v.name not in weights], weights, drafts)
         for node in drafts:
             self._fill(node, opsets, (*outer, own), path)
-        outputs = tuple(value_type(text(info.name), info.type, self.source) for info in proto.output)
+        outputs = tuple(value_type(name_text(info.name), info.type, self.source) for info in proto.output)
         captures = free_names(where, drafts, outputs, own, frozenset().union(*outer))
         return Graph(
-            name=text(proto.name),
+            name=name_text(proto.name),
             inputs=tuple(v for v in declared if v.name not in weights),
             outputs=outputs,
             nodes=self._nodes_of(in_running_order(where, drafts), opsets),
             weights=weights,
             opsets=opsets,
-            value_info={text(v.name): value_type(text(v.name), v.type, self.source) for v in proto.value_info},
+            value_info={
+                name_text(v.name): value_type(name_text(v.name), v.type, self.source) for v in proto.value_info
+            },
             source=self.source.label,
             folder=None if self.source.folder is None else os.path.abspath(self.source.folder),
             files=self.source.files,
@@ -99,8 +100,8 @@ class Reader:
 
     def _weights(self, proto: Any, where: str) -> Weights:
         weights = Weights()
-        dense = [(text(t.name), t, read_tensor) for t in proto.initializer]
-        sparse = [(text(t.values.name), t, read_sparse) for t in proto.sparse_initializer]
+        dense = [(name_text(t.name), t, read_tensor) for t in proto.initializer]
+        sparse = [(name_text(t.values.name), t, read_sparse) for t in proto.sparse_initializer]
         for name, tensor, read in [*dense, *sparse]:
             if not name or name in weights:
                 raise GraphError(
@@ -112,7 +113,7 @@ class Reader:
     def _declared(self, proto: Any, where: str) -> list[Value]:
         values: dict[str, Value] = {}
         for info in proto.input:
-            name = text(info.name)
+            name = name_text(info.name)
             if not name or name in values:
                 raise GraphError(
                     f"input {quoted(name)} occurs twice in {where}" if name else f"{where} has a nameless input"
@@ -127,7 +128,7 @@ class Reader:
             if node.op_type != "Constant" or plain_domain(node.domain):
                 drafts.append(draft(node, index))
                 continue
-            for name in filter(None, map(text, node.output)):
+            for name in filter(None, map(name_text, node.output)):
                 if name in weights:
                     raise GraphError(
                         f"{quoted(name)} is made twice in {where}: by a Constant node and by another weight"
@@ -137,7 +138,7 @@ class Reader:
 
     def _fill(self, node: Draft, opsets: dict[str, int], visible: tuple[frozenset[str], ...], path: GraphPath) -> None:
         for proto in node.proto.attribute:
-            name = text(proto.name)
+            name = name_text(proto.name)
             if proto.ref_attr_name:
                 raise GraphError(f"{node.label} of {self.source.label} uses a function's attribute outside a function")
             if proto.type == _A.GRAPH:
@@ -251,8 +252,8 @@ class Draft:
 
 
 def draft(proto: Any, index: int) -> Draft:
-    inputs, outputs = tuple(map(text, proto.input)), tuple(map(text, proto.output))
-    return Draft(proto, index, text(proto.name), text(proto.op_type), inputs, outputs)
+    inputs, outputs = tuple(map(name_text, proto.input)), tuple(map(name_text, proto.output))
+    return Draft(proto, index, name_text(proto.name), name_text(proto.op_type), inputs, outputs)
 
 
 def own_names(where: str, inputs: Iterable[Value], weights: Iterable[str], drafts: Iterable[Draft]) -> frozenset[str]:
@@ -321,4 +322,4 @@ def unique_names(drafts: Sequence[Draft]) -> list[str]:
 
 
 def metadata(proto: Any) -> Mapping[str, str]:
-    return {text(entry.key): text(entry.value) for entry in proto.metadata_props}
+    return {name_text(entry.key): name_text(entry.value) for entry in proto.metadata_props}

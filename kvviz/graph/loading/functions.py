@@ -9,8 +9,7 @@ from typing import Any
 
 import onnx
 
-from kvviz.errors import GraphError
-from kvviz.graph.names import quoted, text
+from kvviz.errors import GraphError, name_text, quoted
 from kvviz.graph.topological_order import find_cycle, topological
 
 FunctionKey = tuple[str, str, str]
@@ -18,16 +17,16 @@ FunctionKey = tuple[str, str, str]
 
 def plain_domain(domain: str | bytes) -> str:
     """The domain under the name that kvviz uses: ``ai.onnx`` is ONNX's own, the empty string."""
-    return "" if domain == "ai.onnx" else text(domain)
+    return "" if domain == "ai.onnx" else name_text(domain)
 
 
 def function_key(proto: Any) -> FunctionKey:
-    return plain_domain(proto.domain), text(proto.name), text(proto.overload)
+    return plain_domain(proto.domain), name_text(proto.name), name_text(proto.overload)
 
 
 def call_key(node: Any) -> FunctionKey:
     """(domain, name, overload) of the function that a node would call."""
-    return plain_domain(node.domain), text(node.op_type), text(node.overload)
+    return plain_domain(node.domain), name_text(node.op_type), name_text(node.overload)
 
 
 def body_of_call(function: Any, call: Any) -> Any:

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import onnx
 
-from kvviz.errors import LoadError
+from kvviz.errors import LoadError, quoted
 from kvviz.graph.loading.external import DEFAULT_LIMIT, LFS, ModelFile, Source
 from kvviz.graph.loading.from_onnx import Reader, read_opsets
 from kvviz.graph.loading.model_folder import beside, find_model
 from kvviz.graph.model import Graph
-from kvviz.graph.names import quoted
 from kvviz.other_names import with_other_names
 from kvviz.text.companions import Companions
 

@@ -11,8 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kvviz.errors import LoadError
-from kvviz.graph.names import quoted
+from kvviz.errors import LoadError, quoted
 from kvviz.text.companions import Companions
 from kvviz.text.text_settings import json_file
 

@@ -12,10 +12,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from kvviz.errors import LimitError, LoadError
+from kvviz.errors import LimitError, LoadError, name_text, quoted
 from kvviz.graph.loading.external import DataFiles, MissingDataError, Source, find_external
 from kvviz.graph.model import Dim, Value
-from kvviz.graph.names import quoted, text
 
 _T = onnx.TensorProto
 _TWICE = (_T.COMPLEX64, _T.COMPLEX128)
@@ -131,7 +130,7 @@ def element_type(code: int, what: str, source: Source) -> np.dtype | None:
 def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
     """Check a TensorProto and give it as a weight. Nothing is read from external files here, but their existence, place
     and size are checked."""
-    what = what or f"weight {quoted(text(proto.name))}"
+    what = what or f"weight {quoted(name_text(proto.name))}"
     dims = tuple(proto.dims)
     dtype = element_type(proto.data_type, what, source)
     if dtype is None:
@@ -214,7 +213,7 @@ def _strings(proto: Any, what: str, source: Source) -> np.ndarray:
 
 
 def _external(proto: Any, source: Source, what: str, dtype: np.dtype, nbytes: int) -> Callable[[], np.ndarray]:
-    entries = {text(entry.key): text(entry.value) for entry in proto.external_data}
+    entries = {name_text(entry.key): name_text(entry.value) for entry in proto.external_data}
     kept = source.held.get(entries.get("location", ""))
     if kept is not None:
         return kept.numpy if isinstance(kept, Nowhere) else _guarded(kept.numpy, what, source)
@@ -255,7 +254,7 @@ _A = onnx.AttributeProto
 def attribute(proto: Any, node: str, source: Source) -> Any:
     """Value of an attribute that is not a graph. Numbers and strings become Python's own (bytes that are not UTF-8 stay
     bytes), lists become tuples, tensors read-only arrays, sparse ones dense, and types a nameless ``Value``."""
-    what = f"attribute {quoted(text(proto.name))} of {node}"
+    what = f"attribute {quoted(name_text(proto.name))} of {node}"
     kind = proto.type or _guess(proto)
     simple = _SIMPLE.get(kind)
     if simple is not None:
@@ -308,7 +307,7 @@ def _dim(proto: Any) -> Dim:
     if proto.HasField("dim_value"):
         # A negative length says that it is free, as onnxruntime reads it (1.31, and exporters of Keras).
         return int(proto.dim_value) if proto.dim_value >= 0 else None
-    return text(proto.dim_param) or None
+    return name_text(proto.dim_param) or None
 
 
 def _text(data: bytes) -> str | bytes:

@@ -13,10 +13,9 @@ from kvviz.report.faces.markdown_text import REPORT, STEP, filled
 from kvviz.report.faces.report_text import written_elsewhere
 from kvviz.report.finding import Finding, Part
 from kvviz.runtimes.named_policies import NAMED
-from kvviz.trace.labels import run_label, steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
-from kvviz.trace.units import count, size
+from kvviz.trace.units import count, place_of, run_label, size, steps_summary
 from kvviz.version import VERSION
 
 # How many tokens of a prompt, findings, and fixes with their code are shown.
@@ -65,7 +64,7 @@ def _call(trace: Trace) -> str:
 def step_facts(report: Diagnosis, step: Step) -> dict[str, Any]:
     """The values for the template of a step."""
     trace = report.trace
-    part = next((part for one in report.findings for part in one.parts if step.index in part.at), None)
+    part = _part_of(report, step)
     blockers = distinct(step.decision.blockers)
     scope = "/".join(step.graph_node.scope)
     where = [run_label(trace, step.run), *step.frame, *([scope] if scope else [])]
@@ -93,6 +92,16 @@ def held_after(trace: Trace, step: Step) -> int:
     """Bytes alive after a step: those while it ran, less what it used last."""
     storages, later = trace.log.storages, trace.log.later
     return int(step.live_bytes - sum(storages[s].capacity for s in step.freed if s not in later))
+
+
+def _part_of(report: Diagnosis, step: Step) -> Part | None:
+    """The part of a finding that a missed step belongs to, else one with the same role and op type."""
+    if not any(step.index in entry.steps for entry in report.missed):
+        return None
+    parts = [part for one in report.findings for part in one.parts]
+    kind = place_of(report.trace, report.trace.log[step.index]).role, step.op_type
+    alike = (part for part in parts if part.group is not None and (part.name, part.group.op_type) == kind)
+    return next((part for part in parts if step.index in part.at), next(alike, None))
 
 
 def of_step(part: Part, step: int) -> str:

@@ -15,8 +15,8 @@ from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.faces.report_schema import NAME, VERSION
 from kvviz.report.finding import Finding
 from kvviz.report.missed_groups import MissedGroup
-from kvviz.trace.labels import kept_runs, run_label
 from kvviz.trace.recording import Trace
+from kvviz.trace.units import kept_runs, run_label
 
 
 def report_data(found: Diagnosis) -> dict[str, Any]:

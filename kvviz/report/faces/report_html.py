@@ -12,9 +12,8 @@ from kvviz.report.faces.report_text import kept_part, spent_on, written_elsewher
 from kvviz.report.finding import Finding
 from kvviz.report.missed_groups import by_time
 from kvviz.report.palette import OWNERS, STATES, Look
-from kvviz.trace.labels import keeps_all, steps_summary
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import buffer, count, short, size, with_short_names
+from kvviz.trace.units import buffer, count, keeps_all, short, size, steps_summary, with_short_names
 
 _FINDINGS, _PARTS = 12, 4
 # The look of each group of the peak, with a letter beside its hue.

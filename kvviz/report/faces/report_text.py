@@ -15,10 +15,20 @@ from kvviz.report.faces.report_data import before_or_in, model_facts, moved_outs
 from kvviz.report.faces.steps_table import Table
 from kvviz.report.finding import Finding
 from kvviz.report.missed_groups import by_time
-from kvviz.trace.labels import in_kept_runs, keeps_all, kept_runs, run_label, steps_summary
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
-from kvviz.trace.units import buffer, count, short, size, with_short_names
+from kvviz.trace.units import (
+    buffer,
+    count,
+    in_kept_runs,
+    keeps_all,
+    kept_runs,
+    run_label,
+    short,
+    size,
+    steps_summary,
+    with_short_names,
+)
 
 # What fits on one screen; the data has everything.
 _RUNS, _PARTS, _FINDINGS, _EXAMPLES, _CACHES = 3, 3, 8, 3, 2

@@ -11,9 +11,19 @@ from dataclasses import dataclass, replace
 
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.frontier import Log, PlanningEvent
-from kvviz.runtimes.ort import planning_story
-from kvviz.runtimes.ort.planning_story import walk
-from kvviz.runtimes.ort.rewiring import remaining
+from kvviz.runtimes.ort import refusal
+from kvviz.runtimes.ort.allocation_plan import (
+    ALIAS,
+    ALLOCATE,
+    ALLOCATE_OUTPUT,
+    FREELIST,
+    MAY_INPLACE,
+    SHARE,
+    Buffer,
+    allocation_plan,
+)
+from kvviz.runtimes.ort.known_types import known
+from kvviz.runtimes.ort.rewiring import remaining, walk
 
 
 def schedule(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
@@ -49,7 +59,7 @@ class OrtOrder:
         report = None if log is None else _of_originals(nodes, log)
         order = walk(rewritten.nodes, report)
         if report is not None:
-            planning_story.log_buffers(graph, order, outputs, report, self.mem_reuse, self.parallel)
+            log_buffers(graph, order, outputs, report, self.mem_reuse, self.parallel)
         if rewritten.stands_for:
             return list(_with_casts(order, nodes))
         given = {node.index: node for node in nodes}
@@ -86,3 +96,58 @@ def _with_casts(order: Sequence[Node], nodes: Sequence[Node]) -> Iterator[Node]:
                 yield pending.pop()
             else:
                 pending.append(missing)
+
+
+# -- what is logged of a plan, for people ----------------------------------------------------------------------------
+
+
+def log_buffers(
+    graph: Graph,
+    order: Sequence[Node],
+    outputs: Sequence[str],
+    log: Log,
+    mem_reuse: bool = True,
+    parallel: bool = False,
+) -> None:
+    """Log for every output of every node, in running order, what the allocation plan says."""
+    facts = known(graph)
+    plan = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse, parallel=parallel)
+    for position, node in enumerate(order, 1):
+        for name in filter(None, node.outputs):
+            buffer = plan.buffers[name]
+            log(PlanningEvent("buffer", node, name, buffer.kind, reason(node, buffer), planned=position))
+
+
+def reason(node: Node, buffer: Buffer) -> str:
+    """Why a value has the buffer that it has, in one sentence."""
+    name, op = buffer.value, node.op_type
+    if buffer.kind == ALLOCATE_OUTPUT:
+        return f"{name} is an output of the graph: it gets memory of its own"
+    if buffer.kind == SHARE:
+        return f"{name} is what the loop carries, handed on as it is: it shares the memory of {node.inputs[0]}"
+    if buffer.rule == ALIAS:
+        source = node.inputs[buffer.position]
+        return f"{op} only gives {source} another name or shape: it shares the buffer of {buffer.root}"
+    if buffer.rule == MAY_INPLACE:
+        return (
+            f"{op} may run in place, nobody else needs {node.inputs[buffer.position]}, and both have one size: "
+            f"it overwrites the buffer of {buffer.root}"
+        )
+    if buffer.rule == FREELIST:
+        return f"the buffer of {buffer.root} is dead and of the same size: {name} takes it over"
+    assert buffer.kind == ALLOCATE
+    if not buffer.refused:
+        return f"{op} does not run in place, and no dead buffer of that size is free: new memory"
+    words = "; ".join(_refusal(node, position, mask) for position, mask in buffer.refused)
+    return f"{words}; and no dead buffer of that size is free: new memory"
+
+
+def buffer_text(buffer: Buffer) -> str:
+    """The plan of a value in onnxruntime's words, e.g. ``kReuse of relu_out (MayInplace)``."""
+    if buffer.rule:
+        return f"{buffer.kind} of {buffer.root} ({buffer.rule})"
+    return buffer.kind
+
+
+def _refusal(node: Node, position: int, mask: int) -> str:
+    return f"{node.op_type} may not overwrite {node.inputs[position]} ({', '.join(refusal.words(mask))})"

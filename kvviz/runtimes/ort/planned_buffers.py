@@ -15,7 +15,7 @@ from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.errors import OpError
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.memory.storage import Arguments, ArrayLayout, Storage, is_array
-from kvviz.runtimes.ort import planning_story, refusal
+from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.allocation_plan import (
     ALIAS,
     ALLOCATE_OUTPUT,
@@ -27,6 +27,7 @@ from kvviz.runtimes.ort.allocation_plan import (
     allocation_plan,
 )
 from kvviz.runtimes.ort.known_types import known
+from kvviz.runtimes.ort.ort_order import buffer_text
 from kvviz.runtimes.ort.refusal import by_address
 from kvviz.runtimes.ort.rewiring import is_cast, is_unsafe, remaining
 from kvviz.trace import blockers as b
@@ -72,7 +73,7 @@ class Notes:
         """The plan in a few words, for people."""
         if self.removed:
             return "a Cast that onnxruntime removes"
-        return "; ".join(planning_story.buffer_text(buffer) for buffer in self.buffers if buffer is not None)
+        return "; ".join(buffer_text(buffer) for buffer in self.buffers if buffer is not None)
 
 
 def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> None:

@@ -1,58 +1,77 @@
-"""What a saved trace must look like: a description of its header, and the check against it."""
+"""The header of a saved trace: what each part of it must look like, and what is made of it.
+
+A description of a part is a type or a test of one value; ``[p]`` for a list of any length, ``(p, q)`` for one of
+exactly these, a dict for an object with these keys; or one of the classes here. Lists are read as tuples.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kvviz.trace.schema.regions import KNOWN
-from kvviz.trace.schema.run_options import KINDS
+import numpy as np
+
+from kvviz.graph.loading.external import ModelFile
+from kvviz.graph.model import Value
+from kvviz.trace.guided_tour import Tour
+from kvviz.trace.records import Branch, Cache, CacheRun, Rows
+from kvviz.trace.schema.declared import Access, Arena, Free, Mark
+from kvviz.trace.schema.element_types import is_known
+from kvviz.trace.schema.events import Bind
+from kvviz.trace.schema.regions import KNOWN, Region
+from kvviz.trace.schema.run_options import KINDS, GivenInputs, InputLayout, RunOptions
+from kvviz.trace.trace_data import GraphTypes, PolicyFacts, TypeFacts
 
 
+@dataclass(frozen=True, slots=True)
 class Maybe:
-    """A pattern, or None in its place."""
+    """Something as described, or None in its place."""
 
-    def __init__(self, pattern: Any) -> None:
-        self.pattern = pattern
-
-
-class Grown:
-    """A list of patterns whose last ones older files do not have."""
-
-    def __init__(self, *patterns: Any, since: int) -> None:
-        self.patterns = patterns
-        self.since = since
+    pattern: Any
 
 
-def check(value: Any, pattern: Any) -> None:
-    """Raise ValueError unless a value is as described.
+class Made:
+    """What a function makes of the values of a list, each as described.
 
-    ``value``: from JSON.
-    ``pattern``: ``[p]`` is a list of any length, ``(p, q)`` a list of exactly these, a dict an object with these
-      keys.
+    ``since``: the number of values that every file has; older ones do not have the others.
     """
+
+    def __init__(self, make: Callable[..., Any], *patterns: Any, since: int | None = None) -> None:
+        self.make, self.patterns = make, patterns
+        self.since = len(patterns) if since is None else since
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A function that reads a value by itself."""
+
+    function: Callable[[Any], Any]
+
+
+def read(value: Any, pattern: Any) -> Any:
+    """What a value from JSON says. Raises `ValueError`, or KeyError, unless it is as described."""
     if isinstance(pattern, Maybe):
-        if value is not None:
-            check(value, pattern.pattern)
-    elif isinstance(pattern, Grown):
-        check(value, list)
-        check(value, pattern.patterns[: max(len(value), pattern.since)])
-    elif isinstance(pattern, list):
-        check(value, list)
-        for item in value:
-            check(item, pattern[0])
-    elif isinstance(pattern, tuple):
-        check(value, list)
-        check(len(value), lambda length: length == len(pattern))
-        for item, of_item in zip(value, pattern):
-            check(item, of_item)
-    elif isinstance(pattern, dict):
-        check(value, dict)
-        for key, of_key in pattern.items():
-            check(value[key], of_key)
-    elif type(value) is not pattern if isinstance(pattern, type) else not pattern(value):
+        return None if value is None else read(value, pattern.pattern)
+    if isinstance(pattern, Read):
+        return pattern.function(value)
+    if isinstance(pattern, Made):
+        read(value, list)
+        return pattern.make(*read(value, pattern.patterns[: max(len(value), pattern.since)]))
+    if isinstance(pattern, list):
+        read(value, list)
+        return tuple([read(item, pattern[0]) for item in value])
+    if isinstance(pattern, tuple):
+        read(value, list)
+        read(len(value), lambda length: length == len(pattern))
+        return tuple([read(item, of_item) for item, of_item in zip(value, pattern)])
+    if isinstance(pattern, dict):
+        read(value, dict)
+        return {key: read(value[key], of_key) for key, of_key in pattern.items()}
+    if type(value) is not pattern if isinstance(pattern, type) else not pattern(value):
         raise ValueError(f"{str(value)[:60]!r} is out of place")
+    return value
 
 
 def below(limit: int) -> Callable[[Any], bool]:
@@ -75,17 +94,6 @@ def dim(value: Any) -> bool:
     return value is None or type(value) is str or count(value)
 
 
-def plain(value: Any) -> bool:
-    """Attributes: numbers, texts, short lists of these, and small tensors."""
-    check(value, dict)
-    for part in value.values():
-        if type(part) is dict:
-            check(part, {"tensor": (str, [number], [count])})
-        else:
-            check(part if type(part) is list else [part], [lambda one: number(one) or type(one) is str])
-    return all(type(part) is not list or len(part) <= 64 for part in value.values())
-
-
 def number(value: Any) -> bool:
     """A number, finite or not."""
     return type(value) in (int, float)
@@ -101,116 +109,178 @@ def moment(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < math.inf
 
 
-def schedule(value: Any) -> bool:
+def element_type(name: str) -> bool:
+    """The name of an element type. NumPy takes many abbreviations and descriptions; what is written is none of them."""
+    return type(name) is str and len(name) > 2 and is_known(name)
+
+
+def typed(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Make something of a shape and an element type; what has no shape is a sequence or an optional, of any type."""
+
+    def made(*values: Any) -> Any:
+        found = make(*values)
+        if found.shape is not None:
+            read(found.dtype, element_type)
+        return found
+
+    return made
+
+
+def _schedule(value: Any) -> tuple[Any, ...]:
     """An order as `kvviz.trace.trace_data.PolicyFacts` has it."""
-    check(value, list)
+    read(value, list)
     name, *facts = value
-    pattern = _SCHEDULES.get(name, ())
-    check(facts, pattern)
-    return type(name) is str
+    return (read(name, str), *read(facts, _SCHEDULES.get(name, ())))
+
+
+def _attribute(value: Any) -> Any:
+    """A number, a text, a short list of these, or a small tensor."""
+    if type(value) is dict:
+        return read(value["tensor"], _TENSOR)
+    parts = read(value if type(value) is list else [value], [lambda one: number(one) or type(one) is str])
+    read(len(parts), below(65))
+    return parts if type(value) is list else value
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    return {name: _attribute(part) for name, part in read(value, dict).items()}
+
+
+def _tensor(dtype: str, values: Sequence[Any], shape: Sequence[int] = (-1,)) -> np.ndarray:
+    return np.array(values, read(dtype, element_type)).reshape(shape)
+
+
+def _value(name: str, dtype: str | None, shape: Any, kind: str) -> Value:
+    return Value(name, None if dtype is None else np.dtype(dtype), shape, kind)
+
+
+def _layout(name: str, *values: Any) -> tuple[str, InputLayout]:
+    spot = InputLayout(*values)
+    return name, replace(spot, dtype=None if spot.dtype is None else np.dtype(spot.dtype))
+
+
+def _given(names: Sequence[str], layouts: Any, alike: bool) -> GivenInputs:
+    return GivenInputs(frozenset(names), dict(layouts), alike)
+
+
+def _options(*values: Any) -> RunOptions:
+    options = RunOptions(*values)
+    return replace(options, lent=frozenset(options.lent))
+
+
+def _form(shape: Any, dtype: str | None, strides: Any) -> tuple[Any, str | None, Any]:
+    if shape is not None and dtype is not None:
+        read(dtype, element_type)
+    return shape, dtype, strides
 
 
 _KEY = [(count, str)]
 _SCHEDULES: dict[str, Any] = {
     "own": (str,),
     "picks": ([(_KEY, count)], str),
-    "before": (schedule, [(_KEY, count, count)]),
+    "before": (Read(_schedule), [(_KEY, count, count)]),
     "least_live": ([(_KEY, [(str, str, count)])],),
 }
-POLICY = (str, str, str, [str], bool, bool, str, [str], str, schedule, str)
-LAYOUT = Grown(str, count, count, count, [int], Maybe(([count], str, count)), bool, [count], str, since=7)
-OPTIONS = Grown(
-    *(KINDS.__contains__, [str], Maybe(count), Maybe(count), ("start", "after").__contains__),
-    *(str, bool, count, [str], Maybe(([str], [LAYOUT], bool))),
-    bool,
-    Maybe(count),
+_POLICY = Made(PolicyFacts, str, str, str, [str], bool, bool, str, [str], str, Read(_schedule), str)
+_RESERVED = Made(lambda shape, dtype, axis: (shape, np.dtype(dtype), axis), [count], str, count)
+_LAYOUT = Made(
+    *(_layout, str, count, count, count, [int], Maybe(_RESERVED), bool, Maybe([count]), Maybe(str)),
+    since=7,
+)
+_OPTIONS = Made(
+    *(_options, KINDS.__contains__, [str], Maybe(count), Maybe(count), ("start", "after").__contains__),
+    *(str, bool, count, [str], Maybe(Made(_given, [str], [_LAYOUT], bool)), bool, Maybe(count)),
     since=10,
 )
-VALUE = (str, Maybe(str), Maybe([dim]), str)
-NODE = (str, str, str, [str], [str], count, [str], int, [str], [(str, count)], Maybe(count), plain)
-GRAPH = {
+_VALUE = Made(_value, str, Maybe(str), Maybe([dim]), str)
+_TENSOR = Made(_tensor, str, [number], [count])
+_CONSTANT = Made(lambda name, *tensor: (name, _tensor(*tensor)), str, str, [int], [count], since=3)
+_NODE = (
+    *(str, str, str, [str], [str], count, [str], int, [str]),
+    *([(str, count)], Maybe(count), Read(_attributes)),
+)
+_GRAPH = {
     "name": str,
-    "inputs": [VALUE],
-    "outputs": [VALUE],
+    "inputs": [_VALUE],
+    "outputs": [_VALUE],
     "weights": [str],
     "captures": [str],
-    "constants": [Grown(str, str, [int], [count], since=3)],
+    "constants": [_CONSTANT],
     "opsets": opsets,
     "path": [(count, str)],
-    "nodes": [NODE],
+    "nodes": [_NODE],
 }
-RUN = (count, count, Maybe(int), str, count, count, count, count, count)
-ROWS = Grown(
-    [(count, count, int)],
-    [(count, count)],
-    Maybe([(count, count)]),
-    count,
-    [(count, count, str)],
-    [(count, count, [count], str)],
+_TYPES = Made(TypeFacts, [(str, count, count)], [Made(GraphTypes, _KEY, [_VALUE], [_VALUE], [(count, [str])])])
+_RUN = (count, count, Maybe(int), str, count, count, count, count, count)
+ROWS = Made(
+    *(Rows, [(count, count, int)], [(count, count)], Maybe([(count, count)]), count),
+    *([(count, count, str)], [(count, count, [count], str)]),
     since=4,
 )
-CACHE_RUN = (count, count, count, count, int, count, count, count, count, count, count, [ROWS])
-CACHE = (str, str, str, str, Maybe(int), [CACHE_RUN])
-
-WRITTEN = (count, count, int, count, Maybe([int]))
-WRITTEN_KIND = ([count], [int], str)
-REGION = Grown(count, [count], [int], str, Maybe([int]), KNOWN.__contains__, Maybe(count), since=5)
-ACCESS = (count, bool, str, REGION)
-TIME = (count, str, moment, moment)
-PLACE = (count, str, str, Maybe(count), Maybe(count))
-FREE = (count, count, bool, str)
-MARK = (int, moment, str, str, int, int, [count], count, str, str)
-STOP = {"caption": str, "step": Maybe(int), "query": str, "pane": str}
-TOUR = Maybe({"title": str, "stops": [STOP]})
-DECLARED = {
-    "accesses": [(count, [ACCESS])],
-    "written": [WRITTEN],
-    "kinds": [WRITTEN_KIND],
-    "times": [TIME],
-    "places": [PLACE],
-    "frees": [FREE],
-    "marks": [MARK],
-    "arenas": [(str, str, count, count)],
+_CACHE_RUN = Made(CacheRun, *(count, count, count, count, int, count, count, count, count, count, count, [ROWS]))
+_CACHE = Made(Cache, str, str, str, str, Maybe(int), [_CACHE_RUN])
+_REGION = Made(
+    *(typed(Region), count, [count], [int], str, Maybe([int]), KNOWN.__contains__, Maybe(count)),
+    since=5,
+)
+_DECLARED = {
+    "accesses": [(count, [Made(Access, count, bool, str, _REGION)])],
+    "written": [(count, count, int, count, Maybe([int]))],
+    "kinds": [Made(typed(lambda *form: Region(0, *form)), [count], [int], str)],
+    "times": [(count, str, moment, moment)],
+    "places": [(count, str, str, Maybe(count), Maybe(count))],
+    "frees": [Made(Free, count, count, bool, str)],
+    "marks": [Made(Mark, int, moment, str, str, int, int, [count], count, str, str)],
+    "arenas": [Made(Arena, str, str, count, count)],
+}
+_BIND = Made(typed(Bind), str, count, count, str, Maybe([count]), str, count)
+_FORM = Made(_form, Maybe([count]), Maybe(str), Maybe([int]))
+_STOP = {"caption": str, "step": Maybe(int), "query": str, "pane": str}
+_HEADER = {
+    "title": str,
+    "model": Made(ModelFile, str, str),
+    "policy": _POLICY,
+    "options": _OPTIONS,
+    "branch": Maybe(Made(Branch, str, count)),
+    "types": Maybe(_TYPES),
+    "graphs": [_GRAPH],
+    "runs": [_RUN],
+    "caches": [_CACHE],
+    "declared": _DECLARED,
+    "totals": (count, count, count, count),
+    "tokens": ([int], [int], Maybe([str]), bool),
+    "refusals": [([count], [(count, mask)])],
+    "forms": [_FORM],
+    "values": Maybe((count, (count, count, count, count), str, [(("nan", "inf").__contains__, (int, count))])),
+    "later": [count],
+    "grew": [(count, count, count)],
 }
 
 
-def check_header(header: Any) -> None:
-    """Raise ValueError or KeyError unless a trace's header is whole, and every number in it points to something."""
-    check(
-        header,
-        {
-            "title": str,
-            "model": (str, str),
-            "policy": POLICY,
-            "options": OPTIONS,
-            "branch": Maybe((str, count)),
-            "types": Maybe(([(str, count, count)], [(_KEY, [VALUE], [VALUE], [(count, [str])])])),
-            "graphs": [GRAPH],
-            "runs": [RUN],
-            "caches": [CACHE],
-            "declared": DECLARED,
-            "totals": (count, count, count, count),
-            "tokens": ([int], [int], Maybe([str]), bool),
-            "refusals": [([count], [(count, mask)])],
-            "forms": [(Maybe([count]), Maybe(str), Maybe([int]))],
-            "values": Maybe((count, (count, count, count, count), str, [(("nan", "inf").__contains__, (int, count))])),
-        },
-    )
-    check(header.get("tour"), TOUR)
+def read_header(saved: Any) -> dict[str, Any]:
+    """The header of a trace. Raises `ValueError` or KeyError unless it is whole, and all numbers point to something."""
+    header: dict[str, Any] = read(saved, _HEADER)
+    # Files of older versions have no tour, or say more of its stops.
+    tour = read(saved.get("tour"), Maybe({"title": str, "stops": [_STOP]}))
+    header["tour"] = None if tour is None else Tour(**tour)
     _check_nesting(header["graphs"])
-    graph, program, run = (below(len(header[name])) for name in ("graphs", "programs", "runs"))
-    check(header["programs"], [(graph, [below(len(header["nodes"]))], [str])])
+    graph, run = below(len(header["graphs"])), below(len(header["runs"]))
+    read(saved["nodes"], list)
+    header["programs"] = read(saved["programs"], [(graph, [below(len(saved["nodes"]))], [str])])
+    program = below(len(header["programs"]))
     grows = (count, count, bool)
-    check(header["nodes"], [(program, count, count, str, bool, [count], [count], [grows], [count], str)])
-    check(header["later"], [count])
-    check(header["grew"], [(count, count, count)])
-    bound = (str, count, count, str, Maybe([count]), str, count)
-    check(header["frames"], [(program, Maybe(count), Maybe(count), str, Maybe(count), run, count, [bound])])
-    check(len(header["programs"]), lambda programs: programs > 0)
-    check(bool(header["runs"]), lambda ran: bool(header["frames"]) is ran)
+    header["nodes"] = read(
+        saved["nodes"], [(program, count, count, str, bool, [count], [count], [grows], [count], str)]
+    )
+    header["frames"] = read(
+        saved["frames"], [(program, Maybe(count), Maybe(count), str, Maybe(count), run, count, [_BIND])]
+    )
+    read(len(header["programs"]), lambda programs: programs > 0)
+    read(bool(header["runs"]), lambda ran: bool(header["frames"]) is ran)
+    return header
 
 
-def _check_nesting(graphs: list[dict[str, Any]]) -> None:
+def _check_nesting(graphs: Sequence[Mapping[str, Any]]) -> None:
     """Every inner graph lies in front of the one that holds it, and in no other.
 
     A function that only graphs hold that lie in none may lie in several of them: a program that is run again and again.
@@ -220,10 +290,10 @@ def _check_nesting(graphs: list[dict[str, Any]]) -> None:
     for number, graph in enumerate(graphs):
         for node in graph["nodes"]:
             inner = [place for _, place in node[9]] + ([] if node[10] is None else [node[10]])
-            check(inner, [below(number)])
+            read(inner, [below(number)])
             bodies.update(place for _, place in node[9])
             for place in inner:
                 holders.setdefault(place, []).append(number)
     for place, found in holders.items():
         shared = place not in bodies and not any(number in holders for number in found)
-        check(len(found), lambda times, shared=shared: times == 1 or shared)
+        read(len(found), lambda times, shared=shared: times == 1 or shared)

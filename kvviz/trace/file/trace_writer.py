@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.model import Graph, Node
 from kvviz.trace.file.packed_file import LogMembers, write_packed
 from kvviz.trace.schema.events import OpNode, Program
-from kvviz.trace.schema.run_options import to_plain
-from kvviz.trace.trace_data import TraceData, TypeFacts
+from kvviz.trace.schema.run_options import RunOptions
+from kvviz.trace.trace_data import TraceData
 from kvviz.trace.value_summaries import COLUMNS as VALUES
 from kvviz.trace.value_summaries import ValueSummaries
 
@@ -43,43 +43,55 @@ def save(trace: TraceData, path: Any) -> None:
     numbers = {key: i for i, key in enumerate(nodes)}
     log.settle()
     members = LogMembers(log, numbers)
-    forms = log.forms.entries
     header = {
         "format": FORMAT,
         "title": trace.title,
         "model": trace.model,
-        "policy": [getattr(trace.policy, field.name) for field in fields(trace.policy)],
-        "options": to_plain(trace.options),
-        "types": _types(trace.type_facts if trace.types_of is None else trace.types_of(trace)),
+        "policy": trace.policy,
+        "options": _options(trace.options),
+        "types": trace.type_facts if trace.types_of is None else trace.types_of(trace),
         "graphs": described,
         "programs": [_program(program, graphs, numbers) for program in programs],
         "nodes": [_op_node(op, programs[program], program) for op, program in nodes.values()],
         "refusals": log.refusals.entries,
-        "forms": [[shape, None if dtype is None else str(dtype), strides] for shape, dtype, strides in forms],
+        "forms": log.forms.entries,
         "frames": [_frame(frame, number) for frame in log.frames],
         "later": sorted(log.later),
         "grew": log.grew,
-        "runs": [
-            [
-                *(r.first, r.last, r.token, r.text),
-                *(r.peak_bytes, r.bytes_copied, r.bytes_written, r.bytes_allocated, r.bytes_moved_outside),
-            ]
-            for r in trace.runs
-        ],
+        "runs": [_plain(run)[1:] for run in trace.runs],
         "declared": log.declared.as_lists(),
-        "caches": [_cache(cache) for cache in trace.caches],
+        "caches": trace.caches,
         "totals": [trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated],
         "branch": trace.branch,
         "tokens": [trace.prompt, trace.known("tokens"), trace.words, trace.interrupted],
         "values": _values(trace.value_summaries),
         "tour": None if trace.tour is None else trace.tour.to_plain(),
     }
-    members["header.json"] = json.dumps(header).encode()
+    members["header.json"] = json.dumps(header, default=_plain).encode()
     if trace.value_summaries is not None:
         kept = trace.value_summaries.columns
         for name, (dtype, _) in VALUES.items():
             members[f"values.{name}"] = kept[name].astype(dtype).tobytes()
     write_packed(path, members)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for: records as lists of their fields, and names of element types."""
+    if is_dataclass(value):
+        return [getattr(value, field.name) for field in fields(value)]
+    return sorted(value) if isinstance(value, frozenset) else str(value)
+
+
+# When a decode stops and what it keeps shows in the trace.
+_NOT_SAVED = ("stop_tokens", "detail")
+
+
+def _options(options: RunOptions) -> list[Any]:
+    saved: Any = options.given
+    if saved is not None:
+        saved = [saved.names, [[name, *_plain(spot)] for name, spot in saved.layouts.items()], saved.alike]
+    listed: list[Any] = _plain(replace(options, given=saved))
+    return listed[: -len(_NOT_SAVED)]
 
 
 def _values(kept: ValueSummaries | None) -> list[Any] | None:
@@ -105,8 +117,8 @@ def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, 
     described.append(
         {
             "name": graph.name,
-            "inputs": [_value(value) for value in graph.inputs],
-            "outputs": [_value(value) for value in graph.outputs],
+            "inputs": graph.inputs,
+            "outputs": graph.outputs,
             "weights": list(graph.weights),
             "constants": _constants(graph),
             "captures": graph.captures,
@@ -117,15 +129,6 @@ def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, 
     )
     numbers[id(graph)] = len(described) - 1
     return len(described) - 1
-
-
-def _types(facts: TypeFacts | None) -> list[Any] | None:
-    if facts is None:
-        return None
-    graphs = [
-        [g.path, *([_value(v) for v in values] for values in (g.types, g.fixed)), g.written] for g in facts.graphs
-    ]
-    return [facts.dims, graphs]
 
 
 def _constants(graph: Graph) -> list[Any]:
@@ -176,17 +179,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _LONGEST)
 
 
-def _value(value: Value) -> list[Any]:
-    return [value.name, None if value.dtype is None else str(value.dtype), value.shape, value.kind]
-
-
 def _frame(frame: Any, programs: dict[int, int]) -> list[Any]:
     caller = frame.caller.position if frame.caller else None
-    bindings = [bind._replace(dtype=str(bind.dtype)) for bind in frame.bindings]
     where = [programs[id(frame.program)], frame.parent, caller]
-    return [*where, frame.attribute, frame.iteration, frame.run, frame.opened, bindings]
-
-
-def _cache(cache: Any) -> list[Any]:
-    runs = [[getattr(run, field.name) for field in fields(run)] for run in cache.runs]
-    return [cache.name, cache.input, cache.output, cache.protocol, cache.axis, runs]
+    return [*where, frame.attribute, frame.iteration, frame.run, frame.opened, frame.bindings]

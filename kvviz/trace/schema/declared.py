@@ -135,10 +135,7 @@ class Declared:
         """For a file."""
         kinds: dict[tuple[Any, ...], int] = {}
         return {
-            "accesses": [
-                [op, [[*access[:3], _listed(access.region)] for access in accesses]]
-                for op, accesses in self.accesses.items()
-            ],
+            "accesses": list(self.accesses.items()),
             # Most ops write as many rows as in the run before, elsewhere.
             "written": [
                 [op, output, offset, kinds.setdefault((shape, strides, str(dtype)), len(kinds)), rows]
@@ -152,9 +149,3 @@ class Declared:
             "marks": list(self.marks),
             "arenas": list(self.arenas),
         }
-
-
-def _listed(region: Region) -> list[Any]:
-    """For a file; how precisely it is known only where it is not exact."""
-    listed = [*region._replace(dtype=str(region.dtype))]
-    return listed[:5] if region.known == "exact" else listed

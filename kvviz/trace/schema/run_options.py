@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+
+from kvviz.errors import InputError
 
 KINDS = ("run", "decode", "stream")
 
@@ -61,30 +63,35 @@ class GivenInputs:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a trace was asked for; see `kvviz.run`, `kvviz.decode` and `kvviz.stream`.
+    """How a run, a decode or a stream is asked for; what a trace records of it, and a session begins with.
+
+    See `kvviz.run`, `kvviz.decode` and `kvviz.stream`.
 
     ``kind``: ``"run"``, ``"decode"`` or ``"stream"``.
-    ``growth, cache``: of a decode.
-    ``tokenizer``: whether there was one.
+    ``growth``: of a decode; None: as its policy has it, which is what a trace records.
+    ``tokenizer``: of a decode; a trace records whether there was one.
     ``rows``: in a decode: rows that a cache holds at its end.
     ``lent``: inputs that later runs are fed again, so that none may overwrite them.
     ``given``: none where every run is given other arrays.
     ``dry``: only layouts were worked out, and no numbers; see `kvviz.dry`.
     ``chunk``: tokens of a prompt that a run is fed at most; None for all at once.
+    ``stop_tokens, detail``: of a decode; not recorded.
     """
 
     kind: str = "run"
-    donate: tuple[str, ...] = ()
+    donate: Sequence[str] = ()
     max_new_tokens: int | None = None
     kv_capacity: int | None = None
-    growth: str = "start"
+    growth: str | None = "start"
     cache: str = "growing"
-    tokenizer: bool = False
+    tokenizer: Any = False
     rows: int = 0
-    lent: frozenset[str] = field(default_factory=frozenset)
+    lent: frozenset[str] = frozenset()
     given: GivenInputs | None = None
     dry: bool = False
     chunk: int | None = None
+    stop_tokens: Collection[int] | None = None
+    detail: Collection[int] | None = None
 
     @property
     def layouts(self) -> Mapping[str, InputLayout]:
@@ -92,44 +99,13 @@ class RunOptions:
         return {} if self.given is None else self.given.layouts
 
 
-def to_plain(options: RunOptions) -> list[Any]:
-    """Lists for a file; see `from_plain`."""
-    given, saved = options.given, None
-    if given is not None:
-        spots = [[name, *_layout(spot)] for name, spot in given.layouts.items()]
-        saved = [sorted(given.names), spots, given.alike]
-    later = [options.dry, options.chunk] if options.dry or options.chunk else []
-    return [
-        *(options.kind, options.donate, options.max_new_tokens, options.kv_capacity, options.growth, options.cache),
-        *(options.tokenizer, options.rows, sorted(options.lent), saved, *later),
-    ]
+DECODE = RunOptions("decode", max_new_tokens=16, growth=None, tokenizer=None)
+"""How to decode, where nothing else is asked for."""
 
 
-def from_plain(saved: list[Any]) -> RunOptions:
-    """Options from the lists of a file that were checked."""
-    kind, donate, new, capacity, growth, cache, tokenizer, rows, lent, inputs, *later = saved
-    given = None
-    if inputs is not None:
-        names, spots, alike = inputs
-        given = GivenInputs(frozenset(names), {name: _read_layout(*spot) for name, *spot in spots}, alike)
-    lent = frozenset(lent)
-    return RunOptions(kind, tuple(donate), new, capacity, growth, cache, tokenizer, rows, lent, given, *later)
-
-
-def _layout(spot: InputLayout) -> list[Any]:
-    reserved = None
-    if spot.reserved is not None:
-        shape, dtype, axis = spot.reserved
-        reserved = [shape, str(dtype), axis]
-    form = [] if spot.shape is None else [spot.shape, str(spot.dtype)]
-    return [spot.block, spot.size, spot.offset, spot.strides, reserved, spot.repeats, *form]
-
-
-def _read_layout(
-    block: int, size: int, offset: int, strides: Any, reserved: Any, repeats: bool, shape: Any = None, dtype: Any = None
-) -> InputLayout:
-    if reserved is not None:
-        shape, dtype, axis = reserved
-        reserved = tuple(shape), np.dtype(dtype), axis
-    form = (None, None) if shape is None else (tuple(shape), np.dtype(dtype))
-    return InputLayout(block, size, offset, tuple(strides), reserved, repeats, *form)
+def refuse_for_one_run(options: RunOptions, missing: str) -> None:
+    """Raise `InputError` for an option that only a decode has; ``missing``: what a decode needs."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.name != "donate" and value != getattr(DECODE, field.name):
+            raise InputError(f"{field.name}={value!r} is for a decode; give {missing}, too")

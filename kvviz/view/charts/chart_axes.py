@@ -157,6 +157,12 @@ def thousands(ax: Any) -> None:
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
+def break_mark(ax: Any, theme: Theme) -> None:
+    """Two slanted strokes at the foot of the y axis, which starts above zero."""
+    look = {"marker": [(-1, -0.6), (1, 0.6)], "markersize": 9, "linestyle": "none", "color": theme.ink}
+    ax.plot([0, 0], [0.0, 0.04], transform=ax.transAxes, clip_on=False, zorder=5, **look)
+
+
 def whole_numbers(ax: Any, which: str) -> None:
     """Put ticks at whole numbers only, for runs and rows."""
     from matplotlib.ticker import MaxNLocator

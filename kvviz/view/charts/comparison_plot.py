@@ -8,7 +8,17 @@ from typing import Any
 from kvviz.explain.figures import Row
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import short, size
-from kvviz.view.charts.chart_axes import axes_and_theme, finish, hues, legend, say, thinned, thousands, unit_of
+from kvviz.view.charts.chart_axes import (
+    axes_and_theme,
+    break_mark,
+    finish,
+    hues,
+    legend,
+    say,
+    thinned,
+    thousands,
+    unit_of,
+)
 from kvviz.view.charts.many_traces import DASHES, dry
 from kvviz.view.charts.plots import live_bytes
 
@@ -107,5 +117,7 @@ def _curves(ax: Any, names: Sequence[str], traces: Sequence[Trace]) -> None:
         legend(ax, theme, columns=min(len(curves), 4))
     else:
         say(ax, theme, "nothing ran")
+    if floor:
+        break_mark(ax, theme)
     note = f" (axis starts at the weights, {size(weights)})" if floor else ""
     finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory{dry(traces)}{note}")

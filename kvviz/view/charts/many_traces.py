@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from kvviz.report.palette import Theme
-from kvviz.trace.labels import decodes
 from kvviz.trace.model_or_trace import TraceLike
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import short
+from kvviz.trace.units import decodes, short
 from kvviz.view.charts.chart_axes import axes_and_theme, finish, hues, legend, say, unit_of, whole_numbers
 
 # Bytes for every run: numbers, or a function of the run's number.

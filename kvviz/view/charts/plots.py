@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from kvviz.report.palette import OWNERS, STATES, Theme
-from kvviz.trace.labels import in_kept_runs, keeps_all
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import buffer, short, size
+from kvviz.trace.units import buffer, in_kept_runs, keeps_all, short, size
 from kvviz.view.charts import many_traces
 from kvviz.view.charts.cell_plot import cells
 from kvviz.view.charts.chart_axes import (
     axes_and_theme,
+    break_mark,
     finish,
     hue_of,
     legend,
@@ -89,6 +89,8 @@ def memory(trace: TraceLike | many_traces.Traces, ax: Any = None) -> Any:
             fontsize=9,
             color=theme.ink,
         )
+    if floor:
+        break_mark(ax, theme)
     note = f" (axis starts at the weights, {size(weights)})" if floor else ""
     note += "" if keeps_all(trace) else f", {in_kept_runs(trace)}"
     finish(ax, theme, "step", f"live bytes [{unit}]", f"Memory of {short(trace.title, 50)}{note}")

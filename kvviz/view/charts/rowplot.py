@@ -7,9 +7,8 @@ from typing import Any
 from kvviz.errors import KvvizError
 from kvviz.report.palette import STATES as LOOKS
 from kvviz.report.palette import Theme, mix
-from kvviz.trace.labels import decodes
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import short
+from kvviz.trace.units import decodes, short
 from kvviz.view.charts.chart_axes import axes_and_theme, cache_hue, finish, hue_of, legend, say, whole_numbers
 from kvviz.view.charts.heat_cells import STATES, cells
 

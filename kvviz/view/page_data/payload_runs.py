@@ -11,9 +11,9 @@ from typing import Any
 
 from kvviz.caches.cache_facts import rows_given
 from kvviz.caches.path_search import attention_ops
-from kvviz.trace.labels import run_label
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import meter_in_turn
+from kvviz.trace.units import run_label
 
 __all__ = ["caches_header", "few_runs", "run_label", "runs_header", "story_header"]
 

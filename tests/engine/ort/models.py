@@ -14,9 +14,8 @@ import kvviz
 from kvviz.graph.model import Graph
 from kvviz.runtimes.ort.allocation_plan import AllocationPlan, MayInplace, allocation_plan
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.ort.planning_story import walk
 from kvviz.runtimes.ort.refusal import may_inplace
-from kvviz.runtimes.ort.rewiring import with_own_dequantizers, without_duplicates
+from kvviz.runtimes.ort.rewiring import walk, with_own_dequantizers, without_duplicates
 from tests.graph.build import FILES, file_id
 
 IDS = [file_id(path) for path in FILES]
