@@ -80,7 +80,7 @@ def test_the_page_of_the_demo_opens_on_a_tour_where_a_row_joins_a_cache() -> Non
     opening = commands._opening(trace)
     step, cache = trace.steps[opening["step"]], trace.caches[opening["selection"]["id"]]
     assert step.op_type == "Concat" and step.copied == cache.runs[step.run].bytes_copied > 0
-    assert len(opening["tour"].stops) == 6
+    assert len(opening["tour"].stops) == 8
 
 
 def test_a_story_that_ends_at_once_has_no_tour() -> None:

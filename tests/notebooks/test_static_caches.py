@@ -19,8 +19,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import kvviz
 from kvviz.engine.sessions.io_binding import bind
-from kvviz.lessons.cache_rows import beside_tensor_scatter, row_writer, write_costs
-from kvviz.lessons.fixed_caches import RowTest, circular
+from kvviz.lessons.cache_rows import RowTest, beside_tensor_scatter, circular, row_writer, write_costs
 from kvviz.lessons.legal_orders import orders
 from kvviz.runtimes.ort.bound_runs import run_bound
 from tests.graph.build import model, node

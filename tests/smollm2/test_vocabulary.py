@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.smollm2 import Tokenizer, tokenizer
-from kvviz.text.text_settings import TextSettings, ends_of
+from kvviz.text.companions import TextSettings, ends_of
 from tests.smollm2.tiny import SPECIAL, TEMPLATE, TOKENS
 
 
