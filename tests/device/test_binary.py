@@ -1,7 +1,5 @@
 """Programs by number, inputs and outputs as lists: submit and getLayout as tt-mlir #671 has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The proposal (tt-mlir #671) and the code as landed, as two contracts; layouts, host tensors, memcpy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

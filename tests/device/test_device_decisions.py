@@ -1,7 +1,5 @@
 """Ops of programs on a device are asked whether they run in place, as those of any run, and the log says why not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The recording of a device goes through every reader, and says lanes, transfers, frees and what befell each handle."""
 
-from __future__ import annotations
-
 import io
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each code is given where it is due, with handle, cause, cure and the caller's line, and not otherwise."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

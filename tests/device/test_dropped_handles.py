@@ -1,7 +1,5 @@
 """What the caller drops is freed, as landed: a handle is a shared pointer, in both ownership models."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

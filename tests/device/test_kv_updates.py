@@ -1,7 +1,5 @@
 """Ops that write into a cache in place: scenario 15, the rules of tiles and shapes, and the edge that the IR lacks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

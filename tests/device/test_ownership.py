@@ -1,7 +1,5 @@
 """The two models of reference counts, transition by transition (classic: to early 2026; holder: tt-metal #38101)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

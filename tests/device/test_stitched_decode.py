@@ -1,7 +1,5 @@
 """Prefill and decode of the storyteller on the device: caches, mask and positions stay there from token to token."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Other uses of stitching: weights that a training loop updates where they are, an encoder that feeds a decoder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

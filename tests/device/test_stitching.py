@@ -1,7 +1,5 @@
 """Programs that feed each other without a trip to the host: scenario 12, order in time, errors that lose nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What ops of TTNN's IR write, free and copy: texts by hand in the form that ttmlir-opt prints."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """TTNN's IR as text: sizes are worked out by hand from the layouts that the text says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A dry run decides over layouts alone, and says what the real run says."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter

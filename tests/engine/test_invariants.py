@@ -1,7 +1,5 @@
 """What holds for every graph: no policy, order, donation or reservation changes a bit of a result."""
 
-from __future__ import annotations
-
 import io
 import random
 

@@ -1,7 +1,5 @@
 """Hazards: pairs of ops that only the schedule keeps in order, judged by running the other orders."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings

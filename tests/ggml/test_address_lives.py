@@ -1,7 +1,5 @@
 """The compute buffer of a recorded graph: who lies where and how long, and what is overwritten in place."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.ggml.real_recordings import recording

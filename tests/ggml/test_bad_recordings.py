@@ -1,7 +1,5 @@
 """Files of which nobody knows who wrote them: one clear error with the number of the line, and names that survive."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

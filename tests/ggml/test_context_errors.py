@@ -1,7 +1,5 @@
 """What cannot be built or run gives one error that names the op, the tensors and their sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

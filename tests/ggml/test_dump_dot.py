@@ -1,7 +1,5 @@
 """DOT files of ggml_graph_dump_dot: what they say is read, and what they do not say is not made up."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

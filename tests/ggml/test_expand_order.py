@@ -1,7 +1,5 @@
 """The list is what ``ggml_build_forward_expand`` leaves: post-order, each tensor once, later calls behind earlier."""
 
-from __future__ import annotations
-
 import kvviz
 from kvviz.ggml.graph.context import Context
 from kvviz.ggml.graph.tensor import COMPUTE, Tensor

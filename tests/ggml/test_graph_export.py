@@ -1,7 +1,5 @@
 """A graph with its hidden edges for other people's tools: exact, and safe whatever a tensor is called."""
 
-from __future__ import annotations
-
 import html
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The chart of the cells: what it says of every cell without any colour."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from html import escape

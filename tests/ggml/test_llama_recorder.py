@@ -1,7 +1,5 @@
 """Recording out of a running llama.cpp: here a small one, whose tensors are laid out in memory as ggml's."""
 
-from __future__ import annotations
-
 import sys
 import types
 from pathlib import Path

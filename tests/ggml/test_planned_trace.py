@@ -3,8 +3,6 @@
 Expected values of runs: ggml, run on these graphs.
 """
 
-from __future__ import annotations
-
 import kvviz
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import Context

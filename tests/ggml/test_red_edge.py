@@ -3,8 +3,6 @@
 Expected values: ggml run on the CPU with these graphs (ggml discussion 1314).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Expected orders: ports of the back ends' functions, run on these graphs (ggml sn
 t = unary(x), kcur = W·t, sr = set_rows(K, kcur), kv = view(K), kq = kv·q.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

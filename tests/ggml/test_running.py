@@ -1,7 +1,5 @@
 """Graphs run node by node, and leave a recording that every reader takes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

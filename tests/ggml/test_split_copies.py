@@ -3,8 +3,6 @@
 No device was run: this is the scheduler's source as a model, and its sentences say so.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from kvviz.errors import KvvizError

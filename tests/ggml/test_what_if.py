@@ -1,7 +1,5 @@
 """Another order of a graph's nodes: what breaks, where the results part, and that nothing else changes them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings

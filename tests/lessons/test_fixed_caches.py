@@ -1,7 +1,5 @@
 """Fixed caches in one's own hands: what the lessons on them stand on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the notebooks on static and circular caches claim, held against onnxruntime and their own print-outs."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json

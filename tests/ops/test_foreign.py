@@ -1,7 +1,5 @@
 """The fallback on onnx.reference's kernels: which operators it has, and that it calls them rightly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@
 pairs, byte fallback), and into which tokens it cuts some texts.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

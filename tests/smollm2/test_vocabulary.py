@@ -1,7 +1,5 @@
 """The tokenizer that is read out of a GGUF file, and the prompts that it makes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jinja2
