@@ -32,14 +32,6 @@ def _planned(graph: ComputeGraph, times: int = 1) -> kvviz.Trace:
     return run([graph] * times, plans={graph: plan})
 
 
-def test_an_op_in_place_is_seen_through_the_old_name() -> None:
-    ctx, x, y = _inputs()
-    a = ctx.set_name(ctx.cont(x), "a")
-    b = ctx.add_inplace(a, y)
-    trace = _planned(ctx.new_graph("alias").expand(ctx.set_name(ctx.mul(a, b), "o")))
-    assert trace.outputs["o"][0] == 16  # a naive reader expects 3·4
-
-
 def test_what_was_refused_has_its_reason_and_is_missed() -> None:
     trace = _planned(_chain(output=True))
     b = trace.steps[1]
