@@ -1,7 +1,5 @@
 """Warnings about caches: each kind from a model or a caller that makes the mistake, and none from one that does not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

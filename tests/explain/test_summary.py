@@ -1,7 +1,5 @@
 """Counts, the missed list and the peak: that they add up, and that they say what happened."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Quantised weights, conversions and products against onnxruntime."""
 
-from __future__ import annotations
-
 import gc
 
 import ml_dtypes
