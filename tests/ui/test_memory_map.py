@@ -223,7 +223,7 @@ def test_a_map_that_is_zoomed_under_a_pointer_at_rest_tells_what_is_under_it_now
 
 
 def test_keys_walk_from_buffer_to_buffer_and_go_to_where_one_was_made(show: Show, story: Shown) -> None:
-    page = show(story.file).open()
+    page = show(story.file, address=f"#step={len(story.trace.steps) - 1}").open()
     stops = page.root.locator(".kv-space :is(button, select, [tabindex]):not([tabindex='-1']):visible")
     # the tools as one stop, the map, and the list beside it: also when the page has settled which buttons are stops
     page.page.wait_for_timeout(500)

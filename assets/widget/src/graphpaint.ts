@@ -184,7 +184,7 @@ export class Painter {
     const strong = this.#font(600, 12);
     const small = this.#font(400, 11);
     const done = nodes.reduce((n, i) => n + (scene.steps[i] >= 0 && scene.steps[i] <= scene.cursor ? 1 : 0), 0);
-    const right = `${done}/${nodes.length}`;
+    const right = `${done} of ${nodes.length} ran`; // in this run
     this.#say(right, end - 8, base, small, "soft", "right");
     end -= 16 + this.ruler.width(right, small);
     const title = row.block < 0 ? card.title : blocks[row.block].title || "graph";
