@@ -81,7 +81,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
   const centre = opBox(node);
   const inputs = op[3];
   const firstOut = p.step.out[step];
-  const outStorages = p.out.storage.subarray(firstOut, p.step.out[step + 1]);
+  const writes = (at: number, storage: number) => at >= 0 && p.out.storage.subarray(p.step.out[at], p.step.out[at + 1]).includes(storage);
   const blocked = Array.from({ length: p.step.block[step + 1] - p.step.block[step] }, (_, i) => p.step.block[step] + i);
   for (const [slot, value] of [...inputs, ...op[5]].entries()) {
     const place = value < 0 ? null : lies(value, step - 1);
@@ -91,7 +91,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
     const cache = cacheOf(p, g.values[value]);
     const rows = copied && cache >= 0 ? rowsBefore(t, cache, p.frame.run[frame])[0] : 0;
     if (copied) link(source(value), centre, value, rows ? `all ${count(rows)} rows are copied here` : `${bytes(p.step.copied[step])} are copied here`, "copied");
-    else if ((p.step.taken[step] >> slot) & 1 || (place && outStorages.includes(place.storage))) link(source(value), centre, value, "same buffer", "way");
+    else if ((p.step.taken[step] >> slot) & 1 || (place && writes(step, place.storage))) link(source(value), centre, value, "same buffer", "way");
     else link(source(value), centre, value, refused && p.step.flags[step] & p.flag.missed ? "cannot be overwritten" : "", refused ? "now" : undefined);
   }
   const later = (value: number): number[] => index.readers[value].filter((n) => n !== node && (steps[n] < 0 || steps[n] > step));
@@ -107,10 +107,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
   for (let o = firstOut; o < p.step.out[step + 1]; o++) {
     const value = p.out.value[o];
     if (value < 0) continue;
-    for (const n of index.readers[value].slice(0, MOST_READERS)) {
-      const shared = steps[n] >= 0 && p.out.storage.subarray(p.step.out[steps[n]], p.step.out[steps[n] + 1]).includes(p.out.storage[o]);
-      link(centre, opBox(n), value, "", shared ? "way" : undefined);
-    }
+    for (const n of index.readers[value].slice(0, MOST_READERS)) link(centre, opBox(n), value, "", writes(steps[n], p.out.storage[o]) ? "way" : undefined);
     if (index.output[value]) link(centre, pill(value, lies(value, p.steps), true), value, "", "way");
   }
   let note = "";
@@ -132,8 +129,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
     if (rest.length) note = `${count(rest.length)} smaller buffers are alive, too: ${bytes(rest.reduce((sum, s) => sum + room(s), 0))}`;
   }
   const drawn = layered([...boxes.values()], links, centre);
-  const known = new Set(drawn.nodes);
-  const hidden = g.blocks[block].nodes.filter((n) => !known.has(n)).length;
+  const hidden = g.blocks[block].nodes.filter((n) => !drawn.nodes.includes(n)).length;
   const name = (b: Box) => [b.name, b.under].filter(Boolean).join(" ");
   return { ...drawn, block, hidden, note, said: [...links.map((l) => `${name(l.from)} → ${name(l.to)}${l.text ? `: ${l.text}` : ""}`), ...(note ? [note] : [])] };
 }
