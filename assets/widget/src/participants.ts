@@ -2,6 +2,7 @@
 // of the peak the largest buffers. All other ops of the block are left out.
 import { ensure } from "./arrays.js";
 import { buffer, bytes, count, opLabel, plural, shape, shortValue, valueName } from "./format.js";
+import { pairsOf } from "./hiddenpairs.js";
 import { alive, capacity, opAt, placeFrom, rowsBefore, stepsOf, valuesIn, type Place, type Trace } from "./replay.js";
 import { named } from "./select.js";
 import { cacheOf, type Line, type LineLook, type Sketch } from "./sketchview.js";
@@ -110,6 +111,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
     for (const n of index.readers[value].slice(0, MOST_READERS)) link(centre, opBox(n), value, "", writes(steps[n], p.out.storage[o]) ? "way" : undefined);
     if (index.output[value]) link(centre, pill(value, lies(value, p.steps), true), value, "", "way");
   }
+  for (const k of pairsOf(p, step).slice(0, MOST_READERS)) for (const s of [p.pair.first[k], p.pair.second[k]]) if (p.step.frame[s] === frame) opBox(p.step.node[s]);
   let note = "";
   if (peak) {
     const room = (s: number) => capacity(t, s, step);
@@ -177,7 +179,8 @@ function layered(boxes: Box[], links: Link[], centre: Box): Omit<Around, "block"
   // sources stand close to what reads them
   for (const b of boxes) {
     const below = down.filter((l) => l.from === b).map((l) => l.to.rank);
-    if (below.length && !b.beside && !down.some((l) => l.to === b)) b.rank = Math.min(...below) - 1;
+    if (!links.some((l) => l.from === b || l.to === b)) b.rank = centre.rank;
+    else if (below.length && !b.beside && !down.some((l) => l.to === b)) b.rank = Math.min(...below) - 1;
   }
   for (const b of boxes) for (let to = b.beside; to; to = to.beside) b.rank = to.rank;
   const least = Math.min(...boxes.map((b) => b.rank));
