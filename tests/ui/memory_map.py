@@ -84,7 +84,7 @@ class MapPage:
     @property
     def window(self) -> tuple[int, int]:
         """First and last step of the window, as the map says it."""
-        found = re.search(r"steps ([\d,]+)–([\d,]+)", self.kv("map-window").inner_text())
+        found = re.search(r"steps, ([\d,]+)–([\d,]+)", self.kv("range").inner_text())
         assert found
         return number(found.group(1)), number(found.group(2))
 
