@@ -16,8 +16,7 @@ import numpy as np
 
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import WRONG, CacheFinding
-from kvviz.explain.peak import Peak
-from kvviz.explain.retention import ASKED, Held
+from kvviz.explain.retention import ASKED, Held, Peak
 from kvviz.explain.sentences import REFUSALS, in_order, nearest
 from kvviz.explain.summary import NOT_ASKED
 from kvviz.fixes.fix import Fix, fix_for

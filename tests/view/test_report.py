@@ -12,7 +12,7 @@ import pytest
 
 import kvviz
 from kvviz.caches.cache_warnings import cache_warnings
-from kvviz.explain.peak import peak
+from kvviz.explain.retention import peak
 from kvviz.explain.summary import counts, missed
 from kvviz.report.explain import explain
 from kvviz.report.faces.report_html import report_html
