@@ -22,6 +22,7 @@ from kvviz.version import VERSION
 if TYPE_CHECKING:
     from kvviz import device, ggml, lessons, policies, shapes
     from kvviz import smollm2 as smollm2
+    from kvviz.audit.audit import Audit, audit
     from kvviz.caches.cache_warnings import cache_warnings
     from kvviz.decode.public_runs import decode, dry, run
     from kvviz.decode.run_sessions import stream
@@ -37,11 +38,13 @@ if TYPE_CHECKING:
     from kvviz.verification.verify import verify
     from kvviz.verification.verify_decode import verify_decode
     from kvviz.view.charts import plots as plot
+    from kvviz.view.charts.finding_picture import picture
     from kvviz.view.compare import Comparison, compare
     from kvviz.widget import Debugger, Pair, debug, plan
 
 __version__ = VERSION
 __all__ = [
+    "Audit",
     "Comparison",
     "Debugger",
     "KvvizError",
@@ -49,6 +52,7 @@ __all__ = [
     "Policy",
     "Report",
     "Trace",
+    "audit",
     "cache_warnings",
     "compare",
     "debug",
@@ -63,6 +67,7 @@ __all__ = [
     "inputs",
     "lessons",
     "load",
+    "picture",
     "plan",
     "plot",
     "policies",
@@ -76,6 +81,7 @@ __all__ = [
 
 # Everything is imported when it is used first: the shell answers at once, and drawing and Jupyter wait for their turn.
 _LATER = {
+    "Audit": "kvviz.audit.audit:Audit",
     "Comparison": "kvviz.view.compare:Comparison",
     "Debugger": "kvviz.widget:Debugger",
     "KvvizError": "kvviz.errors:KvvizError",
@@ -83,6 +89,7 @@ _LATER = {
     "Policy": "kvviz.engine.policy:Policy",
     "Report": "kvviz.report.explain:Report",
     "Trace": "kvviz.trace.recording:Trace",
+    "audit": "kvviz.audit.audit:audit",
     "cache_warnings": "kvviz.caches.cache_warnings:cache_warnings",
     "compare": "kvviz.view.compare:compare",
     "debug": "kvviz.widget:debug",
@@ -98,6 +105,7 @@ _LATER = {
     "lessons": "kvviz.lessons",
     "load": "kvviz.graph.loading.load:load",
     "load_ipython_extension": "kvviz.widget.cell_magic:load_ipython_extension",
+    "picture": "kvviz.view.charts.finding_picture:picture",
     "plan": "kvviz.widget:plan",
     "plot": "kvviz.view.charts.plots",
     "policies": "kvviz.policies",

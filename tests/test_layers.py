@@ -41,7 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kvviz.widget", "kvviz.verification"),
     ("kvviz.lessons",),
     ("kvviz.demo",),
-    ("kvviz", "kvviz.cli", "kvviz.ext", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
+    ("kvviz", "kvviz.audit", "kvviz.cli", "kvviz.ext", "kvviz.plot", "kvviz.policies", "kvviz.__main__"),
 )
 TOP = len(LAYERS) - 1
 LAYER = {package: number for number, row in enumerate(LAYERS) for package in row}

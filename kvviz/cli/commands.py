@@ -18,6 +18,7 @@ from typing import Any
 
 import kvviz
 from kvviz.atomic_write import check_writable, replacing
+from kvviz.audit.budget import figures_of, over, read_budget
 from kvviz.cli.model_runs import (
     POLICIES,
     TOKENS,
@@ -29,7 +30,7 @@ from kvviz.cli.model_runs import (
     title_of,
     trace_of,
 )
-from kvviz.cli.results import answer_of, open_page, over, read_budget, reporting_lengths, say, say_written
+from kvviz.cli.results import answer_of, open_page, reporting_lengths, say, say_written
 from kvviz.decode.model_kind import ModelKind, model_kind
 from kvviz.decode.plausible_values import shape_of
 from kvviz.decode.run_sessions import SingleRun
@@ -52,6 +53,7 @@ from kvviz.smollm2.gguf_to_onnx import convert
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.run_options import DECODE
 from kvviz.trace.units import count, short
+from kvviz.view.charts.finding_picture import PICTURE_FORMS, picture
 from kvviz.view.export import to_html
 
 _OPS = 6
@@ -192,7 +194,8 @@ def report_command(options: argparse.Namespace) -> int:
         with replacing(options.sarif) as file:
             file.write(json.dumps(sarif(found, options.model), indent=1).encode())
         say_written(options.sarif)
-    passed = [sentence for limit in limits if (sentence := over(limit, found)) is not None]
+    figures = figures_of(found)
+    passed = [sentence for limit in limits if (sentence := over(limit, figures)) is not None]
     for sentence in passed:
         say(f"kvviz: {sentence}")
     return 1 if passed else 0
@@ -206,13 +209,33 @@ def schema_command(options: argparse.Namespace) -> int:
 def html_command(options: argparse.Namespace) -> int:
     path = options.out or f"{title_of(options.model, options.graph)}.html"
     check_writable(path)
+    if options.open_at:
+        read_query(options.open_at)  # before anything is run
     trace = trace_of(options)
     if answer := answer_of(trace):
         print(answer)
-    to_html(trace, path)
+    step = None
+    if options.open_at:
+        found = trace.find(options.open_at)
+        if not found:
+            raise InputError(f"--open-at: no step of {len(trace.steps):,} is found by {options.open_at!r}")
+        step = int(found.numbers[0])
+    to_html(trace, path, step=step, values=options.values)
     say_written(path)
     if options.open:
         open_page(path)
+    return 0
+
+
+def picture_command(options: argparse.Namespace) -> int:
+    base = f"{title_of(options.model, options.graph)}-finding-{options.finding}"
+    paths = [options.out] if options.out else [f"{base}{form}" for form in PICTURE_FORMS]
+    for path in paths:
+        check_writable(path)
+    made = picture(trace_of(options), options.finding, dark=options.dark)
+    for path in paths:
+        made.save(path)
+        say_written(path)
     return 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import kvviz
 from kvviz import cli
-from kvviz.cli.results import FIELDS, over, read_budget
+from kvviz.audit.budget import FIELDS, figures_of, over, read_budget
 from kvviz.errors import KvvizError
 from kvviz.report.faces.report_schema import REPORT_SCHEMA
 from kvviz.report.faces.sarif import sarif
@@ -107,8 +107,8 @@ def test_a_limit_that_is_passed_fails_the_command_and_says_by_how_much(capsys: p
 def test_copied_per_token_is_what_the_caches_rows_make(trace: kvviz.Trace, roomy: kvviz.Trace) -> None:
     # Of 2 layers, 2 caches a layer, 2 heads of 6 numbers of 4 bytes: 192 B a row; of 3, 4 and 5 rows.
     expected = sum(rows * 2 * 2 * 2 * 6 * 4 for rows in (3, 4, 5)) / 3
-    assert over(read_budget(f"copied_per_token={expected:.0f}"), trace.explain()) is not None
-    assert over(read_budget("copied_per_token=0"), roomy.explain()) is not None
+    assert over(read_budget(f"copied_per_token={expected:.0f}"), figures_of(trace.explain())) is not None
+    assert over(read_budget("copied_per_token=0"), figures_of(roomy.explain())) is not None
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_copied_per_token_is_what_the_caches_rows_make(trace: kvviz.Trace, roomy
     ],
 )
 def test_limits_are_read_as_comparisons_of_a_query_are(trace: kvviz.Trace, limit: str, passed: bool) -> None:
-    assert (over(read_budget(limit), trace.explain()) is not None) == passed
+    assert (over(read_budget(limit), figures_of(trace.explain())) is not None) == passed
 
 
 @pytest.mark.parametrize(
@@ -148,5 +148,5 @@ def test_a_limit_that_is_none_is_told_before_anything_runs(
 
 
 def test_every_figure_can_be_asked_for(trace: kvviz.Trace) -> None:
-    told: list[Any] = [over(read_budget(f"{name}>=0"), trace.explain()) for name in FIELDS]
+    told: list[Any] = [over(read_budget(f"{name}>=0"), figures_of(trace.explain())) for name in FIELDS]
     assert all(told) and len(told) == 10

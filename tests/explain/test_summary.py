@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.explain.peak import Peak, peak
+from kvviz.explain.retention import Peak, peak
 from kvviz.explain.sentences import nearest
 from kvviz.explain.summary import counts, missed
 from kvviz.graph.cache_pairs import cache_pairs

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from kvviz.report.diagnosis import Diagnosis
@@ -30,11 +31,21 @@ def sarif(report: Diagnosis, uri: str) -> dict[str, Any]:
     uri : str
         The model's path, from the root of the repository where it is in one.
     """
+    return sarif_log(_result(report.trace, one, uri) for one in report.findings if not one.calm and one.kind != "peak")
+
+
+def sarif_log(results: Iterable[Any]) -> dict[str, Any]:
+    """A SARIF log of these results, with all rules."""
     ids = [*KINDS, *(code.value for code in BlockerCode)]
     rules = [{"id": id, "shortDescription": {"text": id.replace("_", " ").lower()}} for id in ids]
     driver = {"name": "kvviz", "version": VERSION, "semanticVersion": VERSION, "rules": rules}
-    results = [_result(report.trace, one, uri) for one in report.findings if not one.calm and one.kind != "peak"]
-    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": list(results)}]}
+
+
+def finding_key(one: Finding) -> str:
+    """Digest by which a finding is recognised in another version of the model, where its numbers may differ."""
+    key = "\n".join((one.kind, *one.reasons, re.sub(r"[\d,.]+ ?[kMG]?B?", "", one.title)))
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _result(trace: Trace, one: Finding, uri: str) -> dict[str, Any]:
@@ -42,12 +53,11 @@ def _result(trace: Trace, one: Finding, uri: str) -> dict[str, Any]:
     text = f"{one.line}{where}. {one.example}".strip() + (f" Fix: {one.fix.sentence}" if one.fix is not None else "")
     seen = dict.fromkeys((trace.steps[step].frame, trace.steps[step].node) for step in one.at[:_MOST_NODES])
     nodes = [{"name": node, "fullyQualifiedName": "/".join((*frame, node)), "kind": "member"} for frame, node in seen]
-    key = "\n".join((one.kind, *one.reasons, re.sub(r"[\d,.]+ ?[kMG]?B?", "", one.title)))
     return {
         "ruleId": one.reasons[0] if one.reasons else one.kind,
         "level": "note" if one.fix is None else "warning",
         "message": {"text": text},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}}, "logicalLocations": nodes}],
-        "partialFingerprints": {"finding/v1": hashlib.sha256(key.encode()).hexdigest()},
+        "partialFingerprints": {"finding/v1": finding_key(one)},
         "properties": {"bytes": one.bytes, "steps": one.steps, "scope": one.scope, "reasons": list(one.reasons)},
     }
