@@ -267,8 +267,8 @@ def audit(
         for name, path in names.items():
             try:
                 keys[name] = row_key(path, options)
-            except OSError:
-                continue  # the worker reports it
+            except Exception:  # whatever it is, the worker meets it, too, and reports it
+                continue
             if (data := cached_row(folder, keys[name])) is not None:
                 take(name, data, cached=True)
         by_path = {path: name for name, path in names.items() if name not in rows}
