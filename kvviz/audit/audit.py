@@ -201,7 +201,7 @@ def audit(
     dry : bool or ``"auto"``
         True: work out layouts only, and read no weight. ``"auto"``: for models that need more than ``memory``.
     baseline : Audit or path, optional
-        An earlier audit to compare with.
+        An earlier audit to compare with, or one of another version of the same models.
     save : path, optional
         Folder to write the audit to, with a page for each model; see `Audit.save`.
     fail_on : str or sequence of str
