@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kvviz.verification.verify import verify
     from kvviz.verification.verify_decode import verify_decode
     from kvviz.view.charts import plots as plot
+    from kvviz.view.charts.finding_picture import picture
     from kvviz.view.compare import Comparison, compare
     from kvviz.widget import Debugger, Pair, debug, plan
 
@@ -66,6 +67,7 @@ __all__ = [
     "inputs",
     "lessons",
     "load",
+    "picture",
     "plan",
     "plot",
     "policies",
@@ -103,6 +105,7 @@ _LATER = {
     "lessons": "kvviz.lessons",
     "load": "kvviz.graph.loading.load:load",
     "load_ipython_extension": "kvviz.widget.cell_magic:load_ipython_extension",
+    "picture": "kvviz.view.charts.finding_picture:picture",
     "plan": "kvviz.widget:plan",
     "plot": "kvviz.view.charts.plots",
     "policies": "kvviz.policies",

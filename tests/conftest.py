@@ -1,7 +1,5 @@
 """Settings that every test runs under."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

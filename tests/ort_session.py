@@ -1,7 +1,5 @@
 """Models in onnxruntime, the oracle of results: on the CPU, with one thread."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

@@ -1,7 +1,5 @@
 """What is written takes the place of an old file only when it is complete."""
 
-from __future__ import annotations
-
 import errno
 import importlib.util
 import io

@@ -1,7 +1,5 @@
 """The ONNX backend suite, with poison on and inputs that cannot be written to."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any

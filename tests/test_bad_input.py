@@ -1,7 +1,5 @@
 """What people get wrong: one clear sentence each, nothing changed, and no traceback of internals in a notebook."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What people type by instinct works, or is answered with the right name; and what is shown can be read."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import os

@@ -1,7 +1,5 @@
 """The command line: reports of models and saved traces, inputs made up, and one line for whatever is wrong."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

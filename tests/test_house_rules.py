@@ -1,7 +1,5 @@
 """Rules that hold for every file of the project."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Imports inside kvviz point only downwards."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

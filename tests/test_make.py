@@ -1,7 +1,5 @@
 """The Makefile and the script of the whole check: what they refuse, their environment, and `make lab`."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

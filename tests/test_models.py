@@ -1,7 +1,5 @@
 """The real models: tokens, logits, single runs and cache traffic as their reference data has them."""
 
-from __future__ import annotations
-
 import json
 from functools import cache, lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Public functions take the path of what they take, and say what is meant where they are given something else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a user sees of kvviz before reading a word about it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import import_module

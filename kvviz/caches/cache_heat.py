@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import Reader, way_of
-from kvviz.caches.row_contents import NO_TOKEN, minus
+from kvviz.caches.row_contents import NO_TOKEN
 from kvviz.caches.visible_rows import Sight, cut_of, sight_of
 from kvviz.errors import ReplayError
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Cache, Rows
+from kvviz.trace.records import Cache
 
 RESERVED, VALID, STALE = 0, 1, 2
 """State of a row: never written; holds a live token; holds other data. More bits may be added."""
@@ -38,26 +39,46 @@ class Heat:
     positions: np.ndarray
 
 
+def row_states(cache: Cache, run: int, item: int = 0) -> Iterator[tuple[int, int, int, int]]:
+    """Rows after a run for one batch entry, in spans of one state: first row, row after the last, the state's bits, and
+    the position of the first row's token, -1 where there is none.
+
+    Nothing for recurrent states, and if the written rows depend on more than the control inputs.
+    """
+    entry = cache.runs[run]
+    if not entry.items or cache.axis is None:
+        return
+    rows, capacity = entry.items[min(item, len(entry.items) - 1)], entry.capacity
+    spans = (*rows.held, *rows.wrote, *(rows.read or ()))
+    edges = {0, capacity, *(edge for span in spans for edge in span[:2] if 0 <= edge <= capacity)}
+    for start, stop in pairwise(sorted(edges)):
+        token = next((at + start - a if at != NO_TOKEN else -1 for a, b, at in rows.held if a <= start < b), None)
+        bits = RESERVED if token is None else STALE if token < 0 else VALID
+        bits |= WRITTEN * _within(rows.wrote, start)
+        if rows.read is not None:
+            seen = _within(rows.read, start)
+            bits |= READ * seen | OUTSIDE * (bits & VALID and not seen)
+        # In a ring buffer, the position of a row's first token is the row's number.
+        if cache.protocol == "window" and token is not None and token >= capacity and token % capacity == start:
+            bits |= WRAPPED
+        yield start, stop, bits, -1 if token is None else token
+
+
+def _within(spans: Iterable[tuple[int, int]], row: int) -> bool:
+    return any(start <= row < stop for start, stop in spans)
+
+
 def heat(trace: Trace, cache: Cache, run: int, item: int = 0) -> Heat | None:
     """The state of every row of a cache after a run, for one batch entry. None for recurrent states, and if the written
     rows depend on more than the control inputs."""
-    entry = cache.runs[run]
-    if not entry.items or cache.axis is None:
+    if not cache.runs[run].items or cache.axis is None:
         return None
-    rows = entry.items[item if len(entry.items) > 1 else 0]
-    states = np.zeros(entry.capacity, np.uint8)
-    positions = np.full(entry.capacity, -1, np.int32)
-    for start, stop, position in rows.held:
-        states[start:stop] = STALE if position == NO_TOKEN else VALID
-        if position != NO_TOKEN:
-            positions[start:stop] = np.arange(position, position + stop - start)
-    for start, stop in rows.wrote:
-        states[start:stop] |= WRITTEN
-    _mark_read(states, rows)
-    if cache.protocol == "window":
-        # In a ring buffer, the position of a row's first token is the row's number.
-        turned = np.arange(entry.capacity)
-        states[(positions >= entry.capacity) & (positions % max(entry.capacity, 1) == turned)] |= WRAPPED
+    states = np.zeros(cache.runs[run].capacity, np.uint8)
+    positions = np.full(len(states), -1, np.int32)
+    for start, stop, bits, token in row_states(cache, run, item):
+        states[start:stop] = bits
+        if token >= 0:
+            positions[start:stop] = np.arange(token, token + stop - start)
     return Heat(np.tile(states, (_heads(trace, cache, run), 1)), positions)
 
 
@@ -127,16 +148,6 @@ def row_of(
         return None
     start, keys = cut_of(known, source.reader, source.axis, weights.shape[3])
     return start, weights[item, :, query, :keys]
-
-
-def _mark_read(states: np.ndarray, rows: Rows) -> None:
-    if rows.read is None:
-        return
-    for start, stop in rows.read:
-        states[start:stop] |= READ
-    held = [(start, stop) for start, stop, position in rows.held if position != NO_TOKEN]
-    for start, stop in minus(held, rows.read):
-        states[start:stop] |= OUTSIDE
 
 
 def _heads(trace: Trace, cache: Cache, run: int) -> int:

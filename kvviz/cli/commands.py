@@ -53,6 +53,7 @@ from kvviz.smollm2.gguf_to_onnx import convert
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.run_options import DECODE
 from kvviz.trace.units import count, short
+from kvviz.view.charts.finding_picture import PICTURE_FORMS, picture
 from kvviz.view.export import to_html
 
 _OPS = 6
@@ -208,13 +209,33 @@ def schema_command(options: argparse.Namespace) -> int:
 def html_command(options: argparse.Namespace) -> int:
     path = options.out or f"{title_of(options.model, options.graph)}.html"
     check_writable(path)
+    if options.open_at:
+        read_query(options.open_at)  # before anything is run
     trace = trace_of(options)
     if answer := answer_of(trace):
         print(answer)
-    to_html(trace, path)
+    step = None
+    if options.open_at:
+        found = trace.find(options.open_at)
+        if not found:
+            raise InputError(f"--open-at: no step of {len(trace.steps):,} is found by {options.open_at!r}")
+        step = int(found.numbers[0])
+    to_html(trace, path, step=step, values=options.values)
     say_written(path)
     if options.open:
         open_page(path)
+    return 0
+
+
+def picture_command(options: argparse.Namespace) -> int:
+    base = f"{title_of(options.model, options.graph)}-finding-{options.finding}"
+    paths = [options.out] if options.out else [f"{base}{form}" for form in PICTURE_FORMS]
+    for path in paths:
+        check_writable(path)
+    made = picture(trace_of(options), options.finding, dark=options.dark)
+    for path in paths:
+        made.save(path)
+        say_written(path)
     return 0
 
 

@@ -14,6 +14,7 @@ from kvviz.cli.commands import (
     find_command,
     html_command,
     lab_command,
+    picture_command,
     report_command,
     schema_command,
     smollm2_command,
@@ -68,6 +69,12 @@ def parser() -> argparse.ArgumentParser:
     page = command("html", html_command, "write the debugger as one HTML file")
     page.add_argument("-o", "--out", metavar="FILE", help="file to write (default: the model's name with .html)")
     page.add_argument("--open", action="store_true", help="open it in the browser")
+    page.add_argument("--open-at", metavar="QUERY", help="open at the first step that a query finds; see kvviz find")
+    page.add_argument("--values", metavar="SIZE", help="keep summaries of values of at most this size, such as 2MB")
+    drawn = command("picture", picture_command, "draw one finding as SVG, PNG and Markdown")
+    drawn.add_argument("--finding", type=int, default=1, metavar="N", help="its rank in the report (default: 1)")
+    drawn.add_argument("--dark", action="store_true", help="draw for a dark page")
+    drawn.add_argument("-o", "--out", metavar="FILE", help="write only this file: .svg, .png or .md")
     how = {"epilog": manual(), "formatter_class": argparse.RawDescriptionHelpFormatter}
     asked = command("find", find_command, "run a model and show the steps that a query finds", **how)
     asked.add_argument("--json", action="store_true", help="print the steps as JSON")
@@ -96,12 +103,12 @@ def parser() -> argparse.ArgumentParser:
     beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
     many = command("audit", audit_command, "run many models, and compare them with an earlier audit")
     add_audit_options(many.add_argument, _positive)
-    for each in (report, page, asked, side):
+    for each in (report, page, drawn, asked, side):
         _add_running(each.add_argument, "" if each is side else ", or a trace written by --save")
     asked.add_argument(
         "query", metavar="QUERY", help="such as 'op:Concat copied>0 sort:-copied'; -- before a leading -"
     )
-    for each in (report, page, asked):
+    for each in (report, page, drawn, asked):
         _add_keeping(each.add_argument)
     small = command("smollm2", smollm2_command, "write SmolLM2-135M-Instruct as an ONNX model")
     small.add_argument("folder", metavar="DIR", help="folder to write to; it is created if needed")

@@ -18,7 +18,7 @@ from kvviz.graph.input_roles import index_range, length_at
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.memory.ghosts import ghost, with_room
 from kvviz.runtimes.ort.known_types import known
-from kvviz.text.text_settings import json_file
+from kvviz.text.companions import json_file
 
 # The most axes that an array of this NumPy has.
 _AXES = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32

@@ -37,20 +37,6 @@ class Ledger:
     ``poisoned``: overwrite dead storages of the run with a pattern.
     """
 
-    __slots__ = (
-        "_ended",
-        "_peak",
-        "facts",
-        "grown",
-        "handed",
-        "lent",
-        "live",
-        "peak_here",
-        "poisoned",
-        "pool",
-        "storages",
-    )
-
     def __init__(self, facts: Storages, poisoned: bool = False) -> None:
         self.facts = facts
         self.storages: list[Storage | None] = []

@@ -15,6 +15,7 @@ from kvviz.fixes.fix import Fix, fix_for
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.index.value_index import Index
+from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, keeps_all, short, size
 
 WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows overwritten"})
@@ -31,7 +32,7 @@ class CacheFinding:
     ``caches``: inputs of the caches; empty if no cache is kept.
     ``run``: the run in which it happened, or began.
     ``bytes``: bytes of the blocks that were thrown away, or bytes copied or moved in all runs; 0 for a warning.
-    ``steps``: for copies, the steps that made them.
+    ``steps``: for copies, the kept steps that made them; ``times``: the number of runs that made some.
     ``find``: searches for the fix.
     """
 
@@ -41,6 +42,7 @@ class CacheFinding:
     bytes: int
     sentence: str
     steps: tuple[int, ...] = ()
+    times: int = 1
     find: Callable[[], Fix | None] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -89,15 +91,22 @@ def _copied(index: Index) -> list[CacheFinding]:
             runs.setdefault(name, []).append(run)
     steps = tuple(step for _, step, _ in found)
     total = sum(index.rows[step].copied for step in steps)
+    times = len({run for some in runs.values() for run in some})
+    if not keeps_all(index.trace):
+        total, times = _in_all_runs(index.trace, tuple(runs))
     no_room = any(mask & NO_CAPACITY for step in steps for _, mask in index.rows[step].masks)
     names = tuple(runs)
-    times = len({run for some in runs.values() for run in some})
     which = short(names[0]) + (f" and {count(len(names) - 1, 'other cache')}" if len(names) > 1 else "")
     why = "had no room for new rows" if no_room else "could not be appended to"
-    part = "" if keeps_all(index.trace) else f" of the {len(index.mains):,} whose steps were kept"
-    text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}{part}"
+    text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}"
     find = partial(_fix, index, [(name, sorted(some, reverse=True)) for name, some in runs.items()])
-    return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, steps, find)]
+    return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, steps, times, find)]
+
+
+def _in_all_runs(trace: Trace, names: Sequence[str]) -> tuple[int, int]:
+    """Bytes of past rows of these caches that were copied, and in how many runs, by the meters, which have all runs."""
+    copied = [[run.bytes_copied for run in cache.runs] for cache in trace.caches if cache.input in names]
+    return sum(map(sum, copied)), sum(any(of_run) for of_run in zip(*copied))
 
 
 def _moved(index: Index) -> list[CacheFinding]:

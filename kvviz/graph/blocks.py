@@ -332,7 +332,7 @@ def blocks(graph: Graph, order: Sequence[Node] | None = None) -> tuple[Block, ..
         sections = cutter.sections(group.members, scoped=bool(path or group.labels))
         for count, section in enumerate(sections, 1):
             if title:
-                name = title if len(sections) == 1 else f"{title} {count}/{len(sections)}"
+                name = title if len(sections) == 1 else f"{title}, part {count} of {len(sections)}"
             elif len(section) == 1:
                 name = nodes[section[0]].op_type
             else:

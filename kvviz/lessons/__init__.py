@@ -2,8 +2,17 @@
 
 from kvviz.lessons import serving
 from kvviz.lessons.cache_arithmetic import BANDWIDTHS, MODELS, CacheSize, Calculator, ModelShape, cache_size
-from kvviz.lessons.cache_rows import RowDeletion, beside_tensor_scatter, write_costs
-from kvviz.lessons.fixed_caches import RowTest, cache_path, circular, feed_chunks, first_difference, probabilities
+from kvviz.lessons.cache_rows import (
+    RowDeletion,
+    RowTest,
+    beside_tensor_scatter,
+    cache_path,
+    circular,
+    feed_chunks,
+    first_difference,
+    probabilities,
+    write_costs,
+)
 from kvviz.lessons.legal_orders import orders, print_steps, small_graph
 from kvviz.lessons.lesson_charts import (
     attention,

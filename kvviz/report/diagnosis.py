@@ -11,8 +11,7 @@ from functools import cached_property, partial
 
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import CacheFinding
-from kvviz.explain.peak import Peak
-from kvviz.explain.retention import Held
+from kvviz.explain.retention import Held, Peak
 from kvviz.explain.summary import Counts, Missed
 from kvviz.fixes.combinations import together
 from kvviz.fixes.fix import Fix

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.explain.cache_findings import cache_findings
-from kvviz.explain.peak import peak
-from kvviz.explain.retention import held_too_long
+from kvviz.explain.retention import held_too_long, peak
 from kvviz.explain.summary import counts, missed
 from kvviz.other_names import not_there, with_other_names
 from kvviz.report.diagnosis import Diagnosis

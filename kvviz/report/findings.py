@@ -16,8 +16,7 @@ import numpy as np
 
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.explain.cache_findings import WRONG, CacheFinding
-from kvviz.explain.peak import Peak
-from kvviz.explain.retention import ASKED, Held
+from kvviz.explain.retention import ASKED, Held, Peak
 from kvviz.explain.sentences import REFUSALS, in_order, nearest
 from kvviz.explain.summary import NOT_ASKED
 from kvviz.fixes.fix import Fix, fix_for
@@ -29,7 +28,7 @@ from kvviz.report.missed_groups import MissedGroup
 from kvviz.report.retention_groups import held_groups
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.index.value_index import Index
-from kvviz.trace.units import buffer, count, decodes, in_kept_runs, short, size
+from kvviz.trace.units import buffer, count, decodes, in_kept_runs, keeps_all, kept_runs, short, size
 
 _WORDS = {"thrown away": "reserved buffer thrown away", "moved": "moved by the caller"}
 # A change is searched for at this many steps of a kind of op, and for this many kinds of a finding until one has one.
@@ -137,16 +136,16 @@ def _copied(
     """The bytes of pasts that were copied, and the change that removes most of them."""
     rows = index.rows
     at = _widest(index, past.steps)
-    runs = len({index.frames[rows[step].frame].run for step in at})
-    title = f"{size(past.bytes)} of past copied in {count(runs, _unit(index))}"
-    where = f"{count(len(past.caches), 'cache')} × {count(runs, _unit(index))}"
+    title = f"{size(past.bytes)} of past copied in {count(past.times, _unit(index))}"
+    where = f"{count(len(past.caches), 'cache')} × {count(past.times, _unit(index))}"
     about = ("node", rows[at[0]].op.node.name)
     find, steps = partial(_best, index, at), frozenset(at)
     parts = tuple(_part_of_past(index, group, steps) for group in groups if _copies(group, steps))
     about_caches = [one for one in warnings if one.cache in past.caches]
     if about_caches:
         parts += (Part(count(len(about_caches), "cache warning"), where=about_caches[0].sentence),)
-    scope = _scope(index)
+    runs = count(len(index.trace.runs), "run")
+    scope = "all runs" if keeps_all(index.trace) else f"all {runs}, steps of {len(kept_runs(index.trace)):,} kept"
     return Finding("copied", title, past.bytes, at, at[0], about, where, past.sentence, scope, parts=parts, find=find)
 
 
@@ -181,7 +180,8 @@ def _kinds(groups: Iterable[MissedGroup]) -> tuple[Part, ...]:
 def _missed(index: Index, groups: Sequence[MissedGroup], past: frozenset[int]) -> Iterator[Finding]:
     """Missed ops by cause; not those that copied ``past`` rows, which are reported already."""
     others = [group for group in groups if not _copies(group, past)]
-    least = max(index.trace.bytes_allocated, index.trace.bytes_copied) * _WORTH
+    kept = [index.trace.runs[run] for run in kept_runs(index.trace)]
+    least = max(sum(run.bytes_allocated for run in kept), sum(run.bytes_copied for run in kept)) * _WORTH
     if sum(group.bytes for group in others) <= least:
         return
     causes: dict[tuple[Any, ...], list[MissedGroup]] = {}
@@ -358,7 +358,8 @@ def _held(index: Index, held: Sequence[Held]) -> list[Finding]:
 
 def _nothing(index: Index, groups: Sequence[MissedGroup]) -> Finding:
     rest = sum(group.bytes for group in groups)
+    allocated = sum(index.trace.runs[run].bytes_allocated for run in kept_runs(index.trace))
     why = "every op that could run in place did"
     if rest:
-        why = f"missed ops spent only {size(rest)} of {size(index.trace.bytes_allocated)} allocated"
+        why = f"missed ops spent only {size(rest)} of {size(allocated)} allocated"
     return Finding("nothing", f"nothing to gain: {why}", rest, calm=True)

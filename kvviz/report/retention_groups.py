@@ -15,8 +15,9 @@ from kvviz.trace.units import count, size
 
 # Share of the peak beside the weights below which a group is negligible.
 _WORTH = 1 / 200
-# A part of a path that is only a number, as exporters write layers: `present.3.key`, `/model/layers.3/mlp/Mul`.
-_LAYER = re.compile(r"(?<=[./])\d+(?=[./])")
+# A part of a path that is only a number, as exporters write layers: `present.3.key`, `/model/layers.3/mlp/Mul`; in
+# llama.cpp `cache_k_l3`.
+_LAYER = re.compile(r"(?<=[./])\d+(?=[./])|(?<=_l)\d+$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@
 from __future__ import annotations
 
 from kvviz.decoders.operator_forms import GROWING as FORMS
-from kvviz.smollm2.gguf_to_onnx import convert
-from kvviz.smollm2.vocabulary import tokenizer
+from kvviz.smollm2.gguf_to_onnx import convert, tokenizer
 from kvviz.text.companions import Tokenizer
 
 __all__ = ["FORMS", "Tokenizer", "convert", "tokenizer"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +53,7 @@ class OpenRun(NamedTuple):
     ops: list[OpNode]
 
 
+@dataclass(slots=True, eq=False)
 class WrittenRun:
     """What is known of one run so far.
 
@@ -60,34 +61,18 @@ class WrittenRun:
     ``bound``: values that it began with, by their ids; ``made``: those that it made.
     """
 
-    __slots__ = (
-        "bound",
-        "called",
-        "declared",
-        "first",
-        "made",
-        "names",
-        "nodes",
-        "peak",
-        "positions",
-        "rows",
-        "text",
-        "views",
-    )
-
-    def __init__(self, first: int, text: str) -> None:
-        self.first = first
-        self.text = text
-        self.bound: dict[int, Bind] = {}
-        self.made: set[int] = set()
-        self.nodes: list[Node] = []
-        self.declared: dict[tuple[str, ...], int] = {}  # places of nodes that have not run, by their outputs
-        self.views: dict[int, tuple[int, ...]] = {}  # by node, the inputs that an output is a view of
-        self.positions: list[int] = []  # of the nodes, which are in the order of the run, in the program
-        self.rows: list[Row] = []
-        self.called: list[Called] = []
-        self.names: dict[str, int] = {}
-        self.peak = 0
+    first: int
+    text: str
+    bound: dict[int, Bind] = field(default_factory=dict)
+    made: set[int] = field(default_factory=set)
+    nodes: list[Node] = field(default_factory=list)
+    declared: dict[tuple[str, ...], int] = field(default_factory=dict)  # places of nodes that have not run, by outputs
+    views: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by node, the inputs that an output is a view of
+    positions: list[int] = field(default_factory=list)  # of the nodes, in the program; they are in the order of the run
+    rows: list[Row] = field(default_factory=list)
+    called: list[Called] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+    peak: int = 0
 
     def add(self, row: Row) -> None:
         """One more op, when all before it are written."""

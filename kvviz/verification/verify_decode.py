@@ -26,7 +26,7 @@ from kvviz.other_names import with_other_names
 from kvviz.report.faces.hazard_table import hazards
 from kvviz.report.faces.steps_table import Table
 from kvviz.runtimes.ort.bound_runs import bound_values
-from kvviz.text.text_settings import json_file
+from kvviz.text.companions import json_file
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run

@@ -1,7 +1,5 @@
 """Shell completion, made of the parser."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """The demo: what the package itself brings along, and the commands that show it."""
 
-from __future__ import annotations
-
 import io
 import lzma
 import tarfile

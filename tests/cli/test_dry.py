@@ -1,7 +1,5 @@
 """Dry runs from the shell."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports for programs: JSON by a schema, SARIF, and an exit status by limits."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where commands write: what cannot be written is told before anything runs, and streams that are closed do no harm."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Lengths that are chosen, and command lines that errors propose: pasted as they are, they work."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Stopping a command from the keyboard."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

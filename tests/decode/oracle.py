@@ -1,7 +1,5 @@
 """The small decoders in onnxruntime: one run, and a token loop."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Decoders of one layer, one for each way to keep a cache. All have the same weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """Dimensions of caches that a model leaves open, told by the graph or by the configuration beside it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A decode that keeps the steps of some runs is the whole decode with steps left out."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

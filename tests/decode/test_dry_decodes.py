@@ -1,7 +1,5 @@
 """Dry decodes: of every way to keep a cache, asked for in every way, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How growing caches get their room: at the start, or by the caller after a run as rten-generate does it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Caches row by row for a picture: states of rows, and the attention that a query gave to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

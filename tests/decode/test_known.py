@@ -1,7 +1,5 @@
 """What is computed again from the control inputs alone is what the run had."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

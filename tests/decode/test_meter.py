@@ -1,7 +1,5 @@
 """The meter of a cache: which rows hold what, which are written and read, and what that costs in bytes."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

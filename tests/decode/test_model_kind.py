@@ -1,7 +1,5 @@
 """What a model is, by its graph alone: decoders, classifiers, embeddings, recurrent states."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 It is found whichever way it is off, and in no graph that counts right, however it does so.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows that the attention of onnxruntime's encoder operators reads, for every form of their masks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What made-up inputs hold and how long they are: within look-ups, of ones, rising, long enough for windows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every way to keep a cache, decoded or run as onnxruntime does it: same tokens, same numbers, same caches."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

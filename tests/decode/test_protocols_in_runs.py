@@ -1,7 +1,5 @@
 """Caches outside of a plain token loop: beams, loops inside the graph, states, the encoder's rows, joined halves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows of a cache: sets of them, and at which step each is written."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Writes that go to whole entries, heads or columns of a cache, and inputs that are gone when a meter is read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Decoders that keep no cache, or take a fixed number of tokens a run: what onnxruntime chooses, fed everything."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path

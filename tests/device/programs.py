@@ -1,7 +1,5 @@
 """Small graphs and devices for the tests of the simulated device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every allocated byte is freed or reported: random calls against a simple model, errors and interrupts included."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Programs by number, inputs and outputs as lists: submit and getLayout as tt-mlir #671 has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -76,24 +74,3 @@ def test_a_wrong_number_is_refused_with_what_there_is(ask: Any, words: str) -> N
     with pytest.raises(DeviceError, match=words):
         ask(device, binary, x)
     assert x.is_allocated
-
-
-@pytest.mark.parametrize(
-    ("ownership", "why", "dead"),
-    [("classic", "a view still refers to its buffer", True), ("holder", "it is not the sole owner", False)],
-)
-def test_an_unforced_free_of_a_root_with_a_live_view_says_what_stays_and_why(
-    ownership: str, why: str, dead: bool
-) -> None:
-    device = Device(ownership=ownership)
-    keys = device.to_device(numbers((4, 32)))
-    view = device.reshape(keys, (2, 2, 32))
-    device.deallocate(keys)
-    (warning,) = device.warnings
-    assert (warning.code, warning.handle, warning.nbytes) == ("FREE_DEFERRED", keys, 512)
-    assert f"512 B of dram stay, as {why}" in warning.sentence and f"'keys (view)' (#{view.number})" in warning.sentence
-    assert keys.is_allocated != dead and view.is_allocated and device.live_bytes["dram"] == 512
-    # Nobody else counts on it now: no warning.
-    device.release(keys)
-    device.deallocate(view)
-    assert device.live_bytes["dram"] == 0 and len(device.warnings) == 1

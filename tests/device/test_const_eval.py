@@ -1,7 +1,5 @@
 """What is worked out once: results from parameters alone, and traces that are captured and replayed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

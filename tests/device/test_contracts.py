@@ -1,7 +1,5 @@
 """The proposal (tt-mlir #671) and the code as landed, as two contracts; layouts, host tensors, memcpy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -45,43 +43,6 @@ def test_as_proposed_types_are_converted_too() -> None:
     x = device.to_device(np.full((4, 4), 3, np.float32), Layout(dtype="bfloat16"))
     assert x.dtype.itemsize == 2
     assert (device.to_host(device.submit(program, {"x": x})["y"]) == 6).all()
-
-
-def test_as_proposed_tensors_in_l1_that_a_program_does_not_need_go_to_dram() -> None:
-    device = Device(contract="proposed")
-    other = device.to_device(numbers((8, 8), 1), Layout("l1"))
-    x = device.to_device(numbers((4, 4)))
-    assert device.live_bytes == {"dram": 64, "l1": 256}
-    device.submit(device.program(double((4, 4))), {"x": x})
-    assert other.layout.memory == "dram" and device.live_bytes == {"dram": 64 + 64 + 256, "l1": 0}
-    assert codes(device) == ["L1_SPILL"] and device.warnings[0].handle is other
-    assert np.array_equal(device.to_host(other), numbers((8, 8), 1))
-    device.deallocate(other)
-    assert device.live_bytes["dram"] == 128
-
-
-def test_a_tensor_in_l1_that_the_program_reads_stays_there() -> None:
-    device = Device(contract="proposed")
-    program = device.program(double((4, 4)), layouts={"x": Layout("l1")})
-    x = device.to_device(numbers((4, 4)), program.layout("x"))
-    device.submit(program, {"x": x})
-    assert x.layout.memory == "l1" and codes(device) == []
-
-
-def test_as_landed_nothing_is_moved_out_of_l1() -> None:
-    device = Device()
-    other = device.to_device(numbers((8, 8)), Layout("l1"))
-    device.submit(device.program(double((4, 4))), {"x": device.to_device(numbers((4, 4)))})
-    assert other.layout.memory == "l1" and codes(device) == []
-
-
-@pytest.mark.parametrize("contract", ["landed", "proposed"])
-def test_both_contracts_compute_the_same_and_free_what_they_say(contract: str) -> None:
-    device = Device(contract=contract)
-    program, x = device.program(double((4, 4))), device.to_device(numbers((4, 4)))
-    y = device.submit(program, {"x": x})["y"]
-    assert x.is_allocated == (contract == "proposed") and y.is_allocated
-    assert np.array_equal(device.to_host(y), 2 * numbers((4, 4)))
 
 
 def test_what_l1_has_no_room_for_is_blamed_on_a_tensor_that_the_program_does_not_read() -> None:
@@ -139,15 +100,6 @@ def test_layouts_are_equal_field_by_field_and_wrong_ones_are_refused() -> None:
         device.program(double((4, 4)), outputs={"q": TILES})
 
 
-def test_a_tensor_in_tiles_takes_whole_tiles() -> None:
-    device = Device()
-    x = device.to_device(numbers((2, 33, 5)), TILES)
-    assert device.live_bytes["dram"] == 2 * 2 * 32 * 32 * 4 and x.nbytes == 2 * 33 * 5 * 4
-    assert device.host_bytes == x.nbytes
-    vector = device.to_device(numbers((7,)), TILES)
-    assert device.live_bytes["dram"] == 5 * 32 * 32 * 4 and vector.shape == (7,)
-
-
 def test_a_reshape_of_tiles_takes_the_tiles_of_its_own_shape() -> None:
     # 64 x 1 rows of tiles of 32 x 32 floats, 4 in a row, where 2 x 4 tiles held the same elements
     device = Device()
@@ -157,24 +109,6 @@ def test_a_reshape_of_tiles_takes_the_tiles_of_its_own_shape() -> None:
     assert np.array_equal(device.to_host(y), numbers((64, 128)).reshape(64, 1, 128))
     device.deallocate(y)
     assert device.live_bytes["dram"] == 32_768
-
-
-@pytest.mark.parametrize("retain", [False, True])
-@pytest.mark.parametrize("ops", [[], [("Neg", "x", "n")]], ids=["of an input", "in place"])
-def test_an_output_that_has_other_tiles_than_what_it_reshapes_is_a_copy(retain: bool, ops: list[Any]) -> None:
-    device = Device()
-    nodes = [*ops, ("Reshape", f"{'n' if ops else 'x'} to", "y")]
-    described = graph(nodes, {"x": (64, 128)}, ["y"], to=np.array([64, 1, 128]))
-    program = device.program(described, layouts={"x": TILES}, outputs={"y": TILES})
-    x = device.to_device(numbers((64, 128)), TILES)
-    x.retain = retain
-    y = device.submit(program, {"x": x})["y"]
-    assert np.array_equal(device.to_host(y).reshape(64, 128), -numbers((64, 128)) if ops else numbers((64, 128)))
-    assert device.live_bytes["dram"] == 1_048_576 + 32_768 * retain and x.is_allocated == retain
-    device.deallocate(y)
-    x.retain = False
-    device.deallocate(x) if retain else None
-    assert device.live_bytes == {"dram": 0, "l1": 0}
 
 
 def test_two_outputs_in_one_buffer_have_the_tiles_that_each_needs() -> None:

@@ -1,7 +1,5 @@
 """Ops of programs on a device are asked whether they run in place, as those of any run, and the log says why not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,21 +57,6 @@ def test_an_op_of_a_program_says_why_it_may_not_have_the_memory_of_an_input(
     prepare: Callable[[Device, Any], Any], options: dict[str, Any], why: list[str]
 ) -> None:
     assert _why(_negated(prepare, **options)) == why
-
-
-def test_reasons_inside_of_a_program_are_those_of_the_engine() -> None:
-    nodes = [("Add", "x w", "a"), ("Relu", "a", "b"), ("Mul", "b a", "c")]
-    layer = graph(nodes, {"x": SHAPE}, ["c"], w=numbers(SHAPE))
-    device = Device()
-    x = device.to_device(numbers(SHAPE), name="x")
-    device.submit(device.program(layer), {"x": x})
-    alone = kvviz.run(layer, {"x": numbers(SHAPE)}, donate=["x"])
-    told = [step for step in device.trace.steps if step.op_type in ("Add", "Relu", "Mul")]
-    assert [[b.code for b in step.decision.blockers] for step in told] == [
-        [b.code for b in step.decision.blockers] for step in alone.steps
-    ]
-    assert [step.decision.dispatch for step in told] == [step.decision.dispatch for step in alone.steps]
-    assert "NOT_LAST_USE" in {str(b.code) for step in told for b in step.decision.blockers}
 
 
 def test_what_a_program_missed_is_found_and_explained_from_a_file_too(tmp_path: Path) -> None:

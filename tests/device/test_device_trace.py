@@ -1,10 +1,7 @@
 """The recording of a device goes through every reader, and says lanes, transfers, frees and what befell each handle."""
 
-from __future__ import annotations
-
 import io
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +10,9 @@ import pytest
 import kvviz
 from kvviz.debugger.cursor import Cursor
 from kvviz.device import Device, Handle, Layout
-from kvviz.device.device_warnings import CURES, MODELLED
 from kvviz.errors import KvvizError
 from kvviz.trace.records import StorageRecord
-from kvviz.trace.schema.declared import Arena
-from kvviz.trace.units import run_label, size
+from kvviz.trace.units import size
 from tests.device.programs import chain, double, graph, numbers
 from tests.outside.told import differences
 
@@ -92,57 +87,6 @@ def test_live_bytes_of_the_log_are_those_of_the_storages_that_live() -> None:
         assert sum(s.capacity for s in alive if s.born <= step.index) == step.live_bytes
 
 
-def test_every_op_has_a_lane_and_a_time_and_no_lane_does_two_things_at_once() -> None:
-    trace = recorded().trace
-    times = trace.log.declared.times
-    views = [step.index for step in trace.steps if step.op_type == "reshape"]
-    assert set(times) == set(range(len(trace.steps))) - set(views)
-    lanes: dict[str, list[tuple[float, float]]] = {}
-    for step in trace.steps:
-        if step.index in times and not step.frame:
-            lane, start, end = times[step.index]
-            assert start <= end
-            lanes.setdefault(lane, []).append((start, end))
-    assert {"host", "queue 0"} <= set(lanes) <= {"host", "queue 0", "queue 1"}
-    for spans in lanes.values():
-        spans.sort()
-        assert all(one[1] <= two[0] for one, two in pairwise(spans))
-
-
-def test_ops_of_a_program_follow_each_other_inside_of_their_submit() -> None:
-    trace = recorded().trace
-    times = trace.log.declared.times
-    for step in trace.steps:
-        if step.op_type == "submit":
-            frames = [f.id for f in trace.frames if f.parent == step.frame_id and f.node is step.graph_node]
-            inside = [times[s.index] for s in trace.steps if s.frame_id in frames]
-            assert inside[0].start == times[step.index].start and inside[-1].end == times[step.index].end
-            assert all(one.end == two.start for one, two in pairwise(inside))
-
-
-def test_marks_tell_what_befell_a_handle_with_the_callers_line() -> None:
-    trace = recorded().trace
-    told = [(mark.kind, mark.text, mark.line) for mark in trace.log.declared.marks if mark.value == "w"]
-    assert [kind for kind, *_ in told] == ["create", "retain", "free refused", "warning LEAK"]
-    assert all(line.startswith("test_device_trace.py:") for *_, line in told)
-    assert "retained: deallocate does nothing" in told[2][1]
-    # users of its own holder and of its root's, handles, retained
-    assert [(m.holder, m.counts) for m in trace.log.declared.marks if m.value == "w"][:2] == [
-        (0, (1, 1, 1, 0)),
-        (0, (1, 1, 1, 1)),
-    ]
-    (refused,) = [free for free in trace.log.declared.frees if not free.done]
-    assert refused.why == "retained: deallocate does nothing"
-
-
-def test_what_ends_with_a_submit_is_told_after_it_at_its_end() -> None:
-    trace = recorded().trace
-    ends = [mark for mark in trace.log.declared.marks if mark.kind == "overwritten"]
-    submits = [step.index for step in trace.steps if step.op_type == "submit"][:3]
-    assert [mark.after for mark in ends] == submits
-    assert [mark.time for mark in ends] == [trace.log.declared.times[index].end for index in submits]
-
-
 def test_the_edge_through_the_cache_is_a_hidden_hazard() -> None:
     trace = recorded().trace
     (found,) = [hazard for hazard in kvviz.hazards(trace) if not hazard.ordered]
@@ -166,18 +110,6 @@ def test_from_a_file_it_says_the_same() -> None:
     again = loaded(trace)
     assert again.log.declared == trace.log.declared
     assert differences(trace, again) == []
-
-
-def test_a_recording_that_was_asked_for_is_not_changed_by_what_happens_later() -> None:
-    device = Device()
-    program = device.program(double((4, 4)))
-    y = device.submit(program, {"x": device.to_device(numbers((4, 4)))})["y"]
-    first = device.trace
-    before = repr(first.table()), first.peak_bytes
-    device.to_host(y)
-    device.deallocate(y)
-    assert (repr(first.table()), first.peak_bytes) == before and first is not device.trace
-    assert len(device.trace.steps) == len(first.steps) + 1 and device.trace is device.trace
 
 
 def test_a_device_that_did_nothing_has_no_recording() -> None:
@@ -241,24 +173,6 @@ def test_the_hidden_hazards_of_a_program_are_those_of_a_run_of_its_graph(form: s
     assert [s.decision.dispatch for s in device.trace.steps if s.frame] == [s.decision.dispatch for s in alone.steps]
 
 
-def test_how_large_memories_are_is_written_down_and_stays_in_the_file() -> None:
-    device = Device(dram=1 << 20, l1=1 << 16, l1_banks=4)
-    device.to_device(numbers((4, 4)))
-    expected = [Arena("dram", "dram", 1 << 20, 12), Arena("l1", "l1", 1 << 16, 4)]
-    assert device.trace.log.declared.arenas == expected == loaded(device.trace).log.declared.arenas
-
-
-def test_runs_are_called_as_their_submits_are() -> None:
-    device = Device()
-    program = device.program(double(), name="double")
-    for _ in range(2):
-        device.submit(program, {"x": device.to_device(numbers((64, 128)))})
-    assert [run_label(device.trace, run.index) for run in device.trace.runs] == [
-        "submit 1 · double",
-        "submit 2 · double",
-    ]
-
-
 def test_the_verdict_tells_warnings_with_their_codes_and_the_bytes_over_the_link() -> None:
     device = Device()
     program = device.program(double(), name="double")
@@ -269,15 +183,6 @@ def test_the_verdict_tells_warnings_with_their_codes_and_the_bytes_over_the_link
     told = [str(one) for one in device.trace.explain().verdict]
     assert any(text.startswith("1 warning: leak") for text in told)
     assert any(text.startswith(f"{size(device.host_bytes)} over the host link in 2 transfers") for text in told)
-
-
-def test_what_was_not_seen_on_hardware_is_called_model_behaviour() -> None:
-    modelled = {code for code in CURES if code in MODELLED}
-    assert modelled == {"STALE_CONST_EVAL", "TRACE_OVERWRITES"}
-    device = Device()
-    for code in CURES:
-        device.warn(code, device.to_device(numbers((1,))), "is tried")
-    assert {w.code for w in device.warnings if "(model behaviour)" in w.sentence} == modelled
 
 
 def test_blocks_of_the_trace_are_those_of_the_memory_view() -> None:

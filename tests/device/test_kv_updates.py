@@ -1,8 +1,5 @@
 """Ops that write into a cache in place: scenario 15, the rules of tiles and shapes, and the edge that the IR lacks."""
 
-from __future__ import annotations
-
-from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -28,37 +25,6 @@ def test_fill_writes_whole_tiles_so_that_the_rows_behind_the_input_become_zero()
     device.fill_cache(cache, device.to_device(np.ones((1, 1, 5, 32), np.float32)))
     rows = device.to_host(cache)[0, 0]
     assert (rows[:5] == 1).all() and (rows[5:32] == 0).all() and (rows[32:] == 7).all()
-
-
-def test_update_writes_one_row_for_each_user_behind_the_offset() -> None:
-    device = Device()
-    cache = filled(device, (4, 2, 64, 32), 0)
-    given = numbers((1, 2, 2, 32))
-    device.update_cache(cache, device.to_device(given), 33, batch_offset=1)
-    found, expected = device.to_host(cache), np.zeros((4, 2, 64, 32), np.float32)
-    for user in range(2):
-        expected[1 + user, :, 33, :] = given[0, :, user, :]
-    assert np.array_equal(found, expected)
-
-
-def test_an_index_on_the_device_is_read_by_the_host() -> None:
-    device = Device()
-    cache, given = filled(device, (1, 1, 32, 32)), device.to_device(numbers((1, 1, 1, 32)))
-    index = device.to_device(np.array([3], np.int32))
-    before = device.host_bytes
-    device.update_cache(cache, given, index)
-    assert device.host_bytes - before == 4
-
-
-def test_a_paged_update_writes_the_rows_that_the_table_names_and_nothing_else() -> None:
-    device = Device()
-    cache = filled(device, (4, 1, 32, 32), 0)
-    given = numbers((1, 2, 1, 32))
-    table = np.array([[2, 0], [3, 1]], np.int32)
-    device.paged_update_cache(cache, device.to_device(given, SHARDED), np.array([33, 5]), table)
-    found, expected = device.to_host(cache), np.zeros((4, 1, 32, 32), np.float32)
-    expected[0, :, 1, :], expected[3, :, 5, :] = given[0, 0], given[0, 1]
-    assert np.array_equal(found, expected)
 
 
 def test_a_paged_update_without_a_table_writes_the_users_own_rows_and_leaves_padded_heads_out() -> None:
@@ -137,20 +103,6 @@ def test_the_edge_from_an_update_to_a_reader_is_in_memory_and_not_in_the_graph()
     }
     readers = [step for step in trace.steps if set(step.inputs) & set(update.outputs)]
     assert readers == []  # no edge leads from the update to anybody
-
-
-def test_an_update_waits_for_who_reads_the_cache_and_is_waited_for() -> None:
-    device = Device()
-    program = device.program(graph([("Add", "c c", "y")], {"c": (1, 1, 64, 32)}, ["y"]), layouts={"c": TILES})
-    cache = filled(device, (1, 1, 64, 32))
-    cache.retain = True
-    given = device.to_device(numbers((1, 1, 1, 32)))
-    for _ in range(2):
-        device.submit(program, {"c": cache})
-        device.update_cache(cache, given, 3)
-    trace = device.trace
-    times = [trace.log.declared.times[step.index] for step in trace.steps if step.op_type in ("submit", "update_cache")]
-    assert all(one.end <= two.start for one, two in pairwise(times))
 
 
 @pytest.mark.parametrize(

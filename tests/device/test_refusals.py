@@ -1,7 +1,5 @@
 """What is refused leaves a device as it was: its memory, its tensors, and what it can do next."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

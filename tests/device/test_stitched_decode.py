@@ -1,7 +1,5 @@
 """Prefill and decode of the storyteller on the device: caches, mask and positions stay there from token to token."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -144,13 +142,6 @@ def test_over_the_link_go_the_token_id_and_the_logits_alone(form: str) -> None:
     assert naive.per_token[1:] == [520 + 2 * size for size in caches]
 
 
-@FORMS
-def test_a_stitched_loop_is_warned_of_nothing_and_leaves_nothing(form: str) -> None:
-    loop = ran(form, True)
-    assert loop.device.warnings == [] and sum(loop.device.live_bytes.values()) == 0
-    assert {w.code for w in ran(form, False).device.warnings} == {"HOST_ROUND_TRIP"}
-
-
 def test_a_cache_that_is_scattered_into_stays_where_it_is() -> None:
     graph, device = story("tensor_scatter"), Device()
     program = device.program(graph)
@@ -178,9 +169,3 @@ def test_a_cache_that_is_scattered_into_stays_where_it_is() -> None:
     assert len(scatters) == 6 * NEW and {step.outs[0].how for step in scatters} == {"in place"}
     assert len({step.outs[0].storage for step in scatters}) == 6
     assert not [hazard for hazard in kvviz.hazards(device.trace) if hazard.broken]
-
-
-def test_the_bytes_over_the_link_are_those_of_the_transfers_in_the_recording() -> None:
-    for stitched in (True, False):
-        device = ran("concat", stitched).device
-        assert sum(step.copied for step in device.trace.steps if step.op_type == "transfer") == device.host_bytes

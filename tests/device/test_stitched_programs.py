@@ -1,7 +1,5 @@
 """Other uses of stitching: weights that a training loop updates where they are, an encoder that feeds a decoder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,7 @@ import numpy as np
 from onnx import parser
 
 import kvviz
-from kvviz.device import Device, Layout
+from kvviz.device import Device
 from tests.device.programs import codes, graph, numbers
 
 WHISPER = Path(__file__).parents[2] / "assets" / "models" / "o03_optimum1_merged_whisper"
@@ -256,17 +254,3 @@ def test_inputs_that_are_double_buffered_hide_the_transfers_behind_the_programs(
     assert none == 0 and hidden > 8 * 0.5 * transfer
     # What is hidden is saved, but for the half of a microsecond in which the host hands a submit over.
     assert abs(serial - took - hidden) < 8 and took >= 8 * transfer
-
-
-def test_a_view_that_is_strided_is_copied_into_where_it_lies() -> None:
-    device = Device()
-    program = device.program(graph([("Transpose", "x", "y")], {"x": (4, 8)}, ["y"]))
-    x = device.to_device(numbers((4, 8)))
-    x.retain = True
-    y = device.submit(program, {"x": x})["y"]
-    new = numbers((8, 4), 1)
-    device.memcpy(y, new)
-    assert np.array_equal(device.to_host(y), new)
-    accesses = next(reversed(device.trace.log.declared.accesses.values()))
-    assert [access.region.strides for access in accesses] != []
-    assert device.to_layout(y, Layout("l1")).shape == (8, 4)

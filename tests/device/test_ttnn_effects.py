@@ -1,7 +1,5 @@
 """What ops of TTNN's IR write, free and copy: texts by hand in the form that ttmlir-opt prints."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -103,12 +101,6 @@ def test_an_optimizer_reads_the_moments_that_it_writes_and_a_copy_does_not_read_
 
     assert before("adamw", 4) == {"%arg0", "%arg1", "%arg2", "%arg3"}
     assert before("copy", 2) == {"%arg0"}
-
-
-def test_a_tensor_that_is_dumped_is_read_and_nothing_is_written() -> None:
-    found = module([FLAT], [op("dump_tensor", [("%arg0", FLAT)], attributes='file_path = "a.tensorbin"')])
-    (step,) = found.trace.steps
-    assert (step.op_type, step.inputs, step.written, step.outs) == ("dump_tensor", ("%arg0",), 0, ())
 
 
 @pytest.mark.parametrize(("segments", "places"), [("1, 1, 1, 0, 0", [1, 2]), ("1, 0, 0, 1, 1", [])])
@@ -245,10 +237,3 @@ def test_a_cache_that_a_concatenation_grows_is_copied_whole_at_each_call() -> No
     # Two tensors that are given and joined are no past and its new rows.
     other = op("concat", [("%arg0", CACHE), ("%arg1", row)], ("%1", long), "dim = 2 : si32")
     assert codes(module([CACHE, row], [other], [("%1", long)])) == []
-
-
-def test_what_is_evaluated_once_and_kept_is_not_warned_of() -> None:
-    lines = [op("update_cache", [("%arg0", CACHE), ("%arg1", ROW), ("%arg2", INTS)])]
-    lines += [op("assign", [("%arg0", CACHE)], ("%0", CACHE))]
-    assert codes(module([CACHE, ROW, INTS], lines, [("%0", CACHE)], kind="const_eval")) == []
-    assert codes(module([CACHE, ROW, INTS], lines, [("%0", CACHE)], kind="forward_device")) == ["WHOLE_CACHE_COPY"]

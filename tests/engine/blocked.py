@@ -1,7 +1,5 @@
 """Graphs whose node ``target`` is kept from running in place by one thing only, and the same graphs without it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

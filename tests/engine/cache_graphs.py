@@ -3,8 +3,6 @@
 The nodes are collected in the `Sketch` of `random_graphs`; what is new here are the operators that keep caches.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

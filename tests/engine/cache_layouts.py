@@ -1,7 +1,5 @@
 """The memory in which a caller gives caches: apart, with room, as parts of one block, or one array under two names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random changes of a trace file, and every way to read what comes of them."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

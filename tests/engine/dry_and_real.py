@@ -1,7 +1,5 @@
 """What a dry run must agree with the real one on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small graphs written as ONNX text, run by kvviz and by onnxruntime."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

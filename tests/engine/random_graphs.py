@@ -1,7 +1,5 @@
 """Random graphs for hypothesis: elementwise ops, views, reductions, joins and scatters over a few small shapes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Binding an output to an input: obeyed without a look at who still reads it, as IO binding does."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """Bytes written and copied by what an op does and where its output lies, under every policy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

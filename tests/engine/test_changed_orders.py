@@ -1,7 +1,5 @@
 """Orders that a person made: picks that are replayed, and readers that are moved before other nodes."""
 
-from __future__ import annotations
-
 import random
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """If and local functions: values as onnxruntime has them, frames, order of steps, and who owns what goes in and out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

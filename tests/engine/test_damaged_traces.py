@@ -1,7 +1,5 @@
 """Trace files that are damaged, hostile or something else: one clear error each, or a trace that can be read."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

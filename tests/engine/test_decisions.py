@@ -1,7 +1,5 @@
 """Why an op ran in place or did not: every reason, its culprit, and that nothing else stood in the way."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Where a dry run ends: what depends on data is asked for or refused, and never guessed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

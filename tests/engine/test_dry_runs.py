@@ -1,7 +1,5 @@
 """A dry run decides over layouts alone, and says what the real run says."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter
@@ -13,15 +11,15 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 import kvviz
 from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import KvvizError, ReplayError, UnknownValueError
-from kvviz.graph.model import Graph
 from kvviz.memory.ghosts import ghost, is_ghost, with_room
 from tests.engine.dry_and_real import assert_agree, assert_steps_agree
+from tests.engine.graphs import graph_of
 from tests.engine.random_graphs import Example, examples
 from tests.engine.test_invariants import feeds
 from tests.engine.untouchable import POLICIES, cases, without_contents
@@ -163,22 +161,8 @@ def test_no_byte_of_a_ghost_is_touched_by_any_rule_or_view_of_any_operator() -> 
     assert [int(number) > 1500 for number in done.stdout.split()[1:]] == [True, True], done.stdout
 
 
-def model_of(nodes: list[onnx.NodeProto], output: str, kind: int = TensorProto.FLOAT) -> Graph:
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
-        [helper.make_tensor_value_info(output, kind, None)],
-    )
-    return kvviz.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
-
-
 def test_a_shape_that_depends_on_data_is_asked_for_by_the_name_of_its_node() -> None:
-    nodes = [
-        helper.make_node("NonZero", ["x"], ["places"], name="pick"),
-        helper.make_node("Neg", ["places"], ["y"], name="neg"),
-    ]
-    graph = model_of(nodes, "y", TensorProto.INT64)
+    graph = graph_of("g (float[2, 3] x) => (int64[a, b] y) { pick = NonZero(x) y = Neg(pick) }")
     with pytest.raises(UnknownValueError, match=r"node 'pick' \(NonZero\).*counts=\{'pick': n\}"):
         kvviz.dry(graph)
     x = np.array([[1, 0, 2], [0, 0, 3]], np.float32)
@@ -187,58 +171,40 @@ def test_a_shape_that_depends_on_data_is_asked_for_by_the_name_of_its_node() -> 
 
 
 def test_a_flattened_array_is_a_copy_where_its_strides_allow_no_view() -> None:
-    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("Flatten", ["t"], ["y"], axis=0)]
-    graph = model_of(nodes, "y")
+    graph = graph_of("g (float[2, 3] x) => (float[a, b] y) { t = Transpose(x) y = Flatten <axis = 0> (t) }")
     assert_agree(kvviz.dry(graph), kvviz.run(graph, {"x": np.ones((2, 3), np.float32)}))
 
 
-def branching() -> Graph:
-    value = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
-    yes = helper.make_graph([helper.make_node("Neg", ["x"], ["r"], name="yes")], "then", [], [value])
-    no = helper.make_graph([helper.make_node("Concat", ["x", "x"], ["r"], name="no", axis=0)], "else", [], [value])
-    return model_of(
-        [
-            helper.make_node("ReduceSum", ["x"], ["sum"], name="sum", keepdims=0),
-            helper.make_node("Cast", ["sum"], ["go"], name="go", to=TensorProto.BOOL),
-            helper.make_node("If", ["go"], ["y"], name="choose", then_branch=yes, else_branch=no),
-        ],
-        "y",
-    )
+BRANCHING = """g (float[2, 3] x) => (float[a, b] y) {
+    sum = ReduceSum <keepdims = 0> (x)
+    go = Cast <to = 9> (sum)
+    y = If (go) <then_branch = yes () => (float[a, b] r) { r = Neg(x) },
+                 else_branch = no () => (float[a, b] r) { r = Concat <axis = 0> (x, x) }> }"""
 
 
 @pytest.mark.parametrize("branch", [0, 1])
 def test_a_branch_that_depends_on_data_is_taken_as_stated(branch: int) -> None:
-    graph = branching()
-    with pytest.raises(UnknownValueError, match=r"node 'choose' \(If\).*counts=\{'choose': 1 or 0\}"):
+    graph = graph_of(BRANCHING)
+    with pytest.raises(UnknownValueError, match=r"node 'y' \(If\).*counts=\{'y': 1 or 0\}"):
         kvviz.dry(graph)
     real = kvviz.run(graph, {"x": np.full((2, 3), branch, np.float32)})
-    assert_agree(kvviz.dry(graph, counts={"choose": branch}), real)
+    assert_agree(kvviz.dry(graph, counts={"y": branch}), real)
 
 
 def test_what_follows_from_known_values_is_computed_whatever_its_type() -> None:
-    nodes = [
-        helper.make_node("Shape", ["x"], ["shape"], name="shape"),
-        helper.make_node("Cast", ["shape"], ["wide"], name="wide", to=TensorProto.FLOAT),
-        helper.make_node("Add", ["wide", "wide"], ["twice"], name="twice"),
-        helper.make_node("Cast", ["twice"], ["target"], name="target", to=TensorProto.INT64),
-        helper.make_node("ConstantOfShape", ["target"], ["y"], name="fill"),
-    ]
-    dry = kvviz.dry(model_of(nodes, "y"))
+    text = """g (float[2, 3] x) => (float[a, b] y) {
+        shape = Shape(x) wide = Cast <to = 1> (shape) twice = Add(wide, wide)
+        target = Cast <to = 7> (twice) y = ConstantOfShape(target) }"""
+    dry = kvviz.dry(graph_of(text))
     assert dry.steps[-1].outs[0].shape == (4, 6)
 
 
 def test_an_array_that_is_overwritten_with_what_is_not_known_is_not_known_any_more() -> None:
-    nodes = [
-        helper.make_node("Shape", ["x"], ["s"], name="s"),
-        helper.make_node("Cast", ["s"], ["known"], name="known", to=TensorProto.FLOAT),
-        helper.make_node("ReduceSum", ["x"], ["sum"], name="sum", keepdims=0),
-        helper.make_node("Add", ["known", "sum"], ["lost"], name="lost"),
-        helper.make_node("Cast", ["lost"], ["target"], name="target", to=TensorProto.INT64),
-        helper.make_node("ConstantOfShape", ["target"], ["y"], name="fill"),
-    ]
-    graph = model_of(nodes, "y")
-    with pytest.raises(UnknownValueError, match="node 'fill'"):
-        kvviz.dry(graph)
+    text = """g (float[2, 3] x) => (float[a, b] y) {
+        s = Shape(x) known = Cast <to = 1> (s) sum = ReduceSum <keepdims = 0> (x) lost = Add(known, sum)
+        target = Cast <to = 7> (lost) y = ConstantOfShape(target) }"""
+    with pytest.raises(UnknownValueError, match="node 'y'"):
+        kvviz.dry(graph_of(text))
 
 
 def test_a_dry_trace_says_what_it_is_and_gives_no_numbers() -> None:

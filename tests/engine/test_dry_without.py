@@ -1,7 +1,5 @@
 """A dry run needs neither the data of the weights nor the memory that they would take."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

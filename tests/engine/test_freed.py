@@ -1,7 +1,5 @@
 """What nobody holds is freed at once: graphs, plans and traces hold no cycles that wait for a full collection."""
 
-from __future__ import annotations
-
 import gc
 import resource
 import sys

@@ -1,7 +1,5 @@
 """Every policy against ``ideal`` in the same order: none copies fewer bytes, none has a lower peak than is needed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

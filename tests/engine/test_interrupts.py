@@ -1,7 +1,5 @@
 """A step is done whole or not at all, whenever and however somebody stops it."""
 
-from __future__ import annotations
-
 import gc
 import random
 import signal

@@ -1,7 +1,5 @@
 """Values that do not lie in row-major order are overwritten where nothing depends on how they lie, and only there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

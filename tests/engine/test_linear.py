@@ -4,8 +4,6 @@ Work is counted in lines of Python that are run, so that a busy machine does not
 plans (the first one of a graph) as in one that only runs.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import partial

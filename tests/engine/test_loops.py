@@ -1,7 +1,5 @@
 """Loop and Scan against onnxruntime: trips, conditions, carried values, scan outputs, axes and directions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper

@@ -1,7 +1,5 @@
 """Bytes allocated, written, copied and alive, and who may write where."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

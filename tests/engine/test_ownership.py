@@ -1,7 +1,5 @@
 """Whose memory an op may write to, however arrays of the caller overlap, and what is handed back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

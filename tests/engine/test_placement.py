@@ -1,7 +1,5 @@
 """The usual cases of a lone output, which are written out for speed, give what the rule of placement gives."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

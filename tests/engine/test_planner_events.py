@@ -1,7 +1,5 @@
 """Planning events: they tell the planner's own order, every decision of it has a reason, and nothing is left out."""
 
-from __future__ import annotations
-
 import pytest
 
 import kvviz

@@ -1,7 +1,5 @@
 """What an op of the frontier would allocate and free, told before it runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

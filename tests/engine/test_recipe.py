@@ -1,7 +1,5 @@
 """Making a trace again: from inputs as they were given, in memory that is shared and reserved as it was."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

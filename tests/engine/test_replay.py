@@ -1,7 +1,5 @@
 """Values of the past, computed again: they are those that a run gives which was asked for them."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which bytes each op of a run writes, by the log, against the bytes that really change under it."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A run that overwrites nothing says what a graph means; onnxruntime says the same
 and must leave the bytes alone that were not donated to it.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Schedules: every one gives an order that can run, rten's is the one that rten was recorded with."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The trace: its steps as a sequence, and saving and loading it."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A trace of many runs stays small, and costs the garbage collector nothing."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Values in a recording: as onnxruntime computes them, live as loaded, and gone with the steps that made them."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Dry runs whose ghosts have no pages: whoever reads or writes one ends the process. Run as a module, with models."""
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import sys

@@ -1,8 +1,6 @@
 """What every offered fix must stand up to: it is applied, the op then runs in place, no bit of a result changes, and
 what was said of bytes comes true."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

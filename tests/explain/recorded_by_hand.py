@@ -1,7 +1,5 @@
 """Traces of ops that write wherever they are told to, also where no engine would let them: written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Comparisons: every row is a run of its own from the same inputs, and what differs is found where it differs first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Graphs at the edge of what is usual: loops without an iteration, empty results, values that repeat one element."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

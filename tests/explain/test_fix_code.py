@@ -1,7 +1,5 @@
 """The code that a fix prints: it runs as it stands, and does what the fix does."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each kind of fix on a graph made for it: what it is called, what its code does, and what must not be offered."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

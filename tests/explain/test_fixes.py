@@ -1,7 +1,5 @@
 """Fixes of real models and of random graphs: those that are offered work, whatever the policy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fixing free dimensions: what onnxruntime cannot compare before it runs, it can once the model says the lengths."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Explaining a trace takes work close to linear in its steps: four times the ops, less than five times the lines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hazards at three precisions, and the ordered ones, against brute force and by hand."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

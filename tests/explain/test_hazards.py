@@ -1,11 +1,8 @@
 """Hazards: pairs of ops that only the schedule keeps in order, judged by running the other orders."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.engine.sessions.io_binding import bind
@@ -21,18 +18,10 @@ bound = bind(kvviz.policies.ideal, {"present": "past"})
 
 def scatter() -> Graph:
     """A TensorScatter and another reader of its past, with nothing between them that says who goes first."""
-    value = helper.make_tensor_value_info
-    cache, row = [1, 2, 4, 3], [1, 2, 1, 3]
-    graph = helper.make_graph(
-        [
-            helper.make_node("TensorScatter", ["past", "update", "at"], ["present"], name="write", axis=2),
-            helper.make_node("ReduceSum", ["past"], ["before"], name="read", keepdims=0),
-        ],
-        "scatter",
-        [value("past", 1, cache), value("update", 1, row), value("at", TensorProto.INT64, [1])],
-        [value("present", 1, cache), value("before", 1, [])],
-    )
-    return kvviz.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10))
+    text = """g (float[1,2,4,3] past, float[1,2,1,3] update, int64[1] at) => (float[1,2,4,3] present, float before) {
+        [write] present = TensorScatter <axis = 2> (past, update, at)
+        [read] before = ReduceSum <keepdims = 0> (past) }"""
+    return graph_of(text, 24)
 
 
 FEEDS = {"past": np.zeros((1, 2, 4, 3), np.float32), "update": np.ones((1, 2, 1, 3), np.float32), "at": np.array([1])}
@@ -157,15 +146,10 @@ def test_a_write_in_place_leaves_the_other_half_of_its_storage_alone() -> None:
 
 def test_reading_what_an_ancestor_has_overwritten_is_a_broken_war_in_every_order() -> None:
     # given a sum that needs both the cache as it was and the op that was told to overwrite it
-    value = helper.make_tensor_value_info
-    nodes = [
-        helper.make_node("Neg", ["past"], ["present"], name="write"),
-        helper.make_node("Add", ["past", "present"], ["sum"], name="both"),
-    ]
-    model = helper.make_graph(nodes, "g", [value("past", 1, [3])], [value("present", 1, [3]), value("sum", 1, [3])])
-    graph = kvviz.load(helper.make_model(model, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    text = """g (float[3] past) => (float[3] present, float[3] sum) {
+        [write] present = Neg(past) [both] sum = Add(past, present) }"""
     # when
-    (order,) = orders(graph, {"past": np.ones(3, np.float32)}, donate=["past"], policy=bound)
+    (order,) = orders(graph_of(text), {"past": np.ones(3, np.float32)}, donate=["past"], policy=bound)
     # then
     assert order.wrong == ("sum",)
     assert [(h.kind, h.broken, h.value) for h in order.hazards] == [("WAR", True, "past")]

@@ -1,7 +1,5 @@
 """Storages that are held too long: each kind of holder on a graph made for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The lives of storages, worked out from the rows, against the bytes that the engine counted while it ran."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Expected pairs: a second implementation, which looks at tensors and not at a tra
 expected steps: the bytes of both runs.
 """
 
-from __future__ import annotations
-
 import random
 from itertools import combinations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sentences about real steps: one each, and what they claim can be looked up in the trace."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Counts, the missed list and the peak: that they add up, and that they say what happened."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.explain.peak import Peak, peak
+from kvviz.explain.retention import Peak, peak
 from kvviz.explain.sentences import nearest
 from kvviz.explain.summary import counts, missed
 from kvviz.graph.cache_pairs import cache_pairs

@@ -1,7 +1,5 @@
 """Each kind of step has its own words, and they are the same for everybody."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """An operator that ONNX does not have: its kernel, and what it may overwrite."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx.parser
 

@@ -1,7 +1,5 @@
 """A runtime that runs in place as ``ideal`` does, except for small values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Another runtime's log, written down as a trace: an append that found no room, and one that did."""
 
-from __future__ import annotations
-
 from kvviz.ext import Trace, Writer
 
 

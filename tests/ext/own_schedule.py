@@ -1,7 +1,5 @@
 """An order of one's own: of the ops that can run, the one that frees most comes first."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The examples of extensions do what they say. mypy and pyright check their types."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

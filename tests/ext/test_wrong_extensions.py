@@ -1,7 +1,5 @@
 """An extension that is wrong is named in one sentence, and one that is registered anew takes effect at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Small graphs at random whose order matters: values of many sizes, views, chains in place, several outputs."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The order of least peak: no order of a small graph is better, and what is said to be needed by all of them is."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

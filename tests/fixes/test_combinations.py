@@ -1,7 +1,5 @@
 """Changes that help together: what they come to is what a run with them does, and no smaller set does as well."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 

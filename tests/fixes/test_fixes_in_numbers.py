@@ -1,7 +1,5 @@
 """What a fix says in bytes comes true when it is applied in numbers, and a rule in a wrapper gets the same fixes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

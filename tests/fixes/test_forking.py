@@ -1,7 +1,5 @@
 """Forks: the same inputs, the same steps up to one of them, then a change; and the same results."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

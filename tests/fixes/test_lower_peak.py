@@ -1,7 +1,5 @@
 """Another order with a much lower peak: what the report promises is kept when the graph runs in it."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

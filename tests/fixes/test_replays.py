@@ -1,7 +1,5 @@
 """A run is made again on ghosts from what its trace says, also where the model is not there any more."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

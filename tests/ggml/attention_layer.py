@@ -4,8 +4,6 @@ Sources: ``build_attn``, ``build_attn_mha`` and ``llama_kv_cache::cpy_k``, ``cpy
 0c1e57098 (set_rows) and 79e0b68c1 (cpy), in the order of the ops that they leave in the graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

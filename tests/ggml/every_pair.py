@@ -3,8 +3,6 @@
 It reads the lines of the file itself and shares no code with kvviz.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Small graphs of every op that runs here, written once and built both by kvviz and by real ggml."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Small graphs to plan: tensors of 256 floats, as the allocator was run with."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from kvviz.ggml.graph.compute_graph import ComputeGraph

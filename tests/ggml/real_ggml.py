@@ -6,8 +6,6 @@ Without that folder the libraries of an installed llama-cpp-python are taken. Th
 the numbers of types are those of ggml 0.25.3.
 """
 
-from __future__ import annotations
-
 import ctypes as C
 import json
 import os

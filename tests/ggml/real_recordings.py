@@ -1,7 +1,5 @@
 """Recordings of real graphs, and what is known of them."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The graphs of a recording as tensors, with nothing of the recording's own but buffers and places in them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

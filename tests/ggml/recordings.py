@@ -3,8 +3,6 @@
 Source: tests/data/ggml, recorded through the public callback of llama-cpp-python 0.3.36 (ggml 0.25.3) and 0.3.14.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

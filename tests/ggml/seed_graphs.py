@@ -1,7 +1,5 @@
 """The graphs of ggml discussion 1314, as the recordings' own script built them with real ggml."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

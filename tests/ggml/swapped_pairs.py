@@ -1,7 +1,5 @@
 """Pairs of nodes that another order swaps and whose bytes meet: found from tensors, without a trace or its hazards."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """One attention layer with its cache: the ops of real llama.cpp, and the numbers of plain NumPy attention."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

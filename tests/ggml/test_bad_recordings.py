@@ -1,7 +1,5 @@
 """Files of which nobody knows who wrote them: one clear error with the number of the line, and names that survive."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
@@ -101,20 +99,6 @@ def test_names_of_any_letters_reach_the_page_and_a_saved_trace(tmp_path: Path) -
     found.trace.save(tmp_path / "trace.kvv")
     (hidden,) = kvviz.hazards(kvviz.Trace.load(tmp_path / "trace.kvv"))
     assert hidden.root == NAME
-
-
-def test_tensors_without_names_and_with_names_that_look_like_counted_ones_stay_apart(tmp_path: Path) -> None:
-    lines = [
-        {
-            **line,
-            "name": {"k_cache": "k", "k_cur": "k", "q": "k#2", "kq": ""}.get(line.get("name", "-"), line.get("name")),
-        }
-        for line in SEED
-    ]
-    trace = kvviz.ggml.load(written(tmp_path, lines)).trace
-    names = [*(where.name for where in trace.frames[0].bindings), *(step.outputs[0] for step in trace.steps)]
-    assert len(set(names)) == len(names) == 7 and "" not in names
-    assert len(kvviz.hazards(trace)) == 1
 
 
 ANYTHING = st.one_of(

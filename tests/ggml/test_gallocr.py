@@ -3,8 +3,6 @@
 Expected offsets: ggml's own allocator, run on these graphs (x and y are INPUT, 1,024 bytes each).
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

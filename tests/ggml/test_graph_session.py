@@ -1,7 +1,5 @@
 """ggml graphs that are stepped through live, and led another way: another ready node, a rule, an order of one's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cells of a KV cache: against llama.cpp itself, case by case, and what holds whatever is called."""
 
-from __future__ import annotations
-
 import doctest
 import gzip
 import json

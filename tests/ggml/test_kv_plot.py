@@ -1,7 +1,5 @@
 """The chart of the cells: what it says of every cell without any colour."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from html import escape
@@ -13,7 +11,6 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml import KVCache
-from kvviz.report.palette import luminance
 from kvviz.view.charts.cell_looks import HATCHES
 
 matplotlib.use("agg")
@@ -44,15 +41,6 @@ def at(ax: Any, row: int, cell: int) -> list[str]:
     """What is written in a cell, from top to bottom."""
     inside = [t for t in ax.texts if row < t.get_position()[1] < row + 1 and cell < t.get_position()[0] < cell + 1]
     return [t.get_text() for t in sorted(inside, key=lambda t: t.get_position()[1])]
-
-
-def test_each_cell_is_lettered_with_its_position_and_its_sequence_or_the_state_of_its_key() -> None:
-    ax = kvviz.plot.cells(story(), words=False)
-    assert at(ax, 1, 3) == ["3", "s0"]
-    assert at(ax, 3, 1) == ["key 1"]
-    assert at(ax, 4, 6) == ["4", "s1"]
-    assert at(ax, 5, 3) == ["1", "key 3"]
-    assert at(ax, 5, 7) == []
 
 
 def test_rows_are_the_calls_and_beside_them_stands_what_they_did() -> None:
@@ -99,18 +87,6 @@ def test_only_the_last_calls_are_drawn_where_that_is_asked_for() -> None:
     assert "the last 2 calls" in ax.get_title(loc="left").replace("\n", " ")
     with pytest.raises(KvvizError, match="last 0 calls"):
         kvviz.plot.cells(story(), last=0)
-
-
-@pytest.mark.parametrize("ground", ["#ffffff", "#1d232b"])
-def test_letters_can_be_read_on_their_cells_on_a_light_and_on_a_dark_ground(ground: str) -> None:
-    from matplotlib.colors import to_rgba
-
-    _, ax = plt.subplots(figsize=(8, 4))
-    ax.set_facecolor(ground)
-    kvviz.plot.cells(story(), ax)
-    fills = [luminance(face) for boxes in ax.collections for face in boxes.get_facecolor()[:1] if face[3]]
-    inks = [luminance(to_rgba(text.get_color())) for text in ax.texts if text.get_text().isdigit()]
-    assert min(abs(ink - fill) for ink in inks for fill in fills) > 0.35
 
 
 def test_a_notebook_shows_the_chart_with_what_the_last_call_did_as_its_text() -> None:

@@ -1,7 +1,5 @@
 """Layers of a recorded graph by llama.cpp's names, and their nodes by the role that they have in every layer."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

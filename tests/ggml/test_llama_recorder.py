@@ -1,7 +1,5 @@
 """Recording out of a running llama.cpp: here a small one, whose tensors are laid out in memory as ggml's."""
 
-from __future__ import annotations
-
 import sys
 import types
 from pathlib import Path
@@ -47,15 +45,6 @@ def test_three_lines_record_what_is_executed_with_its_hidden_dependency(llama: F
     # weights and caches are the same tensors in both
     kept = [{leaf for leaf in graph.leafs if leaf.role != "input"} for graph in recording.graphs]
     assert kept[0] == kept[1] and len(kept[0]) == 2
-
-
-def test_what_the_model_knew_goes_with_it_and_comes_back(llama: FakeLlama) -> None:
-    assert llama(2) == 2
-    before = llama._ctx.ctx
-    with kvviz.ggml.record(llama):
-        assert llama._ctx.ctx != before and llama() == 3
-    assert llama._ctx.ctx == before and llama() == 4
-    assert list(llama.contexts) == [before] and llama._ctx.memory == before + 1000
 
 
 def test_after_an_error_inside_the_model_is_as_it_was(llama: FakeLlama) -> None:

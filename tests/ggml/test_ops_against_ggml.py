@@ -1,7 +1,5 @@
 """Each op gives the nodes and the numbers of real ggml: recorded with ggml 0.25.3 on the CPU."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
 from typing import Any

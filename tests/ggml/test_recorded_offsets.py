@@ -1,7 +1,5 @@
 """The allocator's plan against the places at which llama.cpp's tensors were recorded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Hidden dependencies of real graphs: what an analysis by another program, and trying every pair, found in them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Graphs run node by node, and leave a recording that every reader takes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +10,9 @@ from kvviz.debugger.breakpoints import Breakpoint
 from kvviz.debugger.cursor import Cursor
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import Context
-from kvviz.ggml.graph.tensor_data import tensor_get, tensor_set
-from kvviz.ggml.order.graph_session import Executor
+from kvviz.ggml.graph.tensor_data import tensor_get
 from kvviz.trace.recording import Trace
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
-
-from .seed_graphs import kv
 
 STEPS = ((0, 3), (3, 1), (4, 1))
 
@@ -30,59 +25,6 @@ def decoded() -> tuple[list[ComputeGraph], Trace]:
     layer = AttentionLayer(Context(), form, {key: rng.normal(size=(n, form.width)) for key, n in rows.items()})
     graphs = [layer.graph(rng.normal(size=(n, form.width)), range(start, start + n)) for start, n in STEPS]
     return graphs, kvviz.ggml.run(graphs, "decode", labels=["prefill", "token 3", "token 4"])
-
-
-def test_a_node_at_a_time_and_views_are_passed_by() -> None:
-    graph, results = kv()
-    executor = Executor("steps")
-    executor.begin(graph)
-    seen = []
-    while executor.next_node is not None:
-        node = executor.step()
-        assert node is not None
-        seen.append((node.op, tensor_get(results["k_cache"]).any()))
-    assert seen == [("VIEW", False), ("CPY", True), ("VIEW", True), ("MUL_MAT", True)]
-    assert executor.step() is None
-    assert [step.op_type for step in executor.finish().steps] == ["VIEW", "CPY", "VIEW", "MUL_MAT"]
-
-
-def test_a_run_may_stop_before_a_node() -> None:
-    graph, results = kv()
-    trace = kvviz.ggml.run(graph, upto=1)
-    assert len(trace.steps) == 1 and not tensor_get(results["k_cache"]).any()
-
-
-def test_a_graph_that_was_not_run_and_its_recording_have_the_same_hazards(
-    decoded: tuple[list[ComputeGraph], Trace],
-) -> None:
-    graphs, trace = decoded
-    for number, graph in enumerate(graphs):
-        first = trace.runs[number].first
-        ran = [(h.kind, h.first - first, h.second - first, h.root, h.bytes) for h in kvviz.hazards(trace, run=number)]
-        assert ran == [(h.kind, h.first, h.second, h.root, h.bytes) for h in kvviz.hazards(graph)]
-        assert len(ran) == 2
-
-
-def test_each_run_names_its_values_anew(decoded: tuple[list[ComputeGraph], Trace]) -> None:
-    trace = decoded[1]
-    names = [[step.outputs for step in trace.steps if step.run == run] for run in range(3)]
-    assert names[0] == names[1] == names[2]
-    assert names[0][:2] == [("Qcur-0",), ("Qcur-0#2",)]
-
-
-def test_caches_stay_between_runs_and_what_a_run_computed_goes(decoded: tuple[list[ComputeGraph], Trace]) -> None:
-    trace = decoded[1]
-    origins = {storage.name: storage.origin for storage in trace.storages}
-    assert origins["cache_k_l0"] == origins["cache_v_l0"] == "donated"
-    second, third = (trace.steps[trace.runs[run].last - 1].live_bytes for run in (1, 2))
-    assert second == third
-    kept = [storage for storage in trace.storages if storage.freed is None and storage.origin == "run"]
-    assert {trace.steps[storage.born].run for storage in kept} == {2}
-
-
-def test_bytes_written_are_those_of_the_rows_that_are_written(decoded: tuple[list[ComputeGraph], Trace]) -> None:
-    step = next(step for step in decoded[1].steps if step.run == 1 and step.op_type == "SET_ROWS")
-    assert (step.written, step.copied) == (16 * 2, 16 * 2)
 
 
 def test_values_are_looked_at_after_each_op(decoded: tuple[list[ComputeGraph], Trace]) -> None:
@@ -134,33 +76,6 @@ def test_it_is_saved_loaded_and_shown_as_any_other(decoded: tuple[list[ComputeGr
     trace.to_html(tmp_path / "decode.html")
     assert (tmp_path / "decode.html").stat().st_size > 10_000
     assert [row["op"] for row in loaded.table()] == [step.op_type for step in trace.steps]
-
-
-def test_a_view_of_a_type_that_is_not_run_is_passed_by() -> None:
-    ctx = Context()
-    weight = ctx.new_tensor("q4_K", 256, 4, name="w", role="weight")
-    trace = kvviz.ggml.run(ctx.new_graph().expand(ctx.view_1d(weight, 256, 144)))
-    assert [step.op_type for step in trace.steps] == ["VIEW"] and trace.outputs == {}
-
-
-def test_numbers_go_in_and_come_out_in_the_order_of_numpy() -> None:
-    ctx = Context()
-    k = ctx.new_tensor("f16", 3, 2, name="k", data=np.arange(6).reshape(2, 3))
-    assert tensor_get(ctx.view_1d(k, 3, k.nb[1])).tolist() == [3, 4, 5]
-    assert tensor_get(ctx.transpose(k)).tolist() == [[0, 3], [1, 4], [2, 5]]
-    tensor_set(ctx.view_1d(k, 2, 2), [9, 8])
-    assert tensor_get(k).tolist() == [[0, 9, 8], [3, 4, 5]]
-
-
-def test_an_index_that_is_filled_again_names_other_rows() -> None:
-    ctx = Context()
-    k, row, at = (ctx.new_tensor(t, *ne, name=t) for t, ne in (("f32", (2, 4)), ("f16", (2, 1)), ("i64", (1,))))
-    tensor_set(at, [0])
-    write = ctx.set_rows(k, row, at)
-    graph = ctx.new_graph().expand(write).expand(ctx.cont(ctx.view_1d(k, 2, k.nb[1])))
-    assert not kvviz.hazards(graph)
-    tensor_set(at, [1])
-    assert [one.kind for one in kvviz.hazards(graph)] == ["RAW"]
 
 
 def test_an_index_that_is_computed_names_its_rows_when_it_has_run() -> None:

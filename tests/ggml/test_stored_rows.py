@@ -1,7 +1,5 @@
 """Caches that a graph does not name: rows written and read, against the index tensors of llama.cpp's own graphs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

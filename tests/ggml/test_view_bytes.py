@@ -1,7 +1,5 @@
 """Bytes of views of ggml tensors, element by element: transposed, permuted, of blocks, and rows of them."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,13 +1,10 @@
 """Another order of a graph's nodes: what breaks, where the results part, and that nothing else changes them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import Context
@@ -54,15 +51,6 @@ def test_the_graph_and_what_its_leafs_hold_stay_as_they_were() -> None:
     reorder(graph, "vulkan")
     assert graph.nodes == nodes
     assert cache.data is not None and not cache.data.any()
-
-
-def test_an_order_by_hand_is_taken_by_position_or_by_node() -> None:
-    graph = _view_first()
-    by_place = reorder(graph, [0, 1, 2, 4, 3])
-    by_node = reorder(graph, [graph.nodes[i] for i in (0, 1, 2, 4, 3)])
-    assert by_place.graph.nodes == by_node.graph.nodes
-    assert [pair.kind for pair in by_place.broken] == ["RAW"]
-    assert by_place.rule == "own order"
 
 
 def test_two_writes_that_are_swapped_part_in_what_is_left_in_the_cache() -> None:
@@ -179,11 +167,6 @@ def test_a_rule_without_a_look_at_memory_does_break_some_of_them() -> None:
         "cuda": 0,
         "exact": 0,
     }
-
-
-def test_the_names_are_public() -> None:
-    assert kvviz.ggml.reorder is reorder
-    assert kvviz.ggml.RULES is RULES
 
 
 @pytest.mark.parametrize("rule", ["none", "vulkan", "vulkan fixed", "metal"])

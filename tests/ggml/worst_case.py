@@ -4,8 +4,6 @@
 with the same nodes then keep those places (``ggml_gallocr_needs_realloc``).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvviz.ggml.graph.compute_graph import ComputeGraph

@@ -1,7 +1,5 @@
 """Small models for the tests of reading graphs, and where the real ones are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

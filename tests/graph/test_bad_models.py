@@ -1,7 +1,5 @@
 """Models that cannot be trusted or understood: one clear sentence each, and never another kind of exception."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names of caches and control inputs: every convention of the exporters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

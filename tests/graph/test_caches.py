@@ -1,7 +1,5 @@
 """Cache pairs: every convention of the exporters, by structure where the graph shows it and by name where not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Data files that change after a model was loaded: an error, never the end of the process."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading models: what a graph holds must be what the file says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

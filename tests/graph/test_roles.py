@@ -1,7 +1,5 @@
 """Roles of nodes in repeated layers: distinct in a layer, the same in layers that are alike, with names and without."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Module paths and blocks: every model must fall into parts that a person recognises."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

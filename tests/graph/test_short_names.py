@@ -1,7 +1,5 @@
 """Short names: what tells one thing from another in its list."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Subgraphs and model-local functions: what they take from outside, and which attributes they see."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Questions: what is right, by what an answer is wrong, what counts, and what a reader without a kernel sees."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The calculator against published figures, and against what a recording really writes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loops on a device: what they give is what arrays give, and nothing is left behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

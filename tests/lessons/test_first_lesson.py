@@ -1,7 +1,5 @@
 """The first lesson: decoding without a cache, the work of a run, its pictures, and its questions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

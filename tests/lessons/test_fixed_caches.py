@@ -1,7 +1,5 @@
 """Fixed caches in one's own hands: what the lessons on them stand on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from onnx import parser
 
 import kvviz
-from kvviz.lessons.fixed_caches import RowTest, cache_path, circular, feed_chunks, first_difference, probabilities
+from kvviz.lessons.cache_rows import RowTest, cache_path, circular, feed_chunks, first_difference, probabilities
 from kvviz.lessons.run_meters import copied_by, per_run
 from kvviz.runtimes.ort.bound_runs import run_bound
 

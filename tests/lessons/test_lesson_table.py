@@ -1,7 +1,5 @@
 """Tables of lessons: the same cells as text and as HTML, with numbers to the right."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

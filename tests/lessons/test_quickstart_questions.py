@@ -1,7 +1,5 @@
 """The quickstart's questions take their own answers and hint at wrong ones; its still picture shows the cache."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

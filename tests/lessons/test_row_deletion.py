@@ -1,7 +1,5 @@
 """Rows deleted by a click: what is shown is what the function says of the rows that are left."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

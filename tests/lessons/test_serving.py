@@ -1,7 +1,5 @@
 """What serving systems do, on the storyteller: each tells the words that it should, and costs what it should."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Graphs that lessons write as text, and what they print of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

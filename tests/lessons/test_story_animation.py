@@ -1,7 +1,5 @@
 """The animation of two decodes: what it shows is what the traces say."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

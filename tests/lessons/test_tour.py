@@ -1,7 +1,5 @@
 """Guided tours: kept with the trace, told to the page with the steps that they mean."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A chat template is part of a model, and no more to be trusted: it is filled in within a limited time and memory."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

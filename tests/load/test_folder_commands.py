@@ -1,7 +1,5 @@
 """Commands on a model's folder: text, chat, and models that decode nothing."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

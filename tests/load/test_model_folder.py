@@ -1,7 +1,5 @@
 """Model folders: which graph is meant, and what lies beside it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A graph goes to another process and back: with its weights, and without the file that it came from."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 from pathlib import Path

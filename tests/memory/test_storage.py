@@ -1,7 +1,5 @@
 """Where arrays lie, and how far they may grow."""
 
-from __future__ import annotations
-
 import mmap
 
 import numpy as np

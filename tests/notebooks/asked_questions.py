@@ -1,7 +1,5 @@
 """Runs behind the last cell of a lesson: each question takes its own answer, and each wrong answer gets its hint."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the notebooks conclude, measured again: copies and peaks by kvviz, answers of models by onnxruntime."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The list of lessons: it names them all, and each of its questions stands where it says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every notebook runs, and the committed file reads well without a kernel."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the notebooks on static and circular caches claim, held against onnxruntime and their own print-outs."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json
@@ -19,8 +17,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import kvviz
 from kvviz.engine.sessions.io_binding import bind
-from kvviz.lessons.cache_rows import beside_tensor_scatter, row_writer, write_costs
-from kvviz.lessons.fixed_caches import RowTest, circular
+from kvviz.lessons.cache_rows import RowTest, beside_tensor_scatter, circular, row_writer, write_costs
 from kvviz.lessons.legal_orders import orders
 from kvviz.runtimes.ort.bound_runs import run_bound
 from tests.graph.build import model, node

@@ -1,7 +1,5 @@
 """What the notebooks say in words: figures that their own outputs show, and text that every renderer shows alike."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

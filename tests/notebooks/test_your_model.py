@@ -1,7 +1,5 @@
 """The notebook for a model of one's own serves other models than the one that it was committed with."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

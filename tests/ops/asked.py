@@ -1,7 +1,5 @@
 """Random calls of single operators through `kvviz.run`, for onnxruntime to judge: results and refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Random calls of image operators, windows and transforms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

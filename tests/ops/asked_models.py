@@ -1,7 +1,5 @@
 """Random calls of the operators of ai.onnx.ml."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random calls of operators on shapes, half of them wrong: what is refused matters as much as what comes out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

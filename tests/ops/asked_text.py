@@ -1,7 +1,5 @@
 """Random calls on sequences and strings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Calling kernels in tests as the engine does, on read-only inputs, and holding them against onnxruntime."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """onnxruntime as an oracle for single operators: one node, one thread, no graph optimisation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

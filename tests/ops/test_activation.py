@@ -1,7 +1,5 @@
 """Functions of one element, activations, gates and softmax against onnxruntime."""
 
-from __future__ import annotations
-
 import math
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Random calls of single operators agree with onnxruntime, in what they give and in what they refuse."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ONNX Attention: against onnxruntime, and the rules of the text where onnxruntime has none or another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

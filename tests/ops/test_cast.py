@@ -1,7 +1,5 @@
 """Conversions between dtypes against onnxruntime."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

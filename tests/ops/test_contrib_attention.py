@@ -1,7 +1,5 @@
 """com.microsoft.GroupQueryAttention: both cache forms, every mask, and the same bits in place as not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Convolutions and pools against onnxruntime."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """DynamicQuantizeLSTM against onnxruntime: random calls, and what its own quantisation makes of a model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Arithmetic, comparison, logic, choice and conversion against onnxruntime."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The fallback on onnx.reference's kernels: which operators it has, and that it calls them rightly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -122,23 +120,15 @@ def test_sequences_go_in_and_out() -> None:
     assert foreign_kernel(node("SequenceLength", opset=11))(parts)[0].item() == 4
 
 
-def sequence_map(reads_outer: bool) -> onnx.ModelProto:
-    """A SequenceMap that adds something to each element: its second input, or a value of the outer graph."""
-    element = helper.make_tensor_value_info("e", TensorProto.FLOAT, None)
-    other = helper.make_tensor_value_info("o", TensorProto.FLOAT, None)
-    result = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
-    addend = "b" if reads_outer else "o"
-    body = helper.make_graph([helper.make_node("Add", ["e", addend], ["r"])], "body", [element, other], [result])
-    call = helper.make_node("SequenceMap", ["s", "b"], ["t"], body=body)
-    sequence = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
-    outputs = [helper.make_tensor_sequence_value_info("t", TensorProto.FLOAT, None)]
-    given = helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])
-    graph = helper.make_graph([call], "g", [sequence, given], outputs)
-    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+def sequence_map(addend: str) -> onnx.ModelProto:
+    """A SequenceMap that adds something to each element: ``o``, its second input, or ``b``, a value outside."""
+    return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 17]>
+        g (seq(float[n]) s, float[2] b) => (seq(float[n]) t) {{
+            t = SequenceMap (s, b) <body = f (float[n] e, float[m] o) => (float[n] r) {{ r = Add(e, {addend}) }}> }}""")
 
 
 def test_a_subgraph_runs_inside_the_reference_kernel() -> None:
-    (call,) = load(sequence_map(reads_outer=False)).nodes
+    (call,) = load(sequence_map("o")).nodes
     mapped = foreign_kernel(call)([rand(2), rand(2, seed=1)], np.array([10, 20], np.float32))[0]
     np.testing.assert_array_equal(
         mapped, [rand(2) + np.array([10, 20], np.float32), rand(2, seed=1) + np.array([10, 20], np.float32)]
@@ -146,7 +136,7 @@ def test_a_subgraph_runs_inside_the_reference_kernel() -> None:
 
 
 def test_a_subgraph_that_reads_outer_values_is_refused() -> None:
-    (call,) = load(sequence_map(reads_outer=True)).nodes
+    (call,) = load(sequence_map("b")).nodes
     with pytest.raises(UnsupportedOpsError, match=r"SequenceMap .* read outer values"):
         foreign_kernel(call)
 
@@ -189,9 +179,8 @@ def test_attributes_of_every_kind_survive_the_way_back_to_protobuf() -> None:
 
 
 def test_an_attribute_that_our_kernel_does_not_know_is_left_to_the_reference_evaluator() -> None:
-    node = helper.make_node("Neg", ["x"], ["y"], mystery=3)
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
-    graph = helper.make_graph([node], "g", values[:1], values[1:])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) { y = Neg <mystery = 3> (x) }'
+    )
     trace = kvviz.run(load(proto), {"x": np.array([1, -2], np.float32)})
     assert trace.steps[0].foreign and trace.outputs["y"].tolist() == [-1, 2]

@@ -1,7 +1,5 @@
 """Gather and its kin, and the operators between values and positions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

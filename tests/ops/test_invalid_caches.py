@@ -3,8 +3,6 @@
 The caches are given away, as a part of a larger block or with room behind them, and the whole block is looked at.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

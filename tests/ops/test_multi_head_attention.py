@@ -1,7 +1,5 @@
 """com.microsoft.MultiHeadAttention: inputs in every packing, masks, and its two cache forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Normalisations against onnxruntime."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

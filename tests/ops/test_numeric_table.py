@@ -1,7 +1,5 @@
 """What the table promises of the numeric kernels, held against ONNX's own schemas."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

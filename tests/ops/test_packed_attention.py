@@ -1,7 +1,5 @@
 """com.microsoft.Attention: projection, masks, and one cache tensor for keys and values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products are those of `numpy.matmul`, whichever way they are computed."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import patch
 

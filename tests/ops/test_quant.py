@@ -1,7 +1,5 @@
 """Quantised weights, conversions and products against onnxruntime."""
 
-from __future__ import annotations
-
 import gc
 
 import ml_dtypes
@@ -11,8 +9,8 @@ from onnx import numpy_helper
 
 import kvviz
 from kvviz.errors import OpError
-from kvviz.ops.quantized import quant
-from kvviz.ops.quantized.quant import Kept
+from kvviz.ops.maths import quant
+from kvviz.ops.maths.quant import Kept
 from tests.ops.kernels import check, close, frozen, run, same
 from tests.ops.ort_oracle import _session as session
 from tests.ops.ort_oracle import one_node_model, ort_run

@@ -3,8 +3,6 @@
 Where onnxruntime takes a question in another form only, it is asked in that form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Random calls of com.microsoft.GroupQueryAttention against onnxruntime, with all three forms of its cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

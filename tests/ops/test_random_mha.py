@@ -3,8 +3,6 @@
 It has no kernel for queries, keys and values in one tensor on the CPU, so there it is asked with three.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Random calls of the operators with a state of fixed size, against onnxruntime's and onnx.reference's kernels."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random calls of the operators that write by index, against onnxruntime; a quarter of them are wrong on purpose."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """CausalConvWithState and LinearAttention carry a state of fixed size, which they may write over."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Rotary embedding: ONNX's form, com.microsoft's form with its other input order, and what both must keep."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Scatters: costs, order of writers, layouts, and what is refused. Numbers are those of the random calls."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

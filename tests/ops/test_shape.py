@@ -1,7 +1,5 @@
 """Reshape and its kin: what they compute, and that they copy nothing where NumPy need not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Slice and Split are views, Concat appends where it has room, Pad writes."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

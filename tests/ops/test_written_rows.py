@@ -1,7 +1,5 @@
 """What a kernel says that it wrote in place, against the elements that really changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

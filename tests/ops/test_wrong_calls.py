@@ -1,7 +1,5 @@
 """Calls with one input of a wrong shape: the error is one of ours, and it comes before anything is written."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

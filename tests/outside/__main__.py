@@ -1,7 +1,5 @@
 """Check many models: ``python -m tests.outside --count 5000 --seed 1``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Where the arrays of a run lie: memory of their own, parts of larger arrays, memory that two of them share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random

@@ -1,7 +1,5 @@
 """Nodes with bodies, sequences, and local functions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

@@ -1,7 +1,5 @@
 """What must hold in every trace, worked out again from its public records."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One case through everything: each policy against onnxruntime, and what kvviz says against what it did."""
 
-from __future__ import annotations
-
 import traceback
 from collections import Counter
 from pathlib import Path

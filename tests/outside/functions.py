@@ -1,7 +1,5 @@
 """Functions that a model defines itself, and calls of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import onnx

@@ -1,7 +1,5 @@
 """Models at random, with inputs for them: by number, so that a case can be had again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random

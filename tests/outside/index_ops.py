@@ -1,7 +1,5 @@
 """Nodes that take or put elements by their indices, or find them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Nodes that move elements or show them in another shape, and those that take or put them by indices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 from typing import Any

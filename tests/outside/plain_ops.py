@@ -1,7 +1,5 @@
 """Nodes without bodies: each function adds one kind to a graph, or does nothing where no value fits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 from typing import Any

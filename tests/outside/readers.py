@@ -1,7 +1,5 @@
 """What is asked of a trace afterwards: the report and its fixes, hazards, the file, and values of the past."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from random import Random
 from typing import Any

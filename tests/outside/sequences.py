@@ -1,7 +1,5 @@
 """Sequences of tensors: made, changed, looped over, and joined."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Some models of the tester from outside; ``python -m tests.outside`` runs as many as are wanted."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Everything that readers say of a trace, as plain values: a trace that went through a file says the same."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields

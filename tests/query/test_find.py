@@ -1,7 +1,5 @@
 """What a query finds is what a plain loop over the records of the steps finds, whatever it asks for."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Any text is a query or is refused in one sentence."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,7 +9,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.explain.peak import GROUPS
+from kvviz.explain.retention import GROUPS
 from kvviz.report.explain import explain
 from kvviz.trace.outcome import spent
 from kvviz.trace.reasons import is_missed

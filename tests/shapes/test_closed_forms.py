@@ -1,7 +1,5 @@
 """What a long prompt in chunks costs, held against formulas."""
 
-from __future__ import annotations
-
 import pytest
 
 import kvviz

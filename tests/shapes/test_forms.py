@@ -1,7 +1,5 @@
 """Every family in every form: with numbers as in onnxruntime, and without them as with numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Graphs of published sizes without weights, and what their decodes cost."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from typing import Any

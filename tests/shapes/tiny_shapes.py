@@ -1,7 +1,5 @@
 """Two layers of every family, small enough to run with numbers, and a greedy decode of them by onnxruntime."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiny models, converted once for all tests that only read them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 Queries and keys stay as the file has them, and neighbours are turned together, so nothing here knows of any reordering.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gguf

@@ -1,7 +1,5 @@
 """Where `make smollm2` put the real model, for the tests that need it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

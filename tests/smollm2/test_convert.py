@@ -1,7 +1,5 @@
 """What a conversion writes, and what it refuses."""
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import sys

@@ -1,7 +1,5 @@
 """The converted graphs against a Llama in plain NumPy and against onnxruntime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a GGUF file declares is held against its size before memory is taken for it."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

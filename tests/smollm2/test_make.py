@@ -1,7 +1,5 @@
 """How make prepares the real model: once, for what needs it, and with one clear line where it cannot be had."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """SmolLM2 itself, not a tiny stand-in: it answers, in every form, and onnxruntime says the same."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@
 pairs, byte fallback), and into which tokens it cuts some texts.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import tokenizers
 import kvviz
 from kvviz.errors import LoadError
 from kvviz.smollm2.checkpoint import Checkpoint
-from kvviz.smollm2.vocabulary import carried_tokenizer, piece_tokenizer
+from kvviz.smollm2.gguf_to_onnx import carried_tokenizer, piece_tokenizer
 from tests.smollm2.tiny import TOKENS, Tiny, write_tiny
 
 LEARNED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "sentence_pieces.json").read_text("utf-8"))

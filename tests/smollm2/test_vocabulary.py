@@ -1,7 +1,5 @@
 """The tokenizer that is read out of a GGUF file, and the prompts that it makes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jinja2
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.smollm2 import Tokenizer, tokenizer
-from kvviz.text.text_settings import TextSettings, ends_of
+from kvviz.text.companions import TextSettings, ends_of
 from tests.smollm2.tiny import SPECIAL, TEMPLATE, TOKENS
 
 

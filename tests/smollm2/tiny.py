@@ -1,7 +1,5 @@
 """A GGUF file like SmolLM2's, only tiny and with random weights: same tensors, same quantization, same tokenizer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two recordings written by hand, of runtimes that are not ours, for tests of every reader."""
 
-from __future__ import annotations
-
 import kvviz
 from kvviz.trace.writer import Writer
 

@@ -1,7 +1,5 @@
 """A program that was recorded on its own, as an op of a trace that calls it; what happens to values beside the ops."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

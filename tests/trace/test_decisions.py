@@ -1,7 +1,5 @@
 """A runtime that is not ours tells what it decided of each op: what ran in place, and all that stood against it."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A trace that went through a file says the same as the live one, whoever reads it, fixes and all."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

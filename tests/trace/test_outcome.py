@@ -1,7 +1,5 @@
 """Dispatch and identity are two facts: what was called in place and took other memory is not in place, for anybody."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A recording that somebody wrote by hand goes through every reader, as any trace of the engine does."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Regions: the bytes that they have, and share, against sets of bytes, NumPy and the table of the package gguf."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from gguf.constants import GGML_QUANT_SIZES

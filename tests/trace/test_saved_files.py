@@ -1,7 +1,5 @@
 """The file of a trace: the same bytes for the same trace, whole or not there, and readable however little ran."""
 
-from __future__ import annotations
-
 import io
 import sys
 import zipfile

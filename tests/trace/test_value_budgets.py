@@ -1,7 +1,5 @@
 """What goes into a budget: never more than its bytes, and the more of them the more is told."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is kept of an array, against NumPy: numbers, histograms, pictures, for every element type."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

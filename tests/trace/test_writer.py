@@ -1,7 +1,5 @@
 """What a writer is told beside values: other parts of them, and names that are given out anew."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

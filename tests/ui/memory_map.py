@@ -31,13 +31,19 @@ class MapPage:
     """Drive the map, which is opened as a user does it."""
 
     def __init__(
-        self, browser: Browser, file: Path, width: int = 1500, height: int = 1000, theme: Any = "light"
+        self,
+        browser: Browser,
+        file: Path,
+        width: int = 1500,
+        height: int = 1000,
+        theme: Any = "light",
+        address: str = "",
     ) -> None:
         self.page: Page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
-        self.page.goto(file.as_uri())
+        self.page.goto(file.as_uri() + address)
         self.root = self.page.locator(".kvviz").first
         self.notebook = self  # what `pace.cost_of` looks for
         expect(self.kv("sentence")).to_be_visible()
@@ -78,7 +84,7 @@ class MapPage:
     @property
     def window(self) -> tuple[int, int]:
         """First and last step of the window, as the map says it."""
-        found = re.search(r"steps ([\d,]+)–([\d,]+)", self.kv("map-window").inner_text())
+        found = re.search(r"steps, ([\d,]+)–([\d,]+)", self.kv("range").inner_text())
         assert found
         return number(found.group(1)), number(found.group(2))
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
@@ -14,7 +15,9 @@ import kvviz
 from kvviz.report.faces.sarif import sarif
 from kvviz.trace.units import size
 from tests.test_models import graph_of, reference
+from tests.ui.conftest import from_cells, opened
 from tests.ui.filepage import FilePage
+from tests.ui.server import Jupyter
 
 pytestmark = pytest.mark.ui
 
@@ -231,3 +234,37 @@ def test_no_finding_is_cut_at_any_width(browser: Browser, file: Path, width: int
     assert page.root.locator(".kv-finding b").evaluate_all(cut) == 0
     assert page.root.evaluate("(root) => root.scrollWidth - root.clientWidth") <= 0
     page.close()
+
+
+LIVE = """
+import kvviz
+graph = kvviz.load("assets/models/o01_optimum_llama/model.onnx")
+live = kvviz.debug(graph, prompt=[5, 17, 33], max_new_tokens=3, recorded=1)
+live
+"""
+
+
+def test_while_a_run_goes_on_the_list_grows_and_a_cure_is_applied_from_it(browser: Browser, jupyter: Jupyter) -> None:
+    nbformat.write(from_cells([LIVE]), jupyter.root / "growing.ipynb")
+    with opened(browser, jupyter, "growing.ipynb", width=1600) as notebook:
+        notebook.run_all()
+        root = notebook.page.locator(".kvviz").first
+        rows = root.locator('[data-kv="finding"] b')
+        titles = "[one.title for one in kvviz.findings(live.trace)]"
+        # given what has run, when the page rests
+        expect(rows).to_have_text(notebook.python(titles))
+        assert not any("past copied" in title for title in rows.all_inner_texts())
+        # when it goes on, the list stays, and then has what was found since
+        root.focus()
+        notebook.page.keyboard.press("End")
+        for run in (1, 2):
+            root.locator('[data-kv="next-token"]').click()
+            expect(rows.first).to_be_visible()
+            expect(root.locator('[data-kv="decode-slider"]')).to_have_value(str(run))
+        expect(rows.filter(has_text="past copied")).to_have_count(1)
+        expect(rows).to_have_text(notebook.python(titles))
+        # and a finding that is chosen shows its cure, which one click applies
+        rows.filter(has_text="past copied").click()
+        root.locator('.kv-cure [data-kv="apply"]').click()
+        expect(root.locator('[data-kv="lane"]')).to_have_count(2)
+        assert "copied" not in notebook.python("[one.kind for one in kvviz.findings(live.fixed)]")

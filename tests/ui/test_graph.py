@@ -73,7 +73,7 @@ def test_layers_that_repeat_are_one_card_and_each_can_be_shown(show: Show, story
     step = next(s.index for s in reversed(story.steps) if "layers.2/self_attn" in s.node)
     graph.goto(step)
     assert any(head.startswith("layer × 3, shown: layer 2") for head in graph.heads())
-    part = next(head for head in graph.heads() if head.startswith("layer 2 · self_attn 3/3"))
+    part = next(head for head in graph.heads() if head.startswith("layer 2 · self_attn, part 3 of 3"))
     assert "× 3 layers alike, " in part.replace(" · ", ", ")
     open_nodes = graph.kv("graph-node").count()
     # when layer 1 is chosen with keys

@@ -132,8 +132,8 @@ def test_a_brushed_window_tells_its_peak_and_leads_there(show: Show, story: Show
     assert abs(last - 1300) < 8
     assert page.step == at
     peak = live.index(max(live[first : last + 1]), first)
-    expect(page.kv("map-peak")).to_have_text(f"{live[peak] / 1000:.0f} kB at step {peak:,}")
-    page.kv("map-peak").click()
+    expect(page.kv("range-peak")).to_have_text(f"{live[peak] / 1000:.0f} kB at step {peak:,}")
+    page.kv("range-peak").click()
     expect(page.root).to_have_attribute("data-step", str(peak))
     # and the list has what lives in the window
     expect(page.root.locator(".kv-map-list h4")).to_have_text("Longest-lived of the window")
@@ -142,8 +142,8 @@ def test_a_brushed_window_tells_its_peak_and_leads_there(show: Show, story: Show
     assert ids
     assert set(ids) <= alive
     # and it can be forgotten
-    page.kv("map-clear").click()
-    expect(page.kv("map-window")).to_be_hidden()
+    page.kv("range-clear").click()
+    expect(page.kv("range")).to_be_hidden()
 
 
 def test_the_window_is_moved_on_the_timeline_and_takes_the_map_along(show: Show, story: Shown) -> None:
@@ -223,7 +223,7 @@ def test_a_map_that_is_zoomed_under_a_pointer_at_rest_tells_what_is_under_it_now
 
 
 def test_keys_walk_from_buffer_to_buffer_and_go_to_where_one_was_made(show: Show, story: Shown) -> None:
-    page = show(story.file).open()
+    page = show(story.file, address=f"#step={len(story.trace.steps) - 1}").open()
     stops = page.root.locator(".kv-space :is(button, select, [tabindex]):not([tabindex='-1']):visible")
     # the tools as one stop, the map, and the list beside it: also when the page has settled which buttons are stops
     page.page.wait_for_timeout(500)

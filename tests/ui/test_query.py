@@ -35,7 +35,8 @@ def page(browser: Browser, file: str) -> Iterator[Page]:
     shown = browser.new_page(viewport={"width": 1500, "height": 950})
     wrong: list[str] = []
     shown.on("pageerror", lambda error: wrong.append(str(error)))
-    shown.goto(file)
+    shown.goto(f"{file}#step=0")
+    shown.locator('[role="tab"][data-id="steps"]').click()
     expect(shown.locator(".kv-steps [data-kv=table-row]").first).to_be_visible()
     yield shown
     shown.close()
@@ -65,7 +66,8 @@ def dark(page: Page) -> int:
     """How many columns of the timeline have a tick above the axis."""
     count: int = page.locator(".kv-plot canvas").evaluate(
         """(canvas) => {
-          const pixels = canvas.getContext("2d").getImageData(0, canvas.height - 18 - 4, canvas.width, 1).data;
+          const bottom = parseFloat(document.querySelector(".kv-yaxis span:nth-child(2)").style.top);
+          const pixels = canvas.getContext("2d").getImageData(0, bottom - 6, canvas.width, 1).data;
           const [r, g, b] = getComputedStyle(canvas).color.match(/\\d+/g).map(Number);
           let found = 0;
           const off = (i) => Math.abs(pixels[i] - r) + Math.abs(pixels[i + 1] - g) + Math.abs(pixels[i + 2] - b);

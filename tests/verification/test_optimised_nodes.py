@@ -1,7 +1,5 @@
 """What onnxruntime's optimiser made of a model, and what follows from it for memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

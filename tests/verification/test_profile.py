@@ -1,7 +1,5 @@
 """From what a session of elsewhere left behind: its profile, and the statistics of its memory."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The policy ``rten`` beside recordings of rten, from shapes alone."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

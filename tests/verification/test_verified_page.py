@@ -1,7 +1,5 @@
 """The report of a verification as HTML: its figures, the times on the trace, and where it differs."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Predicted beside observed: the allocations of real onnxruntime sessions, with their own optimisations."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A decode loop in the real onnxruntime: which present lies in which past, by address, beside the prediction."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import product

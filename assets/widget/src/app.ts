@@ -145,7 +145,10 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const frontier = new FrontierPane(shell.pane("frontier", "Frontier", side), store, (node) => commands.choose(node), signal);
   const map = shell.pane("map", "Memory", middle);
   const spacetime = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
-  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, map);
+  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, map, (query) => {
+    tabs.show("steps");
+    void hits.ask(query);
+  });
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, signal);
   tabs.beside(copyButton(lists, "lists", share, signal));

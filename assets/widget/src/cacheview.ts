@@ -236,7 +236,6 @@ export class View {
       mark(row, "aria-selected", String(i === this.#chosen));
       mark(row, "data-warned", d.warnings.some((w) => w.cache === i) ? 1 : null);
       say(row.lastElementChild!, `${count(valid)} / ${count(capacity)}`);
-      mark(row, "aria-label", `${this.kit.t.p.caches[i].name}: ${count(valid)} of ${count(capacity)} reserved rows hold a token`);
       const bar = row.children[1] as HTMLElement;
       bar.style.setProperty("--kv-before", String(capacity ? Math.max(0, valid - written) / capacity : 0));
       bar.style.setProperty("--kv-valid", String(capacity ? valid / capacity : 0));

@@ -36,10 +36,13 @@ export function td(shown: string | Node, className?: string, attributes: Attribu
 
 const TAIL = 14; // letters at the end of a name that are never cut
 
-/** A name that loses its middle where there is no room, as `elide` does on a canvas; all of it is in `title` and in its text. */
+/**
+ * A name that loses its middle where there is no room, as `elide` does on a canvas. The two ends are drawn from attributes, so that the
+ * text, and what a screen reader says, is the name.
+ */
 export function name(text: string, title = text): HTMLElement {
   const tail = Math.min(TAIL, text.length >> 1);
-  return el("span.kv-cut", { title }, el("span", {}, text.slice(0, text.length - tail)), el("span", {}, text.slice(text.length - tail)));
+  return el("span.kv-cut", { title, "data-head": text.slice(0, text.length - tail), "data-tail": text.slice(text.length - tail) }, el("span.kv-unseen", {}, text));
 }
 
 export const NUMBER = "kv-num";

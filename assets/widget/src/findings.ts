@@ -237,7 +237,7 @@ export class EvidenceBar implements View {
     say(this.#what, evidence ? `Evidence for ${finding + 1}` : `Left finding ${finding + 1}`);
     const rest = one.times - steps.length;
     const where = !steps.length ? (one.times ? `its ${plural(one.times, "step")} ${one.times === 1 ? "was" : "were"} not kept here` : one.title)
-      : `step ${count(numberOf(t, steps[at]))}${one.times > 1 ? ` is one of ${count(one.times)}` : ""}${rest > 0 ? `, ${count(rest)} not kept here` : ""}`;
+      : `step ${count(numberOf(t, steps[at]))}${one.times > 1 ? ` is one of ${count(one.times)}${one.scope === "all runs" ? "" : " kept"}` : ""}${rest > 0 ? `, ${count(rest)} not kept here` : ""}`;
     say(this.#text, evidence ? where : "");
     say(this.#place, `${count(at + 1)} of ${count(steps.length)}`);
     this.#walk.hidden = !evidence || steps.length < 2;

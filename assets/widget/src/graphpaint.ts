@@ -5,8 +5,9 @@ import { badgeOf } from "./pair.js";
 import { crossing, HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
 import { paintRed, type RedEdge } from "./hiddenpairs.js";
-import { placeOf, rowsBefore, type State } from "./replay.js";
-import { cacheOf, ended, letter, lineLook, type Line, type LineLook, type Scene, type Sketch } from "./sketchview.js";
+import { pillText } from "./participants.js";
+import { placeFrom, type State } from "./replay.js";
+import { ended, letter, lineLook, type Line, type LineLook, type Scene, type Sketch } from "./sketchview.js";
 import type { Lit } from "./select.js";
 import type { Store } from "./store.js";
 
@@ -183,7 +184,7 @@ export class Painter {
     const strong = this.#font(600, 12);
     const small = this.#font(400, 11);
     const done = nodes.reduce((n, i) => n + (scene.steps[i] >= 0 && scene.steps[i] <= scene.cursor ? 1 : 0), 0);
-    const right = `${done}/${nodes.length}`;
+    const right = `${done} of ${nodes.length} ran`; // in this run
     this.#say(right, end - 8, base, small, "soft", "right");
     end -= 16 + this.ruler.width(right, small);
     const title = row.block < 0 ? card.title : blocks[row.block].title || "graph";
@@ -303,7 +304,6 @@ export class Painter {
 
   #pill(value: number, [x, y, w, h]: [number, number, number, number], v: Painted, says?: [name: string, under: string]): void {
     const { context } = this;
-    const { t, p, now, cursor } = this.store;
     this.#box(x, y, w, h, Math.min(5, h / 5));
     context.setLineDash([]);
     context.fillStyle = this.colour("view-pale");
@@ -311,17 +311,9 @@ export class Painter {
     context.strokeStyle = this.colour(v.scene.lit.values.has(value) ? "accent" : "view");
     context.lineWidth = v.scene.lit.values.has(value) ? 3 : 1.5;
     context.stroke();
-    if (says) return this.#two(...says, "", [x, y, w, h], "ink", "soft", "");
-    const name = p.graphs[v.graph].values[value] ?? "";
-    const id = cacheOf(p, name);
-    const cache = p.caches[id];
-    let frame = now.frame;
-    let place = null;
-    // in a body, the past is a value of an outer frame
-    for (let f = frame; f >= 0 && !place; f = p.frame.parent[f]) place = placeOf(t, f, p.graphs[p.frame.graph[f]].values.indexOf(name), cursor);
-    const rows = cache ? rowsBefore(this.store.t, id, now.run)[0] : 0;
-    const under = place ? `${rows} rows · B${place.storage}` : cache ? `${rows} rows` : "";
-    this.#two(cache ? `past.${cache.name}` : name, under, "", [x, y, w, h], "ink", "soft", "");
+    const { t, now, cursor } = this.store;
+    const [name, under] = says ?? pillText(t, now.frame, value, placeFrom(t, now.frame, value, cursor));
+    this.#two(name, under, "", [x, y, w, h], "ink", "soft", "");
   }
 
   #node(node: number, rect: [number, number, number, number], v: Painted, under?: string): void {

@@ -141,13 +141,14 @@ export function blockFacts(t: Trace, graph: number, block: number, alike: number
   const kinds = each.length;
   const about = many + plural(nodes.length, "op");
   if (!kinds) return { about, missed: "" };
+  const here = all.length > 1 ? `this ${stack.split(" ").pop()}: ` : ""; // what is summed
   const total = each.reduce((sum, m) => sum + m.times, 0);
   const sum = bytes(each.reduce((b, m) => b + m.bytes, 0));
   const often = each[0].times;
   // a product only if all nodes were missed equally often
-  if (each.some((m) => m.times !== often)) return { about, missed: `${count(kinds)} missed, ${count(total)} times = ${sum}` };
+  if (each.some((m) => m.times !== often)) return { about, missed: `${here}${count(kinds)} missed, ${count(total)} times = ${sum}` };
   const words = often > t.p.runs.length ? "times" : t.p.runs.some((r) => r.token !== null) ? "tokens" : "runs";
-  return { about, missed: [`${count(kinds)} missed`, ...(often > 1 ? [`${count(often)} ${words}`] : [])].join(" × ") + ` = ${sum}` };
+  return { about, missed: here + [`${count(kinds)} missed`, ...(often > 1 ? [`${count(often)} ${words}`] : [])].join(" × ") + ` = ${sum}` };
 }
 
 export interface Port { x: number; y: number; w: number; h: number } // left top corner in the level, and size

@@ -131,14 +131,6 @@ function caches({ p, x }: Trace, l: Lives): void {
   }));
 }
 
-interface Peak { step: number; bytes: number }
-/** The peak in a range of steps, `to` not included. */
-export function peakIn({ p }: Trace, from: number, to: number): Peak {
-  let step = -1;
-  for (let i = Math.max(0, from); i < Math.min(to, p.steps); i++) if (step < 0 || p.step.live[i] > p.step.live[step]) step = i;
-  return { step, bytes: step < 0 ? 0 : p.step.live[step] };
-}
-
 /**
  * The step from which a life is held past its last use; -1: it is not, or this is not known, since the caller asked for it or
  * the trace is unfinished.

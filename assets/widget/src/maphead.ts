@@ -2,7 +2,7 @@
 import { button, el, hit, mark, name, on, onKey, say, set } from "./dom.js";
 import { bytes, count, plural, visible } from "./format.js";
 import { COLOURS, type Class, type Colour } from "./mappicture.js";
-import { addressed, age, inOrder, ORDERS, peakIn, type Layout, type Order, type Sort } from "./mapdata.js";
+import { addressed, age, inOrder, ORDERS, type Layout, type Order, type Sort } from "./mapdata.js";
 import { nameOf } from "./mapmarks.js";
 import { ticks, yOf, type Range, type Sheet } from "./mapview.js";
 import { numberOf, type Trace } from "./replay.js";
@@ -17,22 +17,14 @@ export class MapHead {
   readonly root: HTMLElement;
   #count = el("span.kv-hint");
   #legend = el("span.kv-map-legend");
-  #window = el("span.kv-map-window", { "data-kv": "map-window" });
-  #range = el("span");
-  #peak: HTMLButtonElement;
+  #window: HTMLButtonElement;
   #sort = el("select", { "aria-label": "Sort: what lies lowest, and first in the list", title: "Sort: what lies lowest, and first in the list", "data-kv": "map-sort" });
   #colour = el("select", { "aria-label": "Colour by", title: "Colour by", "data-kv": "map-colour" });
   #sorts = "";
   #legendKey = "";
-  #step = -1;
 
   constructor(private store: Store, heard: Heard, signal: AbortSignal) {
-    this.#peak = button("", "Go to the step with the peak of this window", "map-peak", () => store.seek(this.#step), signal);
-    this.#peak.className = "kv-link";
-    const fit = button("zoom", "Show only the window (z)", "map-zoom-window", () => heard.zoom(-1), signal);
-    const clear = button("×", "Forget the window (Esc)", "map-clear", () => store.setWindow(null), signal);
-    clear.ariaLabel = "Forget the window";
-    this.#window.append(this.#range, this.#peak, fit, clear);
+    this.#window = button("window", "Show only the window (z)", "map-zoom-window", () => heard.zoom(-1), signal);
     for (const value of COLOURS) this.#colour.append(el("option", { value }, `colour: ${SAID[value]}`));
     on(this.#sort, "change", () => heard.sort(this.#sort.value as Sort), signal);
     on(this.#colour, "change", () => heard.colour(this.#colour.value as Colour), signal);
@@ -41,8 +33,8 @@ export class MapHead {
     const all = button("all", "Show all steps (0)", "map-all", () => heard.zoom(0), signal);
     out.ariaLabel = "Zoom out";
     into.ariaLabel = "Zoom in";
-    const tools = el("span.kv-map-tools", { role: "toolbar", "aria-label": "How the map is drawn" }, this.#sort, this.#colour, out, into, all);
-    this.root = el("div.kv-map-head", {}, el("h3", {}, "Memory map"), this.#count, this.#legend, this.#window, tools);
+    const tools = el("span.kv-map-tools", { role: "toolbar", "aria-label": "How the map is drawn" }, this.#sort, this.#colour, out, into, all, this.#window);
+    this.root = el("div.kv-map-head", {}, el("h3", {}, "Memory map"), this.#count, this.#legend, tools);
   }
 
   show(layout: Layout, sort: Sort, all: Class[], colour: (c: Class) => string): void {
@@ -68,16 +60,7 @@ export class MapHead {
     this.#legend.replaceChildren(...chips);
   }
 
-  window(): void {
-    const { window, t } = this.store;
-    this.#window.hidden = !window;
-    mark(this.root, "data-window", window ? 1 : null);
-    if (!window) return;
-    const peak = peakIn(t, Math.floor(window[0]), Math.ceil(window[1]));
-    this.#step = peak.step;
-    say(this.#range, `steps ${count(numberOf(t, Math.floor(window[0])))}–${count(numberOf(t, Math.min(t.p.steps, Math.ceil(window[1])) - 1))}: peak `);
-    say(this.#peak, peak.step < 0 ? "no steps" : `${bytes(peak.bytes)} at step ${count(numberOf(t, peak.step))}`);
-  }
+  window(): void { this.#window.hidden = !this.store.window; }
 }
 
 export class Scales {

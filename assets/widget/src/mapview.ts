@@ -167,7 +167,8 @@ export class Gestures {
     }, signal);
     on(view, "pointermove", (event) => {
       const [x, y] = place(event);
-      if (!drag) return map.hover([x, y]);
+      // what moves under a pointer at rest is not pointed at
+      if (!drag) return event.movementX || event.movementY ? map.hover([x, y]) : undefined;
       if (!drag.moved && Math.hypot(x - drag.x, drag.pan ? y - drag.y : 0) < NEAR) return;
       drag.moved = true;
       map.hover(null);

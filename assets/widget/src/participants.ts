@@ -2,7 +2,7 @@
 // of the peak the largest buffers. All other ops of the block are left out.
 import { ensure } from "./arrays.js";
 import { buffer, bytes, count, opLabel, plural, shape, shortValue, valueName } from "./format.js";
-import { alive, capacity, opAt, placeOf, rowsBefore, stack, stepsOf, valuesIn, type Place, type Trace } from "./replay.js";
+import { alive, capacity, opAt, placeFrom, rowsBefore, stepsOf, valuesIn, type Place, type Trace } from "./replay.js";
 import { named } from "./select.js";
 import { cacheOf, type Line, type LineLook, type Sketch } from "./sketchview.js";
 
@@ -32,29 +32,13 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
   };
   const box = (key: string, made: () => Partial<Box>): Box => ensure(boxes, key, () => ({ node: -1, value: -1, name: "", under: "", beside: null, rank: 0, x: 0, w: 0, ...made() }));
 
-  // a body reads values of outer frames, too
-  const lies = (value: number, cursor: number): Place | null => {
-    for (const f of stack(t, frame).reverse()) {
-      const place = placeOf(t, f, f === frame ? value : p.graphs[p.frame.graph[f]].values.indexOf(g.values[value]), cursor);
-      if (place) return place;
-    }
-    return null;
-  };
-  const weight = (place: Place | null) => !!place && p.storage.origin[place.storage] === p.from.weights;
+  const lies = (value: number, cursor: number) => placeFrom(t, frame, value, cursor);
   const opBox = (n: number): Box => box(`op ${n}`, () => ({ node: n, name: opLabel(g, n), under: under(t, steps[n], n === node ? step : -1) }));
-  const short = (value: number) => {
-    const cache = p.caches[cacheOf(p, g.values[value])];
-    return cache ? `${cache.input === g.values[value] ? "past" : "present"}.${cache.name}` : valueName(g, value) || shortValue(g.values[value]);
-  };
-  /** The box of an input or output of the graph; an earlier run that made the buffer stands beside it. */
   const pill = (value: number, place: Place | null, output: boolean): Box => box(`value ${value} ${output}`, () => {
-    const cache = cacheOf(p, g.values[value]);
-    const run = p.frame.run[frame];
-    const [valid, room] = cache < 0 ? [0, 0] : output ? [p.caches[cache].valid[run], p.caches[cache].capacity[run]] : rowsBefore(t, cache, run);
-    const rows = cache < 0 ? "" : `${count(valid)} rows${room > valid ? `, room for ${count(room)}` : output ? "" : ", full"}`;
-    const facts = [place ? buffer(p, place.storage, place.gen) : "", rows].filter(Boolean).join(" · ");
-    return { value, name: short(value), under: facts || (place ? shape(p.strings[p[place.from].info[place.entry]]) : "") };
+    const [name, under] = pillText(t, frame, value, place);
+    return { value, name, under };
   });
+  /** The box of an input of the graph; an earlier run that made the buffer stands beside it. */
   const given = (value: number, place: Place): Box => {
     const to = pill(value, place, false);
     if (place.from !== "bind") return to;
@@ -65,7 +49,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
     if (made === undefined) to.under = [to.under, how].filter(Boolean).join(" · ");
     else {
       const maker = opAt(t, x.outStep[made]);
-      const name = maker.graph === graph ? short(p.out.value[made]) : maker.op[0];
+      const name = maker.graph === graph ? pillText(t, maker.frame, p.out.value[made], null)[0] : maker.op[0];
       const from = box(`made ${made}`, () => ({ value: p.out.value[made], name, under: p.runs[x.run[x.outStep[made]]]?.label ?? "", beside: to }));
       link(from, to, value, how === "donated" ? "same buffer, donated" : `same buffer${how ? `, ${how}` : ""}`, "way");
     }
@@ -102,7 +86,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
   for (const [slot, value] of [...inputs, ...op[5]].entries()) {
     const place = value < 0 ? null : lies(value, step - 1);
     const refused = blocked.some((k) => inputs[p.block.input[k]] === value);
-    if (value < 0 || (weight(place) && !refused)) continue;
+    if (value < 0 || (place && !refused && p.storage.origin[place.storage] === p.from.weights)) continue;
     const copied = p.step.copied[step] > 0 && refused;
     const cache = cacheOf(p, g.values[value]);
     const rows = copied && cache >= 0 ? rowsBefore(t, cache, p.frame.run[frame])[0] : 0;
@@ -152,6 +136,21 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
   const hidden = g.blocks[block].nodes.filter((n) => !known.has(n)).length;
   const name = (b: Box) => [b.name, b.under].filter(Boolean).join(" ");
   return { ...drawn, block, hidden, note, said: [...links.map((l) => `${name(l.from)} → ${name(l.to)}${l.text ? `: ${l.text}` : ""}`), ...(note ? [note] : [])] };
+}
+
+/** What a box says of an input or output of a graph: its name; and its buffer and rows, or its shape. */
+export function pillText(t: Trace, frame: number, value: number, place: Place | null): [name: string, under: string] {
+  const { p } = t;
+  const g = p.graphs[p.frame.graph[frame]];
+  const id = cacheOf(p, g.values[value]);
+  const cache = p.caches[id];
+  const lies = place ? buffer(p, place.storage, place.gen) : "";
+  if (!cache) return [valueName(g, value) || shortValue(g.values[value]), lies || (place ? shape(p.strings[p[place.from].info[place.entry]]) : "")];
+  const run = p.frame.run[frame];
+  const past = cache.input === g.values[value];
+  const [valid, room] = past ? rowsBefore(t, id, run) : [cache.valid[run], cache.capacity[run]];
+  const rows = `${count(valid)} rows${room > valid ? `, room for ${count(room)}` : past ? ", full" : ""}`;
+  return [`${past ? "past" : "present"}.${cache.name}`, [lies, rows].filter(Boolean).join(" · ")];
 }
 
 /** The second line of an op. */

@@ -165,6 +165,15 @@ export function placeOf(t: Trace, f: number, value: number, cursor: number): Pla
   return { from: "out", entry: at - 1, storage: t.p.out.storage[at - 1], gen: t.p.out.gen[at - 1] };
 }
 
+/** The place of a value of a frame; a body reads values of outer frames, too. */
+export function placeFrom(t: Trace, frame: number, value: number, cursor: number): Place | null {
+  const { p } = t;
+  const name = p.graphs[p.frame.graph[frame]].values[value];
+  let place = placeOf(t, frame, value, cursor);
+  for (let f = p.frame.parent[frame]; f >= 0 && !place; f = p.frame.parent[f]) place = placeOf(t, f, p.graphs[p.frame.graph[f]].values.indexOf(name), cursor);
+  return place;
+}
+
 /** Storages alive at the cursor, oldest first, from the nearest key frame. */
 export function alive({ x }: Trace, cursor: number): number[] {
   const { storage, born, freed } = x.life;

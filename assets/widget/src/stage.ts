@@ -25,7 +25,7 @@ interface Owner {
 const MINI = 72, MINI_FROM = 400; // px: width of the minimap, and of the pane from which there is one
 const SETTLE = 150; // ms
 const DRAG = 3; // px
-const LARGE = 1.5; // zoom of a small drawing, at most
+const LARGE = 1.5, LEGIBLE = 0.95; // zoom of a small drawing, at most and at least
 
 export class Stage {
   level: Level = { rows: [], w: 0, h: 0 };
@@ -187,7 +187,7 @@ export class Stage {
   #fit(most: number): void {
     const { port, owner } = this;
     const row = owner.fits();
-    this.#zoom(fit(row ? (zoom) => this.#alone(row, zoom) : (zoom) => owner.lay(zoom, port.w), port, most));
+    this.#zoom(Math.max(this.#snug ? LEGIBLE : 0, fit(row ? (zoom) => this.#alone(row, zoom) : (zoom) => owner.lay(zoom, port.w), port, most)));
     const now = row && this.level.rows.find((r) => r.block === row.block);
     if (now) this.#go({ ...port, x: now.x, y: now.y });
   }

@@ -208,6 +208,7 @@ export class Store {
     const about = found.selection;
     if (step !== undefined) this.seek(step);
     else if (found.step !== null) this.go(found.step);
+    else if (found.run !== undefined) this.toRun(found.run);
     this.select(about && about.kind !== "node" ? about : step === undefined ? about ?? null : executed(this.t, step));
     this.#framing = false;
     this.#changed({ evidence: true });

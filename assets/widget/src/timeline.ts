@@ -5,6 +5,7 @@ import { Inks, label, polygon, sized } from "./canvas.js";
 import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";
 import { button, el, hit, mark, on, onDrag, onResize, say } from "./dom.js";
 import { bytes, count, figure, plural } from "./format.js";
+import { RangeLine } from "./range.js";
 import { bare, liveAt, numberOf, opAt } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
 import type { Payload } from "./wire.js";
@@ -104,6 +105,7 @@ export class Timeline implements View {
   #range = el("input", { type: "range", min: -1, step: 1, class: "kv-range", "data-kv": "step-slider", "aria-label": "Step" });
   #plot: HTMLElement;
   #window: WindowBox;
+  #sums: RangeLine;
   #live = el("span", { "data-part": "live" }, el("i", {}), el("span", {}), " ", el("b", {}));
   #peak: HTMLButtonElement;
   #toMap: HTMLButtonElement;
@@ -117,17 +119,23 @@ export class Timeline implements View {
   #height = 0;
 
   /** `pane`: holds the timeline and, above it, the memory map, of which this is the overview. */
-  constructor(host: HTMLElement, private store: Store, signal: AbortSignal, private pane: HTMLElement) {
+  constructor(host: HTMLElement, private store: Store, signal: AbortSignal, private pane: HTMLElement, ask: (query: string) => void = () => {}) {
     this.#peak = button("", "Go to where most bytes are live", "peak", () => this.#toPeak(), signal);
     this.#plot = el("div.kv-plot", { "data-kv": "timeline" }, this.#canvas);
     this.#window = new WindowBox(store, this.#plot, signal);
     this.#plot.append(this.#window.root, this.#cursor, this.#range);
+    this.#plot.title = "Drag to move the cursor; with Shift, to sum what the steps between spent";
+    const at = (event: PointerEvent) => {
+      const box = this.#plot.getBoundingClientRect();
+      return under(store, (event.clientX - box.left) / Math.max(1, box.width));
+    };
+    this.#sums = new RangeLine(store, this.#plot, this.#range, (event) => at(event).step, ask, signal);
     this.#toMap = button("", "", "open-map", () => this.asMap(), signal);
     this.asMap(false);
-    host.append(el("div.kv-legend", {}, el("h3", {}, "Memory"), this.#above, this.#live, this.#peak, this.#marked, this.#toMap), el("div.kv-overview", {}, el("div.kv-yaxis", { "aria-hidden": "true" }, this.#top, this.#from, this.#foot), this.#plot));
+    host.append(el("div.kv-legend", {}, el("h3", {}, "Memory"), this.#above, this.#live, this.#peak, this.#marked, this.#sums.root, this.#toMap), el("div.kv-overview", {}, el("div.kv-yaxis", { "aria-hidden": "true" }, this.#top, this.#from, this.#foot), this.#plot));
     onDrag(this.#plot, (event, moving) => {
-      const box = this.#plot.getBoundingClientRect();
-      const { run, step } = under(store, (event.clientX - box.left) / Math.max(1, box.width));
+      if (event.shiftKey) return; // a range
+      const { run, step } = at(event);
       if (step >= 0) store.seek(step, "person", moving);
       else store.toRun(run, "person", moving);
     }, signal);
@@ -180,6 +188,7 @@ export class Timeline implements View {
 
   #draw(): void {
     this.#window.show();
+    this.#sums.show();
     const { t, p, x } = this.store;
     const [width, height] = [this.#width, this.#height];
     const many = byRuns(this.store);

@@ -57,6 +57,7 @@ export interface Cure extends Fix { change: string; peak: number | null; about: 
 /** One of `kvviz.findings(trace)`; `step` is a number, `at` and those of the parts are places of the loaded ones among `times`. */
 export interface Finding {
   kind: string; title: string; bytes: number; where: string; scope: string; calm: boolean; example: string; reasons: string[];
+  run?: number; // of what was at no kept step
   step: number | null; times: number; at?: number[]; parts?: Part[]; cure?: Cure;
   selection?: { kind: "node" | "storage" | "value" | "cache"; id: number; graph?: number; step?: number };
 }

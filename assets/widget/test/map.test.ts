@@ -1,8 +1,8 @@
-// The memory map: lives, where they stand, the peak of a window.
+// The memory map: lives, and where they stand.
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { buildIndex } from "../src/index.js";
-import { addressed, inOrder, layout, lives, notches, peakIn, stack, type Lives, type Sort } from "../src/mapdata.js";
+import { addressed, inOrder, layout, lives, notches, stack, type Lives, type Sort } from "../src/mapdata.js";
 import { capacity, numberOf, type Trace } from "../src/replay.js";
 import { read, unpack } from "../src/wire.js";
 import { llama } from "./mock.js";
@@ -62,19 +62,6 @@ describe.each(names)("the map of %s", (name) => {
       // Python counts what is never used from when it came
       expect([h.title, numberOf(t, l.used[k] < 0 ? l.from[k] : l.used[k])]).toEqual([h.title, h.step ?? -1]);
     }
-  });
-});
-
-describe("the peak of a window", () => {
-  test("is the largest of its steps, and of all steps that of the trace", async () => {
-    const t = await golden("growing.payload");
-    expect(peakIn(t, 0, t.p.steps).bytes).toBe(t.p.step.live[t.x.peak]);
-    for (const [from, to] of [[10, 60], [300, 301], [700, 900]]) {
-      const part = t.p.step.live.slice(from, to);
-      expect(peakIn(t, from, to).bytes).toBe(Math.max(...part));
-      expect(part[peakIn(t, from, to).step - from]).toBe(Math.max(...part));
-    }
-    expect(peakIn(t, 5, 5)).toEqual({ step: -1, bytes: 0 });
   });
 });
 

@@ -16,13 +16,14 @@ function copies(): number[] {
   return Array.from({ length: p.steps }, (_, i) => i).filter((i) => p.step.copied[i] > 0 && opAt(growing, i).op[3].some((v) => p.caches.some((c) => c.input === opAt(growing, i).g.values[v])) && p.frame.run[p.step.frame[i]] > 0);
 }
 
+// thousands of assertions of one kind take longer than what they look at
 function sound({ boxes, lines, w, h, nodes, pills, names, under }: Around): void {
   expect(boxes.length).toBe(nodes.length + pills.length);
   expect(names.length).toBe(boxes.length);
   expect(under.length).toBe(boxes.length);
   boxes.forEach(([x, y, bw, bh], i) => {
-    expect(x >= -0.01 && y >= 0 && x + bw <= w + 0.01 && y + bh <= h + 0.01).toBe(true);
-    boxes.slice(i + 1).forEach(([ox, oy, ow, oh]) => expect(x + bw <= ox + 0.01 || ox + ow <= x + 0.01 || y + bh <= oy || oy + oh <= y).toBe(true));
+    const inside = x >= -0.01 && y >= 0 && x + bw <= w + 0.01 && y + bh <= h + 0.01;
+    expect(inside && boxes.slice(i + 1).every(([ox, oy, ow, oh]) => x + bw <= ox + 0.01 || ox + ow <= x + 0.01 || y + bh <= oy || oy + oh <= y)).toBe(true);
   });
   for (const { from, to, points } of lines) {
     expect(from >= 0 && to >= 0 && points.every(Number.isFinite)).toBe(true);
@@ -34,14 +35,12 @@ function sound({ boxes, lines, w, h, nodes, pills, names, under }: Around): void
 describe("the evidence of a step", () => {
   test.each(ALL)("of %s is drawn for every op, without boxes that touch", (_, t) => {
     for (let step = 0; step < t.p.steps; step++) {
-      for (const peak of [false, true]) {
-        const drawn = around(t, step, peak);
-        if (!drawn) continue;
-        sound(drawn);
-        const { g, node } = opAt(t, step);
-        expect(drawn.nodes).toContain(node);
-        expect(drawn.hidden).toBe(g.blocks[drawn.block].nodes.filter((n) => !drawn.nodes.includes(n)).length);
-      }
+      const drawn = around(t, step, step % 4 === 0);
+      if (!drawn) continue;
+      sound(drawn);
+      const { g, node } = opAt(t, step);
+      expect(drawn.nodes).toContain(node);
+      expect(drawn.hidden).toBe(g.blocks[drawn.block].nodes.filter((n) => !drawn.nodes.includes(n)).length);
     }
   });
 

@@ -194,8 +194,7 @@ def _is_gguf(path: str) -> bool:
 
 
 def _from_gguf(path: str, limit: int) -> tuple[Any, Source, Companions]:
-    from kvviz.smollm2.gguf_to_onnx import open_gguf
-    from kvviz.smollm2.vocabulary import carried_tokenizer
+    from kvviz.smollm2.gguf_to_onnx import carried_tokenizer, open_gguf
 
     opened = open_gguf(path)
     held = {location: _Array(array) for location, array in opened.arrays.items()}

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvviz.errors import LoadError, quoted
-from kvviz.text.companions import Companions
-from kvviz.text.text_settings import json_file
+from kvviz.text.companions import Companions, json_file
 
 SUBFOLDER = "onnx"
 _LOG = logging.getLogger(__name__)

@@ -256,24 +256,29 @@ def attribute(proto: Any, node: str, source: Source) -> Any:
     bytes), lists become tuples, tensors read-only arrays, sparse ones dense, and types a nameless ``Value``."""
     what = f"attribute {quoted(name_text(proto.name))} of {node}"
     kind = proto.type or _guess(proto)
-    simple = _SIMPLE.get(kind)
-    if simple is not None:
-        return simple(proto)
-    if kind == _A.TENSOR:
-        return frozen(read_tensor(proto.t, source, what).read())
-    if kind == _A.TENSORS:
-        return tuple(frozen(read_tensor(t, source, what).read()) for t in proto.tensors)
-    if kind == _A.SPARSE_TENSOR:
-        return frozen(read_sparse(proto.sparse_tensor, source, what).read())
-    if kind == _A.SPARSE_TENSORS:
-        return tuple(frozen(read_sparse(t, source, what).read()) for t in proto.sparse_tensors)
-    if kind == _A.TYPE_PROTO:
-        return value_type("", proto.tp, source, what)
-    if kind == _A.TYPE_PROTOS:
-        return tuple(value_type("", tp, source, what) for tp in proto.type_protos)
     if kind == _A.UNDEFINED:
         return None
-    raise LoadError(f"{what} of {source.label} has the unknown kind {kind}; export the model again")
+    if kind not in _A.AttributeType.values():
+        raise LoadError(f"{what} of {source.label} has the unknown kind {kind}; export the model again")
+    if not proto.type or proto.ref_attr_name:
+        typed = _A(type=kind)
+        typed.MergeFrom(proto)
+        typed.type = kind
+        typed.ClearField("ref_attr_name")
+        proto = typed
+    return _own(helper.get_attribute_value(proto), what, source)
+
+
+def _own(value: Any, what: str, source: Source) -> Any:
+    if isinstance(value, bytes):
+        return _text(value)
+    if isinstance(value, onnx.TensorProto):
+        return frozen(read_tensor(value, source, what).read())
+    if isinstance(value, onnx.SparseTensorProto):
+        return frozen(read_sparse(value, source, what).read())
+    if isinstance(value, onnx.TypeProto):
+        return value_type("", value, source, what)
+    return tuple(_own(item, what, source) for item in value) if isinstance(value, list) else value
 
 
 def constant(node: Any, name: str, source: Source) -> Tensor:
@@ -327,14 +332,6 @@ def _guess(proto: Any) -> int:
 
 _FIELDS = {_A.TENSOR: "t", _A.FLOAT: "f", _A.INT: "i", _A.STRING: "s"}
 _FIELDS |= {_A.FLOATS: "floats", _A.INTS: "ints", _A.STRINGS: "strings", _A.TENSORS: "tensors"}
-_SIMPLE = {
-    _A.FLOAT: lambda a: float(a.f),
-    _A.INT: lambda a: int(a.i),
-    _A.STRING: lambda a: _text(a.s),
-    _A.FLOATS: lambda a: tuple(a.floats),
-    _A.INTS: lambda a: tuple(a.ints),
-    _A.STRINGS: lambda a: tuple(_text(s) for s in a.strings),
-}
 _CONSTANTS: dict[str, Any] = {
     "value_float": np.float32,
     "value_floats": np.float32,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from kvviz.explain.peak import GROUPS, Peak, PeakPart
+from kvviz.explain.retention import GROUPS, Peak, PeakPart
 from kvviz.fixes.fix import Fix
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.faces.report_data import before_or_in

@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from kvviz.explain.peak import Peak, PeakPart
+from kvviz.explain.retention import Peak, PeakPart
 from kvviz.explain.summary import Counts
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.faces.report_data import before_or_in, model_facts, moved_outside, totals

@@ -72,32 +72,6 @@ class Log(Sequence[Op]):
     ``write``: ``write(op)`` appends a tuple of all that `Op` has; its outputs are tuples of all that `Output` has.
     """
 
-    __slots__ = (
-        "_block",
-        "_freed",
-        "_made_ops",
-        "_rows",
-        "_steps",
-        "_whole",
-        "allocated",
-        "copied",
-        "cuts",
-        "declared",
-        "forms",
-        "frames",
-        "frees",
-        "grew",
-        "later",
-        "nodes",
-        "ops",
-        "outs",
-        "peak",
-        "refusals",
-        "storages",
-        "write",
-        "written",
-    )
-
     def __init__(self) -> None:
         self.frames: list[FrameEvent] = []
         self.storages = Storages()

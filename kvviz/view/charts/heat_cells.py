@@ -6,11 +6,10 @@ with `kvviz.caches.cache_heat` on every row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
-from kvviz.caches.cache_heat import heat
+from kvviz.caches import cache_heat as heat_bits
+from kvviz.caches.cache_heat import heat, row_states
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Owned, Rows
 
@@ -37,18 +36,12 @@ def cells(cache: Any, run: int, entry: int = 0) -> tuple[Cell, ...]:
     if run >= len(cache.runs) or cache.axis is None:
         return ()
     after = cache.runs[run]
-    rows = _rows_of(cache, run, entry)
-    if rows is None:
+    if _rows_of(cache, run, entry) is None:
         found = [(0, after.valid, VALID, 0, 0), (after.valid, after.capacity, RESERVED, 0, -1)]
         return tuple(cell for cell in found if cell[0] < cell[1])
-    edges = {0, after.capacity, *(edge for span in rows.held for edge in span[:2])}
-    edges |= {edge for span in (*rows.wrote, *(rows.read or ())) for edge in span}
     joined: list[Cell] = []
-    for start, stop in pairwise(sorted(edge for edge in edges if 0 <= edge <= after.capacity)):
-        token = next((at + start - a if at >= 0 else -1 for a, b, at in rows.held if a <= start < b), None)
-        wrote = _within(rows.wrote, start)
-        state = _state(cache.protocol, after.capacity, rows, start, token, wrote)
-        cell = (start, stop, state, int(wrote), -1 if token is None else token)
+    for start, stop, bits, token in row_states(cache, run, entry):
+        cell = (start, stop, _state(bits), int(bits & heat_bits.WRITTEN > 0), token)
         if joined and _goes_on(joined[-1], cell):
             joined[-1] = (joined[-1][0], stop, *joined[-1][2:])
         else:
@@ -89,22 +82,12 @@ def heads_of(trace: Trace, cache: Any) -> int:
     return 1 if shown is None else len(shown.states)
 
 
-def _state(protocol: str, capacity: int, rows: Any, row: int, token: int | None, wrote: bool) -> int:
-    if token is None:
-        return RESERVED
-    if token < 0:
-        return STALE
-    if rows.read is not None and not _within(rows.read, row):
+def _state(bits: int) -> int:
+    if bits & 3 != heat_bits.VALID:
+        return STALE if bits & heat_bits.STALE else RESERVED
+    if bits & heat_bits.OUTSIDE:
         return OUTSIDE
-    if wrote:
-        return WRITTEN
-    # In a circular cache, the first token of a row has the number of the row.
-    turned = protocol == "window" and token >= capacity and token % capacity == row
-    return WRAPPED if turned else VALID
-
-
-def _within(spans: Sequence[tuple[int, int]], row: int) -> bool:
-    return any(start <= row < stop for start, stop in spans)
+    return WRITTEN if bits & heat_bits.WRITTEN else WRAPPED if bits & heat_bits.WRAPPED else VALID
 
 
 def _goes_on(before: Cell, cell: Cell) -> bool:

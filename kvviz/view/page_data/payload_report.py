@@ -30,7 +30,7 @@ def report_header(
     return {
         **({} if cures else {"cures": False}),
         "steps": len(kept),
-        "findings": [_finding(one, trace, tables, kept, cures) for one in report.findings],
+        "findings": [_finding(one, trace, tables, kept, cures) | _run_of(one, report) for one in report.findings],
     }
 
 
@@ -51,6 +51,11 @@ def _finding(
         **({"parts": parts} if parts else {}),
         **({"cure": _cure(one)} if cures and one.cure is not None else {}),
     }
+
+
+def _run_of(one: Finding, report: Diagnosis) -> dict[str, Any]:
+    """The run of the peak where its step was not kept."""
+    return {"run": report.peak.run} if one.kind == "peak" and one.step is None and report.peak.run is not None else {}
 
 
 def _selection(one: Finding, trace: Trace, tables: Mapping[int, GraphTable]) -> dict[str, Any] | None:

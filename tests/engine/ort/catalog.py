@@ -1,7 +1,5 @@
 """Every operator that a kernel of ours knows, with inputs that onnxruntime accepts, for `tests.engine.ort.measure`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Planned against observed: which outputs of a model took new memory, to the byte."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

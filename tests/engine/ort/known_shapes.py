@@ -1,7 +1,5 @@
 """The shapes that onnxruntime inferred, read from the model that it saves in its own format."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

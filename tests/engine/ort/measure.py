@@ -5,8 +5,6 @@ The node's outputs are read by Shape only, so that none is an output of the grap
 node takes less in new memory, it took from that input.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The real models, named so that onnxruntime's statistics can be told apart, and the plans of a whole model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What onnxruntime itself says of a model: its order, which nodes allocated, the shapes that it knew before running."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

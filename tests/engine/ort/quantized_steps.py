@@ -1,7 +1,5 @@
 """A step of a random model that quantizes a value and dequantizes it again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

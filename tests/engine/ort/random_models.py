@@ -1,7 +1,5 @@
 """Random models that onnxruntime runs: shapes by number, by name or unknown; views, bodies, dead nodes, sequences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

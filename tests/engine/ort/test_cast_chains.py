@@ -1,7 +1,5 @@
 """Casts that onnxruntime removes, and what takes over memory around them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Models with quantized values: onnxruntime gives every reader of a DequantizeLinear one of its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

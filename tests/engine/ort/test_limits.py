@@ -1,7 +1,5 @@
 """What onnxruntime does and the policy does not follow: each with the smallest model that shows it."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from onnx import helper

@@ -1,7 +1,5 @@
 """The order in which onnxruntime runs a graph, against its profile."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

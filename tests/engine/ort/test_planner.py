@@ -1,7 +1,5 @@
 """onnxruntime's allocation plan, against the memory statistics of the installed onnxruntime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

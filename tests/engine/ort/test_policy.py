@@ -1,7 +1,5 @@
 """The policy ``onnxruntime`` end to end: results, memory where onnxruntime takes it, reasons, donated inputs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is known of shapes before a run, against what onnxruntime itself inferred."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables of Alias and MayInplace, measured on the installed onnxruntime one operator at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """onnxruntime's planning told step by step: complete, in the order of the schedule, in sentences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the tests of recordings assert."""
 
-from __future__ import annotations
-
 from tests.engine.rten.compare import compare
 from tests.engine.rten.fact import BESIDES, CORE
 from tests.engine.rten.oracle import run_like

@@ -1,7 +1,5 @@
 """Fact by fact: what a trace of kvviz and a recording of rten say about the same run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

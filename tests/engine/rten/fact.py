@@ -1,7 +1,5 @@
 """One fact that a trace and a recording both state, and the sentence that tells where they differ."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 ``python -m tests.engine.rten.oracle [model or scenario …] [-v]`` prints the table and, with ``-v``, each disagreement.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

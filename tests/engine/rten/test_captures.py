@@ -1,7 +1,5 @@
 """What the policy `rten` hands over to a body, who owns it afterwards, and why it was only lent elsewhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs that are given inner values by name, as rten takes them: the graph begins there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

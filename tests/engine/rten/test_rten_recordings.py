@@ -1,7 +1,5 @@
 """The policy `rten` on real models and small graphs: as rten itself ran them, in every recorded fact."""
 
-from __future__ import annotations
-
 import onnx
 import pytest
 

@@ -4,8 +4,6 @@ Recorded in ``tests/data/rten``: a Range pushes its elements one by one, to a ve
 doubles; a Shape of some of the dimensions takes room for all of them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """rten counts the uses of a value in a byte: 255 is never counted down, so such a value stays and is left alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

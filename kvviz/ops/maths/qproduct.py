@@ -6,10 +6,10 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.maths.matmul import centred
+from kvviz.ops.maths.quant import dynamic_uint8, whole_limits
 from kvviz.ops.networks.conv import conv
 from kvviz.ops.networks.rnn import Product, activations_of, lstm_layer
 from kvviz.ops.numeric import FLOAT64
-from kvviz.ops.quantized.quant import dynamic_uint8, whole_limits
 from kvviz.ops.registry import op
 
 MICROSOFT = "com.microsoft"
