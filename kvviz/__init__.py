@@ -104,7 +104,7 @@ _LATER = {
     "inputs": "kvviz.decode.synthetic_inputs:inputs",
     "lessons": "kvviz.lessons",
     "load": "kvviz.graph.loading.load:load",
-    "load_ipython_extension": "kvviz.widget.cell_magic:load_ipython_extension",
+    "load_ipython_extension": "kvviz.widget.open_widget:load_ipython_extension",
     "picture": "kvviz.view.charts.finding_picture:picture",
     "plan": "kvviz.widget:plan",
     "plot": "kvviz.view.charts.plots",

@@ -206,42 +206,42 @@ def hazard_html(hazard: Hazard) -> str:
 
 def step_text(step: Step) -> str:
     """A step in a few lines."""
-    from kvviz.view.record_tables import step_text
+    from kvviz.view.cards import step_text
 
     return step_text(step)
 
 
 def step_html(step: Step) -> str:
     """A step as a table of two columns."""
-    from kvviz.view.record_tables import step_table
+    from kvviz.view.cards import step_table
 
     return step_table(step).html()
 
 
 def cache_text(cache: Cache) -> str:
     """A cache in one line."""
-    from kvviz.view.record_tables import cache_text
+    from kvviz.view.cards import cache_text
 
     return cache_text(cache)
 
 
 def cache_html(cache: Cache) -> str:
     """A cache as a table, one row for each run."""
-    from kvviz.view.record_tables import cache_table
+    from kvviz.view.cards import cache_table
 
     return cache_table(cache).html()
 
 
 def caches_text(caches: Sequence[Cache]) -> str:
     """Caches as a table, one line for each."""
-    from kvviz.view.record_tables import caches_table
+    from kvviz.view.cards import caches_table
 
     return repr(caches_table(caches)) if caches else "[]"
 
 
 def caches_html(caches: Sequence[Cache]) -> str:
     """Caches as a table, one row for each."""
-    from kvviz.view.record_tables import caches_table
+    from kvviz.view.cards import caches_table
 
     return caches_table(caches).html()
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kvviz.atomic_write import write_text
-from kvviz.audit.audit_faces import audit_junit, audit_markdown, audit_sarif
-from kvviz.audit.audit_page import audit_page, page_name
+from kvviz.audit.audit_faces import audit_junit, audit_markdown, audit_page, audit_sarif, page_name
 from kvviz.audit.audit_rows import AuditRow, ModelChange, changes_of, exceeded, row_from, rows_table
 from kvviz.audit.audit_worker import SHAPES
 from kvviz.audit.budget import read_budget

@@ -27,7 +27,7 @@ from kvviz.errors import KvvizError
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph, fingerprint
 from kvviz.report.explain import explain
-from kvviz.report.faces.sarif import finding_key
+from kvviz.report.faces.report_data import finding_key
 from kvviz.report.finding import Finding
 from kvviz.shapes import preset
 from kvviz.trace.recording import Trace

@@ -45,9 +45,9 @@ from kvviz.graph.loading.load import holds_trace
 from kvviz.graph.loading.model_folder import graphs_in, likely
 from kvviz.graph.model import Graph
 from kvviz.query.query_reader import read_query
+from kvviz.report.faces.report_data import sarif
 from kvviz.report.faces.report_schema import REPORT_SCHEMA
 from kvviz.report.faces.report_text import report_text
-from kvviz.report.faces.sarif import sarif
 from kvviz.report.faces.steps_table import steps_table
 from kvviz.smollm2.gguf_to_onnx import convert
 from kvviz.trace.recording import Trace

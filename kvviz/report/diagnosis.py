@@ -17,8 +17,8 @@ from kvviz.fixes.combinations import together
 from kvviz.fixes.fix import Fix
 from kvviz.fixes.lower_peak import OtherOrder, lower_peak
 from kvviz.report.finding import Finding, Findings
+from kvviz.report.finding_groups import MissedGroup
 from kvviz.report.findings import leading, ranked
-from kvviz.report.missed_groups import MissedGroup
 from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.recording import Trace
 

@@ -15,7 +15,7 @@ from kvviz.report.faces.report_data import report_data
 from kvviz.report.faces.report_html import report_html
 from kvviz.report.faces.report_text import report_text
 from kvviz.report.finding import Findings
-from kvviz.report.missed_groups import by_time, missed_groups
+from kvviz.report.finding_groups import by_time, missed_groups
 from kvviz.trace.index.value_index import index_of
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kvviz.fixes.fix import Fix
 from kvviz.query.grammar import LONGEST
 from kvviz.report.faces.steps_table import Table
-from kvviz.report.missed_groups import MissedGroup
+from kvviz.report.finding_groups import MissedGroup
 from kvviz.trace.units import short, size
 
 KINDS = (

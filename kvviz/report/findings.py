@@ -24,8 +24,7 @@ from kvviz.fixes.lower_peak import OtherOrder
 from kvviz.query.grammar import LONGEST
 from kvviz.report.declared_findings import declared_findings, pair_findings
 from kvviz.report.finding import Cure, Finding, Part
-from kvviz.report.missed_groups import MissedGroup
-from kvviz.report.retention_groups import held_groups
+from kvviz.report.finding_groups import MissedGroup, held_groups
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.index.value_index import Index
 from kvviz.trace.units import buffer, count, decodes, in_kept_runs, keeps_all, kept_runs, short, size

@@ -20,11 +20,10 @@ from kvviz.trace.recording import Trace
 from kvviz.view.export import lanes_to_html, to_html
 from kvviz.view.page_data.payload import Payloads
 from kvviz.view.page_data.payload_cache_rows import cache_payload
-from kvviz.view.page_data.payload_values import values_payload
+from kvviz.view.page_data.payload_values import attention, peek, values_payload
 from kvviz.widget.laned_page import LanedPage
 from kvviz.widget.lanes import Lanes
 from kvviz.widget.page_widget import whole_number
-from kvviz.widget.peek import attention, peek
 from kvviz.widget.still_image import still_bundle
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import kvviz
 from kvviz import cli
-from kvviz.audit.audit_page import page_name
+from kvviz.audit.audit_faces import page_name
 from kvviz.audit.audit_rows import row_from
 from kvviz.audit.budget import over, read_budget
 from tests.audit.small_models import chain

@@ -11,8 +11,8 @@ import kvviz
 from kvviz import cli
 from kvviz.audit.budget import FIELDS, figures_of, over, read_budget
 from kvviz.errors import KvvizError
+from kvviz.report.faces.report_data import sarif
 from kvviz.report.faces.report_schema import REPORT_SCHEMA
-from kvviz.report.faces.sarif import sarif
 from tests.graph.build import MODELS
 
 LLAMA = str(MODELS / "o01_optimum_llama" / "model.onnx")

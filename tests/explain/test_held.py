@@ -9,7 +9,7 @@ import pytest
 import kvviz
 from kvviz.explain.retention import Held
 from kvviz.report.explain import explain
-from kvviz.report.retention_groups import held_groups
+from kvviz.report.finding_groups import held_groups
 from kvviz.trace.index.value_index import index_of
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.test_fixes import DECODERS, decoded

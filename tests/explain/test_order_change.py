@@ -18,9 +18,9 @@ import kvviz
 from kvviz.explain.difference import align, order_change, value_change
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.order.what_if import Reordered, reorder
-from kvviz.report.naming import pair_labels
 from kvviz.view.page_data.payload_lanes import MOST_BROKEN, lane_header
 from kvviz.widget import Pair
+from kvviz.widget.pair_widget import pair_labels
 from tests.ggml.seed_graphs import SEEDS
 from tests.ggml.swapped_pairs import swapped_pairs
 

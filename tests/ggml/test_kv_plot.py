@@ -11,7 +11,7 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml import KVCache
-from kvviz.view.charts.cell_looks import HATCHES
+from kvviz.view.charts.cell_plot import HATCHES
 
 matplotlib.use("agg")
 from matplotlib import pyplot as plt

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.report.missed_groups import SMALL, hidden_below, place_of
+from kvviz.report.finding_groups import SMALL, hidden_below, place_of
 from kvviz.smollm2 import convert
 from kvviz.view.page_data.payload import decode, payload
 from tests.graph.build import model, node

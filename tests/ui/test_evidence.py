@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 import kvviz
-from kvviz.report.faces.sarif import sarif
+from kvviz.report.faces.report_data import sarif
 from kvviz.trace.units import size
 from tests.test_models import graph_of, reference
 from tests.ui.conftest import from_cells, opened

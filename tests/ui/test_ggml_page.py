@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, expect
 import kvviz
 from kvviz.ggml import KVCache
 from kvviz.report.palette import LIGHT
-from kvviz.view.charts.cell_looks import hue
+from kvviz.view.charts.cell_plot import hue
 from tests.ui.conftest import OpenNotebook
 from tests.ui.debugger import DebuggerPage
 from tests.ui.filepage import FilePage

@@ -19,7 +19,7 @@ from kvviz.ggml.order.what_if import reorder
 from kvviz.report.declared_findings import NONE_HIDDEN
 from kvviz.trace.schema.regions import Region, overlap, spans
 from kvviz.view.drawing.hazard_picture import PAIR_TEXTS, WIDTH, headline, hidden_pair_svg
-from kvviz.view.page_data import payload_hazards
+from kvviz.view.page_data import payload_report
 from kvviz.view.page_data.payload import Payloads, decode, payload
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import kv
@@ -64,7 +64,7 @@ def backwards(graph: Any) -> list[int]:
 def told(trace: Any) -> tuple[dict[str, Any], dict[str, np.ndarray], list[dict[str, str]]]:
     """Header and columns of a payload, and the texts of each pair in it."""
     header, columns = decode(payload(trace))
-    names = [*PAIR_TEXTS, *payload_hazards.PAIR_PATHS]
+    names = [*PAIR_TEXTS, *payload_report.PAIR_PATHS]
     texts = [header["strings"][i] for i in columns["pairtext.of"]]
     return header, columns, [dict(zip(names, texts[i:])) for i in range(0, len(texts), len(names))]
 
@@ -115,7 +115,7 @@ def test_another_order_breaks_nothing_where_no_byte_is_shared() -> None:
     # then
     header, columns, _ = told(trace)
     assert header["hazards"]["total"] > 0
-    assert {payload_hazards.PAIR_STATES[state] for state in columns["pair.state"]} == {"false"}
+    assert {payload_report.PAIR_STATES[state] for state in columns["pair.state"]} == {"false"}
 
 
 def test_a_read_ahead_of_its_write_keeps_its_sentence() -> None:
@@ -136,7 +136,7 @@ def test_bars_are_to_scale() -> None:
 
 
 def test_of_very_many_pairs_the_first_are_told_and_the_others_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload_hazards, "MOST_PAIRS", 4)
+    monkeypatch.setattr(payload_report, "MOST_PAIRS", 4)
     header, columns, texts = told(decoded(3))
     assert len(columns["pair.first"]) == len(texts) == 4
     assert header["hazards"]["total"] == 6

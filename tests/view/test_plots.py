@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 import kvviz
 from kvviz.report.palette import LIGHT, luminance
 from kvviz.trace.recording import Trace
-from kvviz.view.charts import plots, rowplot
+from kvviz.view.charts import heat_cells, plots
 from kvviz.view.charts.chart_axes import MOST_POINTS, thinned, unit_of
 from kvviz.view.charts.heat_cells import STATES, cells
 from tests.decode import small
@@ -361,7 +361,7 @@ def test_rows_can_be_named_and_what_is_not_there_is_refused(decoded: Trace) -> N
 
 
 def test_states_of_rows_differ_in_more_than_their_fill(decoded: Trace) -> None:
-    kinds = {(rowplot._HATCH[state], rowplot._inks(state, LIGHT)[1]) for state in STATES}
+    kinds = {(heat_cells._HATCH[state], heat_cells._inks(state, LIGHT)[1]) for state in STATES}
     assert len(kinds) == len(STATES)
 
 

@@ -15,9 +15,9 @@ from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.explain.retention import peak
 from kvviz.explain.summary import counts, missed
 from kvviz.report.explain import explain
+from kvviz.report.faces.markdown_text import FIGURES
 from kvviz.report.faces.report_html import report_html
-from kvviz.report.glossary import FIGURES
-from kvviz.report.retention_groups import held_groups
+from kvviz.report.finding_groups import held_groups
 from kvviz.trace.units import size
 from tests.decode.small import ROWS, tensor_scatter
 from tests.graph.build import MODELS, model, node

@@ -11,7 +11,7 @@ import pytest
 from onnx import parser
 
 import kvviz
-from kvviz.widget.peek import attention, peek
+from kvviz.view.page_data.payload_values import attention, peek
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
 MASK = """<ir_version: 10, opset_import: ["" : 21]> masked (bool[2,2] seen, float[2,2] bias) => (float[2,2] y) {
@@ -60,7 +60,7 @@ def test_weights_that_are_nan_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> No
     # given an attention that went wrong
     trace = kvviz.decode(kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx"), [5, 17], 2, progress=False)
     wrong = np.array([[np.nan, 0.25, 0.0]])
-    monkeypatch.setattr("kvviz.widget.peek.weights_of", lambda *_: wrong)
+    monkeypatch.setattr("kvviz.view.page_data.payload_values.weights_of", lambda *_: wrong)
     # then
     answer = json.loads(json.dumps(attention(trace, 0, 1), allow_nan=False))
     assert answer == {"heads": [[None, 0.25]]}

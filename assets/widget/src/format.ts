@@ -20,7 +20,7 @@ export function signed(n: number | null, write = bytes): string {
   return n === null ? "" : n < 0 ? `−${write(-n)}` : `+${write(n)}`;
 }
 
-/** Name and explanation of a figure, from kvviz/report/glossary.py. */
+/** Name and explanation of a figure, from kvviz/report/faces/markdown_text.py. */
 export function figure({ codes }: Pick<Payload, "codes">, key: string): { name: string; about: string } {
   const [name, about] = codes.figure?.[key] ?? [key, ""];
   return { name, about };

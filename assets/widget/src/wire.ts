@@ -98,7 +98,7 @@ export type Columns = { [G in keyof typeof COLUMNS]: Named<(typeof COLUMNS)[G]> 
 
 /** Tag, attributes, the name of its text or path (after `=` a fixed text), and the state that shows it. */
 type PairShape = [tag: "rect" | "text" | "path", attributes: Record<string, string | number>, field: string, state: string];
-/** See kvviz/view/page_data/payload_hazards.py; `counts`: pairs by precision; `says`: the same in words. */
+/** See kvviz/view/page_data/payload_report.py; `counts`: pairs by precision; `says`: the same in words. */
 export interface Hazards {
   picture: { texts: string[]; paths: string[]; states: string[]; shapes: PairShape[]; styles: [light: string, dark: string]; size: [number, number]; head: number; bar: number; font: string };
   groups: string[]; total: number; counts: [exact: number, range: number, root: number]; says: string;

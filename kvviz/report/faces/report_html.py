@@ -10,7 +10,7 @@ from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.faces.report_data import before_or_in
 from kvviz.report.faces.report_text import kept_part, spent_on, written_elsewhere
 from kvviz.report.finding import Finding
-from kvviz.report.missed_groups import by_time
+from kvviz.report.finding_groups import by_time
 from kvviz.report.palette import OWNERS, STATES, Look
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import buffer, count, keeps_all, short, size, steps_summary, with_short_names

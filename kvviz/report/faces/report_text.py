@@ -14,7 +14,7 @@ from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.faces.report_data import before_or_in, model_facts, moved_outside, totals
 from kvviz.report.faces.steps_table import Table
 from kvviz.report.finding import Finding
-from kvviz.report.missed_groups import by_time
+from kvviz.report.finding_groups import by_time
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 from kvviz.trace.units import (

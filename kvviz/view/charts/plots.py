@@ -30,7 +30,7 @@ from kvviz.view.charts.chart_axes import (
     unit_of,
     whole_numbers,
 )
-from kvviz.view.charts.rowplot import rows
+from kvviz.view.charts.heat_cells import rows
 from kvviz.view.page_data.payload import run_label
 
 __all__ = ["cache", "cells", "copies", "lifetimes", "memory", "protocols", "rows"]

@@ -15,18 +15,23 @@ from kvviz.errors import KvvizError
 from kvviz.query.grammar import header as query_header
 from kvviz.report.explain import Report, explain
 from kvviz.report.faces.markdown import about, again
-from kvviz.report.faces.markdown_text import TEMPLATES
-from kvviz.report.glossary import FIGURES
+from kvviz.report.faces.markdown_text import FIGURES, TEMPLATES
 from kvviz.report.palette import OWNERS, STATES
 from kvviz.trace.outcome import DECISIONS, OUTCOMES
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import BINDINGS, HOW, ORIGINS
 from kvviz.view.page_data.packed_columns import Columns, Sent, Strings, change, sent, unpack, written
-from kvviz.view.page_data.payload_frames import FrameColumns, storage_columns
 from kvviz.view.page_data.payload_graphs import Drawings, GraphTable, add_tables
-from kvviz.view.page_data.payload_hazards import HazardColumns
-from kvviz.view.page_data.payload_report import report_header
-from kvviz.view.page_data.payload_runs import caches_header, few_runs, run_label, runs_header, story_header
+from kvviz.view.page_data.payload_report import HazardColumns, report_header
+from kvviz.view.page_data.payload_runs import (
+    FrameColumns,
+    caches_header,
+    few_runs,
+    run_label,
+    runs_header,
+    storage_columns,
+    story_header,
+)
 from kvviz.view.page_data.payload_steps import FLAGS, StepColumns, Values
 from kvviz.view.page_data.payload_tour import tour_header, tour_runs
 

@@ -1,4 +1,5 @@
-"""Summaries of recorded values as the bytes that the page reads, as `kvviz.trace.value_summaries` keeps them.
+"""Recorded values for the page: summaries as bytes, as `kvviz.trace.value_summaries` keeps them, one value, and the
+weights of attention.
 
 Steps have their numbers in the trace here, since the steps in a payload may change.
 """
@@ -7,6 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from kvviz.caches.cache_heat import attention as weights_of
+from kvviz.errors import KvvizError
 from kvviz.trace.recording import Trace
 from kvviz.trace.value_numbers import ABOVE, BELOW, BINS, EMPTY, NAN, SHADES
 from kvviz.trace.value_summaries import COLUMNS, WHOLE
@@ -55,3 +60,72 @@ def _position(trace: Trace, found: NotFinite | None) -> dict[str, Any] | None:
         return None
     text = f"{found.op_type} {found.node}" if found.step is not None else f"the input of {run_label(trace, found.run)}"
     return {"step": -1 if found.step is None else found.step, "value": found.value, "text": text}
+
+
+SIDE = 64
+
+
+def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
+    """A value after a step, computed again by replaying its run.
+
+    Returns ``info`` (type and shape), ``stats`` (smallest and largest number, the mean of the finite ones, how many
+      are NaN and how many infinite), ``rows`` (at most 64 × 64 numbers: the last two axes, the first entry of all
+      others). JSON has no infinity: an infinite number is encoded as ``"inf"`` or ``"-inf"``, and NaN among the rows
+      as None.
+
+    Raises `ReplayError`: if it was not recorded.
+    """
+    array = trace.value(name, step)
+    info = f"{array.dtype} {list(array.shape)}"
+    if array.dtype == object or array.dtype.kind in "USO":
+        return {"info": info, "stats": {}, "rows": [[str(v) for v in array.reshape(-1)[:SIDE]]]}
+    numbers = array.astype(np.float64) if array.dtype.kind != "c" else np.abs(array)
+    stats = _stats(numbers)
+    while numbers.ndim > 2:
+        numbers = numbers[0] if numbers.shape[0] else numbers.reshape(0, 0)
+    grid = np.atleast_2d(numbers)[:SIDE, :SIDE]
+    rows = [[_as_json(v) for v in row] for row in grid]
+    return {"info": info, "stats": stats, "rows": rows}
+
+
+def _stats(numbers: np.ndarray) -> dict[str, float | str]:
+    present = numbers[~np.isnan(numbers)]
+    finite = present[np.isfinite(present)]
+    stats: dict[str, float | str] = {}
+    if present.size:
+        stats = {"min": _as_json(present.min()), "max": _as_json(present.max())}
+    if finite.size:
+        stats["mean" if finite.size == numbers.size else "mean of the finite"] = float(finite.mean())
+    if numbers.size:
+        stats["nan"] = numbers.size - present.size
+    stats |= {name: n for name in ("inf", "-inf") if (n := int((present == float(name)).sum()))}
+    return stats
+
+
+def _as_json(number: Any) -> Any:
+    """A number as JSON can hold it."""
+    if np.isfinite(number):
+        return float(number)
+    return None if np.isnan(number) else str(float(number))
+
+
+def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, Any]:
+    """The attention weights of one query of a run, computed again by replaying the run.
+
+    ``cache``: its place in ``trace.caches``.
+    ``query``: which token of the run; -1 is the last.
+
+    Returns ``heads``: weights by query head and row.
+
+    Raises `KvvizError`: if the graph does not show it, or the run's inputs were not kept.
+    """
+    if not (0 <= cache < len(trace.caches) and 0 <= run < len(trace.caches[cache].runs)):
+        raise KvvizError(f"cache {cache} has no run {run}")
+    weights = weights_of(trace, trace.caches[cache], run, query)
+    if weights is None:
+        raise KvvizError(
+            "the graph does not show what attention weighed here: it is inside an operator that gives no scores, its "
+            "mask is not known, or the run has no such query"
+        )
+    rows = int(np.flatnonzero(weights.any(0)).max(initial=-1)) + 1
+    return {"heads": [[_as_json(round(float(w), 5)) for w in head[:rows]] for head in weights]}
