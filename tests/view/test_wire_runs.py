@@ -183,9 +183,14 @@ def test_the_diagnosis_of_a_long_recording_waits_until_it_is_asked_for(decoded: 
     assert report["steps"] == len(payloads.kept)
     assert decode(payloads.encode(lazy=True))[0]["report"] == report
     # places in the payload, numbers of the recording
-    for missed in report["missed"]:
-        numbers = [payloads.kept[place] for place in missed["steps"]]
-        assert all(decoded.steps[i].node == decoded.steps[missed["step"]].node for i in numbers)
+    groups = [part for finding in report["findings"] for part in finding.get("parts", ()) if "op" in part]
+    assert groups
+    for group in groups:
+        spans = [group["at"][i : i + 3] for i in range(0, len(group["at"]), 3)]
+        places = [first + i * by for first, by, many in spans for i in range(many)]
+        assert places
+        assert {decoded.steps[payloads.kept[place]].op_type for place in places} == {group["op"]}
+        assert decoded.steps[group["step"]].op_type == group["op"]
 
 
 def test_times_travel_with_their_lanes() -> None:
