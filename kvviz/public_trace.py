@@ -137,6 +137,7 @@ def to_html(
     trace: Trace,
     path: Path | None = None,
     *,
+    open_at: str = "",
     values: int | str | None = None,
     hazards: bool = False,
     tour: Tour | None = None,
@@ -144,7 +145,7 @@ def to_html(
     """Write the debugger to one file, without a kernel or a network; see `kvviz.view.export.to_html`."""
     from kvviz.view.export import to_html
 
-    return to_html(trace, path, values=values, hazards=hazards, tour=tour)
+    return to_html(trace, path, open_at=open_at, values=values, hazards=hazards, tour=tour)
 
 
 def to_graphviz(trace: Trace, step: int | None = None, *, fold: bool = True, hidden: bool = True) -> GraphDrawing:

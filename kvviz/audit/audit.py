@@ -201,7 +201,7 @@ def audit(
     dry : bool or ``"auto"``
         True: work out layouts only, and read no weight. ``"auto"``: for models that need more than ``memory``.
     baseline : Audit or path, optional
-        An earlier audit to compare with.
+        An earlier audit to compare with, or one of another version of the same models.
     save : path, optional
         Folder to write the audit to, with a page for each model; see `Audit.save`.
     fail_on : str or sequence of str
@@ -267,8 +267,8 @@ def audit(
         for name, path in names.items():
             try:
                 keys[name] = row_key(path, options)
-            except OSError:
-                continue  # the worker reports it
+            except Exception:  # whatever it is, the worker meets it, too, and reports it
+                continue
             if (data := cached_row(folder, keys[name])) is not None:
                 take(name, data, cached=True)
         by_path = {path: name for name, path in names.items() if name not in rows}

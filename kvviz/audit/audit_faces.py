@@ -12,7 +12,7 @@ from kvviz.report.faces.sarif import sarif_log
 from kvviz.trace.units import count, size
 
 _FIGURES = ("peak", "allocated", "copied", "missed")
-_CHANGES = 30  # models whose change a comment shows; GitHub cuts off long ones
+_CHANGES, _ROWS = 30, 150  # changes and models that a comment shows; GitHub refuses one of more than 65,536 characters
 Exceeded = Sequence[tuple[str, str]]
 
 
@@ -22,7 +22,8 @@ def audit_markdown(
     """A comment: exceeded limits, changed models, and all figures folded away."""
     lines = [f"### kvviz audit: {text(summary)}", ""]
     lines += [f"- ❌ {code(name)}: {text(sentence)}" for name, sentence in passed]
-    lines += [f"- ⚠️ {code(row.name)}: {text(row.note)}" for row in rows if not row.done]
+    failed = {name for name, _ in passed}
+    lines += [f"- ⚠️ {code(row.name)}: {text(row.note)}" for row in rows if not row.done and row.name not in failed]
     lines += [versions] if versions else []
     different = [change for change in changes if change.state != "same"]
     if different:
@@ -35,11 +36,12 @@ def audit_markdown(
         lines += ["", "Nothing changed since the baseline."]
     lines += ["", f"<details><summary>all {len(rows)} models</summary>", ""]
     lines += [f"| model | policy | {' | '.join(_FIGURES)} |", "| --- | --- |" + " ---: |" * len(_FIGURES)]
-    for row in rows:
+    for row in rows[:_ROWS]:
         for policy, found in row.policies.items():
             figures = " | ".join(size(found["figures"][name]) for name in _FIGURES)
             lines.append(f"| {code(row.name)} | {policy} | {figures} |")
-    return "\n".join([*lines, "", "</details>", ""])
+    rest = [f"| … {len(rows) - _ROWS} more | |{' |' * len(_FIGURES)}"] if len(rows) > _ROWS else []
+    return "\n".join([*lines, *rest, "", "</details>", ""])
 
 
 def _change_line(change: ModelChange) -> str:
@@ -58,7 +60,8 @@ def _detail(change: ModelChange) -> str:
     lines = [f"<details><summary>{escape(change.name)}, {change.policy}</summary>", ""]
     for word, found in (("new", change.appeared), ("gone", change.vanished)):
         lines += [f"- {word}: {text(one['title'])} ({size(one['bytes'])}){_fix(one)}" for one in found]
-    lines += [f"- larger: {text(one['title'])} (before: {size(before)}){_fix(one)}" for one, before in change.larger]
+    for one, before in change.larger:
+        lines.append(f"- larger: {text(one['title'])} ({size(before)} → {size(one['bytes'])}){_fix(one)}")
     lines += [f"- first op that differs: {text(change.first_op)}"] if change.first_op else []
     return "\n".join([*lines, "", "</details>"])
 

@@ -168,7 +168,7 @@ def changes_of(rows: tuple[AuditRow, ...], earlier: tuple[AuditRow, ...]) -> tup
     for name in dict.fromkeys((*new, *old)):
         a, b = old.get(name), new.get(name)
         if a is None or b is None or not a.done or not b.done:
-            state = "new" if a is None else "gone" if b is None else "not done" if not b.done else "new"
+            state = "gone" if b is None else "new" if b.done else "not done"
             changes.append(ModelChange(name, "", state, rows=(a, b)))
             continue
         changes += [_change(a, b, policy) for policy in b.policies if policy in a.policies]

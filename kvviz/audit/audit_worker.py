@@ -116,6 +116,8 @@ def _figures(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
         graph = load_model(local)
         trace_of, stays_dry, need = _runner(graph, options)
         traces = {policy: trace_of(policy) for policy in options["policies"]}
+        if any(trace.interrupted for trace in traces.values()):
+            raise KeyboardInterrupt  # a part of a run is no row
         found = {policy: _result(trace, options["fixes"]) for policy, trace in traces.items()}
         for trace in traces.values():
             trace.title = title_of(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
@@ -65,7 +66,9 @@ def completed(
 
 def _processes(jobs: int) -> ProcessPoolExecutor:
     # A fork of a process with threads (a notebook's kernel has some) may wait for a lock for ever.
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    # Ctrl-C reaches every process of a terminal; the one that started the others ends them.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), signal.signal, ignore)
 
 
 def _renewed(pool: Any, executor: Any, jobs: int) -> Executor:

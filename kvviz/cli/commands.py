@@ -214,13 +214,7 @@ def html_command(options: argparse.Namespace) -> int:
     trace = trace_of(options)
     if answer := answer_of(trace):
         print(answer)
-    step = None
-    if options.open_at:
-        found = trace.find(options.open_at)
-        if not found:
-            raise InputError(f"--open-at: no step of {len(trace.steps):,} is found by {options.open_at!r}")
-        step = int(found.numbers[0])
-    to_html(trace, path, step=step, values=options.values)
+    to_html(trace, path, open_at=options.open_at, values=options.values)
     say_written(path)
     if options.open:
         open_page(path)

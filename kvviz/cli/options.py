@@ -69,7 +69,9 @@ def parser() -> argparse.ArgumentParser:
     page = command("html", html_command, "write the debugger as one HTML file")
     page.add_argument("-o", "--out", metavar="FILE", help="file to write (default: the model's name with .html)")
     page.add_argument("--open", action="store_true", help="open it in the browser")
-    page.add_argument("--open-at", metavar="QUERY", help="open at the first step that a query finds; see kvviz find")
+    page.add_argument(
+        "--open-at", default="", metavar="QUERY", help="open at the first step that it finds; see kvviz find"
+    )
     page.add_argument("--values", metavar="SIZE", help="keep summaries of values of at most this size, such as 2MB")
     drawn = command("picture", picture_command, "draw one finding as SVG, PNG and Markdown")
     drawn.add_argument("--finding", type=int, default=1, metavar="N", help="its rank in the report (default: 1)")

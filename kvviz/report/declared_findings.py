@@ -37,22 +37,22 @@ def pair_findings(trace: Trace) -> list[Finding]:
     hidden = [pair for pair in found if not pair.broken]
     findings = []
     if broken:
-        words = f"{count(len(broken), 'pair')} in the wrong order{where}"
-        findings.append(_of_pairs("broken", words, f": {broken[0].sentence}{_ids(trace, broken[0])}", broken))
+        title = f"{count(len(broken), 'pair')} in the wrong order{where}: {broken[0].sentence}"
+        findings.append(_of_pairs(trace, "broken", title, "", broken))
     if hidden:
-        words = f"{count(len(hidden), 'hidden pair')}{doubts(hidden)}{where}"
-        rest = f"; nothing but the order of the list keeps {'them' if len(hidden) > 1 else 'it'}"
-        rest += "" if trace.policy.decides else f": {_kinds(trace, hidden)}"
-        findings.append(_of_pairs("hidden", words, f"{rest}{_ids(trace, hidden[0])}", hidden))
+        keeps = f"nothing but the order of the list keeps {'them' if len(hidden) > 1 else 'it'}"
+        title = f"{count(len(hidden), 'hidden pair')}{doubts(hidden)}{where}; {keeps}"
+        kinds = "" if trace.policy.decides else _kinds(trace, hidden)
+        findings.append(_of_pairs(trace, "hidden", title, kinds, hidden))
     none = NONE_SHOWN if any(_id(trace, run.first) for run in looked) else NONE_HIDDEN
     return findings or [Finding("unhidden", f"{none}{where}", calm=True)]
 
 
-def _of_pairs(kind: str, words: str, rest: str, pairs: list[Hazard]) -> Finding:
+def _of_pairs(trace: Trace, kind: str, title: str, where: str, pairs: list[Hazard]) -> Finding:
     widest = sorted(pairs, key=lambda pair: -pair.exact)
     at = tuple(dict.fromkeys(step for pair in widest for step in (pair.second, pair.first)))
     nbytes = sum(pair.exact for pair in pairs)
-    return Finding(kind, words + rest, nbytes, at, pairs[0].second)
+    return Finding(kind, title, nbytes, at, pairs[0].second, where=f"{where}{_ids(trace, pairs[0])}".strip())
 
 
 def _ids(trace: Trace, pair: Hazard) -> str:

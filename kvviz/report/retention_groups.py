@@ -17,7 +17,7 @@ from kvviz.trace.units import count, size
 _WORTH = 1 / 200
 # A part of a path that is only a number, as exporters write layers: `present.3.key`, `/model/layers.3/mlp/Mul`; in
 # llama.cpp `cache_k_l3`.
-_LAYER = re.compile(r"(?<=[./])\d+(?=[./])|(?<=_l)\d+$")
+_LAYER = re.compile(r"(?<=[./])\d+(?=[./])|(?<=_l)\d+\b")
 
 
 @dataclass(frozen=True, slots=True)

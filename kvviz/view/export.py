@@ -13,8 +13,10 @@ from html import escape
 from typing import Any
 
 from kvviz.atomic_write import write_text
+from kvviz.errors import InputError
 from kvviz.explain.figures import alike
 from kvviz.graph.model import Graph
+from kvviz.query.found_steps import find
 from kvviz.report.faces.steps_table import steps_table
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.recording import Trace
@@ -30,7 +32,7 @@ from kvviz.view.page_modules import page_modules
 
 _TABLE_ROWS = 400
 # Up to this many steps, a file contains the diagnosis by default.
-_DIAGNOSED = 150_000
+_DIAGNOSED = 600_000
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -103,6 +105,7 @@ def to_html(
     *,
     detail: Collection[int] | None = None,
     step: int | None = None,
+    open_at: str = "",
     selection: Mapping[str, Any] | None = None,
     values: int | str | None = None,
     diagnosis: bool | None = None,
@@ -116,11 +119,12 @@ def to_html(
     ``detail``: runs whose steps are included. By default all, or a few of a long recording. The totals of all runs
       are always included.
     ``step``: step that the page opens at; the last one by default, -1: before the first.
+    ``open_at``: a query, see `Trace.find`; the page opens at the first step that it finds.
     ``selection``: what is selected there, as in `kvviz.Debugger.selection`; for example the cache to show.
     ``values``: maximum bytes for summaries of values; see `Trace.summarise`. By default the page has the summaries
       that the trace has.
     ``diagnosis``: include missed ops, fixes and storages held too long, for all steps, even those not in the page. By
-      default for up to 150,000 steps, which takes a few seconds, and always if the page has all steps.
+      default for up to 600,000 steps, and always if the page has all steps.
     ``hazards``: include the steps that only the schedule keeps in order, see `kvviz.hazards`, even if the producer did
       not declare what its ops touch. If it did, they are always included.
     ``tour``: a guided tour, which the trace keeps from then on; see `kvviz.lessons.Tour`.
@@ -128,9 +132,14 @@ def to_html(
 
     Returns the page.
 
-    Raises `KvvizError`: if the page's bundle is missing from the installation, or a stop of the tour names something
-      that does not exist.
+    Raises `KvvizError`: if the page's bundle is missing from the installation, a stop of the tour names something that
+      does not exist, or the query finds no step.
     """
+    if open_at:
+        found = find(trace, open_at)
+        if not found:
+            raise InputError(f"open_at: no step of {len(trace.steps):,} is found by {open_at!r}")
+        step = int(found.numbers[0])
     if tour is not None:
         keep_tour(trace, tour)
     if values is not None:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +22,8 @@ from kvviz.audit.row_cache import row_key
 from kvviz.errors import InputError
 from tests.audit.small_models import chain, killer, slow
 from tests.graph.build import MODELS
+
+SPAWN = multiprocessing.get_context("spawn")
 
 
 def quick(paths: Any, tmp_path: Path, **how: Any) -> kvviz.Audit:
@@ -126,6 +134,45 @@ def test_an_interrupted_audit_goes_on_where_it_was(tmp_path: Path) -> None:
     again = quick(tmp_path / "models", tmp_path)
     assert {row.name for row in again if row.cached} >= set(seen[:2])
     assert [row.policies["ideal"]["figures"]["steps"] for row in again] == [2, 3, 4, 5, 6]
+
+
+def test_threads_and_processes_of_the_caller_give_the_same_rows(tmp_path: Path) -> None:
+    names = ("o06_mobius_static_llama_op24", "o07_genai_llama_int4", "o08_silero_vad_sequence")
+    models = [MODELS / name / "model.onnx" for name in names]
+    rows = []
+    for number, made in enumerate((ThreadPoolExecutor(1), ThreadPoolExecutor(3), ProcessPoolExecutor(2, SPAWN))):
+        with made as executor:
+            found = kvviz.audit(models, executor, cache=tmp_path / str(number), progress=False)
+        rows.append([(row.name, row.state, row.policies, row.need) for row in found])
+    assert rows[0] == rows[1] == rows[2] and len(rows[0]) == 3
+
+
+def test_a_pool_of_the_caller_that_breaks_loses_no_other_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abcd":
+        chain(tmp_path / "models" / f"{name}.onnx")
+    killer(tmp_path / "models" / "killer.onnx", monkeypatch)
+    with ProcessPoolExecutor(1, SPAWN) as executor:
+        found = kvviz.audit(tmp_path / "models", executor, jobs=1, cache=tmp_path / "cache", progress=False)
+    assert {row.name: row.state for row in found if not row.done} == {"killer.onnx": "killed"} and len(found) == 5
+
+
+def test_ctrl_c_ends_the_command_and_its_workers(tmp_path: Path) -> None:
+    # given a command that has one model to go, which is slow
+    chain(tmp_path / "models" / "a.onnx")
+    slow(tmp_path / "models" / "slow.onnx")
+    line = [sys.executable, "-m", "kvviz", "audit", str(tmp_path / "models"), "--jobs", "1"]
+    line += ["--cache", str(tmp_path / "cache")]
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not list(tmp_path.glob("cache/*.json")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    # when Ctrl-C reaches the whole session
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate()
+    # then it ends at once, with what is done kept
+    assert process.returncode == 130
+    assert "the same command goes on from there" in error and "Traceback" not in error
+    assert [row.cached for row in quick(tmp_path / "models" / "a.onnx", tmp_path)] == [True]
 
 
 def test_a_model_at_a_url_is_read_by_the_worker(tmp_path: Path) -> None:

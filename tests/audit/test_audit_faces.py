@@ -45,7 +45,8 @@ def test_every_file_of_a_saved_audit_says_the_same(audits: tuple[kvviz.Audit, Pa
     assert {one["ruleId"] for one in results} <= {one["id"] for one in sarif["runs"][0]["tool"]["driver"]["rules"]}
     comment = (saved / "audit.md").read_text("utf-8")
     assert "❌ `a & b.onnx`: under ideal, peak changed from 512 B to 1,024 B (+100.0%)" in comment.replace("\\", "")
-    assert "⚠️ `broken.onnx`: failed" in comment and "512 B → 1,024 B (+100.0%)" in comment
+    assert "❌ `broken.onnx`: failed, so no limit can be checked" in comment and "⚠️" not in comment
+    assert "| `broken.onnx` | not done |" in comment and "512 B → 1,024 B (+100.0%)" in comment
     assert "first op that differs: step 3" in comment.replace("\\", "")
 
 
@@ -58,6 +59,11 @@ def test_the_page_is_one_file_with_a_curve_and_a_link_for_each_model(audits: tup
     assert all('id="kvviz-payload"' in (saved / link).read_text("utf-8") for link in links)
     assert "a &amp; b.onnx" in page
     assert [grown[1] for grown in re.findall(r'"(\d+)">\+([\d,]+ B)<', page)] == ["512 B", "768 B"]
+
+
+def test_a_model_that_is_not_done_is_in_the_comment_without_limits_too(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    assert "⚠️ `broken.onnx`: failed: " in quick(tmp_path / "broken.onnx", tmp_path).to_markdown()
 
 
 def test_nothing_changed_is_said_in_one_line(tmp_path: Path) -> None:

@@ -278,11 +278,6 @@ def test_past_and_present_alive_at_once_are_told_with_the_cause(
     assert cause in str(warning) and advice in str(warning)
 
 
-@pytest.mark.parametrize("name", ["concat", "attention", "grouped", "multi_head"])
-def test_with_room_nothing_is_to_be_said(name: str) -> None:
-    assert not cache_warnings(decode(small(name), kv_capacity=ROWS))
-
-
 def test_a_borrowed_cache_is_copied_until_it_is_given_away_with_room() -> None:
     one = small("concat")
     past: Feeds = {name: np.ones((1, HEADS, 4, SIZE), np.float32) for name in NAMES}

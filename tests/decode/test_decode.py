@@ -75,13 +75,6 @@ def test_the_words_of_the_story_are_those_of_prompt_and_tokens() -> None:
     assert decode(STORY, 2, tokenizer=Ids()).words == ["<s>", *STORY.split(), *trace.words[10:12]]
 
 
-def test_words_put_their_start_token_first_and_know_what_they_lack() -> None:
-    assert Words(["a", "b"]).encode("b a b") == [1, 0, 1]
-    assert Words(["a", "<s>"]).encode("a") == [1, 0]
-    assert Words(["a", "<s>"], start=0).encode("a") == [0, 0]
-    assert Words(["a", "b"]).decode([1, 0, 7]) == "b a <7>"
-
-
 def test_a_decode_ends_with_a_stop_token_or_when_enough_are_made() -> None:
     tokens = decode(TOKENS, 12).tokens
     assert len(tokens) == 12
@@ -132,18 +125,6 @@ def test_masks_and_positions_count_real_tokens_only() -> None:
     assert [run["past_key_values.0.key"].shape[2] for run in (first, second, third)] == [0, 3, 4]
 
 
-def test_a_merged_decoder_is_told_whether_there_is_a_past() -> None:
-    assert [run["use_cache_branch"].tolist() for run in fed(form("merged_if"), TOKENS)] == [[False], [True], [True]]
-
-
-def test_static_caches_are_told_where_to_write() -> None:
-    runs = fed(form("tensor_scatter"), [1, 2, 3, 4])
-    assert [run["write_indices"].tolist() for run in runs] == [[0], [4], [5]]
-    assert [run["nonpad_kv_seqlen"].tolist() for run in runs] == [[4], [5], [6]]
-    runs = fed(form("static_scatter_nd"), [1, 2, 3, 4])
-    assert [run["cache_position"].tolist() for run in runs] == [[0, 1, 2, 3], [4], [5]]
-
-
 @pytest.mark.parametrize("name", ["concat", "attention_23", "attention_24", "gqa", "merged_if"])
 def test_a_decode_goes_on_from_caches_that_are_given(name: str) -> None:
     whole = decode(TOKENS, 8, name)
@@ -155,16 +136,6 @@ def test_a_decode_goes_on_from_caches_that_are_given(name: str) -> None:
     assert {key: array.tobytes() for key, array in caches.items()} == before
     assert rest.prompt == part.tokens[-1:]
     assert [run.valid for run in rest.caches[0].runs] == [run.valid for run in whole.caches[0].runs[3:]]
-
-
-def test_without_recording_the_tokens_and_the_bytes_are_the_same() -> None:
-    for capacity in (None, 40):
-        loud = decode(TOKENS, kv_capacity=capacity)
-        quiet = decode(TOKENS, kv_capacity=capacity, record=False)
-        assert quiet.tokens == loud.tokens and len(quiet.steps) == 0
-        for total in ("bytes_allocated", "bytes_written", "bytes_copied", "peak_bytes"):
-            assert getattr(quiet, total) == getattr(loud, total)
-        assert [run.bytes_written for run in quiet.runs] == [run.bytes_written for run in loud.runs]
 
 
 def interrupt_after(session: DecodeSession, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:

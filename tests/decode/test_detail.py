@@ -13,7 +13,6 @@ from kvviz.caches.cache_heat import attention, heat
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.errors import ReplayError
 from kvviz.report.explain import explain
-from kvviz.trace.index.value_index import index_of
 from kvviz.view.page_data.packed_columns import unpack
 from kvviz.view.page_data.payload import payload
 
@@ -55,19 +54,6 @@ def test_totals_words_and_meters_are_those_of_all_runs(both: tuple[kvviz.Trace, 
     assert some.peak_bytes == whole.peak_bytes
 
 
-def test_what_is_alive_at_a_step_is_not_of_a_later_run_without_steps() -> None:
-    trace = story("gqa", detail={3, 4})
-    index = index_of(trace)
-    last = trace.steps[len(trace.steps) - 1]
-    for step in trace.steps:
-        moment = index.moment(step.index)
-        alive = [life for life in index.lives if life.first <= moment <= life.last]
-        grown = [life.bytes - sum(more for at, more in life.grew if at > moment) for life in alive]
-        assert sum(grown) == step.live_bytes
-    after = [storage for storage in trace.storages if storage.born > last.index]
-    assert after and all(not storage.name for storage in after)
-
-
 def test_steps_that_are_kept_are_those_of_the_whole_decode(both: tuple[kvviz.Trace, kvviz.Trace]) -> None:
     whole, some = both
     assert [run.index for run in some.runs if run.last > run.first] == [0, *sorted(TOLD)]
@@ -97,17 +83,6 @@ def test_values_are_replayed_through_runs_that_were_forgotten(both: tuple[kvviz.
                 assert np.array_equal(some.value(name, i), whole.value(name, k))
 
 
-def test_what_died_in_a_forgotten_run_is_not_alive_after_it(both: tuple[kvviz.Trace, kvviz.Trace]) -> None:
-    _, some = both
-    first = some.runs[15].first
-    alive = {s.id: s.capacity for s in some.storages if s.born < first and (s.freed is None or s.freed >= first)}
-    # given what the run starts with, before its first op
-    frame = next(f for f in some.frames if f.run == 15 and f.parent is None)
-    bound = {placed.storage for placed in frame.bindings}
-    weights = {s.id for s in some.storages if s.origin == "weights"}
-    assert {storage for storage, size in alive.items() if size} <= bound | weights
-
-
 @pytest.mark.parametrize("both", [WAYS[0], WAYS[3], WAYS[7]], indirect=True, ids=lambda way: way[0])
 def test_it_can_be_explained_drawn_shown_and_saved(both: tuple[kvviz.Trace, kvviz.Trace], tmp_path: Path) -> None:
     whole, some = both
@@ -131,13 +106,6 @@ def test_the_attention_of_a_forgotten_run_is_said_not_to_be_recorded() -> None:
     assert attention(trace, trace.caches[0], 2) is not None
     with pytest.raises(ReplayError, match="the steps of run 7 were not kept"):
         attention(trace, trace.caches[0], 7)
-
-
-def test_a_recipe_keeps_the_same_runs() -> None:
-    trace = story("concat", detail=range(0, RUNS, 10))
-    again = trace.recipe.again(kv_capacity=80)
-    told = [run.index for run in again.runs if run.last > run.first]
-    assert told == [0, 10] and again.words == trace.words
 
 
 def test_the_ledger_does_not_grow_with_forgotten_runs() -> None:

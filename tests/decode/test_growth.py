@@ -1,7 +1,5 @@
 """How growing caches get their room: at the start, or by the caller after a run as rten-generate does it."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -25,24 +23,6 @@ def capacities(trace: Trace) -> list[int]:
                 row = int(np.prod(shape)) * np.dtype(bound.dtype).itemsize
                 found.append(trace.storages[bound.storage].capacity // row)
     return found
-
-
-def test_a_cache_that_is_full_doubles_after_the_run() -> None:
-    """The rule of rten-generate (commit c7f7bad9): a prompt of 5 tokens gives 5 rows, then blocks of 10 and 20."""
-    trace = decode(FIVE, 9, growth="after")
-    assert capacities(trace) == [1, 10, 10, 10, 10, 10, 20, 20, 20]
-    moved = {run.index: run.bytes_moved_outside for run in trace.runs if run.bytes_moved_outside}
-    row = trace.outputs["present.0.key"][:, :, :1].nbytes
-    assert moved == {0: 5 * row * len(trace.caches), 5: 10 * row * len(trace.caches)}
-
-
-@pytest.mark.parametrize("name", ["concat", "attention_23", "gqa", "merged_if"])
-@pytest.mark.parametrize("capacity", [None, 16])
-def test_the_way_of_growing_changes_no_token(name: str, capacity: int | None) -> None:
-    plain, grown = decode(FIVE, 9, name), decode(FIVE, 9, name, growth="after", kv_capacity=capacity, poison=True)
-    assert grown.tokens == plain.tokens
-    for first, second in zip(plain.logits, grown.logits, strict=True):
-        np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-5)
 
 
 def test_what_the_caller_moves_is_counted_apart_from_what_kernels_copy() -> None:
@@ -77,13 +57,6 @@ def test_a_capacity_that_is_too_small_is_an_error_only_at_the_start() -> None:
     assert decode(FIVE, 9, kv_capacity=8, growth="after").tokens == decode(FIVE, 9).tokens
 
 
-def test_bytes_moved_outside_survive_saving(tmp_path: Any) -> None:
-    trace = decode(FIVE, 7, growth="after")
-    trace.save(tmp_path / "trace")
-    loaded = Trace.load(tmp_path / "trace")
-    assert loaded.runs == trace.runs and loaded.caches == trace.caches
-
-
 def test_inputs_that_every_run_is_fed_cannot_be_donated() -> None:
     graph = form("concat")
     trace = kvviz.decode(graph, FIVE, 3, donate=["input_ids", "attention_mask"], progress=False)
@@ -93,13 +66,3 @@ def test_inputs_that_every_run_is_fed_cannot_be_donated() -> None:
         kvviz.decode(graph, FIVE, 1, inputs={"attention_mask": mask}, donate=["attention_mask"], progress=False)
     with pytest.raises(InputError, match="cannot donate 'mask': the graph has no such input"):
         kvviz.decode(graph, FIVE, 1, donate="mask", progress=False)
-
-
-@pytest.mark.parametrize("growth", ["start", "after"])
-def test_caches_to_start_from_may_be_given_away(growth: str) -> None:
-    part = decode(TOKENS, 3)
-    caches = {cache.input: part.outputs[cache.output] for cache in part.caches}
-    given = {name: kvviz.reserve(array, 2, 40) for name, array in caches.items()}
-    rest = decode(part.tokens[-1:], 5, inputs=given, donate=list(given), growth=growth)
-    assert part.tokens + rest.tokens == decode(TOKENS, 8).tokens
-    assert not any(run.bytes_copied for run in rest.caches[0].runs)

@@ -62,14 +62,6 @@ def states(trace: Trace, run: int) -> list[int]:
 # States of rows
 
 
-def test_a_cache_with_room_shows_what_is_valid_what_is_new_and_what_was_never_written() -> None:
-    trace = decode(small("concat"), kv_capacity=ROWS)
-    new, old = VALID | WRITTEN | READ, VALID | READ
-    assert states(trace, 0) == [new] * 4 + [RESERVED] * (ROWS - 4)
-    assert states(trace, 3) == [old] * 6 + [new] + [RESERVED] * (ROWS - 7)
-    assert shown(trace, 3).positions.tolist() == [0, 1, 2, 3, 4, 5, 6] + [-1] * (ROWS - 7)
-
-
 def test_a_window_kept_in_order_leaves_stale_rows_and_wraps_nothing() -> None:
     trace = decode(small("grouped_window"))
     last = states(trace, COUNT - 1)

@@ -104,20 +104,6 @@ def test_each_row_holds_the_key_of_the_token_that_the_meter_says(name: str) -> N
         assert run.stale == sum(position == NO_TOKEN for position in held.values())
 
 
-@pytest.mark.parametrize("name", [name for name in DECODERS if not name.startswith("window")])
-def test_the_rows_that_a_run_wrote_are_those_whose_numbers_changed(name: str) -> None:
-    session = watched(name)
-    for run, fed, made in zip(kept(session.trace).runs, session.fed, session.made, strict=True):
-        before, after = fed["past_key_values.0.key"][0], made["present.0.key"][0]
-        changed = [
-            row
-            for row in range(after.shape[1])
-            if row >= before.shape[1] or not np.array_equal(before[:, row], after[:, row])
-        ]
-        assert [row for start, stop in item(run).wrote for row in range(start, stop)] == changed
-        assert run.rows_written == len(changed)
-
-
 @pytest.mark.parametrize("name", DECODERS)
 def test_attention_reads_just_the_rows_that_change_its_result(name: str) -> None:
     session, oracle = watched(name), session_of(small(name).proto)
@@ -151,24 +137,6 @@ def test_attention_reads_just_the_rows_that_change_its_result(name: str) -> None
 
 
 # Bytes, in closed form
-
-
-def test_all_kinds_of_windows_keep_the_same_tokens_in_other_rows() -> None:
-    total = len(PROMPT) + COUNT - 1
-    newest = set(range(total - WINDOW, total))
-    ends = {
-        name: item(kept(watched(name).trace).runs[-1])
-        for name in ("circular", "grouped_window", "window", "window_fixed")
-    }
-    assert {name: set(positions(rows).values()) - {NO_TOKEN} for name, rows in ends.items()} == dict.fromkeys(
-        ends, newest
-    )
-    # Round and round; moved to the front in steps, with what was evicted behind; and always in order.
-    assert positions(ends["circular"]) == {p % WINDOW: p for p in newest}
-    assert ends["grouped_window"].held == ((0, WINDOW, total - WINDOW), (WINDOW, WINDOW + 2, NO_TOKEN))
-    assert ends["window"].held == ends["window_fixed"].held == ((0, WINDOW, total - WINDOW),)
-    # A window that starts with all of its rows is filled from the end.
-    assert item(kept(watched("window_fixed").trace).runs[0]).held == ((WINDOW - len(PROMPT), WINDOW, 0),)
 
 
 # Invariants of all decodes
@@ -242,28 +210,6 @@ def test_padding_takes_rows_that_hold_no_token() -> None:
             assert (run.valid, run.stale) == (4 + number, 3)
 
 
-def test_rows_that_an_earlier_story_left_are_stale_until_they_are_overwritten() -> None:
-    session = watched("tensor_scatter")
-    left = {name: session.made[-1][output] for name, output in NAMES.items()}
-    trace = decode("tensor_scatter", [5, 6], 4, inputs=left, donate=list(left))
-    assert trace.tokens == decode("tensor_scatter", [5, 6], 4).tokens
-    total = len(PROMPT) + COUNT - 1
-    for one in trace.caches:
-        assert [(run.valid, run.stale) for run in one.runs] == [(2 + k, total - 2 - k) for k in range(4)]
-        assert [run.rows_read for run in one.runs] == [2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("name", ["tensor_scatter", "grouped", "scatter_nd", "concat"])
-def test_a_single_run_tells_how_full_a_given_cache_is(name: str) -> None:
-    session = watched(name)
-    rows = kept(session.trace).runs[5].capacity
-    trace = kvviz.run(loaded(name), session.fed[5])
-    (run,) = kept(trace).runs
-    want = kept(session.trace).runs[5]
-    assert (run.valid, run.rows_written, run.rows_read, run.stale) == (want.valid, 1, want.rows_read, 0)
-    assert item(run).held == item(want).held and run.capacity == rows
-
-
 def test_meters_are_the_same_whenever_they_are_looked_at(tmp_path: Path) -> None:
     ways: list[tuple[str, dict[str, Any]]] = [
         ("concat", {}),
@@ -286,10 +232,6 @@ def test_meters_are_read_at_once_where_inputs_are_too_large_to_keep(monkeypatch:
     assert decode("tensor_scatter").caches == want
 
 
-def test_without_recording_there_are_no_meters() -> None:
-    assert not any(cache.runs for cache in decode("concat", record=False).caches)
-
-
 def test_an_output_with_fewer_axes_than_its_cache_has_no_rows(tmp_path: Path) -> None:
     # A model whose outputs declare no shapes, so that a pair is found that turns out to be none.
     proto, feeds = random_model(1469)
@@ -300,13 +242,3 @@ def test_an_output_with_fewer_axes_than_its_cache_has_no_rows(tmp_path: Path) ->
     assert (run.capacity, run.valid, run.items) == (1, 1, ())
     trace.save(tmp_path / "trace")
     assert Trace.load(tmp_path / "trace").caches == [one]
-
-
-def test_rows_of_zeros_were_never_written_unless_all_are_zeros() -> None:
-    feeds: Feeds = {"input_ids": np.array([[5]]), "cache_position": np.array([4])}
-    past = {name: np.zeros((1, HEADS, 4, SIZE), np.float32) for name in NAMES}
-    assert {run.valid for run in kept(kvviz.run(loaded("concat"), {**feeds, **past})).runs} == {5}
-    for array in past.values():
-        array[:, :, :2] = 1
-    (run,) = kept(kvviz.run(loaded("concat"), {**feeds, **past})).runs
-    assert (run.valid, item(run).held) == (3, ((0, 2, 0), (4, 5, 4)))

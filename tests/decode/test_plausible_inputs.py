@@ -24,12 +24,6 @@ def taken(proto: onnx.ModelProto, dims: dict[str, int] | None = None, **given: A
     return feeds
 
 
-def free(proto: onnx.ModelProto, axis: int, length: int = -1, place: int = 0) -> onnx.ModelProto:
-    """The model with a dimension of an input declared as a number."""
-    proto.graph.input[place].type.tensor_type.shape.dim[axis].dim_value = length
-    return proto
-
-
 # -- numbers that are looked up ---------------------------------------------------------------------------------------
 
 LOOK_UPS = {
@@ -74,12 +68,6 @@ def test_numbers_stay_within_what_they_are_looked_up_in(how: str) -> None:
     run_in_onnxruntime(proto, ids=ids)
     highest = {"one more": 1}.get(how, 2)
     assert (ids.min(), ids.max()) == (0, highest)
-
-
-def test_tokens_stay_within_a_small_embedding_whatever_the_logits_say() -> None:
-    nodes = [node("Gather", "rows input_ids", "e"), node("MatMul", "e out", "logits")]
-    proto = model(nodes, ["input_ids int64 b s"], ["logits float b s 90"], rows=ROWS, out=np.ones((2, 90), np.float32))
-    assert taken(proto, {"s": 50})["input_ids"].max() == 2
 
 
 # -- names that say something -----------------------------------------------------------------------------------------
@@ -183,12 +171,6 @@ def test_a_picture_is_large_enough_to_be_halved_and_doubled_again() -> None:
     assert taken(model(nodes, ["x float ? 3 ? ?"], ["y float ? 3 ? ?"]))["x"].shape == (1, 3, 4, 4)
 
 
-def test_a_length_that_was_told_is_not_changed_for_a_window() -> None:
-    loaded = kvviz.load(WINDOWS["a long kernel"])
-    assert kvviz.inputs(loaded, {"samples": 7})["x"].shape == (1, 1, 7)
-    assert kvviz.inputs(loaded, given={"x": np.ones((2, 1, 9), np.float32)})["x"].shape == (2, 1, 9)
-
-
 def test_a_graph_that_no_length_fits_gives_the_first_lengths() -> None:
     nodes = [node("Conv", "x w", "c"), node("MatMul", "c t", "y")]
     proto = model(nodes, ["x float batch 1 n"], ["y float batch 1 2"], w=kernel(1, 1, 3), t=kernel(5, 2))
@@ -210,14 +192,6 @@ def test_dimensions_are_told_by_name_and_by_place() -> None:
     # one name for two lengths: a place counts for itself
     shapes = {name: array.shape for name, array in taken(proto, {"x.0": 2, "x.1": 3, "z.1": 5}).items()}
     assert shapes == {"x": (2, 3), "z": (2, 5)}
-
-
-@pytest.mark.parametrize("length", [-1, -7])
-def test_a_negative_length_is_a_free_one_as_for_onnxruntime(length: int) -> None:
-    proto = free(model([node("Relu", "x", "y")], ["x float n 3"], ["y float ? 3"]), 0, length)
-    assert kvviz.load(proto).inputs[0].shape == (None, 3)
-    assert taken(proto, {"x.0": 5})["x"].shape == (5, 3)
-    assert taken(proto)["x"].shape == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -258,14 +232,6 @@ def test_a_hyphen_in_a_name_is_no_difference() -> None:
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch-size"
     assert taken(proto)["x"].shape == (1, 2)
     assert taken(proto, {"batch-size": 3})["x"].shape == (3, 2)
-
-
-def test_given_arrays_are_taken_as_they_are_and_tell_dimensions() -> None:
-    proto = model([node("Add", "x z", "y")], ["x float n 2", "z float n 2"], ["y float n 2"])
-    x = np.full((4, 2), np.nan, np.float32)
-    made = kvviz.inputs(kvviz.load(proto), given={"x": x})
-    assert made["x"] is x
-    assert made["z"].shape == (4, 2)
 
 
 # -- logits without a length ------------------------------------------------------------------------------------------

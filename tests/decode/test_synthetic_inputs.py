@@ -13,11 +13,9 @@ import pytest
 import kvviz
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
-from kvviz.graph.cache_pairs import cache_pairs
 from tests.graph.build import FILES, MODELS, file_id, model, node, run_in_onnxruntime
 
 LLAMA = MODELS / "o01_optimum_llama" / "model.onnx"
-GPT2 = MODELS / "o02_optimum1_merged_gpt2" / "model.onnx"
 
 
 @pytest.mark.parametrize("path", FILES, ids=file_id)
@@ -31,24 +29,6 @@ def test_every_model_runs_on_inputs_made_for_it(path: Path) -> None:
         expected = run_in_onnxruntime(onnx.load(path), **feeds)
         for name, value in zip(trace.outputs, expected):
             np.testing.assert_allclose(trace.outputs[name], value, rtol=2e-4, atol=2e-4)
-
-
-def test_made_inputs_are_what_a_decoder_expects_after_some_rows() -> None:
-    graph = kvviz.load(GPT2)
-    feeds = Maker(graph, {"batch_size": 2, "sequence_length": 3, "past_sequence_length": 5}, {}).make()
-    assert feeds["attention_mask"].tolist() == [[1] * 8] * 2
-    assert feeds["use_cache_branch"].tolist() == [True]
-    assert feeds["input_ids"].shape == (2, 3)
-    assert 0 <= feeds["input_ids"].min() <= feeds["input_ids"].max() < 100
-    assert all(feeds[pair.input].shape == (2, 4, 5, 8) for pair in cache_pairs(graph))
-
-
-def test_made_inputs_without_past_take_the_branch_without_cache() -> None:
-    graph = kvviz.load(GPT2)
-    feeds = Maker(graph, {"batch_size": 1, "sequence_length": 3, "past_sequence_length": 0}, {}).make()
-    assert feeds["use_cache_branch"].tolist() == [False]
-    positions = Maker(kvviz.load(LLAMA), {"batch_size": 1, "sequence_length": 3, "past_sequence_length": 2}, {}).make()
-    assert positions["position_ids"].tolist() == [[2, 3, 4]]
 
 
 def test_lengths_that_contradict_each_other_are_refused() -> None:
@@ -130,13 +110,6 @@ def test_a_decode_refuses_lengths_that_it_counts_itself(told: dict[str, int], wh
     assert Maker(graph, {"batch_size": 1}, {}, decoding=True).make() == {}
     with pytest.raises(InputError, match=why):
         Maker(graph, told, {}, decoding=True)
-
-
-def test_the_same_seed_makes_the_same_inputs_and_another_seed_others() -> None:
-    maker = Maker(kvviz.load(LLAMA), {"batch_size": 1, "sequence_length": 9, "past_sequence_length": 2}, {})
-    one, same, other = maker.make(), maker.make(), maker.make(seed=1)
-    assert all(np.array_equal(one[name], same[name]) for name in one)
-    assert not np.array_equal(one["input_ids"], other["input_ids"])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import kvviz
@@ -118,22 +119,11 @@ def test_a_device_that_did_nothing_has_no_recording() -> None:
 
 
 def test_bodies_of_control_nodes_are_frames_inside_of_the_submit() -> None:
-    from onnx import TensorProto, helper
-
-    branch = [
-        helper.make_graph([helper.make_node(op, ["x"], [f"{op}_y"])], op, [], [
-            helper.make_tensor_value_info(f"{op}_y", TensorProto.FLOAT, [4])
-        ])
-        for op in ("Neg", "Abs")
-    ]  # fmt: skip
-    node = helper.make_node("If", ["c"], ["y"], then_branch=branch[0], else_branch=branch[1])
-    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])]
-    values.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
-    results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])]
-    body = helper.make_graph([node], "program", values, results)
-    model = kvviz.load(helper.make_model(body, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    text = """<ir_version: 9, opset_import: ["": 18]> program (float[4] x, bool c) => (float[4] y) {
+        y = If (c) <then_branch = yes () => (float[4] n) { n = Neg(x) },
+                    else_branch = no () => (float[4] a) { a = Abs(x) }> }"""
     device = Device()
-    program = device.program(model)
+    program = device.program(onnx.parser.parse_model(text))
     for seed, chosen in enumerate((True, False)):
         given = {"x": device.to_device(numbers((4,), seed)), "c": device.to_device(np.array(chosen))}
         y = device.to_host(device.submit(program, given)["y"])

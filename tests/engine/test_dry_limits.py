@@ -20,26 +20,13 @@ from tests.engine.dry_and_real import assert_agree
 
 ROOT = Path(__file__).resolve().parents[2]
 N = helper.make_node
+NEG = "(float[2,3] x) => (float[2,3] y) { y = Neg(x) }"
 POLICIES = ["ideal", "never", "rten", "onnxruntime"]
 
 
-def graph_of(
-    nodes: list[onnx.NodeProto],
-    inputs: Mapping[str, Sequence[int]],
-    output: str,
-    weights: dict[str, Any] | None = None,
-    kind: int = TensorProto.FLOAT,
-    opset: int = 21,
-) -> Graph:
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(output, kind, None)],
-        [numpy_helper.from_array(np.array(value), name) for name, value in (weights or {}).items()],
-    )
-    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in ("com.microsoft", "acme"))]
-    return kvviz.load(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+def graph_of(text: str, opset: int = 21) -> Graph:
+    head = f'<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1, "acme": 1]>'
+    return kvviz.load(parser.parse_model(f"{head} g {text}"))
 
 
 def dry(graph: Graph, shapes: Mapping[str, Sequence[int]], policy: str = "ideal", **counts: int) -> kvviz.Trace:
@@ -49,28 +36,26 @@ def dry(graph: Graph, shapes: Mapping[str, Sequence[int]], policy: str = "ideal"
 
 @pytest.mark.parametrize("name", ["Reshape", "Expand", "ConstantOfShape"])
 def test_a_shape_that_is_computed_from_data_is_refused_with_its_name(name: str) -> None:
-    read = ["shape"] if name == "ConstantOfShape" else ["x", "shape"]
-    nodes = [N("Cast", ["s"], ["shape"], name="cast", to=TensorProto.INT64), N(name, read, ["y"], name="change")]
-    shapes = {"x": (2, 3), "s": (2,)}
+    read = "shape" if name == "ConstantOfShape" else "x, shape"
+    text = f"""(float[2,3] x, float[2] s) => (float[] y) {{
+        [cast] shape = Cast <to = 7> (s) [change] y = {name}({read}) }}"""
     with pytest.raises(
         UnknownValueError, match=rf"^node 'change' \({name}\)[^(]*(value of 'shape'|shape of 'y')"
     ) as told:
-        dry(graph_of(nodes, shapes, "y"), shapes)
+        dry(graph_of(text), {"x": (2, 3), "s": (2,)})
     assert str(told.value).count("'change'") == 1
 
 
 def test_a_count_says_one_length_and_no_more() -> None:
-    nodes = [N("Resize", ["x", "", "s"], ["y"], name="resize")]
-    shapes = {"x": (1, 1, 4, 4), "s": (4,)}
+    graph = graph_of('(float[1,1,4,4] x, float[4] s) => (float[] y) { [resize] y = Resize(x, "", s) }')
     with pytest.raises(UnknownValueError, match=r"node 'resize' \(Resize\): the shape of 'y'.*run the model") as told:
-        dry(graph_of(nodes, shapes, "y"), shapes, resize=64)
+        dry(graph, {"x": (1, 1, 4, 4), "s": (4,)}, resize=64)
     assert "counts=" not in str(told.value)
 
 
-@pytest.mark.parametrize("axis", [None, 1])
-def test_unique_says_for_every_element_which_one_it_is(axis: int | None) -> None:
-    place = {} if axis is None else {"axis": axis}
-    graph = graph_of([N("Unique", ["x"], ["u", "first", "inverse", "times"], name="u", **place)], {"x": (2, 3)}, "u")
+@pytest.mark.parametrize("axis", ["", "<axis = 1>"])
+def test_unique_says_for_every_element_which_one_it_is(axis: str) -> None:
+    graph = graph_of(f"(float[2,3] x) => (float[] u) {{ u, first, inverse, times = Unique {axis} (x) }}")
     x = np.array([[1, 2, 1], [1, 2, 1]], np.float32)
     names = ["u", "first", "inverse", "times"]
     real = kvviz.run(graph, {"x": x}, names)
@@ -78,16 +63,9 @@ def test_unique_says_for_every_element_which_one_it_is(axis: int | None) -> None
 
 
 def test_more_iterations_than_the_trip_count_are_refused() -> None:
-    def info(name: str, kind: int) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, kind, None)
-
-    body = helper.make_graph(
-        [N("Neg", ["a"], ["b"]), N("ReduceSum", ["b"], ["sum"], keepdims=0), N("Cast", ["sum"], ["go"], to=9)],
-        "body",
-        [info("i", TensorProto.INT64), info("c", TensorProto.BOOL), info("a", TensorProto.FLOAT)],
-        [info("go", TensorProto.BOOL), info("b", TensorProto.FLOAT)],
-    )
-    graph = graph_of([N("Loop", ["n", "", "x"], ["y"], name="loop", body=body)], {"x": (2, 3)}, "y", {"n": 2})
+    graph = graph_of("""(float[2,3] x) => (float[2,3] y) <int64 n = {2}> {
+        [loop] y = Loop (n, "", x) <body = f (int64 i, bool c, float[2,3] a) => (bool go, float[2,3] b) {
+            b = Neg(a) sum = ReduceSum <keepdims = 0> (b) go = Cast <to = 9> (sum) }> }""")
     assert len(dry(graph, {"x": (2, 3)}, loop=1).steps) < len(dry(graph, {"x": (2, 3)}, loop=2).steps)
     with pytest.raises(InputError, match="3 iterations of 'loop', and its trip count is 2"):
         dry(graph, {"x": (2, 3)}, loop=3)
@@ -100,7 +78,7 @@ def test_an_operator_of_a_user_is_refused_in_a_sentence(monkeypatch: pytest.Monk
     def halve(x: np.ndarray) -> np.ndarray:
         return x[: len(x) // 2].copy()
 
-    graph = graph_of([N("Halve", ["x"], ["y"], name="halve", domain="acme")], {"x": (2, 3)}, "y")
+    graph = graph_of("(float[2,3] x) => (float[] y) { [halve] y = acme.Halve(x) }")
     with pytest.raises(UnknownValueError, match=r"node 'halve' \(acme.Halve\): .*known to its kernel alone"):
         kvviz.dry(graph)
 
@@ -110,13 +88,15 @@ def test_an_operator_of_a_user_is_refused_in_a_sentence(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", ["Attention", "MultiHeadAttention"])
 def test_attention_without_a_past_gives_its_own_keys_and_values(name: str, biased: bool, policy: str) -> None:
     shapes: dict[str, Sequence[int]] = {"q": (1, 3, 8), "k": (1, 3, 8), "v": (1, 3, 8)}
-    if name == "Attention":
-        shapes |= {"m": (3, 3)} if biased else {}
-        node = N(name, list(shapes), ["y", "keys", "values"], q_num_heads=2, kv_num_heads=2)
-    else:
-        shapes |= {"m": (24,)} if biased else {}
-        node = N(name, list(shapes), ["y", "keys", "values"], domain="com.microsoft", num_heads=2)
-    graph = graph_of([node, N("Neg", ["keys"], ["z"])], shapes, "z", opset=23)
+    if biased:
+        shapes["m"] = (3, 3) if name == "Attention" else (24,)
+    call = "Attention <q_num_heads = 2, kv_num_heads = 2>"
+    if name != "Attention":
+        call = "com.microsoft.MultiHeadAttention <num_heads = 2>"
+    inputs = ", ".join(f"float{list(shape)} {x}" for x, shape in shapes.items())
+    graph = graph_of(
+        f"({inputs}) => (float[] z) {{ y, keys, values = {call} ({', '.join(shapes)}) z = Neg(keys) }}", 23
+    )
     real = kvviz.run(graph, {x: np.ones(shape, np.float32) for x, shape in shapes.items()}, policy=policy)
     assert_agree(dry(graph, shapes, policy), real)
 
@@ -124,24 +104,18 @@ def test_attention_without_a_past_gives_its_own_keys_and_values(name: str, biase
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("readers", [1, 2])
 def test_a_quantised_graph_whose_values_lie_turned_agrees(readers: int, policy: str) -> None:
-    nodes = [
-        N("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
-        N("QuantizeLinear", ["t", "scale", "zero"], ["q"]),
-        N("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
-        N("Slice", ["d", "from", "to", "axis"], ["part"]),
-        *(N("Neg", ["d"], [f"n{i}"]) for i in range(readers - 1)),
-        N("Sum", ["part", *(f"n{i}" for i in range(readers - 1))], ["y"]),
-    ]
-    weights = {"scale": np.float32(0.1), "zero": np.int8(0), "from": [0], "to": [1], "axis": [1]}
-    shapes = {"x": (2, 3, 4)}
-    graph = graph_of(nodes, shapes, "y", weights)
+    more = "n = Neg(d)" if readers == 2 else ""
+    text = f"""(float[2,3,4] x) => (float[] y) <float scale = {{0.1}}, int8 zero = {{0}}, int64[1] from = {{0}},
+        int64[1] to = {{1}}, int64[1] axis = {{1}}> {{
+        t = Transpose <perm = [0, 2, 1]> (x) q = QuantizeLinear(t, scale, zero) d = DequantizeLinear(q, scale, zero)
+        part = Slice(d, from, to, axis) {more} y = Sum(part{", n" if more else ""}) }}"""
+    graph = graph_of(text)
     real = kvviz.run(graph, {"x": np.ones((2, 3, 4), np.float32)}, policy=policy)
-    assert_agree(dry(graph, shapes, policy), real)
+    assert_agree(dry(graph, {"x": (2, 3, 4)}, policy), real)
 
 
 def test_the_bits_of_a_turned_array_stay_where_they_are() -> None:
-    nodes = [N("Transpose", ["x"], ["t"]), N("BitCast", ["t"], ["y"], to=TensorProto.INT32)]
-    graph = graph_of(nodes, {"x": (2, 3)}, "y", kind=TensorProto.INT32, opset=26)
+    graph = graph_of("(float[2,3] x) => (int32[] y) { t = Transpose(x) y = BitCast <to = 6> (t) }", 26)
     real = kvviz.run(graph, {"x": np.ones((2, 3), np.float32)})
     assert_agree(dry(graph, {"x": (2, 3)}), real)
 
@@ -172,9 +146,8 @@ def test_what_an_operator_makes_lies_in_row_major_order(node: onnx.NodeProto, we
 
 
 def test_a_dry_run_has_no_values_to_summarise() -> None:
-    shapes = {"x": (2, 3)}
     with pytest.raises(ReplayError, match="a dry run works out layouts and no numbers"):
-        dry(graph_of([N("Neg", ["x"], ["y"])], shapes, "y"), shapes).summarise()
+        dry(graph_of(NEG), {"x": (2, 3)}).summarise()
 
 
 def test_the_code_of_a_dry_trace_and_of_its_fixes_makes_dry_traces() -> None:
@@ -191,47 +164,37 @@ def test_the_code_of_a_dry_trace_and_of_its_fixes_makes_dry_traces() -> None:
 
 @pytest.mark.parametrize("option", [{"batch": 2}, {"cache": "shared"}, {"kv_capacity": 4}])
 def test_options_of_a_decode_are_refused_where_there_is_none(option: dict[str, Any]) -> None:
-    graph = graph_of([N("Neg", ["x"], ["y"])], {"x": (2, 3)}, "y")
+    graph = graph_of(NEG)
     with pytest.raises(InputError, match="is for a decode; give prompt_tokens, too"):
         kvviz.dry(graph, **option)
 
 
 def test_an_array_that_a_dry_run_was_given_to_overwrite_keeps_its_contents() -> None:
-    def info(name: str, kind: int) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, kind, None)
-
-    shapes = {"x": (4,), "z": (4,)}
     x = np.arange(4, dtype=np.float32)
-    kvviz.dry(graph_of([N("Add", ["x", "z"], ["y"])], shapes, "y"), {"x": x}, donate=["x"])
-    body = helper.make_graph(
-        [N("Identity", ["c"], ["go"]), N("Neg", ["a"], ["b"])],
-        "body",
-        [info("i", TensorProto.INT64), info("c", TensorProto.BOOL), info("a", TensorProto.FLOAT)],
-        [info("go", TensorProto.BOOL), info("b", TensorProto.FLOAT)],
-    )
-    graph = graph_of([N("Loop", ["n", "", "x"], ["y"], name="loop", body=body)], {"x": (4,)}, "y", {"n": 0})
+    kvviz.dry(graph_of("(float[4] x, float[4] z) => (float[4] y) { y = Add(x, z) }"), {"x": x}, donate=["x"])
+    graph = graph_of("""(float[4] x) => (float[4] y) <int64 n = {0}> {
+        y = Loop (n, "", x) <body = f (int64 i, bool c, float[4] a) => (bool go, float[4] b) {
+            go = Identity(c) b = Neg(a) }> }""")
     assert kvviz.run(graph, {"x": x}).outputs["y"].tolist() == [0, 1, 2, 3]
-    sized = graph_of(
-        [N("Cast", ["x"], ["shape"], to=TensorProto.INT64), N("ConstantOfShape", ["shape"], ["y"])], {"x": (4,)}, "y"
-    )
+    sized = graph_of("(float[4] x) => (float[] y) { shape = Cast <to = 7> (x) y = ConstantOfShape(shape) }")
     assert kvviz.dry(sized, {"x": x}).steps[-1].outs[0].shape == (0, 1, 2, 3)
 
 
 def test_inputs_that_only_made_what_is_given_are_left_out_of_a_dry_run_too() -> None:
-    nodes = [N("Split", ["x"], ["a", "b"], num_outputs=2), N("Neg", ["a"], ["c"]), N("Add", ["c", "b"], ["y"])]
-    graph = graph_of(nodes, {"x": (6, 2)}, "y")
+    text = "(float[6,2] x) => (float[] y) { a, b = Split <num_outputs = 2> (x) c = Neg(a) y = Add(c, b) }"
+    graph = graph_of(text)
     halves = {name: np.ones((3, 2), np.float32) for name in "ab"}
     assert_agree(kvviz.dry(graph, halves, policy="rten"), kvviz.run(graph, halves, policy="rten"))
 
 
 LISTS = {
-    "put in and picked": """g (float[2,3] x, float[2,3] z) => (float[N,M] y) <int64 o = {1}> { t = Transpose(x)
+    "put in and picked": """(float[2,3] x, float[2,3] z) => (float[N,M] y) <int64 o = {1}> { t = Transpose(x)
         s = SequenceConstruct(t, t) e = SequenceErase(s, o) u = Neg(z) r = SequenceInsert(e, u) q = SequenceAt(r, o)
         y = Exp(q) }""",
-    "split and joined": """g (float[4,3] x) => (float[N,M] y) <int64 o = {1}> { s = SplitToSequence <axis = 0> (x)
+    "split and joined": """(float[4,3] x) => (float[N,M] y) <int64 o = {1}> { s = SplitToSequence <axis = 0> (x)
         q = SequenceAt(s, o) y = Exp(q) c = ConcatFromSequence <axis = 1> (s)
         d = ConcatFromSequence <axis = 0, new_axis = 1> (s) l = SequenceLength(s) }""",
-    "optional": """g (float[4,3] x) => (float[N,M] y) { w = Optional(x) h = OptionalHasElement(w)
+    "optional": """(float[4,3] x) => (float[N,M] y) { w = Optional(x) h = OptionalHasElement(w)
         v = OptionalGetElement(w) y = Neg(v) }""",
 }
 
@@ -239,7 +202,7 @@ LISTS = {
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("text", LISTS.values(), ids=LISTS)
 def test_lists_of_arrays_have_known_layouts(text: str, policy: str) -> None:
-    graph = kvviz.load(parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'))
+    graph = graph_of(text)
     shapes = {value.name: tuple(d for d in value.shape or () if isinstance(d, int)) for value in graph.inputs}
     names = [name for node in graph.nodes for name in node.outputs]
     for outputs in (None, names):

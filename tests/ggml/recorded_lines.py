@@ -2,35 +2,25 @@
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import kvviz
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.tensor import Tensor
 
 
 class Recorded(NamedTuple):
     meta: dict[str, Any]
-    graphs: list[ComputeGraph]
+    graphs: Sequence[ComputeGraph]
     buffers: dict[str, int]
 
 
 def read_lines(path: Path) -> Recorded:
-    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    usage = {row["buf"]: row["usage"] for row in rows if row["k"] == "buffer"}
-    graphs: list[ComputeGraph] = []
-    tensors: dict[int, Tensor] = {}
-    for row in rows:
-        if row["k"] == "graph":
-            graphs.append(ComputeGraph(f"{path.name} {row['g']}"))
-        elif row["k"] in ("leaf", "node"):
-            tensors[row["id"]] = one = _tensor(row, usage)
-            one.src = [None if i is None else one if i == row["id"] else tensors[i] for i in row["src"]]
-            one.view_src = None if row["view_src"] is None else tensors[row["view_src"]]
-            if row["k"] == "node":
-                graphs[-1].nodes.append(one)
+    recording = kvviz.ggml.load(path)
     orders: dict[tuple[int, int], list[int]] = {}  # of graphs that are alike
-    for graph in graphs:
+    for graph in recording.graphs:
         met = dict.fromkeys(source for node in graph.nodes for source in node.src if source is not None)
         nodes = set(graph.nodes)
         leafs = [tensor for tensor in met if tensor not in nodes]
@@ -38,7 +28,9 @@ def read_lines(path: Path) -> Recorded:
         if alike not in orders:
             orders[alike] = [leafs.index(leaf) for leaf in leafs_as_visited(graph.nodes)]
         graph.leafs = [leafs[number] for number in orders[alike]]
-    return Recorded(rows[0], graphs, {row["usage"]: row["size"] for row in rows if row["k"] == "buffer"})
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    buffers = {row["usage"]: row["size"] for row in rows if row["k"] == "buffer"}
+    return Recorded(rows[0], recording.graphs, buffers)
 
 
 def leafs_as_visited(nodes: list[Tensor]) -> list[Tensor]:
@@ -67,20 +59,3 @@ def _emitted(node: Tensor, there: set[Tensor]) -> list[Tensor]:
     graph = ComputeGraph()
     graph._visited = there
     return graph.expand(node, compute=False).nodes
-
-
-def _tensor(row: dict[str, Any], usage: dict[int, str]) -> Tensor:
-    return Tensor(
-        row["name"],
-        row["type"],
-        tuple(row["ne"]),
-        tuple(row["nb"]),
-        row["op"],
-        row.get("desc", ""),
-        tuple(row.get("op_params", ())),
-        row["flags"],
-        role=row.get("role", ""),
-        view_offs=row["view_offs"],
-        buffer=usage.get(row["buf"], ""),
-        address=row.get("buf_offs"),
-    )

@@ -5,13 +5,20 @@ Source: tests/data/ggml, recorded through the public callback of llama-cpp-pytho
 
 import gzip
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import kvviz
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.recording.recorded_graphs import Recording
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "ggml"
+EXPECTED: dict[str, Any] = {
+    one["file"]: one for one in json.loads((DATA / "expected.json").read_text("utf-8"))["recordings"]
+}
+OTHERS = sorted(path.name for path in DATA.glob("*.jsonl*") if path.name not in EXPECTED)
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -64,3 +71,10 @@ def assert_same_nodes(graph: ComputeGraph, name: str) -> None:
     """Nodes of a graph, in their order, are those of a recording of one graph."""
     rows = lines(name)
     assert built(graph.nodes) == recorded([row for row in rows if row["k"] == "node"], names(rows))
+
+
+@cache
+def recording(name: str) -> Recording:
+    """A recording, read once."""
+    found: Recording = kvviz.ggml.load(DATA / name)
+    return found

@@ -16,7 +16,7 @@ from kvviz.ggml.graph.memory_plan import lives
 from kvviz.ggml.recording.recorded_graphs import Recording
 from kvviz.trace.schema.regions import LEVELS
 from tests.ggml.every_pair import lines_of
-from tests.ggml.real_recordings import DATA
+from tests.ggml.recordings import DATA
 
 SEED = lines_of(DATA / "seed_set_rows.jsonl")
 NAME = 'a "b" | </script> <x>&amp; \\ (f32)|3 é'

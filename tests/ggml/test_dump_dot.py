@@ -11,7 +11,7 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph
 from kvviz.view.page_data.payload import decode, payload
-from tests.ggml.real_recordings import DATA, EXPECTED, recording
+from tests.ggml.recordings import DATA, EXPECTED, recording
 
 PAIRS = {
     "cast_shift": 0,

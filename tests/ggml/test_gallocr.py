@@ -13,7 +13,7 @@ from kvviz.ggml.graph.memory_plan import MemoryPlan, Refusal
 from kvviz.ggml.graph.tensor import OUTPUT, Tensor, new_tensor
 from kvviz.ggml.order.gallocr import Address, FreeBlocks, plan_memory
 from tests.ggml.planned import given, op, planned
-from tests.ggml.real_recordings import DATA
+from tests.ggml.recordings import DATA
 
 OPS = json.loads((DATA / "ops.json").read_text("utf-8"))
 

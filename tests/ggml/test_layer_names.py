@@ -8,7 +8,7 @@ from kvviz.ggml.graph.graph_trace import layers_of
 from kvviz.ggml.graph.tensor import Tensor, new_tensor
 from kvviz.graph.blocks import blocks, repeats
 from kvviz.graph.layers import places
-from tests.ggml.real_recordings import recording
+from tests.ggml.recordings import recording
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError, SaveError
 from tests.ggml.fake_llama import FakeLlama, Ggml
-from tests.ggml.real_recordings import DATA
+from tests.ggml.recordings import DATA
 
 
 @pytest.fixture

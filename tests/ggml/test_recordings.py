@@ -16,7 +16,7 @@ from kvviz.ggml.graph.tensor_data import tensor_get
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph
 from kvviz.trace.schema.regions import LEVELS
 from tests.ggml.every_pair import hidden_pairs
-from tests.ggml.real_recordings import DATA, EXPECTED, OTHERS, recording
+from tests.ggml.recordings import DATA, EXPECTED, OTHERS, recording
 
 from .recordings import assert_same_nodes, lines
 from .seed_graphs import SEEDS

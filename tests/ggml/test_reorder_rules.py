@@ -13,7 +13,7 @@ from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.tensor import COMPUTE, Tensor, new_tensor
 from kvviz.ggml.order.reorder_rules import new_order
 from kvviz.trace.schema.regions import LEVELS
-from tests.ggml.real_recordings import DATA
+from tests.ggml.recordings import DATA
 from tests.ggml.swapped_pairs import swapped_pairs
 
 

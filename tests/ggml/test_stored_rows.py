@@ -11,7 +11,7 @@ import kvviz
 from kvviz.caches.cache_heat import attention
 from kvviz.errors import ReplayError
 from kvviz.ggml import Context
-from tests.ggml.real_recordings import recording
+from tests.ggml.recordings import recording
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 ROWS: dict[str, Any] = json.loads((DATA / "llama" / "kv_rows.json").read_text("utf-8"))

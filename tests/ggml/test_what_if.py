@@ -11,7 +11,7 @@ from kvviz.ggml.graph.context import Context
 from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.order.reorder_rules import RULES, new_order
 from kvviz.ggml.order.what_if import reorder
-from tests.ggml.real_recordings import recording
+from tests.ggml.recordings import recording
 from tests.ggml.swapped_pairs import swapped_pairs
 
 

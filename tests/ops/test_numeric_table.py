@@ -10,8 +10,7 @@ from kvviz.ops.registry import OpSpec, known
 from tests.ops.kernels import kernel_named
 
 FAMILIES = {
-    *("activation", "cast", "channel_norm", "conv", "elementwise", "gelu", "legacy", "matmul", "nbits", "norm"),
-    *("pool", "qproduct", "quant", "rank", "reduce", "rnn", "select", "softmax", "unary"),
+    *("activation", "cast", "conv", "elementwise", "matmul", "norm", "qproduct", "quant", "reduce", "rnn", "select"),
 }
 MINE = [spec for spec in known() if spec.kernel and spec.kernel.__module__.rsplit(".", 1)[-1] in FAMILIES]
 DEFAULT = [spec for spec in MINE if spec.domain == "" and onnx.defs.has(spec.op_type)]

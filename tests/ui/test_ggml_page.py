@@ -59,10 +59,12 @@ def _seen(part: Locator) -> bool:
 def test_a_finding_names_the_hidden_pairs_and_leads_to_them(page: FilePage, trace: kvviz.Trace) -> None:
     found = kvviz.hazards(trace)
     told = page.kv("finding").first
-    expect(told).to_contain_text(f"{len(found)} hidden pairs; nothing but the order of the list keeps them: RAW × 30")
+    expect(told.locator("b")).to_have_text(f"{len(found)} hidden pairs; nothing but the order of the list keeps them")
+    expect(told.locator(".kv-at")).to_contain_text("RAW × 30 layers: SET_ROWS → MUL_MAT")
     told.click()
     expect(page.kv("pair-card")).to_contain_text("Nothing but the order of the list keeps this read behind that write")
     page.expect_step(min(hazard.second for hazard in found))
+    page.root.get_by_text("show all").click()
     # One line in the layer that is open, and one for those of K in all that are folded.
     folded = len(found) // 2 - 1
     expect(page.kv("graph-stage")).to_have_attribute("data-red", f"RAW · {found[0].bytes} B; RAW ×{folded}")

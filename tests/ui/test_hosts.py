@@ -122,6 +122,7 @@ def test_rules_for_articles_do_not_reach_into_the_widget(show: Show, file: str) 
     looks = []
     for host in (bare(SPHINX), SPHINX):
         shown = show(page(file, host))
+        shown.locator('[role="tab"][data-id="steps"]').click()
         expect(shown.locator(".kv-steps td").first).to_be_visible()  # the table of the steps is drawn last
         looks.append(shown.locator(".kvviz").evaluate(LOOKS))
     plain, sphinx = looks

@@ -60,6 +60,7 @@ def test_the_page_says_of_how_many_runs_it_has_the_steps(debugger: DebuggerPage)
     assert told <= BUDGET and size < 1_000_000
     assert debugger.steps == steps
     here = len(debugger.python("sorted(d._payloads.runs())"))
+    debugger.root.locator('[role="tab"][data-id="steps"]').click()
     expect(debugger.root.locator(".kv-searchline .kv-hint").first).to_have_text(f"steps of {here} of 512 runs are here")
 
 

@@ -79,6 +79,7 @@ def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage, toggle: str
 
 def test_escape_closes_what_is_open_before_it_clears_the_selection(page: FilePage) -> None:
     this = page.root.locator(".kv-this")
+    page.root.locator('[role="tab"][data-id="steps"]').click()
     page.kv("table-row").first.click()
     expect(this).to_contain_text("Selected")
     selected = this.text_content() or ""
@@ -144,6 +145,7 @@ def test_the_focus_is_not_lost_with_what_had_it(page: FilePage) -> None:
 def test_the_wheel_moves_a_list_and_at_its_end_the_page(page: FilePage) -> None:
     # given a page that is longer than the screen
     page.page.evaluate("() => { document.body.style.minHeight = '3000px'; scrollTo(0, 0); }")
+    page.root.locator('[role="tab"][data-id="steps"]').click()
     rows = page.root.locator(".kv-steps").locator("xpath=..")
     rows.evaluate("(box) => { box.scrollTop = 0 }")
     rows.hover()

@@ -112,6 +112,7 @@ def test_a_missing_bundle_is_said_in_one_sentence(
     decoded: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_modules, "STATIC", tmp_path)
+    page_modules.page_modules.cache_clear()
     with pytest.raises(KvvizError, match=r"bundle is missing .*make widget"):
         to_html(decoded)
 

@@ -105,4 +105,4 @@ def test_a_page_opens_at_the_first_step_that_a_query_finds(tmp_path: Path, capsy
     first = int(trace.find("op:Concat copied>0").numbers[0])
     assert f'"cursor": {first},' in page and 'id="kvviz-value_data"' in page
     assert cli.main([*run, "--open-at", "op:Nothing"]) == 2
-    assert "--open-at: no step of" in capsys.readouterr().err
+    assert "open_at: no step of" in capsys.readouterr().err

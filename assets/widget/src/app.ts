@@ -205,6 +205,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
         if (timed && !was && app.clientWidth >= WIDE) tabs.show("clock");
         tabs.count("caches", p.caches.length, "caches of this model");
         tabs.count("hazards", p.hazards?.counts[0] ?? 0, "pairs of steps in all runs that no edge orders");
+        tabs.offer("caches", p.caches.length > 0 || ask.able());
         tabs.offer("hazards", !!p.hazards || (ask.able() && !p.live));
       }
       if (change.cursor || change.payload) {

@@ -52,7 +52,6 @@ export class GraphPane implements View {
     this.#stage = new Stage(this.#root, store, {
       lay: (zoom, room) => this.#lay(zoom, room),
       paint: (level) => this.#paint(level),
-      nodes: (row) => this.#nodes(row),
       sketch: (row) => this.#sketch(row),
       line: (x, y) => {
         const edge = redAt(this.#red, x, y);
@@ -96,11 +95,8 @@ export class GraphPane implements View {
     }
     if (change.look) this.#stage.look();
     if (change.payload || change.cursor || change.evidence) this.#sync(change.payload);
-    else if (change.look && this.#graph >= 0) this.#list.sync(this.#graph, this.#scene);
-    if (change.hits && this.#graph >= 0) {
-      this.#list.sync(this.#graph, this.#scene);
-      this.#stage.soon();
-    }
+    else if ((change.look || change.hits) && this.#graph >= 0) this.#list.sync(this.#graph, this.#scene);
+    if (change.hits) this.#stage.soon();
     if (change.selection || change.payload) this.#light();
   }
 
@@ -279,7 +275,7 @@ export class GraphPane implements View {
     const red = this.#red = redEdges(this.store, this.#graph, level, (block) => this.#rowOf(block), (row, node) => this.#stage.rect(row, node));
     mark(this.#root, "data-red", red.map((edge) => edge.text).join("; ") || null);
     return {
-      red, way, sketch: (row) => this.#sketch(row), cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, hits: hitNodes(this.store, this.#graph), focus: this.#focus,
+      red, way, sketch: (row) => this.#sketch(row), nodes: (row) => this.#nodes(row), cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, hits: hitNodes(this.store, this.#graph), focus: this.#focus,
       chosen: s?.kind === "value" && (s.graph ?? this.#graph) === this.#graph ? s.id : -1,
       facts: { block: (row) => this.#facts(row), card: (row) => this.#cardFacts(row) },
     };

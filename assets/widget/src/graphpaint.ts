@@ -59,7 +59,7 @@ export function stripOf(row: Row, cells: number, port: Port): { x: number; cell:
 }
 
 /** `way`: where the chosen buffer goes; everything else is faint. */
-export interface Painted { way: Lit | null; sketch(row: Row): Sketch; hits: ReadonlySet<number>; level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts; red: RedEdge[] }
+export interface Painted { way: Lit | null; sketch(row: Row): Sketch; nodes(row: Row): number[]; hits: ReadonlySet<number>; level: Level; cards: Card[]; graph: number; port: Port; zoom: number; scene: Scene; focus: { block: number; card: number; node: number } | null; chosen: number; facts: BlockFacts; red: RedEdge[] }
 
 /** Where a line leaves the pane, and the box that it leads to. */
 export interface Exit { x: number; y: number; row: Row; box: number }
@@ -114,11 +114,10 @@ export class Painter {
     else this.context.rect(x, y, w, h);
   }
 
-  #frame(row: Row, { port, scene, cards, focus }: Painted): void {
+  #frame(row: Row, { port, scene, nodes, focus }: Painted): void {
     const { context } = this;
     const { x, y } = { x: row.x - port.x, y: row.y - port.y };
-    const nodes = this.#nodes(row, cards);
-    const here = nodes.some((n) => scene.states[n] === "running");
+    const here = nodes(row).some((n) => scene.states[n] === "running");
     context.setLineDash([]);
     this.#box(x + 0.5, y + 0.5, row.w - 1, row.h - 1, 6);
     context.fillStyle = this.colour(row.block < 0 ? "ground" : "pane");
@@ -129,12 +128,6 @@ export class Painter {
     context.stroke();
   }
 
-  #nodes(row: Row, cards: Card[]): number[] {
-    const { blocks } = this.store.t.p.graphs[this.#graph];
-    return row.block >= 0 ? blocks[row.block].nodes : cards[row.card].members.flatMap((m) => m.blocks.flatMap((b) => blocks[b].nodes));
-  }
-  get #graph(): number { return this.store.now.graph; }
-
   #head(row: Row, v: Painted): void {
     const { context } = this;
     const { port, scene, cards } = v;
@@ -143,7 +136,7 @@ export class Painter {
     const left = headSpan(row, port)[0] - port.x;
     const top = headAt(row, port.y) - port.y;
     const base = top + 18;
-    const nodes = this.#nodes(row, cards);
+    const nodes = v.nodes(row);
     const state = worst(scene.states, nodes);
     const lit = nodes.some((n) => (v.way ?? scene.lit).nodes.has(n));
     if (top > row.y - port.y) {

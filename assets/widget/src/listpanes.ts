@@ -67,7 +67,7 @@ class TotalsPane implements View {
     return [
       el("h3", {}, "Totals only"),
       el("p.kv-big", {}, r.label, el("span.kv-name", {}, visible(r.text).trim())),
-      el("p.kv-soft", { "data-kv": "totals-why" }, why),
+      el("p.kv-soft", { "data-kv": "totals-why" }, why, ...(recorded ? [] : [" To keep them, decode again with ", el("code", {}, `detail=[${run}]`), "."])),
       el("dl.kv-facts", {}, ...FIGURES.map(([key, text]) => el("div", { "data-kv": "total", "data-id": key }, el("dt", {}, text), el("dd", {}, bytes(r[key])),
         el("dd.kv-soft", {}, before && r[key] !== before[key] ? signed(r[key] - before[key]) : "")))),
       el("p.kv-soft", {}, before ? "With a sign: more or less than in the run before." : ""),

@@ -1,7 +1,6 @@
 // The minimap of a graph: its scale, the part that is shown, and how it is painted.
 import { TINT, worst, type Painted, type Painter } from "./graphpaint.js";
-import type { Level, Port, Rect, Row } from "./level.js";
-import type { Sketch } from "./sketchview.js";
+import type { Level, Port, Rect } from "./level.js";
 
 /** The scale of the minimap, separate for each axis. */
 interface Mini { kx: number; ky: number; w: number; h: number }
@@ -22,22 +21,22 @@ export function fromMini(m: Mini, port: Port, x: number, y: number): Port {
 
 const MINI_OPS = 400; // in more the minimap would be all that takes time
 /** The minimap: cards as bars, the ops of open ones, and the visible part. */
-export function paintMini(context: CanvasRenderingContext2D, painter: Painter, { hits, level, scene, zoom }: Painted, owner: { nodes(row: Row): number[]; sketch(row: Row): Sketch }, { kx, ky }: { kx: number; ky: number }, window: Rect, size: { w: number; h: number }): void {
+export function paintMini(context: CanvasRenderingContext2D, painter: Painter, { hits, level, scene, zoom, ...v }: Painted, { kx, ky }: { kx: number; ky: number }, window: Rect, size: { w: number; h: number }): void {
   context.clearRect(0, 0, size.w, size.h);
   const open = level.rows.filter((r) => r.open && r.block >= 0);
-  const few = open.reduce((n, r) => n + owner.nodes(r).length, 0) <= MINI_OPS;
+  const few = open.reduce((n, r) => n + v.nodes(r).length, 0) <= MINI_OPS;
   for (const row of level.rows) {
     if (row.block < 0 && row.open) continue;
-    const state = worst(scene.states, owner.nodes(row));
+    const state = worst(scene.states, v.nodes(row));
     const inside = few && open.includes(row);
     context.fillStyle = painter.colour(state === "running" ? (inside ? "accent-pale" : "accent") : inside || state === "waiting" ? "line" : "edge");
     context.fillRect(row.x * kx, row.y * ky, Math.max(2, row.w * kx - 1), Math.max(1.5, row.h * ky - 1));
-    if (hits.size && owner.nodes(row).some((n) => hits.has(n))) {
+    if (hits.size && v.nodes(row).some((n) => hits.has(n))) {
       context.fillStyle = painter.colour("ink");
       context.fillRect(size.w - 4, row.y * ky, 4, inside ? Math.max(1.5, row.h * ky - 1) : 2);
     }
     if (!inside) continue;
-    const { boxes, pills, nodes } = owner.sketch(row);
+    const { boxes, pills, nodes } = v.sketch(row);
     boxes.forEach(([x, y, w, h], i) => {
       context.fillStyle = painter.colour(i < pills.length ? "view-mid" : TINT[scene.states[nodes[i - pills.length]]]);
       context.fillRect((row.bx + x * zoom) * kx, (row.by + y * zoom) * ky, Math.max(1.5, w * zoom * kx), Math.max(1.5, h * zoom * ky));

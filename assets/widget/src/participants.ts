@@ -2,6 +2,7 @@
 // of the peak the largest buffers. All other ops of the block are left out.
 import { ensure } from "./arrays.js";
 import { buffer, bytes, count, opLabel, plural, shape, shortValue, valueName } from "./format.js";
+import { pairsOf } from "./hiddenpairs.js";
 import { alive, capacity, opAt, placeFrom, rowsBefore, stepsOf, valuesIn, type Place, type Trace } from "./replay.js";
 import { named } from "./select.js";
 import { cacheOf, type Line, type LineLook, type Sketch } from "./sketchview.js";
@@ -51,7 +52,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
       const maker = opAt(t, x.outStep[made]);
       const name = maker.graph === graph ? pillText(t, maker.frame, p.out.value[made], null)[0] : maker.op[0];
       const from = box(`made ${made}`, () => ({ value: p.out.value[made], name, under: p.runs[x.run[x.outStep[made]]]?.label ?? "", beside: to }));
-      link(from, to, value, how === "donated" ? "same buffer, donated" : `same buffer${how ? `, ${how}` : ""}`, "way");
+      link(from, to, value, ["same buffer", how].filter(Boolean).join(", "), "way");
     }
     return to;
   };
@@ -81,7 +82,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
   const centre = opBox(node);
   const inputs = op[3];
   const firstOut = p.step.out[step];
-  const outStorages = p.out.storage.subarray(firstOut, p.step.out[step + 1]);
+  const writes = (at: number, storage: number) => at >= 0 && p.out.storage.subarray(p.step.out[at], p.step.out[at + 1]).includes(storage);
   const blocked = Array.from({ length: p.step.block[step + 1] - p.step.block[step] }, (_, i) => p.step.block[step] + i);
   for (const [slot, value] of [...inputs, ...op[5]].entries()) {
     const place = value < 0 ? null : lies(value, step - 1);
@@ -91,7 +92,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
     const cache = cacheOf(p, g.values[value]);
     const rows = copied && cache >= 0 ? rowsBefore(t, cache, p.frame.run[frame])[0] : 0;
     if (copied) link(source(value), centre, value, rows ? `all ${count(rows)} rows are copied here` : `${bytes(p.step.copied[step])} are copied here`, "copied");
-    else if ((p.step.taken[step] >> slot) & 1 || (place && outStorages.includes(place.storage))) link(source(value), centre, value, "same buffer", "way");
+    else if ((p.step.taken[step] >> slot) & 1 || (place && writes(step, place.storage))) link(source(value), centre, value, "same buffer", "way");
     else link(source(value), centre, value, refused && p.step.flags[step] & p.flag.missed ? "cannot be overwritten" : "", refused ? "now" : undefined);
   }
   const later = (value: number): number[] => index.readers[value].filter((n) => n !== node && (steps[n] < 0 || steps[n] > step));
@@ -107,12 +108,10 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
   for (let o = firstOut; o < p.step.out[step + 1]; o++) {
     const value = p.out.value[o];
     if (value < 0) continue;
-    for (const n of index.readers[value].slice(0, MOST_READERS)) {
-      const shared = steps[n] >= 0 && p.out.storage.subarray(p.step.out[steps[n]], p.step.out[steps[n] + 1]).includes(p.out.storage[o]);
-      link(centre, opBox(n), value, "", shared ? "way" : undefined);
-    }
+    for (const n of index.readers[value].slice(0, MOST_READERS)) link(centre, opBox(n), value, "", writes(steps[n], p.out.storage[o]) ? "way" : undefined);
     if (index.output[value]) link(centre, pill(value, lies(value, p.steps), true), value, "", "way");
   }
+  for (const k of pairsOf(p, step).slice(0, MOST_READERS)) for (const s of [p.pair.first[k], p.pair.second[k]]) if (p.step.frame[s] === frame) opBox(p.step.node[s]);
   let note = "";
   if (peak) {
     const room = (s: number) => capacity(t, s, step);
@@ -132,8 +131,7 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
     if (rest.length) note = `${count(rest.length)} smaller buffers are alive, too: ${bytes(rest.reduce((sum, s) => sum + room(s), 0))}`;
   }
   const drawn = layered([...boxes.values()], links, centre);
-  const known = new Set(drawn.nodes);
-  const hidden = g.blocks[block].nodes.filter((n) => !known.has(n)).length;
+  const hidden = g.blocks[block].nodes.filter((n) => !drawn.nodes.includes(n)).length;
   const name = (b: Box) => [b.name, b.under].filter(Boolean).join(" ");
   return { ...drawn, block, hidden, note, said: [...links.map((l) => `${name(l.from)} → ${name(l.to)}${l.text ? `: ${l.text}` : ""}`), ...(note ? [note] : [])] };
 }
@@ -181,7 +179,8 @@ function layered(boxes: Box[], links: Link[], centre: Box): Omit<Around, "block"
   // sources stand close to what reads them
   for (const b of boxes) {
     const below = down.filter((l) => l.from === b).map((l) => l.to.rank);
-    if (below.length && !b.beside && !down.some((l) => l.to === b)) b.rank = Math.min(...below) - 1;
+    if (!links.some((l) => l.from === b || l.to === b)) b.rank = centre.rank;
+    else if (below.length && !b.beside && !down.some((l) => l.to === b)) b.rank = Math.min(...below) - 1;
   }
   for (const b of boxes) for (let to = b.beside; to; to = to.beside) b.rank = to.rank;
   const least = Math.min(...boxes.map((b) => b.rank));

@@ -5,11 +5,8 @@ import { bytes, count, plural } from "./format.js";
 import { bare, numberOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
-/** Bytes over so many `steps`, and the step with the `peak`; `runs` of them come from totals, which do not say what was missed. */
-export interface Sums { steps: number; allocated: number; copied: number; written: number; missed: number; peak: number; runs: number }
-
-/** Sums from one place up to another, which is not included. */
-export function sumsOf(t: Trace, [from, to]: [number, number]): Sums {
+/** Bytes over the steps from one place up to another, and the place of their peak. Of so many `runs` only totals are here, which do not say what was missed. */
+export function sumsOf(t: Trace, [from, to]: [number, number]) {
   const { p, x } = t;
   const sums = { steps: to - from, allocated: 0, copied: 0, written: 0, missed: 0, peak: from, runs: 0 };
   for (let i = from; i < to; i++) {

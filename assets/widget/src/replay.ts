@@ -284,7 +284,7 @@ export function notHere(p: Payload): string {
   const steps = gone.reduce((n, r) => n + r.steps, 0);
   if (!gone.length) return "";
   const whose = `The steps of ${gone.length} of ${plural(p.runs.length, "run")}${steps ? ` (${count(steps)} steps)` : ""} are not kept here`;
-  return `${whose}. Totals say of them: ${bytes(gone.reduce((n, r) => n + r.copied, 0))} copied, ${bytes(gone.reduce((n, r) => n + r.allocated, 0))} allocated.`;
+  return `${whose}. Totals say of them: ${bytes(gone.reduce((n, r) => n + r.copied, 0))} copied, ${bytes(gone.reduce((n, r) => n + r.allocated, 0))} allocated. To search them, decode again with detail=[…].`;
 }
 
 export const bareRuns = kept((p: Payload): number => p.runs.filter((_, run) => bare(p, run)).length);

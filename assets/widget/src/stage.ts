@@ -11,7 +11,6 @@ export type Target = { kind: "node"; node: number } | { kind: "value"; value: nu
 interface Owner {
   lay(zoom: number, room: number): Level;
   paint(level: Level): Omit<Painted, "level" | "port" | "zoom">;
-  nodes(row: Row): number[];
   sketch(row: Row): Sketch;
   cells(row: Row): number;
   line(x: number, y: number): Target; // of a hidden pair, at a point of the level
@@ -25,7 +24,7 @@ interface Owner {
 const MINI = 72, MINI_FROM = 400; // px: width of the minimap, and of the pane from which there is one
 const SETTLE = 150; // ms
 const DRAG = 3; // px
-const LARGE = 1.5, LEGIBLE = 0.95; // zoom of a small drawing, at most and at least
+const LARGE = 1.5, LEGIBLE = 0.85; // zoom of a small drawing, at most and at least
 
 export class Stage {
   level: Level = { rows: [], w: 0, h: 0 };
@@ -136,7 +135,7 @@ export class Stage {
     this.#wide = w >= MINI_FROM;
     this.port = { ...this.port, w: this.#wide && !this.#snug ? w - MINI - 12 : w, h };
     this.#ratio = 0;
-    if (this.#snug) this.#fit(LARGE);
+    if (this.#snug) this.fit();
     else this.relay();
     this.owner.settled();
   }
@@ -180,22 +179,12 @@ export class Stage {
 
   /** Fit the present block, or else everything that is open. */
   fit(): void {
-    if (this.#small) this.small = true;
-    else this.#fit(1);
-  }
-
-  #fit(most: number): void {
+    if (this.#small && !this.#snug) return void (this.small = true);
     const { port, owner } = this;
     const row = owner.fits();
-    this.#zoom(Math.max(this.#snug ? LEGIBLE : 0, fit(row ? (zoom) => this.#alone(row, zoom) : (zoom) => owner.lay(zoom, port.w), port, most)));
+    this.#zoom(Math.max(this.#small ? LEGIBLE : 0, fit(row ? (zoom) => owner.lay(zoom, 0).rows.find((r) => r.block === row.block)! : (zoom) => owner.lay(zoom, port.w), port, this.#small ? LARGE : 1)));
     const now = row && this.level.rows.find((r) => r.block === row.block);
     if (now) this.#go({ ...port, x: now.x, y: now.y });
-  }
-
-  #alone(row: Row, zoom: number): { w: number; h: number } {
-    const level = this.owner.lay(zoom, 0);
-    const own = level.rows.find((r) => r.block === row.block)!;
-    return { w: own.w, h: own.h };
   }
 
   pan(dx: number, dy: number): boolean { return this.#go({ ...this.port, x: this.port.x + dx, y: this.port.y + dy }); }
@@ -247,7 +236,7 @@ export class Stage {
     this.#painter.paint(painted);
     const whole = level.h <= port.h && level.w <= port.w;
     this.#mini.hidden = whole || !this.#wide || this.#snug;
-    if (!this.#mini.hidden) paintMini(small, this.#painter, painted, this.owner, map, windowOf(map, port), { w: MINI, h: port.h - 12 });
+    if (!this.#mini.hidden) paintMini(small, this.#painter, painted, map, windowOf(map, port), { w: MINI, h: port.h - 12 });
     this.#rest.start(SETTLE, () => this.owner.settled());
   }
 }

@@ -178,7 +178,7 @@ export class Store {
   #move(cursor: number, run: number, source: Source, drag: boolean): void {
     this.#wanted = null;
     if (cursor === this.cursor && run === this.bare) return;
-    if (!this.#framing) this.unframe();
+    if (!this.#framing) this.unframe(source);
     this.#drag = drag;
     this.cursor = this.#anchor = cursor;
     this.bare = run;
@@ -189,7 +189,7 @@ export class Store {
 
   select(selection: Selection | null, source: Source = "person"): void {
     if (same(selection, this.selection) && this.pair < 0) return;
-    if (!this.#framing && selection?.kind === "node") this.unframe();
+    if (!this.#framing && selection?.kind === "node") this.unframe(source);
     this.selection = selection;
     this.pair = -1;
     this.#changed({ selection: true });
@@ -227,9 +227,10 @@ export class Store {
   }
 
   /** Leave the finding that is framed; `left` keeps it. */
-  unframe(): void {
+  unframe(source: Source = "person"): void {
     if (!this.evidence) return;
     [this.left, this.evidence] = [this.evidence, null];
+    if (this.selection?.kind === "node") this.select(null, source); // what it selected
     this.#changed({ evidence: true });
   }
 

@@ -80,6 +80,7 @@ describe("a finding that is framed", () => {
       expect(store.evidence).toBe(evidence);
       leave();
       expect([store.evidence, store.left]).toEqual([null, evidence]);
+      expect(store.selection?.id ?? 0).toBe(0);
       store.frame(store.left!.finding, store.left!.at);
       expect([store.evidence, store.left]).toEqual([evidence, null]);
     }
