@@ -26,7 +26,7 @@ NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Num
   a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19)' 2>/dev/null)
 NODE_READY := $(FRONT)/node_modules/ready-$(shell cat $(FRONT)/package-lock.json 2>/dev/null | cksum | cut -d ' ' -f 1)
 
-.PHONY: help lab test check faults bench install notebooks smollm2 widget clean oracle browser front front-check golden
+.PHONY: help lab test check faults bench install notebooks smollm2 widget clean oracle browser front front-check golden images
 
 help:
 	@echo "make lab        open the start page of the lessons in JupyterLab"
@@ -38,6 +38,7 @@ help:
 	@echo "make notebooks  execute the notebooks in place"
 	@echo "make smollm2    write SmolLM2-135M-Instruct as an ONNX model to $(LLM); with FORM=gqa to $(LLM)-gqa"
 	@echo "make widget     build the front end (needs node)"
+	@echo "make images     make the pictures in assets/images that show traces (needs Chromium)"
 	@echo "make golden     write what Python says of traces anew, for the front end's tests"
 	@echo "make clean      remove all that make made, $(VENV) too"
 
@@ -63,6 +64,9 @@ bench: $(READY)-dev $(LLM)/model.onnx $(LLM)-attention/model.onnx
 golden: $(READY)-dev
 	$(ONE_THREAD) $(PY) -m tests.view.golden
 	$(ONE_THREAD) $(PY) -m tests.view.query_cases
+
+images: browser
+	$(ONE_THREAD) $(PY) .ci/images.py
 
 install: $(READY)-install
 

@@ -41,7 +41,7 @@ th[aria-sort=ascending] button:after{content:" ▲"}th[aria-sort=descending] but
 a{color:var(--accent)}svg{width:110px;height:24px;display:block}path{fill:none;stroke:var(--accent);stroke-width:1.5}
 .up{color:var(--bad)}.down{color:var(--good)}
 ul{margin:4px 0;padding-left:18px;width:44ch;text-align:left;white-space:normal}summary{cursor:pointer}
-td:first-child{overflow-wrap:anywhere;min-width:14ch}td:last-child{overflow-wrap:anywhere;min-width:24ch}
+td:first-child{overflow-wrap:anywhere;min-width:24ch}td:last-child{overflow-wrap:anywhere;min-width:24ch}
 """
 _SCRIPT = """
 const body=document.querySelector('tbody'),field=document.querySelector('input')

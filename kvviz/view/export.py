@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -48,6 +49,7 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 #kvviz-still table {{ border-collapse: collapse; font-size: 12px }}
 #kvviz-still td, #kvviz-still th {{ padding: 2px 8px; border-bottom: 1px solid #8884; vertical-align: top }}
 #kvviz-still img {{ max-width: 100% }}
+{rules}
 </style>
 <style id="kvviz-style"></style>
 </head>
@@ -306,7 +308,9 @@ def _write(
         f'<script type="application/octet-stream" id="kvviz-{name}">{base64.b64encode(data).decode()}</script>'
         for name, data in payloads.items()
     ]
+    still, rules = _classed(still)
     page = _PAGE.format(
+        rules=rules,
         title=escape(short(title, 120)),
         summary=escape(summary),
         still=still,
@@ -319,6 +323,16 @@ def _write(
     if path is not None:
         write_text(path, page)
     return page
+
+
+def _classed(still: str) -> tuple[str, str]:
+    """HTML with a class instead of each inline style, and the rules of these classes.
+
+    A table repeats the same few styles in every cell, which is most of its bytes.
+    """
+    names: dict[str, str] = {}
+    html = re.sub(r'style="([^"]*)"', lambda found: f"class={names.setdefault(found[1], f'k{len(names)}')}", still)
+    return html, "\n".join(f"#kvviz-still .{name} {{ {style} }}" for style, name in names.items())
 
 
 def _ends(steps: int) -> list[int]:

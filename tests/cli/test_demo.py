@@ -39,6 +39,7 @@ def test_the_demo_tells_a_whole_story_and_writes_it_as_a_page(page: tuple[Path, 
     assert "of past copied" in told and "kv_capacity=" in told
     text = path.read_text("utf-8")
     assert text.startswith("<!doctype html>") and "storyteller" in text
+    assert path.stat().st_size < 800_000
 
 
 def test_the_demo_says_where_it_writes_before_it_runs_and_what_it_does_until_the_end(

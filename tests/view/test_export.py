@@ -19,6 +19,7 @@ from kvviz.view.export import to_html
 from kvviz.view.page_data.payload import decode, payload
 from kvviz.view.perfetto import export_perfetto, perfetto_events
 from tests.ui.browser import chromium, find_browser
+from tests.ui.test_device_lanes import recorded
 from tests.view.conftest import HOSTILE
 
 OUTSIDE = re.compile(r"""(?:src|href|action)\s*=\s*["'](?!data:|#)|@import|url\((?!["']?(?:data:|#))""")
@@ -100,6 +101,12 @@ def test_without_scripts_there_is_a_picture_and_a_table(decoded: Trace) -> None:
     still = page[page.index('id="kvviz-still"') : page.index("<script")]
     assert "data:image/svg+xml;base64," in still
     assert still.count("<tr>") == 401, "a heading, and the first and last 200 steps"
+    assert 'style="' not in still and re.search(r"#kvviz-still \.k\d \{ text-align:right;", page)
+
+
+def test_the_page_of_a_short_device_trace_weighs_less_than_230_kb() -> None:
+    trace = recorded(2)
+    assert len(trace.steps) == 28 and len(to_html(trace).encode()) < 230_000
 
 
 def test_a_page_with_fewer_runs_is_smaller(decoded: Trace) -> None:

@@ -47,6 +47,8 @@ def test_every_finding_has_a_picture_with_its_own_words(make: Callable[[], Trace
         assert finding.line in made.markdown
         assert not finding.bytes or size(finding.bytes) in words(made.svg)
         assert not finding.change or finding.change in made.markdown
+        untried = finding.change or finding.calm or finding.kind not in ("miss", "copied")
+        assert ("No single change" in words(made.svg)) == ("No single change" in made.markdown) == (not untried)
         assert made.png.startswith(b"\x89PNG") and len(made.png) < 400_000 and len(made.svg) < 400_000
 
 

@@ -221,6 +221,9 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   };
   for (const view of [reports, history, hits, toolbar, box, findings, evidence, story, inspector, frontier, buffers, totals, timeline, spacetime, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
 
+  // a page that begins at a cache shows its rows
+  if (store.selection?.kind === "cache") tabs.show("caches");
+
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
 
   return {

@@ -183,7 +183,7 @@ export class View {
     this.#room = 0;
     this.#choice.replaceChildren(...caches.map((c, i) => el("option", { value: i }, c.name)));
     this.#list.replaceChildren(...caches.map((c, i) => el("button", { role: "option", "data-kv": "cache-row", "data-id": i, title: `${c.input} → ${c.output}`, "data-first": i && layer(i) !== layer(i - 1) ? 1 : null },
-      name(c.name, ""), el("i.kv-meter"), el("span.kv-num"))));
+      el("span", {}, name(c.name, "")), el("i.kv-meter"), el("span.kv-num"))));
   }
 
   #all(): void {

@@ -49,7 +49,7 @@ export class FindingsPane implements View {
   /** `placed`: the page opens at a place that somebody chose, not at the first finding. */
   constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private openList: (id: string) => void, placed: boolean, private signal: AbortSignal) {
     this.#rest = new Delay(signal);
-    this.#begun = placed || !!store.t.p.tour;
+    this.#begun = placed || !!store.t.p.tour || !!store.t.p.live; // what one steps through does not jump when it ends
     host.append(el("header", {}, el("h3", {}, "Findings"), this.#scope), this.#list);
     onHit(this.#list, "finding", (row) => this.choose(Number(row.dataset.id)), signal);
     onHit(this.#list, "value", ({ dataset: { id, graph } }) => store.select({ kind: "value", id: Number(id), graph: Number(graph) }), signal);

@@ -121,7 +121,8 @@ def _markdown(trace: Trace, finding: Finding) -> str:
         lines += [where, ""]
     if finding.example:
         lines += [f"> {finding.example}", ""]
-    lines += [_cure(finding), ""]
+    if cure := _cure(finding):
+        lines += [cure, ""]
     if finding.query:
         lines += [f"Steps: `{finding.query}`", ""]
     code = "\n".join(again(trace, finding.step))
@@ -133,7 +134,8 @@ def _cure(finding: Finding) -> str:
     if finding.calm and not finding.change:
         return "Nothing is to be done."
     if not finding.change:
-        return "No single change removes it."
+        # Of other kinds no change was tried.
+        return "No single change removes it." if finding.kind in ("miss", "copied") else ""
     effect = "" if not finding.peak else f" · peak {'−' if finding.peak > 0 else '+'}{size(abs(finding.peak))}"
     return f"Tried: {finding.change}{effect}"
 
