@@ -17,6 +17,7 @@ from kvviz.trace.outcome import endings
 from kvviz.trace.reasons import blocker_codes
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
+from kvviz.trace.units import not_searched
 
 _read = lru_cache(maxsize=256)(read_query)
 _CHUNKS = re.compile(r"[0-9]+|[^0-9]+")
@@ -58,9 +59,8 @@ class Found(Sequence[Step]):
 
     def __repr__(self) -> str:
         text = f"{len(self):,} of {len(self.trace.steps):,} steps: {self.query}"
-        gone = sum(run.last == run.first for run in self.trace.runs)
-        if gone and not self.numbers:
-            text += f"; the steps of {gone:,} of {len(self.trace.runs):,} runs were not kept"
+        if gone := not_searched(self.trace):
+            text += f"\n{gone}"
         return f"{text}\n{self.table()!r}" if self.numbers else text
 
     def _repr_html_(self) -> str:

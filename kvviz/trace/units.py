@@ -7,6 +7,7 @@ those whose steps were kept; where all of them were kept, the words do not menti
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 from kvviz.graph.layers import Place, inside, places
@@ -106,6 +107,23 @@ def kept_runs(trace: Trace) -> tuple[int, ...]:
 def keeps_all(trace: Trace) -> bool:
     """Whether every run has its steps, or, as where nothing was recorded, none has."""
     return len(kept_runs(trace)) == len(trace.runs) or not trace.log
+
+
+def not_searched(trace: Trace) -> str:
+    """Runs whose steps no query can search, and how to record them; empty where all steps were kept.
+
+    How many steps they had was not counted.
+    """
+    if keeps_all(trace):
+        return ""
+    kept = set(kept_runs(trace))
+    gone = [run for run in range(len(trace.runs)) if run not in kept]
+    # Numbers that follow each other have the same distance from their places.
+    spans = [[n for _, n in span] for _, span in groupby(enumerate(gone), lambda pair: pair[1] - pair[0])]
+    named = ", ".join(f"{span[0]}" if len(span) == 1 else f"{span[0]}..{span[-1]}" for span in spans)
+    detail = f"range({gone[0]}, {gone[-1] + 1})" if len(spans) == 1 else f"[{gone[0]}]"
+    said = f"{'run' if len(gone) == 1 else 'runs'} {named} kept no steps and could not be searched"
+    return f"{said}; to keep {'them' if len(spans) == 1 else 'one'}, decode again with detail={detail}"
 
 
 def steps_summary(trace: Trace) -> str:

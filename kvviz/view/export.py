@@ -109,6 +109,7 @@ def to_html(
     step: int | None = None,
     open_at: str = "",
     selection: Mapping[str, Any] | None = None,
+    place: Mapping[str, Any] | None = None,
     values: int | str | None = None,
     diagnosis: bool | None = None,
     hazards: bool = False,
@@ -123,6 +124,7 @@ def to_html(
     ``step``: step that the page opens at; the last one by default, -1: before the first.
     ``open_at``: a query, see `Trace.find`; the page opens at the first step that it finds.
     ``selection``: what is selected there, as in `kvviz.Debugger.selection`; for example the cache to show.
+    ``place``: the framed finding and which of its steps, as ``"finding"``, and the open table, as ``"list"``.
     ``values``: maximum bytes for summaries of values; see `Trace.summarise`. By default the page has the summaries
       that the trace has.
     ``diagnosis``: include missed ops, fixes and storages held too long, for all steps, even those not in the page. By
@@ -173,7 +175,7 @@ def to_html(
         summary,
         f"{picture(trace, cursor)._repr_html_()}\n{table.html()}",
         payloads,
-        {"mode": "debugger", "cursor": None if step is None else cursor, "selection": selection},
+        {"mode": "debugger", "cursor": None if step is None else cursor, "selection": selection, "place": place or {}},
         above=above,
     )
 

@@ -68,6 +68,8 @@ class Debugger(LanedPage):
     value_data = traitlets.Bytes().tag(sync=True)
     decode_step = traitlets.Int(0).tag(sync=True)
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
+    # The framed finding and the open table.
+    place = traitlets.Dict().tag(sync=True)
     breakpoints: Any = traitlets.List().tag(sync=True)
 
     def __init__(self, source: Session | Trace, height: int = 800, **options: Any) -> None:
@@ -175,7 +177,7 @@ class Debugger(LanedPage):
         if len(self.lanes) > 1:
             shown = list(self.traces).index(self._here.label)
             return lanes_to_html(self.traces, path, step=self.cursor, shown=shown, lanes=self.lanes)
-        return to_html(self.trace, path, step=self.cursor, selection=self.selection)
+        return to_html(self.trace, path, step=self.cursor, selection=self.selection, place=self.place)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -318,9 +318,11 @@ def test_no_pair_is_looked_for_where_ops_did_not_declare_what_they_touch(traces:
     assert not traces["growing"].find("hazard:hidden|broken|RAW|WAR|WAW").numbers
 
 
-def test_what_finds_nothing_says_that_the_steps_of_some_runs_were_not_kept() -> None:
+def test_what_is_found_says_which_runs_could_not_be_searched_and_how_to_record_them() -> None:
     graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
     some = kvviz.decode(graph, [1, 5, 9], 6, detail=[0, 5], progress=False)
     whole = kvviz.decode(graph, [1, 5, 9], 6, progress=False)
-    assert repr(some.find("run:3")).endswith("; the steps of 4 of 6 runs were not kept")
-    assert "not kept" not in repr(some.find("run:5")) and "not kept" not in repr(whole.find("run:77"))
+    offer = "runs 1..4 kept no steps and could not be searched; to keep them, decode again with detail=range(1, 5)"
+    assert repr(some.find("run:3")).endswith(offer) and offer in repr(some.find("run:5"))
+    assert "kept no steps" not in repr(whole.find("run:77"))
+    assert kvviz.decode(graph, [1, 5, 9], 6, detail=range(1, 5), progress=False).find("run:3")

@@ -166,3 +166,12 @@ def test_a_name_that_no_query_can_quote_gives_the_steps_by_number() -> None:
     trace = kvviz.run(graph, {"x": np.ones(64, np.float32)}, donate=["x"])
     found = by_kind(trace)["miss"]
     assert found.query == "step:1" and trace.find(found.query).numbers == found.at
+
+
+def test_the_list_of_a_recording_with_few_kept_runs_has_the_order_of_the_whole_one() -> None:
+    graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
+    whole, few = (kvviz.decode(graph, [1, 5, 9], 96, detail=detail, progress=False) for detail in (None, range(40, 56)))
+    long, short = ([one for one in kvviz.findings(trace) if one.kind in ("copied", "miss")] for trace in (whole, few))
+    # the first five: below them are kinds of ops that cost as much as another
+    assert [one.title for one in short[:5]] == [one.title for one in long[:5]]
+    assert long[0].kind == "miss" and short[0].bytes < short[1].bytes == long[1].bytes

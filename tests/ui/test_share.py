@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -176,6 +177,26 @@ def test_a_file_gives_itself(show: Show, file: Path, tmp_path: Path) -> None:
     show(tmp_path / "again.html").expect_step(700)
     # with what a reader without scripts sees
     assert '<div id="kvviz-still">' in (tmp_path / "again.html").read_text("utf-8")
+
+
+def test_a_finding_and_the_drawer_are_part_of_the_address_and_of_a_saved_file(
+    show: Show, file: Path, tmp_path: Path
+) -> None:
+    page = show(file)
+    framed = page.kv("evidence-at")
+    page.kv("evidence-next").click()
+    page.root.locator('[data-kv="tab"][data-id="buffers"]').click()
+    expect(framed).to_have_text(re.compile("^2 "))
+    expect(page.page).to_have_url(re.compile(r"finding=\d+\.1&list=buffers$"))
+    shown, step = framed.inner_text(), page.root.get_attribute("data-step")
+    page.kv("share").first.click()
+    with page.page.expect_download() as saved:
+        page.kv("share-html").click()
+    saved.value.save_as(tmp_path / "again.html")
+    for again in (show(file, f"#{page.page.url.partition('#')[2]}"), show(tmp_path / "again.html")):
+        again.expect_step(int(step or -1))
+        expect(again.kv("evidence-at")).to_have_text(shown)
+        expect(again.root.locator('[data-kv="tab"][data-id="buffers"]')).to_have_attribute("aria-selected", "true")
 
 
 def test_rows_of_a_list_are_saved_as_a_table(show: Show, file: Path, story: kvviz.Trace) -> None:

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Locator, expect
 
 import kvviz
 from kvviz.report.explain import explain
+from kvviz.trace.units import size
 from tests.smollm2.real import real_folder
 from tests.ui.filepage import FilePage
 from tests.ui.hand import Hand
@@ -165,6 +166,23 @@ def test_what_people_ask_takes_one_or_two_clicks(
     task(hand, trace)
     print(hand.told(task.__name__))
     assert hand.clicks == TASKS[task]
+
+
+def test_what_token_200_of_512_copied_takes_one_click(browser: Browser, tmp_path: Path) -> None:
+    # given a recording with the steps of few runs
+    graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
+    trace = kvviz.decode(graph, [1, 77, 108], 512, detail=range(500, 512), progress=False)
+    trace.to_html(tmp_path / "long.html")
+    page = FilePage(browser, tmp_path / "long.html", width=1500)
+    hand = Hand(page.root)
+    # when
+    hand.click(hand.kv("story-word", 199))
+    # then
+    expect(hand.kv("total", "copied")).to_contain_text(size(trace.runs[199].bytes_copied))
+    expect(hand.kv("totals-why")).to_contain_text("detail=[199]")
+    print(hand.told("copies at token 200"))
+    assert hand.clicks == 1
+    page.close()
 
 
 @pytest.fixture(scope="module")

@@ -293,3 +293,9 @@ def test_a_file_opens_at_the_step_where_the_debugger_is() -> None:
         debugger.cursor = step
         state = debugger.to_html().split('id="kvviz-state">', 1)[1].split("</script>", 1)[0]
         assert json.loads(state)["cursor"] == step
+
+
+def test_a_file_opens_with_the_finding_and_the_table_that_are_shown(story: kvviz.Trace) -> None:
+    debugger = kvviz.debug(story)
+    debugger.place = {"finding": [0, 1], "list": "caches"}
+    assert '"place": {"finding": [0, 1], "list": "caches"}' in debugger.to_html()

@@ -1,21 +1,22 @@
-// The state of a page that is a file, in its address: `#step=3619&sel=B345&query=op:Concat`. It is read when the page opens
+// The state of a page that is a file, in its address: `#step=3619&sel=B345&finding=2.181&list=caches&query=op:Concat`. It is read when the page opens
 // or the address changes, and written as the reader moves.
 import { Delay } from "./dom.js";
 import { describe, type Selection } from "./select.js";
 import type { Trace } from "./replay.js";
-import type { Change, Store, View } from "./store.js";
+import type { Change, Place, Store, View } from "./store.js";
 
-export interface Place { step: number | null; sel: string; query: string }
+interface Parts { step: number | null; sel: string; query: string; finding?: Place["finding"]; list: string }
 const EVERY = 300; // ms between writes: browsers refuse more than some 200 in half a minute
 
-export function parse(hash: string): Place {
+export function parse(hash: string): Parts {
   const asked = new URLSearchParams(hash.replace(/^#/, ""));
   const step = asked.get("step");
-  return { step: step !== null && /^-?\d{1,15}$/.test(step) ? Number(step) : null, sel: asked.get("sel") ?? "", query: asked.get("query") ?? "" };
+  const finding = /^(\d{1,6})\.(\d{1,9})$/.exec(asked.get("finding") ?? "");
+  return { finding: finding ? [Number(finding[1]), Number(finding[2])] : undefined, list: asked.get("list") ?? "", step: step !== null && /^-?\d{1,15}$/.test(step) ? Number(step) : null, sel: asked.get("sel") ?? "", query: asked.get("query") ?? "" };
 }
 
-export function write({ step, sel, query }: Place): string {
-  const parts = [step === null ? "" : `step=${step}`, sel && `sel=${encodeURIComponent(sel)}`, query && `query=${encodeURIComponent(query)}`];
+export function write({ step, sel, query, finding, list }: Parts): string {
+  const parts = [step === null ? "" : `step=${step}`, sel && `sel=${encodeURIComponent(sel)}`, finding ? `finding=${finding.join(".")}` : "", list && `list=${encodeURIComponent(list)}`, query && `query=${encodeURIComponent(query)}`];
   return parts.filter(Boolean).join("&");
 }
 
@@ -52,23 +53,24 @@ export class Address implements View {
   #written = "";
   #begun = false;
 
-  constructor(private store: Store, private query: () => string, private search: (text: string) => void, private signal: AbortSignal) {
+  constructor(private store: Store, private show: (list: string) => void, private query: () => string, private search: (text: string) => void, private signal: AbortSignal) {
     addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.#written) this.follow(); }, { signal });
     this.#later = new Delay(signal);
   }
 
   follow(): void {
-    const { step, sel, query } = parse(location.hash);
+    const { step, sel, query, finding, list } = parse(location.hash);
     if (step !== null) this.store.go(step);
     if (sel) this.store.select(selected(this.store.t, sel));
     if (query) this.search(query);
+    if (list) this.show(list);
     this.#begun = true;
-    if (step !== null) this.store.open(true);
+    if (step !== null || finding) this.store.open(true, finding);
   }
 
   get hash(): string {
     const { store } = this;
-    return write({ step: store.number, sel: named(store.t, store.selection), query: this.query() });
+    return write({ step: store.number, sel: named(store.t, store.selection), query: this.query(), list: store.list, ...store.place });
   }
 
   link(): string { return `${location.href.replace(/#.*$/, "")}#${this.hash}`; }

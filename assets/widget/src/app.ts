@@ -120,7 +120,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     },
   });
   const reports = new Reports(store, ask);
-  store.open(!!around.placed || !!store.t.p.tour || !!store.t.p.live);
+  store.open(!!around.placed || !!store.t.p.tour || !!store.t.p.live, around.place?.finding);
   const history = new History(store);
   const toolbar: Toolbar = new Toolbar(app, store, list, signal);
   const box = new QueryBox(store, hits, signal);
@@ -150,7 +150,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     void hits.ask(query);
   });
   const lists = shell.pane("lists", "Lists");
-  const tabs = new Tabs(lists, signal);
+  const tabs = new Tabs(lists, (id) => store.openList(id), signal);
   tabs.beside(copyButton(lists, "lists", share, signal));
   const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
@@ -167,6 +167,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   };
   lanes?.changed(laned);
   laned();
+  tabs.show(around.place?.list ?? "");
   shell.addStatus();
   splitters(app, { findings: found, side, map, lists: tabs.panels }, signal);
   list.push(

@@ -76,7 +76,10 @@ export class GraphPane implements View {
       button("Unfold", "Unfold all blocks, layers side by side", "unfold", () => this.#all(true), signal),
       button("Fold", "Fold all blocks", "fold", () => this.#all(false), signal), ...this.#stage.tools);
     onKey(this.#root, (key) => this.#key(key), signal);
-    on(this.#root, "pointerdown", () => { this.#walking = false; }, signal);
+    on(this.#root, "pointerdown", () => {
+      this.#walking = false;
+      this.#at(null); // Enter is for what is clicked, not for where keys were
+    }, signal);
     on(this.#root, "focus", () => { this.#walking = this.#root.matches(":focus-visible"); }, signal);
     on(this.#root, "blur", () => this.#at(null), signal);
   }

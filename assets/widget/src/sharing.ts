@@ -1,11 +1,12 @@
 // The context of the share menu, and its button; the menu is a module of its own.
 import { button } from "./dom.js";
 import type { Modules } from "./modules.js";
-import type { Store } from "./store.js";
+import type { Place, Store } from "./store.js";
 
 /** What the page offers besides its content. */
 export interface Surroundings {
   html?: { able(): boolean; make(): Promise<Blob> }; // the recording as one file
+  place?: Place; // the finding and the drawer that it opens with
   placed?: boolean; // it opens at a place that somebody chose
   link?: () => string; // the address of what is seen, where the page has one of its own
 }

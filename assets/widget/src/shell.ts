@@ -61,7 +61,7 @@ export class Tabs {
   #open = ""; // the drawer is closed at first
   #beside: HTMLButtonElement | null = null;
 
-  constructor(host: HTMLElement, signal: AbortSignal) {
+  constructor(host: HTMLElement, private opened: (id: string) => void, signal: AbortSignal) {
     host.append(this.bar, this.panels);
     onHit(this.bar, "tab", (tab) => this.show(tab.dataset.id === this.#open ? "" : tab.dataset.id!), signal);
     on(host, "keydown", (event) => {
@@ -114,6 +114,7 @@ export class Tabs {
   show(id: string): void {
     if (id && !this.#tabs.some((t) => t.id === id)) return;
     this.#open = id;
+    this.opened(id);
     this.panels.hidden = id === "";
     if (this.#beside) this.#beside.hidden = id === "";
     for (const t of this.#tabs) {

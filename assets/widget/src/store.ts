@@ -12,6 +12,8 @@ import type { Choice, Payload, Report } from "./wire.js";
 
 /** What is framed: the places of a finding's steps, the widest first, and which of them is shown. */
 export interface Evidence { finding: number; at: number; steps: Int32Array }
+/** What is shown besides step and selection: the finding and which of its steps, and the open table of the drawer. */
+export interface Place { finding?: [finding: number, at: number]; list?: string }
 /** `report`: the findings, or summaries of values; `look`: theme, size or style. */
 export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean; hits: boolean; evidence: boolean }
 /** `slow` panes may skip frames while the cursor is dragged. */
@@ -74,6 +76,7 @@ export class Store {
   report: Report | null = null; // the findings, where they are here; of a run that goes on maybe older ones
   evidence: Evidence | null = null; // the finding that is looked at
   left: Evidence | null = null; // the one that was left by stepping freely
+  list = ""; // the open table of the drawer
   query = ""; // what is asked for; see hits.ts
   found: Int32Array | null = null; // places of the steps that it finds, in its order; null: nothing is asked
   hits: Int32Array | null = null; // the same, ascending
@@ -84,7 +87,7 @@ export class Store {
   versus: Versus | null = null; // while two lanes are compared
   now: Now;
   /** Called at once, not per frame, when a person changed something that other pages and Python need. */
-  onPerson: (what: "cursor" | "selection" | "breakpoints", drag: boolean) => void = () => {};
+  onPerson: (what: "cursor" | "selection" | "breakpoints" | "place", drag: boolean) => void = () => {};
 
   #framing = false; // a move belongs to what is framed
   #anchor = -1; // the step that was shown last: it says which op is meant while bare runs are passed
@@ -212,13 +215,32 @@ export class Store {
     this.select(about && about.kind !== "node" ? about : step === undefined ? about ?? null : executed(this.t, step));
     this.#framing = false;
     this.#changed({ evidence: true });
+    this.onPerson("place", false);
   }
 
-  /** Frame the first finding that asks for something; of a page that opens at a place, the one that the place belongs to. */
-  open(placed: boolean): void {
+  get place(): Place {
+    const { evidence, list } = this;
+    return { ...(evidence && { finding: [evidence.finding, evidence.at] }), ...(list && { list }) };
+  }
+
+  openList(list: string): void {
+    if (list === this.list) return;
+    this.list = list;
+    this.#changed({ look: true });
+    this.onPerson("place", false);
+  }
+
+  /**
+   * Frame the first finding that asks for something; of a page that opens at a place, the one that the place belongs to.
+   * `wanted`: a finding and which of its steps, where the place names them.
+   */
+  open(placed: boolean, wanted?: Place["finding"]): void {
     const { report, t, cursor, selection } = this;
     const all = report?.findings ?? [];
     if (!placed) return this.frame(all.findIndex((one) => !one.calm));
+    // the list may be another one than the place was written for
+    const steps = wanted && all[wanted[0]] ? stepsOfFinding(t, all[wanted[0]]) : null;
+    if (wanted && steps && (!steps.length || steps[wanted[1]] === cursor)) return this.frame(...wanted);
     const op = selection?.kind === "node" && cursor >= 0 && executed(t, cursor).id === selection.id;
     for (let i = 0; op && i < all.length && !this.evidence; i++) {
       const at = all[i].calm ? -1 : stepsOfFinding(t, all[i]).indexOf(cursor);
@@ -232,6 +254,7 @@ export class Store {
     [this.left, this.evidence] = [this.evidence, null];
     if (this.selection?.kind === "node") this.select(null, source); // what it selected
     this.#changed({ evidence: true });
+    this.onPerson("place", false);
   }
 
   /** Select a hidden pair and its later op. */

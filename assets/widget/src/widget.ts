@@ -37,10 +37,11 @@ async function atItsAddress(root: HTMLElement, store: Store, around: Surrounding
   const make = await parts.load<(...given: ConstructorParameters<typeof Address>) => Address>("address");
   if (signal.aborted) return;
   const line = () => root.querySelector<HTMLInputElement>('[data-kv="query"]');
-  const address = make(store, () => line()?.value.trim() ?? "", (text) => {
+  const show = (id: string) => root.querySelector<HTMLElement>(`[data-kv="tab"][data-id="${CSS.escape(id)}"][aria-selected="false"]`)?.click();
+  const address = make(store, show, () => line()?.value.trim() ?? "", (text) => {
     const field = line();
     if (!field) return;
-    root.querySelector<HTMLElement>('[data-kv="tab"][data-id="steps"][aria-selected="false"]')?.click();
+    show("steps");
     field.value = text;
     field.dispatchEvent(new Event("input", { bubbles: true }));
   }, signal);
@@ -59,13 +60,13 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   store.selection = model.get("selection") ?? null;
   store.breakpoints = (model.get("breakpoints") as Breakpoint[] | undefined) ?? [];
   const writer = new Writer(model, {
-    cursor: () => store.number, decode_step: () => store.run, selection: () => store.selection, breakpoints: () => store.breakpoints,
+    cursor: () => store.number, decode_step: () => store.run, selection: () => store.selection, breakpoints: () => store.breakpoints, place: () => store.place,
   }, signal);
   store.onPerson = (what) => (what === "cursor" ? writer.touch(what, "decode_step") : writer.touch(what));
   const { ask, answered } = line(model, (note) => store.tell(note), signal);
   const parts = modules(() => model.get("modules"));
-  const placed = !!model.get("selection") || (at !== null && at >= 0) || (!!model.file && /(^#|&)(step|sel)=/.test(location.hash));
-  const around: Surroundings = { placed, html: wholeFile(model, ask, writer.flush, signal) };
+  const placed = !!model.get("selection") || (at !== null && at >= 0) || (!!model.file && /(^#|&)(step|sel|finding)=/.test(location.hash));
+  const around: Surroundings = { placed, place: model.get("place") ?? {}, html: wholeFile(model, ask, writer.flush, signal) };
   const heard = (names: string, call: () => void) => { for (const name of names.split(" ")) listen(model, `change:${name}`, call, signal); };
   const lanes: LaneSource = {
     get: (name) => model.get(name),

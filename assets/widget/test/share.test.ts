@@ -18,13 +18,13 @@ describe("Markdown", () => {
 
 describe("an address", () => {
   test("is read as it was written", () => {
-    for (const place of [{ step: 3619, sel: "B345", query: "" }, { step: -1, sel: "/a b/c&d=e#f", query: "op:Concat layer:3 %" }, { step: null, sel: "", query: "" }]) {
+    for (const place of [{ step: 3619, sel: "B345", query: "", list: "", finding: [2, 181] as [number, number] }, { step: -1, sel: "/a b/c&d=e#f", query: "op:Concat layer:3 %", list: "caches" }, { step: null, sel: "", query: "", list: "" }]) {
       expect(parse(`#${write(place)}`)).toEqual(place);
     }
   });
 
   test("that makes no sense names nothing", () => {
-    expect(parse("#step=1e9&sel")).toEqual({ step: null, sel: "", query: "" });
-    expect(parse("#step=1;2")).toEqual({ step: null, sel: "", query: "" });
+    expect(parse("#step=1e9&sel")).toEqual({ step: null, sel: "", query: "", list: "" });
+    expect(parse("#step=1;2")).toEqual({ step: null, sel: "", query: "", list: "" });
   });
 });
