@@ -8,11 +8,13 @@ import nbformat
 import pytest
 from playwright.sync_api import Browser, expect
 
+from kvviz.trace.units import size
 from tests.ui.conftest import from_cells, opened
 from tests.ui.debugger import DebuggerPage
 from tests.ui.hand import Hand
 from tests.ui.page import NotebookPage
 from tests.ui.server import Jupyter
+from tests.ui.test_tasks import CLICKS
 
 pytestmark = pytest.mark.ui
 
@@ -29,6 +31,11 @@ words = json.load(open("assets/models/storyteller/vocab.json"))
 graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
 kvviz.debug(graph, prompt="once upon a time", max_new_tokens=4, tokenizer=words, recorded=0)
 """
+
+
+def signed(nbytes: int) -> str:
+    """Bytes with their sign, as the page writes them."""
+    return f"−{size(-nbytes)}" if nbytes < 0 else f"+{size(nbytes)}"
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +58,17 @@ def debugger(notebook: NotebookPage) -> Iterator[DebuggerPage]:
 def test_another_ready_op_runs_with_one_click_and_a_second_undoes_it(debugger: DebuggerPage) -> None:
     debugger.goto(300)
     hand = Hand(debugger.root)
+<<<<<<< HEAD
     other = hand.root.locator('[data-kv="frontier-row"]:not([data-next])').first
     node = (other.get_attribute("title") or "").partition(":")[0]
     # when
     hand.click(other.locator('[data-kv="run-next"]'))
+=======
+    row = hand.kv("frontier-row").filter(has=hand.root.page.locator('[data-kv="run-next"]')).first
+    node = (row.get_attribute("title") or "").partition(": ran as")[0]
+    # when
+    hand.click(row.locator('[data-kv="run-next"]'))
+>>>>>>> w-tasks
     # then
     expect(hand.kv("lane")).to_have_count(2)
     hand.expect_step(301)
@@ -65,7 +79,11 @@ def test_another_ready_op_runs_with_one_click_and_a_second_undoes_it(debugger: D
     expect(hand.kv("lane")).to_have_count(0)
     assert debugger.python("t is first")
     print(hand.told("another ready op and back"))
+<<<<<<< HEAD
     assert hand.clicks == 2
+=======
+    assert hand.clicks == CLICKS["another_ready_op_and_undo"]
+>>>>>>> w-tasks
 
 
 def test_ideal_against_rten_takes_two_clicks(debugger: DebuggerPage) -> None:
@@ -78,31 +96,39 @@ def test_ideal_against_rten_takes_two_clicks(debugger: DebuggerPage) -> None:
     # then the lane says what it costs beside the other
     more = debugger.python("t.bytes_copied - first.bytes_copied")
     assert more > 0
-    expect(hand.kv("lane").last.locator('[data-what="copied"]')).to_have_text(f"+{more / 1000:.3g} kB copied")
+    expect(hand.kv("lane").last.locator('[data-what="copied"]')).to_have_text(f"{signed(more)} copied")
     print(hand.told("ideal against rten"))
-    assert hand.clicks == 2
+    assert hand.clicks == CLICKS["ideal_against_rten"]
 
 
-def test_a_fix_is_applied_with_one_click_and_compared_with_a_second(debugger: DebuggerPage) -> None:
-    find = "next([m.step, m.node, b.fix.label] for m in kvviz.explain(first).missed for b in m.blockers if b.fix)"
-    step, node, label = debugger.python(find)
-    debugger.goto(step)
+def test_a_fix_is_applied_with_two_clicks_and_card_lane_and_markdown_agree(debugger: DebuggerPage) -> None:
+    number = debugger.python("[one.kind for one in kvviz.findings(first)].index('copied')")
+    one = f"kvviz.findings(first)[{number}]"
+    change, lower, copied, step = debugger.python(f"(lambda x: [x.change, x.peak, x.bytes, x.step])({one})")
     hand = Hand(debugger.root)
     # when
-    hand.click(hand.inspector.locator('[data-kv="apply"]').first)
+    hand.click(hand.kv("finding", number))
+    card = hand.root.locator(f'.kv-found > [data-id="{number}"]')
+    expect(card.locator('[data-kv="effect"]')).to_have_text(f"{change} peak {signed(-lower)}")
+    hand.click(card.locator('.kv-cure [data-kv="apply"]'))
+    # then the lane shows by how much both differ
+    lane = hand.kv("lane").last
     expect(hand.kv("lane")).to_have_count(2)
-    expect(hand.kv("lane").last).to_contain_text(label)
-    expect(debugger.root.locator(".kv-this .kv-big")).to_have_attribute("title", node)
-    expect(hand.kv("decision").first).to_have_attribute("data-state", "in_place")
-    assert debugger.python("t.tokens == first.tokens")
-    hand.click(hand.kv("lane").last.locator('[data-kv="lane-compare"]'))
-    # then
-    expect(hand.kv("difference").first).to_be_visible()
-    sums = hand.kv("difference-sum")
-    for name in ("copied", "allocated"):
-        expect(sums).to_have_attribute(f"data-{name}", str(debugger.python(f"t.bytes_{name} - first.bytes_{name}")))
     print(hand.told("fix, before and after"))
-    assert hand.clicks == 2
+    assert hand.clicks == CLICKS["a_fix_before_and_after"]
+    before, after = debugger.python("[[t.bytes_copied, t.peak_bytes, t.bytes_allocated] for t in (first, t)]")
+    for name, was, now in zip(("copied", "peak", "allocated"), before, after, strict=True):
+        expect(lane.locator(f'[data-what="{name}"]')).to_have_text(f"{signed(now - was)} {name}")
+    assert (before[0] - after[0], before[1] - after[1]) == (copied, lower)
+    assert debugger.python("t.tokens == first.tokens")
+    # and the texts that are pasted elsewhere say the same
+    texts = debugger.python(f"[first.to_markdown(), first.to_markdown({step})]")
+    assert f"| {change} |" in texts[0]
+    assert all(f"The peak is {size(-lower)} higher." in text for text in texts)
+    # and the table of differences sums to them
+    hand.click(lane.locator('[data-kv="lane-compare"]'))
+    for place, name in ((0, "copied"), (2, "allocated")):
+        expect(hand.kv("difference-sum")).to_have_attribute(f"data-{name}", str(after[place] - before[place]))
 
 
 def test_at_the_live_edge_one_runs_on_to_a_concat_that_copies_and_steps_back(

@@ -14,6 +14,12 @@ export function iterations({ p }: Trace, frame: number): number[] {
   return found.sort((a, b) => iteration[a] - iteration[b]);
 }
 
+/** The frame of the same body under the same op in another frame around it; -1 if there is none. */
+function twin({ p: { frames, frame } }: Trace, inner: number, around: number): number {
+  for (let f = 0; f < frames; f++) if (frame.parent[f] === around && frame.node[f] === frame.node[inner] && frame.graph[f] === frame.graph[inner]) return f;
+  return -1;
+}
+
 /** The step of the same op in another frame of the body, else the first step there; -1 if none is loaded. */
 export function sameIn(t: Trace, frame: number, node: number): number {
   const same = node < 0 ? -1 : stepsOf(t, frame)[node];
@@ -28,9 +34,18 @@ export class Crumbs {
     onHit(this.root, "crumb", (crumb) => store.seek(Number(crumb.dataset.step)), signal);
     on(this.root, "change", (event) => {
       const choice = event.target as HTMLSelectElement;
-      const { t, cursor } = store;
-      const node = Number(choice.dataset.frame) === store.now.frame && cursor >= 0 ? t.p.step.node[cursor] : -1;
-      const step = sameIn(t, Number(choice.value), node);
+      const { t, cursor, now } = store;
+      const frames = stack(t, now.frame);
+      let [frame, node] = [Number(choice.value), cursor < 0 ? -1 : t.p.step.node[cursor]];
+      for (const inner of frames.slice(frames.indexOf(Number(choice.dataset.frame)) + 1)) {
+        const there = twin(t, inner, frame);
+        if (there < 0) {
+          node = t.p.frame.node[inner]; // this iteration took another branch
+          break;
+        }
+        frame = there;
+      }
+      const step = sameIn(t, frame, node);
       if (step >= 0) store.seek(step);
       else store.tell("no step of that iteration is here");
     }, signal);

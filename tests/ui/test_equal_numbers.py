@@ -1,0 +1,126 @@
+"""Every number that two places of a page show is the same in both, and is that of the recording."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import kvviz
+from kvviz.report.explain import explain
+from kvviz.trace.units import size
+from tests.ui.filepage import FilePage
+from tests.ui.test_evidence import MODELS, decoded
+
+pytestmark = pytest.mark.ui
+
+# Models whose caches grow, stand still, wrap around a merged graph, or do not exist.
+NAMES = (*MODELS, "storyteller/merged_if", "storyteller/static_scatter_nd")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def shown(
+    request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[FilePage, kvviz.Trace]]:
+    trace = decoded(request.param)
+    path = tmp_path_factory.mktemp("equal") / "page.html"
+    trace.to_html(path)
+    page = FilePage(browser, path, width=1500, permissions=["clipboard-read", "clipboard-write"])
+    yield page, trace
+    page.close()
+
+
+def test_the_peak_is_the_same_in_its_finding_over_the_timeline_and_in_the_report(
+    shown: tuple[FilePage, kvviz.Trace],
+) -> None:
+    page, trace = shown
+    peak = explain(trace).peak
+    found = page.root.locator('.kv-found > [data-kind="peak"] [data-kv="finding"]')
+    # in the finding, over the timeline, and in both texts
+    expect(page.kv("peak")).to_have_text(f"peak {size(trace.peak_bytes)} at step {peak.step:,}")
+    expect(found.locator("b")).to_contain_text(f"peak {size(trace.peak_bytes)} at step {peak.step:,}")
+    expect(found.locator(".kv-num")).to_have_text(size(trace.peak_bytes))
+    assert f"peak {size(trace.peak_bytes)}" in repr(explain(trace))
+    assert f"| peak | {size(trace.peak_bytes)} |" in trace.to_markdown()
+    # and its parts sum to it
+    assert sum(peak.groups.values()) == trace.peak_bytes
+    for name, nbytes in peak.groups.items():
+        expect(found).to_contain_text(f"{name} {size(nbytes)}")
+    # at its step that many bytes are live
+    found.click()
+    page.expect_step(peak.step or 0)
+    expect(page.root.locator('.kv-legend [data-part="live"] b').first).to_have_text(size(trace.peak_bytes))
+
+
+def test_of_a_finding_list_evidence_timeline_and_inspector_name_the_same_steps_and_bytes(
+    shown: tuple[FilePage, kvviz.Trace],
+) -> None:
+    page, trace = shown
+    for number, one in enumerate(kvviz.findings(trace)):
+        if not one.at:
+            continue
+        page.root.focus()
+        row = page.root.locator(f'[data-kv="finding"][data-id="{number}"]')
+        row.click()
+        step = trace.steps[one.at[0]]
+        page.expect_step(step.index)
+        evidence = page.kv("evidence")
+        expect(evidence).to_contain_text(f"Evidence for {number + 1}")
+        expect(evidence).to_contain_text(f"step {step.index:,}")
+        marked = page.root.locator('.kv-legend [data-part="marked"]')
+        steps = f"{len(one.at):,} step{'' if len(one.at) == 1 else 's'}"
+        expect(marked).to_have_text(f"{steps} of finding {number + 1}")
+        if one.steps > 1:
+            expect(evidence).to_contain_text(f"is one of {one.steps:,}")
+            expect(page.kv("evidence-at")).to_have_text(f"1 of {one.steps:,}")
+        # what its widest step spent, in the inspector
+        facts = page.root.locator('.kv-this [data-kv="inspector"] > dl.kv-facts').first.locator("dd")
+        if page.root.locator(".kv-this header h3").inner_text() == "This step":
+            expect(facts).to_have_text([size(step.allocated), size(step.written), size(step.copied)])
+        # those of misses are the sum over their steps
+        if one.kind == "miss" and not one.title.endswith("kinds of missed op"):
+            assert one.bytes == sum(max(trace.steps[at].allocated, trace.steps[at].copied) for at in one.at)
+
+
+def test_a_missed_step_is_counted_alike_in_inspector_markdown_and_finding(
+    shown: tuple[FilePage, kvviz.Trace],
+) -> None:
+    page, trace = shown
+    found = kvviz.findings(trace)
+    step = next(one.at[0] for one in found if one.kind == "miss")
+    for there in (0, step):  # from another step, since going to it is what shows it
+        page.kv("goto").fill(str(there))
+        page.kv("goto").press("Enter")
+        page.expect_step(there)
+    often = page.root.locator(".kv-this .kv-often").inner_text()
+    part = next(part for one in found for part in one.parts if step in part.at)
+    told = re.search(r"in all runs: ([\d,]+) times, (.*)\.$", often)
+    if len(part.at) > 1:
+        assert told and told.groups() == (f"{len(part.at):,}", size(part.bytes))
+    # when: the page's own Markdown of this step
+    page.root.locator('.kv-bar [data-kv="share"]').click()
+    page.kv("share-step-copy").click()
+    expect(page.kv("share-said")).to_have_text("copied")
+    text = page.copied()
+    page.page.keyboard.press("Escape")
+    # then
+    assert text == trace.to_markdown(step)
+    for name in ("allocated", "copied", "written"):
+        assert f"| {name} | {size(getattr(trace.steps[step], name))} |" in text
+    if len(part.at) > 1:
+        assert size(part.bytes) in next(line for line in text.splitlines() if line.startswith("| the same miss |"))
+
+
+def test_totals_are_those_of_the_runs_in_the_report_and_in_markdown(shown: tuple[FilePage, kvviz.Trace]) -> None:
+    _, trace = shown
+    text, report = trace.to_markdown(), " ".join(repr(explain(trace)).split())
+    for name in ("copied", "allocated", "written"):
+        total = sum(getattr(run, f"bytes_{name}") for run in trace.runs)
+        assert total == getattr(trace, f"bytes_{name}")
+        assert f"{size(total)} {name}" in report
+        if name != "written":
+            assert f"| {name} | {size(total)} |" in text
+    for one in kvviz.findings(trace)[:12]:
+        assert f"| {size(one.bytes) if one.bytes else ''} | {one.title} |" in text
