@@ -32,7 +32,8 @@ debugger = kvviz.debug(trace)
 debugger
 """,
     """
-ring = kvviz.debug(kvviz.decode(kvviz.load("circular.onnx"), [1, 2, 3, 4], 12))
+ringed = kvviz.decode(kvviz.load("circular.onnx"), [1, 2, 3, 4], 12)
+ring = kvviz.debug(ringed, step=len(ringed.steps) - 1)
 ring
 """,
     """
