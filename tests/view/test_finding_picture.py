@@ -7,14 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import kvviz
 from kvviz import cli
 from kvviz.errors import InputError
 from kvviz.report.explain import findings
+from kvviz.report.finding import Finding
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
+from tests.graph.build import model, node
 from tests.ui.test_device_lanes import recorded
 
 MODELS = Path("assets/models")
@@ -108,3 +111,28 @@ def test_a_page_opens_at_the_first_step_that_a_query_finds(tmp_path: Path, capsy
     assert f'"cursor": {first},' in page and 'id="kvviz-value_data"' in page
     assert cli.main([*run, "--open-at", "op:Nothing"]) == 2
     assert "open_at: no step of" in capsys.readouterr().err
+
+
+def test_words_beside_links_and_the_readers_of_many_outputs_do_not_overlap() -> None:
+    kinds = [*(["Relu"] * 3), *(["Neg"] * 3), *(["Abs"] * 3)]
+    nodes = [
+        node("Add", "x x", "a"),
+        node("Transpose", "a", "b", perm=[1, 0]),
+        node("Transpose", "x", "c", perm=[1, 0]),
+        node("Mul", "b c", "d"),
+        node("Split", "d", "e f g", axis=0, num_outputs=3),
+        *(node(kind, "efg"[i // 3], f"y{i}") for i, kind in enumerate(kinds)),
+    ]
+    loaded = kvviz.load(model(nodes, ["x float 6 6"], [f"y{i} float 2 6" for i in range(9)]))
+    trace = kvviz.run(loaded, {"x": np.ones((6, 6), np.float32)})
+    split = next(step for step in trace.steps if step.op_type == "Split")
+    about = Finding("held", "d is kept", 144, (split.index,), split.index)
+    assert words(kvviz.picture(trace, about).svg).count("Relu") == 3
+    assert words(kvviz.picture(trace, about).svg).count("Abs") == 0
+    missed = next(step for step in trace.steps if len({b.input for b in step.decision.blockers}) > 1)
+    assert (
+        words(kvviz.picture(trace, Finding("miss", "m", 144, (missed.index,), missed.index)).svg).count(
+            "cannot be overwritten"
+        )
+        == 1
+    )

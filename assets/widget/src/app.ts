@@ -64,7 +64,7 @@ class Story implements View {
     this.#slider.value = String(at);
     const label = p.runs[at]?.label ?? "";
     this.#slider.setAttribute("aria-valuetext", `${label}, ${at + 1} of ${p.runs.length}`);
-    say(this.#text, `${label} · run ${count(at + 1)} of ${count(p.runs.length)}`);
+    say(this.#text, p.runs.length ? `${label} · run ${count(at + 1)} of ${count(p.runs.length)}` : "no run");
     let now: Element | null = null;
     for (const word of this.#words.querySelectorAll<HTMLElement>('[data-kv="story-word"]')) {
       const mine = Number(word.dataset.id);

@@ -105,7 +105,7 @@ export class FindingsPane implements View {
     say(this.#scope, all.length ? `${count(all.length)} · of ${plural(p.total, "step")}${runs}` : "");
     const most = Math.max(1, ...all.map((one) => (one.kind === "peak" ? 0 : one.bytes)));
     this.#list.replaceChildren(...all.map((one, i) => this.#item(one, i, most)));
-    if (!all.length) this.#list.append(el("li.kv-none", {}, p.live ? "Nothing was found yet." : this.ask.able() ? "Looking for findings …" : "This page came without findings."));
+    if (!all.length) this.#list.append(el("li.kv-none", {}, p.live ? "Nothing was found yet." : !p.steps ? "Nothing has run." : this.ask.able() ? "Looking for findings …" : "This page came without findings."));
     this.#mark();
   }
 

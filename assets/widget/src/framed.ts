@@ -28,7 +28,7 @@ export class Framed {
     const peak = report?.findings[evidence?.finding ?? -1]?.kind === "peak";
     const drawn = step >= 0 && step === cursor ? around(t, step, peak) : null;
     const [had, now] = [this.around, this.#whole ? null : drawn];
-    this.button.hidden = !drawn;
+    this.button.hidden = !drawn?.hidden;
     if (drawn) {
       say(this.button, this.#whole ? "only what takes part" : drawn.hidden ? `${plural(drawn.hidden, "op")} of this block hidden · show all` : "show the block");
       this.button.title = this.#whole ? "Fold the ops that play no part in this step of the finding" : "Show the whole block";

@@ -41,7 +41,7 @@ export class FrontierPane implements View {
     say(this.#count, now.choices.length ? ` ${count(now.choices.length)}` : "");
     this.#count.title = `${plural(now.choices.length, "op")} can run at this step`;
     const where = now.next >= 0 && now.next !== now.frame ? this.#place() : "";
-    say(this.#hint, now.hint ?? (now.next < 0 ? "everything has run" : where || (edge ? "choose one to run it next" : "could run now")));
+    say(this.#hint, now.hint ?? (now.next < 0 ? (p.steps ? "everything has run" : "nothing has run") : where || (edge ? "choose one to run it next" : "could run now")));
     const kept = new Map<string, HTMLElement>();
     const rows = now.choices.slice(0, MOST).map((c) => {
       const op = opName(g.nodes[c.node][1]);

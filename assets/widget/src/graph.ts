@@ -165,6 +165,7 @@ export class GraphPane implements View {
       this.#focus = null;
       Object.assign(this.#stage.port, { x: known.x, y: known.y });
       this.#stage.level = { rows: [], w: 0, h: 0 };
+      this.#list.show(now.graph, [], () => "", () => []); // its rows are of the other graph
       mark(this.#root, "aria-label", `Graph ${t.p.graphs[now.graph].name}: arrow keys go from op to op, Enter goes to the step of an op`);
       changed = true;
     }
@@ -271,7 +272,8 @@ export class GraphPane implements View {
     return [this.store.t.p.graphs[this.#graph].blocks[row.block].title || "graph", about, missed].filter(Boolean).join(", ");
   }
 
-  #paint(level: Level): Omit<Painted, "level" | "port" | "zoom"> {
+  #paint(level: Level): Omit<Painted, "level" | "port" | "zoom"> | null {
+    if (!this.#deck) return null; // nothing has run
     const s = this.store.selection;
     const way = this.#buffers ? wayOf(this.store.t, s, this.store.now, this.store.cursor, this.#focusNode()) : null;
     mark(this.#root, "data-way", way && [...way.storages].join() || null);

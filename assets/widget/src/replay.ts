@@ -85,7 +85,7 @@ const nodeSteps = ofFrames();
 export function stepsOf(t: Trace, f: number): Int32Array {
   const { p, x } = t;
   return tableOf(nodeSteps, t, f, () => {
-    const steps = new Int32Array(p.graphs[p.frame.graph[f]].nodes.length).fill(-1);
+    const steps = new Int32Array(p.graphs[p.frame.graph[f]]?.nodes.length ?? 0).fill(-1);
     for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) steps[p.step.node[x.steps.ids[i]]] = x.steps.ids[i];
     return steps;
   });
@@ -146,7 +146,7 @@ const places = ofFrames();
 function placesOf(t: Trace, f: number): Int32Array {
   const { p, x } = t;
   return tableOf(places, t, f, () => {
-    const at = new Int32Array(p.graphs[p.frame.graph[f]].values.length);
+    const at = new Int32Array(p.graphs[p.frame.graph[f]]?.values.length ?? 0);
     for (let b = p.frame.bind[f]; b < p.frame.bind[f + 1]; b++) if (p.bind.value[b] >= 0) at[p.bind.value[b]] = -(b + 1);
     for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) {
       const step = x.steps.ids[i];

@@ -10,7 +10,7 @@ import type { Store } from "./store.js";
 export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | { kind: "pair"; pairs: number[]; text: string } | { kind: "exit"; rect: Rect } | null;
 interface Owner {
   lay(zoom: number, room: number): Level;
-  paint(level: Level): Omit<Painted, "level" | "port" | "zoom">;
+  paint(level: Level): Omit<Painted, "level" | "port" | "zoom"> | null;
   sketch(row: Row): Sketch;
   cells(row: Row): number;
   line(x: number, y: number): Target; // of a hidden pair, at a point of the level
@@ -231,8 +231,11 @@ export class Stage {
     const context = this.canvas.getContext("2d", { alpha: false });
     const small = this.#mini.getContext("2d");
     if (!context || !small) return;
+    const own = this.owner.paint(level);
+    this.canvas.hidden = !own;
+    if (!own) return;
     this.#painter ??= new Painter(context, this.store, new Inks(this.root));
-    const painted: Painted = { ...this.owner.paint(level), level, port, zoom };
+    const painted: Painted = { ...own, level, port, zoom };
     this.#painter.paint(painted);
     const whole = level.h <= port.h && level.w <= port.w;
     this.#mini.hidden = whole || !this.#wide || this.#snug;

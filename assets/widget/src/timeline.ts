@@ -129,7 +129,12 @@ export class Timeline implements View {
       const box = this.#plot.getBoundingClientRect();
       return under(store, (event.clientX - box.left) / Math.max(1, box.width));
     };
-    this.#sums = new RangeLine(store, this.#plot, this.#range, (event) => at(event).step, ask, signal);
+    // in a run of totals alone a range ends at the step before it
+    const near = (event: PointerEvent) => {
+      const { run, step } = at(event);
+      return step >= 0 ? step : Math.max(0, (store.t.p.runs[run]?.first ?? 0) - 1);
+    };
+    this.#sums = new RangeLine(store, this.#plot, this.#range, near, ask, signal);
     this.#toMap = button("", "", "open-map", () => this.asMap(), signal);
     this.asMap(false);
     host.append(el("div.kv-legend", {}, el("h3", {}, "Memory"), this.#above, this.#live, this.#peak, this.#marked, this.#sums.root, this.#toMap), el("div.kv-overview", {}, el("div.kv-yaxis", { "aria-hidden": "true" }, this.#top, this.#from, this.#foot), this.#plot));
@@ -206,7 +211,7 @@ export class Timeline implements View {
     this.#from.style.top = `${bottom}px`;
     say(this.#foot, bottom < height - AXIS || !broken ? "0" : "");
     say(this.#above, broken ? `${bytes(scale.top - scale.from)} above ${bytes(scale.from)} ${held}` : x.weights ? `weights ${bytes(x.weights)}` : "");
-    this.#above.hidden = !x.weights && !broken;
+    this.#above.hidden = !p.steps || (!x.weights && !broken);
     this.#above.title = broken ? `The axis is broken: the band at the bottom is the ${bytes(scale.from)} ${held}, not to scale` : "";
     const { evidence } = this.store;
     this.#marked.hidden = !evidence?.steps.length;

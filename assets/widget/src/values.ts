@@ -172,7 +172,7 @@ class ValuesPane implements Answered {
     const g = p.graphs[now.graph];
     const rows: HTMLElement[] = [];
     let hidden = 0;
-    g.values.forEach((name, value) => {
+    g?.values.forEach((name, value) => {
       const place = placeOf(t, now.frame, value, cursor);
       if (!place || p.storage.origin[place.storage] === p.from.weights) return;
       // freed or overwritten

@@ -201,6 +201,8 @@ class _Around:
                 copied = name in refused and self.step.copied
                 words = f"{size(self.step.copied)} copied here" if copied else ""
                 words = words or ("cannot be overwritten" if name in refused else "")
+                if any(words == other for other, _ in self.links.values()):
+                    words = ""  # once is enough, and two would overlap
                 self.links[self.source(name), own] = (words, name in refused)
         by_name = {node.name: node for node in self.graph.nodes if node.name}
         for blocker in self.step.decision.blockers:
@@ -210,9 +212,11 @@ class _Around:
 
     def _written(self) -> None:
         own, results = self.op(self.node), {value.name for value in self.graph.outputs}
-        for name in filter(None, self.node.outputs):
-            for reader in self.graph.consumers.get(name, ())[:_MOST_READERS]:
-                self.links.setdefault((own, self.op(reader)), ("", False))
+        outputs = [name for name in self.node.outputs if name]
+        readers = {reader.index: reader for name in outputs for reader in self.graph.consumers.get(name, ())}
+        for reader in list(readers.values())[:_MOST_READERS]:
+            self.links.setdefault((own, self.op(reader)), ("", False))
+        for name in outputs:
             if name in results:
                 self.links[own, self.value(name, True)] = ("", False)
 
