@@ -5,7 +5,7 @@ Invariant: a warning that a finding with a fix covers is not repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -148,13 +148,19 @@ def _warned(index: Index, warnings: Iterable[CacheWarning]) -> list[CacheFinding
         others = len(caches) - 1
         text = group[0].sentence + (f" (so with {count(others, 'other cache')})" if others else "")
         if kind != _THROWN:
-            found.append(CacheFinding(kind, caches, run, 0, text))
+            found.append(CacheFinding(kind, caches, run, 0, text, _steps_of(index, caches) if kind == _COPIED else ()))
             continue
         blocks = {index.places[index.mains[run], name].storage for name in caches}
         nbytes = sum(index.trace.log.storages[block].capacity for block in blocks)
         find = partial(_fix, index, [(name, range(run + 1, len(index.trace.runs))) for name in caches])
         found.append(CacheFinding("thrown away", caches, run, nbytes, text, find=find))
     return found
+
+
+def _steps_of(index: Index, caches: Collection[str]) -> tuple[int, ...]:
+    """The kept steps that copied rows of these caches, also where the policy never lets such an op append."""
+    grown = (growth for run in index.trace.runs for growth in growths(index, run.index) if growth.input in caches)
+    return tuple(sorted({step for growth in grown if index.rows[step := growth.steps[-1]].copied}))
 
 
 def _recomputed(index: Index) -> tuple[CacheFinding, ...]:

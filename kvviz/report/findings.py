@@ -324,7 +324,7 @@ def _ways(index: Index, step: int) -> list[tuple[Fix, int]]:
 def _cache(index: Index, one: CacheFinding) -> Finding:
     """A finding about caches, in a few words."""
     more = f" and {count(len(one.caches) - 1, 'other cache')}" if len(one.caches) > 1 else ""
-    step = _first_step(index, one.run)
+    step = one.steps[0] if one.steps else _first_step(index, one.run)
     name = next((cache.name for cache in index.trace.caches if cache.input == one.caches[0]), one.caches[0])
     cost = f", {size(one.bytes)}" if one.bytes else ""
     title = f"{_WORDS.get(one.kind, one.kind)}: {name}{more}{cost}, from run {one.run}"

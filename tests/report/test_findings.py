@@ -118,6 +118,14 @@ def test_bytes_of_one_op_that_keeps_two_pasts_are_counted_once() -> None:
     assert by_kind(trace)["copied"].bytes == sum(step.copied for step in attention) > 0
 
 
+def test_a_past_that_a_policy_always_copies_leads_to_the_ops_that_copy_it() -> None:
+    trace = kvviz.decode(graph_of("o01_optimum_llama"), [5, 17, 33], 3, policy="onnxruntime")
+    (found,) = (one for one in kvviz.findings(trace) if one.title.startswith("past copied"))
+    pasts = {cache.input for cache in trace.caches}
+    copies = [step.index for step in trace.steps if pasts & set(step.inputs) and step.copied]
+    assert copies and list(found.at) == copies and found.step == copies[0]
+
+
 def test_all_faces_of_the_report_have_the_same_findings_in_the_same_words() -> None:
     report = kvviz.explain(decoded("o01_optimum_llama"))
     text, html = " ".join(repr(report).split()), report._repr_html_()

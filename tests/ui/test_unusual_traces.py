@@ -69,6 +69,7 @@ def test_a_range_may_begin_and_end_in_runs_of_which_only_totals_are_here(show: S
     kept = trace.runs[20]
     between = trace.runs[11:20]
     expect(page.kv("range")).to_contain_text(f"–{kept.last - 1:,}")
+    expect(page.kv("range")).to_contain_text(f"and the totals of {len(between)} runs, ")
     expect(page.kv("range")).to_contain_text(f"without {len(between)} runs")
     page.kv("range-steps").click(trial=True)  # no other pane lies over its end
     page.kv("range-clear").click()

@@ -79,7 +79,8 @@ export class RangeLine {
     const s = sumsOf(t, [from, to]);
     const missed = `missed ${bytes(s.missed)}${s.runs ? ` without ${plural(s.runs, "run")} that kept no steps` : ""}`;
     const number = (step: number) => count(numberOf(t, step));
-    say(this.#text, `${plural(s.steps, "step")}, ${number(from)}–${number(to - 1)}: allocated ${bytes(s.allocated)}, copied ${bytes(s.copied)}, written ${bytes(s.written)}, ${missed}, peak `);
+    const more = s.runs && s.steps === to - from ? ` and the totals of ${plural(s.runs, "run")}` : "";
+    say(this.#text, `${plural(s.steps, "step")}${more}, ${number(from)}–${number(to - 1)}: allocated ${bytes(s.allocated)}, copied ${bytes(s.copied)}, written ${bytes(s.written)}, ${missed}, peak `);
     say(this.#peak, `${bytes(t.p.step.live[s.peak])} at step ${number(s.peak)}`);
   }
 }
