@@ -17,26 +17,24 @@ import numpy as np
 
 from kvviz.atomic_write import replacing, write_text
 from kvviz.errors import InputError
-from kvviz.graph.blocks import blocks
-from kvviz.graph.model import Node
 from kvviz.report.explain import explain
 from kvviz.report.faces.markdown import about, again
 from kvviz.report.finding import Finding
 from kvviz.report.palette import DARK, LIGHT, STATES, Theme, mix
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Step
-from kvviz.trace.units import buffer, count, dims, run_label, short, size
+from kvviz.trace.units import count, run_label, short, size
 from kvviz.view.charts.chart_axes import text_width
 from kvviz.view.charts.plots import live_bytes
+from kvviz.view.drawing.around_step import READS_LATER, Around, Box
 from kvviz.view.drawing.layered import layered
 from kvviz.view.drawing.sketch import Sketch
 
 PICTURE_FORMS = (".svg", ".png", ".md")
 WIDTH, DPI = 800, 100
 _EDGE, _LINE, _CURVE, _TALL = 20, 19, 96, 38
-_MOST_READERS, _MOST_MARKS = 4, 200
-_APART = 80  # px between boxes, for the words beside links
+_MOST_MARKS = 200
+_APART = (80, 20)  # px between boxes, with room for the words beside links, and where boxes would not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,97 +138,6 @@ def _cure(finding: Finding) -> str:
     return f"Tried: {finding.change}{effect}"
 
 
-# -- what takes part --------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Box:
-    """``state``: of `STATES`, empty for a value; ``order``: boxes are laid out from lower to higher."""
-
-    title: str
-    under: str
-    state: str
-    order: tuple[int, int]
-
-
-class _Around:
-    """The ops and values around one step, as boxes and links with their words."""
-
-    def __init__(self, trace: Trace, step: Step) -> None:
-        self.trace, self.step, self.frame = trace, step, trace.frames[step.frame_id]
-        self.graph, self.node = self.frame.graph, step.graph_node
-        self.given = {place.name: place for place in self.frame.bindings}
-        self.boxes: dict[tuple[str, Any], _Box] = {}
-        self.links: dict[tuple[tuple[str, Any], tuple[str, Any]], tuple[str, bool]] = {}
-        self._read()
-        self._written()
-
-    def op(self, node: Node) -> tuple[str, Any]:
-        key = ("op", node.index)
-        if key not in self.boxes:
-            at = self.trace.step_of(self.frame.id, node.index)
-            own = node is self.node
-            under, state = "not run yet", "waiting"
-            if at is not None:
-                step = self.trace.steps[at]
-                state = "running" if own else step.outcome if step.outcome in STATES else "done"
-                under = " ".join(f"{dims(out.shape)} {buffer(out.storage, out.generation)}" for out in step.outs[:1])
-                if own and step.copied:
-                    under = f"copied {size(step.copied)} to {buffer(step.outs[0].storage, step.outs[0].generation)}"
-            self.boxes[key] = _Box(node.op_type, under, state, (1, node.index if at is None else at))
-        return key
-
-    def value(self, name: str, output: bool = False) -> tuple[str, Any]:
-        key = ("out" if output else "in", name)
-        if key not in self.boxes:
-            place = None if output else self.given.get(name)
-            under = (
-                f"{place.how} {buffer(place.storage, place.generation)}" if place else "output" if output else "input"
-            )
-            self.boxes[key] = _Box(short(name, 26), under, "", (2 if output else 0, len(self.boxes)))
-        return key
-
-    def source(self, name: str) -> tuple[str, Any]:
-        made = self.graph.producers.get(name)
-        return self.op(made) if made is not None else self.value(name)
-
-    def _read(self) -> None:
-        own, refused = self.op(self.node), {b.input for b in self.step.decision.blockers}
-        for name in dict.fromkeys(self.node.inputs):
-            if name and (name not in self.graph.weights or name in refused):
-                copied = name in refused and self.step.copied
-                words = f"{size(self.step.copied)} copied here" if copied else ""
-                words = words or ("cannot be overwritten" if name in refused else "")
-                if any(words == other for other, _ in self.links.values()):
-                    words = ""  # once is enough, and two would overlap
-                self.links[self.source(name), own] = (words, name in refused)
-        by_name = {node.name: node for node in self.graph.nodes if node.name}
-        for blocker in self.step.decision.blockers:
-            later = by_name.get(blocker.culprit)
-            if later is not None and later is not self.node and blocker.input:
-                self.links[self.source(blocker.input), self.op(later)] = ("reads it later", True)
-
-    def _written(self) -> None:
-        own, results = self.op(self.node), {value.name for value in self.graph.outputs}
-        outputs = [name for name in self.node.outputs if name]
-        readers = {reader.index: reader for name in outputs for reader in self.graph.consumers.get(name, ())}
-        for reader in list(readers.values())[:_MOST_READERS]:
-            self.links.setdefault((own, self.op(reader)), ("", False))
-        for name in outputs:
-            if name in results:
-                self.links[own, self.value(name, True)] = ("", False)
-
-    def hidden(self) -> int:
-        """Ops of the same block that play no part."""
-        for block in blocks(self.graph, self.frame.order):
-            if any(member is self.node for member in block.nodes):
-                return sum(("op", member.index) not in self.boxes for member in block.nodes)
-        return 0
-
-
-# -- the figure -------------------------------------------------------------------------------------------------------
-
-
 def _figure(trace: Trace, finding: Finding, theme: Theme) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -241,7 +148,7 @@ def _figure(trace: Trace, finding: Finding, theme: Theme) -> Any:
     head = [(line, 9, theme.soft) for line in _wrapped(where, room, 9)]
     head += [(line, 9, theme.ink) for line in _wrapped(finding.example, room, 9)]
     foot = list(_wrapped(_cure(finding), room, 9.5))
-    around = None if finding.step is None else _Around(trace, trace.steps[finding.step])
+    around = None if finding.step is None else Around(trace, trace.steps[finding.step])
     corners, lines, boxes, tall = _placed(around, room) if around else ([], [], [], 0.0)
     curve = _CURVE + 30 if len(trace.steps) else 0
     top = _EDGE + 22 * len(title) + _LINE * len(head) + 10
@@ -304,15 +211,18 @@ def _wrapped(text: str, room: float, points: float, weight: str = "normal") -> I
         yield line
 
 
-def _placed(around: _Around, room: float) -> tuple[list[tuple[float, float]], list[Any], list[_Box], float]:
+def _placed(around: Around, room: float) -> tuple[list[tuple[float, float]], list[Any], list[Box], float]:
     """Boxes in the order of the layout with their corners, links as poly-lines, and the height of it all in px."""
     keys = sorted(around.boxes, key=lambda key: around.boxes[key].order)
     at = {key: i for i, key in enumerate(keys)}
     boxes = [around.boxes[key] for key in keys]
     wide = [max(_wide(box.title, 10, "bold") + 40, _wide(box.under, 8.5) + 22, 84.0) for box in boxes]
     pairs = [(at[a], at[b], words) for (a, b), words in around.links.items() if at[a] < at[b]]
-    links = [(a, b) for a, b, _ in pairs]
-    corners, lines = layered(Sketch(tuple((round(w + _APART), _TALL) for w in wide), tuple(links), ()))
+    for apart in _APART:
+        sizes = tuple((round(w + apart), _TALL) for w in wide)
+        corners, lines = layered(Sketch(sizes, tuple((a, b) for a, b, _ in pairs), ()))
+        if (right := max(x + w + apart for (x, _), w in zip(corners, wide))) <= room:
+            break
     # The rows of the layout are spread so that words fit between them.
     tops = {y: i * (_TALL + 44.0) for i, y in enumerate(sorted({y for _, y in corners}))}
     old = sorted(tops)
@@ -322,8 +232,7 @@ def _placed(around: _Around, room: float) -> tuple[list[tuple[float, float]], li
         inside = y - row
         return tops[row] + (inside if inside <= _TALL else _TALL + (inside - _TALL) * 44 / 24)
 
-    corners = [(x + _APART / 2, y) for x, y in corners]
-    right = max(x + w + _APART / 2 for (x, _), w in zip(corners, wide))
+    corners = [(x + apart / 2, y) for x, y in corners]
     scale = min(1.0, room / right)
     left = (room - right * scale) / 2
     corners = [(left + x * scale, tops[y]) for x, y in corners]
@@ -336,7 +245,7 @@ def _placed(around: _Around, room: float) -> tuple[list[tuple[float, float]], li
     return sized, drawn, boxes, max(tops.values()) + _TALL  # type: ignore[return-value]
 
 
-def _draw(ax: Any, write: Any, around: _Around, sized: Any, lines: Any, boxes: Any, origin: Any, theme: Theme) -> None:
+def _draw(ax: Any, write: Any, around: Around, sized: Any, lines: Any, boxes: Any, origin: Any, theme: Theme) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     left, top = origin
@@ -359,11 +268,12 @@ def _draw(ax: Any, write: Any, around: _Around, sized: Any, lines: Any, boxes: A
             write(left + x + w - 9, top + y + 16, STATES[box.state].letter, 10, ink, ha="right", zorder=3)
     for points, (words, bad) in lines:
         if words:
-            (x0, _), (x1, y1) = points[-2:]
+            (x0, y0), (x1, y1) = points[-2:]
             colour = _hue("missed", theme) if bad else theme.soft
-            # Beside the line, on the side that it leans to.
-            aside, side = (-7, "right") if x1 < x0 - 4 else (7, "left")
-            write(left + (x0 + x1) / 2 + aside, top + y1 - 16, words, 8.5, colour, ha=side, zorder=4)
+            # Left of the line, where its letters do not touch it; what reads later stands at the right.
+            aside, side = (7, "left") if words == READS_LATER or abs(x1 - x0) <= 4 else (-7, "right")
+            beside = (y1 - (28 if (x1 > x0) == (aside < 0) else 14) - y0) / (y1 - y0)
+            write(left + x0 + (x1 - x0) * beside + aside, top + y1 - 16, words, 8.5, colour, ha=side, zorder=4)
 
 
 def _memory(figure: Any, trace: Trace, finding: Finding, box: Any, theme: Theme, write: Any) -> None:
