@@ -183,7 +183,6 @@ def to_html(
 def _unneeded(trace: Trace, hazards: bool) -> frozenset[str]:
     """The parts of the page that this trace cannot need in a file."""
     there = {
-        "lanes": False,
         "tour": trace.tour is not None,
         "cache": bool(trace.caches),
         "clock": bool(trace.log.declared.times),

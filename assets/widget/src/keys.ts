@@ -121,7 +121,7 @@ export function keepFocus(root: HTMLElement, signal: AbortSignal): void {
 /** Parts of the page, and the arrow keys that move within them. */
 const PARTS: [selector: string, back: string, ahead: string][] = [
   [".kv-bar, .kv-story, .kv-map-tools[role=toolbar]", "ArrowLeft", "ArrowRight"],
-  [".kv-graph, .kv-side, .kv-map, .kv-panel, .kv-status", "ArrowUp", "ArrowDown"],
+  [".kv-findings, .kv-graph, .kv-side, .kv-map, .kv-panel, .kv-status", "ArrowUp", "ArrowDown"],
 ];
 const PART = PARTS.map(([selector]) => selector).join();
 const ITEMS = "button:not([role=tab], .kv-word), :is(.kv-bar, .kv-map-tools) :is(select, input)";

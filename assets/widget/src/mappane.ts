@@ -25,6 +25,7 @@ class MapPane implements View {
   #cursor = el("i.kv-map-cursor");
   #window = el("i.kv-map-brush");
   #outline = el("i.kv-map-hover");
+  #fixed = false;
   #tip = el("div.kv-map-tip", { role: "status" });
   #sort: Sort | null = null;
   #colour: Colour = "owner";
@@ -51,7 +52,8 @@ class MapPane implements View {
       colour: (colour) => { this.#colour = colour; this.#renew(); },
       zoom: (by) => this.zoom(by),
     }, signal);
-    this.#list = new MapList(store, (k, go) => this.choose(k, go), (k) => this.point(k), signal);
+    this.#list = new MapList(store, (k, go) => this.choose(k, go), (k) => { if (!this.#fixed) this.point(k); }, signal);
+    on(this.#list.root, "pointermove", () => { this.#fixed = false; }, signal);
     this.#picture = new Picture(store);
     this.#sheetBox = el("div.kv-map-sheet", {}, ...this.#picture.canvases, this.#window, this.#outline, this.#cursor);
     this.#view = el("div.kv-map-view", {
@@ -129,8 +131,9 @@ class MapPane implements View {
     if (go) store.seek(Math.min(this.#layout.l.from[k], store.t.p.steps - 1));
   }
 
-  /** Show the tooltip of a life. */
+  /** Show the tooltip of a life; `fixed`: by keys, so that rows which scroll away under a resting mouse do not hide it. */
   point(k: number, fixed = false): void {
+    this.#fixed = fixed;
     if (k === this.#hover && !fixed) return;
     this.#hover = k;
     this.#tip.hidden = this.#outline.hidden = k < 0;
