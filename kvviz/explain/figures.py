@@ -14,7 +14,7 @@ import numpy as np
 from kvviz.explain.summary import counts
 from kvviz.runtimes.named_policies import label, schedule_of
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import short
+from kvviz.trace.units import short, weight_bytes
 
 TOLERANCE = 1e-5
 
@@ -203,7 +203,7 @@ def figures(trace: Trace, runs: int | None = None) -> Figures:
 def row_of(name: str, trace: Trace, reference: Trace) -> Row:
     """A trace as a row of a comparison; its results are compared with those of a reference."""
     count = counts(trace)
-    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
+    weights = weight_bytes(trace)
     equal, difference = unlike(trace, reference)
     return Row(
         name,

@@ -105,8 +105,9 @@ def explain(trace: TraceLike) -> Report:
 def findings(trace: TraceLike) -> Findings:
     """What a trace costs and what endangers its results, ranked.
 
-    What may make results wrong comes first, then the peak, then costs in bytes, and last what needs no action. The list
-    is there at once; the fix of a finding is searched for, by trying changes on ghosts, when it is read first.
+    What may make results wrong comes first, then costs in bytes, and last what needs no action. The peak ranks among
+    the costs by its bytes beside the weights. The list is there at once; the fix of a finding is searched for, by
+    trying changes on ghosts, when it is read first.
 
     Parameters
     ----------
@@ -121,9 +122,10 @@ def findings(trace: TraceLike) -> Findings:
     Examples
     --------
     >>> found = kvviz.findings(kvviz.decode(graph, [5, 17, 33], 8))                         # doctest: +SKIP
-    >>> found[1].title, found[1].steps, found[1].fix.label                                  # doctest: +SKIP
-    ('3,072 B of past copied in 8 tokens', 16, 'kv_capacity=10')
-    >>> len(trace.find(found[1].query)) == found[1].steps                                   # doctest: +SKIP
+    >>> past = next(one for one in found if one.kind == "copied")                           # doctest: +SKIP
+    >>> past.title, past.steps, past.fix.label                                              # doctest: +SKIP
+    ('8,064 B of past copied in 7 tokens', 28, 'kv_capacity=10')
+    >>> len(trace.find(past.query)) == past.steps                                           # doctest: +SKIP
     True
     """
     return explain(trace).findings

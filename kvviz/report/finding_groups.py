@@ -17,7 +17,7 @@ from kvviz.fixes.changes import Change
 from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import BlockerCode, codes, rules
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import count, decodes, place_of, size
+from kvviz.trace.units import count, decodes, place_of, size, weight_bytes
 
 SMALL = 1000
 """Bytes below which a kind of missed op is hidden at first: ops that compute shapes spend this little in total."""
@@ -204,7 +204,7 @@ def held_groups(trace: Trace, held: Sequence[Held]) -> tuple[tuple[HeldGroup, ..
 
     ``held``: the result of `kvviz.explain.retention.held_too_long`.
     """
-    weights = sum(storage.capacity for storage in trace.storages if storage.origin == "weights")
+    weights = weight_bytes(trace)
     least = (trace.peak_bytes - weights) * _WORTH
     found: dict[tuple[str, str], list[Held]] = {}
     small: list[Held] = []

@@ -72,12 +72,11 @@ def ranked(
     danger += [one for one in declared if one.kind == "warning"]
     danger += [one for one in pairs if one.kind in certain and one.kind != "broken"]
     costs = [*copied, *missed, _peak(index, top, other)]
-    beside: dict[int, float] = {id(costs[-1]): top.bytes - top.groups.get("weights", 0)}
     # Copies and peaks are of all runs. Misses rank as if the other runs had missed as much as those that were searched,
     # so that the order is that of a whole recording; their bytes stay those that were counted.
     searched = 1.0 if keeps_all(trace) else len(kept_runs(trace)) / len(trace.runs)
-    beside |= {id(one): one.bytes / searched for one in missed}
-    costs.sort(key=lambda one: (-one.time, -beside.get(id(one), one.bytes)))
+    counted = {"miss": lambda nbytes: nbytes / searched, "peak": lambda nbytes: nbytes - top.groups.get("weights", 0)}
+    costs.sort(key=lambda one: (-one.time, -counted.get(one.kind, float)(one.bytes)))
     costs += [_cache(index, one) for one in warned if one.kind not in WRONG]
     costs += [one for one in declared if one.kind != "warning"]
     costs += _held(index, held)

@@ -83,6 +83,11 @@ def decodes(trace: Trace) -> bool:
     return bool(trace.prompt) or trace.options.kind == "decode"
 
 
+def weight_bytes(trace: Trace) -> int:
+    """Bytes of the storages that hold weights."""
+    return sum(storage.capacity for storage in trace.log.storages if storage.origin == "weights")
+
+
 def run_label(trace: Trace, run: int) -> str:
     """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` where there are no tokens; what a producer called it.
     Where several runs read the prompt, the later ones are ``"prefill 1"`` and so on."""

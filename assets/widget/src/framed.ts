@@ -30,7 +30,7 @@ export class Framed {
     const [had, now] = [this.around, this.#whole ? null : drawn];
     this.button.hidden = !drawn?.hidden;
     if (drawn) {
-      say(this.button, this.#whole ? "only what takes part" : drawn.hidden ? `${plural(drawn.hidden, "op")} of this block hidden · show all` : "show the block");
+      say(this.button, this.#whole ? "only what takes part" : `${plural(drawn.hidden, "op")} of this block hidden · show all`);
       this.button.title = this.#whole ? "Fold the ops that play no part in this step of the finding" : "Show the whole block";
     }
     mark(this.root, "data-evidence", now ? step : null);

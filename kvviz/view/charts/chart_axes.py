@@ -45,20 +45,20 @@ def finish(ax: Any, theme: Theme, x: str, y: str, title: str) -> None:
         columns = max(getattr(key, "_ncols", 1), 1)
         rows = -(-len(key.get_texts()) // columns)
     look = {"fontsize": 10, "fontweight": "bold", "va": "bottom"}
-    ax.set_title(_wrapped(ax, title), loc="left", color=theme.ink, pad=6 + 2.5 * bool(rows) + 13.5 * rows, **look)
+    lines = "\n".join(wrapped(title, points_of(ax)[0] * _SLACK, 10, "bold"))
+    ax.set_title(lines, loc="left", color=theme.ink, pad=6 + 2.5 * bool(rows) + 13.5 * rows, **look)
 
 
-def _wrapped(ax: Any, title: str) -> str:
-    """A title broken into lines that are no wider than its chart."""
+def wrapped(text: str, room: float, points: float, weight: str = "normal") -> list[str]:
+    """A text broken into lines of at most ``room`` points; a wider word has a line of its own."""
     lines: list[str] = []
-    room, _ = points_of(ax)
-    for word in title.split(" "):
+    for word in filter(None, text.split(" ")):
         longer = f"{lines[-1]} {word}" if lines else word
-        if lines and text_width(longer, 10, "bold") <= room * _SLACK:
+        if lines and text_width(longer, points, weight) <= room:
             lines[-1] = longer
         else:
             lines.append(word)
-    return "\n".join(lines)
+    return lines
 
 
 def points_of(ax: Any) -> tuple[float, float]:
@@ -141,11 +141,11 @@ def unit_of(nbytes: float) -> tuple[str, float]:
     return "GB", scale
 
 
-def thinned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions, minima and maxima of a curve at no more than `MOST_POINTS` positions; no peak is lost."""
-    if len(values) <= MOST_POINTS:
+def thinned(values: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions, minima and maxima of a curve at no more than ``most`` positions; no peak is lost."""
+    if len(values) <= most:
         return np.arange(len(values)), values, values
-    width = -(-len(values) // MOST_POINTS)
+    width = -(-len(values) // most)
     padded = np.concatenate([values, np.full(-len(values) % width, values[-1])]).reshape(-1, width)
     return np.arange(len(padded)) * width, padded.min(1), padded.max(1)
 

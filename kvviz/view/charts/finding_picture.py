@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from kvviz.report.palette import DARK, LIGHT, STATES, Theme, mix
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, run_label, short, size
-from kvviz.view.charts.chart_axes import text_width
-from kvviz.view.charts.plots import live_bytes
+from kvviz.view.charts.chart_axes import text_width, thinned, wrapped
+from kvviz.view.charts.plots import live_bytes, weights_below
 from kvviz.view.drawing.around_step import READS_LATER, Around, Box
 from kvviz.view.drawing.layered import layered
 from kvviz.view.drawing.sketch import Sketch
@@ -143,11 +142,11 @@ def _figure(trace: Trace, finding: Finding, theme: Theme) -> Any:
     from matplotlib.figure import Figure
 
     room = WIDTH - 2 * _EDGE
-    title = list(_wrapped(finding.title, room - 110, 12, "bold"))
+    title = _lines(finding.title, room - 110, 12, "bold")
     where = " · ".join(part for part in (finding.where, finding.scope) if part)
-    head = [(line, 9, theme.soft) for line in _wrapped(where, room, 9)]
-    head += [(line, 9, theme.ink) for line in _wrapped(finding.example, room, 9)]
-    foot = list(_wrapped(_cure(finding), room, 9.5))
+    head = [(line, 9, theme.soft) for line in _lines(where, room, 9)]
+    head += [(line, 9, theme.ink) for line in _lines(finding.example, room, 9)]
+    foot = _lines(_cure(finding), room, 9.5)
     around = None if finding.step is None else Around(trace, trace.steps[finding.step])
     corners, lines, boxes, tall = _placed(around, room) if around else ([], [], [], 0.0)
     curve = _CURVE + 30 if len(trace.steps) else 0
@@ -198,21 +197,13 @@ def _wide(text: str, points: float, weight: str = "normal") -> float:
     return text_width(text, points, weight) * DPI / 72
 
 
-def _wrapped(text: str, room: float, points: float, weight: str = "normal") -> Iterator[str]:
-    line = ""
-    for word in filter(None, text.split(" ")):
-        longer = f"{line} {word}".strip()
-        if line and _wide(longer, points, weight) > room:
-            yield line
-            line = word
-        else:
-            line = longer
-    if line:
-        yield line
+def _lines(text: str, room: float, points: float, weight: str = "normal") -> list[str]:
+    """A text broken into lines of at most ``room`` px."""
+    return wrapped(text, room * 72 / DPI, points, weight)
 
 
-def _placed(around: Around, room: float) -> tuple[list[tuple[float, float]], list[Any], list[Box], float]:
-    """Boxes in the order of the layout with their corners, links as poly-lines, and the height of it all in px."""
+def _placed(around: Around, room: float) -> tuple[list[tuple[float, float, float]], list[Any], list[Box], float]:
+    """Corners and widths of the boxes, links as poly-lines, the boxes, and the height of it all in px."""
     keys = sorted(around.boxes, key=lambda key: around.boxes[key].order)
     at = {key: i for i, key in enumerate(keys)}
     boxes = [around.boxes[key] for key in keys]
@@ -242,7 +233,7 @@ def _placed(around: Around, room: float) -> tuple[list[tuple[float, float]], lis
             box.title = short(box.title, max(int(w * scale / 11), 6))
             box.under = short(box.under, max(int(w * scale / 8), 8))
     sized = [(x, y, w * scale) for (x, y), w in zip(corners, wide)]
-    return sized, drawn, boxes, max(tops.values()) + _TALL  # type: ignore[return-value]
+    return sized, drawn, boxes, max(tops.values()) + _TALL
 
 
 def _draw(ax: Any, write: Any, around: Around, sized: Any, lines: Any, boxes: Any, origin: Any, theme: Theme) -> None:
@@ -280,14 +271,10 @@ def _memory(figure: Any, trace: Trace, finding: Finding, box: Any, theme: Theme,
     """Live bytes above the weights, with the finding's steps as marks below the curve."""
     upper, lower, height = box
     live = live_bytes(trace)
-    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
-    floor = weights if 2 * weights > live.max() else 0
+    floor = weights_below(trace, live)
     ax = figure.add_axes((_EDGE / WIDTH, 1 - lower / height, 1 - 2 * _EDGE / WIDTH, (lower - upper) / height))
     ax.set_axis_off()
-    # The highest point of each column of pixels.
-    steps = np.unique(np.linspace(0, len(live), min(len(live), WIDTH), endpoint=False).astype(int))
-    high = np.maximum.reduceat(live - floor, steps)
-    steps, high = np.append(steps, len(live)), np.append(high, high[-1])
+    steps, _, high = thinned(live - floor, WIDTH)
     ax.fill_between(steps, 0, high, step="post", color=theme.accent, alpha=0.16, linewidth=0)
     ax.step(steps, high, where="post", color=theme.accent, linewidth=1.3)
     peak = max(float(high.max()), 1.0)
@@ -303,7 +290,6 @@ def _memory(figure: Any, trace: Trace, finding: Finding, box: Any, theme: Theme,
     if finding.step is not None:
         ax.axvline(finding.step, color=theme.ink, linewidth=1.2)
     above = f" above {size(floor)} of weights, which are not drawn" if floor else ""
-    says = (
-        f"Memory: peak {size(int(live.max()) - floor)}{above} · marked: {count(finding.steps, 'step')} of this finding"
-    )
+    marked = f" · marked: {count(finding.steps, 'step')} of this finding" if finding.steps else ""
+    says = f"Memory: peak {size(int(live.max()) - floor)}{above}{marked}"
     write(_EDGE, upper - 8, says, 8.5, theme.soft)

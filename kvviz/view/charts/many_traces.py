@@ -13,7 +13,7 @@ import numpy as np
 from kvviz.report.palette import Theme
 from kvviz.trace.model_or_trace import TraceLike
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import decodes, short
+from kvviz.trace.units import decodes, short, weight_bytes
 from kvviz.view.charts.chart_axes import axes_and_theme, finish, hues, legend, say, unit_of, whole_numbers
 
 # Bytes for every run: numbers, or a function of the run's number.
@@ -192,7 +192,7 @@ def rows_of(cache: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _above_weights(trace: Trace) -> np.ndarray:
-    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
+    weights = weight_bytes(trace)
     return np.array([run.peak_bytes - weights for run in trace.runs], float)
 
 

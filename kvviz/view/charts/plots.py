@@ -13,7 +13,7 @@ import numpy as np
 from kvviz.report.palette import OWNERS, STATES, Theme
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import buffer, in_kept_runs, keeps_all, short, size
+from kvviz.trace.units import buffer, in_kept_runs, keeps_all, short, size, weight_bytes
 from kvviz.view.charts import many_traces
 from kvviz.view.charts.cell_plot import cells
 from kvviz.view.charts.chart_axes import (
@@ -68,8 +68,8 @@ def memory(trace: TraceLike | many_traces.Traces, ax: Any = None) -> Any:
     if low is not high:
         ax.step(steps, low, where="post", color=theme.accent, linewidth=0.5, alpha=0.6)
     top = high.max(initial=0.0)
-    weights = sum(s.capacity for s in trace.log.storages if s.origin == "weights")
-    floor = weights / scale if len(live) and 2 * weights > live.max() else 0.0
+    weights = weights_below(trace, live)
+    floor = weights / scale
     ax.set_xlim(0, max(len(live), 1))
     thousands(ax)
     ax.set_ylim(floor, (top + (top - floor) * 0.25) or 1.0)
@@ -277,6 +277,12 @@ def _first_of(names: list[str]) -> str:
 def live_bytes(trace: Trace) -> np.ndarray:
     """Bytes alive at every step, as floats."""
     return np.fromiter((row.live for row in trace.log), float, len(trace.log))
+
+
+def weights_below(trace: Trace, live: np.ndarray) -> int:
+    """Bytes of weights that a curve of live bytes is drawn above: all of them, or 0 if they are less than half."""
+    weights = weight_bytes(trace)
+    return weights if 2 * weights > live.max(initial=0.0) else 0
 
 
 def _run_marks(ax: Any, trace: Trace, theme: Theme, text: bool = True) -> None:
