@@ -9,6 +9,7 @@ import pytest
 
 import kvviz
 from kvviz.cli import main
+from kvviz.graph.loading.tensors import Weights
 from kvviz.verification.session_record import observe
 from kvviz.verification.verified import Verification, bound_by
 from kvviz.verification.verify import compared, run_session
@@ -61,10 +62,12 @@ def test_where_they_differ_is_said_in_the_report_and_marked_in_the_trace() -> No
 
 def test_work_is_counted_from_shapes(found: Verification) -> None:
     weights = found.trace.graph.weights
+    assert isinstance(weights, Weights)
     product = next(row for row in found.rows if row.op == "MatMul" and found.trace.steps[row.step].inputs[1] in weights)
     step = found.trace.steps[product.step]
     left = next(out for s in found.trace.steps for out in s.outs if out.name == step.inputs[0])
-    weight = weights[step.inputs[1]]
+    # Its bytes stay in a file of the session that is gone by now, where they are many.
+    weight = weights.tensors[step.inputs[1]]
     (made,) = step.outs
     assert left.shape is not None and made.shape is not None
     assert product.flops == 2 * made.nbytes // 4 * left.shape[-1]
