@@ -1,11 +1,11 @@
-"""Matrix products: MatMul, Gemm, FusedMatMul, MatMulInteger and Einsum; linear models and scalings of ai.onnx.ml."""
+"""Matrix products: MatMul, Gemm, FusedMatMul and Einsum; linear models and scalings of ai.onnx.ml."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import FLOAT32, FLOAT64, contiguous, in_float32, is_narrow, rounded_once
+from kvviz.ops.numeric import FLOAT32, contiguous, in_float32, is_narrow, rounded_once
 from kvviz.ops.registry import op
 
 # A transposed matrix of at least that many bytes is taken to come from memory, not from a cache of the processor.
@@ -89,23 +89,6 @@ def _turned(x, transposed, batch_transposed):
     if batch_transposed:
         x = np.moveaxis(x, 0, -2)
     return x.swapaxes(-1, -2) if transposed else x
-
-
-@op("MatMulInteger", since=10)
-def matmul_integer(a, b, a_zero_point=None, b_zero_point=None):
-    """Product of 8-bit matrices in int32, less the zero points: one a tensor, a row of A or a column of B."""
-    return np.matmul(centred(a, a_zero_point, -2), centred(b, b_zero_point, -1)).astype(np.int32)
-
-
-def centred(x, zero_point, along):
-    """``x - zero_point``, a vector of which lies along that axis; in float64, where BLAS is exact up to 2**53."""
-    y = x.astype(FLOAT64)
-    if zero_point is None:
-        return y
-    zero = zero_point.astype(FLOAT64)
-    if zero.ndim == 1 and zero.size > 1 and along == -2:
-        zero = zero[:, None]
-    return np.subtract(y, zero, y)
 
 
 @op("Einsum", since=12)
