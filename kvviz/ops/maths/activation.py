@@ -7,7 +7,18 @@ import math
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import FLOAT64, blank, constant, counted, in_float32, keeps, rounded, rounded_once, spreads
+from kvviz.ops.numeric import (
+    FLOAT64,
+    blank,
+    constant,
+    contiguous,
+    counted,
+    in_float32,
+    keeps,
+    rounded,
+    rounded_once,
+    spreads,
+)
 from kvviz.ops.registry import by_reference, op
 
 
@@ -61,6 +72,15 @@ def leaky_relu(x, *, alpha=0.01, out=None):
     return _sloped(x, np.asarray(alpha, x.dtype), out)
 
 
+@op("HardSigmoid", overwrites=(0,))
+@rounded_once
+def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
+    y = np.multiply(x, constant(alpha, x.dtype.char), blank(x) if out is None else out)
+    np.add(y, constant(beta, x.dtype.char), y)
+    np.maximum(y, constant(0, x.dtype.char), out=y)
+    return np.minimum(y, constant(1, x.dtype.char), out=y)
+
+
 @op("PRelu", since=7, overwrites=(0,), fits=keeps)
 def prelu(x, slope, *, out=None):
     if slope.ndim > x.ndim or spreads([x, slope], 0, {}):
@@ -69,6 +89,8 @@ def prelu(x, slope, *, out=None):
 
 
 def _sloped(x, slope, out):
+    if slope.size == 1 and 0 < slope.item() <= 1:
+        return contiguous(np.maximum(x, np.multiply(x, slope), out=out), out)
     y = x.copy() if out is None else out
     negative = np.less(x, 0)
     return _put(y, np.multiply(x, slope), negative)
@@ -87,7 +109,7 @@ def softsign(x, *, out=None):
     return np.divide(x, t, t if out is None else out)
 
 
-_SINCE = {"Elu": 1, "HardSigmoid": 1, "Softplus": 1, "Selu": 6, "Shrink": 9, "ThresholdedRelu": 10}
+_SINCE = {"Elu": 1, "Softplus": 1, "Selu": 6, "Shrink": 9, "ThresholdedRelu": 10}
 _SINCE |= {"Celu": 12, "HardSwish": 14, "Mish": 18}
 for _name, _since in _SINCE.items():
     by_reference(_name, since=_since, overwrites=(0,))

@@ -5,14 +5,57 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.maths.matmul import centred
-from kvviz.ops.maths.quant import dynamic_uint8, whole_limits
+from kvviz.ops.maths.quant import Kept, dynamic_uint8, whole_limits
 from kvviz.ops.networks.conv import conv
 from kvviz.ops.networks.rnn import Product, activations_of, lstm_layer
-from kvviz.ops.numeric import FLOAT64
+from kvviz.ops.numeric import FLOAT32, FLOAT64
 from kvviz.ops.registry import op
 
 MICROSOFT = "com.microsoft"
+
+# The sum of so many products of two 8-bit numbers, one less a zero point, is a whole number that float32 has exactly.
+_EXACT = 256
+_weights = Kept(budget=1 << 30)
+
+
+def centred(x: np.ndarray, zero_point: np.ndarray | None, along: int = -1) -> np.ndarray:
+    """``x - zero_point``, a vector of which lies along that axis; in float64 if ``x`` is not of 8-bit integers."""
+    y = x.astype(FLOAT32 if x.dtype.kind in "iu" and x.itemsize == 1 else FLOAT64)
+    if zero_point is None:
+        return y
+    zero = zero_point.astype(y.dtype)
+    if zero.ndim == 1 and zero.size > 1 and along == -2:
+        zero = zero[:, None]
+    return np.subtract(y, zero, y)
+
+
+def _wide_weights(b):
+    """`centred` around 0, which is kept for weights of the model."""
+    y = _weights.get((b,))
+    if y is None:
+        y = centred(b, None)
+        _weights.put((b,), y)
+    return y
+
+
+def _product(a, b, zero_point):
+    """The exact product of a centred tensor and a wide one less its zero point."""
+    if FLOAT64 in (a.dtype, b.dtype):
+        total = np.matmul(a, b)
+    else:
+        total = np.zeros((), FLOAT64)
+        for start in range(0, max(a.shape[-1], 1), _EXACT):
+            part = slice(start, start + _EXACT)
+            total = total + np.matmul(a[..., part], b[part] if b.ndim == 1 else b[..., part, :])
+    if zero_point is not None and zero_point.any():
+        total -= a.sum(-1, FLOAT64, keepdims=b.ndim > 1) * zero_point.astype(FLOAT64)
+    return total
+
+
+@op("MatMulInteger", since=10)
+def matmul_integer(a, b, a_zero_point=None, b_zero_point=None):
+    """Product of 8-bit matrices in int32, less the zero points: one a tensor, a row of A or a column of B."""
+    return _product(centred(a, a_zero_point, -2), _wide_weights(b), b_zero_point).astype(np.int32)
 
 
 def _per_row(scale):
@@ -30,13 +73,13 @@ def _requantised(y, scale, zero_point):
 @op("QLinearMatMul", since=10)
 def qlinear_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point):
     """MatMul of two quantised matrices into a third; parameters one a tensor, a row of A or a column of B."""
-    product = np.matmul(centred(a, a_zero_point, -2), centred(b, b_zero_point, -1))
+    product = _product(centred(a, a_zero_point, -2), _wide_weights(b), b_zero_point)
     return _requantised(product * _per_row(a_scale) * b_scale.astype(FLOAT64), y_scale, y_zero_point)
 
 
 @op("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(a, b, a_scale, b_scale, a_zero_point=None, b_zero_point=None, bias=None):
-    product = np.matmul(centred(a, a_zero_point, -2), centred(b, b_zero_point, -1))
+    product = _product(centred(a, a_zero_point, -2), _wide_weights(b), b_zero_point)
     y = product * (_per_row(a_scale) * b_scale.astype(FLOAT64))
     if bias is not None:
         y += bias
@@ -46,7 +89,7 @@ def matmul_integer_to_float(a, b, a_scale, b_scale, a_zero_point=None, b_zero_po
 @op("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(a, b, b_scale, b_zero_point=None, bias=None):
     numbers, scale, zero = dynamic_uint8(a)
-    product = np.matmul(numbers.astype(FLOAT64) - zero, centred(b, b_zero_point, -1))
+    product = _product(numbers - zero, _wide_weights(b), b_zero_point)
     y = product * (scale.astype(FLOAT64) * b_scale.astype(FLOAT64))
     if bias is not None:
         y += bias
@@ -68,16 +111,8 @@ def conv_integer(
     strides=None,
 ):
     """Convolution of 8-bit tensors in int32; the padding counts as the zero point of ``x``."""
-    y = conv(
-        centred(x, x_zero_point, -1),
-        _filters(w, w_zero_point),
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        pads=pads,
-        strides=strides,
-    )
-    return y.astype(np.int32)
+    geometry = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
+    return _convolved(x, x_zero_point, w, w_zero_point, geometry).astype(np.int32)
 
 
 @op("QLinearConv", since=10)
@@ -100,25 +135,23 @@ def qlinear_conv(
     strides=None,
 ):
     """Convolution of quantised tensors into one; the bias is int32, in units of ``x_scale × w_scale``."""
-    y = conv(
-        centred(x, x_zero_point, -1),
-        _filters(w, w_zero_point),
-        None if bias is None else bias.astype(FLOAT64),
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        pads=pads,
-        strides=strides,
-    )
+    geometry = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
+    y = _convolved(x, x_zero_point, w, w_zero_point, geometry).astype(FLOAT64)
+    if bias is not None:
+        y += bias.reshape(-1, *(1,) * (x.ndim - 2))
     per_filter = w_scale.astype(FLOAT64).reshape(-1, *(1,) * (x.ndim - 2))
     return _requantised(y * (x_scale.astype(FLOAT64) * per_filter), y_scale, y_zero_point)
 
 
-def _filters(w, zero_point):
-    """Weights less their zero point, of which there is one or one a filter."""
-    if zero_point is None:
-        return w.astype(FLOAT64)
-    return w.astype(FLOAT64) - zero_point.astype(FLOAT64).reshape(-1, *(1,) * (w.ndim - 1))
+def _convolved(x, x_zero_point, w, w_zero_point, geometry):
+    """The exact convolution; weights have one zero point or one a filter."""
+    if w_zero_point is not None:
+        w_zero_point = w_zero_point.reshape(-1, *(1,) * (w.ndim - 1))
+    image, filters = centred(x, x_zero_point), centred(w, w_zero_point)
+    if filters[:1].size * 255 * np.abs(filters).max(initial=0) >= 1 << 24:
+        filters = filters.astype(FLOAT64)
+    wide = np.result_type(image, filters)
+    return conv(image.astype(wide, copy=False), filters.astype(wide, copy=False), **geometry)
 
 
 @op("DynamicQuantizeLSTM", domain="com.microsoft")
@@ -151,31 +184,28 @@ def dynamic_quantize_lstm(
     it may quantise each part of the batch by itself.
     """
     functions = activations_of(("Sigmoid", "Tanh", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
-    from_input = [_quantised_product(*part) for part in zip(w, *_parameters(w, w_scale, w_zero_point, "W"))]
-    from_past = [_quantised_product(*part) for part in zip(r, *_parameters(r, r_scale, r_zero_point, "R"))]
+    from_input = _quantised_products(w, w_scale, w_zero_point, "W")
+    from_past = _quantised_products(r, r_scale, r_zero_point, "R")
     return lstm_layer(
         x, from_input, from_past, r.shape[1], b, sequence_lens, (initial_h, initial_c), p, functions, clip, direction,
         input_forget,
     )  # fmt: skip
 
 
-def _parameters(weights: np.ndarray, scale: np.ndarray | None, zero_point: np.ndarray | None, what: str) -> tuple:
+def _quantised_products(weights, scale, zero_point, what) -> list[Product]:
+    """A function for each direction that multiplies what it quantises with that direction's matrix."""
     directions, _, columns = weights.shape
-    found = []
     for parameter, name in ((scale, "scale"), (zero_point, "zero_point")):
         if parameter is None or parameter.shape not in ((directions,), (directions, columns)):
             shape = "is absent" if parameter is None else f"has shape {parameter.shape}"
             raise OpError(f"{what}_{name} {shape}: it must be ({directions},) or ({directions}, {columns})")
-        found.append(parameter)
-    return tuple(found)
+    return [_quantised_product(*part) for part in zip(_wide_weights(weights), scale.astype(FLOAT64), zero_point)]
 
 
 def _quantised_product(matrix: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> Product:
-    whole, scale = centred(matrix, zero_point, -1), scale.astype(FLOAT64)
-
     def product(x: np.ndarray) -> np.ndarray:
         numbers, step, zero = dynamic_uint8(x)
-        result: np.ndarray = np.matmul(numbers.astype(FLOAT64) - zero, whole)
-        return (result * (step.astype(FLOAT64) * scale)).astype(x.dtype)
+        result: np.ndarray = _product(numbers - zero, matrix, zero_point) * (step.astype(FLOAT64) * scale)
+        return result.astype(x.dtype)
 
     return product

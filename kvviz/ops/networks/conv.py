@@ -130,10 +130,11 @@ def _by_product(x, w, group, geometry):
         y = np.matmul(weights, x.reshape(batch, group, taps, length))
         return y.reshape(batch, w.shape[0], *output)
     y = np.empty((batch, group, w.shape[0] // group, length), x.dtype)
-    windows, row = geometry.columns(x), math.prod(output[1:])
+    windows, row, beside = geometry.columns(x), math.prod(output[1:]), (slice(None),) * (len(output) - 1)
     rows = min(max(_COLUMNS // (group * taps * row * x.itemsize), 1), output[0])
     for first in range(0, output[0], rows):
-        part = windows[(..., slice(first, first + rows), *[slice(None)] * (len(output) - 1))]
+        rows_here = (..., slice(first, first + rows), *beside)
+        part = windows[rows_here]
         place = slice(first * row, (first + rows) * row)
         for one, made in zip(part, y):
             np.matmul(weights, one.reshape(group, taps, -1), made[..., place])
@@ -147,12 +148,14 @@ def _depthwise(x, w, geometry):
     if max(geometry.strides) == 1 and math.prod(sizes[1:]) <= 2 * math.prod(shape[1:]):
         steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
         length = sum((n - 1) * step for n, step in zip(shape, steps)) + 1
-        places = product(*[[k * d * step for k in range(n)] for n, d, step in zip(geometry.kernel, geometry.dilations, steps)])
+        places = product(
+            *[[k * d * step for k in range(n)] for n, d, step in zip(geometry.kernel, geometry.dilations, steps)]
+        )
         flat = x.reshape(*x.shape[:2], -1)
         taps = [flat[..., start : start + length] for start in map(sum, places)]
         room = np.empty((*x.shape[:2], shape[0], *sizes[1:]), x.dtype)
         total = room.reshape(flat.shape[0], flat.shape[1], -1)[..., :length]
-        y = room[(..., *[slice(n) for n in shape])]
+        y = room[spatial(map(slice, shape))]
     else:
         taps = list(geometry.taps(x))
         y = total = np.empty((*x.shape[:2], *shape), x.dtype)
@@ -299,7 +302,8 @@ def _folded(ufunc, padded, geometry):
     y = padded
     for axis, (k, s, d, n) in enumerate(zip(geometry.kernel, geometry.strides, geometry.dilations, geometry.output)):
         ahead = (slice(None),) * (axis + 2)
-        parts = [y[(*ahead, slice(i * d, i * d + (n - 1) * s + 1, s))] for i in range(k)]
+        places = [(*ahead, slice(i * d, i * d + (n - 1) * s + 1, s)) for i in range(k)]
+        parts = [y[place] for place in places]
         y = ufunc(parts[0], parts[1]) if k > 1 else parts[0]
         for part in parts[2:]:
             ufunc(y, part, out=y)
