@@ -6,7 +6,7 @@ import * as esbuild from "esbuild";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const LIMIT = 120_000; // bytes: a module is stored once per widget in a saved notebook
-const MODULES = { kvviz: "widget", planner: "planner", cache: "caches", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graph", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour", ask: "askwidget" };
+const MODULES = { kvviz: "widget", planner: "planner", cache: "caches", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graph", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour", ask: "askwidget", lesson: "lessoncell", lessonpage: "lessonpage" };
 
 // Sphinx themes and their like style what lies inside an article by selectors of up to nine classes: an id is above all of them.
 const apart = (root) => ({
@@ -33,14 +33,14 @@ const options = {
   legalComments: "none",
   logLevel: "warning",
 };
-// A question stands by itself, many on a page: it has the same colours under a class of its own.
-const question = { ...options, entryPoints: [{ in: here("src/ask.css"), out: "ask" }], plugins: [apart(".kv-ask")] };
+// A question, and a picture in steps, stand by themselves, many on a page: they have the same colours under classes of their own.
+const alone = ["ask", "lesson"].map((name) => ({ ...options, entryPoints: [{ in: here(`src/${name}.css`), out: name }], plugins: [apart(`.kv-${name}`)] }));
 
 if (process.argv.includes("--watch")) {
-  for (const one of [options, question]) await (await esbuild.context(one)).watch();
+  for (const one of [options, ...alone]) await (await esbuild.context(one)).watch();
 } else {
-  for (const one of [options, question]) await esbuild.build(one);
-  for (const name of [...Object.keys(MODULES).map((out) => `${out}.js`), "kvviz.css", "ask.css"]) {
+  for (const one of [options, ...alone]) await esbuild.build(one);
+  for (const name of [...Object.keys(MODULES).map((out) => `${out}.js`), "kvviz.css", "ask.css", "lesson.css"]) {
     const { size } = await stat(`${options.outdir}/${name}`);
     console.log(`${name} ${(size / 1000).toFixed(1)} kB`);
     if (size > LIMIT) throw new Error(`${name} is over ${LIMIT / 1000} kB`);

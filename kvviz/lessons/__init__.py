@@ -28,8 +28,11 @@ from kvviz.lessons.questions.answer_kinds import Verdict
 from kvviz.lessons.questions.question import Question, Score, ask, begin, score
 from kvviz.lessons.quickstart_tour import quickstart_tour
 from kvviz.lessons.run_meters import Work, copied_by, per_run, step_that_makes, value_in_run, work
+from kvviz.lessons.score_code import ScoreCode, read_score, write_score
 from kvviz.lessons.serving.forward_pass import Recomputed, changed_rows, recompute
+from kvviz.lessons.stepping import Cell, Frame, Group, Stepping
 from kvviz.lessons.story_animation import StoryFrame, animate, story_frames
+from kvviz.lessons.story_steps import step_decodes, step_story
 from kvviz.runtimes.ort.bound_runs import run_bound, session_of
 from kvviz.trace.guided_tour import Tour, TourStop
 
@@ -40,3 +43,14 @@ __all__ += ["quickstart_tour", "recompute", "row_changes", "score", "serving", "
 __all__ += ["story_frames", "table", "value_in_run", "work"]
 __all__ += ["RowTest", "beside_tensor_scatter", "cache_path", "circular", "copied_by", "dependence", "feed_chunks"]
 __all__ += ["first_difference", "orders", "per_run", "probabilities", "run_bound", "session_of", "write_costs"]
+__all__ += [
+    "Cell",
+    "Frame",
+    "Group",
+    "ScoreCode",
+    "Stepping",
+    "read_score",
+    "step_decodes",
+    "step_story",
+    "write_score",
+]

@@ -11,7 +11,7 @@ from kvviz.errors import KvvizError
 
 # The bundle belongs to the widget, a higher layer: only its files are read, nothing is imported.
 STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"
-_PAGES = frozenset({"kvviz", "planner", "ask"})
+_PAGES = frozenset({"kvviz", "planner", "ask", "lesson", "lessonpage"})
 
 
 def bundled(name: str) -> bytes:
