@@ -362,9 +362,7 @@ def _opening(trace: Trace) -> dict[str, Any]:
 
 
 def _lesson_page(path: str, beginning: str) -> int:
-    from kvviz.demo.lesson_page import (
-        lesson_page,
-    )  # with numpy's and the widgets' modules, which no other command needs
+    from kvviz.demo.lesson_page import lesson_page  # with the widgets, as above
 
     check_writable(path)
     say(f"the story is decoded three times: with a cache, without one, and with reserved room; then {path} is written")

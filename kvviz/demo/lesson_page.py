@@ -45,8 +45,9 @@ class PageQuestion:
             boxes = f'<input type="text" inputmode="text" autocomplete="off" aria-label="Answer to question {number}">'
         return (
             f'<form class="kv-ask" data-kv="question" autocomplete="off"><fieldset><legend>'
-            f'Question {number}. {escape(self.text)}</legend><div class="kv-answers">{boxes}</div><div class="kv-line" data-live hidden>'
-            '<button data-kv="check">Check</button> <button type="button" data-kv="reveal">Show the answer</button></div>'
+            f'Question {number}. {escape(self.text)}</legend><div class="kv-answers">{boxes}</div>'
+            '<div class="kv-line" data-live hidden><button data-kv="check">Check</button> '
+            '<button type="button" data-kv="reveal">Show the answer</button></div>'
             '<p role="status" data-kv="said"></p></fieldset></form>'
         )
 
