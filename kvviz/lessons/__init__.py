@@ -1,6 +1,7 @@
 """For teaching: questions that the engine grades, guided tours, and a KV cache calculator."""
 
 from kvviz.lessons import serving
+from kvviz.lessons.block_steps import step_blocks, step_load
 from kvviz.lessons.cache_arithmetic import BANDWIDTHS, MODELS, CacheSize, Calculator, ModelShape, cache_size
 from kvviz.lessons.cache_rows import (
     RowDeletion,
@@ -13,6 +14,7 @@ from kvviz.lessons.cache_rows import (
     probabilities,
     write_costs,
 )
+from kvviz.lessons.code_steps import step_code
 from kvviz.lessons.legal_orders import orders, print_steps, small_graph
 from kvviz.lessons.lesson_charts import (
     attention,
@@ -43,14 +45,5 @@ __all__ += ["quickstart_tour", "recompute", "row_changes", "score", "serving", "
 __all__ += ["story_frames", "table", "value_in_run", "work"]
 __all__ += ["RowTest", "beside_tensor_scatter", "cache_path", "circular", "copied_by", "dependence", "feed_chunks"]
 __all__ += ["first_difference", "orders", "per_run", "probabilities", "run_bound", "session_of", "write_costs"]
-__all__ += [
-    "Cell",
-    "Frame",
-    "Group",
-    "ScoreCode",
-    "Stepping",
-    "read_score",
-    "step_decodes",
-    "step_story",
-    "write_score",
-]
+__all__ += ["Cell", "Frame", "Group", "ScoreCode", "Stepping", "read_score", "step_blocks", "step_code", "step_decodes"]
+__all__ += ["step_load", "step_story", "write_score"]

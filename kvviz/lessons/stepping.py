@@ -29,7 +29,7 @@ MARKS: Mapping[str, str] = {
     "lost": "×",
     "": "",
 }
-_LOOKS = ("words", "rows", "code", "figures", "bar")
+_LOOKS = ("words", "rows", "table", "code", "figures", "bar")
 
 
 class Cell(NamedTuple):
@@ -44,9 +44,10 @@ class Cell(NamedTuple):
 class Group:
     """Cells that lie together.
 
-    ``look``: ``"words"``, ``"rows"`` of a cache, lines of ``"code"``, ``"figures"``, or the parts of a ``"bar"``.
+    ``look``: ``"words"``, ``"rows"`` (texts are not shown), a ``"table"``, lines of ``"code"``, ``"figures"``, or
+      the parts of a ``"bar"``.
     ``texts``: one for each cell.
-    ``part``: after so many cells comes a gap; 0: none.
+    ``part``: so many cells are a block, which has a number; 0: there are no blocks.
     """
 
     title: str
@@ -146,11 +147,13 @@ class Stepping:
 def _group(group: Group, cells: Sequence[Cell]) -> str:
     tag = "pre" if group.look == "code" else "div"
     parts = []
-    for i, (text, cell) in enumerate(zip(group.texts, cells)):
-        gap = ' data-gap=""' if group.part and i and i % group.part == 0 else ""
-        look = f'class="kv-cell" data-s="{cell.state}" data-text="{escape(text)}" style="--w:{cell.weight:.2f}"{gap}'
+    for text, cell in zip(group.texts, cells):
+        look = f'class="kv-cell" data-s="{cell.state}" data-text="{escape(text)}" style="--w:{cell.weight:.2f}"'
         shown = escape(text if cell.text is None else cell.text)
         parts.append(f"<span {look}><b>{shown}</b><i>{MARKS[cell.state]}</i></span>")
     glue = "\n" if group.look == "code" else " "
+    if group.part:
+        blocks = [parts[at : at + group.part] for at in range(0, len(parts), group.part)]
+        parts = [f'<span class="kv-part"><small>{i}</small>{glue.join(one)}</span>' for i, one in enumerate(blocks)]
     title = f'<p class="kv-group">{escape(group.title)}</p>' if group.title else ""
     return f'{title}<{tag} class="kv-{group.look}">{glue.join(parts)}</{tag}>'
