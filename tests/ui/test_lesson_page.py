@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from kvviz import cli
 from kvviz.demo.storyteller import story
 from kvviz.lessons.score_code import read_score
+from tests.ui.conftest import OpenNotebook
 
 pytestmark = pytest.mark.ui
 
@@ -147,3 +148,24 @@ def test_it_is_small_short_and_fits_every_width_in_light_and_dark(browser: Brows
         )
         assert words <= 600
         page.close()
+
+
+def test_in_jupyterlab_a_picture_steps_by_keys_that_the_notebook_does_not_see(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook(["from kvviz.lessons import step_blocks\nstep_blocks()", "step_blocks()"])
+    notebook.run_all()
+    figures = notebook.page.locator(".kv-stepping")
+    expect(figures).to_have_count(2)
+    first = figures.first
+    first.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "ArrowRight"):
+        notebook.page.keyboard.press(key)
+    expect(first).to_have_attribute("data-frame", "3")
+    expect(first.locator(".kv-caption")).to_contain_text("Nothing is copied")
+    # the other one has stayed, and the focus has, too
+    expect(figures.nth(1)).to_have_attribute("data-frame", "0")
+    assert notebook.page.evaluate("document.activeElement.dataset.frame") == "3"
+    # it follows the theme, and plays while it is in view
+    notebook.theme("dark")
+    expect(first).to_have_attribute("data-theme", "dark")
+    first.press("Space")
+    expect(first).to_have_attribute("data-frame", "4")
