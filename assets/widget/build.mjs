@@ -8,7 +8,7 @@ import * as esbuild from "esbuild";
 const SRC = fileURLToPath(new URL("src", import.meta.url));
 const OUT = fileURLToPath(new URL("../../kvviz/widget/static", import.meta.url));
 const LIMIT = 120_000; // bytes: a page's script is stored once per widget in a saved notebook
-const PAGES = { kvviz: "widget", planner: "planner", ask: "askwidget" };
+const PAGES = { kvviz: "widget", planner: "planner", ask: "askwidget", lesson: "lessoncell", lessonpage: "lessonpage" };
 const PARTS = { cache: "caches", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graph", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour" };
 
 const options = {
@@ -115,11 +115,11 @@ function sheet(entry, out, root) {
 
 async function build() {
   await debuggerAndParts();
-  await page("planner");
-  await page("ask");
+  for (const name of ["planner", "ask", "lesson", "lessonpage"]) await page(name);
   await sheet("style.css", "kvviz", ".kvviz");
-  await sheet("ask.css", "ask", ".kv-ask"); // a question stands by itself, many on a page: the same colours under a class of its own
-  for (const name of [...Object.keys({ ...PAGES, ...PARTS }).map((out) => `${out}.js`), "kvviz.css", "ask.css"]) {
+  // A question, and a picture in steps, stand by themselves, many on a page: they have the same colours under classes of their own.
+  for (const name of ["ask", "lesson"]) await sheet(`${name}.css`, name, `.kv-${name}`);
+  for (const name of [...Object.keys({ ...PAGES, ...PARTS }).map((out) => `${out}.js`), "kvviz.css", "ask.css", "lesson.css"]) {
     const { size } = await stat(join(OUT, name));
     console.log(`${name} ${(size / 1000).toFixed(1)} kB`);
     if (size > LIMIT) throw new Error(`${name} is over ${LIMIT / 1000} kB`);

@@ -13,7 +13,7 @@ from kvviz.errors import KvvizError
 
 # The bundle belongs to the widget, a higher layer: only its files are read, nothing is imported.
 STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"
-_PAGES = frozenset({"kvviz", "planner", "ask"})
+_PAGES = frozenset({"kvviz", "planner", "ask", "lesson", "lessonpage"})
 _PART = re.compile(r"/\*! part (\w+) \*/")
 
 

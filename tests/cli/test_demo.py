@@ -17,6 +17,7 @@ from kvviz import cli
 from kvviz.cli import commands
 from kvviz.demo import storyteller
 from kvviz.demo.storyteller import model, pack, story, unpack, vocabulary
+from kvviz.lessons.score_code import write_score
 from tests.graph.build import MODELS
 
 PACKED = Path(storyteller.__file__).parent
@@ -161,3 +162,13 @@ def test_lessons_are_copied_once_and_what_was_changed_in_them_stays(
 
 def test_in_a_checkout_the_lessons_are_the_notebooks_themselves(tmp_path: Path) -> None:
     assert storyteller.unpack_lessons(tmp_path) == MODELS.parents[1] / "notebooks"
+
+
+def test_the_score_of_a_class_is_read_code_by_code(capsys: pytest.CaptureFixture[str]) -> None:
+    codes = [write_score("story", marks) for marks in ([2, 2, 2], [1, 0, 2])]
+    assert cli.main(["demo", "--score", *codes]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("story: 3 of 3 right, 3 at the first try") and second.endswith("not right: question 2")
+    assert cli.main(["demo", "--score", codes[0][:-1] + "?"]) == 2
+    assert cli.main(["demo", "--score", codes[0], "-o", "page.html"]) == 2
+    assert "--score and --out" in capsys.readouterr().err
