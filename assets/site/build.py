@@ -6,6 +6,7 @@ makes HTML of them. Warnings are errors. Then every page is read again: see `che
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urldefrag
 
 import gallery
@@ -22,6 +24,16 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 REPOSITORY = "https://github.com/kvviz/kvviz/blob/main"
 LARGEST = 30_000_000
+WIDGET = "application/vnd.jupyter.widget-view+json"
+FORMULAS = (
+    (r"\\mathrm\{(\w+)\}", r"\1"),
+    (r"\\sqrt\{(\w+)\}", r"√\1"),
+    (r"\\frac\{(.+?)\}\{(.+?)\}", r"\1 / \2"),
+    (r"\\(left|right)\b", ""),
+    (r"\\bmod\b", "mod"),
+    (r"\\ge\b", "≥"),
+    (r"\^T\b", "ᵀ"),
+)
 
 
 class Page(HTMLParser):
@@ -52,13 +64,35 @@ def stage(folder: Path) -> None:
     shutil.copytree(ROOT / "assets" / "images", folder / "images")
     (folder / "lessons").mkdir()
     for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        text = notebook.read_text("utf-8").replace("](README.md", "](teachers.md")
-        (folder / "lessons" / notebook.name).write_text(outward(text, "notebooks"), "utf-8")
+        (folder / "lessons" / notebook.name).write_text(
+            json.dumps(lesson(json.loads(notebook.read_text("utf-8")))), "utf-8"
+        )
     # The lessons' README is the page for teachers, and CHANGELOG is a page, too.
     for source, target in ((ROOT / "notebooks" / "README.md", "lessons/teachers.md"),
                            (ROOT / ".github" / "CHANGELOG.md", "changes.md")):  # fmt: skip
         place = source.parent.relative_to(ROOT).as_posix()
         (folder / target).write_text(outward(source.read_text("utf-8"), place), "utf-8")
+
+
+def lesson(notebook: dict[str, Any]) -> dict[str, Any]:
+    """A notebook as a page: links that lead to the site, formulas as text, and no widgets, which need a kernel."""
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            text = outward(text.replace("](README.md", "](teachers.md"), "notebooks")
+            cell["source"] = re.sub(r"(\$\$?)(.+?)\1", lambda found: f"*{formula(found[2])}*", text)
+        else:
+            cell["outputs"] = [one for one in cell["outputs"] if WIDGET not in one.get("data", {})]
+    return notebook
+
+
+def formula(text: str) -> str:
+    """A short formula without TeX, which needs a script. Raises `ValueError`: if it is not short."""
+    for tex, plain in FORMULAS:
+        text = re.sub(tex, plain, text)
+    if "\\" in text:
+        raise ValueError(f"add the commands of {text} to FORMULAS")
+    return text
 
 
 def outward(text: str, place: str) -> str:

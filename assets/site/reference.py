@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -71,8 +72,9 @@ def entry(module: str, name: str, homes: dict[int, str] | None = None) -> str:
         return f".. autoclass:: {full}\n   :members:\n   :inherited-members: tuple, str, Exception, BaseException\n"
     if callable(thing):
         return f".. autofunction:: {full}\n"
-    inside = f": {', '.join(f'``{key}``' for key in thing)}" if isinstance(thing, (dict, tuple)) else ""
-    return f"{data}   {type(thing).__name__}{inside}\n"
+    kind = "mapping" if isinstance(thing, Mapping) else type(thing).__name__
+    inside = f": {', '.join(f'``{key}``' for key in thing)}" if isinstance(thing, (Mapping, tuple)) else ""
+    return f"{data}   {kind}{inside}\n"
 
 
 def page(title: str, text: str) -> str:
