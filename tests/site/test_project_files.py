@@ -16,6 +16,7 @@ from kvviz.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github"
+SITE = ROOT / "assets" / "site"
 PROJECT = (ROOT / "pyproject.toml").read_text("utf-8")
 RECIPE = yaml.safe_load((GITHUB / "conda" / "recipe.yaml").read_text("utf-8"))
 RELEASE = yaml.safe_load((GITHUB / "workflows" / "release.yml").read_text("utf-8"))
@@ -66,7 +67,7 @@ def test_an_issue_comes_with_the_report_as_json(name: str) -> None:
 
 def test_the_notebook_for_colab_runs_without_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    cells = nbformat.read(ROOT / "assets" / "site" / "colab.ipynb", as_version=4).cells
+    cells = nbformat.read(SITE / "colab.ipynb", as_version=4).cells
     names: dict[str, Any] = {}
     for cell in cells:
         if cell.cell_type == "code" and not cell.source.startswith("%pip"):
@@ -74,11 +75,22 @@ def test_the_notebook_for_colab_runs_without_a_checkout(tmp_path: Path, monkeypa
     assert names["trace"].words[-1] == "</s>"
 
 
+def leads_somewhere(path: Path, link: str) -> bool:
+    """Whether a link of a file leads to another file. The site is built with the lessons and pictures beside its
+    pages, and with the reference, whose pages its index names."""
+    target = (path.parent / link.split("#")[0]).resolve()
+    if SITE not in target.parents:
+        return target.exists()
+    first, *rest = target.relative_to(SITE).parts
+    if first == "reference":
+        return f"\nreference/{Path(rest[0]).stem}\n" in (SITE / "index.md").read_text("utf-8")
+    staged = {"lessons": ROOT / "notebooks", "images": ROOT / "assets" / "images"}
+    return staged.get(first, SITE / first).joinpath(*rest).exists()
+
+
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_between_files_lead_somewhere(path: Path) -> None:
-    text = re.sub(r"^```.*?^```|`[^`\n]+`", "", path.read_text("utf-8"), flags=re.M | re.S)
-    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:|#", link)]
-    # What the site makes when it is built lies beside its sources then.
-    made = ("gallery/", "lessons/")
-    broken = [link for link in links if not link.startswith(made) and not (path.parent / link.split("#")[0]).exists()]
-    assert broken == []
+    text = re.sub(r"^```(?!{).*?^```|`[^`\n]+`", "", path.read_text("utf-8"), flags=re.M | re.S)
+    links = re.findall(r"\]\(([^)\s]+)\)|^```{image} (\S+)", text, re.M)
+    inside = [link or image for link, image in links if not re.match(r"[a-z]+:|#", link)]
+    assert [link for link in inside if not leads_somewhere(path, link)] == []
