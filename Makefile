@@ -29,7 +29,7 @@ NODE_READY := $(FRONT)/node_modules/ready-$(shell cat $(FRONT)/package-lock.json
 .PHONY: help lab test check faults bench install notebooks smollm2 widget clean oracle browser front front-check golden images site
 
 help:
-	@echo "make lab        open the start page of the lessons in JupyterLab"
+	@echo "make lab        open the lessons in JupyterLab, as files of your own in lessons/"
 	@echo "make test       run all tests: Python, notebooks, browser, front end"
 	@echo "make check      lint, format, types, layers"
 	@echo "make faults     put small faults into the engine and see whether the tests notice"
@@ -44,7 +44,9 @@ help:
 	@echo "make clean      remove all that make made, $(VENV) too"
 
 lab: $(READY)-lab
-	$(PY) -m jupyterlab --ServerApp.root_dir=$(CURDIR) --LabApp.default_url=/lab/tree/notebooks/start.ipynb \
+	@$(PY) -c 'from pathlib import Path; from kvviz.demo.lesson_form import write_lessons; \
+	  write_lessons(Path("notebooks"), Path("lessons"))'
+	$(PY) -m jupyterlab --ServerApp.root_dir=$(CURDIR) --LabApp.default_url=/lab/tree/lessons/start.ipynb \
 	  $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
 
 test: oracle $(READY)-dev browser front $(LLM)/model.onnx

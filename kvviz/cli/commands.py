@@ -293,11 +293,11 @@ def smollm2_command(options: argparse.Namespace) -> int:
 
 
 def lab_command(options: argparse.Namespace) -> int:
-    # The notebooks here, else those of the checkout that kvviz was installed from, else this folder.
-    places = [Path("notebooks"), Path(kvviz.__file__).resolve().parent.parent / "notebooks", Path()]
-    return open_lab(
-        Path(options.folder) if options.folder else next(place for place in places if place.is_dir()), options.rest
-    )
+    # The notebooks here, else the lessons of the checkout that kvviz was installed from, else this folder.
+    checkout = Path(kvviz.__file__).resolve().parent.parent / "notebooks"
+    places = [Path("notebooks"), checkout, Path()]
+    folder = Path(options.folder) if options.folder else next(place for place in places if place.is_dir())
+    return open_lab(unpack_lessons(folder) if folder.resolve() == checkout else folder, options.rest)
 
 
 def open_lab(folder: Path, rest: Sequence[str] = ()) -> int:

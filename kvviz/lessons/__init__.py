@@ -27,7 +27,8 @@ from kvviz.lessons.lesson_charts import (
     table,
 )
 from kvviz.lessons.questions.answer_kinds import Verdict
-from kvviz.lessons.questions.question import Question, Score, ask, begin, score
+from kvviz.lessons.questions.question import Question, ask
+from kvviz.lessons.questions.score import Score, begin, read_code, score
 from kvviz.lessons.quickstart_tour import quickstart_tour
 from kvviz.lessons.run_meters import Work, copied_by, per_run, step_that_makes, value_in_run, work
 from kvviz.lessons.score_code import ScoreCode, read_score, write_score
@@ -41,7 +42,16 @@ from kvviz.trace.guided_tour import Tour, TourStop
 __all__ = ["BANDWIDTHS", "MODELS", "CacheSize", "Calculator", "ModelShape", "Question", "Recomputed", "RowDeletion"]
 __all__ += ["Score", "StoryFrame", "Tour", "TourStop", "Verdict", "Work", "animate", "ask", "attention", "begin"]
 __all__ += ["block_tables", "cache_size", "changed_rows", "computed_rows", "head_sharing", "picture", "print_steps"]
-__all__ += ["quickstart_tour", "recompute", "row_changes", "score", "serving", "small_graph", "step_that_makes"]
+__all__ += [
+    "quickstart_tour",
+    "read_code",
+    "recompute",
+    "row_changes",
+    "score",
+    "serving",
+    "small_graph",
+    "step_that_makes",
+]
 __all__ += ["story_frames", "table", "value_in_run", "work"]
 __all__ += ["RowTest", "beside_tensor_scatter", "cache_path", "circular", "copied_by", "dependence", "feed_chunks"]
 __all__ += ["first_difference", "orders", "per_run", "probabilities", "run_bound", "session_of", "write_costs"]
