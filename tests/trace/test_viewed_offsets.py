@@ -13,7 +13,7 @@ from tests.graph.build import MODELS
 
 def test_views_of_views_begin_where_one_look_after_the_other_finds_them() -> None:
     # given
-    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    graph = kvviz.load(MODELS / "o02_optimum1_merged_gpt2" / "model.onnx")
     decodes = [kvviz.decode(graph, [5, 17, 33], 3, policy=name, progress=False) for name in ("ideal", "rten")]
     moved = 0
     for trace in (*decodes, make("loop"), make("nested"), make("functions")):
