@@ -28,7 +28,7 @@ from kvviz.lessons.lesson_charts import (
 )
 from kvviz.lessons.questions.answer_kinds import Verdict
 from kvviz.lessons.questions.question import Question, ask
-from kvviz.lessons.questions.score import Score, begin, read_code, score
+from kvviz.lessons.questions.score import Score, begin, score
 from kvviz.lessons.quickstart_tour import quickstart_tour
 from kvviz.lessons.run_meters import Work, copied_by, per_run, step_that_makes, value_in_run, work
 from kvviz.lessons.score_code import ScoreCode, read_score, write_score
@@ -44,7 +44,6 @@ __all__ += ["Score", "StoryFrame", "Tour", "TourStop", "Verdict", "Work", "anima
 __all__ += ["block_tables", "cache_size", "changed_rows", "computed_rows", "head_sharing", "picture", "print_steps"]
 __all__ += [
     "quickstart_tour",
-    "read_code",
     "recompute",
     "row_changes",
     "score",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import zlib
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from kvviz.errors import KvvizError
 from kvviz.lessons.questions.by_number import all_numbers
+from kvviz.lessons.score_code import FIRST, LATER, NONE, write_score
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +19,7 @@ class Score:
     right: int  # of them answered right, before the answer was shown
     first: int  # of these right at the first try
     shown: int  # questions whose answer was shown instead
-    code: str = ""  # which of them: what a student hands in, and `read_code` reads
+    code: str = ""  # which of them: what a student hands in, and `kvviz.lessons.read_score` reads
 
     def __str__(self) -> str:
         counts = f"{self.right} of {self.asked} right, {self.first} at the first try"
@@ -71,38 +69,17 @@ def score(lesson: str | None = None) -> Score:
     return Score(_lesson if lesson is None else lesson, len(asked), len(right), first, shown, _code(asked))
 
 
-# By its sign: what became of a question.
-_KINDS = {"1": "right at the first try", "2": "right", "s": "its answer was shown", "-": "open"}
-
-
 def _code(asked: list[Any]) -> str:
-    """A sign for each question of the lesson that these belong to, and three figures that hold them together."""
+    """`write_score` of all questions of the lesson that these belong to; those that were not asked count as not right."""
     known = {one.number: one for one in asked if one.number}
     if not known:
         return ""
     prefix = next(iter(known)).partition("-")[0]
-    signs = ""
-    for number in all_numbers():
-        if number.startswith(f"{prefix}-"):
-            one = known.get(number)
-            if one is None or not (one.right or one.revealed):
-                signs += "-"
-            else:
-                signs += "s" if not one.right else "1" if one.tries == 1 else "2"
-    return f"{prefix}:{signs}.{_check(prefix, signs)}"
+    numbers = [number for number in all_numbers() if number.startswith(f"{prefix}-")]
+    return write_score(prefix, [_mark(known.get(number)) for number in numbers])
 
 
-def _check(prefix: str, signs: str) -> str:
-    return f"{zlib.crc32(f'{prefix}:{signs}'.encode()) % 1000:03d}"
-
-
-def read_code(code: str) -> dict[str, str]:
-    """What a student handed in: by the number of each question, what became of it.
-
-    Raises `KvvizError`: if it was not copied as `score` printed it. (It guards against slips, not against cheating.)
-    """
-    found = re.fullmatch(r"(\w+):([12s-]+)\.(\d{3})", code.strip())
-    numbers = [number for number in all_numbers() if found and number.startswith(f"{found[1]}-")]
-    if found is None or _check(found[1], found[2]) != found[3] or len(found[2]) != len(numbers):
-        raise KvvizError(f"{code!r} is not a code as kvviz.lessons.score() prints it: ask for it again")
-    return {number: _KINDS[sign] for number, sign in zip(numbers, found[2])}
+def _mark(question: Any) -> int:
+    if question is None or not question.right:
+        return NONE
+    return FIRST if question.tries == 1 else LATER
