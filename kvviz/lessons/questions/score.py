@@ -70,7 +70,7 @@ def score(lesson: str | None = None) -> Score:
 
 
 def _code(asked: list[Any]) -> str:
-    """`write_score` of all questions of the lesson that these belong to; those that were not asked count as not right."""
+    """`write_score` of all questions of their lesson; those that were not asked count as not right."""
     known = {one.number: one for one in asked if one.number}
     if not known:
         return ""
