@@ -28,8 +28,8 @@ def held_back() -> Iterator[None]:
     Only Python handlers in the main thread are deferred: no others can raise here.
     """
     global _handler, _callers
-    handler = signal.getsignal(signal.SIGINT)
-    if _handler is not None or not callable(handler) or threading.current_thread() is not threading.main_thread():
+    handler = None if _handler is not None else signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield
         return
     try:

@@ -7,7 +7,7 @@ node (If, Loop, Scan, a local function) is logged when its body is done: a step 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,9 @@ from kvviz.engine.placement import UNUSUAL, every_output, kernel_homes, lender, 
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.planning import checked_captures, checked_pool, checked_rule
 from kvviz.engine.policy import Policy
-from kvviz.engine.run_state import Recorder
-from kvviz.errors import ExtensionError, InputError, KvvizError, LimitError, OpError, UnknownValueError
+from kvviz.engine.program.step_program import program_of
+from kvviz.engine.program.watched_run import Watch
+from kvviz.engine.run_state import Recorder, raise_failure
 from kvviz.interrupts import WAITING
 from kvviz.memory.storage import address
 from kvviz.trace.schema.events import IN_PLACE, NEW, POOL, VIEW, FrameEvent
@@ -61,6 +62,8 @@ class Execution:
         bind_inputs(self, feeds, donate)
         self.stack = [self.main]
         self.finished = False
+        self.program = program_of(plan, self.ledger, policy, donate)
+        self.watch = Watch() if self.program is not None and self.program.watches and recorder.on else None
 
     # -- stepping ---------------------------------------------------------------------------------------------------
 
@@ -93,6 +96,37 @@ class Execution:
             if control_flow.enter(self, frame, planned) or WAITING:
                 return True
 
+    def run(self) -> None:
+        """Complete the run as by `step`, or until Ctrl-C waits; what a step program does is done by it."""
+        program = self.program
+        if program is not None:
+            for segment in program.segments:
+                if not self._reach(segment.first):
+                    return
+                if self.main.done.find(0) != segment.first:
+                    continue
+                if self.watch is not None:
+                    segment.start, segment.uses = segment.look(self.main), self.main.uses.copy()
+                    continue
+                program.ran(segment, *segment.run(self))
+                if WAITING:
+                    return
+        while self.step():
+            if WAITING:
+                return
+        if program is not None and self.watch is not None:
+            program.learn(self.main.plan, self.watch)
+            self.watch = None
+
+    def _reach(self, position: int) -> bool:
+        """Run all ops before a position of the main frame; False where Ctrl-C waits."""
+        done = self.main.done
+        while self.frame is not self.main or 0 <= done.find(0) < position:
+            self.step()
+            if WAITING:
+                return False
+        return True
+
     def settle(self) -> None:
         """Go on to where the next op runs, without running one: into bodies, and on to a loop's next iteration.
 
@@ -123,8 +157,11 @@ class Execution:
 
     # -- one op -----------------------------------------------------------------------------------------------------
 
-    def execute(self, frame: Frame, planned: PlannedNode) -> None:
-        """Run one op that has a kernel, and log it."""
+    def execute(self, frame: Frame, planned: PlannedNode, ran: tuple[Any, Any, Any, Any] | None = None) -> None:
+        """Run one op that has a kernel, and log it.
+
+        ``ran``: of an op whose kernel a step program has called: arguments, what it returned, and the verdict.
+        """
         vals, stores = frame.vals, frame.stores
         fetch, lone = planned.fetch, planned.lone_input
         args = fetch(vals) if fetch is not None else (vals[lone],) if lone >= 0 else ()
@@ -132,7 +169,9 @@ class Execution:
         masks: tuple[tuple[int, int], ...] = ()
         placed: tuple
         try:
-            if planned.watches or self.placed:
+            if ran is not None:
+                args, out, taken, masks = ran
+            elif planned.watches or self.placed:
                 taken, masks, keywords = self.decide(frame, planned, args)
                 out = planned.call(*args, **keywords) if taken else planned.call(*args)
             else:
@@ -193,6 +232,8 @@ class Execution:
                 written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]
             vals[slot] = out
             stores[slot] = storage
+            if self.watch is not None and frame is self.main:
+                self.watch.add(frame, planned, args, out, (taken, masks), placed, (allocated, copied, written))
         if taken and planned.written is not None:
             self.recorder.note_written(planned, args, [vals[slot] for slot in planned.outputs], placed)
         self.note(frame, planned, taken, masks, placed, allocated, copied, written, ledger.live)
@@ -267,28 +308,6 @@ class Execution:
                 given = {name for name, *_ in how}
                 weights = tuple(weight for weight in weights if weight.name not in given)
             self.log.frames[frame.id].bindings = (*weights, *noted)
-
-
-def raise_failure(planned: PlannedNode, args: Sequence[Any], error: Exception) -> NoReturn:
-    """Raise the error of an op with its node and inputs."""
-    node = planned.node
-    if isinstance(error, (ExtensionError, InputError, UnknownValueError)):
-        raise error
-    if isinstance(error, MemoryError):
-        raise LimitError(
-            f"node {node.name!r} ({node.qualified_op}) needs more memory than there is: {error}"
-        ) from error
-    if isinstance(error, LimitError):
-        raise LimitError(f"node {node.name!r} ({node.qualified_op}): {error}") from error
-    inputs = ", ".join(f"{name} {_brief(value)}" for name, value in zip(node.inputs, args) if name)
-    reason = str(error) if isinstance(error, KvvizError) else f"{type(error).__name__}: {error}"
-    raise OpError(f"node {node.name!r} ({node.qualified_op}) failed: {reason} (inputs: {inputs})") from error
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype}{list(value.shape)}"
-    return type(value).__name__
 
 
 # A kernel whose inputs have more bytes than this is not tried; what it would allocate is then unknown.

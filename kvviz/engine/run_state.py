@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Counts, Plan, PlannedNode
 from kvviz.engine.policy import Policy
+from kvviz.errors import ExtensionError, InputError, KvvizError, LimitError, OpError, UnknownValueError
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import APPEND, IN_PLACE, Program
 from kvviz.trace.schema.log import Log
@@ -125,6 +128,8 @@ class RunState(Protocol):
     main: Frame
     stack: list[Frame]
 
+    def execute(self, frame: Frame, planned: PlannedNode, ran: tuple[Any, Any, Any, Any] | None = None) -> None: ...
+
     def open_frame(
         self, plan: Plan, parent: Frame | None, caller: PlannedNode | None, attribute: str, iteration: int | None
     ) -> Frame: ...
@@ -143,3 +148,25 @@ class RunState(Protocol):
         written: int,
         live: int,
     ) -> None: ...
+
+
+def raise_failure(planned: PlannedNode, args: Sequence[Any], error: Exception) -> NoReturn:
+    """Raise the error of an op with its node and inputs."""
+    node = planned.node
+    if isinstance(error, (ExtensionError, InputError, UnknownValueError)):
+        raise error
+    if isinstance(error, MemoryError):
+        raise LimitError(
+            f"node {node.name!r} ({node.qualified_op}) needs more memory than there is: {error}"
+        ) from error
+    if isinstance(error, LimitError):
+        raise LimitError(f"node {node.name!r} ({node.qualified_op}): {error}") from error
+    inputs = ", ".join(f"{name} {_brief(value)}" for name, value in zip(node.inputs, args) if name)
+    reason = str(error) if isinstance(error, KvvizError) else f"{type(error).__name__}: {error}"
+    raise OpError(f"node {node.name!r} ({node.qualified_op}) failed: {reason} (inputs: {inputs})") from error
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return type(value).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MethodType
 from typing import Any
 
@@ -154,6 +155,7 @@ _ORT_OPTIONS = (("mem_reuse",), (), ("mem_reuse", "parallel"), ("parallel",))
 _DECIDES = ("in_place", "rewrite", "prepare", "homes", "copies_state", "rules")
 
 
+@lru_cache(maxsize=64)
 def facts_of(policy: Policy) -> PolicyFacts:
     """A policy as data."""
     base, options = next(((n, o) for n, o, known in _candidates(policy) if _decides_as(policy, known)), ("", ()))

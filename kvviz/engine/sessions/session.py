@@ -24,7 +24,7 @@ from kvviz.engine.sessions.recipe import given_inputs
 from kvviz.engine.sessions.replay import Carried, Replayer, enter_frame, repeat
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.graph.model import Graph, Node
-from kvviz.interrupts import WAITING, changed_nothing, deliver, held_back
+from kvviz.interrupts import changed_nothing, deliver, held_back
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Live, Run
 from kvviz.trace.schema.run_options import RunOptions
@@ -139,9 +139,7 @@ class Session:
             while (execution := self.execution) is not None:
                 with self._repaired():
                     with np.errstate(all="ignore"):
-                        while execution.step():
-                            if WAITING:
-                                break
+                        execution.run()
                     self.note_run()
                     if execution.finished:
                         self._end_run()

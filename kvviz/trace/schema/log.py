@@ -82,9 +82,10 @@ class Log(Sequence[Op]):
         self.ops, self.outs, self.frees = array("q"), array("q"), array("q")
         self.nodes, self.refusals, self.forms = Table(), Table(), Table()
         # What was written lately, as it came; `write` is all that a step pays.
-        self._rows: list[tuple] = []
+        self._rows: list[Any] = []
         self._freed: list[tuple[int, int]] = []
         self.write: Callable[[tuple], None] = self._rows.append
+        self._more = 0  # rows that lie in what `write_done` got, but one each
         self._whole = (0, 0, 0)  # ops, outputs and frees in the columns
         self._made_ops: list[Op] = []
         self._block: tuple[int, list[Op]] = (0, [])
@@ -98,6 +99,11 @@ class Log(Sequence[Op]):
         for storage in storages:
             self._freed.append((at, storage))
 
+    def write_done(self, done: Any) -> None:
+        """Append many ops: ``done`` has a length, and rows as `write` takes them, which are made when they are read."""
+        self._rows.append(done)
+        self._more += len(done) - 1
+
     def settle(self) -> None:
         """Put what was written lately into the columns.
 
@@ -110,11 +116,14 @@ class Log(Sequence[Op]):
             # Left by a try that was stopped.
             del self.ops[first * OP :], self.outs[outs * OUT :], self.frees[frees * FREE :]
             self._block = (0, [])
-            died = self._pack(self._rows) if self._rows else []
+            rows = self._rows
+            if self._more:
+                rows = [row for some in rows for row in ((some,) if type(some) is tuple else some.rows())]
+            died = self._pack(rows) if rows else []
             # Those that died with an op come before those that died after it.
             self.frees.extend(part for pair in sorted((*died, *self._freed), key=itemgetter(0)) for part in pair)
             self.columns_are_whole()
-            self._rows[:], self._freed[:] = (), ()
+            self._rows[:], self._freed[:], self._more = (), (), 0
 
     def _pack(self, rows: list[tuple]) -> list[tuple[int, int]]:
         """Put ops into the columns; gives (op, storage) of what died with them."""
@@ -132,7 +141,7 @@ class Log(Sequence[Op]):
         return [(op, storage) for op, died in enumerate(freed, first) if died for storage in died]
 
     def __len__(self) -> int:
-        return self._whole[0] + len(self._rows)
+        return self._whole[0] + len(self._rows) + self._more
 
     @property
     def version(self) -> tuple[int, int, int]:

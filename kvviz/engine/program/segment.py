@@ -1,0 +1,254 @@
+"""Ops in a row that a step program runs: their code, and where frame, ledger and log are after them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvviz.engine.frame import Frame
+from kvviz.engine.plan import ABSENT, KEEP, Plan
+from kvviz.engine.program.segment_code import NOT_RUN, Code, Op, code_of
+from kvviz.engine.program.watched_run import Layout, Seen
+from kvviz.engine.run_state import RunState, raise_failure
+from kvviz.memory.storage import Storage, root_of
+from kvviz.trace.schema.events import IN_PLACE, NEW, RUN, VIEW
+
+
+class State(NamedTuple):
+    """Where a frame and its storages are after some ops of a segment.
+
+    ``made``: storages. ``alive``: of these (number, generation, holders, slots). ``lent``: of storages from before
+    (number, holders more, generations more, dead, slots). ``uses``: (slot, readings left). ``gone``: slots from before
+    that have no value now.
+    """
+
+    made: int
+    alive: list[tuple[int, int, int, list[int]]]
+    lent: list[tuple[int, int, int, bool, list[int]]]
+    uses: list[tuple[int, int]]
+    gone: list[int]
+
+
+class Done:
+    """Ops of a segment that have run, as the log takes them: rows are made when they are asked for."""
+
+    __slots__ = ("_facts", "_frame", "_lent", "_lives", "_made", "_ops", "_sums")
+
+    def __init__(
+        self, ops: list[Op], frame: int, made: int, lent: list[Storage], facts: list, lives: np.ndarray, sums: Any
+    ) -> None:
+        self._ops, self._frame, self._facts, self._lives, self._sums = ops, frame, facts, lives, sums
+        self._made, self._lent = made, [(storage.id, storage.generation) for storage in lent]
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    def rows(self) -> Iterator[tuple]:
+        """One row an op; see `Log.write`."""
+        made, lent, loose = self._made, self._lent, iter(self._facts)
+        for live, (allocated, copied, written), op in zip(self._lives.tolist(), self._sums.tolist(), self._ops):
+            shape, strides, offset = next(loose)[:3] if op.loose else op.form
+            id, since = (made + op.ref, 0) if op.ref >= 0 else lent[~op.ref]
+            placed = ((id, since + op.generation, op.how, shape, op.dtype, offset, strides),)
+            freed = [made + ref if ref >= 0 else lent[~ref][0] for ref in op.freed]
+            yield self._frame, op.record, op.taken, op.masks, placed, freed, allocated, copied, written, live
+
+
+class Segment:
+    """Ops in a row, and the code that runs them.
+
+    ``slots``: values from before that it reads, weights apart. ``start, uses``: what was seen of them, and how often
+    each slot is still read.
+    """
+
+    def __init__(self, plan: Plan, first: int, stop: int) -> None:
+        self.first = first
+        self.nodes = plan.order[first:stop]
+        given = {plan.slots.get(value.name) for value in plan.graph.overridable}
+        inner = {ABSENT} | {slot for _, slot in plan.weights if slot not in given}
+        self._fixed = frozenset(inner)
+        slots: dict[int, None] = {}
+        for planned in self.nodes:
+            slots.update(dict.fromkeys(slot for slot in planned.inputs if slot not in inner))
+            inner.update(planned.outputs)
+        self.slots = tuple(slots)
+        self.start: tuple[list[Any], list[Layout]] | None = None
+        self.uses: list[int] = []
+        self.code: Code | None = None
+
+    def look(self, frame: Frame) -> tuple[list[Any], list[Layout]] | None:
+        """What decisions hang on when it begins: how values from before lie, and who holds them."""
+        facts: list[Any] = []
+        layouts, owners = [], dict[int, int]()
+        vals, stores, uses = frame.vals, frame.stores, frame.uses
+        for slot in self.slots:
+            value, storage = vals[slot], stores[slot]
+            if type(value) is not np.ndarray:
+                return None
+            flags, room = value.flags, storage.room is None
+            facts += (value.dtype, flags.c_contiguous, flags.writeable, storage.owned, storage.holders, room)
+            facts += (storage.origin, uses[slot], owners.setdefault(id(storage), slot))
+            layouts.append((value.shape, value.strides))
+        return (facts, layouts) if frame.done.find(1, self.first) < 0 else None
+
+    def run(self, execution: RunState) -> tuple[bool, bool]:
+        """Run its ops, as far as they are as they were: whether it began, and whether that was to the end."""
+        frame, now = execution.main, self.look(execution.main)
+        if now is None or self.start is None or self.code is None or now[0] != self.start[0]:
+            return False, False
+        if any(a != b and steady for a, b, steady in zip(now[1], self.start[1], self._steady)):
+            return False, False
+        facts: list[tuple] = []
+        try:
+            count, out = self.code(frame.vals, facts)
+        except Exception as error:
+            trace = error.__traceback__
+            assert trace is not None and trace.tb_next is not None
+            count = self._lines[trace.tb_next.tb_lineno]
+            self._account(execution, frame, count, facts)
+            planned = self.nodes[count]
+            raise_failure(planned, [frame.vals[slot] for slot in planned.inputs], error)
+        self._account(execution, frame, count, facts)
+        if out is not NOT_RUN:
+            planned, op = self.nodes[count], self.ops[count]
+            args = tuple([frame.vals[slot] for slot in planned.inputs])
+            execution.execute(frame, planned, (args, out, op.taken, op.masks))
+        return True, count == len(self.ops)
+
+    def _account(self, execution: RunState, frame: Frame, count: int, facts: list[tuple]) -> None:
+        """Bring frame, ledger and log to where they are after ``count`` ops."""
+        if not count:
+            return
+        ledger, log, vals, stores = execution.ledger, execution.recorder.log, frame.vals, frame.stores
+        state = self._whole if count == len(self.ops) else self._simulate(count)[1]
+        facts, sums = facts[: bisect_left(self._loose, count)], self._sums
+        if facts:
+            sums = sums.copy()
+            sums[self._loose[: len(facts)]] = [fact[3] for fact in facts]
+        lent = [stores[slot] for slot in self._lent]
+        sizes = np.concatenate((sums[self._new, 0], [*(storage.capacity for storage in lent), 0]), dtype=np.int64)
+        curve = np.cumsum(self._signs * sizes[self._events]) + ledger.live
+        lives, base = curve[self._upto[:count]], len(ledger.storages)
+        if execution.recorder.on:
+            log.write_done(Done(self.ops, frame.id, base, lent, facts, lives, sums[:count]))
+        capacities = sizes[: state.made].tolist()
+        ledger.storages += [None] * state.made
+        ledger.facts.capacities.extend(capacities)
+        ledger.facts.origins.extend([RUN] * state.made)
+        for number, generation, holders, slots in state.alive:
+            made = Storage(base + number, capacities[number], root_of(vals[slots[0]]), holders=holders)
+            made.generation, ledger.storages[made.id] = generation, made
+            for slot in slots:
+                stores[slot] = made
+        for number, holders, generations, dead, slots in state.lent:
+            storage = lent[number]
+            storage.holders += holders
+            storage.generation += generations
+            for slot in slots:
+                stores[slot] = storage
+            if dead:
+                storage.root = None
+        for slot in state.gone:
+            stores[slot] = None
+        for slot, left in state.uses:
+            frame.uses[slot] = left
+        ledger.live, ledger.peak_here = int(curve[self._ends[count - 1]]), max(ledger.peak_here, int(lives.max()))
+        allocated, copied, written = sums[:count].sum(0).tolist()
+        log.allocated += allocated
+        log.copied += copied
+        log.written += written
+        frame.done[self.first : self.first + count] = b"\1" * count
+        frame.next_position = self.first + count
+
+    # -- making it --------------------------------------------------------------------------------------------------
+
+    def build(self, seen: list[Seen], loose: set[int]) -> None:
+        """Make the code. ``seen``: its ops; ``loose``: slots whose values lie otherwise each time."""
+        assert self.start is not None
+        self._seen, self._varies = seen, loose
+        self._steady = [slot not in loose for slot in self.slots]
+        self._lent: list[int] = []
+        self.ops, self._whole = self._simulate(len(self.nodes))
+        self._loose = [at for at, op in enumerate(self.ops) if op.loose]
+        self._new = [at for at, op in enumerate(self.ops) if op.how == NEW]
+        self._sums = np.array([one.sums for one in seen], np.int64)
+        events, signs, self._upto, self._ends, made = [-1], [0], list[int](), list[int](), self._whole.made
+        for op in self.ops:
+            if op.how == NEW:
+                events.append(op.ref)
+                signs.append(1)
+            self._upto.append(len(events) - 1)
+            events += [ref if ref >= 0 else made + ~ref for ref in op.freed]
+            signs += [-1] * len(op.freed)
+            self._ends.append(len(events) - 1)
+        self._events, self._signs = np.array(events), np.array(signs)
+        self.code, self._lines = code_of(self.nodes, seen, self.ops, loose)
+
+    def _simulate(self, count: int) -> tuple[list[Op], State]:
+        """The ops, and what there is after ``count`` of them: who holds which storage, as `Execution.note` counts."""
+        assert self.start is not None
+        facts, uses = self.start[0], list(self.uses)
+        outer = {slot: (facts[at * 9 + 4], facts[at * 9 + 8]) for at, slot in enumerate(self.slots)}
+        refs, holders, generations = dict[int, int](), dict[int, int](), dict[int, int]()
+        first = dict[int, int]()  # holders of storages from before, when it begins
+        ops: list[Op] = []
+        made = 0
+
+        def ref_of(slot: int) -> int:
+            if slot not in refs:
+                held, owner = outer.get(slot, (KEEP, slot))
+                if owner not in self._lent:
+                    self._lent.append(owner)
+                refs[slot] = ref = ~self._lent.index(owner)
+                holders.setdefault(ref, first.setdefault(ref, held))
+            return refs[slot]
+
+        steady: set[int] = set()  # slots whose values begin at the same place of their storages each time
+        for planned, one in zip(self.nodes[:count], self._seen):
+            slot, how, fixed = planned.outputs[0], one.placed[2], self._fixed
+            source = planned.inputs[(one.taken or planned.views)[0]] if how != NEW else ABSENT
+            if how == NEW:
+                ref, made = made, made + 1
+            else:
+                ref = ref_of(source)
+            holders[ref] = holders.get(ref, 0) + 1
+            generations[ref] = generations.get(ref, 0) + (how == IN_PLACE)
+            refs[slot] = ref
+            lies = how == NEW or source in fixed or source in steady
+            if how == VIEW and planned.slides:
+                lies = lies and all(other in fixed for other in planned.inputs[1:])
+            if lies:
+                steady.add(slot)
+            varies = not self._varies.isdisjoint(planned.inputs) and planned.cost is not None
+            loose = slot in self._varies or varies or (how == VIEW and planned.slides and not lies)
+            dies, freed = [], []
+            spends = planned.spends
+            for read, times in planned.consumes if spends is None else [(read, 1) for read in spends]:
+                uses[read] -= times
+                if not uses[read]:
+                    dies.append(read)
+            dies += [slot] * (not uses[slot])
+            for dead in dies:
+                gone = ref_of(dead)
+                holders[gone] -= 1
+                if not holders[gone]:
+                    freed.append(gone)
+            _, generation, _, shape, dtype, offset, strides = one.placed
+            form, generation = (shape, strides, offset), generations[ref]
+            tail = ref, generation, dtype, form, loose, tuple(dies), tuple(freed)
+            ops.append(Op(planned.record, one.taken, one.masks, how, *tail))
+        living: dict[int, list[int]] = {}
+        dead_slots = {slot for op in ops for slot in op.dies}
+        for slot, ref in refs.items():
+            if slot not in dead_slots:
+                living.setdefault(ref, []).append(slot)
+        alive = [(ref, generations[ref], holders[ref], slots) for ref, slots in living.items() if ref >= 0]
+        lent = [
+            (~ref, holders[ref] - held, generations.get(ref, 0), not holders[ref], living.get(ref, []))
+            for ref, held in first.items()
+        ]
+        changed = [(slot, left) for slot, (left, before) in enumerate(zip(uses, self.uses)) if left != before]
+        return ops, State(made, alive, lent, changed, [slot for slot in dead_slots if slot in outer])

@@ -1,0 +1,110 @@
+"""The step program: what a plan did twice with the same decisions runs as straight-line code from then on.
+
+`Execution.step` finds out for every op whether it may run in place, where its output lives, what dies with it, and what
+the log says of it. In a loop all of this is as it was a moment ago. So two runs are watched (`Watch`), op by op. What
+they did alike becomes a `Segment`: Python source with one kernel call an op, its inputs and outputs in the slots of the
+frame, and the values that die set to None. What ran differently stays an ordinary step between two segments: ops with
+several outputs, bodies, appends, kernels of the caller's own.
+
+A decision hangs on the layouts of inputs, on who holds them, and on what is read later. The last is the plan's.
+The first two are compared when a segment begins (`_looked_at`), and after each op its output is compared with what was
+watched. An output whose size grew from one watched run to the next (`loose`) may have another size each time: its
+layout is written down as it comes, and ops that read it ask again what an input in place hangs on.
+
+Where anything differs, or Ctrl-C waits, the code stops, and the ordinary step goes on there: `Segment.run` first brings
+frame, ledger and log to where they would be after the ops that have run. Nothing else is done per op: numbers of
+storages, bytes and rows of the log follow from the template (`Done`), whose rows are made when the log is read.
+
+Runs on ghosts, with poison, with a pool or homes of a policy, or under a rule of the caller's own have no program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kvviz.engine import decide
+from kvviz.engine.ledger import Ledger
+from kvviz.engine.plan import Plan
+from kvviz.engine.policy import Policy
+from kvviz.engine.program.segment import Segment
+from kvviz.engine.program.watched_run import Seen, Watch
+
+_SHORTEST = 4  # fewer ops in a row are not worth a segment
+_PATIENCE = 8  # how often a plan is watched anew after it ran otherwise
+
+
+class StepProgram:
+    """The segments of a plan, in the order of running, and how often it ran otherwise.
+
+    ``segments``: those without code are only looked at.
+    """
+
+    def __init__(self) -> None:
+        self.segments: tuple[Segment, ...] = ()
+        self._last: Watch | None = None
+        self._loose: set[int] = set()
+        self._anew = 0
+        self._missed = 0
+
+    @property
+    def watches(self) -> bool:
+        """Whether the next run is to be watched."""
+        ready = self.segments and all(segment.code for segment in self.segments)
+        return self._anew < _PATIENCE and (not ready or self._missed > 2)
+
+    def ran(self, segment: Segment, begun: bool, whole: bool) -> None:
+        """A segment was tried: where one stops half-way, or the first no longer begins, the plan is watched again."""
+        if whole:
+            self._missed = 0
+        else:
+            self._missed += 3 if begun else segment is self.segments[0]
+
+    def learn(self, plan: Plan, watch: Watch) -> None:
+        """Compare a watched run with the one before."""
+        before, self._last = self._last, watch
+        if before is None:
+            return
+        again = bool(self._missed)
+        loose, alike = set(self._loose) if again else set[int](), dict[int, Seen]()
+        for position, seen in watch.ops.items():
+            past = before.ops.get(position)
+            if past is not None and _alike(past, seen):
+                alike[position] = seen
+                slots = (*plan.order[position].inputs, *plan.order[position].outputs)
+                loose.update(slot for slot, a, b in zip(slots, past.layouts, seen.layouts) if a != b)
+        self._anew += again
+        self._loose, self._missed = loose, 0
+        known = {segment.first: segment for segment in self.segments}
+        segments = []
+        for first, stop in _stretches(len(plan.order), alike):
+            segment, old = Segment(plan, first, stop), known.get(first)
+            if old is not None and old.start is not None and old.slots == segment.slots:
+                segment.start, segment.uses = old.start, old.uses
+                segment.build([alike[position] for position in range(first, stop)], loose)
+            segments.append(segment)
+        self.segments = tuple(segments)
+
+
+def _alike(one: Seen, two: Seen) -> bool:
+    same = one.taken == two.taken and one.masks == two.masks and len(one.layouts) == len(two.layouts)
+    return same and one[3:5] == two[3:5] and one.placed[2] == two.placed[2] and one.placed[4] == two.placed[4]
+
+
+def _stretches(count: int, alike: Mapping[int, Seen]) -> Iterator[tuple[int, int]]:
+    first = 0
+    for position in range(count + 1):
+        if position not in alike:
+            if position - first >= _SHORTEST:
+                yield first, position
+            first = position + 1
+
+
+def program_of(plan: Plan, ledger: Ledger, policy: Policy, donate: frozenset[str]) -> StepProgram | None:
+    """The program of a plan with inputs that may be overwritten, made step by step; None where its runs have none."""
+    rules = policy.in_place in (decide.ideal, decide.never)
+    if plan.dry is not None or ledger.poisoned or policy.homes is not None or ledger.pool is not None or not rules:
+        return None
+    programs: dict[frozenset[str], StepProgram] = plan.programs
+    if donate not in programs and len(programs) < _PATIENCE:
+        programs[donate] = StepProgram()
+    return programs.get(donate)
