@@ -9,11 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from kvviz.caches.cache_facts import Scene
 from kvviz.caches.cache_warnings import CacheWarning
 from kvviz.caches.growths import growths
 from kvviz.fixes.fix import Fix, fix_for
 from kvviz.graph.cache_pairs import control_inputs
 from kvviz.trace.blockers import NO_CAPACITY
+from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.index.value_index import Index
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, keeps_all, short, size
@@ -158,9 +160,16 @@ def _warned(index: Index, warnings: Iterable[CacheWarning]) -> list[CacheFinding
 
 
 def _steps_of(index: Index, caches: Collection[str]) -> tuple[int, ...]:
-    """The kept steps that copied rows of these caches, also where the policy never lets such an op append."""
-    grown = (growth for run in index.trace.runs for growth in growths(index, run.index) if growth.input in caches)
-    return tuple(sorted({step for growth in grown if index.rows[step := growth.steps[-1]].copied}))
+    """The kept steps that copied rows of these caches, also where the policy never lets such an op append, and where a
+    cache of fixed length moves."""
+    trace, found = index.trace, set()
+    for run in trace.runs:
+        found |= {growth.steps[-1] for growth in growths(index, run.index) if growth.input in caches}
+        frames = RunFrames(trace, run.index)
+        for cache in trace.caches if frames.rows else ():
+            if cache.input in caches and cache.protocol not in ("growing", "state", "cross"):
+                found |= {step for step, _ in Scene(trace, frames, cache, cache.runs[run.index]).writers}
+    return tuple(sorted(step for step in found if index.rows[step].copied))
 
 
 def _recomputed(index: Index) -> tuple[CacheFinding, ...]:

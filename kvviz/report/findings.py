@@ -359,15 +359,20 @@ def _first_step(index: Index, number: int) -> int | None:
 def _held(index: Index, held: Sequence[Held]) -> list[Finding]:
     """Storages that were held too long, by value and reason; those that the caller requested need no action."""
     findings = []
+    asked = {one.storage for one in held if one.reason.endswith(ASKED)}
+    caches = asked & {run.storage for cache in index.trace.caches for run in cache.runs}
     for group in held_groups(index.trace, held)[0][:_HELD]:
         worst, many = group.worst, f" × {count(group.times, 'storage')}" if group.times > 1 else ""
-        title = f"{short(worst.name)} kept {size(group.bytes)} after its last use"
+        cache = worst.storage in caches
+        title = f"{short(worst.name)} {'lives on between runs, with' if cache else 'kept'} {size(group.bytes)}"
+        title += "" if cache else " after its last use"
         about = ("storage", str(worst.storage))
         step = worst.last_use if worst.last_use >= 0 else None
         at = () if step is None else (step,)
         where = f"{buffer(worst.storage)}{many}"
         calm = worst.reason.endswith(ASKED)
-        findings.append(Finding("held", title, group.bytes, at, step, about, where, worst.reason, _scope(index), calm))
+        why = "it is a cache: the next run goes on with it" if cache else worst.reason
+        findings.append(Finding("held", title, group.bytes, at, step, about, where, why, _scope(index), calm))
     return findings
 
 

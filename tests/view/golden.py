@@ -27,6 +27,7 @@ from kvviz.trace.index.value_index import index_of
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.schema.events import HOW
 from kvviz.view.charts.heat_cells import STATES
+from kvviz.view.drawing.around_step import Around
 from kvviz.view.page_data.packed_columns import Columns, Strings, pack, unpack
 from kvviz.view.page_data.payload import CODES, Payloads
 from kvviz.view.page_data.payload_cache_rows import METERS, cache_payload
@@ -243,6 +244,7 @@ def _decision(trace: Any, index: int) -> dict[str, Any]:
         "blockers": [[b.code.value, b.position, b.culprit, b.message, b.bytes] for b in blockers],
         "sentence": sentence(step, trace),
         "rule": rule(step) if trace.policy.decides else "",
+        "hidden": Around(trace, step).hidden(),
     }
 
 

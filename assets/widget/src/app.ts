@@ -134,10 +134,10 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   main.append(middle);
   const share: ShareContext = { store, modules, around, want: () => reports.want() };
   const context: Context = { store, commands, ask, modules, hits, reports, share, lanes, caches: source, openList: (id) => tabs.show(id) };
+  const evidence = new EvidenceBar(middle, store, signal);
   const totalsOf = shell.pane("totals", "Totals of this run", middle);
   const totals = new LazyPane(totalsOf, "lists.totals", context, signal);
   const canvas = shell.pane("graph", "Graph", middle);
-  const evidence = new EvidenceBar(canvas, store, signal);
   const graph = new LazyPane(canvas, "graph", context, signal);
   const side = el("div.kv-side");
   main.append(side);

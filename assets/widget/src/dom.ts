@@ -1,4 +1,5 @@
 // Small helpers to make elements. Text from models only ever becomes a text node or an attribute, never markup.
+import { ending } from "./format.js";
 
 type Attributes = Record<string, string | number | boolean | null | undefined>;
 
@@ -41,7 +42,7 @@ const TAIL = 14; // letters at the end of a name that are never cut
  * text, and what a screen reader says, is the name.
  */
 export function name(text: string, title = text): HTMLElement {
-  const tail = Math.min(TAIL, text.length >> 1);
+  const tail = ending(text, Math.min(TAIL, text.length >> 1));
   return el("span.kv-cut", { title, "data-head": text.slice(0, text.length - tail), "data-tail": text.slice(text.length - tail) }, el("span.kv-unseen", {}, text));
 }
 

@@ -234,9 +234,13 @@ export class EvidenceBar implements View {
     this.#root.hidden = !one;
     if (!one) return;
     const { steps, at, finding } = shown;
-    say(this.#what, evidence ? `Evidence for ${finding + 1}` : `Left finding ${finding + 1}`);
+    const none = !steps.length && !one.times && one.run === undefined;
+    say(this.#what, !evidence ? `Left finding ${finding + 1}` : none ? `Finding ${finding + 1}` : `Evidence for ${finding + 1}`);
     const rest = one.times - steps.length;
-    const where = !steps.length ? (one.times ? `its ${plural(one.times, "step")} ${one.times === 1 ? "was" : "were"} not kept here` : one.title)
+    const run = one.run === undefined ? null : t.p.runs[one.run];
+    const where = none ? "has no steps: what is shown below plays no part in it"
+      : run && !steps.length ? `the steps of ${run.label} were not kept: decode again with detail=[${one.run}] to record them`
+      : !steps.length ? `its ${plural(one.times, "step")} ${one.times === 1 ? "was" : "were"} not kept here`
       : `step ${count(numberOf(t, steps[at]))}${one.times > 1 ? ` is one of ${count(one.times)}${one.scope === "all runs" ? "" : " kept"}` : ""}${rest > 0 ? `, ${count(rest)} not kept here` : ""}`;
     say(this.#text, evidence ? where : "");
     say(this.#place, `${count(at + 1)} of ${count(steps.length)}`);

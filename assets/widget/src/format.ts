@@ -58,11 +58,17 @@ export function shortValue(name: string): string {
   return parts.length > 2 ? parts.slice(-2).join(mark) : name;
 }
 
-/** `keep` letters of a name without its middle: names differ at their ends. */
+/** So many letters at the end of a name, with all of the number before them: names differ in their numbers. */
+export function ending(name: string, letters: number): number {
+  return letters + /\d*$/.exec(name.slice(0, name.length - letters))![0].length;
+}
+
+/** `keep` letters of a name without its middle; a number is there as a whole or not at all. */
 export function elide(name: string, keep: number): string {
   if (name.length <= keep) return name;
-  const tail = keep >> 1;
-  return `${name.slice(0, keep - 1 - tail)}…${name.slice(name.length - tail)}`;
+  const tail = ending(name, keep >> 1) < keep ? ending(name, keep >> 1) : keep >> 1;
+  const head = name.slice(0, keep - 1 - tail);
+  return `${/\d/.test(name[head.length]) ? head.replace(/\d+$/, "") : head}…${name.slice(name.length - tail)}`;
 }
 
 /** A token as text, with a sign for line ends. */

@@ -2,10 +2,11 @@
 import { button, mark, say } from "./dom.js";
 import { plural } from "./format.js";
 import { around, type Around } from "./participants.js";
-import type { Stage } from "./stage.js";
+import { LEGIBLE, type Stage } from "./stage.js";
 import type { Store } from "./store.js";
 
-const RINGS = 3, WIDE = 1000; // px of the pane from which on neighbours are drawn
+const TURNS = 4; // neighbours that are tried, by turns before and after
+const WIDE = 1000; // px of the pane from which on they are drawn
 const ABOVE = 60; // px over and under the drawing
 
 export class Framed {
@@ -32,10 +33,11 @@ export class Framed {
     if (step < 0 || step !== cursor) return null;
     const peak = report?.findings[evidence!.finding]?.kind === "peak";
     let best = around(t, step, peak);
-    for (let rings = 1; best && w >= WIDE && rings <= RINGS; rings++) {
-      const wider = around(t, step, peak, rings)!;
-      if (wider.w > w || wider.h > h - ABOVE || wider.boxes.length === best.boxes.length) break;
-      best = wider;
+    let [up, down] = [0, 0];
+    for (let turn = 0; best && w >= WIDE && turn < TURNS; turn++) {
+      const next: [number, number] = turn % 2 ? [up, down + 1] : [up + 1, down];
+      const wider = around(t, step, peak, ...next)!;
+      if (wider.w <= w && wider.h <= (h - ABOVE) / LEGIBLE) [best, up, down] = [wider, ...next];
     }
     return best;
   }

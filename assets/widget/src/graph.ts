@@ -238,8 +238,6 @@ export class GraphPane implements View {
     if (open && this.store.follow) this.#reveal(this.#focusNode());
   }
 
-  zoom(): void { this.#root.parentElement!.querySelector<HTMLElement>('[data-kv="fit"]')!.click(); }
-
   // -- what is shown -----------------------------------------------------------------------------------------------
 
   #nodes(row: Row): number[] {

@@ -16,8 +16,8 @@ const HIGH = 38, GAP = 26, RANK = 50, PAD = 14, EMPTY = 44, LETTER = 7.2; // px
 interface Box { node: number; value: number; name: string; under: string; beside: Box | null; rank: number; x: number; w: number }
 interface Link { from: Box; to: Box; value: number; text: string; look?: LineLook }
 
-/** `peak`: draw what is alive at the step, too; `rings`: how often the neighbours of what is drawn are added. Null if the op is in no block. */
-export function around(t: Trace, step: number, peak: boolean, rings = 0): Around | null {
+/** `peak`: draw what is alive at the step, too; `up`, `down`: how often what comes before, or after, all that is drawn is added. Null if the op is in no block. */
+export function around(t: Trace, step: number, peak: boolean, up = 0, down = 0): Around | null {
   const { p, x } = t;
   const { frame, graph, g, node, op } = opAt(t, step);
   const index = x.graphs[graph];
@@ -81,7 +81,6 @@ export function around(t: Trace, step: number, peak: boolean, rings = 0): Around
 
   const centre = opBox(node);
   const inputs = op[3];
-  const firstOut = p.step.out[step];
   const writes = (at: number, storage: number) => at >= 0 && p.out.storage.subarray(p.step.out[at], p.step.out[at + 1]).includes(storage);
   const blocked = Array.from({ length: p.step.block[step + 1] - p.step.block[step] }, (_, i) => p.step.block[step] + i);
   for (const [slot, value] of [...inputs, ...op[5]].entries()) {
@@ -105,10 +104,11 @@ export function around(t: Trace, step: number, peak: boolean, rings = 0): Around
     if (reader >= 0 && reader !== node) link(from, opBox(reader), other.kind === "node" ? value : other.id, other.kind === "node" ? "reads it later" : "same buffer, read later", "copied");
     else link(from, centre, other.kind === "node" ? value : other.id, "", "copied");
   }
-  for (let o = firstOut; o < p.step.out[step + 1]; o++) {
+  const outs = Array.from({ length: p.step.out[step + 1] - p.step.out[step] }, (_, i) => p.step.out[step] + i).filter((o) => p.out.value[o] >= 0);
+  const reading = [...new Set(outs.flatMap((o) => index.readers[p.out.value[o]]))].slice(0, MOST_READERS);
+  for (const o of outs) {
     const value = p.out.value[o];
-    if (value < 0) continue;
-    for (const n of index.readers[value].slice(0, MOST_READERS)) link(centre, opBox(n), value, "", writes(steps[n], p.out.storage[o]) ? "way" : undefined);
+    for (const n of reading.filter((reader) => index.readers[value].includes(reader))) link(centre, opBox(n), value, "", writes(steps[n], p.out.storage[o]) ? "way" : undefined);
     if (index.output[value]) link(centre, pill(value, lies(value, p.steps), true), value, "", "way");
   }
   for (const k of pairsOf(p, step).slice(0, MOST_READERS)) for (const s of [p.pair.first[k], p.pair.second[k]]) if (p.step.frame[s] === frame) opBox(p.step.node[s]);
@@ -130,15 +130,15 @@ export function around(t: Trace, step: number, peak: boolean, rings = 0): Around
     const rest = all.slice(MOST_BUFFERS);
     if (rest.length) note = `${count(rest.length)} smaller buffers are alive, too: ${bytes(rest.reduce((sum, s) => sum + room(s), 0))}`;
   }
-  for (let ring = 0; ring < rings; ring++) {
+  for (let ring = 0; ring < Math.max(up, down); ring++) {
     for (const b of [...boxes.values()]) {
       if (b.node < 0 || b === centre) continue;
       const [, , , reads, writes] = g.nodes[b.node];
-      for (const value of reads) {
+      for (const value of ring < up ? reads : []) {
         const place = value < 0 ? null : lies(value, p.steps);
         if (place && p.storage.origin[place.storage] !== p.from.weights) link(source(value), b, value);
       }
-      for (const value of writes) {
+      for (const value of ring < down ? writes : []) {
         for (const n of value < 0 ? [] : index.readers[value].slice(0, MOST_READERS)) link(b, opBox(n), value);
         if (index.output[value]) link(b, pill(value, lies(value, p.steps), true), value);
       }

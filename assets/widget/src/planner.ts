@@ -217,7 +217,7 @@ class Planner {
     keys(root, {
       moves: {
         ArrowRight: by(1), n: by(1), F10: by(1), ArrowLeft: by(-1), p: by(-1), "Shift+F10": by(-1), ".": nextPick, ",": lastPick,
-        Home: () => store.seek(-1), End: () => store.seek(p.steps - 1), g: () => bar.focusGoto(), f: () => graph.zoom(), "?": help, " ": () => this.#play(),
+        Home: () => store.seek(-1), End: () => store.seek(p.steps - 1), g: () => bar.focusGoto(), f: () => shell.app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(), "?": help, " ": () => this.#play(),
         Escape: () => {
           if (closePopover(shell.app)) return;
           store.select(null);

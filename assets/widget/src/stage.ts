@@ -24,7 +24,7 @@ interface Owner {
 const MINI = 72, MINI_FROM = 400; // px: width of the minimap, and of the pane from which there is one
 const SETTLE = 150; // ms
 const DRAG = 3; // px
-const LEGIBLE = 0.85; // least zoom of a small drawing
+export const LEGIBLE = 0.85; // least zoom of a small drawing
 
 export class Stage {
   level: Level = { rows: [], w: 0, h: 0 };

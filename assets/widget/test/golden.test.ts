@@ -6,6 +6,7 @@ import { use } from "../src/modules.js";
 import query from "../src/query.js";
 import * as debug from "../src/debug.js";
 import { buildIndex } from "../src/index.js";
+import { around } from "../src/participants.js";
 import { frontierAt, readyAt, unpackPlan } from "../src/planner.js";
 import { alive, capacity, frameAt, frontier, frontierFrame, generation, nodeStates, numberOf, outcome, placeOf, stack, type Trace } from "../src/replay.js";
 import { read, unpack } from "../src/wire.js";
@@ -27,7 +28,7 @@ interface Golden {
   live?: number[];
   decision?: {
     node: string; op: string; dispatch: string; outcome: string; ended: string; taken: number[]; outs: [string, number, number, string, number, number][]; freed: number[];
-    bytes: number[]; blockers: [string, number, string, string, number][]; sentence: string; rule: string;
+    bytes: number[]; blockers: [string, number, string, string, number][]; sentence: string; rule: string; hidden: number;
   };
   moves?: Record<Move, number | null>;
 }
@@ -49,7 +50,8 @@ function places(t: Trace, frame: number, cursor: number): Golden["places"][0] {
   return found.sort((a, b) => (a[0] < b[0] ? -1 : 1));
 }
 
-function decision({ p }: Trace, step: number): Golden["decision"] {
+function decision(t: Trace, step: number): Golden["decision"] {
+  const { p } = t;
   const g = p.graphs[p.frame.graph[p.step.frame[step]]];
   const [node, op, , inputs] = g.nodes[p.step.node[step]];
   const taken = inputs.map((_, i) => i).filter((i) => (p.step.taken[step] >> i) & 1);
@@ -62,6 +64,7 @@ function decision({ p }: Trace, step: number): Golden["decision"] {
     bytes: [p.step.live[step], p.step.alloc[step], p.step.copied[step], p.step.written[step]],
     blockers: between(p.step.block, step).map((k) => [p.strings[p.block.code[k]], p.block.input[k], p.strings[p.block.culprit[k]], p.strings[p.block.message[k]], p.block.bytes[k]]),
     sentence: p.strings[p.step.sentence[step]], rule: p.strings[p.step.rule[step]],
+    hidden: around(t, step, false)?.hidden ?? 0,
   };
 }
 
