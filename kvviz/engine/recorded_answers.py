@@ -7,7 +7,7 @@ recorded results are used call by call.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from kvviz.graph.model import Graph, GraphPath, Node
 from kvviz.trace.recording import Trace
+from kvviz.trace.records import Run
+from kvviz.trace.schema.events import OpNode
 
 
 class Answer(NamedTuple):
@@ -62,6 +64,10 @@ class Answers(dict[Any, int]):
         """Whether the recorded result is used even if the node could be computed from known values."""
         return False
 
+    def read_on(self) -> bool:
+        """Add the results of one more run; False if there is none."""
+        return False
+
     def next(self, key: Key, args: Sequence[Any]) -> Answer | None:
         """The recorded result of the next call of a node since `begin`; None if it is ambiguous or unknown."""
         self.at[key] += 1
@@ -71,7 +77,10 @@ class Answers(dict[Any, int]):
     def of(self, key: Key, args: Sequence[Any]) -> Answer | None:
         """The recorded result of the call with these arguments, which is the next or the latest one."""
         called = self.latest[0] == key and all(one is other for one, other in zip(args, self.latest[1]))
-        calls, place = self.calls.get(key, ()), self.at[key] - called
+        place = self.at[key] - called
+        while place >= len(self.calls.get(key, ())) and self.read_on():
+            pass
+        calls = self.calls.get(key, ())
         if place >= len(calls) or key in self.unclear:
             return None
         known = all(layout is None or layout[0] is not None for layout in calls[place].layouts)
@@ -84,6 +93,7 @@ class TraceAnswers(Answers):
     def __init__(self, trace: Trace, stated: Mapping[str, int]) -> None:
         super().__init__(trace.graph, stated)
         self.trace = trace
+        self._due: list[Run] = []  # runs whose results are read when they are asked for, the next one last
 
     def begin(self, run: int, runs: int) -> None:
         """Use the results of ``runs`` runs, the first one being ``run``, up to one whose steps were not kept."""
@@ -102,19 +112,35 @@ class TraceAnswers(Answers):
                 caller = frames[frame.parent].program.graph.path, frame.control_node.name
                 entered.setdefault(caller, set()).add(int(frame.attribute == "then_branch"))
             iterations[frame.parent, frame.control_node.index] += frame.iteration is not None
-        first, rows = span[0].first, trace.log.declared.written
-        for step, row in enumerate(trace.log[first : kept[-1].last if kept else first], first):
-            key = frames[row.frame].program.graph.path, row.op.node.name
-            outs = tuple(None if out is None else (out.shape, out.dtype) for out in row.outs)
-            self.calls.setdefault(key, []).append(Answer(outs, (row.written, row.copied), rows.get(step, ())))
-            if row.op.control == "Loop":
-                entered.setdefault(key, set()).add(iterations[row.frame, row.op.node.index])
+        self._due = kept[::-1]
+        for number, op in self._loops(span[0].first, kept[-1].last) if kept else ():
+            key = frames[number].program.graph.path, op.node.name
+            entered.setdefault(key, set()).add(iterations[number, op.node.index])
         self.clear()
         if len(kept) == len(span):
             self.update(
                 {key: min(found) for key, found in entered.items() if len(found) == 1 and key not in self.unclear}
             )
         self.update(self.stated)
+
+    def _loops(self, first: int, stop: int) -> Iterator[tuple[int, OpNode]]:
+        """Frame and node of every Loop that ended at one of these steps."""
+        log = self.trace.log
+        nodes = [number for number, op in enumerate(log.nodes.entries) if op.control == "Loop"]
+        for step in np.flatnonzero(np.isin(log.column("node")[first:stop], nodes)).tolist() if nodes else ():
+            frame, op, _ = log.called(first + step)
+            yield frame, op
+
+    def read_on(self) -> bool:
+        """Add the results of one more run; False if there is none."""
+        if not self._due:
+            return False
+        run, frames, written = self._due.pop(), self.trace.log.frames, self.trace.log.declared.written
+        for step, row in enumerate(self.trace.log[run.first : run.last], run.first):
+            key = frames[row.frame].program.graph.path, row.op.node.name
+            outs = tuple(None if out is None else (out.shape, out.dtype) for out in row.outs)
+            self.calls.setdefault(key, []).append(Answer(outs, (row.written, row.copied), written.get(step, ())))
+        return True
 
     def doubts(self, node: Node) -> bool:
         """Whether attributes of a node may be missing, so that it cannot be computed."""

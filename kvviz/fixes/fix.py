@@ -285,7 +285,7 @@ def is_repeatable(index: Index, step: int) -> bool:
     if not over or not (given is None or given.alike):
         return False
     if "chance" not in index.notes:
-        index.notes["chance"] = any(is_random(row) for row in index.rows)
+        index.notes["chance"] = any(map(is_random, index.kinds.examples))
     return not index.notes["chance"]
 
 
@@ -305,9 +305,4 @@ def _is_picked(index: Index, path: list[int]) -> bool:
 
 def _order(index: Index, frame: int) -> list[int]:
     """Nodes of a frame in the order in which they ran."""
-    orders: dict[int, list[int]] = index.notes.get("orders", {})
-    if not orders:
-        orders = index.notes["orders"] = {number: [] for number in range(len(index.frames))}
-        for row in index.rows:
-            orders[row.frame].append(row.op.node.index)
-    return orders[frame]
+    return [index.values.ops[step].node.index for step in index.steps.of(frame).tolist()]

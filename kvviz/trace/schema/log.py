@@ -184,8 +184,9 @@ class Log(Sequence[Op]):
         """An op of a log that is too long to keep all of them. Who asks for ops in order gets them from a block."""
         first, block = self._block
         if not first <= index < first + len(block):
-            in_order = index == first + len(block)
-            made = self._made(index, min(index + _BLOCK, self._whole[0])) if in_order else (self._one(index),)
+            # Twice as many as before, while they are asked for in order.
+            more = min(2 * len(block), _BLOCK) if block and index == first + len(block) else 1
+            made = (self._one(index),) if more == 1 else self._made(index, min(index + more, self._whole[0]))
             first, block = self._block = index, list(made)
         return block[index - first]
 
