@@ -126,12 +126,13 @@ def step_code(
     left = iter(names)
     held: Any = tuple(watch(one, next(left, "?"), log) if isinstance(one, np.ndarray) else one for one in cache)
     lines = _run(shown, step, tokens, held, log)
-    caches = [name for name in names if any(name == touch[0] for _, _, _, touched in lines for touch in touched)]
-    rows = 1 + max((max(touch[2]) for _, _, _, touched in lines for touch in touched), default=-1)
-    rows = max(rows, *(len(one) for one in cache if isinstance(one, np.ndarray)), 0)
+    # How many rows there are before the first line, and at any time.
+    sizes = dict(zip(names, (len(one) for one in cache if isinstance(one, np.ndarray))))
+    touched_rows = (max(rows) for _, _, _, touched in lines for _, _, rows in touched)
+    most = max([*sizes.values(), *(row + 1 for row in touched_rows)], default=0)
     groups = [Group("", "code", source) for source in sources]
-    groups += [Group(f"rows of {name}", "rows", [str(row) for row in range(rows)]) for name in caches]
-    known = {name: ["room" if at < _length(cache, names, name) else "" for at in range(rows)] for name in caches}
+    groups += [Group(f"rows of {name}", "rows", [str(row) for row in range(most)]) for name in sizes]
+    known = {name: ["room"] * size + [""] * (most - size) for name, size in sizes.items()}
     frames = []
     for token, function, line, touched in lines:
         cells: list[list[Cell]] = [
@@ -145,7 +146,7 @@ def step_code(
                 now[name][row] = what
                 if what == "new":
                     known[name][row] = "held"
-        cells += [[Cell(state) for state in now[name]] for name in caches]
+        cells += [[Cell(state) for state in now[name]] for name in sizes]
         done = "; ".join(f"{_DONE[what]} {_spell(rows_touched)} of {name}" for name, what, rows_touched in touched)
         word = f"“{words[token]}”" if token < len(words) else f"token {token}"
         frames.append(Frame(f"{word}: {sources[function][line].strip()}{f'  → {done}' if done else ''}", cells))
@@ -202,11 +203,6 @@ def _run(
     finally:
         sys.settrace(before)
     return lines
-
-
-def _length(cache: Sequence[Any], names: Sequence[str], name: str) -> int:
-    arrays = [one for one in cache if isinstance(one, np.ndarray)]
-    return len(arrays[list(names).index(name)])
 
 
 def _spell(rows: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -34,16 +35,11 @@ class Window:
         """``x`` with the padding of this geometry; ``x`` itself where there is none."""
         if not any(self.begins) and not any(self.ends):
             return x
-        sizes = [b + n + e for b, n, e in zip(self.begins, x.shape[2:], self.ends)]
-        y = np.full((*x.shape[:2], *sizes), fill, x.dtype)
-        # A negative padding crops.
-        inner = spatial(slice(max(b, 0), max(b, 0) + n + min(b, 0) + min(e, 0)) for b, n, e in self._with(x))
-        outer = spatial(slice(max(-b, 0), n - max(-e, 0)) for b, n, e in self._with(x))
+        sizes, inner, outer = _room(self.begins, self.ends, x.shape[2:])
+        y = np.empty((*x.shape[:2], *sizes), x.dtype)
+        y.fill(fill)
         y[inner] = x[outer]
         return y
-
-    def _with(self, x):
-        return zip(self.begins, x.shape[2:], self.ends)
 
     def taps(self, padded: np.ndarray):
         """For each place in the kernel, in order: the view of what it meets at every position."""
@@ -52,47 +48,57 @@ class Window:
             yield padded[spatial(slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, n, s in met)]
 
     def columns(self, padded: np.ndarray) -> np.ndarray:
-        """A read-only view (batch, channel, kernel…, position…) of the padded tensor."""
-        steps = padded.strides[2:]
-        return np.lib.stride_tricks.as_strided(
-            padded,
-            (*padded.shape[:2], *self.kernel, *self.output),
-            (
-                *padded.strides[:2],
-                *(step * d for step, d in zip(steps, self.dilations)),
-                *(step * s for step, s in zip(steps, self.strides)),
-            ),
-            writeable=False,
-        )
+        """A view (batch, channel, kernel…, position…) of the padded tensor. Only for reading: its elements overlap."""
+        padded = np.ascontiguousarray(padded)
+        batches, channels, *steps = padded.strides
+        apart = [step * d for step, d in zip(steps, self.dilations)]
+        along = [step * s for step, s in zip(steps, self.strides)]
+        shape = (*padded.shape[:2], *self.kernel, *self.output)
+        return np.ndarray(shape, padded.dtype, padded, 0, (batches, channels, *apart, *along))
+
+
+@lru_cache(maxsize=1024)
+def _room(begins, ends, lengths):
+    """Lengths with the padding, where in them the input lies, and what of the input: a negative padding crops."""
+    around = list(zip(begins, lengths, ends))
+    inner = spatial(slice(max(b, 0), max(b, 0) + n + min(b, 0) + min(e, 0)) for b, n, e in around)
+    outer = spatial(slice(max(-b, 0), n - max(-e, 0)) for b, n, e in around)
+    return [sum(parts) for parts in around], inner, outer
 
 
 def window(x, kernel, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
-    rank = x.ndim - 2
+    numbers = (tuple(given or ()) for given in (kernel, strides, dilations, pads))
+    return _window(x.shape, *numbers, auto_pad, ceil_mode)
+
+
+@lru_cache(maxsize=1024)
+def _window(shape, kernel, strides, dilations, pads, auto_pad, ceil_mode):
+    rank = len(shape) - 2
     if len(kernel) != rank:
-        raise OpError(f"a kernel of shape {tuple(kernel)} does not fit a tensor of shape {x.shape}")
-    strides = tuple(strides or (1,) * rank)
-    dilations = tuple(dilations or (1,) * rank)
+        raise OpError(f"a kernel of shape {kernel} does not fit a tensor of shape {shape}")
+    strides = strides or (1,) * rank
+    dilations = dilations or (1,) * rank
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
-    sizes = x.shape[2:]
+    sizes = shape[2:]
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         output = tuple(-(-n // s) for n, s in zip(sizes, strides))
         total = [max((o - 1) * s + r - n, 0) for o, s, r, n in zip(output, strides, reach, sizes)]
         half = [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total]
-        return Window(tuple(kernel), strides, dilations, tuple(half), tuple(t - h for t, h in zip(total, half)), output)
-    pads = tuple(pads or (0,) * (2 * rank)) if auto_pad in ("NOTSET", "") else (0,) * (2 * rank)
+        return Window(kernel, strides, dilations, tuple(half), tuple(t - h for t, h in zip(total, half)), output)
+    pads = pads or (0,) * (2 * rank) if auto_pad in ("NOTSET", "") else (0,) * (2 * rank)
     begins, ends = pads[:rank], list(pads[rank:])
     output_sizes = []
     for i, (n, s, r) in enumerate(zip(sizes, strides, reach)):
         room = n + begins[i] + ends[i] - r
         if room < 0 and not ceil_mode:
-            raise OpError(f"a window of {r} does not fit spatial axis {i} of {x.shape} with pads {pads}")
+            raise OpError(f"a window of {r} does not fit spatial axis {i} of {shape} with pads {pads}")
         count = (-(-room // s) if ceil_mode else room // s) + 1
         # Rounded up, the last window must still start inside the input or the padding before it.
         if ceil_mode and (count - 1) * s >= n + begins[i]:
             count -= 1
         output_sizes.append(count)
         ends[i] = max(ends[i], (count - 1) * s + r - n - begins[i])
-    return Window(tuple(kernel), strides, dilations, begins, tuple(ends), tuple(output_sizes))
+    return Window(kernel, strides, dilations, begins, tuple(ends), tuple(output_sizes))
 
 
 @op("Conv")
@@ -102,38 +108,67 @@ def conv(x, w, bias=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_
     if w.ndim != x.ndim or w.shape[1] * group != x.shape[1]:
         raise OpError(f"Conv: weights {w.shape} in {group} groups do not fit an input of shape {x.shape}")
     geometry = window(x, w.shape[2:], strides, dilations, pads, auto_pad)
-    padded = geometry.padded(x, 0)
-    if w.shape[1] == 1 and w.shape[0] == group and group > 1:
-        y = _depthwise(padded, w, geometry)
+    if not x.size:
+        y = np.zeros((len(x), w.shape[0], *geometry.output), x.dtype)
+    elif w.shape[1] == 1 and w.shape[0] == group and group > 1:
+        y = _depthwise(geometry.padded(x, 0), w, geometry)
     else:
-        y = _by_product(padded, w, group, geometry)
-    if bias is not None:
-        np.add(y, bias.reshape(-1, *(1,) * (x.ndim - 2)), y)
-    return y
+        y = _by_product(geometry.padded(x, 0), w, group, geometry)
+    return y if bias is None else np.add(y, bias.reshape(-1, *(1,) * (x.ndim - 2)), y)
+
+
+# Columns of a convolution, and channels of a depthwise one, are worked on in parts of about so many bytes: they then
+# stay in a cache of the processor, and no memory is asked for that is many times the input.
+_COLUMNS, _CHANNELS = 1 << 21, 1 << 18
 
 
 def _by_product(x, w, group, geometry):
-    batch, length = x.shape[0], math.prod(geometry.output)
-    taps = math.prod(w.shape[1:])
+    batch, output = x.shape[0], geometry.output
+    length, taps = math.prod(output), math.prod(w.shape[1:])
+    weights = w.reshape(group, w.shape[0] // group, taps)
     if length == math.prod(x.shape[2:]) and max(geometry.kernel, default=1) == 1:
-        columns = x.reshape(batch, group, taps, length)
-    else:
-        columns = geometry.columns(x).reshape(batch, group, taps, length)
-    if group == 1:
-        y = np.matmul(w.reshape(w.shape[0], taps), columns.reshape(batch, taps, length))
-    else:
-        y = np.matmul(w.reshape(group, w.shape[0] // group, taps), columns)
-    return y.reshape(batch, w.shape[0], *geometry.output)
+        y = np.matmul(weights, x.reshape(batch, group, taps, length))
+        return y.reshape(batch, w.shape[0], *output)
+    y = np.empty((batch, group, w.shape[0] // group, length), x.dtype)
+    windows, row = geometry.columns(x), math.prod(output[1:])
+    rows = min(max(_COLUMNS // (group * taps * row * x.itemsize), 1), output[0])
+    for first in range(0, output[0], rows):
+        part = windows[(..., slice(first, first + rows), *[slice(None)] * (len(output) - 1))]
+        place = slice(first * row, (first + rows) * row)
+        for one, made in zip(part, y):
+            np.matmul(weights, one.reshape(group, taps, -1), made[..., place])
+    return y.reshape(batch, w.shape[0], *output)
 
 
 def _depthwise(x, w, geometry):
-    """One filter a channel: there is nothing to multiply as matrices, so the taps are added up."""
-    weights = w.reshape(w.shape[0], -1, *(1,) * (x.ndim - 2))
-    y = np.zeros((*x.shape[:2], *geometry.output), x.dtype)
-    part = np.empty_like(y)
-    for i, tap in enumerate(geometry.taps(x)):
-        np.add(y, np.multiply(tap, weights[:, i], part), y)
-    return y
+    """One filter a channel: there is nothing to multiply as matrices, so the taps are added up. Without strides, what a
+    tap meets is one run of the padded tensor, with some elements between the rows that are not wanted."""
+    shape, sizes, weights = geometry.output, x.shape[2:], w.reshape(len(w), -1)
+    if max(geometry.strides) == 1 and math.prod(sizes[1:]) <= 2 * math.prod(shape[1:]):
+        steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+        length = sum((n - 1) * step for n, step in zip(shape, steps)) + 1
+        places = product(
+            *[[k * d * step for k in range(n)] for n, d, step in zip(geometry.kernel, geometry.dilations, steps)]
+        )
+        flat = x.reshape(*x.shape[:2], -1)
+        taps = [flat[..., start : start + length] for start in map(sum, places)]
+        room = np.empty((*x.shape[:2], shape[0], *sizes[1:]), x.dtype)
+        total = room.reshape(flat.shape[0], flat.shape[1], -1)[..., :length]
+        y = room[(..., *[slice(n) for n in shape])]
+    else:
+        taps = list(geometry.taps(x))
+        y = total = np.empty((*x.shape[:2], *shape), x.dtype)
+        weights = weights.reshape(*weights.shape, *(1,) * (len(shape) - 1))
+    several = max(_CHANNELS // (total[:, 0].size * x.itemsize), 1)
+    for first in range(0, len(w), several):
+        some = slice(first, first + several)
+        made, part = total[:, some], np.empty_like(total[:, some])
+        for i, tap in enumerate(taps):
+            if i:
+                np.add(made, np.multiply(tap[:, some], weights[some, i, None], part), made)
+            else:
+                np.multiply(tap[:, some], weights[some, i, None], made)
+    return contiguous(y)
 
 
 @op("ConvTranspose")
@@ -262,11 +297,15 @@ def _counts(x, geometry, pads, auto_pad, include):
 
 
 def _folded(ufunc, padded, geometry):
-    taps = geometry.taps(padded)
-    y = np.array(next(taps), order="C")
-    for tap in taps:
-        ufunc(y, tap, out=y)
-    return y
+    """One axis after the other: a large window then takes as many steps as its sides add up to."""
+    y = padded
+    for axis, (k, s, d, n) in enumerate(zip(geometry.kernel, geometry.strides, geometry.dilations, geometry.output)):
+        ahead = (slice(None),) * (axis + 2)
+        parts = [y[(*ahead, slice(i * d, i * d + (n - 1) * s + 1, s))] for i in range(k)]
+        y = ufunc(parts[0], parts[1]) if k > 1 else parts[0]
+        for part in parts[2:]:
+            ufunc(y, part, out=y)
+    return y.copy() if y.base is not None or y is padded or not y.flags.c_contiguous else y
 
 
 @op("LpPool", since=2)
@@ -280,7 +319,8 @@ def lp_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, 
 @op("GlobalAveragePool")
 @rounded_once
 def global_average_pool(x):
-    return contiguous(x.mean(tuple(range(2, x.ndim)), keepdims=True))
+    total = np.add.reduce(x, tuple(range(2, x.ndim)), None, None, True)
+    return contiguous(np.divide(total, math.prod(x.shape[2:]), total))
 
 
 @op("GlobalMaxPool")
