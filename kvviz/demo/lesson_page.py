@@ -78,10 +78,10 @@ def lesson_page(beginning: str = BEGINNING) -> str:
         step_story(trace).html(),
         step_decodes(trace, roomy, ("no room reserved", f"room for {len(words)} rows reserved")).html(),
     )
-    questions = tuple(_questions(words[9], same, prompt, runs, sums, copied[_RUN] // row))
+    questions = tuple(_questions(words[min(9, prompt - 1)], same, prompt, runs, sums, copied[_RUN] // row))
     asked = [question.html(number) for number, question in enumerate(questions, 1)]
     data = {"lesson": LESSON, "questions": [asdict(question) for question in questions]}
-    told = {"words": len(words) - 1, "caches": len(trace.caches), "row": row, "copied": sum(copied)}
+    told = {"words": len(words), "caches": len(trace.caches), "row": row, "copied": sum(copied)}
     body = _BODY.format(figures=figures, asked=asked, **told)
     return _PAGE.format(
         style=bundled("lesson.css").decode(),
@@ -153,7 +153,7 @@ layer, a run computes two short rows of numbers for each word that it reads:</p>
 included. The better a key fits, the more <b>weight</b> the word gets: the green bars. The values, each times its
 weight, are added up. From such sums the model chooses the next word.</p>
 <p>Below, nothing is kept between runs. (We count key rows of one layer. Value rows are as many. The bars are those of
-one of its four heads.)</p>
+one of its four heads. <code>&lt;s&gt;</code> marks the beginning, and counts as a word.)</p>
 {figures[0]}
 {asked[0]}</section>
 <section><h2>2. What the cache keeps</h2>

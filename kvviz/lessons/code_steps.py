@@ -36,21 +36,29 @@ class WatchedRows(np.ndarray):
             if hasattr(given, name):
                 setattr(self, name, getattr(given, name))
 
-    def _note(self, what: str, rows: Any = None) -> None:
-        touched = np.atleast_1d(self._held if rows is None else rows)
-        if touched.size:
-            self._log.append((self._cache, what, tuple(sorted({int(row) for row in touched}))))
+    def _note(self, what: str, rows: np.ndarray | None = None) -> None:
+        if touched := sorted({int(row) for row in (self._held if rows is None else rows)}):
+            self._log.append((self._cache, what, tuple(touched)))
+
+    def _rows(self, index: Any) -> np.ndarray:
+        """The rows that an index chooses; all of them if the first axis is not that of the rows."""
+        first = index[0] if isinstance(index, tuple) else index
+        whole = first is None or first is Ellipsis or len(self) != len(self._held)
+        return self._held if whole else np.atleast_1d(self._held[first])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[at] for at in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
         if isinstance(found, WatchedRows):
-            first = index[0] if isinstance(index, tuple) else index
-            found._held = self._held if first is None or first is Ellipsis else np.atleast_1d(self._held[first])
+            found._held = self._rows(index)
+        else:
+            self._note("read", self._rows(index))
         return found
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        first = index[0] if isinstance(index, tuple) else index
-        self._note("new", self._held if first is Ellipsis else self._held[first])
+        self._note("new", self._rows(index))
         self.view(np.ndarray)[index] = _plain(value)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **how: Any) -> Any:
