@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from html import escape
 
 import numpy as np
@@ -33,7 +33,7 @@ class PageQuestion:
     hints: Mapping[str, str]
     otherwise: str
     why: str
-    choices: Sequence[str] = field(default=())
+    choices: Sequence[str] = ()
 
     def html(self, number: int) -> str:
         if self.choices:
@@ -61,6 +61,8 @@ def lesson_page(beginning: str = BEGINNING) -> str:
     """
     trace = story(beginning)
     words, prompt, runs = trace.words or [], len(trace.prompt), len(trace.runs)
+    if trace.interrupted:
+        raise KeyboardInterrupt
     if runs <= _RUN + 1:
         raise KvvizError(f"this story ends after {runs} runs; choose another beginning")
     without = recompute(model(), trace.prompt, runs, vocabulary())
@@ -71,34 +73,22 @@ def lesson_page(beginning: str = BEGINNING) -> str:
     sums = {"without": sum(without.rows), "with": sum(run.rows_written for run in trace.caches[0].runs)}
     row = sum(cache.runs[1].bytes_written - cache.runs[1].bytes_copied for cache in trace.caches)
     copied = [sum(cache.runs[k].bytes_copied for cache in trace.caches) for k in range(runs)]
-    facts = {
-        "words": len(words) - 1,
-        "prompt": prompt,
-        "runs": runs,
-        "row": row,
-        "copied": sum(copied),
-        "caches": len(trace.caches),
-    }
     figures = (
         step_story(trace, without).html(),
         step_story(trace).html(),
         step_decodes(trace, roomy, ("no room reserved", f"room for {len(words)} rows reserved")).html(),
     )
-    questions = tuple(_questions(words[9], same, prompt, runs, sums, copied[_RUN] // row))
+    questions = tuple(_questions(words[min(9, prompt - 1)], same, prompt, runs, sums, copied[_RUN] // row))
     asked = [question.html(number) for number, question in enumerate(questions, 1)]
-    data = {"lesson": LESSON, "questions": [_graded(question) for question in questions]}
-    body = _BODY.format(figures=figures, asked=asked, **facts)
+    data = {"lesson": LESSON, "questions": [asdict(question) for question in questions]}
+    told = {"words": len(words), "caches": len(trace.caches), "row": row, "copied": sum(copied)}
+    body = _BODY.format(figures=figures, asked=asked, **told)
     return _PAGE.format(
         style=bundled("lesson.css").decode(),
         body=body,
         data=json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"),
         script=bundled("lessonpage.js").decode(),
     )
-
-
-def _graded(question: PageQuestion) -> dict[str, object]:
-    names = ("answer", "hints", "otherwise", "why")
-    return {name: getattr(question, name) for name in names}
 
 
 def _questions(
@@ -163,7 +153,7 @@ layer, a run computes two short rows of numbers for each word that it reads:</p>
 included. The better a key fits, the more <b>weight</b> the word gets: the green bars. The values, each times its
 weight, are added up. From such sums the model chooses the next word.</p>
 <p>Below, nothing is kept between runs. (We count key rows of one layer. Value rows are as many. The bars are those of
-one of its four heads.)</p>
+one of its four heads. <code>&lt;s&gt;</code> marks the beginning, and counts as a word.)</p>
 {figures[0]}
 {asked[0]}</section>
 <section><h2>2. What the cache keeps</h2>

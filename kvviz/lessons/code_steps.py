@@ -36,21 +36,29 @@ class WatchedRows(np.ndarray):
             if hasattr(given, name):
                 setattr(self, name, getattr(given, name))
 
-    def _note(self, what: str, rows: Any = None) -> None:
-        touched = np.atleast_1d(self._held if rows is None else rows)
-        if touched.size:
-            self._log.append((self._cache, what, tuple(sorted({int(row) for row in touched}))))
+    def _note(self, what: str, rows: np.ndarray | None = None) -> None:
+        if touched := sorted({int(row) for row in (self._held if rows is None else rows)}):
+            self._log.append((self._cache, what, tuple(touched)))
+
+    def _rows(self, index: Any) -> np.ndarray:
+        """The rows that an index chooses; all of them if the first axis is not that of the rows."""
+        first = index[0] if isinstance(index, tuple) else index
+        whole = first is None or first is Ellipsis or len(self) != len(self._held)
+        return self._held if whole else np.atleast_1d(self._held[first])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[at] for at in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
         if isinstance(found, WatchedRows):
-            first = index[0] if isinstance(index, tuple) else index
-            found._held = self._held if first is None or first is Ellipsis else np.atleast_1d(self._held[first])
+            found._held = self._rows(index)
+        else:
+            self._note("read", self._rows(index))
         return found
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        first = index[0] if isinstance(index, tuple) else index
-        self._note("new", self._held if first is Ellipsis else self._held[first])
+        self._note("new", self._rows(index))
         self.view(np.ndarray)[index] = _plain(value)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **how: Any) -> Any:
@@ -126,12 +134,13 @@ def step_code(
     left = iter(names)
     held: Any = tuple(watch(one, next(left, "?"), log) if isinstance(one, np.ndarray) else one for one in cache)
     lines = _run(shown, step, tokens, held, log)
-    caches = [name for name in names if any(name == touch[0] for _, _, _, touched in lines for touch in touched)]
-    rows = 1 + max((max(touch[2]) for _, _, _, touched in lines for touch in touched), default=-1)
-    rows = max(rows, *(len(one) for one in cache if isinstance(one, np.ndarray)), 0)
+    # How many rows there are before the first line, and at any time.
+    sizes = dict(zip(names, (len(one) for one in cache if isinstance(one, np.ndarray))))
+    touched_rows = (max(rows) for _, _, _, touched in lines for _, _, rows in touched)
+    most = max([*sizes.values(), *(row + 1 for row in touched_rows)], default=0)
     groups = [Group("", "code", source) for source in sources]
-    groups += [Group(f"rows of {name}", "rows", [str(row) for row in range(rows)]) for name in caches]
-    known = {name: ["room" if at < _length(cache, names, name) else "" for at in range(rows)] for name in caches}
+    groups += [Group(f"rows of {name}", "rows", [str(row) for row in range(most)]) for name in sizes]
+    known = {name: ["room"] * size + [""] * (most - size) for name, size in sizes.items()}
     frames = []
     for token, function, line, touched in lines:
         cells: list[list[Cell]] = [
@@ -145,7 +154,7 @@ def step_code(
                 now[name][row] = what
                 if what == "new":
                     known[name][row] = "held"
-        cells += [[Cell(state) for state in now[name]] for name in caches]
+        cells += [[Cell(state) for state in now[name]] for name in sizes]
         done = "; ".join(f"{_DONE[what]} {_spell(rows_touched)} of {name}" for name, what, rows_touched in touched)
         word = f"“{words[token]}”" if token < len(words) else f"token {token}"
         frames.append(Frame(f"{word}: {sources[function][line].strip()}{f'  → {done}' if done else ''}", cells))
@@ -202,11 +211,6 @@ def _run(
     finally:
         sys.settrace(before)
     return lines
-
-
-def _length(cache: Sequence[Any], names: Sequence[str], name: str) -> int:
-    arrays = [one for one in cache if isinstance(one, np.ndarray)]
-    return len(arrays[list(names).index(name)])
 
 
 def _spell(rows: tuple[int, ...]) -> str:

@@ -35,6 +35,13 @@ def without_room(x: Any, cache: Any) -> Any:
     return attend(x @ W_Q, K, V), (K, V)
 
 
+def row_by_row(x: Any, cache: Any) -> Any:
+    K, V, n = cache
+    K[n : n + 1], V[n, :] = x @ W_K, x @ W_V
+    scores = np.array([sum(k[at] * x[at] for at in range(SIZE)) for k in K[: n + 1]])
+    return V.T[:, : n + 1] @ scores, (K, V, n + 1)
+
+
 def shown(stepping: Stepping, text: str, group: int) -> list[str]:
     """The states of a cache's rows in the frames of a line."""
     frames = [frame for frame in stepping.frames if f": {text}" in frame.caption]
@@ -52,6 +59,14 @@ def test_each_line_shows_the_rows_that_it_writes_and_reads() -> None:
     # one line is marked in each frame, and what it touches is that of the real run
     marked = [[c.state for cells in frame.cells[:2] for c in cells].count("now") for frame in room.frames]
     assert set(marked) == {1} and len(marked) == 7 * len(TOKENS)
+
+
+def test_rows_that_are_read_number_by_number_are_noted_and_no_others() -> None:
+    room = step_code(row_by_row, TOKENS[:3], (np.zeros((4, SIZE)), np.zeros((4, SIZE)), 0))
+    assert (
+        shown(room, "K[n : n + 1], V", 2) == shown(room, "K[n : n + 1], V", 1) == ["nerororo", "heneroro", "hehenero"]
+    )
+    assert shown(room, "scores =", 1) == ["rerororo", "rereroro", "rererero"]
 
 
 def test_without_room_the_line_that_grows_the_cache_copies_all_old_rows() -> None:

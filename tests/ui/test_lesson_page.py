@@ -147,6 +147,9 @@ def test_it_is_small_short_and_fits_every_width_in_light_and_dark(browser: Brows
             return copy.innerText.match(/\\S+/g).length }"""
         )
         assert words <= 600
+        # paper is light
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        expect(page.locator('main[data-theme="light"] .kv-stepping[data-theme="light"]')).to_have_count(3)
         page.close()
 
 

@@ -12,6 +12,19 @@ const MOVES: Record<string, (at: number, last: number) => number> = {
   ArrowRight: (at) => at + 1, ArrowLeft: (at) => at - 1, Home: () => 0, End: (_, last) => last,
 };
 
+/** Follows the host's theme; paper is light. */
+export function light(root: HTMLElement, signal: AbortSignal): void {
+  let printing = false;
+  const look = follow(root, () => (printing ? "light" : "auto"), () => {}, signal);
+  for (const [event, now] of [["beforeprint", true], ["afterprint", false]] as const) {
+    addEventListener(event, () => {
+      printing = now;
+      look();
+    }, { signal });
+  }
+  requestAnimationFrame(look); // a notebook may attach the element only after this
+}
+
 export interface Stepper { root: HTMLElement; seen(): boolean; key(name: string): boolean }
 
 export function start(root: HTMLElement, signal: AbortSignal): Stepper {
@@ -73,10 +86,9 @@ export function start(root: HTMLElement, signal: AbortSignal): Stepper {
     else if (name === " ") play(!playing);
     return !!move || name === " ";
   };
-  onKey(root, (name, event) => (name === " " && event.target instanceof HTMLButtonElement ? false : key(name)), signal);
+  onKey(root, (name, event) => (name === " " && (event.target as Element).closest("button, summary") ? false : key(name)), signal);
   shareKeys(root, signal);
-  const look = follow(root, () => "auto", () => {}, signal);
-  requestAnimationFrame(look);
+  light(root, signal);
 
   const watch = new IntersectionObserver((seen) => {
     inView = seen[seen.length - 1].isIntersecting;

@@ -1,9 +1,8 @@
 // The entry of "lessonpage": the lesson that is one file (kvviz/demo/lesson_page.py). The page grades its questions itself, and writes a code
 // that says which were right.
 import { mark, on } from "./dom.js";
-import { startAll } from "./lesson.js";
+import { light, startAll } from "./lesson.js";
 import { readNumber, scoreCode } from "./lessongrade.js";
-import { follow } from "./mount.js";
 
 /** `answer`: of a choice, its text. `hints`: by wrong answer; `otherwise`: for all others. */
 interface Question { answer: string | number; hints: Record<string, string>; otherwise: string; why: string }
@@ -46,7 +45,7 @@ function open(): void {
   const { signal } = new AbortController();
   const main = document.querySelector<HTMLElement>("main")!;
   const { lesson, questions } = JSON.parse(document.getElementById("kv-questions")!.textContent!) as { lesson: string; questions: Question[] };
-  follow(main, () => "auto", () => {}, signal);
+  light(main, signal);
   const steppers = startAll();
   // with nothing in focus, the arrows are for the picture that is looked at
   on(document.documentElement, "keydown", (event) => {
