@@ -7,7 +7,9 @@ import re
 import shlex
 import shutil
 from contextlib import redirect_stdout
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -74,14 +76,35 @@ def test_commands_have_the_options_that_are_shown(page: Path) -> None:
         parser().parse_args(shlex.split(line)[1:])
 
 
-def test_the_reference_has_a_page_for_every_public_module(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """The modules that build the site, which are no package."""
     monkeypatch.syspath_prepend(SITE)
-    import reference  # type: ignore[import-not-found]
+    return import_module("reference"), import_module("build")
 
-    modules = {f"kvviz.{name}" for name in kvviz.__all__ if type(getattr(kvviz, name)).__name__ == "module"}
+
+def test_the_reference_has_every_public_name(tools: tuple[Any, Any]) -> None:
+    reference, _ = tools
+    modules = {f"kvviz.{name}" for name in kvviz.__all__ if isinstance(getattr(kvviz, name), ModuleType)}
     assert modules <= reference.MODULES.keys()
     listed = [name for module in reference.MODULES for name in reference.names(module)]
     assert set(kvviz.__all__) <= {*listed, *(name.split(".")[1] for name in modules)}
-    # every name has a directive: a class, a function, or data
-    entries = [reference.entry(module, name) for module in reference.MODULES for name in reference.names(module)]
-    assert len(entries) == len(listed) and all(text.startswith(".. ") for text in entries)
+    # and every name that it lists is there
+    records = [(module, name) for module, names in reference.RECORDS.values() for name in names]
+    for module, name in [(m, name) for m in reference.MODULES for name in reference.names(m)] + records:
+        assert reference.entry(module, name).startswith(".. ")
+
+
+def test_a_broken_link_and_what_comes_from_the_network_are_found(tools: tuple[Any, Any], tmp_path: Path) -> None:
+    _, build = tools
+    (tmp_path / "other.html").write_text('<h1 id="there">x</h1>')
+    good = '<a href="other.html#there">a</a><a href="https://example.invalid/">b</a><img src="data:image/png;base64,">'
+    (tmp_path / "index.html").write_text(good)
+    assert build.check(tmp_path) == []
+    (tmp_path / "index.html").write_text(
+        '<a href="gone.html">a</a><a href="other.html#gone">b</a><script src="https://example.invalid/x.js"></script>'
+    )
+    (tmp_path / "x.css").write_text("@import url(https://example.invalid/font.css)")
+    wrong = " ".join(build.check(tmp_path))
+    for part in ("gone.html, which is not there", "other.html#gone, and", "loads https://", "x.css loads from the net"):
+        assert part in wrong
