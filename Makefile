@@ -26,10 +26,10 @@ NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Num
   a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19)' 2>/dev/null)
 NODE_READY := $(FRONT)/node_modules/ready-$(shell cat $(FRONT)/package-lock.json 2>/dev/null | cksum | cut -d ' ' -f 1)
 
-.PHONY: help lab test check faults bench install notebooks smollm2 widget clean oracle browser front front-check golden images
+.PHONY: help lab test check faults bench install notebooks smollm2 widget clean oracle browser front front-check golden images site
 
 help:
-	@echo "make lab        open the start page of the lessons in JupyterLab"
+	@echo "make lab        open the lessons in JupyterLab, as files of your own in lessons/"
 	@echo "make test       run all tests: Python, notebooks, browser, front end"
 	@echo "make check      lint, format, types, layers"
 	@echo "make faults     put small faults into the engine and see whether the tests notice"
@@ -38,12 +38,15 @@ help:
 	@echo "make notebooks  execute the notebooks in place"
 	@echo "make smollm2    write SmolLM2-135M-Instruct as an ONNX model to $(LLM); with FORM=gqa to $(LLM)-gqa"
 	@echo "make widget     build the front end (needs node)"
+	@echo "make site       build the documentation in build/site, which works from a folder (after make smollm2 with its page)"
 	@echo "make images     make the pictures in assets/images that show traces (needs Chromium)"
 	@echo "make golden     write what Python says of traces anew, for the front end's tests"
 	@echo "make clean      remove all that make made, $(VENV) too"
 
 lab: $(READY)-lab
-	$(PY) -m jupyterlab --ServerApp.root_dir=$(CURDIR) --LabApp.default_url=/lab/tree/notebooks/start.ipynb \
+	@$(PY) -c 'from pathlib import Path; from kvviz.demo.lesson_form import write_lessons; \
+	  write_lessons(Path("notebooks"), Path("lessons"))'
+	$(PY) -m jupyterlab --ServerApp.root_dir=$(CURDIR) --LabApp.default_url=/lab/tree/lessons/start.ipynb \
 	  $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
 
 test: oracle $(READY)-dev browser front $(LLM)/model.onnx
@@ -67,6 +70,9 @@ golden: $(READY)-dev
 
 images: browser
 	$(ONE_THREAD) $(PY) .ci/images.py
+
+site: $(READY)-site
+	$(ONE_THREAD) $(PY) assets/site/build.py build/site
 
 install: $(READY)-install
 
@@ -103,6 +109,10 @@ $(READY)-dev: | $(PY)
 	@rm -f $(VENV)/ready-*
 	@$(PY) .ci/install.py lab,ort dev
 	@touch $@ $(READY)-install $(READY)-lab
+
+$(READY)-site: | $(READY)-dev
+	@$(PY) .ci/install.py lab,ort site
+	@touch $@
 
 # kvviz itself runs on 3.10, but no onnxruntime that knows all the operators was built for it. Asked before anything is
 # installed, of the environment if there is one.

@@ -6,9 +6,9 @@ The forms of one model share their weights, so that compressed together they are
 from __future__ import annotations
 
 import io
-import json
 import lzma
 import re
+import runpy
 import tarfile
 import tempfile
 import zipfile
@@ -24,28 +24,21 @@ PLACE = "kvviz/demo/lessons.tar.xz"
 
 def lessons(root: Path) -> bytes:
     """The archive, of a checkout: the same bytes for the same files."""
-    texts = {path: _bare(path) for path in sorted((root / "notebooks").glob("*.ipynb"))}
+    form = runpy.run_path(str(root / "kvviz" / "demo" / "lesson_form.py"))
+    texts = {path: form["to_learn"](path) for path in sorted((root / "notebooks").glob("*.ipynb"))}
     models = sorted({name for text in texts.values() for name in _MODELS.findall(text)})
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path, text in texts.items():
             _add(archive, f"notebooks/{path.name}", text.encode())
-        _add(archive, "notebooks/README.md", (root / "notebooks" / "README.md").read_bytes())
+        for path in (*(root / "notebooks").glob("*.md"), root / "notebooks" / "handout.html"):
+            _add(archive, f"notebooks/{path.name}", path.read_bytes())
         # Files of one name behind one another: their weights are alike.
         found = (path for name in models for path in (root / "assets" / "models" / name).rglob("*") if path.is_file())
         for path in sorted(found, key=lambda path: (path.name, path.as_posix())):
             data = _tokens_only(path) if path.name == _REFERENCE else path.read_bytes()
             _add(archive, path.relative_to(root).as_posix(), data)
     return lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME)
-
-
-def _bare(path: Path) -> str:
-    notebook = json.loads(path.read_text("utf-8"))
-    notebook.get("metadata", {}).pop("widgets", None)
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            cell.update(outputs=[], execution_count=None)
-    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
 def _tokens_only(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Execute notebooks in place, so that the committed file reads well without a kernel.
+"""Execute notebooks in place: their form to read. Their form as lessons is the same without outputs.
 
 ``python .ci/notebooks.py NOTEBOOK...``
 
@@ -8,6 +8,7 @@ meaning anything is taken out or made equal, so that a diff shows only what real
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from kvviz.atomic_write import write_text
+from kvviz.lessons.questions.question import READ
 
 WIDGETS = "application/vnd.jupyter.widget-state+json"
 
@@ -50,6 +52,7 @@ def settle(notebook: NotebookNode) -> NotebookNode:
 
 
 def main(paths: list[str]) -> int:
+    os.environ[READ] = "1"
     for name in paths:
         path = Path(name).resolve()
         print(f"running {name}", flush=True)

@@ -107,15 +107,52 @@ def find(trace: Trace, query: str) -> Found:
     return find(trace, query)
 
 
-def to_pandas(trace: Trace) -> Any:
-    """The steps as a ``pandas.DataFrame``: the columns of `table`, bytes as numbers.
+def to_pandas(trace: Trace, table: str = "steps") -> Any:
+    """A table of the trace as a ``pandas.DataFrame``, bytes as numbers.
+
+    Parameters
+    ----------
+    table : str
+        ``"steps"``: the columns of `table` without the sentences, from the log's own columns. ``"storages"``: one
+        row a storage, see `kvviz.trace.records.StorageRecord`. ``"findings"``: those of `kvviz.findings`, in their
+        order, without their fixes, which take long to find.
 
     Raises
     ------
     KvvizError
-        If pandas is not installed.
+        If pandas is not installed, or there is no such table.
     """
-    return trace.table().to_pandas()
+    from kvviz.report.faces.data_frames import data_frame
+
+    return data_frame(*_columns(trace, table))
+
+
+def to_arrow(trace: Trace, table: str = "steps") -> Any:
+    """A table of the trace as a ``pyarrow.Table``; see `to_pandas`.
+
+    Raises
+    ------
+    KvvizError
+        If pyarrow is not installed, or there is no such table.
+    """
+    from kvviz.report.faces.data_frames import arrow_table
+
+    return arrow_table(*_columns(trace, table))
+
+
+def _columns(trace: Trace, table: str) -> tuple[dict[str, Any], set[str]]:
+    """Columns by key, and the keys of those that hold numbers."""
+    from kvviz.errors import InputError
+    from kvviz.report.faces import data_frames
+    from kvviz.report.finding import finding_columns
+
+    if table == "findings":
+        return finding_columns(trace.explain().findings), {"step"}
+    if table == "storages":
+        return data_frames.storage_columns(trace), {"freed", "address", "taken"}
+    if table == "steps":
+        return data_frames.step_columns(trace), set()
+    raise InputError(f"a trace has no table {table!r}; its tables are 'steps', 'storages' and 'findings'")
 
 
 def caches_at(trace: Trace, step: int) -> list[CacheAt]:

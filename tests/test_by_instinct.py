@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -51,14 +50,6 @@ def test_steps_of_one_node_are_found_by_its_name(trace: kvviz.Trace) -> None:
         trace.steps[name + "x"]
     with pytest.raises(KeyError, match=r"trace\.find\('op:Concat'\)"):
         trace.steps["Concat"]
-
-
-def test_a_data_frame_of_a_trace_has_the_rows_of_its_table(trace: kvviz.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    pandas = ModuleType("pandas")
-    pandas.DataFrame = lambda rows, columns: (rows, columns)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
-    rows, columns = trace.to_pandas()
-    assert rows == trace.table().rows and "copied" in columns
 
 
 # -- names of other libraries -----------------------------------------------------------------------------------------

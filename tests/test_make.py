@@ -86,7 +86,7 @@ def test_installing_says_so_before_it_begins(tmp_path: Path) -> None:
     assert "installing kvviz with lab into" in done.stdout
 
 
-NOTEBOOK = "/lab/tree/notebooks/start.ipynb"
+NOTEBOOK = "/lab/tree/lessons/start.ipynb"
 
 
 def test_make_lab_opens_the_start_page_in_jupyterlab(tmp_path: Path) -> None:

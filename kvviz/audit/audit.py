@@ -90,6 +90,10 @@ class Audit:
         """The table as a ``pandas.DataFrame``. Raises `KvvizError`: if pandas is not installed."""
         return self.table().to_pandas()
 
+    def to_arrow(self) -> Any:
+        """The table as a ``pyarrow.Table``. Raises `KvvizError`: if pyarrow is not installed."""
+        return self.table().to_arrow()
+
     def difference(self, baseline: Audit | str | os.PathLike[str]) -> tuple[ModelChange, ...]:
         """What changed in every model since an earlier audit, or since another version of the same models."""
         earlier = baseline if isinstance(baseline, Audit) else Audit.load(baseline)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import kvviz
-from kvviz.atomic_write import check_writable, replacing
+from kvviz.atomic_write import check_writable, replacing, write_text
 from kvviz.audit.budget import figures_of, over, read_budget
 from kvviz.cli.model_runs import (
     POLICIES,
@@ -293,11 +293,11 @@ def smollm2_command(options: argparse.Namespace) -> int:
 
 
 def lab_command(options: argparse.Namespace) -> int:
-    # The notebooks here, else those of the checkout that kvviz was installed from, else this folder.
-    places = [Path("notebooks"), Path(kvviz.__file__).resolve().parent.parent / "notebooks", Path()]
-    return open_lab(
-        Path(options.folder) if options.folder else next(place for place in places if place.is_dir()), options.rest
-    )
+    # The notebooks here, else the lessons of the checkout that kvviz was installed from, else this folder.
+    checkout = Path(kvviz.__file__).resolve().parent.parent / "notebooks"
+    places = [Path("notebooks"), checkout, Path()]
+    folder = Path(options.folder) if options.folder else next(place for place in places if place.is_dir())
+    return open_lab(unpack_lessons(folder) if folder.resolve() == checkout else folder, options.rest)
 
 
 def open_lab(folder: Path, rest: Sequence[str] = ()) -> int:
@@ -314,14 +314,21 @@ def open_lab(folder: Path, rest: Sequence[str] = ()) -> int:
     return subprocess.run(command).returncode
 
 
-_PAGE = "kvviz-demo.html"
+_PAGE, LESSON_PAGE = "kvviz-demo.html", "kvviz-lesson.html"
 
 
 def demo_command(options: argparse.Namespace) -> int:
+    given = [name for name in ("lab", "lesson", "score", "out") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise InputError(f"--{given[0]} and --{given[1]} are two different things; give one of them")
+    if options.score:
+        return _scores(options.score, options.text)
     if options.lab is not None:
-        if options.text or options.out:
-            raise InputError("--lab opens the lessons; do not give a text or --out with it")
+        if options.text:
+            raise InputError("--lab opens the lessons; do not give a text with it")
         return _lessons(Path(options.lab or LESSONS))
+    if options.lesson is not None:
+        return _lesson_page(options.lesson, options.text or BEGINNING)
     path = options.out or _PAGE
     check_writable(path)
     say(f"the page of the story will be {Path(path).resolve()}\n1 of 3: the model tells it")
@@ -352,6 +359,26 @@ def _opening(trace: Trace) -> dict[str, Any]:
     made = trace.steps[step].outputs
     cache = next(i for i, one in enumerate(trace.caches) if one.output in made)
     return {"tour": tour, "step": step, "selection": {"kind": "cache", "id": cache}}
+
+
+def _lesson_page(path: str, beginning: str) -> int:
+    from kvviz.demo.lesson_page import lesson_page  # with the widgets, as above
+
+    check_writable(path)
+    say(f"the story is decoded three times: with a cache, without one, and with reserved room; then {path} is written")
+    write_text(path, lesson_page(beginning))
+    say_written(path)
+    return 0
+
+
+def _scores(codes: Sequence[str], text: str | None) -> int:
+    from kvviz.lessons.score_code import read_score
+
+    if text:
+        raise InputError("--score takes the codes that students hand in, and no text")
+    for code in codes:
+        print(f"{code}  {read_score(code)}")
+    return 0
 
 
 def _lessons(folder: Path) -> int:

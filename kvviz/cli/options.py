@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import kvviz
 from kvviz.cli.audit_command import add_audit_options, audit_command
 from kvviz.cli.commands import (
+    LESSON_PAGE,
     about_command,
     compare_command,
     demo_command,
@@ -54,6 +55,14 @@ def parser() -> argparse.ArgumentParser:
     first.add_argument("text", nargs="?", metavar="TEXT", help="beginning of the story, in the model's 118 words")
     first.add_argument("-o", "--out", metavar="FILE", help="write the page to this file, do not open it")
     first.add_argument("--lab", nargs="?", const="", metavar="DIR", help="copy the lessons to a folder and open them")
+    first.add_argument(
+        "--lesson",
+        nargs="?",
+        const=LESSON_PAGE,
+        metavar="FILE",
+        help="write the first lesson as one HTML file for a class",
+    )
+    first.add_argument("--score", nargs="+", metavar="CODE", help="say which questions of that lesson were right")
     what = command("about", about_command, "say what kind of model it is and how to run it")
     _add_model(what.add_argument)
     report = command("report", report_command, "run a model and print a report of one screen")

@@ -107,9 +107,12 @@ class Cursor:
                 return Stop("step", self.position)
         return Stop("start", -1)
 
-    def resume(self) -> Stop:
-        """Continue to the next breakpoint or to the end."""
-        return self._move(lambda index: False, stops=True)
+    def resume(self, until: Breakpoint | None = None) -> Stop:
+        """Continue to the next breakpoint or to the end.
+
+        ``until``: one more breakpoint, for this time.
+        """
+        return self._move(lambda index: until is not None and until.matches(self.trace, index), stops=True)
 
     def reverse(self) -> Stop:
         """Go back to the previous step that a breakpoint matches, or to the start."""

@@ -21,6 +21,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from kvviz.decode.public_runs import decode
+from kvviz.demo.lesson_form import write_lessons
 from kvviz.errors import KvvizError
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph
@@ -68,13 +69,13 @@ LESSONS = "kvviz-lessons"
 
 def unpack_lessons(folder: Path) -> Path:
     """Copy the lessons to a folder, and give that of the notebooks; files that are there stay as they are, so that what
-    was tried out in them is kept. In a checkout, where there is no archive, the notebooks themselves."""
+    was tried out in them is kept. In a checkout, where there is no archive, they go to its folder ``lessons``."""
     packed = files("kvviz.demo").joinpath(ARCHIVE)
     if not packed.is_file():
         own = Path(__file__).resolve().parents[2] / "notebooks"
         if not own.is_dir():
             raise KvvizError("the lessons are not in this installation; install kvviz from its wheel")
-        return own
+        return write_lessons(own, own.parent / "lessons")
     with tarfile.open(fileobj=io.BytesIO(lzma.decompress(packed.read_bytes()))) as archive:
         for member in archive:
             place = folder.joinpath(*member.name.split("/"))

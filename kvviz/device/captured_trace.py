@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvviz.device.device_program import DeviceProgram, Placed, compute
+from kvviz.device.device_program import DeviceProgram, compute
 from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Buffer, Handle, Wrapper
+from kvviz.device.handles import Handle, Wrapper
 from kvviz.device.releases import let_go
 from kvviz.device.submission import checked, submit
 from kvviz.device.transfers import convert
@@ -72,18 +72,14 @@ def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -
     assert placed is not None
     trace.inputs, trace.outputs, trace.generation = slots, outputs, state.generation
     trace.versions = {name: wrapper.version for name, wrapper in wrappers.items()}
-    trace.writes = list(_intermediates(state, placed))
+    died = [placed.blocks[number] for number in placed.died if number in placed.blocks]
+    trace.writes = [(room.memory, room.address, room.extent) for room in died]
     trace.took = placed.times[-1][1] - placed.times[0][0] if placed.times else 0.0
     trace.captures += 1
     written = ", ".join(f"{memory} {at:#x}-{at + size:#x}" for memory, at, size in trace.writes)
     text = f"{program.name!r}, generation {trace.generation}; besides its slots it writes {written or 'nothing'}"
     state.mark("trace captured", None, text)
     return trace
-
-
-def _intermediates(state: DeviceState, placed: Placed) -> list[tuple[str, int, int]]:
-    died = [placed.blocks[number] for number in placed.died if number in placed.blocks]
-    return [(room.memory, room.address, room.extent) for room in died]
 
 
 def replay(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle], check: bool) -> dict[str, Handle]:
@@ -107,15 +103,12 @@ def replay(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle], ch
         writes.append(handle.wrapper)
     touched = [w.buffer for w in (*slots.values(), *writes, *hit) if w.buffer is not None]
     ready = max([max(buffer.ready, buffer.read_until) for buffer in touched])
-    queue, start, end = state.clock.run(ready, trace.took)
-    state.clock.now += state.cost.issue
+    how = state.queued(ready, trace.took)
     for buffer in touched:
-        buffer.ready, buffer.contents = end, buffer.contents + 1
-    values = [_again(state, wrapper) for wrapper in (*writes, *hit)]
+        buffer.ready, buffer.contents = how["end"], buffer.contents + 1
+    values = [state.value(wrapper.held, wrapper.array, wrapper.name) for wrapper in (*writes, *hit)]
     read = [slot.value for slot in slots.values()]
-    state.writer.op(
-        "replay", read, values, name=trace.program.name, writes=values, lane=f"queue {queue}", start=start, end=end
-    )
+    state.writer.op("replay", read, values, name=trace.program.name, writes=values, **how)
     trace.replays += 1
     for wrapper in hit:
         text = f"lies where the captured trace of {trace.program.name!r} writes, and was overwritten by its replay"
@@ -134,26 +127,13 @@ def _hit(state: DeviceState, trace: Captured) -> list[Wrapper]:
             own = next((b for b in state.banks[memory].blocks if b.owner == buffer.number), None)
             if own is None or address >= own.address + own.size or own.address >= address + size:
                 continue
-            _spoil(
-                buffer,
-                max(address - own.address, 0),
-                min(address + size, own.address + own.size) - own.address,
-                own.size,
-            )
+            # The share of the buffer that lies there, in all banks together.
+            raw = buffer.array.reshape(-1).view(np.uint8)
+            first, last = max(address - own.address, 0), min(address - own.address + size, own.size)
+            raw[first * raw.size // own.size : -(-last * raw.size // own.size)] = 0xFF
             if wrappers[0] not in found:
                 found.append(wrappers[0])
     return found
-
-
-def _spoil(buffer: Buffer, first: int, last: int, size: int) -> None:
-    """Overwrite the share of a buffer that lies between two addresses of its block, in all banks together."""
-    raw = buffer.array.reshape(-1).view(np.uint8)
-    raw[first * raw.size // size : -(-last * raw.size // size)] = 0xFF
-
-
-def _again(state: DeviceState, wrapper: Wrapper) -> int:
-    """The value of a tensor after it was overwritten."""
-    return state.value(wrapper.held, wrapper.array, wrapper.name)
 
 
 def _fill(state: DeviceState, slot: Handle, source: Wrapper) -> None:
@@ -167,7 +147,7 @@ def _fill(state: DeviceState, slot: Handle, source: Wrapper) -> None:
     target.contents += 1
     given.read_until = max(given.read_until, end)
     source.used = state.submits + 1
-    value = _again(state, slot.wrapper)
+    value = state.value(target, slot.wrapper.array, slot.name)
     read = [source.value]
     state.writer.op(
         "copy", read, [value], writes=[value], copied=slot.nbytes, lane=f"queue {queue}", start=start, end=end

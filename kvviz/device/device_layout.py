@@ -75,6 +75,18 @@ def sizes(shape: Sequence[int], layout: Layout) -> tuple[int, int]:
     return prod(shape) * item, 0
 
 
+def zero_copy(before: Sequence[int], after: Sequence[int], tiled: bool) -> bool:
+    """Whether a reshape makes a view.
+
+    Source: ``isAliasingViewOp`` of tt-mlir: the last axis stays, and of tiled tensors also the one before it, or both
+    are whole tiles.
+    """
+    if not before or not after or before[-1] != after[-1]:
+        return tuple(before) == tuple(after)
+    heights = [(1, *shape)[-2] for shape in (before, after)]
+    return not tiled or heights[0] == heights[1] or not any(height % TILE for height in heights)
+
+
 def in_all_banks(nbytes: int, page: int, banks: int) -> int:
     """Bytes that an interleaved tensor takes in all banks: the pages are dealt out, and the fullest bank counts.
 

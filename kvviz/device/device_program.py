@@ -249,10 +249,8 @@ def place(
             if layout is None and found is None:
                 memory = "dram"
                 placed.spilled.append((names.get(out.storage, ""), extent))
-                found = state.allocate(memory, extent, page, now)
-            if found is None:
-                state.no_room(memory, extent, f"{names.get(out.storage, 'a value')!r} of {run.trace.title!r}", page)
-            block, address, when = found
+            who = f"{names.get(out.storage, 'a value')!r} of {run.trace.title!r}"
+            block, address, when = found or state.room(memory, extent, page, now, who)
             now = max(now, when)
             memories[out.storage] = memory
             blocks[out.storage] = Room(memory, block, extent, address, page)

@@ -13,7 +13,7 @@ import numpy as np
 
 from kvviz.device.device_layout import MEMORIES, Banks, Layout, in_all_banks, sizes
 from kvviz.device.device_warnings import CURES, MODELLED, DeviceWarning
-from kvviz.device.handles import MODELS, RULES, Buffer, Handle, Model, Ref, Wrapper, caller_line
+from kvviz.device.handles import MODELS, RULES, Buffer, Handle, Ref, Wrapper, caller_line
 from kvviz.device.simulated_time import Clock, Cost
 from kvviz.errors import DeviceError, KvvizError
 from kvviz.interrupts import held_back
@@ -95,7 +95,7 @@ class DeviceState:
             raise KvvizError("a device needs at least one queue and one bank, and no memory may have less than 0 bytes")
         self.contract = contract
         self.ownership = ownership
-        self.model: Model = MODELS[ownership]()
+        self.model = MODELS[ownership]()
         self.cost: Cost = cost
         self.clock = Clock(queues)
         self.banks = {memory: Banks(memory, capacity[memory], banks[memory]) for memory in MEMORIES}
@@ -168,6 +168,12 @@ class DeviceState:
         if not isinstance(layout, Layout):
             self.fail("a layout", what, f"it takes a kvviz.device.Layout, not {layout!r}")
 
+    def mine(self, handle: Any, what: str) -> None:
+        """Refuse what is no tensor of this device."""
+        self.open()
+        if not isinstance(handle, Handle) or handle.device is not self:
+            self.fail("foreign handle", handle, f"{what} needs a tensor of this device")
+
     def need(self, handle: Any, what: str, host: bool = False) -> Wrapper:
         """The wrapper of a handle that lives, for a call that touches its bytes."""
         self.open()
@@ -204,18 +210,21 @@ class DeviceState:
         self.numbers += 1
         return self.numbers - 1, *found
 
-    def no_room(self, memory: str, extent: int, who: Any, page: int = 0) -> NoReturn:
-        """Refuse what does not fit."""
-        banks = self.banks[memory]
-        free, longest = banks.size - banks.allocated, banks.largest_free
-        taken = in_all_banks(extent, page, banks.banks)
-        dealt = f" (they take {taken:,} B, in pages of {page:,} B over {banks.banks} banks)" * (taken != extent)
-        self.fail(
-            f"room in {memory}",
-            who,
-            f"{extent:,} B{dealt} do not fit into {memory}: {free:,} B are free, at most {longest:,} B of them "
-            "contiguous; deallocate a tensor or use another memory",
-        )
+    def room(self, memory: str, extent: int, page: int, time: float, who: str) -> tuple[int, int, float]:
+        """A block as `allocate` gives it; refuses what does not fit."""
+        found = self.allocate(memory, extent, page, time)
+        if found is None:
+            banks = self.banks[memory]
+            free, longest = banks.size - banks.allocated, banks.largest_free
+            taken = in_all_banks(extent, page, banks.banks)
+            dealt = f" (they take {taken:,} B, in pages of {page:,} B over {banks.banks} banks)" * (taken != extent)
+            self.fail(
+                f"room in {memory}",
+                who,
+                f"{extent:,} B{dealt} do not fit into {memory}: {free:,} B are free, at most {longest:,} B of them "
+                "contiguous; deallocate a tensor or use another memory",
+            )
+        return found
 
     def storage(self, memory: str, extent: int, address: int, origin: str = "run", page: int = 0) -> int:
         """A storage in the log for a block; with pages it takes as much in every bank as in the fullest one."""
@@ -226,16 +235,11 @@ class DeviceState:
             places[made] = places[made]._replace(taken=taken)
         return made
 
-    def room(self, array: np.ndarray, layout: Layout, name: str, ready: float) -> tuple[int, int, float]:
-        """A block for a tensor, as `allocate` gives it.
-
-        Raises `DeviceError`: if there is none.
-        """
-        extent, page = sizes(array.shape, layout)
-        found = self.allocate(layout.memory, extent, page, ready)
-        if found is None:
-            self.no_room(layout.memory, extent, f"{name!r}", page)
-        return found
+    def queued(self, ready: float, took: float) -> dict[str, Any]:
+        """Work that the host hands to a queue: its lane, start and end."""
+        queue, start, end = self.clock.run(ready, took)
+        self.clock.now += self.cost.issue
+        return {"lane": f"queue {queue}", "start": start, "end": end}
 
     def new(
         self, array: np.ndarray, layout: Layout, name: str, ready: float, room: tuple[int, int, float] | None = None
@@ -244,8 +248,8 @@ class DeviceState:
 
         ``room``: the block, where there is one already.
         """
-        number, address, when = self.room(array, layout, name, ready) if room is None else room
         extent, page = sizes(array.shape, layout)
+        number, address, when = room or self.room(layout.memory, extent, page, ready, f"{name!r}")
         buffer = Buffer(number, layout.memory, extent, array, caller_line())
         buffer.storage = self.storage(layout.memory, extent, address, page=page)
         wrapper = self.wrap(buffer, self.model.create(buffer), array, layout, name)

@@ -69,7 +69,25 @@ class Ref:
         self.root = root
 
 
-class Classic:
+class Model:
+    """What both models share."""
+
+    def create(self, buffer: Held) -> Ref:
+        return Ref(Part(buffer))
+
+    def deallocate(self, ref: Ref, force: bool = False) -> Outcome:
+        raise NotImplementedError
+
+    def drop(self, ref: Ref) -> Outcome:
+        """The destructor."""
+        done = self.deallocate(ref)
+        for part in (ref.own, ref.root):
+            if part is not None:
+                part.users -= 1
+        return done
+
+
+class Classic(Model):
     """Attributes and buffers with use counts."""
 
     name = "classic"
@@ -79,7 +97,7 @@ class Classic:
 
     def create(self, buffer: Held) -> Ref:
         self._parts[id(buffer)] = 1
-        return Ref(Part(buffer))
+        return super().create(buffer)
 
     def alias(self, ref: Ref) -> Ref:
         """Another tensor with the same attributes."""
@@ -117,20 +135,11 @@ class Classic:
         freed, buffer.alive = buffer.alive, False
         return Outcome(freed, True, "" if freed else "the buffer was freed before")
 
-    def drop(self, ref: Ref) -> Outcome:
-        """The destructor."""
-        done = self.deallocate(ref) if ref.own.buffer is not None else Outcome(False, False, "")
-        ref.own.users -= 1
-        return done
 
-
-class Holder:
+class Holder(Model):
     """Holders with tombstones, and roots of views."""
 
     name = "holder"
-
-    def create(self, buffer: Held) -> Ref:
-        return Ref(Part(buffer))
 
     def alias(self, ref: Ref) -> Ref:
         """Another tensor with the same holder, and with the same root."""
@@ -167,16 +176,7 @@ class Holder:
         freed, buffer.alive = buffer.alive, False
         return Outcome(freed, True, "" if freed else "the buffer was freed before")
 
-    def drop(self, ref: Ref) -> Outcome:
-        """The destructor."""
-        done = self.deallocate(ref) if ref.own.buffer is not None else Outcome(False, False, "")
-        ref.own.users -= 1
-        if ref.root is not None:
-            ref.root.users -= 1
-        return done
 
-
-Model = Classic | Holder
 MODELS: dict[str, type[Classic] | type[Holder]] = {"classic": Classic, "holder": Holder}
 
 

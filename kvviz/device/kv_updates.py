@@ -106,8 +106,6 @@ class BlockTable:
         return np.array([[*row, *[-1] * (longest - len(row))] for row in self.rows], dtype=dtype or np.int32)
 
 
-Write = tuple[Any, Any]
-"""Where in the cache, and the values."""
 Index = int | np.ndarray | Handle
 """An integer of the host, or an array that may lie on the device."""
 
@@ -134,10 +132,8 @@ def update_cache(state: DeviceState, cache: Handle, given: Handle, index: Index,
     inside = 0 <= batch_offset <= target.array.shape[0] - users
     _expect(state, inside, given, "update_cache", f"{users} users from batch {batch_offset} on do not fit")
     _expect(state, 0 <= place < target.array.shape[2], cache, "update_cache", f"the cache has no row {place}")
-    writes: list[Write] = [
-        ((batch_offset + user, slice(None), place), source.array[0, :, user]) for user in range(users)
-    ]
-    _write(state, "update_cache", cache, [given], writes)
+    rows = [((batch_offset + user, slice(None), place), source.array[0, :, user]) for user in range(users)]
+    _write(state, "update_cache", cache, [given], rows)
 
 
 def paged_update_cache(state: DeviceState, cache: Handle, given: Handle, positions: Any, table: Any) -> None:
@@ -153,21 +149,15 @@ def paged_update_cache(state: DeviceState, cache: Handle, given: Handle, positio
     fits = source.array.shape[3] == width and source.array.shape[2] in (heads, -(-heads // TILE) * TILE)
     _expect(state, fits, given, op, f"the input must be [1, users, {heads} heads, padded or not, {width}]")
     _expect(state, source.layout.sharding == "height", given, op, "the input must be height-sharded in L1")
-    copies = []
     if table is None:
         _expect(state, users <= blocks, cache, op, f"{users} users do not fit into {blocks} rows")
         where = [(user, int(place)) for user, place in enumerate(index)]
         _expect(state, all(0 <= place < size for _, place in where), cache, op, f"positions go from 0 to {size - 1}")
     else:
         _expect(state, size % TILE == 0, cache, op, f"a block must have a multiple of {TILE} rows, not {size}")
-        if isinstance(table, BlockTable):
-            copies = [own for user, place in enumerate(index) if (own := table.own(user, int(place))) is not None]
         where = _in_blocks(state, cache, op, table, list(enumerate(map(int, index))))
-    writes: list[Write] = [((own,), target.array[shared].copy()) for shared, own in copies]
-    if writes:
-        _write(state, "copy_block", cache, [cache], writes)
-    writes = [((block, slice(None), row), source.array[0, user, :heads]) for user, (block, row) in enumerate(where)]
-    _write(state, op, cache, [given], writes)
+    rows = zip(where, source.array[0])
+    _write(state, op, cache, [given], [((block, slice(None), row), values[:heads]) for (block, row), values in rows])
 
 
 def paged_fill_cache(state: DeviceState, cache: Handle, given: Handle, table: Any, batch: int) -> None:
@@ -176,16 +166,11 @@ def paged_fill_cache(state: DeviceState, cache: Handle, given: Handle, table: An
     target, source = _pair(state, op, cache, given)
     _expect(state, source.array.shape[0] == 1, given, op, "dimension 0 of the input must be 1")
     rows, size = source.array.shape[2], target.array.shape[2]
-    if isinstance(table, BlockTable):
-        owns = [own for place in range(0, rows, size) if (own := table.own(batch, place)) is not None]
-        if owns:
-            _write(state, "copy_block", cache, [cache], [((own,), target.array[shared].copy()) for shared, own in owns])
     where = _in_blocks(state, cache, op, table, [(batch, place) for place in range(0, rows, size)])
-    writes: list[Write] = []
-    for place, (block, _) in zip(range(0, rows, size), where):
-        part = source.array[0, :, place : place + size]
-        writes.append(((block, slice(None), slice(0, part.shape[1])), part))
-    _write(state, op, cache, [given], writes)
+    parts = [
+        (block, source.array[0, :, place : place + size]) for place, (block, _) in zip(range(0, rows, size), where)
+    ]
+    _write(state, op, cache, [given], [((block, slice(None), slice(0, part.shape[1])), part) for block, part in parts])
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
@@ -226,8 +211,13 @@ def _numbers(state: DeviceState, given: Any, op: str) -> np.ndarray:
 def _in_blocks(
     state: DeviceState, cache: Handle, op: str, table: Any, places: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Block and row of positions of sequences."""
+    """Block and row of positions of sequences that are to be written: a table copies blocks that are shared."""
     blocks, _, size, _ = cache.shape
+    if isinstance(table, BlockTable):
+        owns = [own for place in places if (own := table.own(*place)) is not None]
+        if owns:
+            values = cache.wrapper.array
+            _write(state, "copy_block", cache, [cache], [((own,), values[old].copy()) for old, own in owns])
     rows = np.asarray(table) if isinstance(table, BlockTable) else _numbers(state, table, op)
     found = []
     for sequence, position in places:
@@ -241,8 +231,10 @@ def _in_blocks(
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write(state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle], writes: Sequence[Write]) -> None:
-    """Put values into the cache and write it down: parts of it are written, and no value comes out."""
+def _write(
+    state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle], writes: Sequence[tuple[Any, Any]]
+) -> None:
+    """Put values in their places of the cache and write it down: parts of it are written, and no value comes out."""
     target = cache.wrapper
     buffer = target.held
     state.forward()
@@ -257,19 +249,16 @@ def _write(state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle],
         source = handle.wrapper.held
         moved[source.memory] += handle.nbytes
         ready = max(ready, source.ready)
-    queue, start, end = state.clock.run(ready, state.cost.of_op(moved["dram"], moved["l1"], 0))
-    buffer.ready = end
-    state.clock.now += state.cost.issue
-    buffer.contents += 1
+    how = state.queued(ready, state.cost.of_op(moved["dram"], moved["l1"], 0))
+    buffer.ready, buffer.contents = how["end"], buffer.contents + 1
     for handle in (cache, *inputs):
         handle.wrapper.used = state.submits + 1
         if handle is not cache:
-            handle.wrapper.held.read_until = max(handle.wrapper.held.read_until, end)
+            handle.wrapper.held.read_until = max(handle.wrapper.held.read_until, buffer.ready)
     read = [handle.wrapper.value for handle in inputs]
     names = list(dict.fromkeys([*read, target.value]))
-    lane = f"queue {queue}"
-    state.writer.op(op, names, parts, name=cache.name, reads=read, writes=parts, lane=lane, start=start, end=end)
-    state.mark("written in place", target, f"{op}: {len(parts)} part{'s' * (len(parts) > 1)}", time=end)
+    state.writer.op(op, names, parts, name=cache.name, reads=read, writes=parts, **how)
+    state.mark("written in place", target, f"{op}: {len(parts)} part{'s' * (len(parts) > 1)}", time=buffer.ready)
 
 
 def _index_text(where: Sequence[Any]) -> str:

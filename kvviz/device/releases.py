@@ -12,9 +12,7 @@ from kvviz.device.handles import Handle, Outcome, Wrapper, caller_line
 
 def deallocate(state: DeviceState, handle: Handle, force: bool) -> None:
     """What the caller asks for: `Device.deallocate`."""
-    state.open()
-    if not isinstance(handle, Handle) or handle.device is not state:
-        state.fail("foreign handle", handle, "deallocate needs a tensor of this device")
+    state.mine(handle, "deallocate")
     wrapper = handle.wrapper
     buffer = wrapper.buffer
     if buffer is None:
@@ -67,9 +65,7 @@ def note(state: DeviceState, wrapper: Wrapper, outcome: Outcome, why: str) -> No
 
 def release(state: DeviceState, handle: Handle) -> None:
     """A handle goes out of scope; with the last one of a wrapper the TTNN tensor's destructor runs."""
-    state.open()
-    if not isinstance(handle, Handle) or handle.device is not state:
-        state.fail("foreign handle", handle, "release needs a tensor of this device")
+    state.mine(handle, "release")
     if handle.released or not handle.wrapper.handles:
         state.warn("DOUBLE_FREE", handle, "is released again")
         return

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from kvviz.device.device_layout import Layout
-from kvviz.device.device_program import Computed, DeviceProgram, compute, place
+from kvviz.device.device_program import DeviceProgram, compute, place
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Handle, Kept, Wrapper
 from kvviz.device.releases import release
 from kvviz.device.submit_outcome import Work, commit
 from kvviz.device.transfers import Move, carry_out, convert, reserve
-from kvviz.errors import DeviceError, KvvizError
+from kvviz.errors import KvvizError
 from kvviz.graph.model import Node, Value
 
 
@@ -39,8 +39,11 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
     # What a run may overwrite is a copy: if it fails or is stopped, the tensors are as they were.
     feeds = {name: w.array.astype(np.dtype(wanted[name].dtype), copy=name in donated) for name, w in wrappers.items()}
     results = tuple(name for name in program.results if name not in returned)
-    run, wrong = _computed(program.graph, feeds, donated, results if returned else None)
-    if run is None:
+    try:
+        run, wrong = compute(program.graph, feeds, donated, results if returned else None), ""
+    except KvvizError as error:
+        wrong = str(error)
+    if wrong:  # raised here, it does not keep these frames
         state.fail("the program runs", f"submit of {program.name!r}", wrong)
     odd = [name for name, wrapper in wrappers.items() if wrapper.layout != wanted[name]]
     clock, blocks = state.clock.state(), {name: list(banks.blocks) for name, banks in state.banks.items()}
@@ -60,16 +63,6 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
         for name, before in blocks.items():
             state.banks[name].blocks = before
         raise
-
-
-def _computed(*arguments: Any) -> tuple[Computed | None, str]:
-    """A run of a program, or why there is none: an error that is raised elsewhere does not keep these frames."""
-    try:
-        return compute(*arguments), ""
-    except DeviceError:
-        raise
-    except KvvizError as error:
-        return None, str(error)
 
 
 def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]]) -> dict[str, Handle]:
@@ -300,10 +293,9 @@ def split(program: DeviceProgram, names: Sequence[str]) -> tuple[DeviceProgram, 
         return None
     done = {name for node in first for name in node.outputs if name}
     rest = [node for node in graph.nodes if node not in first]
-    wanted = {name for node in rest for name in (*node.inputs, *node.captures)} | program.results.keys()
-    border = tuple(graph.value_info.get(name, Value(name)) for name in sorted(done & wanted))
-    mine = {name for node in first for name in (*node.inputs, *node.captures)}
-    theirs = {name for node in rest for name in (*node.inputs, *node.captures)} | program.results.keys()
+    mine, theirs = ({name for node in part for name in (*node.inputs, *node.captures)} for part in (first, rest))
+    theirs |= program.results.keys()
+    border = tuple(graph.value_info.get(name, Value(name)) for name in sorted(done & theirs))
     inputs = [value for value in graph.inputs if value.name in mine]
     # What nothing reads goes with the rest, and dies with it as usual.
     others = [value for value in graph.inputs if value.name in theirs or value.name not in mine]

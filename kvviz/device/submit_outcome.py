@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from kvviz.device.device_layout import converted, sizes
+from kvviz.device.device_layout import Layout, converted, sizes
 from kvviz.device.device_program import Computed, DeviceProgram, Placed, Result
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Buffer, Handle, Kept, Wrapper
@@ -56,9 +55,7 @@ class Work:
         """The program's own weights come with it into DRAM, and stay there."""
         for number, capacity, origin in self.run.trace.log.storages:
             if origin == "weights" and number not in self.program.constants:
-                found = state.allocate("dram", capacity, 0, state.clock.now)
-                if found is None:
-                    state.no_room("dram", capacity, f"a weight of program {self.program.name!r}")
+                found = state.room("dram", capacity, 0, state.clock.now, f"a weight of program {self.program.name!r}")
                 self.program.constants[number] = state.storage("dram", capacity, found[1], "caller")
                 self.program.constant_bytes += capacity
                 self._new.append(number)
@@ -69,9 +66,9 @@ class Work:
         held |= {number: wrapper.held.extent for number, wrapper in self.given.items()}
         for name, result in self.run.results.items():
             layout = self.program.output_layout(name).of(result.array)
-            retiled = layout.tiled and sizes(result.array.shape, layout)[0] != held.get(result.storage)
-            if result.storage in self.program.constants or retiled:
-                self.copies[name] = state.room(result.array, layout, name, ready)
+            extent, page = sizes(result.array.shape, layout)
+            if result.storage in self.program.constants or (layout.tiled and extent != held.get(result.storage)):
+                self.copies[name] = state.room(layout.memory, extent, page, ready, f"{name!r}")
 
     def forget_constants(self) -> None:
         """There was no room for the rest: they are not on the device."""
@@ -104,8 +101,8 @@ def commit(state: DeviceState, work: Work, placed: Placed, queue: int, start: fl
     made = _Outputs(state, work, placed, storages, end)
     for name, result in run.results.items():
         made.add(name, result)
-    _write(state, work, placed, made, storages, queue, (start, end))
-    _bury(state, work, placed, made, end)
+    _write(state, work, made, f"queue {queue}", start)
+    _bury(state, work, made)
     handles = {}
     for name in program.results:
         if name in work.returned:
@@ -145,8 +142,7 @@ class _Outputs:
             state.writer.op("copy", [], [wrapper.value], copied=array.nbytes)
         elif result.storage in self.placed.blocks and result.storage not in self.owners:
             block = self.placed.blocks[result.storage]
-            buffer = self._buffer(block.number, block.memory, block.extent, result)
-            wrapper = self._own(buffer, result, layout, name)
+            wrapper = self._own((block.number, block.memory, block.extent), result, layout, name)
         elif donor is not None and result.generation and donor not in self.overwritten:
             wrapper = self._over(donor, result, name)
         else:
@@ -158,15 +154,11 @@ class _Outputs:
         wrapper.used = state.submits
         self.wrappers[name] = wrapper
 
-    def _buffer(self, number: int, memory: str, extent: int, result: Result) -> Buffer:
-        buffer = Buffer(number, memory, extent, _root(result.array), "")
-        buffer.storage = self.storages[result.storage]
+    def _own(self, block: tuple[int, str, int], result: Result, layout: Layout, name: str) -> Wrapper:
+        buffer = Buffer(*block, _root(result.array), "", self.storages[result.storage])
         buffer.ready = buffer.read_until = self.end
-        self.state.buffers[number] = buffer
-        self.state.by_buffer[number] = []
-        return buffer
-
-    def _own(self, buffer: Buffer, result: Result, layout: Any, name: str) -> Wrapper:
+        self.state.buffers[buffer.number] = buffer
+        self.state.by_buffer[buffer.number] = []
         wrapper = self.state.wrap(buffer, self.state.model.create(buffer), result.array, layout, name)
         self.owners[result.storage] = wrapper
         return wrapper
@@ -179,8 +171,7 @@ class _Outputs:
         why = f"submit {state.submits} put output {name!r} in its place, as it was not retained"
         source.fate = why
         self.overwritten[donor] = why
-        buffer = self._buffer(old.number, old.memory, old.extent, result)
-        return self._own(buffer, result, source.layout, name)
+        return self._own((old.number, old.memory, old.extent), result, source.layout, name)
 
 
 def _root(array: np.ndarray) -> np.ndarray:
@@ -189,17 +180,9 @@ def _root(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _write(
-    state: DeviceState,
-    work: Work,
-    placed: Placed,
-    made: _Outputs,
-    storages: Mapping[int, int],
-    queue: int,
-    when: tuple[float, float],
-) -> None:
+def _write(state: DeviceState, work: Work, made: _Outputs, lane: str, start: float) -> None:
     """The ops of the program, and the submit around them."""
-    program, run, lane = work.program, work.run, f"queue {queue}"
+    program, run = work.program, work.run
     inputs = {name: work.wrappers[name].value for name in program.inputs}
     outputs = {name: wrapper.value for name, wrapper in made.wrappers.items()}
     if len(run.trace.log):
@@ -209,27 +192,26 @@ def _write(
             run.trace,
             inputs,
             outputs,
-            storages,
+            made.storages,
             name=program.name,
             lane=lane,
-            times=placed.times,
+            times=made.placed.times,
             kept={run.given[name]: rule(why) for name, why in work.kept.items() if why is not None},
         )
     else:
         values = list(inputs.values())
-        state.writer.op("submit", values, [], reads=[], name=program.name, lane=lane, start=when[0], end=when[1])
+        state.writer.op("submit", values, [], reads=[], name=program.name, lane=lane, start=start, end=made.end)
 
 
-def _bury(state: DeviceState, work: Work, placed: Placed, made: _Outputs, end: float) -> None:
+def _bury(state: DeviceState, work: Work, made: _Outputs) -> None:
     """What dies with the submit: inputs that are not retained, and what it had converted."""
     for name in work.dying:
         wrapper = work.wrappers[name]
         why = f"submit {state.submits} of {work.program.name!r}, whose input {name!r} was not retained"
         if name in made.overwritten:
-            state.mark("overwritten", wrapper, made.overwritten[name], time=end, nbytes=work.buffer(name).extent)
+            state.mark("overwritten", wrapper, made.overwritten[name], time=made.end, nbytes=wrapper.held.extent)
             state.evict(wrapper)
-            continue
-        if name in work.donated and (died := placed.died.get(work.run.given[name])) is not None:
+        elif name in work.donated and (died := made.placed.died.get(work.run.given[name])) is not None:
             wrapper.fate = wrapper.fate or why
             state.model.deallocate(wrapper.tensor)
             state.gone(work.buffer(name), died, why, logged=True)
@@ -238,7 +220,7 @@ def _bury(state: DeviceState, work: Work, placed: Placed, made: _Outputs, end: f
     for name in work.odd:
         wrapper = work.wrappers[name]
         state.model.deallocate(wrapper.tensor)
-        state.gone(work.buffer(name), end, f"it was converted for submit {state.submits}, which is over")
+        state.gone(wrapper.held, made.end, f"it was converted for submit {state.submits}, which is over")
 
 
 def _round_trip(state: DeviceState, name: str, handle: Handle) -> None:

@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from kvviz.device.device_layout import HOST, TILE, Layout, converted, sizes
+from kvviz.device.device_layout import HOST, Layout, converted, sizes, zero_copy
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Buffer, Handle, Wrapper, assigned_name, caller_line
 from kvviz.device.releases import let_go
@@ -79,9 +79,7 @@ def _to_host(state: DeviceState, wrapper: Wrapper, name: str, array: np.ndarray)
 
 def wait(state: DeviceState, handle: Handle) -> None:
     """Until a tensor is written. Source: ``wait`` of tt-mlir's runtime does nothing where there is no event."""
-    state.open()
-    if not isinstance(handle, Handle) or handle.device is not state:
-        state.fail("foreign handle", handle, "wait needs a tensor of this device")
+    state.mine(handle, "wait")
     fate = state.fate(handle)
     if fate:
         state.warn("USE_AFTER_FREE", handle, f"is waited for, and {fate}: there is nothing to wait for")
@@ -173,24 +171,23 @@ def convert(
     moved = dict.fromkeys(state.banks, 0)
     for buffer in (source, target):
         moved[buffer.memory] += buffer.extent
-    took = state.cost.of_op(moved["dram"], moved["l1"], 0)
-    queue, start, end = state.clock.run(max(when, source.ready), took)
-    state.clock.now += state.cost.issue
-    source.read_until, target.ready = max(source.read_until, end), end
-    names = [wrapper.value], [made.value]
-    state.writer.op("to_layout", *names, copied=made.array.nbytes, lane=f"queue {queue}", start=start, end=end)
-    return made, end
+    how = state.queued(max(when, source.ready), state.cost.of_op(moved["dram"], moved["l1"], 0))
+    source.read_until, target.ready = max(source.read_until, how["end"]), how["end"]
+    state.writer.op("to_layout", [wrapper.value], [made.value], copied=made.array.nbytes, **how)
+    return made, target.ready
 
 
 def reshaped(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle:
     """The elements in another shape: a view where the runtime makes one without a word, else a copy.
 
-    Source: ``isAliasingViewOp`` of tt-mlir: the last axis stays, and of tiled tensors also the one before it, or both
-    are whole tiles.
+    Raises `DeviceError`: where the shape has other elements.
     """
     wrapper = state.need(handle, "reshape")
-    array, wrong = _as_shape(wrapper.array, shape)
-    if wrong:
+    try:
+        array, wrong = wrapper.array.reshape(tuple(shape)), ""
+    except (TypeError, ValueError) as error:
+        wrong = str(error)
+    if wrong:  # raised here, it does not keep these frames
         state.fail("shape", handle, wrong)
     if not zero_copy(wrapper.array.shape, array.shape, wrapper.layout.tiled):
         made, end = convert(state, wrapper, wrapper.layout, handle.name, array)
@@ -199,22 +196,6 @@ def reshaped(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle
     state.forward()
     state.writer.op("reshape", [wrapper.value], [made.value], reads=[])
     return state.handle(made, f"{handle.name} (view)", "view", f"reshape of #{handle.number}: a view of its buffer")
-
-
-def _as_shape(array: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, str]:
-    """A view in another shape, or why there is none: an error that is raised elsewhere does not keep these frames."""
-    try:
-        return array.reshape(tuple(shape)), ""
-    except (TypeError, ValueError) as error:
-        return array, str(error)
-
-
-def zero_copy(before: Sequence[int], after: Sequence[int], tiled: bool) -> bool:
-    """Whether a reshape makes a view."""
-    if not before or not after or before[-1] != after[-1]:
-        return tuple(before) == tuple(after)
-    heights = [(1, *shape)[-2] for shape in (before, after)]
-    return not tiled or heights[0] == heights[1] or not any(height % TILE for height in heights)
 
 
 def host_tensor(state: DeviceState, array: Any, borrow: bool, name: str | None) -> Handle:
@@ -291,10 +272,7 @@ def reserve(state: DeviceState, handle: Handle, memory: str) -> Move:
     """
     buffer = handle.wrapper.held
     page = sizes(handle.wrapper.array.shape, handle.wrapper.layout)[1]
-    found = state.allocate(memory, buffer.extent, page, state.clock.now)
-    if found is None:
-        state.no_room(memory, buffer.extent, f"{handle.name!r}", page)
-    number, address, when = found
+    number, address, when = state.room(memory, buffer.extent, page, state.clock.now, f"{handle.name!r}")
     took = state.cost.of_op(buffer.extent, buffer.extent, 0)
     queue, start, end = state.clock.run(max(when, buffer.ready), took)
     state.banks[buffer.memory].free(buffer.number, max(buffer.read_until, end), state.clock.now)

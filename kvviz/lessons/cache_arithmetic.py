@@ -305,7 +305,7 @@ class Calculator(ipywidgets.VBox):
         self._shown.value = f"{self.size._repr_html_()}{chart(self.size)}"
 
     def _ipython_display_(self) -> None:
-        """Show the sliders, and behind them in an output of its own what a reader sees where they cannot be."""
+        """Show the sliders, and after them in an output of its own what a reader sees where they cannot be."""
         display(super()._repr_mimebundle_(), raw=True)
         display({"text/html": stands_in(self._key, self.size._repr_html_(), "kv-calculator")}, raw=True)
 

@@ -98,7 +98,7 @@ class RowDeletion(ipywidgets.VBox):
         self._shown.value = f"{title}<table><tr><th>next token</th><th>p</th><th></th></tr>{lines}</table>"
 
     def _ipython_display_(self) -> None:
-        """Show the buttons, and behind them in an output of its own what a reader sees where they cannot be."""
+        """Show the buttons, and after them in an output of its own what a reader sees where they cannot be."""
         display(super()._repr_mimebundle_(), raw=True)
         display({"text/html": stands_in(self._key, self._shown.value, "kv-deletion")}, raw=True)
 
@@ -197,7 +197,7 @@ def circular(path: str | Path, rows: int, *, weights: bool = True) -> onnx.Model
         if node.op_type == "Attention":
             name = f"weights of {node.name.split('/')[1]}"
             node.output.extend(["", "", name])
-            node.attribute.append(helper.make_attribute("qk_matmul_output_mode", 3))  # behind the softmax
+            node.attribute.append(helper.make_attribute("qk_matmul_output_mode", 3))  # after the softmax
             proto.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     for value in (*proto.graph.input, *proto.graph.output):
         if "cache" in value.name:
@@ -209,7 +209,7 @@ def circular(path: str | Path, rows: int, *, weights: bool = True) -> onnx.Model
 def feed_chunks(
     graph: Graph, tokens: Sequence[int], chunks: Iterable[int], count: Callable[[int, int], int]
 ) -> tuple[Trace, np.ndarray]:
-    """Feed known tokens in chunks, with one's own count of valid rows; gives the likeliest next token behind each.
+    """Feed known tokens in chunks, with one's own count of valid rows; gives the likeliest next token after each.
 
     ``chunks``: how many tokens each run reads.
     ``count``: of the tokens before a chunk and those in it; gives ``nonpad_kv_seqlen``. Right is their sum, and in a
@@ -248,7 +248,7 @@ class RowTest:
     whole: Trace  # a decode with fixed caches in which no row was lost; rows are taken from its last caches
 
     def from_rows(self, at: int, rows: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Probabilities behind the token at a position, with these rows of each cache, (1, n, width), in any order."""
+        """Probabilities after the token at a position, with these rows of each cache, (1, n, width), in any order."""
         held = next(iter(rows.values())).shape[1]
         feeds = _chunk_feeds([[*self.whole.prompt, *self.whole.tokens][at]], at, held, held + 1)
         for cache in self.whole.caches:

@@ -37,11 +37,11 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
     worst = max(range(trace.runs[run].first, trace.runs[run].last), key=lambda i: trace.log[i].copied)
     room = f"room is reserved for {here.capacity} rows" if here.capacity > here.valid else "no room is reserved"
     step, missed = trace.steps[appends], trace.steps[worst]
-    in_place = "in place: it wrote its row behind the old ones"
+    in_place = "in place: it wrote its row after the old ones"
     decided = in_place if step.outcome == "in_place" else "into a new buffer: it copied the old rows there"
     prefill = (
         f"Every word is one run of the graph. The prompt, {prompt} tokens, is read in one run: the *prefill*. Every "
-        "word behind it took a run of its own: a *decode step*."
+        "word after it took a run of its own: a *decode step*."
     )
     held = (
         f"The prefill leaves a *key* and a *value* of each token in {len(growing)} caches, two for each layer: one "

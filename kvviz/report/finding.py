@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvviz.fixes.fix import Fix
 from kvviz.query.grammar import LONGEST
@@ -174,6 +174,12 @@ _COLUMNS = (
     ("steps", "steps", True, 8),
     ("change", "fix", False, 60),
 )
+
+
+def finding_columns(findings: Sequence[Finding]) -> dict[str, list[Any]]:
+    """One row a finding, by rank. Their fixes are not searched for."""
+    keys = ("kind", "title", "bytes", "where", "scope", "steps", "step", "query")
+    return {"rank": list(range(1, len(findings) + 1))} | {key: [getattr(f, key) for f in findings] for key in keys}
 
 
 class Findings(tuple[Finding, ...]):

@@ -19,6 +19,7 @@ from kvviz.explain.cache_findings import WRONG, CacheFinding
 from kvviz.explain.retention import ASKED, Held, Peak
 from kvviz.explain.sentences import REFUSALS, in_order, nearest
 from kvviz.explain.summary import NOT_ASKED
+from kvviz.fixes.combinations import together
 from kvviz.fixes.fix import Fix, fix_for
 from kvviz.fixes.lower_peak import OtherOrder
 from kvviz.query.grammar import LONGEST
@@ -300,9 +301,21 @@ def _best(index: Index, steps: Sequence[int]) -> Cure | None:
         for fix, saved in _ways(index, step):
             ways.setdefault(fix.changes, []).append((fix, saved))
     if not ways:
-        return None
+        return _together(index, steps[:_MOST_STEPS])
     best = max(ways.values(), key=lambda found: sum(saved for _, saved in found))
     return Cure(best[0][0], (sum(saved for _, saved in best), len(best)))
+
+
+def _together(index: Index, steps: Sequence[int]) -> Cure | None:
+    """Changes that help the first step that has several of them, though none does alone."""
+    for step in steps:
+        fixes = [fix_for(index, step, position) for position, _ in index.rows[step].masks]
+        units = list(dict.fromkeys(fix.changes for fix in fixes if fix is not None))
+        if len(units) > 1:
+            found = together(index, units)
+            many = {2: "two", 3: "three"}.get(len(units), len(units))
+            return Cure(found[0], about=f"None alone; these {many} together. {found[0].sentence}") if found else None
+    return None
 
 
 def _ways(index: Index, step: int) -> list[tuple[Fix, int]]:

@@ -225,6 +225,7 @@ class Trace(TraceData):
     table = public_trace.table
     find = public_trace.find
     to_pandas = public_trace.to_pandas
+    to_arrow = public_trace.to_arrow
     caches_at = public_trace.caches_at
     to_html = public_trace.to_html
     to_graphviz = public_trace.to_graphviz

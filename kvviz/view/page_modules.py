@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from kvviz.errors import KvvizError
 
 # The bundle belongs to the widget, a higher layer: only its files are read, nothing is imported.
 STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"
-_PAGES = frozenset({"kvviz", "planner", "ask"})
+_PAGES = frozenset({"kvviz", "planner", "ask", "lesson", "lessonpage"})
+_PART = re.compile(r"/\*! part (\w+) \*/")
 
 
 def bundled(name: str) -> bytes:
@@ -37,5 +40,11 @@ def page_modules(page: str = "", without: frozenset[str] = frozenset()) -> bytes
         names = []
     texts = {name: bundled(f"{name}.js").decode() for name in ([page] if page else []) + names}
     if page:
-        texts["style"] = bundled("kvviz.css").decode()
+        texts["style"] = _rules({page, *names})
     return gzip.compress(json.dumps(texts, ensure_ascii=False).encode(), 9, mtime=0)
+
+
+def _rules(parts: Collection[str]) -> str:
+    """The style sheet, with the rules that all pages share and those of some parts."""
+    shared, *rest = _PART.split(bundled("kvviz.css").decode())
+    return shared + "".join(rules for part, rules in zip(rest[::2], rest[1::2]) if part in parts)

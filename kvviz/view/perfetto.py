@@ -12,7 +12,7 @@ from typing import Any
 
 from kvviz.atomic_write import write_text
 from kvviz.explain.sentences import sentence
-from kvviz.report.faces.steps_table import memory_word
+from kvviz.report.faces.data_frames import memory_word
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import buffer, short
 from kvviz.view.page_data.payload import run_label
@@ -55,7 +55,7 @@ def perfetto_events(trace: Trace) -> list[dict[str, Any]]:
         start = starts.get((step.frame_id, id(step.graph_node)), step.index)
         args = {
             "node": short(step.node, 200),
-            "memory": memory_word(step),
+            "memory": memory_word([out.how for out in step.outs]),
             "buffers": ", ".join(buffer(o.storage, o.generation) for o in step.outs),
             "written": step.written,
             "copied": step.copied,

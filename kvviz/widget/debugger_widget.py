@@ -11,7 +11,7 @@ from typing import Any
 
 import traitlets
 
-from kvviz.debugger import Cursor, Stop
+from kvviz.debugger import Breakpoint, Cursor, Stop
 from kvviz.debugger.branching import find_choice
 from kvviz.debugger.breakpoints import from_page
 from kvviz.engine.sessions.session import Session
@@ -115,9 +115,16 @@ class Debugger(LanedPage):
         """Go back to the previous op in this frame."""
         return self._do(self._cursor.back)
 
-    def resume(self) -> Stop:
-        """Go on to the next breakpoint, or to the end."""
-        return self._do(self._cursor.resume)
+    def resume(self, until: str = "") -> Stop:
+        """Go on to the next breakpoint, or to the end.
+
+        Parameters
+        ----------
+        until : str
+            A query, see `Trace.find`: the first step that it finds is a place to stop at, too.
+        """
+        wanted = Breakpoint("query", until) if until else None
+        return self._do(lambda: self._cursor.resume(wanted))
 
     def reverse(self) -> Stop:
         """Go back to the last breakpoint, or to the start."""
@@ -261,7 +268,7 @@ class Debugger(LanedPage):
             "over": self.next,
             "into": self.into,
             "out": self.out,
-            "continue": self.resume,
+            "continue": lambda: self.resume(message.get("until", "")),
             "next_decode": self.next_decode_step,
         }
         if do not in commands:

@@ -59,6 +59,10 @@ def test_a_broken_a_slow_and_a_killing_model_are_rows_beside_the_others(
     assert {name for name, _ in kvviz.Audit(found.rows, limits=("peak>1GB",)).exceeded} == {
         "broken.onnx", "slow.onnx", "killer.onnx",
     }  # fmt: skip
+    # and a row of the data frame, without figures where there are none
+    frame = found.to_pandas()
+    assert found.to_arrow().to_pylist() == found.table().rows
+    assert frame[frame.peak.isna()].model.tolist() == ["broken.onnx", "killer.onnx", "slow.onnx"]
 
 
 def test_figures_are_those_of_a_run_of_the_model_itself(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The demo: what the package itself brings along, and the commands that show it."""
 
 import io
+import json
 import lzma
 import tarfile
 import webbrowser
@@ -16,7 +17,9 @@ import kvviz
 from kvviz import cli
 from kvviz.cli import commands
 from kvviz.demo import storyteller
+from kvviz.demo.lesson_form import write_lessons
 from kvviz.demo.storyteller import model, pack, story, unpack, vocabulary
+from kvviz.lessons.score_code import write_score
 from tests.graph.build import MODELS
 
 PACKED = Path(storyteller.__file__).parent
@@ -159,5 +162,31 @@ def test_lessons_are_copied_once_and_what_was_changed_in_them_stays(
     assert (folder / "assets" / "models" / "x" / "model.onnx").read_bytes() == b"new"
 
 
-def test_in_a_checkout_the_lessons_are_the_notebooks_themselves(tmp_path: Path) -> None:
-    assert storyteller.unpack_lessons(tmp_path) == MODELS.parents[1] / "notebooks"
+def test_the_score_of_a_class_is_read_code_by_code(capsys: pytest.CaptureFixture[str]) -> None:
+    codes = [write_score("story", marks) for marks in ([2, 2, 2], [1, 0, 2])]
+    assert cli.main(["demo", "--score", *codes]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("story: 3 of 3 right, 3 at the first try") and second.endswith("not right: question 2")
+    assert cli.main(["demo", "--score", codes[0][:-1] + "?"]) == 2
+    assert cli.main(["demo", "--score", codes[0], "-o", "page.html"]) == 2
+    assert "--score and --out" in capsys.readouterr().err
+
+
+def test_in_a_checkout_the_lessons_are_its_notebooks_without_outputs_and_what_was_changed_in_them_stays(
+    tmp_path: Path,
+) -> None:
+    # given
+    notebooks = MODELS.parents[1] / "notebooks"
+    folder = write_lessons(notebooks, tmp_path / "lessons")
+    assert {path.name for path in folder.glob("*.ipynb")} == {path.name for path in notebooks.glob("*.ipynb")}
+    for path in folder.glob("*.ipynb"):
+        lesson = json.loads(path.read_text("utf-8"))
+        assert not any(cell.get("outputs") for cell in lesson["cells"]) and "widgets" not in lesson["metadata"]
+    # when: one was changed by its reader, one is of an older version
+    (folder / "start.ipynb").write_text("mine")
+    for old in (folder / "README.md", folder / ".made" / "README.md"):
+        old.write_text("old")
+    write_lessons(notebooks, folder)
+    # then
+    assert (folder / "start.ipynb").read_text() == "mine"
+    assert (folder / "README.md").read_text("utf-8") == (notebooks / "README.md").read_text("utf-8")

@@ -1,10 +1,11 @@
-"""The small decoders in onnxruntime: one run, and a token loop."""
+"""The small decoders in onnxruntime: one run, and a token loop; and a decode that is watched."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from kvviz.decode.token_loop import DecodeSession
 from tests.decode.small import HEADS, SIZE, Feeds, Small
 from tests.ort_session import session_of
 
@@ -36,3 +37,22 @@ def in_onnxruntime(proto: Any, feeds: Feeds) -> Feeds:
 def assert_close(have: np.ndarray, want: np.ndarray) -> None:
     """Equal but for rounding."""
     np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-4)
+
+
+class Watched(DecodeSession):
+    """A decode that keeps what went into each run and what came out."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.fed: list[Feeds] = []
+        self.made: list[Feeds] = []
+        super().__init__(*args, **options)
+
+    def next_run(self) -> bool:
+        more = super().next_run()
+        if more:
+            self.fed.append({name: np.array(value) for name, value in self.feeds.items()})
+        return more
+
+    def ended(self, outputs: dict[str, Any]) -> None:
+        self.made.append({name: np.array(value) for name, value in outputs.items()})
+        super().ended(outputs)

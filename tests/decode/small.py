@@ -181,15 +181,17 @@ def scatter_nd() -> Small:
     return _small(decoder([*nodes, *causal(), *attend()], ROWS), "static", ROWS)
 
 
-def scatter_elements() -> Small:
+def scatter_elements(bias: Sequence[Any] | None = None, attention: Sequence[Any] | None = None, **more: Any) -> Small:
+    """ScatterElements into a static cache, and attention of other nodes where some are given."""
     nodes = [
         node("Reshape", "cache_position column", "rows4"),
         node("Shape", "k", "newshape"),
         node("Expand", "rows4 newshape", "at"),
         *each("past_key_values.0.{0} at {1} -> present.0.{0}", "ScatterElements", axis=2),
+        *(causal() if bias is None else bias),
+        *(attend() if attention is None else attention),
     ]
-    proto = decoder([*nodes, *causal(), *attend()], ROWS, column=np.array([1, 1, -1, 1]))
-    return _small(proto, "static", ROWS)
+    return _small(decoder(nodes, ROWS, column=np.array([1, 1, -1, 1]), **more), "static", ROWS)
 
 
 def tensor_scatter(mode: str = "linear", rows: int = ROWS, count: Sequence[Any] = ()) -> Small:

@@ -26,6 +26,7 @@ from tests.decode.small import (
     decoder,
     each,
     positions,
+    scatter_elements,
     small,
     tensor_scatter,
 )
@@ -43,11 +44,6 @@ def decode(one: Small, prompt: Any = PROMPT, **options: Any) -> Trace:
 def of_keys(trace: Trace, *kinds: str) -> list[CacheWarning]:
     """The warnings of some kinds about the cache of the keys."""
     return [w for w in cache_warnings(trace) if w.kind in kinds and w.cache == "past_key_values.0.key"]
-
-
-def counted(nodes: list[Any], mode: str = "linear", rows: int = ROWS) -> Small:
-    """TensorScatter and Attention with a count of valid rows that the graph makes itself."""
-    return tensor_scatter(mode, rows, nodes)
 
 
 # The count that Attention wants is that of the rows after the write.
@@ -78,7 +74,7 @@ def test_the_exported_models_have_no_warning_about_their_results(name: Path) -> 
 
 
 def test_a_count_taken_before_the_write_hides_the_newest_row() -> None:
-    wrong, right = counted(BEFORE), counted(AFTER)
+    wrong, right = tensor_scatter(count=BEFORE), tensor_scatter(count=AFTER)
     trace = decode(wrong)
     (warning,) = of_keys(trace, *WRONG)
     assert (warning.kind, warning.run, warning.runs) == ("newest row not attended", 0, COUNT)
@@ -100,15 +96,7 @@ def test_a_count_taken_before_the_write_hides_the_newest_row() -> None:
 
 def unmasked() -> Small:
     """A static cache whose attention sees all of its rows."""
-    nodes = [
-        node("Reshape", "cache_position column", "rows4"),
-        node("Shape", "k", "newshape"),
-        node("Expand", "rows4 newshape", "at"),
-        *each("past_key_values.0.{0} at {1} -> present.0.{0}", "ScatterElements", axis=2),
-        *attend(bias="nothing"),
-    ]
-    proto = decoder(nodes, ROWS, column=np.array([1, 1, -1, 1]))
-    return Small(proto, "static", NAMES, ROWS, positions)
+    return scatter_elements([], attend(bias="nothing"))
 
 
 def test_a_static_cache_without_a_mask_lets_attention_read_what_is_left_over() -> None:
@@ -124,11 +112,8 @@ def test_a_static_cache_without_a_mask_lets_attention_read_what_is_left_over() -
 
 def chunked(sizes: list[int], rows: int) -> Trace:
     """A circular cache that is fed chunks of several tokens."""
-    one = counted(
-        [*AFTER[:2], node("Add", "write_indices length", "end"), node("Min", "end most", "nonpad_kv_seqlen")],
-        "circular",
-        rows,
-    )
+    count = [*AFTER[:2], node("Add", "write_indices length", "end"), node("Min", "end most", "nonpad_kv_seqlen")]
+    one = tensor_scatter("circular", rows, count)
     one.proto.graph.initializer.append(numpy_helper.from_array(np.array(rows, np.int64), "most"))
     chunks: list[Feeds] = []
     past = 0
@@ -291,7 +276,7 @@ def test_a_borrowed_cache_is_copied_until_it_is_given_away_with_room() -> None:
 
 
 def test_warnings_come_with_those_first_that_make_results_wrong() -> None:
-    kinds = [warning.kind for warning in cache_warnings(decode(counted(BEFORE), policy="never"))]
+    kinds = [warning.kind for warning in cache_warnings(decode(tensor_scatter(count=BEFORE), policy="never"))]
     assert kinds == sorted(kinds, key=KINDS.index) and kinds[0] in WRONG and kinds[-1] in WASTE
 
 

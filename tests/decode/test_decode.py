@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.decode.prompt import Words
-from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
+from tests.decode.oracle import Watched
 from tests.graph.build import MODELS
 
 STORY = "once upon a time there was a brave owl"
@@ -96,20 +95,8 @@ def test_a_row_of_a_batch_that_has_stopped_grows_no_more() -> None:
     assert trace.words is not None and len(trace.words) == len(TOKENS) + 3
 
 
-class Fed(DecodeSession):
-    """A decode that keeps what each run is fed."""
-
-    fed: list[dict[str, np.ndarray]]
-
-    def next_run(self) -> bool:
-        more = super().next_run()
-        if more:
-            self.fed = [*getattr(self, "fed", []), {n: np.array(v) for n, v in self.feeds.items()}]
-        return more
-
-
 def fed(graph: Graph, prompt: Any, **options: Any) -> list[dict[str, np.ndarray]]:
-    session = Fed(graph, prompt, max_new_tokens=3, **options)
+    session = Watched(graph, prompt, max_new_tokens=3, **options)
     session.run_to_end()
     return session.fed
 
@@ -136,44 +123,6 @@ def test_a_decode_goes_on_from_caches_that_are_given(name: str) -> None:
     assert {key: array.tobytes() for key, array in caches.items()} == before
     assert rest.prompt == part.tokens[-1:]
     assert [run.valid for run in rest.caches[0].runs] == [run.valid for run in whole.caches[0].runs[3:]]
-
-
-def interrupt_after(session: DecodeSession, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """As if somebody pressed Ctrl-C while an op is in its kernel."""
-    planned = next(p for p in session.plan.order if p.node.op_type == "Softmax")
-    kernel, calls = planned.call, iter(range(10**6))
-
-    def call(*args: Any, **options: Any) -> Any:
-        if next(calls) == steps:
-            raise KeyboardInterrupt
-        return kernel(*args, **options)
-
-    monkeypatch.setattr(planned, "call", call)
-
-
-def test_an_interrupt_leaves_a_valid_trace_of_what_ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    whole = decode(TOKENS, 6)
-    session = DecodeSession(form(), TOKENS, max_new_tokens=6)
-    interrupt_after(session, monkeypatch, 3)
-    trace = session.run_to_end()
-    assert trace.interrupted and trace.live is None
-    assert trace.tokens == whole.tokens[:3] and len(trace.runs) == 4
-    assert trace.runs[3].last == len(trace.steps) > trace.runs[3].first
-    assert [s.node for s in trace.steps] == [s.node for s in whole.steps[: len(trace.steps)]]
-    assert [len(cache.runs) for cache in trace.caches] == [3] * len(trace.caches)
-    trace.save(tmp_path / "trace")
-    assert Trace.load(tmp_path / "trace").interrupted
-    last = trace.steps[-1]
-    np.testing.assert_array_equal(trace.value(last.outs[0].name), whole.value(last.outs[0].name, last.index))
-
-
-def test_an_interrupted_decode_can_be_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = DecodeSession(form(), TOKENS, max_new_tokens=6, poison=True, kv_capacity=30)
-    interrupt_after(session, monkeypatch, 2)
-    assert session.run_to_end().interrupted
-    trace = session.run_to_end()
-    assert trace.tokens == decode(TOKENS, 6).tokens and not trace.interrupted
-    assert len(trace.steps) == len(decode(TOKENS, 6).steps)
 
 
 def test_an_interrupt_before_anything_ran_leaves_an_empty_trace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,14 @@ NAMES = [
 ]
 
 
+def session_of(name: str) -> DecodeSession:
+    ref = np.load(MODELS / name / "ref.npz")
+    encoder = "encoder.out.last_hidden_state"
+    inputs = {"encoder_hidden_states": ref[encoder]} if encoder in ref else {}
+    graph = kvviz.load(MODELS / name / "model.onnx")
+    return DecodeSession(graph, ref["prompt"].tolist(), max_new_tokens=2, inputs=inputs)
+
+
 def values_of(session: DecodeSession) -> Iterator[tuple[int, str, np.ndarray]]:
     """(step, name, value) of what each op of a decode made, right after it ran."""
     while session.advance():
@@ -49,12 +57,7 @@ def known_of(trace: Any, run: int) -> Known:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_that_are_known_are_those_of_the_run(name: str) -> None:
-    ref = np.load(MODELS / name / "ref.npz")
-    encoder = "encoder.out.last_hidden_state"
-    inputs = {"encoder_hidden_states": ref[encoder]} if encoder in ref else {}
-    session = DecodeSession(
-        kvviz.load(MODELS / name / "model.onnx"), ref["prompt"].tolist(), max_new_tokens=2, inputs=inputs
-    )
+    session = session_of(name)
     seen = list(values_of(session))
     trace, rows = session.trace, session.log
     known = [known_of(trace, run) for run in range(2)]
@@ -77,10 +80,7 @@ def test_values_that_are_known_are_those_of_the_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_attention_of_every_cache_is_found_and_its_mask_known(name: str) -> None:
-    ref = np.load(MODELS / name / "ref.npz")
-    encoder = "encoder.out.last_hidden_state"
-    inputs = {"encoder_hidden_states": ref[encoder]} if encoder in ref else {}
-    trace = kvviz.decode(kvviz.load(MODELS / name / "model.onnx"), ref["prompt"].tolist(), 2, inputs, progress=False)
+    trace = session_of(name).run_to_end()
     for run in range(2):
         known = known_of(trace, run)
         for cache in trace.caches:

@@ -15,7 +15,8 @@ from kvviz.caches.row_contents import NO_TOKEN, both, count, live, stale
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
 from kvviz.trace.records import Cache, CacheRun, Rows
-from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WIDTH, WINDOW, Feeds, small, weights
+from tests.decode.oracle import Watched
+from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WIDTH, WINDOW, small, weights
 from tests.engine.ort.random_models import random_model
 from tests.ort_session import session_of
 
@@ -30,25 +31,6 @@ def loaded(name: str) -> Graph:
 
 def decode(name: str, prompt: Any = PROMPT, tokens: int = COUNT, **options: Any) -> Trace:
     return kvviz.decode(loaded(name), prompt, tokens, progress=False, **{**small(name).options, **options})
-
-
-class Watched(DecodeSession):
-    """A decode that keeps what went into each run and what came out."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self.fed: list[Feeds] = []
-        self.made: list[Feeds] = []
-        super().__init__(*args, **options)
-
-    def next_run(self) -> bool:
-        more = super().next_run()
-        if more:
-            self.fed.append({name: np.array(value) for name, value in self.feeds.items()})
-        return more
-
-    def ended(self, outputs: dict[str, Any]) -> None:
-        self.made.append({name: np.array(value) for name, value in outputs.items()})
-        super().ended(outputs)
 
 
 @cache
@@ -134,9 +116,6 @@ def test_attention_reads_just_the_rows_that_change_its_result(name: str) -> None
                 (other,) = oracle.run(["logits"], {**fed, **changed})
                 found = found or not np.array_equal(plain, other)
             assert found is expected, (number, row)
-
-
-# Bytes, in closed form
 
 
 # Invariants of all decodes

@@ -7,7 +7,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from tests.decode.small import MS, ROWS, Feeds, attend, causal, decoder, each
+from tests.decode.small import MS, ROWS, Feeds, attend, scatter_elements
 from tests.engine.graphs import numbers, ort_run
 from tests.graph.build import model, node
 
@@ -128,15 +128,9 @@ def test_a_choice_between_scores_and_a_number_hides_rows_where_the_number_is_low
     place = next(number for number, one in enumerate(nodes) if "scores" in one.input)
     nodes[place:place] = chosen
     numbers_used = {"high": np.float32(1e9), "minus": np.float32(-1)}
-    written = [
-        node("Reshape", "cache_position column", "rows4"),
-        node("Shape", "k", "newshape"),
-        node("Expand", "rows4 newshape", "at"),
-        *each("past_key_values.0.{0} at {1} -> present.0.{0}", "ScatterElements", axis=2),
-    ]
-    proto = decoder([*written, *causal(), *nodes], ROWS, column=np.array([1, 1, -1, 1]), **numbers_used)
+    one = scatter_elements(attention=nodes, **numbers_used)
     # when tokens are made
-    trace = kvviz.decode(kvviz.load(proto), [3, 7, 1, 9], 4, progress=False)
+    trace = kvviz.decode(kvviz.load(one.proto), [3, 7, 1, 9], 4, progress=False)
     # then the rows of later tokens are read only where they have a weight
     for cache in trace.caches:
         assert [run.rows_read for run in cache.runs] == [4 + run if hides else ROWS for run in range(4)]

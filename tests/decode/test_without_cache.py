@@ -166,12 +166,6 @@ def test_a_graph_of_one_token_a_run_reads_a_prompt_token_by_token(name: str) -> 
     assert all(len(cache.runs) == len(trace.runs) for cache in trace.caches)
 
 
-def test_the_caches_of_a_prompt_read_token_by_token_fill_row_by_row() -> None:
-    graph = kvviz.load(fixed(small("tensor_scatter").proto, 1, ["length"]))
-    trace = kvviz.decode(graph, PROMPT, 3, progress=False)
-    assert [run.valid for run in trace.caches[0].runs] == [1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize(
     ("prompt", "count", "why"),
     [

@@ -1,6 +1,5 @@
 """The recording of a device goes through every reader, and says lanes, transfers, frees and what befell each handle."""
 
-import io
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from kvviz.errors import KvvizError
 from kvviz.trace.records import StorageRecord
 from kvviz.trace.units import size
 from tests.device.programs import chain, double, graph, numbers
-from tests.outside.told import differences
+from tests.outside.told import differences, loaded
 
 TILES = Layout(tiled=True)
 
@@ -41,13 +40,6 @@ def recorded() -> Device:
     device.reshape(act, (2, 16, 32))
     device.close()
     return device
-
-
-def loaded(trace: kvviz.Trace) -> kvviz.Trace:
-    file = io.BytesIO()
-    trace.save(file)
-    file.seek(0)
-    return kvviz.Trace.load(file)
 
 
 def test_a_run_is_a_submit_with_what_leads_up_to_it_and_what_follows_of_it_to_the_host() -> None:

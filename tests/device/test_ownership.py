@@ -145,7 +145,7 @@ def test_a_shared_input_that_is_not_retained_is_not_freed_by_a_submit(ownership:
 
 
 def test_a_view_is_made_where_the_last_axis_stays_and_of_tiles_where_whole_tiles_do() -> None:
-    from kvviz.device.transfers import zero_copy
+    from kvviz.device.device_layout import zero_copy
 
     assert zero_copy((64, 128), (8, 8, 128), tiled=False)
     assert not zero_copy((64, 128), (128, 64), tiled=False)

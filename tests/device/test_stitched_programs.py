@@ -13,35 +13,6 @@ from tests.device.programs import codes, graph, numbers
 WHISPER = Path(__file__).parents[2] / "assets" / "models" / "o03_optimum1_merged_whisper"
 
 
-def test_a_training_loop_updates_its_weights_in_place_and_learns() -> None:
-    device, n, rate = Device(), 16, np.array(0.01, np.float32)
-    # y = x w; the gradient of the squared error is xᵀ (x w - t)
-    nodes = [
-        ("MatMul", "x w", "y"),
-        ("Sub", "y t", "e"),
-        ("Transpose", "x", "xt"),
-        ("MatMul", "xt e", "g"),
-        ("Mul", "g rate", "step"),
-        ("Sub", "w step", "w_next"),
-    ]
-    step = device.program(graph(nodes, {"w": (4, 2), "x": (n, 4), "t": (n, 2)}, ["w_next"], rate=rate), name="train")
-    truth, guess = numbers((4, 2), 1), numbers((4, 2), 2)
-    w, expected, errors = device.to_device(guess), guess, []
-    for epoch in range(30):
-        x = numbers((n, 4), 10 + epoch)
-        given = {"x": device.to_device(x), "t": device.to_device(x @ truth)}
-        w = device.submit(step, {"w": w, **given})["w_next"]
-        expected = expected - x.T @ (x @ expected - x @ truth) * rate
-        errors.append(float(np.abs(expected - truth).max()))
-    assert np.allclose(device.to_host(w), expected, atol=1e-5) and errors[-1] < errors[0] / 10
-    trace = device.trace
-    updates = [s.outs[0] for s in trace.steps if s.outputs == ("w_next",) and s.frame]
-    assert len({out.storage for out in updates}) == 1 and {out.how for out in updates} == {"in place"}
-    device.deallocate(w)
-    device.close()
-    assert device.warnings == [] and sum(device.live_bytes.values()) == 0
-
-
 def test_what_an_encoder_gives_goes_to_the_decoder_without_the_host() -> None:
     encoder, decoder = (kvviz.load(WHISPER / name) for name in ("encoder.onnx", "model.onnx"))
     sound = numbers([d if isinstance(d, int) else 1 for d in encoder.inputs[0].shape or ()])
@@ -135,94 +106,6 @@ def test_two_layers_learn_on_the_device_and_only_their_loss_comes_to_the_host() 
         device.deallocate(handle)
     device.close()
     assert sum(device.live_bytes.values()) == 0 and "LEAK" not in codes(device)
-
-
-class Transcriber:
-    """Greedy tokens of the whisper model on a device; ``stitched``: hidden states and caches stay there."""
-
-    def __init__(self, stitched: bool) -> None:
-        self.device, self.stitched = Device(), stitched
-        encoder, self.graph = (kvviz.load(WHISPER / name) for name in ("encoder.onnx", "model.onnx"))
-        self.encoder, self.decoder = self.device.program(encoder), self.device.program(self.graph)
-        self.tokens: list[int] = []
-        self.per_token: list[int] = []
-
-    def kept(self, handle: Any, name: str) -> Any:
-        """A tensor that the next submit reads: as it is, or after a trip over the host."""
-        if not self.stitched:
-            array = self.device.to_host(handle)
-            self.device.deallocate(handle)
-            handle = self.device.to_device(array, name=name)
-        handle.retain = not name.endswith(("decoder.key", "decoder.value"))
-        return handle
-
-    def run(self, sound: np.ndarray, tokens: int) -> None:
-        device = self.device
-        hidden = device.submit(self.encoder, {"input_features": device.to_device(sound)})["last_hidden_state"]
-        hidden = self.kept(hidden, "encoder_hidden_states")
-        empty = np.zeros((1, 4, 0, 8), np.float32)
-        state = {v.name: device.to_device(empty) for v in self.graph.inputs if v.name.startswith("past")}
-        given = 1
-        for place in range(tokens):
-            before = device.host_bytes
-            if not self.stitched and place:
-                hidden.retain = False
-                hidden = self.kept(hidden, "encoder_hidden_states")
-            told = {
-                "input_ids": np.array([[given]]),
-                "cache_position": np.array([place]),
-                "use_cache_branch": np.array([place > 0]),
-            }
-            controls = {name: device.to_device(value, name=name) for name, value in told.items()}
-            outputs = device.submit(self.decoder, {**controls, **state, "encoder_hidden_states": hidden})
-            given = int(device.to_host(outputs["logits"])[0, -1].argmax())
-            device.deallocate(outputs["logits"])
-            for name in state:
-                made = outputs[name.replace("past_key_values", "present")]
-                # What the encoder's part of a cache is, the first token says; later ones give something empty.
-                if place and ".encoder." in name:
-                    device.deallocate(made)
-                else:
-                    state[name] = self.kept(made, name)
-            self.tokens.append(given)
-            self.per_token.append(device.host_bytes - before)
-        for handle in (hidden, *state.values()):
-            handle.retain = False
-            device.deallocate(handle)
-        device.close()
-
-
-def test_a_transcript_needs_the_host_for_ids_and_logits_alone() -> None:
-    # given: the same loop in NumPy arrays
-    sound = numbers((1, 8, 40))
-    encoder, decoder = (kvviz.load(WHISPER / name) for name in ("encoder.onnx", "model.onnx"))
-    hidden = kvviz.run(encoder, {"input_features": sound}).outputs["last_hidden_state"]
-    state = {v.name: np.zeros((1, 4, 0, 8), np.float32) for v in decoder.inputs if v.name.startswith("past")}
-    expected, given = [], 1
-    for place in range(5):
-        told = {"input_ids": np.array([[given]]), "cache_position": np.array([place])}
-        told |= {"use_cache_branch": np.array([place > 0]), "encoder_hidden_states": hidden}
-        outputs = kvviz.run(decoder, {**told, **state}).outputs
-        given = int(outputs["logits"][0, -1].argmax())
-        expected.append(given)
-        made = {name: outputs[name.replace("past_key_values", "present")] for name in state}
-        state |= {name: value for name, value in made.items() if value.size}
-    # when
-    stitched, naive = Transcriber(True), Transcriber(False)
-    for loop in (stitched, naive):
-        loop.run(sound, 5)
-    # then: an id, a position, a flag and 128 logits
-    assert stitched.tokens == naive.tokens == expected
-    assert stitched.per_token == [8 + 8 + 1 + 128 * 4] * 5
-    # Unstitched, two layers' keys and values (4 heads of 8) of each token so far go there and back, and after the
-    # first token the hidden states; with it, the keys and values of the encoder's 20 positions.
-    row, hidden_bytes = 2 * 2 * 4 * 8 * 4, 20 * 32 * 4
-    assert naive.per_token == [
-        529 + 2 * row * (place + 1) + 2 * (hidden_bytes if place else 20 * row) for place in range(5)
-    ]
-    for loop in (stitched, naive):
-        assert sum(loop.device.live_bytes.values()) == 0
-    assert codes(stitched.device) == [] and set(codes(naive.device)) == {"HOST_ROUND_TRIP"}
 
 
 def test_inputs_that_are_double_buffered_hide_the_transfers_behind_the_programs() -> None:

@@ -47,6 +47,7 @@ def test_picks_replay_the_order_in_which_a_person_ran_a_graph(example: Example, 
     again = kvviz.run(graph, feeds(example), donate=example.donate, policy=with_schedule(picks))
     # then: every graph runs as in its first frame; later iterations of a loop may have been picked otherwise
     assert_same_bits(played, again)
+    assert_same_bits(played, kvviz.run(graph, example.inputs, policy="never"))
     for first in {frame.graph: frame for frame in reversed(played.frames)}.values():
         ran = [step.node_index for step in played.steps if step.frame_id == first.id]
         assert [node.index for node in order_of(first.graph, picks)] == ran

@@ -4,7 +4,6 @@ Work is counted in lines of Python that are run, so that a busy machine does not
 plans (the first one of a graph) as in one that only runs.
 """
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -78,24 +77,6 @@ def tree(n: int) -> onnx.ModelProto:
     return made(nodes, names[0])
 
 
-def lines(call: Callable[[], Any]) -> int:
-    """Lines of Python that a call runs."""
-    count = 0
-
-    def trace(frame: Any, event: str, argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 POLICIES: dict[str, str | kvviz.Policy] = {
     "ideal": "ideal",
     "rten": "rten",
@@ -116,7 +97,7 @@ def test_twice_the_nodes_are_about_twice_the_work(make: Callable[[int], onnx.Mod
     work = []
     for n in (150, 300):
         run = partial(kvviz.run, kvviz.load(make(n)), X, policy=POLICIES[policy])
-        work.append((lines(run), lines(run)))
+        work.append((lines_of(run), lines_of(run)))
     (first, again), (first_of_two, again_of_two) = work
     assert first_of_two / first < MOST and again_of_two / again < MOST
 

@@ -54,12 +54,6 @@ def test_the_place_of_a_view_is_known_through_other_views() -> None:
     assert offsets == {"a": 0, "s": 32, "p": 32, "q": 64, "r": 96, "t": 64, "u": 64, "v": 64, "w": 68, "y": 68}
 
 
-def test_a_reshape_that_must_copy_counts_what_it_copies() -> None:
-    text = "g (float[4, 8] x) => (float[32] y) <int64[1] n = {-1}> { t = Transpose(x) y = Reshape(t, n) }"
-    step = step_of(run(text, X), "y")
-    assert (step.allocated, step.written, step.copied) == (SIZE, SIZE, SIZE)
-
-
 def test_a_part_of_a_reserved_block_is_not_taken_for_the_block() -> None:
     text = """g (float[1, 2, N, 4] past, float[1, 1, 1, 4] new) => (float[1, 1, M, 4] y)
         <int64[1] zero = {0}, int64[1] one = {1}> {

@@ -21,7 +21,6 @@ from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.schema.events import VIEW
 from tests.engine.dry_and_real import facts
 from tests.engine.random_graphs import Example, examples
-from tests.engine.rten.records import Recording, recordings, scenarios
 from tests.engine.test_invariants import feeds
 from tests.engine.untouchable import cases
 
@@ -101,21 +100,6 @@ def test_operators_of_all_kinds_are_placed_alike(first: int, policy: str) -> Non
                 assert said(run(replace(graph))) == usual
             done += 1
     assert done > 350
-
-
-@pytest.mark.parametrize("source", scenarios())
-def test_recorded_scenarios_are_placed_alike(source: str) -> None:
-    for recording in recordings(source):
-        if recording.before is not None:
-            continue
-
-        def run(graph: Graph, recording: Recording = recording) -> kvviz.Trace:
-            given = recording.given
-            feeds = {one.name: one.array.copy() for one in given}
-            donate = [one.name for one in given if one.owned]
-            return kvviz.run(graph, feeds, outputs=recording.outputs, donate=donate, policy="rten")
-
-        assert_same(recording.model, run)
 
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))

@@ -1,6 +1,5 @@
 """Values of the past, computed again: they are those that a run gives which was asked for them."""
 
-import random
 from typing import Any
 
 import numpy as np
@@ -8,11 +7,9 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.debugger.cursor import Cursor
-from kvviz.decode.run_sessions import SingleRun
-from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.sessions import replay
 from kvviz.errors import ReplayError
+from tests.decode.oracle import Watched
 from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.test_control import FUNCTIONS, NESTED
 from tests.graph.build import MODELS
@@ -66,15 +63,6 @@ def test_a_value_that_is_read_belongs_to_the_reader() -> None:
     np.testing.assert_array_equal(trace.value("a", 0), np.exp(numbers(4)))
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_values_are_right_after_an_order_that_the_user_chose(seed: int) -> None:
-    cursor = Cursor(SingleRun(graph_of(DAG), INPUT, poison=True))
-    draw = random.Random(seed)
-    while frontier := cursor.frontier():
-        cursor.choose(draw.choice(frontier))
-    assert_values_are_right(cursor.trace, truth_of(DAG, INPUT))
-
-
 def test_values_inside_a_branch_and_around_it_are_right_at_its_steps() -> None:
     x = numbers(2)
     trace = run(NESTED, {"x": x, "c": np.array(True), "d": np.array(True)})
@@ -108,21 +96,10 @@ def test_values_of_every_iteration_are_those_that_the_loop_stacks() -> None:
     np.testing.assert_array_equal(carried[1:], trace.outputs["t"][:-1])
 
 
-class Feeds(DecodeSession):
-    """A decode that keeps a copy of what each run is fed."""
-
-    fed: list[dict[str, np.ndarray]]
-
-    def next_run(self) -> bool:
-        more = super().next_run()
-        self.fed = [*getattr(self, "fed", []), {name: np.copy(value) for name, value in self.feeds.items()}]
-        return more
-
-
-@pytest.mark.parametrize(("form", "capacity"), [("concat", 80), ("merged_if", 80), ("tensor_scatter", 80), ("gqa", 80)])
-def test_values_of_the_fourth_run_of_a_decode_are_those_of_that_run_by_itself(form: str, capacity: int) -> None:
+@pytest.mark.parametrize("form", ["concat", "merged_if", "tensor_scatter", "gqa"])
+def test_values_of_the_fourth_run_of_a_decode_are_those_of_that_run_by_itself(form: str) -> None:
     graph = kvviz.load(MODELS / "storyteller" / form / "model.onnx")
-    session = Feeds(graph, [1, 5, 9], max_new_tokens=5, kv_capacity=capacity, poison=True)
+    session = Watched(graph, [1, 5, 9], max_new_tokens=5, kv_capacity=80, poison=True)
     trace = session.run_to_end()
     steps = [s for s in trace.steps[trace.runs[3].first : trace.runs[3].last] if not s.frame]
     main = [s for s in steps if s.outs and s.outs[0].shape is not None]

@@ -17,9 +17,7 @@ import pytest
 import kvviz
 from kvviz.debugger.cursor import Cursor
 from kvviz.decode.run_sessions import SingleRun
-from kvviz.engine.decide import NOTHING, Verdict, elementwise_misfit, never
-from kvviz.engine.frame import Frame
-from kvviz.engine.plan import PlannedNode
+from kvviz.engine.decide import never
 from kvviz.engine.policy import Policy
 from kvviz.graph.model import Graph
 from kvviz.lessons.legal_orders import legal_orders
@@ -155,34 +153,6 @@ def test_the_graphs_are_given_in_every_layout_donated_and_borrowed() -> None:
 
 
 # -- what would be noticed --------------------------------------------------------------------------------------------
-
-
-def reckless(frame: Frame, planned: PlannedNode, args: list) -> Verdict:
-    """Overwrite whatever fits, without a look at who reads it or whose it is."""
-    for position, _ in planned.candidates:
-        array = args[position]
-        fits = planned.fits(args, position, planned.attributes) if planned.fits else elementwise_misfit(args, position)
-        if not fits and array.flags.c_contiguous and array.flags.writeable:
-            return (position,), (), {"out": array}
-    pasts = {g.input: args[g.input] for g in planned.grows if not g.rows(args, planned.attributes)}
-    if len(pasts) == len(planned.grows) > 0 and all(past.flags.writeable for past in pasts.values()):
-        return tuple(pasts), (), {"grown": tuple(pasts.values())}
-    return (), (), NOTHING
-
-
-def test_a_policy_that_ignores_readers_is_caught() -> None:
-    policy = Policy("reckless", in_place=reckless)
-    small = [seed for seed in range(100) if any(wrong(seed, 4, each) for each in all_orders(seed, policy))]
-    large = [seed for seed in range(100) if wrong(seed, 12, policy)]
-    assert len(small) > 30 and len(large) > 40
-    assert any("memory of the caller" in text for seed in large for text in wrong(seed, 12, policy))
-
-
-def test_an_owner_s_check_that_is_left_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Views are not counted any more: an op sees that its input is read for the last time, but not who looks into it.
-    monkeypatch.setattr("kvviz.memory.storage.Storage.holders", property(lambda self: 1, lambda self, value: None))
-    careless = [seed for seed in range(100) if wrong(seed, 12, find_policy("ideal"))]
-    assert len(careless) > 4
 
 
 # -- room that two values could grow into -----------------------------------------------------------------------------

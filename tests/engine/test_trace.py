@@ -32,31 +32,6 @@ def make(kind: str) -> Trace:
     return kvviz.decode(graph, [1, 2, 3], 3, kv_capacity=80, tokenizer=words, progress=False)
 
 
-KINDS = ["nested", "functions", "loop", "concat", "merged_if", "tensor_scatter"]
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, Trace]:
-    """A trace, and the same after saving and loading."""
-    trace = make(request.param)
-    path = tmp_path_factory.mktemp("traces") / "a trace.kvviz"
-    trace.save(path)
-    return trace, Trace.load(path)
-
-
-def test_frames_and_their_graphs_are_the_same(pair: tuple[Trace, Trace]) -> None:
-    before, after = pair
-    for first, second in zip(before.frames, after.frames, strict=True):
-        for part in ("id", "parent", "attribute", "iteration", "run", "path", "bindings"):
-            assert getattr(first, part) == getattr(second, part)
-        assert [n.name for n in first.order] == [n.name for n in second.order]
-        assert [n.name for n in first.graph.nodes] == [n.name for n in second.graph.nodes]
-        assert (first.graph.name, first.graph.inputs, first.graph.outputs) == (
-            second.graph.name, second.graph.inputs, second.graph.outputs)  # fmt: skip
-        assert list(first.graph.weights) == list(second.graph.weights)
-    assert len(list(before.graph.walk())) == len(list(after.graph.walk()))
-
-
 def test_steps_are_a_sequence() -> None:
     trace = make("loop")
     steps = trace.steps

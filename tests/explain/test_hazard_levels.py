@@ -1,7 +1,5 @@
 """Hazards at three precisions, and the ordered ones, against brute force and by hand."""
 
-import io
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -107,16 +105,6 @@ def test_a_copy_into_a_view_is_read_by_way_of_no_edge() -> None:
         (3, 5, "cache_k_l0", 68, False, False),
         (9, 11, "cache_k_l0", 68, False, False),
     ]
-
-
-def test_recordings_from_a_file_have_the_same_hazards() -> None:
-    for trace in (copy_into_view(), _cache("awva").finish()):
-        file = io.BytesIO()
-        trace.save(file)
-        file.seek(0)
-        loaded = kvviz.Trace.load(file)
-        for level in LEVELS:
-            assert kvviz.hazards(loaded, level, True) == kvviz.hazards(trace, level, True) != ()
 
 
 def test_an_append_to_a_block_of_the_caller_rivals_who_reads_the_block_later() -> None:

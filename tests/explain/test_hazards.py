@@ -10,7 +10,7 @@ from kvviz.graph.model import Graph
 from kvviz.lessons.legal_orders import legal_orders, orders
 from kvviz.report.faces.hazard_table import hazards
 from kvviz.trace.index.hazards import path_between
-from tests.engine.graphs import graph_of, numbers, run, run_graph
+from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.random_graphs import Example, examples
 
 bound = bind(kvviz.policies.ideal, {"present": "past"})
@@ -46,28 +46,6 @@ def test_one_buffer_on_both_sides_makes_the_order_decide_and_the_hazard_names_bo
 def test_the_inputs_survive_trying_every_order() -> None:
     orders(scatter(), FEEDS, donate=["past"], policy=bound)
     assert not FEEDS["past"].any()
-
-
-def test_a_path_of_the_graph_is_no_hazard() -> None:
-    trace = run("agraph (float[2, 3] x) => (float[2, 3] z) { y = Neg (x) z = Relu (y) }", {"x": numbers(2, 3)})
-    assert trace.steps[1].decision.taken == ("y",)
-    assert hazards(trace) == () and path_between(trace, 0, 1)
-
-
-def test_asking_for_the_shape_reads_no_bytes() -> None:
-    text = "agraph (float[2, 3] x) => (float[2, 3] z, int64[2] s) { y = Neg (x) s = Shape (y) z = Relu (y) }"
-    trace = run(text, {"x": numbers(2, 3)})
-    assert trace.steps[2].decision.taken == ("y",) and hazards(trace) == ()
-
-
-def test_an_append_touches_only_the_new_rows() -> None:
-    graph = graph_of(
-        "agraph (float[1, 4] past, float[1, 4] new) => (float[2, 4] present, float sum) "
-        "{ sum = ReduceSum <keepdims = 0> (past) present = Concat <axis = 0> (past, new) }"
-    )
-    past = kvviz.reserve(numbers(1, 4), 0, 8)
-    trace = run_graph(graph, {"past": past, "new": numbers(1, 4)}, donate=["past"])
-    assert trace.steps[1].decision.taken == ("past",) and hazards(trace) == ()
 
 
 def test_a_body_comes_after_what_its_condition_needs() -> None:
@@ -116,32 +94,6 @@ def test_a_run_that_is_right_has_no_broken_hazard(example: Example) -> None:
         for hazard in hazards(trace):
             assert not path_between(trace, hazard.first, hazard.second)
             assert hazard.first < hazard.second
-
-
-def _split(read: str) -> kvviz.Trace:
-    """A run in which a Relu overwrites the second half of x, after a Neg has read one of the halves."""
-    text = """
-    agraph (float[4] x) => (float[2] p, float[2] q)
-    {
-        half = Constant <value_ints = [2, 2]> ()
-        a, b = Split <axis = 0> (x, half)
-        p = Neg (read)
-        q = Relu (b)
-    }
-    """
-    return run(text.replace("read", read), {"x": numbers(4)}, donate=["x"])
-
-
-def test_a_write_in_place_behind_the_start_of_its_storage_is_placed_where_it_is() -> None:
-    trace = _split(read="b")
-    assert trace.steps[2].decision.taken == ("b",) and trace.steps[2].outs[0].offset == 8
-    (hazard,) = hazards(trace)
-    assert (hazard.kind, hazard.first, hazard.second, hazard.value) == ("WAR", 1, 2, "b")
-
-
-def test_a_write_in_place_leaves_the_other_half_of_its_storage_alone() -> None:
-    trace = _split(read="a")
-    assert trace.steps[2].decision.taken == ("b",) and hazards(trace) == ()
 
 
 def test_reading_what_an_ancestor_has_overwritten_is_a_broken_war_in_every_order() -> None:

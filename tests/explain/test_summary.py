@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +13,8 @@ from kvviz.explain.summary import counts, missed
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.memory.storage import Pool
 from kvviz.trace.blockers import Blocker, BlockerCode
-from tests.graph.build import FILES, MODELS, file_id, graph, model, node
-
-DECODERS = [path for path in FILES if path.stem == "model" and "silero" not in str(path)]
-
-
-def decoded(path: Path, tokens: int = 4, **options: Any) -> kvviz.Trace:
-    """A short decode with the prompt of the reference run, and the encoder's states where there are any."""
-    with np.load(path.with_name("ref.npz")) as reference:
-        given = {k: reference[f"run0.in.{k}"] for k in ["encoder_hidden_states"] if f"run0.in.{k}" in reference}
-        prompt = reference["prompt"].tolist()
-    return kvviz.decode(kvviz.load(path), prompt, tokens, inputs=given, progress=False, **options)
+from tests.explain.test_fixes import DECODERS, decoded
+from tests.graph.build import MODELS, file_id, graph, model, node
 
 
 def adds_up(found: Peak, trace: kvviz.Trace) -> bool:
@@ -38,7 +28,7 @@ def adds_up(found: Peak, trace: kvviz.Trace) -> bool:
 @pytest.mark.parametrize("path", DECODERS, ids=file_id)
 def test_the_numbers_of_a_decode_add_up(path: Path, policy: str) -> None:
     # given
-    trace = decoded(path, policy=policy)
+    trace = decoded(path, 4, policy=policy)
     # when
     number, found = counts(trace), missed(trace)
     # then

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import NORMAL, Context
 from kvviz.ggml.graph.tensor import Tensor
@@ -21,20 +20,9 @@ from kvviz.ggml.graph.tensor_data import tensor_set
 class LayerForm:
     """Sizes of a layer, and which way it goes.
 
-    Attributes
-    ----------
-    heads, kv_heads, head_dim : int
-    kv_size : int
-        Cells of the cache.
-    flash : bool
-        FLASH_ATTN_EXT, and V stored as K is; else V is stored transposed, one row for each of its elements.
-    protocol : str
-        ``"set_rows"``: rows named by an index that is an input; ``"cpy"``: a copy into a view at an offset that is
-        part of the graph (llama.cpp until mid 2025).
-    type_k, type_v : str
-        Of the cache.
-    number : int
-        Of the layer, as names have it.
+    ``flash``: one op, and V stored as K is; else V is stored transposed, one row for each of its elements.
+    ``protocol``: ``"set_rows"``, rows named by an index that is an input; or ``"cpy"``, a copy into a view at an offset
+    that is part of the graph (llama.cpp until mid 2025).
     """
 
     heads: int = 4
@@ -45,93 +33,42 @@ class LayerForm:
     protocol: str = "set_rows"
     type_k: str = "f16"
     type_v: str = "f16"
-    rope_mode: int = NORMAL
     freq_base: float = 10000.0
     n_ctx_orig: int = 0
-    number: int = 0
 
     @property
     def width(self) -> int:
-        """Elements of the layer's input and output for one token."""
         return self.heads * self.head_dim
 
     @property
     def kv_width(self) -> int:
-        """Elements of K, and of V, for one token."""
         return self.kv_heads * self.head_dim
 
 
 class AttentionLayer:
-    """A layer, its weights and its cache, which graphs of several steps share.
+    """A layer, its weights ("q", "k", "v", "output") and its cache, which graphs of several steps share."""
 
-    Parameters
-    ----------
-    ctx : Context
-    form : LayerForm
-    weights : mapping of str to array_like, optional
-        ``"q"``, ``"k"``, ``"v"``, ``"output"``, each (outputs, inputs); zero by default.
-    weight_type : str
-
-    Attributes
-    ----------
-    cache_k, cache_v : Tensor
-        [kv_width, kv_size], all zero at first.
-    positions : dict of int to int
-        Which position each used cell holds.
-    """
-
-    def __init__(
-        self, ctx: Context, form: LayerForm, weights: Mapping[str, Any] | None = None, weight_type: str = "f32"
-    ) -> None:
-        if form.protocol not in ("set_rows", "cpy"):
-            raise KvvizError(f"there is no protocol {form.protocol!r}; choose 'set_rows' or 'cpy'")
-        if not form.flash and form.protocol == "set_rows" and form.type_v not in ("f32", "f16", "bf16"):
-            raise KvvizError(f"V of type {form.type_v} cannot be stored transposed; set flash=True")
+    def __init__(self, ctx: Context, form: LayerForm, weights: Mapping[str, Any] | None = None) -> None:
         self.ctx, self.form = ctx, form
         size = {"q": form.width, "k": form.kv_width, "v": form.kv_width, "output": form.width}
         self.weights = {
             key: ctx.new_tensor(
-                weight_type,
-                form.width,
-                rows,
-                name=f"blk.{form.number}.attn_{key}.weight",
-                data=(weights or {}).get(key),
-                role="weight",
+                "f32", form.width, rows, name=f"blk.0.attn_{key}.weight", data=(weights or {}).get(key), role="weight"
             )
             for key, rows in size.items()
         }
         cells = (form.kv_width, form.kv_size)
-        self.cache_k = ctx.new_tensor(form.type_k, *cells, name=f"cache_k_l{form.number}", role="state")
-        self.cache_v = ctx.new_tensor(form.type_v, *cells, name=f"cache_v_l{form.number}", role="state")
+        self.cache_k = ctx.new_tensor(form.type_k, *cells, name="cache_k_l0", role="state")
+        self.cache_v = ctx.new_tensor(form.type_v, *cells, name="cache_v_l0", role="state")
         self.positions: dict[int, int] = {}
 
-    def graph(
-        self, x: Any, positions: Sequence[int], cells: Sequence[int] | None = None, n_kv: int | None = None
-    ) -> ComputeGraph:
-        """The graph of one step, which writes the cells of its tokens and attends to all used ones.
-
-        Parameters
-        ----------
-        x : array_like
-            (tokens, width): the normed input of the layer.
-        positions : sequence of int
-        cells : sequence of int, optional
-            Where K and V of each token go; by default behind the last used one. Protocol cpy needs them in a row.
-        n_kv : int, optional
-            How many cells are looked at; by default all.
-        """
-        x, form = np.asarray(x, np.float32), self.form
-        first = max(self.positions, default=-1) + 1
-        chosen = list(range(first, first + len(positions))) if cells is None else list(cells)
-        if x.shape != (len(positions), form.width) or len(chosen) != len(positions):
-            wanted = f"({len(positions)}, {form.width}) and as many cells"
-            raise KvvizError(f"{len(positions)} positions need x of shape {wanted}, not {x.shape} and {len(chosen)}")
-        if not all(0 <= cell < form.kv_size for cell in chosen):
-            raise KvvizError(f"cells {chosen} are not all in a cache of {form.kv_size}")
+    def graph(self, x: Any, positions: Sequence[int], n_kv: int | None = None) -> ComputeGraph:
+        """The graph of one step over ``x`` (tokens, width), which attends to ``n_kv`` cells; by default to all."""
+        form, first = self.form, max(self.positions, default=-1) + 1
+        chosen = list(range(first, first + len(positions)))
         self.positions.update(zip(chosen, positions))
-        seen = form.kv_size if n_kv is None else n_kv
-        step = _Step(self, tensor_set(self._input("f32", f"attn_norm-{form.number}", form.width, len(positions)), x))
-        step.attend(list(positions), chosen, seen)
+        step = _Step(self, tensor_set(self._input("f32", "attn_norm-0", form.width, len(positions)), x))
+        step.attend(list(positions), chosen, form.kv_size if n_kv is None else n_kv)
         return step.graph
 
     def mask(self, positions: Sequence[int], n_kv: int) -> np.ndarray:
@@ -150,7 +87,7 @@ class _Step:
         self.layer, self.x = layer, x
         self.ctx, self.form = layer.ctx, layer.form
         self.old = layer.form.protocol == "cpy"
-        self.graph = layer.ctx.new_graph(f"attention layer {layer.form.number}")
+        self.graph = layer.ctx.new_graph("attention layer")
         self.tokens = x.ne[1]
 
     def attend(self, positions: list[int], cells: list[int], n_kv: int) -> None:
@@ -170,8 +107,7 @@ class _Step:
         self.graph.expand(self.named(self.ctx.mul_mat(layer.weights["output"], out), "attn_out"))
 
     def named(self, tensor: Tensor, name: str) -> Tensor:
-        """A tensor with the number of the layer in its name."""
-        return self.ctx.set_name(tensor, f"{name}-{self.form.number}")
+        return self.ctx.set_name(tensor, f"{name}-0")
 
     def projected(self, key: str, heads: int) -> Tensor:
         """[head_dim, heads, tokens]."""
@@ -180,21 +116,17 @@ class _Step:
         return self.named(split, "Vcur") if key == "v" or not self.old else split
 
     def turned(self, split: Tensor, where: Tensor, name: str) -> Tensor:
-        """Q or K with their positions."""
         if not self.old:
             self.named(split, name)
         form = self.form
         yarn = (0.0, 1.0, 32.0, 1.0)
-        args = (form.rope_mode, form.n_ctx_orig, form.freq_base, 1.0, *yarn)
+        args = (NORMAL, form.n_ctx_orig, form.freq_base, 1.0, *yarn)
         return self.named(self.ctx.rope_ext(split, where, None, form.head_dim, *args), name)
 
     # -- writing the cache ------------------------------------------------------------------------------------------
 
     def store(self, k: Tensor, v: Tensor, cells: list[int]) -> None:
-        """Expand what writes K and V."""
         if self.old:
-            if cells != list(range(cells[0], cells[0] + len(cells))):
-                raise KvvizError(f"protocol 'cpy' writes consecutive cells, not {cells}")
             self.graph.expand(self.copied(k, self.layer.cache_k, cells[0]))
             write = self.copied(v, self.layer.cache_v, cells[0]) if self.form.flash else self.turned_over(v, cells[0])
             self.graph.expand(write)
@@ -222,12 +154,10 @@ class _Step:
         )
 
     def copied(self, one: Tensor, cache: Tensor, head: int) -> Tensor:
-        """Into the cells from ``head`` on."""
         row = self.ctx.reshape_2d(one, self.form.kv_width, self.tokens)
         return self.ctx.cpy(row, self.ctx.view_1d(cache, self.form.kv_width * self.tokens, cache.nb[1] * head))
 
     def turned_over(self, v: Tensor, head: int) -> Tensor:
-        """V into the columns from ``head`` on."""
         form, cache = self.form, self.layer.cache_v
         columns = self.ctx.transpose(self.ctx.reshape_2d(v, form.kv_width, self.tokens))
         into = self.ctx.view_2d(cache, self.tokens, form.kv_width, form.kv_size * cache.nb[0], head * cache.nb[0])
@@ -236,11 +166,9 @@ class _Step:
     # -- reading it -------------------------------------------------------------------------------------------------
 
     def heads_first(self, one: Tensor) -> Tensor:
-        """Heads behind tokens, or behind cells."""
         return self.ctx.permute(one, 0, 2, 1, 3)
 
     def query(self, q: Tensor) -> Tensor:
-        """Q as the product takes it."""
         if not self.old:
             q = self.ctx.view_4d(q, *q.ne, *q.nb[1:], 0)
         return self.heads_first(q)
@@ -264,7 +192,6 @@ class _Step:
         return self.ctx.view_4d(cache, *ne, 1, *nb, cache.nbytes, 0)
 
     def softmax(self, q: Tensor, mask: np.ndarray, n_kv: int) -> Tensor:
-        """Attention by products and a softmax."""
         ctx, scale = self.ctx, self.form.head_dim**-0.5
         kq = ctx.mul_mat_set_prec(ctx.mul_mat(self.rows(self.layer.cache_k, n_kv), self.query(q)))
         weights = ctx.soft_max_ext(kq, self.masking("f32", mask), scale, 0.0)
@@ -275,7 +202,6 @@ class _Step:
         return self.named(ctx.cont_2d(self.heads_first(out), self.form.width, self.tokens), "kqv_out")
 
     def flash(self, q: Tensor, mask: np.ndarray, n_kv: int) -> Tensor:
-        """Attention in one op."""
         ctx, scale = self.ctx, self.form.head_dim**-0.5
         masking = self.masking("f32" if self.old else "f16", mask)
         keys, values = self.rows(self.layer.cache_k, n_kv), self.rows(self.layer.cache_v, n_kv)

@@ -3,9 +3,10 @@
 Source: tests/data/ggml, recorded through the public callback of llama-cpp-python 0.3.36 (ggml 0.25.3) and 0.3.14.
 """
 
-import gzip
 import json
+from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import kvviz
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.recording.recorded_graphs import Recording
+from tests.ggml.every_pair import lines_of
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "ggml"
 EXPECTED: dict[str, Any] = {
@@ -23,9 +25,7 @@ OTHERS = sorted(path.name for path in DATA.glob("*.jsonl*") if path.name not in 
 
 def lines(name: str) -> list[dict[str, Any]]:
     """The lines of a recording, read without kvviz."""
-    path = DATA / name
-    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return lines_of(DATA / name)
 
 
 def recorded(rows: list[dict[str, Any]], ids: dict[int, str]) -> list[dict[str, Any]]:
@@ -42,21 +42,15 @@ def recorded(rows: list[dict[str, Any]], ids: dict[int, str]) -> list[dict[str, 
     ]
 
 
-def built(nodes: list[Tensor]) -> list[dict[str, Any]]:
+def built(nodes: list[Tensor], named: Callable[[Tensor], Any] = attrgetter("name")) -> list[dict[str, Any]]:
     """The same of nodes that were built here."""
+    same = ("name", "op", "type", "flags", "view_offs", "desc")
     return [
         {
-            "name": node.name,
-            "op": node.op,
-            "type": node.type,
-            "ne": list(node.ne),
-            "nb": list(node.nb),
-            "flags": node.flags,
-            "view_offs": node.view_offs,
-            "desc": node.desc,
-            "op_params": list(node.op_params),
-            "src": [source.name for source in node.src if source is not None],
-            "view_src": None if node.view_src is None else node.view_src.name,
+            **{key: getattr(node, key) for key in same},
+            **{key: list(getattr(node, key)) for key in ("ne", "nb", "op_params")},
+            "src": [named(source) for source in node.src if source is not None],
+            "view_src": node.view_src and named(node.view_src),
         }
         for node in nodes
     ]

@@ -13,15 +13,8 @@ from kvviz.ggml.recording.recorded_graphs import RecordedGraph
 from kvviz.view.page_data.payload import decode, payload
 from tests.ggml.recordings import DATA, EXPECTED, recording
 
-PAIRS = {
-    "cast_shift": 0,
-    "inplace_chain": 0,
-    "seed_never_expanded": 0,
-    "seed_read_first": 0,
-    "seed_set_rows": 0,
-    "seed_write_first": 0,
-    "tiny_mamba": 0,
-}
+PAIRS = [f"seed_{name}" for name in ("never_expanded", "read_first", "set_rows", "write_first")]
+PAIRS += ["cast_shift", "inplace_chain", "tiny_mamba"]
 HEAD = "digraph G {\n  newrank = true;\n  rankdir = TB;\n"
 NODE = '  "{}" [ style = filled; fillcolor = white; shape = record; label="{}"; ]\n'
 EDGE = '  "{}" -> "{}" [ arrowhead = vee; style = solid; label = "src {}"; ]\n'

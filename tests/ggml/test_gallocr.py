@@ -4,100 +4,99 @@ Expected offsets: ggml's own allocator, run on these graphs (x and y are INPUT, 
 """
 
 import json
+from typing import Any
 
 import pytest
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.memory_plan import MemoryPlan, Refusal
-from kvviz.ggml.graph.tensor import OUTPUT, Tensor, new_tensor
+from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor, new_tensor
 from kvviz.ggml.order.gallocr import Address, FreeBlocks, plan_memory
-from tests.ggml.planned import given, op, planned
 from tests.ggml.recordings import DATA
 
 OPS = json.loads((DATA / "ops.json").read_text("utf-8"))
 
 
-def _reasons(plan: MemoryPlan, node: Tensor) -> list[tuple[int, Refusal, tuple[str, ...]]]:
+def given(name: str) -> Tensor:
+    tensor = new_tensor("f32", (256,), name)
+    tensor.flags = INPUT
+    return tensor
+
+
+def op(name: str, kind: str, *src: Tensor, view_of: Tensor | None = None, ne: tuple[int, ...] = (256,)) -> Tensor:
+    tensor = new_tensor("f32", ne, name)
+    tensor.op, tensor.src, tensor.view_src = kind, list(src), view_of
+    return tensor
+
+
+def planned(*expanded: Tensor) -> MemoryPlan:
+    graph = ComputeGraph("planned")
+    for tensor in expanded:
+        graph.expand(tensor)
+    return plan_memory(graph)
+
+
+def reasons(plan: MemoryPlan, node: Tensor) -> list[tuple[int, Refusal, tuple[str, ...]]]:
     made = plan.of(node)
     assert made is not None
     return [(refused.position, refused.reason, tuple(one.name for one in refused.who)) for refused in made.refused]
 
 
-def test_a_chain_runs_in_the_memory_of_its_input() -> None:
-    x, y = given("x"), given("y")
-    a = op("a", "SQR", x)
-    b = op("b", "ADD", a, y)
-    o = op("o", "SCALE", b)
-    found = planned(o)
-    assert [found.offset(tensor) for tensor in (x, y, a, b, o)] == [0, 1024, 0, 0, 0]
-    assert found.plan.nbytes == 2048
-    assert [plan.taken for plan in found.plan.nodes] == [0, 0, 0]
-    assert found.plan.owner(o) is x
+def graph_of(text: str) -> dict[str, Tensor]:
+    """Tensors of a line as ``name = OP sources``, with ``@root`` for a view of it and ``!`` for an output."""
+    made = {"x": given("x"), "y": given("y")}
+    for part in text.split(";"):
+        name, kind, *sources = part.replace("=", " ").split()
+        root = next((made[one[1:]] for one in sources if one[0] == "@"), None)
+        src = [made[one] for one in sources if one[0] != "@"]
+        one = op(name.strip("!"), kind, *src, view_of=root, ne=(1, 1) if kind == "MUL_MAT" else (256,))
+        one.flags |= OUTPUT * name.endswith("!")
+        made[one.name] = one
+    return made
 
 
-def test_what_is_flagged_as_an_output_is_not_taken_over_and_not_freed() -> None:
-    x, y = given("x"), given("y")
-    a = op("a", "SQR", x)
-    a.flags |= OUTPUT
-    o = op("o", "SCALE", op("b", "ADD", a, y))
-    found = planned(o)
-    assert found.offset(o) == 1024
-    b = found.graph.nodes[1]
-    assert (0, Refusal.OUTPUT, ()) in _reasons(found.plan, b)
-    assert a in [one for plan in found.plan.nodes for one in plan.withheld]
-
-
-def test_a_reshape_on_the_way_forces_new_memory() -> None:
-    x = given("x")
-    a = op("a", "SQR", x)
-    view = op("view", "RESHAPE", a, view_of=a)
-    o = op("o", "SCALE", view)
-    found = planned(o)
-    assert found.offset(a) == 0
-    assert found.offset(o) == 1024
-    assert _reasons(found.plan, o) == [(0, Refusal.IS_VIEW, ())]
-    assert found.plan.nodes[-1].freed == (a,)
-
-
-def test_what_is_used_twice_is_taken_over_by_the_second_user() -> None:
-    x, y = given("x"), given("y")
-    a = op("a", "SQR", x)
-    b = op("b", "ADD", a, y)
-    o = op("o", "MUL", b, a)
-    found = planned(o)
+# Graph, what is expanded, offsets, refusals of one node, and what the last node frees.
+PLACES: dict[str, tuple[str, str, dict[str, int], dict[str, list[Any]], str]] = {
+    "a chain runs in the memory of its input": (
+        "a = SQR x; b = ADD a y; o = SCALE b", "o", {"x": 0, "y": 1024, "a": 0, "b": 0, "o": 0}, {}, ""
+    ),
+    "an output is not taken over and not freed": (
+        "a! = SQR x; b = ADD a y; o = SCALE b", "o", {"o": 1024}, {"b": [(0, Refusal.OUTPUT, ())]}, ""
+    ),
+    "a reshape on the way forces new memory": (
+        "a = SQR x; v = RESHAPE a @a; o = SCALE v", "o", {"a": 0, "o": 1024}, {"o": [(0, Refusal.IS_VIEW, ())]}, "a"
+    ),
     # b goes to where y is; of o's sources b comes first, and is free as well.
-    assert (found.offset(b), found.offset(o)) == (1024, 1024)
-    assert (0, Refusal.CHILDREN_LEFT, ("o",)) in _reasons(found.plan, b)
+    "the second user of a source takes it over": (
+        "a = SQR x; b = ADD a y; o = MUL b a", "o", {"b": 1024, "o": 1024},
+        {"b": [(0, Refusal.CHILDREN_LEFT, ("o",))]}, "a",
+    ),
+    "it takes the first that is free": ("a = SQR x; b = ADD a y; o = MUL a b", "o", {"b": 1024, "o": 0}, {}, "b"),
+    "a node that reads a source twice does not take it": (
+        "a = SQR x; o = MUL a a", "o", {"o": 1024}, {"o": [(i, Refusal.READ_TWICE, ("o",)) for i in (0, 1)]}, "a"
+    ),
+    "a write that nobody reads keeps its root to the end": (
+        "a = CONT x; v = VIEW a @a; write = CPY y v @a; c = MUL_MAT x y", "write c", {"a": 2048, "c": 3072}, {}, "x y"
+    ),
+    "a matrix product frees its sources behind itself": (
+        "a = SQR x; o = MUL_MAT a y", "o", {"o": 2048}, {"o": [(-1, Refusal.OP_NOT_LISTED, ())]}, "a y"
+    ),
+    "a clamp lies where ggml puts it": (
+        "a = CLAMP x; b = SQR a; c = CLAMP a; o = ADD b c", "o", {"x": 0, "a": 0, "b": 1024, "c": 0, "o": 1024}, {}, "c"
+    ),
+}  # fmt: skip
 
 
-def test_the_second_user_takes_the_first_source_that_is_free() -> None:
-    x, y = given("x"), given("y")
-    a = op("a", "SQR", x)
-    b = op("b", "ADD", a, y)
-    o = op("o", "MUL", a, b)
-    found = planned(o)
-    assert (found.offset(b), found.offset(o)) == (1024, 0)
-
-
-def test_a_node_that_reads_a_source_twice_does_not_take_it() -> None:
-    x = given("x")
-    a = op("a", "SQR", x)
-    found = planned(op("o", "MUL", a, a))
-    o = found.graph.nodes[-1]
-    assert _reasons(found.plan, o) == [(0, Refusal.READ_TWICE, ("o",)), (1, Refusal.READ_TWICE, ("o",))]
-    assert found.offset(o) == 1024
-
-
-def test_a_write_that_nobody_reads_keeps_its_root_to_the_end() -> None:
-    x, y = given("x"), given("y")
-    a = op("a", "CONT", x)
-    write = op("write", "CPY", y, op("view", "VIEW", a, view_of=a), view_of=a)
-    c = op("c", "MUL_MAT", x, y)
-    found = planned(write, c)
-    assert found.offset(a) == 2048
-    assert found.offset(c) == 3072
-    assert a not in [one for plan in found.plan.nodes for one in plan.freed]
+@pytest.mark.parametrize("case", PLACES)
+def test_tensors_lie_where_ggmls_allocator_puts_them(case: str) -> None:
+    text, expanded, offsets, refused, freed = PLACES[case]
+    made = graph_of(text)
+    plan = planned(*(made[name] for name in expanded.split()))
+    assert {name: plan.places[made[name]].offset for name in offsets} == offsets
+    for name, expected in refused.items():
+        assert [one for one in reasons(plan, made[name]) if one in expected] == expected
+    assert sorted(one.name for one in plan.nodes[-1].freed) == freed.split()
 
 
 def test_every_reason_is_kept_not_only_the_first() -> None:
@@ -109,7 +108,7 @@ def test_every_reason_is_kept_not_only_the_first() -> None:
     view = op("view", "VIEW", a, view_of=a)
     other = op("other", "ADD", a, weight)
     found = planned(view, other, op("last", "SQR", a))
-    assert _reasons(found.plan, other) == [
+    assert reasons(found, other) == [
         (0, Refusal.OUTPUT, ()),
         (0, Refusal.CHILDREN_LEFT, ("last",)),
         (0, Refusal.VIEWS_LEFT, ("view",)),
@@ -119,23 +118,13 @@ def test_every_reason_is_kept_not_only_the_first() -> None:
     ]
 
 
-def test_a_matrix_product_is_not_in_the_list_and_frees_its_sources_behind_itself() -> None:
-    x, y = given("x"), given("y")
-    a = op("a", "SQR", x)
-    o = op("o", "MUL_MAT", a, y, ne=(1, 1))
-    found = planned(o)
-    assert _reasons(found.plan, o)[0] == (-1, Refusal.OP_NOT_LISTED, ())
-    assert found.plan.nodes[-1].freed == (a, y)
-    assert found.offset(o) == 2048
-
-
 def test_external_tensors_are_never_placed() -> None:
     cache = new_tensor("f32", (256,), "cache")
     cache.role = "state"
     o = op("o", "SCALE", cache)
     found = planned(o)
-    assert cache not in found.plan.places
-    assert _reasons(found.plan, o) == [(0, Refusal.EXTERNAL, ())]
+    assert cache not in found.places
+    assert reasons(found, o) == [(0, Refusal.EXTERNAL, ())]
 
 
 def test_the_free_list_takes_the_smallest_block_that_fits_and_joins_neighbours() -> None:
@@ -181,18 +170,7 @@ def test_an_op_runs_in_place_exactly_where_ggml_lets_it(kind: str) -> None:
     x = given("x")
     found = planned(op("o", kind, op("a", "SQR", x)))
     # then
-    assert (found.plan.nodes[-1].taken == 0) == (kind in OPS["can_inplace"])
-
-
-def test_a_clamp_in_a_chain_lies_where_ggml_puts_it() -> None:
-    x = given("x")
-    a = op("a", "CLAMP", x)
-    b = op("b", "SQR", a)
-    c = op("c", "CLAMP", a)
-    o = op("o", "ADD", b, c)
-    # then: offsets of ggml 0.25.3
-    found = planned(o)
-    assert [found.offset(tensor) for tensor in (x, a, b, c, o)] == [0, 0, 1024, 0, 1024]
+    assert (found.nodes[-1].taken == 0) == (kind in OPS["can_inplace"])
 
 
 def test_what_a_back_end_keeps_for_a_fused_op_is_not_taken_over_before_it_has_run() -> None:

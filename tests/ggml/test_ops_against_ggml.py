@@ -2,7 +2,6 @@
 
 import json
 from base64 import b64decode
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from kvviz.ggml.graph.tensor_data import read, stored, to_q8_0
 from kvviz.ggml.order.graph_session import KERNELS, Executor
 
 from .op_cases import CASES, quants
-from .recordings import DATA
+from .recordings import DATA, built
 
 FILE = json.loads((DATA / "op_cases.json").read_text("utf-8"))
 RECORDED = FILE["cases"]
@@ -34,33 +33,19 @@ def _tolerance(name: str, node: Tensor) -> float:
     return LOOSE.get(node.type, 0.0)
 
 
-def _form(node: Tensor, places: dict[Tensor, int]) -> dict[str, Any]:
-    def named(tensor: Tensor | None) -> Any:
-        return None if tensor is None else places.get(tensor, tensor.name)
-
-    return {
-        "name": node.name,
-        "op": node.op,
-        "desc": node.desc,
-        "type": node.type,
-        "ne": list(node.ne),
-        "nb": list(node.nb),
-        "flags": node.flags,
-        "op_params": [*node.op_params, *[0] * (16 - len(node.op_params))],
-        "src": [named(source) for source in node.src if source is not None],
-        "view_src": named(node.view_src),
-        "view_offs": node.view_offs,
-    }
-
-
-def _assert_same(name: str, expected: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_nodes_and_numbers_are_those_that_ggml_left(name: str) -> None:
+    expected = RECORDED[name]
     ctx = Context()
     graph = ctx.new_graph(name)
     for output in CASES[name](ctx):
         graph.expand(output)
     places = {node: i for i, node in enumerate(graph.nodes)}
-    forms = [{key: value for key, value in node.items() if key != "bytes"} for node in expected]
-    assert [_form(node, places) for node in graph.nodes] == forms
+    for one, node in zip(built(graph.nodes, lambda tensor: places.get(tensor, tensor.name)), expected, strict=True):
+        assert (
+            one | {"op_params": [*one["op_params"], *[0] * (16 - len(one["op_params"]))]} | {"bytes": node["bytes"]}
+            == node
+        )
     executor = Executor(name, values=0)
     executor.run(graph)
     for node, one in zip(graph.nodes, expected):
@@ -74,11 +59,6 @@ def _assert_same(name: str, expected: list[dict[str, Any]]) -> None:
             a, b = read(node), read(theirs)
             largest = np.abs(b[np.isfinite(b)]).max(initial=0)
             assert np.allclose(a, b, rtol=0, atol=tolerance * largest, equal_nan=True), node.op
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_nodes_and_numbers_are_those_that_ggml_left(name: str) -> None:
-    _assert_same(name, RECORDED[name])
 
 
 def test_blocks_of_q8_0_are_byte_for_byte_those_of_the_reference() -> None:

@@ -14,25 +14,7 @@ from kvviz.ggml.graph.context import Context
 from kvviz.ggml.graph.tensor import new_tensor
 from kvviz.ggml.graph.tensor_data import tensor_get
 
-from .seed_graphs import Seed, kv
-
-WRITTEN, STALE = [0, 0, 0, 4, 8, 0, 0, 0], [0.0] * 8
-
-
-@pytest.mark.parametrize(
-    ("seed", "order", "kq"),
-    [
-        (kv(), ["VIEW", "CPY", "VIEW", "MUL_MAT"], WRITTEN),
-        (kv(read_first=True), ["VIEW", "MUL_MAT", "VIEW", "CPY"], STALE),
-        (kv(rows=True), ["SET_ROWS", "VIEW", "MUL_MAT"], WRITTEN),
-        (kv(written=False), ["VIEW", "MUL_MAT"], STALE),
-    ],
-)
-def test_what_is_expanded_first_is_executed_first_and_decides_what_is_read(
-    seed: Seed, order: list[str], kq: list[float]
-) -> None:
-    assert [node.op for node in seed.graph.nodes] == order
-    assert kvviz.ggml.run(seed.graph).outputs["kq"].tolist() == kq
+from .seed_graphs import kv
 
 
 @pytest.mark.parametrize(("level", "shared"), [("root", 128), ("range", 32), ("exact", 32)])
@@ -40,22 +22,6 @@ def test_a_read_behind_a_write_is_a_hidden_dependency_at_every_precision(level: 
     (found,) = kvviz.hazards(kv().graph, level=level)
     assert (found.kind, found.first, found.second, found.bytes, found.root) == ("RAW", 1, 3, shared, "k_cache")
     assert not found.ordered and not found.broken
-
-
-def test_set_rows_before_its_destination_was_a_source_has_no_edge_to_the_cache() -> None:
-    graph = kv(rows=True, old=True).graph
-    assert [source.name for source in graph.nodes[0].src if source] == ["k_cur", "k_idxs"]
-    assert kvviz.ggml.run(graph).outputs["kq"].tolist() == WRITTEN
-    (found,) = kvviz.hazards(graph)
-    assert (found.kind, found.bytes) == ("RAW", 32)
-
-
-def test_of_rows_with_equal_indices_the_last_one_stays() -> None:
-    ctx = Context()
-    k = ctx.new_tensor("f32", 1, 8, name="k")
-    rows, at = ctx.new_tensor("f32", 1, 3, data=[1, 2, 3]), ctx.new_tensor("i64", 3, data=[5, 5, 0])
-    kvviz.ggml.run(ctx.new_graph().expand(ctx.set_rows(k, rows, at)))
-    assert tensor_get(k).ravel().tolist() == [3, 0, 0, 0, 0, 2, 0, 0]
 
 
 def test_patches_in_place_touch_their_own_bytes_only() -> None:
@@ -67,15 +33,6 @@ def test_patches_in_place_touch_their_own_bytes_only() -> None:
     assert [(one.first, one.second, one.kind, one.bytes) for one in kvviz.hazards(graph)] == [(1, 2, "WAW", 4 * 4)]
     kvviz.ggml.run(graph)
     assert (tensor_get(k) < 0).sum(0).tolist() == [4, 4, 0, 0, 4, 4, 4, 0]
-
-
-def test_an_op_in_place_is_read_through_the_old_name_too() -> None:
-    ctx = Context()
-    x, y = ctx.new_tensor("f32", 4, name="x", data=3), ctx.new_tensor("f32", 4, name="y", data=1)
-    a = ctx.dup(x)
-    product = ctx.mul(a, ctx.add_inplace(a, y))
-    kvviz.ggml.run(ctx.new_graph().expand(product))
-    assert tensor_get(product).tolist() == [16] * 4, "not 3 * 4"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 import kvviz
 from kvviz import lessons
 from kvviz.lessons import Question
-from kvviz.lessons.questions.question import ask as pose
+from kvviz.lessons.questions.score import questions
 from tests.ort_session import session_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,22 +42,15 @@ def trace(graph: Any) -> kvviz.Trace:
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the notebook's cells make, run one after another; ``questions`` are those that they ask."""
-    questions: dict[str, Question] = {}
-
-    def ask(question: str, **options: Any) -> Question:
-        questions[question] = pose(question, **options)
-        return questions[question]
-
     patch = pytest.MonkeyPatch()
     patch.chdir(ROOT / "notebooks")
-    patch.setattr(lessons, "ask", ask)
     patch.setattr(kvviz, "debug", lambda trace, **options: None)
     matplotlib.use("Agg")
     made: dict[str, Any] = {}
     for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
         if cell.cell_type == "code":
             exec(cell.source, made)
-    yield {**made, "questions": questions}
+    yield {**made, "questions": {one.question: one for one in questions()}}
     patch.undo()
 
 
@@ -268,13 +261,20 @@ QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
             ("256 KiB", "not for query heads; and"),
         ],
     ),
+    ("Write `step`", None, []),
     ("how many times as large", 4, [(8, "share one KV head"), (32, "share one KV head")]),
 ]
 
 
 def test_every_question_of_the_lesson_is_tested(cells: dict[str, Any]) -> None:
     assert len(cells["questions"]) == len(QUESTIONS)
-    assert {one.kind for one in cells["questions"].values() if one.answer} == {"choice", "number", "curve"}
+    assert {one.kind for one in cells["questions"].values() if one.answer} == {"choice", "number", "curve", "own"}
+
+
+def written(source: str, cells: dict[str, Any]) -> Any:
+    made = dict(cells)
+    exec(source, made)
+    return made["step"]
 
 
 @pytest.mark.parametrize(("part", "right", "wrong"), QUESTIONS, ids=[question[0] for question in QUESTIONS])
@@ -282,6 +282,11 @@ def test_a_question_takes_what_is_right_and_hints_at_what_is_not(
     cells: dict[str, Any], part: str, right: Any, wrong: list[tuple[Any, str]]
 ) -> None:
     question = asked(cells, part)
+    if question.kind == "own":
+        right, wrong = (
+            written(question.answer, cells),
+            [(cells["step"], "rows of keys"), ("step", "the function itself")],
+        )
     for given, hint in wrong:
         verdict = question.grade(given)
         assert not verdict and hint in verdict.text, verdict.text

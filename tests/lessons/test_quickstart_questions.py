@@ -8,8 +8,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from kvviz import lessons
 from kvviz.lessons import Question
+from kvviz.lessons.questions.score import questions
 from kvviz.widget.still_image import still_bundle
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "00_quickstart.ipynb"
@@ -18,19 +18,13 @@ NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "00_quickstart.ip
 @pytest.fixture(scope="module")
 def cells() -> Iterator[dict[str, Any]]:
     """The names of the notebook's cells that need no chart, with its questions by their order under ``asked``."""
-    asked: list[Question] = []
-
-    def ask(*given: Any, **options: Any) -> Question:
-        asked.append(lessons.ask(*given, **options))
-        return asked[-1]
-
-    made: dict[str, Any] = {"asked": asked}
+    made: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(NOTEBOOK.parent)
         for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
             if cell.cell_type == "code" and not re.search(r"plt|animate", cell.source):
-                exec(cell.source.replace("import ask,", "import"), {**made, "ask": ask}, made)
-        yield made
+                exec(cell.source, made)
+        yield {**made, "asked": questions()}
 
 
 def test_it_asks_three_questions(cells: dict[str, Any]) -> None:

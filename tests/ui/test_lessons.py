@@ -178,3 +178,57 @@ def test_the_page_opens_with_the_list_of_the_first_stop(
     page.expect_step(len(trace.steps) - 1)
     expect(page.kv("tour-number")).to_have_text("1 stop")
     page.close()
+
+
+def test_a_question_is_answered_by_keys_alone_and_keeps_the_focus(open_notebook: OpenNotebook) -> None:
+    # given: the cursor of the notebook stands on a cell with a choice that has run
+    notebook = open_notebook(
+        [
+            "from kvviz.lessons import ask",
+            'size = ask("How many?", 131072, unit="B", hint={65536: "keys *and* values"})\nsize',
+            'kind = ask("Which?", "b", {"a": "look again"}, choices=["a", "b", "c"])\n'
+            'kind.after = "So it is **b**."\nkind',
+        ]
+    )
+    notebook.run_all()
+    number, choice = (notebook.page.locator(".kv-ask").nth(i) for i in (0, 1))
+    press = notebook.page.keyboard.press
+    said = choice.locator('[data-kv="ask-said"]')
+    boxes = choice.locator('[data-kv="ask-choice"]')
+    notebook.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+    notebook.page.evaluate("() => window.jupyterapp.commands.execute('notebook:enter-command-mode')")
+    before = len(notebook.outputs())
+
+    def tab_to(kind: str) -> None:
+        for _ in range(40):
+            press("Tab")
+            if notebook.page.evaluate("() => document.activeElement.dataset.kv") == f"ask-{kind}":
+                return
+        raise AssertionError(f"Tab does not lead to the {kind}")
+
+    # when: typed, with Enter
+    tab_to("field")
+    notebook.page.keyboard.type("64 KiB")
+    press("Enter")
+    expect(number.locator('[data-kv="ask-said"]')).to_contain_text("by a factor of 2: keys and values")
+    expect(number.locator('[data-kv="ask-field"]')).to_be_focused()
+    press("Control+a")
+    notebook.page.keyboard.type("128 KB")
+    press("Enter")
+    expect(number.locator('[data-kv="ask-said"]')).to_have_text("✓ Right: 128 KB read as 128 × 1,024 B.")
+    # when: chosen by arrows and by digits
+    tab_to("choice")
+    press("ArrowDown")
+    press("Enter")
+    expect(said).to_have_text("✗ Not yet: look again")
+    expect(boxes.nth(0)).to_be_focused()
+    press("3")
+    expect(boxes.nth(2)).to_be_checked()
+    press("ArrowUp")
+    press("Enter")
+    # then: the text for those who have answered is there, the focus too, and no cell was made, left or changed
+    expect(said).to_have_text("✓ Right.")
+    expect(notebook.page.get_by_text("So it is b.")).to_be_visible()
+    expect(boxes.nth(1)).to_be_focused()
+    assert notebook.python("[size.tries, kind.tries, kind.right]") == [2, 2, True]
+    assert len(notebook.outputs()) == before

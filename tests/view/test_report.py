@@ -358,3 +358,14 @@ def test_numbers_reasons_and_fixes_are_those_of_the_report(copying: kvviz.Trace)
     fix = next(one.fix for one in report.findings if one.fix is not None)
     assert f"fix: {fix.label}" in told and fix.sentence in told and fix.code in told
     assert report.caches[0].sentence in told
+
+
+@pytest.mark.parametrize("policy", ["ideal", "rten"])
+def test_two_pasts_of_one_op_are_cured_by_two_changes_together_of_which_none_helps_alone(policy: str) -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
+    trace = kvviz.run(graph, kvviz.inputs(graph), policy=policy)
+    copied = next(one for one in kvviz.findings(trace) if one.kind == "copied")
+    # then
+    assert copied.cure is not None and copied.cure.about.startswith("None alone; these two together.")
+    # and it keeps its word
+    assert trace.bytes_copied - copied.cure.fix.apply().bytes_copied == copied.cure.fix.saves > 0

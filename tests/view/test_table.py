@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from html.parser import HTMLParser
-from types import ModuleType
 
 import pytest
 
@@ -12,6 +11,12 @@ from kvviz.errors import KvvizError
 from kvviz.explain.sentences import sentence
 from kvviz.report.faces.steps_table import COLUMNS, Table, steps_table
 from kvviz.trace.recording import Trace
+from tests.trace.recordings import two_lanes
+
+
+@pytest.fixture(scope="module")
+def timed() -> Trace:
+    return two_lanes()
 
 
 class Cells(HTMLParser):
@@ -73,20 +78,44 @@ def test_html_has_a_heading_for_every_column_and_no_script(hostile: Trace) -> No
     assert max(map(len, seen.cells)) <= 160
 
 
-def test_a_data_frame_is_made_where_pandas_is_there(decoded: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a stand-in that only keeps what it is given
-    pandas = ModuleType("pandas")
-    pandas.DataFrame = lambda rows, columns: (rows, columns)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
-    table = steps_table(decoded, [0, 1])
-    assert table.to_pandas() == (table.rows, [key for key, *_ in COLUMNS])
+@pytest.mark.parametrize("name", ["decoded", "copying", "sparse", "branching", "looping", "hostile", "timed"])
+def test_data_frames_have_the_rows_of_the_table(name: str, request: pytest.FixtureRequest) -> None:
+    trace = request.getfixturevalue(name)
+    table = trace.table()
+    rows = [{key: row.get(key) for key, *_ in table.columns} for row in table]
+    short = [{key: value for key, value in row.items() if key != "sentence"} for row in rows]
+    assert table.to_arrow().to_pylist() == rows
+    assert trace.to_arrow().to_pylist() == short
+    frame = trace.to_pandas()
+    assert frame.astype(object).where(frame.notna(), None).to_dict("records") == short
+    assert {str(frame[key].dtype) for key in ("step", "run", "written", "copied", "allocated", "live")} == {"int64"}
 
 
-def test_without_pandas_the_error_names_it(decoded: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storages_and_findings_are_data_frames_too(copying: Trace, timed: Trace) -> None:
+    for trace in (copying, timed):
+        found = trace.to_arrow("storages")
+        records = [{key: getattr(one, key) for key in found.column_names} for one in trace.storages]
+        assert found.to_pylist() == records
+        # a column has one type, whether the storages of a trace have addresses or not
+        assert {str(found.schema.field(key).type) for key in ("freed", "address", "taken")} == {"int64"}
+        frame = trace.to_pandas("storages")
+        assert frame.freed.isna().tolist() == [record["freed"] is None for record in records]
+    findings = copying.explain().findings
+    frame = copying.to_pandas("findings")
+    assert frame.title.tolist() == [one.title for one in findings]
+    assert frame.bytes.tolist() == [one.bytes for one in findings]
+
+
+def test_what_is_missing_is_named(decoded: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KvvizError, match="no table 'step'; its tables are 'steps', 'storages' and 'findings'"):
+        decoded.to_pandas("step")
     monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     for ask in (steps_table(decoded, [0]).to_pandas, decoded.to_pandas):
         with pytest.raises(KvvizError, match="pandas is not installed; get it with: pip install pandas"):
             ask()
+    with pytest.raises(KvvizError, match="pyarrow is not installed; get it with: pip install pyarrow"):
+        decoded.to_arrow()
 
 
 def test_an_empty_table_has_its_headings() -> None:

@@ -1,8 +1,7 @@
 // All commands with their titles and keys, once: toolbar, keys, palette and help panel read this list.
 import type { Commands } from "./commands.js";
 import { el } from "./dom.js";
-import type { State } from "./replay.js";
-import { letter } from "./sketchview.js";
+import { letter, type State } from "./replay.js";
 import type { Codes, QueryTable } from "./wire.js";
 
 /** `keys`: as `KeyboardEvent.key` has them, `Shift+` in front of function keys; the first one is shown. */

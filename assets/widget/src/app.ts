@@ -123,7 +123,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   store.open(!!around.placed || !!store.t.p.tour || !!store.t.p.live, around.place?.finding);
   const history = new History(store);
   const toolbar: Toolbar = new Toolbar(app, store, list, signal);
-  const box = new QueryBox(store, hits, signal);
+  const box = new QueryBox(store, hits, (until) => commands.send({ do: "continue", until }, "asked the kernel to run on …"), signal);
   const story = new Story(app, store, commands, signal);
   const strip = shell.pane("lanes", "Lanes");
   const main = el("div.kv-main");
@@ -177,10 +177,12 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const forks = button("Fork ▾", "Run again from the same inputs with a change, in a lane beside this one (k)", "fork", () => {
     modules.load<LaneModule>("lanes").then((m) => m.menu(app, context, forks, signal), (error) => store.tell(String(error)));
   }, signal, "k");
-  if (lanes) {
+  // in a file, what a device did cannot be run again
+  if (lanes && (ask.able() || !store.t.p.time.step.length)) {
     toolbar.bar.add(forks);
     list.push({ id: "fork", title: "Fork: run again with a change", keys: ["k"], run: () => forks.click() });
   }
+  toolbar.bar.add(box.onward);
   toolbar.bar.add(box.root);
   toolbar.bar.add(shareButton("Share ▾", {}, share, signal));
 

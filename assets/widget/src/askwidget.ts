@@ -130,20 +130,33 @@ function written(model: Model, { check, edited }: Calls, kind: string, signal: A
   return { node: el("span", {}, input, after), value: () => input.value.trim() || null, lacks: () => lacks };
 }
 
-function choice(model: Model, { edited }: Calls, signal: AbortSignal): Field {
+/** One of several texts: arrows and digits choose, Enter grades; a handled key goes neither to the browser nor to the notebook. */
+function choice(model: Model, { check, edited }: Calls, signal: AbortSignal): Field {
   const name = uid("choice");
   const choices = model.get("choices") as string[];
   const boxes = choices.map((value) => el("input", { type: "radio", name, value, "data-kv": "ask-choice" }));
   for (const box of boxes) on(box, "change", edited, signal);
-  return {
-    node: el("div.kv-choices", { role: "radiogroup", "aria-label": "Answer" }, ...boxes.map((box, i) => el("label", {}, box, el("span", {}, ...spoken(choices[i]))))),
-    value: () => boxes.find((box) => box.checked)?.value ?? null,
-    lacks: () => "Choose one first.",
-  };
+  const node = el("div.kv-choices", { role: "radiogroup", "aria-label": "Answer: arrows or digits choose, Enter checks" },
+    ...boxes.map((box, i) => el("label", {}, box, el("span.kv-digit", { "aria-hidden": "true" }, String(i + 1)), el("span", {}, ...spoken(choices[i])))));
+  onKey(node, (key, event) => {
+    const at = boxes.indexOf(event.target as HTMLInputElement);
+    const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, " ": 0 }[key];
+    if (key === "Enter" && !event.shiftKey) check();
+    else if (by === undefined && !boxes[Number(key) - 1]) return false;
+    else {
+      // the first arrow chooses where the focus is
+      const step = boxes.some((box) => box.checked) ? by! : 0;
+      const box = by === undefined ? boxes[Number(key) - 1] : boxes[(at + step + boxes.length) % boxes.length];
+      box.checked = true;
+      box.focus({ preventScroll: true });
+      edited();
+    }
+  }, signal);
+  return { node, value: () => boxes.find((box) => box.checked)?.value ?? null, lacks: () => "Choose one first." };
 }
 
-function own(): Field {
-  return { node: el("span.kv-soft", {}, "Answer in a cell: ", el("code", {}, "question.grade(…)")), value: () => null, lacks: () => "This one is answered in Python." };
+function own(model: Model): Field {
+  return { node: el("span.kv-soft", {}, "Answer in a cell: ", el("code", {}, model.get("unit") as string)), value: () => null, lacks: () => "This one is answered in Python." };
 }
 
 function curve(model: Model, { edited }: Calls, signal: AbortSignal): Field {
@@ -184,12 +197,12 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
     if (!asked) say({ right: null, text: NO_KERNEL });
   };
   const calls = { check, edited };
-  const field: Field = kind === "choice" ? choice(model, calls, signal) : kind === "curve" ? curve(model, calls, signal) : kind === "own" ? own() : written(model, calls, kind, signal);
+  const field: Field = kind === "choice" ? choice(model, calls, signal) : kind === "curve" ? curve(model, calls, signal) : kind === "own" ? own(model) : written(model, calls, kind, signal);
   const say = ({ right, text }: Verdict) => {
     answered();
     asked = false;
     mark(said, "data-right", right === true ? "yes" : right === false ? "no" : null);
-    said.replaceChildren(...(text ? [right === true ? "✓ Right." : el("span", {}, right === false ? "✗ Not yet: " : "", ...spoken(text))] : []));
+    said.replaceChildren(...(text ? [right === true ? `✓ Right${text.slice(5)}.` : el("span", {}, right === false ? "✗ Not yet: " : "", ...spoken(text))] : []));
     if (right) reveal(false);
   };
   const reveal = (asked: boolean) => {

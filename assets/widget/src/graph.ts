@@ -6,7 +6,7 @@ import { button, el, mark, on, onKey, say, toggle } from "./dom.js";
 import { plural } from "./format.js";
 import { GraphList, graphLegend, hitNodes } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
-import { redAt, redEdges, type RedEdge } from "./hiddenpairs.js";
+import { redAt, redEdges, type RedEdge } from "./rededges.js";
 import { sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Target } from "./stage.js";
 import type { MakePane } from "./lazypane.js";
@@ -304,6 +304,7 @@ export class GraphPane implements View {
   #settle(): void {
     const { port } = this.#stage;
     if (!this.#deck) return;
+    if (this.#framed.outgrown()) return this.#sync(true);
     this.#list.place((row, node) => {
       const r = this.#stage.rect(row, node);
       const rect = { x: r.x - port.x, y: r.y - port.y, w: r.w, h: r.h };

@@ -3,8 +3,8 @@ import { ensure, kept } from "./arrays.js";
 import { el, mark, place } from "./dom.js";
 import type { Rect, Row } from "./level.js";
 import { badgeOf } from "./pair.js";
-import { ended, letter, type Scene } from "./sketchview.js";
-import type { State } from "./replay.js";
+import { ended, type Scene } from "./sketchview.js";
+import { letter, type State } from "./replay.js";
 import type { Store } from "./store.js";
 import type { Codes } from "./wire.js";
 

@@ -4,10 +4,10 @@ import { polygon, type Inks, type Ruler } from "./canvas.js";
 import { badgeOf } from "./pair.js";
 import { crossing, HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
-import { paintRed, type RedEdge } from "./hiddenpairs.js";
+import { paintRed, type RedEdge } from "./rededges.js";
 import { pillText } from "./participants.js";
-import { placeFrom, type State } from "./replay.js";
-import { ended, letter, lineLook, type Line, type LineLook, type Scene, type Sketch } from "./sketchview.js";
+import { letter, placeFrom, type State } from "./replay.js";
+import { ended, lineLook, type Line, type LineLook, type Scene, type Sketch } from "./sketchview.js";
 import type { Lit } from "./select.js";
 import type { Store } from "./store.js";
 

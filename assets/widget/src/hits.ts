@@ -1,6 +1,6 @@
 // The query: its field in the toolbar, its hits, and the way from one to the next.
 import { upper } from "./arrays.js";
-import { Delay, el, mark, on, say } from "./dom.js";
+import { button, Delay, el, mark, on, say } from "./dom.js";
 import { load, loaded, type Modules } from "./modules.js";
 import { count, plural } from "./format.js";
 import { ours } from "./keys.js";
@@ -74,6 +74,7 @@ const PAUSE = 120; // ms without a key before it is asked
 
 export class QueryBox implements View {
   readonly root: HTMLElement;
+  readonly onward: HTMLButtonElement; // where the run goes on
   readonly input = el("input", {
     type: "text", placeholder: "Search, op:Concat …", "aria-label": "Query", "data-kv": "query", spellcheck: "false", autocomplete: "off",
     title: "Find steps: names, missed, layer 3, B12, NO_CAPACITY, or fields like op:Concat copied>1kB sort:-copied (/). Enter goes to the next, Shift+Enter to the one before, Esc clears.",
@@ -83,7 +84,9 @@ export class QueryBox implements View {
   #later: Delay;
   #asking: object | null = null; // while a text that was written here has no answer, what the store says is older than it
 
-  constructor(private store: Store, private hits: Hits, signal: AbortSignal) {
+  /** `runTo`: run on to the first step that a query finds. */
+  constructor(private store: Store, private hits: Hits, runTo: (query: string) => void, signal: AbortSignal) {
+    this.onward = button("run to it", "Run on to the next step that this query finds", "run-to", () => runTo(store.query), signal);
     this.#later = new Delay(signal);
     this.#wrong.id = `kv-query-${Math.random().toString(36).slice(2)}`;
     this.#wrong.hidden = true;
@@ -127,10 +130,11 @@ export class QueryBox implements View {
 
   update(change: Change): void {
     if (!change.hits && !change.cursor) return;
-    const { query, found, wrong, cursor } = this.store;
+    const { query, found, wrong, cursor, p } = this.store;
+    this.onward.hidden = !p.live || !query || !!wrong || !found || found.some((step) => step > cursor);
     if (change.hits && !this.#asking && this.input.value.trim() !== query.trim()) this.input.value = query;
     const at = found ? found.indexOf(cursor) + 1 : 0;
-    const gone = query && !wrong && found ? notHere(this.store.t.p) : "";
+    const gone = query && !wrong && found ? notHere(p) : "";
     const hits = found ? plural(found.length, "hit") + (gone ? " kept here" : "") : "";
     say(this.#count, !query || wrong ? "" : at ? `${count(at)} of ${hits}` : hits);
     mark(this.#count, "title", gone || null);

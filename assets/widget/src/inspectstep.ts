@@ -1,12 +1,11 @@
 // One execution of an op: why it ran as it did, what would change that, and what it read and wrote.
 import type { Ask } from "./commands.js";
 import { el, td } from "./dom.js";
-import { letter } from "./sketchview.js";
 import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { partOf } from "./evidence.js";
 import { bytes, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
-import { labels, numberOf, opAt, outcome, placeOf, rowsBefore, stack, type Place, type Trace } from "./replay.js";
+import { labels, letter, numberOf, opAt, outcome, type Place, placeOf, rowsBefore, stack, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";
 import { entryOf, entryOfOut, smallSummary, tinyHistogram, type Small } from "./valuecard.js";

@@ -5,23 +5,25 @@ import { read, type QueryTable } from "./wire.js";
 
 export interface Modules { load<T>(name: string): Promise<T> }
 
-async function evaluate(text: string): Promise<unknown> {
+/** A module is a function of what the page shares with it, see build.mjs; it hands over its default export. */
+async function evaluate(text: string, shared: unknown): Promise<unknown> {
   const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   try {
-    return (await import(address)).default;
+    const { default: make } = await import(address);
+    return await new Promise((done) => make(shared, done));
   } finally {
     URL.revokeObjectURL(address);
   }
 }
 
 /** `packed`: gzipped JSON object, source text by name; see kvviz/view/page_modules.py. A module is loaded once. */
-export function modules(packed: () => DataView | Uint8Array | null | undefined): Modules {
+export function modules(packed: () => DataView | Uint8Array | null | undefined, shared: unknown): Modules {
   const loaded = new Map<string, Promise<unknown>>();
   const begin = async (name: string) => {
     const raw = await read(packed());
     const text = raw && (JSON.parse(new TextDecoder().decode(raw)) as Record<string, string>)[name];
     if (!text) throw new Error(`this page came without its part "${name}"`);
-    return evaluate(text);
+    return evaluate(text, shared);
   };
   return {
     load<T>(name: string): Promise<T> {

@@ -3,9 +3,9 @@
 import { ensure } from "./arrays.js";
 import { buffer, bytes, count, opLabel, plural, shape, shortValue, valueName } from "./format.js";
 import { pairsOf } from "./hiddenpairs.js";
-import { alive, capacity, opAt, placeFrom, rowsBefore, stepsOf, valuesIn, type Place, type Trace } from "./replay.js";
+import { alive, cacheOf, capacity, opAt, type Place, placeFrom, rowsBefore, stepsOf, type Trace, valuesIn } from "./replay.js";
 import { named } from "./select.js";
-import { cacheOf, type Line, type LineLook, type Sketch } from "./sketchview.js";
+import { type Line, type LineLook, type Sketch } from "./sketchview.js";
 
 /** `under`: second lines of all boxes; `names`: of the first ones, which are values; `hidden`: ops of the block that are left out. */
 export interface Around extends Sketch { w: number; h: number; block: number; names: string[]; under: string[]; hidden: number; said: string[]; note: string }
@@ -16,8 +16,8 @@ const HIGH = 38, GAP = 26, RANK = 50, PAD = 14, EMPTY = 44, LETTER = 7.2; // px
 interface Box { node: number; value: number; name: string; under: string; beside: Box | null; rank: number; x: number; w: number }
 interface Link { from: Box; to: Box; value: number; text: string; look?: LineLook }
 
-/** `peak`: draw what is alive at the step, too. Null if the op is in no block. */
-export function around(t: Trace, step: number, peak: boolean): Around | null {
+/** `peak`: draw what is alive at the step, too; `rings`: how often the neighbours of what is drawn are added. Null if the op is in no block. */
+export function around(t: Trace, step: number, peak: boolean, rings = 0): Around | null {
   const { p, x } = t;
   const { frame, graph, g, node, op } = opAt(t, step);
   const index = x.graphs[graph];
@@ -129,6 +129,20 @@ export function around(t: Trace, step: number, peak: boolean): Around | null {
     }
     const rest = all.slice(MOST_BUFFERS);
     if (rest.length) note = `${count(rest.length)} smaller buffers are alive, too: ${bytes(rest.reduce((sum, s) => sum + room(s), 0))}`;
+  }
+  for (let ring = 0; ring < rings; ring++) {
+    for (const b of [...boxes.values()]) {
+      if (b.node < 0 || b === centre) continue;
+      const [, , , reads, writes] = g.nodes[b.node];
+      for (const value of reads) {
+        const place = value < 0 ? null : lies(value, p.steps);
+        if (place && p.storage.origin[place.storage] !== p.from.weights) link(source(value), b, value);
+      }
+      for (const value of writes) {
+        for (const n of value < 0 ? [] : index.readers[value].slice(0, MOST_READERS)) link(b, opBox(n), value);
+        if (index.output[value]) link(b, pill(value, lies(value, p.steps), true), value);
+      }
+    }
   }
   const drawn = layered([...boxes.values()], links, centre);
   const hidden = g.blocks[block].nodes.filter((n) => !drawn.nodes.includes(n)).length;

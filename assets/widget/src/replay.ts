@@ -4,7 +4,7 @@ import { ensure, kept, upper } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { KEY, type Index } from "./index.js";
 import type { ValueData } from "./valuedata.js";
-import type { Choice, Graph, Node, Payload } from "./wire.js";
+import type { Choice, Codes, Graph, Node, Payload } from "./wire.js";
 
 /** `values`: summaries of values, if they are recorded. */
 export interface Trace { p: Payload; x: Index; values?: ValueData | null }
@@ -16,6 +16,20 @@ export interface Place { from: "out" | "bind"; entry: number; storage: number; g
 export type State = "waiting" | "frontier" | "running" | "done" | "in_place" | "elsewhere" | "missed" | "view" | "foreign" | "path" | "listed";
 /** Meanings of states that differ from those in the payload. */
 export type StateWords = Partial<Record<State, string>>;
+
+/** Letters of states that occur only in plans. */
+const PLANNED: Record<string, string> = { path: "↓", listed: "✓" };
+
+/** The letter of a state. U+FE0E requests the plain form of a sign. */
+export function letter({ state: states }: Codes, state: State): string {
+  const found = PLANNED[state] ?? states.find(([name]) => name === state)?.[1] ?? "";
+  return found.replace(/[▶⚠✓]/, "$&\uFE0E");
+}
+
+/** The cache of which a value is the past or present, or -1. */
+export function cacheOf(p: Payload, name: string | undefined): number {
+  return p.caches.findIndex((c) => c.input === name || c.output === name);
+}
 
 /** Valid and reserved rows of a cache before a run. */
 export function rowsBefore({ p }: Trace, cache: number, run: number): [valid: number, capacity: number] {

@@ -1,18 +1,9 @@
 // A block's drawing with the nodes and values of its boxes, lines and ends: hit tests, looks of lines, and arrow keys.
 import { ensure } from "./arrays.js";
-import { outcome, type State, type StateWords } from "./replay.js";
+import { cacheOf, outcome, type State, type StateWords } from "./replay.js";
 import type { Lit } from "./select.js";
 import { distance, type Row } from "./level.js";
-import type { Block, Codes, Drawing, Graph, Payload } from "./wire.js";
-
-/** Letters of states that occur only in plans. */
-const PLANNED: Record<string, string> = { path: "↓", listed: "✓" };
-
-/** The letter of a state. U+FE0E requests the plain form of a sign. */
-export function letter({ state: states }: Codes, state: State): string {
-  const found = PLANNED[state] ?? states.find(([name]) => name === state)?.[1] ?? "";
-  return found.replace(/[▶⚠✓]/, "$&\uFE0E");
-}
+import type { Block, Drawing, Graph, Payload } from "./wire.js";
 
 /** The state of the shown drawings; `steps`: by node of the frame. */
 export interface Scene {
@@ -56,11 +47,6 @@ function make(p: Payload, g: Graph, { nodes }: Block, { boxes, edges, stubs, pil
     return { box, value, x, y, ix: Math.max(bx + 4, Math.min(x, bx + w - 4)), iy: side === "in" ? by : by + h, cache: cacheOf(p, g.values[value]) };
   });
   return { nodes, boxes, pills: values, lines, ends };
-}
-
-/** The cache of which a value is the past or present, or -1. */
-export function cacheOf(p: Payload, name: string | undefined): number {
-  return p.caches.findIndex((c) => c.input === name || c.output === name);
 }
 
 export function boxOf(s: Sketch, node: number): Drawing["boxes"][number] | undefined {

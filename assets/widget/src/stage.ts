@@ -24,7 +24,7 @@ interface Owner {
 const MINI = 72, MINI_FROM = 400; // px: width of the minimap, and of the pane from which there is one
 const SETTLE = 150; // ms
 const DRAG = 3; // px
-const LARGE = 1.5, LEGIBLE = 0.85; // zoom of a small drawing, at most and at least
+const LEGIBLE = 0.85; // least zoom of a small drawing
 
 export class Stage {
   level: Level = { rows: [], w: 0, h: 0 };
@@ -40,7 +40,7 @@ export class Stage {
   #frame = 0;
   #rest: Delay;
   #moved = false;
-  #small = false; // the drawing is small, and is shown as large as fits
+  #small = false; // the drawing is small, and is shown at true size or as large as fits
   #snug = false; // likewise, and nobody has zoomed
 
   constructor(readonly root: HTMLElement, private store: Store, private owner: Owner, signal: AbortSignal) {
@@ -182,7 +182,7 @@ export class Stage {
     if (this.#small && !this.#snug) return void (this.small = true);
     const { port, owner } = this;
     const row = owner.fits();
-    this.#zoom(Math.max(this.#small ? LEGIBLE : 0, fit(row ? (zoom) => owner.lay(zoom, 0).rows.find((r) => r.block === row.block)! : (zoom) => owner.lay(zoom, port.w), port, this.#small ? LARGE : 1)));
+    this.#zoom(Math.max(this.#small ? LEGIBLE : 0, fit(row ? (zoom) => owner.lay(zoom, 0).rows.find((r) => r.block === row.block)! : (zoom) => owner.lay(zoom, port.w), port)));
     const now = row && this.level.rows.find((r) => r.block === row.block);
     if (now) this.#go({ ...port, x: now.x, y: now.y });
   }

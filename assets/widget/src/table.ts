@@ -1,11 +1,10 @@
 // The table of steps, or of the hits of a query in its order; only visible rows are drawn. It is the accessible form of the
 // page, and a module of its own.
 import { el, name, NUMBER, onHit, onKey, say, td } from "./dom.js";
-import { letter } from "./sketchview.js";
 import { bytes, count, opName, shape, shortName } from "./format.js";
 import type { Hits } from "./hits.js";
 import type { MakePane } from "./lazypane.js";
-import { bareRuns, findStep, numberOf, opAt, outcome, type State } from "./replay.js";
+import { bareRuns, findStep, letter, numberOf, opAt, outcome, type State } from "./replay.js";
 import { Rows, SortHeads, type Sorted } from "./rows.js";
 import { executed, touched } from "./select.js";
 import type { Change, Store, View } from "./store.js";

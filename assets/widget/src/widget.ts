@@ -1,4 +1,5 @@
 // anywidget's entry: connects the traits of the model with a debugger.
+import * as shared from "shared";
 import { build, type Answer, type App } from "./app.js";
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import type { Breakpoint } from "./debug.js";
@@ -64,7 +65,7 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   }, signal);
   store.onPerson = (what) => (what === "cursor" ? writer.touch(what, "decode_step") : writer.touch(what));
   const { ask, answered } = line(model, (note) => store.tell(note), signal);
-  const parts = modules(() => model.get("modules"));
+  const parts = modules(() => model.get("modules"), shared);
   const placed = !!model.get("selection") || (at !== null && at >= 0) || (!!model.file && /(^#|&)(step|sel|finding)=/.test(location.hash));
   const around: Surroundings = { placed, place: model.get("place") ?? {}, html: wholeFile(model, ask, writer.flush, signal) };
   const heard = (names: string, call: () => void) => { for (const name of names.split(" ")) listen(model, `change:${name}`, call, signal); };

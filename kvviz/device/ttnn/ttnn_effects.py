@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from kvviz.device.device_layout import TILE
+from kvviz.device.device_layout import TILE, zero_copy
 from kvviz.device.ttnn.ttnn_layouts import TensorType
 from kvviz.device.ttnn.ttnn_text import TtnnFunction, TtnnOp
 
@@ -63,17 +63,12 @@ def is_view(op: TtnnOp, types: Mapping[str, TensorType | None]) -> bool:
     if old is None or new is None or (old.place, old.dtype, old.nbytes) != (new.place, new.dtype, new.nbytes):
         return False
     if op.name == "ttnn.reshape":
-        return bool(old.shape and new.shape) and old.shape[-1] == new.shape[-1] and _same_tiles(old, new)
+        return zero_copy(old.shape, new.shape, old.tiled)
     if op.name == "ttnn.repeat":
         return old.shape == new.shape
     if op.name == "ttnn.pad":
         return old.shape == new.shape or _pads_within_tiles(op, old, new)
     return op.name == "ttnn.permute" and _moves_nothing(op, old)
-
-
-def _same_tiles(old: TensorType, new: TensorType) -> bool:
-    rows = [(1, *type_.shape)[-2] for type_ in (old, new)]
-    return not old.tiled or rows[0] == rows[1] or not (rows[0] % TILE or rows[1] % TILE)
 
 
 def _pads_within_tiles(op: TtnnOp, old: TensorType, new: TensorType) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
+
 from kvviz.caches.cache_heat import Source, known_of, row_of, sources
 from kvviz.caches.control_values import Known
 from kvviz.engine.execution import Execution
@@ -141,6 +143,20 @@ def _attend(trace: Trace, collector: Collector, one: Weighed, value: Any) -> Non
     # Caches of one layer are as long as each other.
     low, high = max(start, 0), max(start, 0, min(stop, trace.caches[one.caches[0]].runs[one.run].capacity))
     collector.attend(one.caches, one.run, low, weights[:, low - start : high - start])
+
+
+def attention_by_run(trace: Trace, cache: int) -> dict[int, np.ndarray]:
+    """By run, the attention weights of its last query for the rows of a cache, (heads, rows): as `attention` of
+    `kvviz.caches.cache_heat` gives them, but the runs are repeated once for all. Runs that show none are left out."""
+    shown = {one.source.step: one for one in _weighed(trace) if cache in one.caches}
+    found: dict[int, np.ndarray] = {}
+    for at, values in _values(trace):
+        if (one := shown.get(at)) is None:
+            continue
+        if row := row_of(one.known, one.source, dict(values)[one.source.output]):
+            start, weights = row
+            found[one.run] = np.pad(weights[:, max(-start, 0) :], ((0, 0), (max(start, 0), 0)))
+    return found
 
 
 class _Watched(Execution):

@@ -1,4 +1,4 @@
-"""What can be asked for: a number, a choice, an op, a curve, what a function accepts; and how far an answer is off."""
+"""What can be asked for: a number, a choice, an op, a curve, what a function accepts; by what an answer is off."""
 
 from __future__ import annotations
 
@@ -24,29 +24,46 @@ _BOTH: dict[type, Callable[[float, float], float]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }
 _MOST_POWER = 64  # a larger one would take long to work out
 _LONGEST = 4000  # a sum of a few hundred numbers is an answer, too
 # Other signs that people write, or copy from a page, for those of Python.
 _SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "⋅": "*", "÷": "/", "^": "\x00", "’": "'"})
+_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_DIGITS = {word: str(number) for number, word in enumerate(_WORDS)}
+# What may stand before a number: a word for what is counted, as in ``row 5``, or for about, and in ``x4`` a sign.
+_BEFORE = re.compile(r"^(?:[a-z]+\s+|[=≈~]\s*|[x×]\s*(?=\d))+(?=[-+−(\d])", re.I)
+# ``13 + 14 + … + 85`` has equal steps; without a second number the step is 1.
+_SERIES = re.compile(r"(\d+)\s*\+\s*(?:(\d+)\s*\+\s*)?(?:\d+\s*\+\s*)*(?:…|\.\.\.?)\s*\+\s*(\d+)")
+_SLOPPY = {"kb": 2.0**10, "mb": 2.0**20, "gb": 2.0**30}  # what is often meant by them
+_ROUNDS = 0.005  # share of the answer that is lost where one writes 131 kB for 131,072 B
 
 
 def read_number(text: str, unit: str = "") -> float:
     """The number that a text says.
 
-    ``text``: digits with or without thousands separators, arithmetic with ``+ - * / // **`` and brackets, and behind it
-    a unit, which may be left out.
+    ``text``: digits with or without thousands separators, arithmetic with ``+ - * / // % mod **`` and brackets, a sum
+    with an ellipsis, or a word such as *four*, and after it a unit, which may be left out.
     ``unit``: what is asked for. ``"B"`` takes kB, MB, KiB, MiB and so on as well. Where no unit is asked for, a word
-    behind the number is taken for what is counted.
+    before or after the number is taken for what is counted.
 
     Raises `KvvizError`: if it is no number, or one of something else.
     """
+    return readings(text, unit)[0][0]
+
+
+def readings(text: str, unit: str = "") -> list[tuple[float, str]]:
+    """What a text may say, each with how it was read: by its unit, then by the one that is often meant by it."""
     given = " ".join(text.split())
     if len(given) > _LONGEST:
         raise KvvizError(f"the answer has {len(given):,} characters; write it in {_LONGEST:,} at most")
     refused = KvvizError(f"{given[:60]!r} is not a number: write digits, or arithmetic such as 2 * 3 * 64")
-    found = re.fullmatch(r"(.*?[\d).])\s*([^\d\s()+*/.,-][^\d()+*/]*)?", given)
+    digits = re.sub(r"[a-zA-Z]+", lambda word: _DIGITS.get(word[0].lower(), word[0]), given)
+    digits = re.sub(r"^(\d+),(\d\d?)(?!\d)", r"\1.\2", digits)  # a decimal comma
+    digits = re.sub(r"\bmod\b", "%", _BEFORE.sub("", digits), flags=re.I)
+    found = re.fullmatch(r"(.*?[\d).])\s*([^\d\s()+*/.,-][^\d()+*/]*)?", digits)
     if found is None:
         raise refused
     word = (found[2] or "").strip()
@@ -59,9 +76,22 @@ def read_number(text: str, unit: str = "") -> float:
         plain = shorter
     plain = re.sub(r"(?<![\w.])0+(?=\d)", "", plain)
     try:
-        return scale * _value(ast.parse(plain.strip(), mode="eval").body)
+        value = _value(ast.parse(_SERIES.sub(_summed, plain).strip(), mode="eval").body)
+        scales = dict.fromkeys((scale, _SLOPPY.get(word.lower(), scale) if unit == "B" else scale))
+        how = f"{found[1]} {word} read as {found[1]} × "
+        return [(one * value, f"{how}{one:,.0f} B" if one != 1 else "") for one in scales]
     except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError, MemoryError):
         raise refused from None
+
+
+def _summed(series: re.Match[str]) -> str:
+    first, second, last = (int(one) if one else None for one in series.groups())
+    assert first is not None and last is not None
+    step = 1 if second is None else second - first
+    count, rest = divmod(last - first, step)  # a step of 0 is refused with what divides by it
+    if rest or count < 0:
+        raise ValueError
+    return f"({(first + last) * (count + 1) // 2})"
 
 
 def _scale(word: str, unit: str) -> float | None:
@@ -88,7 +118,7 @@ def _value(node: ast.expr) -> float:
 
 def write_number(number: float, unit: str = "") -> str:
     """A number as a reader expects it: ``4,992 B``, ``0.25``."""
-    # Figures behind the point as a reader can use them: four in all, and one at least.
+    # Figures after the point as a reader can use them: four in all, and one at least.
     text = f"{number:,.1f}" if abs(number) >= 1000 else f"{number:.4g}"
     text = f"{round(number):,}" if is_whole(number) else text
     one = abs(number) == 1 and len(unit) > 1
@@ -138,7 +168,7 @@ def grade(task: Task, given: Any, hint: Hint = None) -> Verdict:
     answer = task.read(given)
     wrong = task.distance(answer)
     if wrong is None:
-        return Verdict(True, "right")
+        return Verdict(True, "right" + getattr(task, "read_as", lambda given: "")(given))
     return Verdict(False, ": ".join(part for part in (wrong, _hint(task, answer, hint)) if part) or "not that")
 
 
@@ -164,12 +194,23 @@ class NumberTask:
 
     def read(self, given: Any) -> float:
         try:
-            number = read_number(given, self.unit) if isinstance(given, str) else float(given)
+            number = self._nearest(given)[0] if isinstance(given, str) else float(given)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
             raise KvvizError(f"the answer must be a finite number, not {str(given)[:60]!r}")
         return number
+
+    def _nearest(self, given: str) -> tuple[float, str]:
+        """What is written, rounded figures with a larger unit as the answer, and how it was read."""
+        number, how = min(readings(given, self.unit), key=lambda one: abs(one[0] - self.answer))
+        near = abs(number - self.answer) <= _ROUNDS * abs(self.answer)
+        return (self.answer if how and near else number), how
+
+    def read_as(self, given: Any) -> str:
+        """What is said of the unit of a right answer, where it is not the one that was asked for."""
+        how = self._nearest(given)[1] if isinstance(given, str) else ""
+        return f": {how}" if how else ""
 
     def alike(self, given: float, other: Any) -> bool:
         return abs(given - self.read(other)) <= max(self.tolerance, 1e-9) * abs(self.answer)
@@ -260,6 +301,7 @@ class CurveTask:
     labels: tuple[str, ...]  # one for each point
     top: float  # of the scale
     tolerance: float  # mean distance from the true points that is allowed, as a share of the largest true one
+    accept: Callable[[Any], bool | str] | None = None  # what the curve is asked for: True, or what is wrong with it
     kind: str = "curve"
 
     def read(self, given: Any) -> tuple[float, ...]:
@@ -284,7 +326,8 @@ class CurveTask:
     def distance(self, given: tuple[float, ...]) -> str | None:
         off = self.error(given, self.answer)
         if off <= self.tolerance:
-            return None
+            wrong = self.accept(given) if self.accept else True
+            return wrong if isinstance(wrong, str) else None
         worst = max(range(len(given)), key=lambda i: abs(given[i] - self.answer[i]))
         way = "low" if given[worst] < self.answer[worst] else "high"
         digits = 0 if f"{off:.0%}" != f"{self.tolerance:.0%}" else 1
@@ -305,6 +348,7 @@ class OwnTask:
 
     accept: Callable[[Any], bool | str]  # True, or what is wrong with it
     answer: str
+    unit: str = "question.grade(…)"  # the line that answers it
     kind: str = "own"
 
     def read(self, given: Any) -> Any:
@@ -314,7 +358,10 @@ class OwnTask:
         return bool(np.array_equal(given, other))
 
     def distance(self, given: Any) -> str | None:
-        wrong = self.accept(given)
+        try:
+            wrong = self.accept(given)
+        except Exception as error:  # of what the learner wrote
+            wrong = f"it failed: {type(error).__name__}: {error}"
         return wrong if isinstance(wrong, str) else None if wrong else ""
 
     def shown(self) -> str:

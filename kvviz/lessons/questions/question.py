@@ -6,15 +6,17 @@ Invariant: the page knows the answer only to show it on demand, also without a k
 from __future__ import annotations
 
 import math
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from html import escape
 from numbers import Integral, Real
 from typing import Any
 
 import traitlets
-from IPython.display import display
+from IPython.display import display, update_display
 
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
@@ -31,71 +33,16 @@ from kvviz.lessons.questions.answer_kinds import (
     is_whole,
     write_number,
 )
+from kvviz.lessons.questions.by_number import is_number, numbered
+from kvviz.lessons.questions.score import enter, present, score
 from kvviz.view.page_modules import bundled
 from kvviz.widget.page_widget import Listener
 from kvviz.widget.still_image import stands_in
 
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """What was answered in a lesson."""
-
-    lesson: str
-    asked: int  # questions so far
-    right: int  # of them answered right, before the answer was shown
-    first: int  # of these right at the first try
-    shown: int  # questions whose answer was shown instead
-
-    def __str__(self) -> str:
-        counts = f"{self.right} of {self.asked} right, {self.first} at the first try"
-        shown = f"; the answer of {self.shown} was shown" if self.shown else ""
-        return f"{self.lesson + ': ' if self.lesson else ''}{counts}{shown}"
-
-    def _repr_html_(self) -> str:
-        return f"<p>{escape(str(self))}</p>"
-
-
-_lesson = ""
-# By lesson and question, so that a cell that runs again asks the same one.
-_asked: dict[tuple[str, str], Any] = {}
-
-
-def begin(lesson: str) -> None:
-    """Begin a lesson of this name: questions are counted anew from here."""
-    global _lesson
-    _lesson = lesson
-    for key in [key for key in _asked if key[0] == lesson]:
-        del _asked[key]
-
-
-def present() -> str:
-    """The name of the lesson that began last."""
-    return _lesson
-
-
-def enter(question: Any) -> None:
-    """Note that a question is asked in its lesson. Questions are distinguished by their texts."""
-    _asked[question.lesson, question.question] = question
-
-
-def questions(lesson: str | None = None) -> list[Any]:
-    """The questions of a lesson in the order in which they were asked; of the present one by default."""
-    wanted = _lesson if lesson is None else lesson
-    return [asked for (name, _), asked in _asked.items() if name == wanted]
-
-
-def score(lesson: str | None = None) -> Score:
-    """How many questions of a lesson were answered right; of the present one by default."""
-    asked = questions(lesson)
-    right = [one for one in asked if one.right]
-    first = sum(one.tries == 1 for one in right)
-    shown = sum(one.revealed and not one.right for one in asked)
-    return Score(_lesson if lesson is None else lesson, len(asked), len(right), first, shown)
-
-
+READ = "KVVIZ_READ"  # set while a notebook is executed to be read: texts after a question stand there at once
 _MOST_NAMES = 3000  # that are offered while one types
 _MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)  # parts of a curve's scale that have a line
-# `code`, *emphasis*, **strong**. A star opens before a letter and closes behind one: ``2**3`` and ``*.onnx`` are plain.
+# `code`, *emphasis*, **strong**. A star opens before a letter and closes after one: ``2**3`` and ``*.onnx`` are plain.
 _STARRED = r"(?<![\w*]){0}([^*\s](?:[^*]*[^*\s])?){0}(?![\w*])"
 _MARKUP = re.compile("|".join((r"`([^`]+)`", _STARRED.format(r"\*\*"), _STARRED.format(r"\*"))))
 
@@ -127,6 +74,8 @@ class Question(Listener):
         self._make = make
         self._task: Task | None = None
         self.hint, self.explanation = hint, explanation
+        self.number = self.after = ""  # of a question of the lessons, and the text for those who have answered it
+        self._place = ""
         self.tries = 0
         self.right = self.revealed = False
         self.lesson = present()
@@ -171,7 +120,14 @@ class Question(Listener):
         with self.hold_sync():
             self._say(verdict.right, verdict.text)
             self.score = str(score(self.lesson))
+        self._go_on()
         return verdict
+
+    def _go_on(self) -> None:
+        """Show what is said after the question, where it stands, once it was answered."""
+        if self._place and (self.right or self.revealed):
+            update_display(_text(self.after), raw=True, display_id=self._place)
+            self._place = ""
 
     def _say(self, right: bool | None, text: str) -> None:
         """Send a verdict to the page, also one that was sent before: it may show something of its own by now."""
@@ -182,6 +138,7 @@ class Question(Listener):
         """The answer with its explanation. After that the question no longer counts for the score."""
         self.revealed = True
         self.score = str(score(self.lesson))
+        self._go_on()
         return f"{self.answer}\n{self.explanation}".strip()
 
     def _receive(self, _widget: Any, message: Mapping[str, Any], _buffers: Any) -> None:
@@ -219,12 +176,20 @@ class Question(Listener):
         return {"text/html": html, **data, "text/plain": repr(self)}, metadata
 
     def _ipython_display_(self) -> None:
-        """Show the question, and behind it in an output of its own what a reader sees where it cannot be."""
+        """Show the question, and after it in an output of its own what a reader sees where it cannot be."""
         bundle, metadata = self._repr_mimebundle_()
         page = {kind: data for kind, data in bundle.items() if kind != "text/html"}
         # Where the page cannot be shown, the text is: once is enough.
         display({**page, "text/plain": ""}, metadata=metadata, raw=True)
         display({"text/html": stands_in(self.still, self._fold(), "kv-ask"), "text/plain": repr(self)}, raw=True)
+        if self.after:
+            told = self.right or self.revealed or os.environ.get(READ)
+            self._place = f"after-{self.model_id}"
+            display(_text(self.after if told else ""), raw=True, display_id=self._place)
+
+
+def _text(markdown: str) -> dict[str, str]:
+    return {"text/plain": markdown, **({"text/markdown": markdown} if markdown else {})}
 
 
 def _rich(text: str) -> str:
@@ -259,7 +224,8 @@ def ask(
     Parameters
     ----------
     question : str
-        Words between backticks are set as code, ``*these*`` are stressed.
+        Its text, or the number of one of the lessons, such as ``"05-2"``, and nothing else. Words between backticks
+        are set as code, ``*these*`` are stressed.
     answer : number, str, step, sequence or callable
         The right answer; of several ops, any is right. A callable is called without arguments when the question is
         first shown or answered, to compute the answer.
@@ -276,7 +242,8 @@ def ask(
         Asks for a curve, with a point for each of these labels.
     accept : callable, optional
         Asks for any object, given with `Question.grade`. The callable returns True, or a text that says what is wrong.
-        ``answer`` is then only shown.
+        ``answer`` is then only shown, and ``unit`` the line that grades. With ``curve``: what else one that is near
+        enough has to be.
     unit : str
         Unit of a number or a curve. With ``"B"`` an answer may also be in kB or KiB.
     tolerance : float, optional
@@ -291,7 +258,9 @@ def ask(
     --------
     >>> ask("How many bytes is one row of one cache?", 128, unit="B", hint={64: "4 bytes a float"})  # doctest: +SKIP
     """
-    forms = {"choices": choices, "among": among, "curve": curve, "accept": accept}
+    if answer is None and is_number(question):
+        return numbered(question, sys._getframe(1).f_globals, ask)
+    forms = {"choices": choices, "among": among, "curve": curve, "accept": accept if curve is None else None}
     asked = [f"{name}=" for name, given in forms.items() if given is not None]
     if len(asked) > 1:
         raise KvvizError(f"a question asks for one thing: it was given {' and '.join(asked)}")
@@ -306,8 +275,8 @@ def ask(
     def make() -> Task:
         known = answer() if callable(answer) else answer
         task: Task
-        if accept is not None:
-            task = OwnTask(accept, str(known))
+        if accept is not None and curve is None:
+            task = OwnTask(accept, str(known), *([unit] if unit else []))
         elif choices is not None:
             task = ChoiceTask(str(known), tuple(str(one) for one in choices))
             if task.answer not in task.choices:
@@ -316,6 +285,7 @@ def ask(
             task = _op(known, among)
         elif curve is not None:
             task = _curve(known, tuple(str(label) for label in curve), unit, _accepted(tolerance, _DRAWN), top)
+            task = replace(task, accept=accept)
         else:
             task = _number(known, unit, tolerance)
         for wrong in hint if isinstance(hint, Mapping) else ():

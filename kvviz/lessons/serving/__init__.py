@@ -15,6 +15,18 @@ from kvviz.lessons.serving.forward_pass import (
     tell,
 )
 from kvviz.lessons.serving.paged_server import Moment, PagedServer, Request
+from kvviz.lessons.serving.request_load import WAYS, LoadRun, request_load, serve_load
 
-__all__ = ["Decoded", "Moment", "PagedServer", "Pass", "Request", "Speculation", "empty_rows", "forward", "in_bits"]
-__all__ += ["repeat_draft", "roll_back", "sinks", "speculate", "take", "tell"]
+__all__ = [
+    "WAYS",
+    "Decoded",
+    "LoadRun",
+    "Moment",
+    "PagedServer",
+    "Pass",
+    "Request",
+    "Speculation",
+    "empty_rows",
+    "forward",
+]
+__all__ += ["in_bits", "repeat_draft", "request_load", "roll_back", "serve_load", "sinks", "speculate", "take", "tell"]

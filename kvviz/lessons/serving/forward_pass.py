@@ -34,7 +34,7 @@ class Pass:
     """What a forward pass gave."""
 
     logits: np.ndarray  # (batch, new tokens, vocabulary)
-    rows: Rows  # the caches with the new rows behind the old ones
+    rows: Rows  # the caches with the new rows after the old ones
     trace: Trace | None  # if it was recorded
 
     @property
@@ -80,7 +80,7 @@ def forward(
     """Run a decoder with growing caches over new tokens of each sequence, as many of each.
 
     ``past``: what is cached; nothing by default.
-    ``positions``: of the new tokens, by default right behind the cached rows.
+    ``positions``: of the new tokens, by default right after the cached rows.
     ``mask``: 1 for each row, cached ones first, that may be attended to; by default all.
     ``donate``: the pass may overwrite ``past``: rows are appended in place where there is room.
     ``session``: an onnxruntime.InferenceSession of the same model, to run it there; it takes no donations.
@@ -93,10 +93,10 @@ def forward(
     if lost := [pair.input for pair in pairs if pair.input not in rows]:
         raise KvvizError(f"past= has no rows of {', '.join(lost[:3])}; begin with serving.empty_rows(graph)")
     held = rows[pairs[0].input].shape[AXIS]
-    behind, everything = [range(held, held + new)] * batch, np.ones((batch, held + new))
+    following, everything = [range(held, held + new)] * batch, np.ones((batch, held + new))
     made = {
         "tokens": ids,
-        "position_ids": _numbers("positions", behind if positions is None else positions, (batch, new)),
+        "position_ids": _numbers("positions", following if positions is None else positions, (batch, new)),
         "attention_mask": _numbers("mask", everything if mask is None else mask, (batch, held + new)),
     }
     feeds = {name: made[role] for role, name in control_inputs(graph).items() if role in made} | rows
@@ -129,8 +129,12 @@ class Decoded:
     kept: list[list[int]]  # positions whose rows each decode step found in the cache
 
 
-def tell(graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | None = None) -> Decoded:
+def tell(
+    graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | None = None, fed: Sequence[int] = ()
+) -> Decoded:
     """Decode greedily, and change the caches after each pass; rows keep the positions at which they were computed.
+
+    ``fed``: tokens of a text that are fed in place of those that were chosen, so that each choice is about this text.
 
     Raises `KvvizError`: if no new token is asked for.
     """
@@ -145,7 +149,8 @@ def tell(graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | 
             rows, positions = change(rows, positions)
         kept.append(positions)
         at = len(prompt) + len(tokens) - 1
-        done = forward(graph, [[tokens[-1]]], rows, positions=[[at]])
+        due = fed[len(tokens) - 1] if fed else tokens[-1]
+        done = forward(graph, [[due]], rows, positions=[[at]])
         rows, positions = done.rows, [*positions, at]
         tokens += done.next_tokens
     return Decoded(tokens, kept)
@@ -157,7 +162,7 @@ def take(rows: Mapping[str, np.ndarray], places: Sequence[int]) -> Rows:
 
 
 def sinks(size: int, first: int = 4) -> Change:
-    """A change for `tell`: keep the first rows, and of the others the last ones, ``size`` in all.
+    """A change for `tell`: keep the first rows, and the last ones: ``size`` of them with that of the newest token.
 
     With ``first=0`` it is a sliding window. (In Xiao and others, *Efficient Streaming Language Models with Attention
     Sinks*, 2024, positions are numbered anew within the cache; that needs rows that are rotated when they are read.)
@@ -168,7 +173,7 @@ def sinks(size: int, first: int = 4) -> Change:
         raise KvvizError(f"{first} of {size} rows are pinned; at least one must be left for the newest token")
 
     def change(rows: Rows, positions: list[int]) -> tuple[Rows, list[int]]:
-        excess = len(positions) - size
+        excess = len(positions) + 1 - size  # the next pass adds a row, and attends to it too
         if excess <= 0:
             return rows, positions
         places = [*range(first), *range(first + excess, len(positions))]
@@ -212,7 +217,7 @@ Draft = Callable[[list[int], int], list[int]]
 
 
 def roll_back(rows: Rows, length: int) -> Rows:
-    """The first rows of the caches, as views: only the count moves back, and the next pass overwrites what is behind.
+    """The first rows of the caches, as views: only the count moves back, and the next pass overwrites what is after.
 
     Raises `KvvizError`: if there are not so many rows.
     """
@@ -306,7 +311,7 @@ def recompute(graph: Graph, prompt: str | Sequence[int], max_new_tokens: int = 1
 def changed_rows(graph: Graph, tokens: Sequence[int], other: Sequence[int]) -> np.ndarray:
     """How much the key rows of tokens differ from those that are computed from other tokens in their place.
 
-    ``other`` is at least as long; what it has behind is not compared. Gives the largest absolute difference in each
+    ``other`` is at least as long; what it has after is not compared. Gives the largest absolute difference in each
     row over all heads, (layers, tokens).
     """
     graph = as_graph(graph, "kvviz.lessons.changed_rows")

@@ -1,4 +1,4 @@
-"""The steps of a trace as a table: plain rows, fixed-width text, HTML, and a data frame if pandas is installed."""
+"""The steps of a trace as a table: plain rows, fixed-width text, HTML, and data frames."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from kvviz.explain.sentences import sentence
-from kvviz.text import needed
+from kvviz.report.faces.data_frames import arrow_table, data_frame, memory_word
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
 from kvviz.trace.units import buffer, short, size
@@ -112,11 +112,16 @@ class Table:
         return self.html(_SHOWN_ROWS)
 
     def to_pandas(self) -> Any:
-        """The rows as a ``pandas.DataFrame``.
+        """The rows as a ``pandas.DataFrame``. Raises `KvvizError`: if pandas is not installed."""
+        return data_frame(*self._columns())
 
-        Raises `KvvizError`: if pandas is not installed.
-        """
-        return needed("pandas", "").DataFrame(self.rows, columns=[key for key, *_ in self.columns])
+    def to_arrow(self) -> Any:
+        """The rows as a ``pyarrow.Table``. Raises `KvvizError`: if pyarrow is not installed."""
+        return arrow_table(*self._columns())
+
+    def _columns(self) -> tuple[dict[str, list[Any]], set[str]]:
+        numbers = {key for key, _, number, _ in self.columns if number}
+        return {key: [row.get(key) for row in self.rows] for key, *_ in self.columns}, numbers
 
 
 def steps_table(trace: Trace, steps: Iterable[int] | None = None) -> Table:
@@ -139,7 +144,7 @@ def step_row(trace: Trace, step: Step) -> dict[str, Any]:
         "op": step.op_type,
         "node": step.node,
         "outcome": step.outcome,
-        "memory": memory_word(step),
+        "memory": memory_word([out.how for out in step.outs]),
         "buffer": ", ".join(dict.fromkeys(buffer(o.storage, o.generation) for o in step.outs)),
         "written": step.written,
         "copied": step.copied,
@@ -148,15 +153,6 @@ def step_row(trace: Trace, step: Step) -> dict[str, Any]:
         **({} if timing is None else timing._asdict()),
         "sentence": sentence(step, trace),
     }
-
-
-def memory_word(step: Step) -> str:
-    """One word for where the outputs are: ``in place``, ``append``, ``view``, ``new`` …"""
-    hows = [o.how for o in step.outs]
-    for how in ("append", "in place"):
-        if how in hows:
-            return how
-    return hows[0] if hows else ""
 
 
 def _cell(key: str, row: dict[str, Any]) -> str:

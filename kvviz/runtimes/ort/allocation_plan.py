@@ -8,10 +8,8 @@ execution; checked against the released wheel, output by output.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.runtimes.ort import refusal
@@ -21,7 +19,6 @@ PRE_EXISTING, STATIC = "kPreExisting", "kAllocateStatically"
 ALIAS, MAY_INPLACE, FREELIST = "Alias", "MayInplace", "freelist"
 
 Types = Mapping[str, Value]
-MayInplace = Callable[[Node, np.dtype | None], refusal.Pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,6 @@ def allocation_plan(
     types: Types,
     inside: str = "",
     mem_reuse: bool = True,
-    may_inplace: MayInplace = refusal.may_inplace,
     parallel: bool = False,
 ) -> AllocationPlan:
     """Plan the buffers of one graph.
@@ -78,11 +74,10 @@ def allocation_plan(
     ``inside``: operator of the node that a body belongs to.
     ``mem_reuse``: session option ``enable_mem_reuse``: whether buffers that died are taken over. Running in place is
       not affected by it.
-    ``may_inplace``: which inputs an operator may overwrite.
     ``parallel``: execution mode ``ORT_PARALLEL``: nothing in the main graph shares a buffer, not even an alias.
     """
     alone = parallel and not inside
-    planner = _Planner(graph, order, outputs, types, inside, mem_reuse and not alone, may_inplace, alone)
+    planner = _Planner(graph, order, outputs, types, inside, mem_reuse and not alone, alone)
     for node in order:
         planner.plan(node)
     return AllocationPlan(tuple(order), planner.buffers)
@@ -99,7 +94,6 @@ class _Planner:
         types: Types,
         inside: str,
         mem_reuse: bool,
-        may_inplace: MayInplace,
         alone: bool,
     ) -> None:
         self.graph = graph
@@ -107,7 +101,6 @@ class _Planner:
         self.types = types
         self.outputs = frozenset(outputs)
         self.mem_reuse = mem_reuse
-        self.may_inplace = may_inplace
         self.alone = alone
         self.free: dict[
             refusal.Size, list[str]
@@ -176,7 +169,7 @@ class _Planner:
         if self.alone:
             return found
         first = self.types.get(node.inputs[0]) if node.inputs else None
-        may = self.may_inplace(node, None if first is None else first.dtype)
+        may = refusal.may_inplace(node, None if first is None else first.dtype)
         for pairs, must in ((refusal.alias(node), True), (may, False)):
             for i, j in pairs:
                 if i < len(node.inputs) and node.inputs[i] and j in found:

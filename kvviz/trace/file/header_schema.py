@@ -52,26 +52,48 @@ class Read:
 
 def read(value: Any, pattern: Any) -> Any:
     """What a value from JSON says. Raises `ValueError`, or KeyError, unless it is as described."""
+    return reader(pattern)(value)
+
+
+def reader(pattern: Any) -> Callable[[Any], Any]:
+    """A function that reads values of one description, which is taken apart once."""
     if isinstance(pattern, Maybe):
-        return None if value is None else read(value, pattern.pattern)
+        there = reader(pattern.pattern)
+        return lambda value: None if value is None else there(value)
     if isinstance(pattern, Read):
-        return pattern.function(value)
+        return pattern.function
     if isinstance(pattern, Made):
-        read(value, list)
-        return pattern.make(*read(value, pattern.patterns[: max(len(value), pattern.since)]))
+        return _making(pattern)
     if isinstance(pattern, list):
-        read(value, list)
-        return tuple([read(item, pattern[0]) for item in value])
+        one = reader(pattern[0])
+        return lambda value: tuple([one(item) for item in (value if type(value) is list else _refuse(value))])
     if isinstance(pattern, tuple):
-        read(value, list)
-        read(len(value), lambda length: length == len(pattern))
-        return tuple([read(item, of_item) for item, of_item in zip(value, pattern)])
+        return _making(Made(lambda *values: values, *pattern))
     if isinstance(pattern, dict):
-        read(value, dict)
-        return {key: read(value[key], of_key) for key, of_key in pattern.items()}
-    if type(value) is not pattern if isinstance(pattern, type) else not pattern(value):
-        raise ValueError(f"{str(value)[:60]!r} is out of place")
-    return value
+        parts = {key: reader(part) for key, part in pattern.items()}
+        return lambda value: {key: of_key(_as_dict(value)[key]) for key, of_key in parts.items()}
+    if isinstance(pattern, type):
+        return lambda value: value if type(value) is pattern else _refuse(value)
+    return lambda value: value if pattern(value) else _refuse(value)
+
+
+def _making(pattern: Made) -> Callable[[Any], Any]:
+    make, since, parts = pattern.make, pattern.since, [reader(part) for part in pattern.patterns]
+
+    def made(value: Any) -> Any:
+        if type(value) is not list or not since <= len(value) <= len(parts):
+            _refuse(value)
+        return make(*[part(item) for part, item in zip(parts, value)])
+
+    return made
+
+
+def _as_dict(value: Any) -> Any:
+    return value if type(value) is dict else _refuse(value)
+
+
+def _refuse(value: Any) -> Any:
+    raise ValueError(f"{str(value)[:60]!r} is out of place")
 
 
 def below(limit: int) -> Callable[[Any], bool]:
@@ -119,8 +141,8 @@ def typed(make: Callable[..., Any]) -> Callable[..., Any]:
 
     def made(*values: Any) -> Any:
         found = make(*values)
-        if found.shape is not None:
-            read(found.dtype, element_type)
+        if found.shape is not None and not element_type(found.dtype):
+            _refuse(found.dtype)
         return found
 
     return made
@@ -169,8 +191,8 @@ def _options(*values: Any) -> RunOptions:
 
 
 def _form(shape: Any, dtype: str | None, strides: Any) -> tuple[Any, str | None, Any]:
-    if shape is not None and dtype is not None:
-        read(dtype, element_type)
+    if shape is not None and dtype is not None and not element_type(dtype):
+        _refuse(dtype)
     return shape, dtype, strides
 
 
@@ -254,6 +276,7 @@ _HEADER = {
     "values": Maybe((count, (count, count, count, count), str, [(("nan", "inf").__contains__, (int, count))])),
     "later": [count],
     "grew": [(count, count, count)],
+    "binds": [_BIND],
 }
 
 
@@ -273,7 +296,7 @@ def read_header(saved: Any) -> dict[str, Any]:
         saved["nodes"], [(program, count, count, str, bool, [count], [count], [grows], [count], str)]
     )
     header["frames"] = read(
-        saved["frames"], [(program, Maybe(count), Maybe(count), str, Maybe(count), run, count, [_BIND])]
+        saved["frames"], [(program, Maybe(count), Maybe(count), str, Maybe(count), run, count, count)]
     )
     read(len(header["programs"]), lambda programs: programs > 0)
     read(bool(header["runs"]), lambda ran: bool(header["frames"]) is ran)

@@ -10,14 +10,16 @@ import hashlib
 import zipfile
 import zlib
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from kvviz.atomic_write import replacing
 from kvviz.errors import LoadError
-from kvviz.trace.schema.events import HOW, ORIGINS, OpNode
+from kvviz.trace.schema.distinct_numbers import distinct
+from kvviz.trace.schema.events import HOW, ORIGINS, Bind, OpNode
 from kvviz.trace.schema.log import COLUMNS, Log, Table
 
 _CHECKSUM = "sha256"
@@ -137,10 +139,11 @@ SAVED = (
     *(f"{table}.{name}" for table, names in COLUMNS.items() for name in names),
     "storage.capacity",
     "storage.origin",
+    "frame.bind",
 )
 INTEGERS = ("i1", "i2", "i4", "i8")
 _LARGEST = 1 << 48
-# Format 11 had tables in the place of columns, of 8 bytes a number.
+# Format 11 had tables in the place of columns, of 8 bytes a number; formats before 13 had no column of frames.
 _TABLES: dict[str, tuple[str, ...]] = {
     "op": ("op.frame", "op.allocated", "op.copied", "op.written", "op.live", "op.outputs"),
     "fact": ("op.node", "op.refusal"),
@@ -155,10 +158,10 @@ _TABLES: dict[str, tuple[str, ...]] = {
 class LogMembers(dict[str, Any]):
     """Members of a file, those of the columns of a log among them, which are made when they are written.
 
-    ``numbers``: of each `OpNode` in the file, by its id.
+    ``numbers``: of each `OpNode` in the file, by its id. ``bound``: numbers of what the frames begin with.
     """
 
-    def __init__(self, log: Log, numbers: Mapping[int, int]) -> None:
+    def __init__(self, log: Log, numbers: Mapping[int, int], bound: Sequence[int]) -> None:
         super().__init__()
         nodes = np.array([numbers.get(id(op), -1) for op in log.nodes.entries], np.int64)
         tables = {"op": log.ops, "out": log.outs, "free": log.frees}
@@ -168,6 +171,7 @@ class LogMembers(dict[str, Any]):
                 self._add(f"{table}.{name}", nodes[column] if name == "node" else column)
         self._add("storage.capacity", np.frombuffer(log.storages.capacities, np.int64))
         self._add("storage.origin", np.frombuffer(log.storages.origins, np.int8))
+        self._add("frame.bind", np.array(bound, np.int64))
 
     def _add(self, name: str, column: np.ndarray) -> None:
         ends = (int(column.min()), int(column.max())) if column.size else (0, 0)
@@ -179,12 +183,12 @@ class LogMembers(dict[str, Any]):
         return found if isinstance(found, bytes) else found()
 
 
-def column_members(there: Collection[str], tables: bool) -> list[str]:
-    """Names of the members of a file that hold the columns; ``tables``: as in format 11."""
-    if tables:
+def column_members(there: Collection[str], version: int) -> list[str]:
+    """Names of the members of a file of a format that hold the columns."""
+    if version == 11:
         return [f"{table}.i64" for table in _TABLES]
     found = []
-    for name in SAVED:
+    for name in SAVED if version > 12 else SAVED[:-1]:
         kinds = [f"{name}.{kind}" for kind in INTEGERS if f"{name}.{kind}" in there]
         if not kinds:
             raise LoadError(f"it has no member {name}: it is not a kvviz trace, or only a part of one")
@@ -192,7 +196,7 @@ def column_members(there: Collection[str], tables: bool) -> list[str]:
     return found
 
 
-def columns_in(members: Mapping[str, bytes]) -> Columns:
+def columns_in(members: Mapping[str, bytes]) -> dict[str, np.ndarray[Any, np.dtype[np.integer[Any]]]]:
     """The columns that members hold, whose names `column_members` gave."""
     found: dict[str, np.ndarray] = {}
     for member, data in members.items():
@@ -237,8 +241,9 @@ def fill(log: Log, columns: Columns, nodes: Sequence[OpNode], refusals: Sequence
     counts = np.array([len(op.node.outputs) for op in nodes], np.int64)[columns["op.node"]]
     _expect(bool(((made >= 0) & (made <= counts)).all()), "an op with more outputs than its node has")
     _expect(bool((np.diff(columns["free.op"].astype(np.int64)) >= 0).all()), "frees in no order")
-    pairs = np.unique(columns["op.node"].astype(np.int64) * max(len(refusals), 1) + columns["op.refusal"])
-    for node, refusal in zip(*(part.tolist() for part in np.divmod(pairs, max(len(refusals), 1)))):
+    known = max(len(refusals), 1)
+    pairs, _ = distinct(columns["op.node"].astype(np.int64) * known + columns["op.refusal"], len(nodes) * known)
+    for node, refusal in zip(*(part.tolist() for part in np.divmod(pairs, known))):
         given = {position for position, name in enumerate(nodes[node].node.inputs) if name}
         taken, masks = refusals[refusal]
         _expect(given.issuperset((*taken, *(i for i, _ in masks))), "an input that the node does not have")
@@ -249,6 +254,15 @@ def fill(log: Log, columns: Columns, nodes: Sequence[OpNode], refusals: Sequence
     log.storages.capacities = _side_by_side([columns["storage.capacity"]])
     log.storages.origins = array("b", columns["storage.origin"].tolist())
     log.columns_are_whole()
+
+
+def bindings(columns: Columns, binds: Sequence[Bind], counts: Sequence[int]) -> Iterator[tuple[Bind, ...]]:
+    """What each frame begins with: so many entries of a table. Raises `ValueError` unless they are all in it."""
+    numbers = columns["frame.bind"]
+    _within(numbers, 0, len(binds), "binding")
+    _expect(sum(counts) == len(numbers), "bindings of no frame")
+    begun = map(binds.__getitem__, numbers.tolist())
+    return (tuple(islice(begun, count)) for count in counts)
 
 
 def _side_by_side(columns: Sequence[np.ndarray]) -> array[int]:

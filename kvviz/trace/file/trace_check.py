@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from kvviz.trace.index.lifetimes import Ints
-from kvviz.trace.reasons import offset_of
+from kvviz.trace.index.viewed_offsets import viewed_offsets
+from kvviz.trace.schema.distinct_numbers import distinct
 from kvviz.trace.schema.element_types import unit
 from kvviz.trace.schema.events import APPEND, BINDINGS, IN_PLACE, NEW
-from kvviz.trace.schema.regions import Region, bounds, packed_strides
+from kvviz.trace.schema.regions import Region, bounds
 from kvviz.trace.trace_data import TraceData
 
 LARGEST = 1 << 48
@@ -32,7 +33,7 @@ def check_trace(trace: TraceData) -> None:
     _check_growth(trace)
     _check_declared(trace)
     _check_layouts(trace)
-    opened = 0
+    opened, known = 0, set[int]()
     for number, frame in enumerate(frames):
         _expect(opened <= frame.opened <= len(rows), f"frame {number} opened at step {frame.opened}")
         opened = frame.opened
@@ -40,23 +41,28 @@ def check_trace(trace: TraceData) -> None:
         begins = frame.parent is not None or frame.opened == trace.runs[frame.run].first
         _expect(begins, f"frame {number} in the middle of its run")
         _expect(frame.parent is None or frames[frame.parent].run == frame.run, f"frame {number} in another run")
-        for _, storage, generation, how, shape, dtype, offset in frame.bindings:
+        for bind in frame.bindings:
+            # Frames that begin with the same share the records of it.
+            if id(bind) in known:
+                continue
+            known.add(id(bind))
+            _, storage, generation, how, shape, dtype, offset = bind
             _expect(how in BINDINGS, f"binding {how!r}")
             _expect(generation < 1 << 31, f"generation {generation}")
             _expect(storage < len(storages), f"storage {storage}")
-            _check_place(storages[storage].capacity, False, shape, dtype, offset, None)
+            _check_place(storages.capacities[storage], False, shape, dtype, offset, None)
+    ops, outs = rows.tables()
     if len(rows):
-        _check_steps(trace)
-    _check_caches(trace)
+        _check_steps(trace, ops, outs)
+    _check_caches(trace, ops, outs)
 
 
-def _check_steps(trace: TraceData) -> None:
+def _check_steps(trace: TraceData, ops: Ints, outs: Ints) -> None:
     """Every step runs once, in its run and frame, on values that are there, and puts its outputs into their storages.
 
     It works on columns: a long trace has millions of steps, and few programs and forms.
     """
     log, frames = trace.log, trace.log.frames
-    ops, outs = log.tables()
     frame, node, refusal = ops[:, 0], ops[:, 1], ops[:, 2]
     steps = np.arange(len(ops))
     runs = [trace.runs[one.run] for one in frames]
@@ -66,10 +72,12 @@ def _check_steps(trace: TraceData) -> None:
     programs = {id(one.program): place for place, one in enumerate(frames)}
     program = np.array([programs[id(one.program)] for one in frames])[frame]
     nodes = log.nodes.entries
-    for number, op in zip(*(part.tolist() for part in np.divmod(np.unique(program * len(nodes) + node), len(nodes)))):
+    pairs, _ = distinct(program * len(nodes) + node, len(frames) * len(nodes))
+    for number, op in zip(*(part.tolist() for part in np.divmod(pairs, len(nodes)))):
         _expect(nodes[op].node in frames[number].program.graph.nodes, f"node {nodes[op].node.name!r} in another graph")
     place = np.array([op.position for op in nodes])[node]
-    ran = np.unique(frame * (int(place.max()) + 1) + place)
+    places = int(place.max()) + 1
+    ran, _ = distinct(frame * places + place, len(frames) * places)
     _expect(len(ran) == len(ops), "a step that ran before")
     counts = np.diff(ops[:, -1], prepend=0)
     made = np.repeat(steps, counts)
@@ -80,7 +88,7 @@ def _check_steps(trace: TraceData) -> None:
     names = np.cumsum([0, *(len(op.node.outputs) for op in nodes)])
     there[there] = named[(names[node[made]] + np.arange(len(outs)) - (ops[:, -1] - counts)[made])[there]]
     _check_reads(trace, frame, node, there, counts)
-    _check_outputs(trace, outs[there], made[there])
+    _check_outputs(trace, ops, outs, there, made[there])
 
 
 def _check_reads(trace: TraceData, frame: Ints, node: Ints, there: np.ndarray, counts: Ints) -> None:
@@ -94,13 +102,14 @@ def _check_reads(trace: TraceData, frame: Ints, node: Ints, there: np.ndarray, c
     known: set[Any] = set()
     for number, row in enumerate(trace.log.frames):
         steps = order[starts[number] : starts[number + 1]]
-        outputs = [there[end - count : end] for end, count in zip(ends[steps].tolist(), counts[steps].tolist())]
-        present = np.concatenate([*outputs, there[:0]]).tobytes(), counts[steps].tobytes()
+        outputs = _of_steps(there, steps, ends, counts)
+        present = b"".join(part.tobytes() for part in outputs), counts[steps].tobytes()
         key = node[steps].tobytes(), *present, tuple(bind.name for bind in row.bindings)
         if key in known:
             continue
         known.add(key)
         values = {bind.name for bind in row.bindings}
+        outputs = [there[end - count : end] for end, count in zip(ends[steps].tolist(), counts[steps].tolist())]
         for step, made in zip(steps.tolist(), outputs):
             op = trace.log.nodes.entries[node[step]].node
             unmade = {name for name in op.inputs if name} - values
@@ -108,13 +117,23 @@ def _check_reads(trace: TraceData, frame: Ints, node: Ints, there: np.ndarray, c
             values.update(name for name, one in zip(op.outputs, made) if one)
 
 
-def _check_outputs(trace: TraceData, outs: np.ndarray, steps: Ints) -> None:
-    """Every output lies inside of its storage."""
-    storage, _, how, offset, form = outs.T
+def _of_steps(there: np.ndarray, steps: Ints, ends: Ints, counts: Ints) -> list[np.ndarray]:
+    """The outputs of some steps: in one piece, where no other step ran between them."""
+    if len(steps) and steps[-1] - steps[0] + 1 == len(steps):
+        return [there[ends[steps[0]] - counts[steps[0]] : ends[steps[-1]]]]
+    return [there[end - count : end] for end, count in zip(ends[steps].tolist(), counts[steps].tolist())]
+
+
+def _check_outputs(trace: TraceData, ops: Ints, outs: Ints, there: np.ndarray, steps: Ints) -> None:
+    """Every output lies inside of its storage.
+
+    ``there``: of every output, whether it is; ``steps``: of those that are.
+    """
+    storage, _, how, offset, form = outs[there].T
     missing = np.flatnonzero(offset < 0)
-    offset[missing] = [offset_of(trace, step) for step in steps[missing].tolist()]
-    whole = np.isin(how, (NEW, APPEND))
-    kinds, kind = np.unique(2 * form + whole, return_inverse=True)
+    offset[missing] = viewed_offsets(trace.log, ops, outs, steps[missing])
+    whole = (how == NEW) | (how == APPEND)
+    kinds, kind = distinct(2 * form + whole, 2 * len(trace.log.forms.entries))
     ends = []
     for number, entire in zip(*(part.tolist() for part in np.divmod(kinds, 2))):
         shape, dtype, strides = trace.log.forms.entries[number]
@@ -205,7 +224,10 @@ def _extent(whole: bool, shape: Sequence[int], dtype: Any, offset: int, strides:
     if strides is None:
         # A view may repeat bytes, and rten, which stores bool and int64 with the same width, reuses a buffer of one
         # for the other.
-        strides = packed_strides(*unit(tuple(shape), dtype)) if whole else (0,) * len(shape)
+        counts, size = unit(tuple(shape), dtype)
+        elements = math.prod(counts) if whole else min(math.prod(counts), 1)
+        _expect(size * elements < LARGEST, f"a value of {shape}")
+        return offset, offset + size * elements
     return _check_extent(Region(offset, tuple(shape), tuple(strides), dtype))
 
 
@@ -222,7 +244,7 @@ def _inside(ends: tuple[int, int], capacity: int) -> None:
     _expect(low >= 0 and high <= capacity, f"a value at bytes {low} to {high} of {capacity}")
 
 
-def _check_caches(trace: TraceData) -> None:
+def _check_caches(trace: TraceData, ops: Ints, outs: Ints) -> None:
     """Every cache is an input and an output of the main graph, as often as there are runs, on an axis that it has.
 
     Where a model declares no shapes, one of the two may turn out to have fewer axes than the other. A cache that is
@@ -230,7 +252,7 @@ def _check_caches(trace: TraceData) -> None:
     """
     graph = trace.graph
     inputs, outputs = ({value.name: value for value in values} for values in (graph.inputs, graph.outputs))
-    recorded = _main_ranks(trace) if any(cache.axis is not None for cache in trace.caches) else {}
+    recorded = _main_ranks(trace, ops, outs) if any(cache.axis is not None for cache in trace.caches) else {}
     for cache in trace.caches:
         _expect(cache.input in inputs and cache.output in {*outputs, cache.input}, f"cache {cache.name!r}")
         _expect(len(cache.runs) <= len(trace.runs), f"cache {cache.name!r} in {len(cache.runs)} runs")
@@ -246,7 +268,7 @@ def _check_caches(trace: TraceData) -> None:
             _expect(0 <= cache.axis < max(ranks, default=LARGEST), f"axis {cache.axis} of a cache")
 
 
-def _main_ranks(trace: TraceData) -> dict[str, set[int]]:
+def _main_ranks(trace: TraceData, ops: Ints, outs: Ints) -> dict[str, set[int]]:
     """By name, the numbers of axes that values of main frames had."""
     log = trace.log
     found: dict[str, set[int]] = {}
@@ -254,16 +276,18 @@ def _main_ranks(trace: TraceData) -> dict[str, set[int]]:
         for bound in frame.bindings if frame.parent is None else ():
             if bound.shape is not None:
                 found.setdefault(bound.name, set()).add(len(bound.shape))
-    ops, outs = log.tables()
     counts = np.diff(ops[:, -1], prepend=0)
     made = np.repeat(np.arange(len(ops)), counts)
-    slots = np.arange(len(outs)) - (ops[:, -1] - counts)[made]
+    nodes = log.nodes.entries
+    names = np.cumsum([0, *(len(op.node.outputs) for op in nodes)])
+    named = (names[ops[:, 1]] - ops[:, -1] + counts)[made] + np.arange(len(outs))
+    ranks = np.array([-1 if shape is None else len(shape) for shape, *_ in log.forms.entries], np.int64)[outs[:, 4]]
     mains = np.array([frame.parent is None for frame in log.frames], bool)
-    there = mains[ops[made, 0]] & (outs[:, 0] >= 0)
-    for node, slot, form in np.unique(np.stack([ops[made, 1], slots, outs[:, 4]])[:, there], axis=1).T.tolist():
-        shape = log.forms.entries[form][0]
-        if shape is not None:
-            found.setdefault(log.nodes.entries[node].node.outputs[slot], set()).add(len(shape))
+    there = mains[ops[made, 0]] & (outs[:, 0] >= 0) & (ranks >= 0)
+    outputs = [name for op in nodes for name in op.node.outputs]
+    most = int(ranks.max(initial=0)) + 1
+    for name, rank in zip(*np.divmod(distinct((named * most + ranks)[there], len(outputs) * most)[0], most)):
+        found.setdefault(outputs[name], set()).add(int(rank))
     return found
 
 

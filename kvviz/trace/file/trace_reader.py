@@ -12,19 +12,19 @@ import numpy as np
 from kvviz.errors import LoadError
 from kvviz.graph.model import Graph, Node
 from kvviz.trace.file.header_schema import below, read, read_header
-from kvviz.trace.file.packed_file import Columns, Packed, column_members, columns_in, fill
+from kvviz.trace.file.packed_file import Columns, Packed, bindings, column_members, columns_in, fill
 from kvviz.trace.file.trace_check import check_trace
 from kvviz.trace.file.trace_writer import FORMAT
 from kvviz.trace.records import Run
 from kvviz.trace.schema.declared import Declared, Place, Timing
-from kvviz.trace.schema.events import FrameEvent, OpNode, Program
+from kvviz.trace.schema.events import Bind, FrameEvent, OpNode, Program
 from kvviz.trace.schema.log import Log
 from kvviz.trace.schema.regions import Region
 from kvviz.trace.trace_data import Data, PolicyFacts, TraceData
 from kvviz.trace.value_summaries import COLUMNS as VALUES
 from kvviz.trace.value_summaries import Counted, ValueSummaries, checked
 
-_BEFORE = 11
+_BEFORE = (12, 11)
 
 
 def load(path: Any, make: Callable[[Graph, PolicyFacts, Log, str], Data]) -> Data:
@@ -35,16 +35,18 @@ def load(path: Any, make: Callable[[Graph, PolicyFacts, Log, str], Data]) -> Dat
             members = {"header.json": packed.read("header.json")}
             header = json.loads(members["header.json"])
             version = header["format"]
-            if version not in (FORMAT, _BEFORE):
-                raise LoadError(
-                    f"{path} has trace format {str(version)[:40]}; this version reads {FORMAT} and {_BEFORE}"
-                )
-            columns = {name: packed.read(name) for name in column_members(packed.names, version == _BEFORE)}
+            if version not in (FORMAT, *_BEFORE):
+                known = f"{FORMAT}, {' and '.join(map(str, _BEFORE))}"
+                raise LoadError(f"{path} has trace format {str(version)[:40]}; this version reads {known}")
+            columns = {name: packed.read(name) for name in column_members(packed.names, version)}
             members |= columns
             if header["values"] is not None:
                 members |= {f"values.{name}": packed.read(f"values.{name}") for name in VALUES}
             packed.check(members)
-        trace = _rebuild(header, columns_in(columns), make)
+        found = columns_in(columns)
+        if version in _BEFORE:
+            found["frame.bind"] = _bound_by_number(header)
+        trace = _rebuild(header, found, make)
         if header["values"] is not None:
             kept = {name: members[f"values.{name}"] for name in VALUES}
             trace.value_summaries = _values(trace, header["values"], kept)
@@ -75,12 +77,13 @@ def _rebuild(saved: dict[str, Any], columns: Columns, make: Callable[[Graph, Pol
     log.later.update(header["later"])
     log.grew += header["grew"]
     log.declared = _declared(header["declared"])
-    for frame in header["frames"]:
-        log.frames.append(_frame(frame, programs, log.frames))
+    begun = bindings(columns, header["binds"], [frame[-1] for frame in header["frames"]])
+    for frame, bound in zip(header["frames"], begun, strict=True):
+        log.frames.append(_frame(frame, programs, log.frames, bound))
     fill(log, columns, nodes, header["refusals"], header["forms"])
     log.peak, log.copied, log.written, log.allocated = header["totals"]
-    begun = log.frames[0].program if log.frames else programs[0]
-    trace = make(begun.graph, header["policy"], log, header["title"])
+    first = log.frames[0].program if log.frames else programs[0]
+    trace = make(first.graph, header["policy"], log, header["title"])
     trace.model, trace.options = header["model"], header["options"]
     trace.branch, trace.type_facts, trace.tour = header["branch"], header["types"], header["tour"]
     if trace.branch is not None:
@@ -150,15 +153,28 @@ def _program(number: int, header: dict[str, Any], graph: Graph, nodes: list[OpNo
     return Program(graph, [nodes[node] for node in order], outputs)
 
 
-def _frame(saved: Sequence[Any], programs: list[Program], before: list[FrameEvent]) -> FrameEvent:
-    program, parent, caller, attribute, iteration, run, opened, bindings = saved
+def _bound_by_number(header: dict[str, Any]) -> np.ndarray:
+    """Put what frames begin with into a table, as files have it since format 13; gives the numbers."""
+    known: dict[str, int] = {}
+    numbers = []
+    for frame in header["frames"]:
+        numbers += [known.setdefault(json.dumps(bind), len(known)) for bind in frame[7]]
+        frame[7] = len(frame[7])
+    header["binds"] = [json.loads(bind) for bind in known]
+    return np.array(numbers, np.int64)
+
+
+def _frame(
+    saved: Sequence[Any], programs: list[Program], before: list[FrameEvent], bound: tuple[Bind, ...]
+) -> FrameEvent:
+    program, parent, caller, attribute, iteration, run, opened, _ = saved
     calling = None
     if parent is not None:
         read(parent, below(len(before)))
         read(caller, below(len(before[parent].program.order)))
         calling = before[parent].program.order[caller]
     frame = FrameEvent(programs[program], parent, calling, attribute, iteration, run, opened)
-    frame.bindings = bindings
+    frame.bindings = bound
     return frame
 
 

@@ -1,7 +1,8 @@
 """Writing a trace to one file: a zip with a JSON header (graphs without weights, frames, runs) and integer columns.
 
 The header has ``graphs`` (inner ones first), ``nodes`` (what is stated of each that was to run), ``programs`` (which of
-them, in which order), ``frames``, ``runs`` and ``caches``, and the tables that the log's columns refer to. The columns
+them, in which order), ``frames``, ``runs`` and ``caches``, and the tables that the columns refer to: every run begins
+with the same weights, so that frames have numbers of ``binds``. The columns
 are those of `kvviz.trace.file.packed_file`, written one at a time, so that saving a long trace takes little memory.
 """
 
@@ -17,12 +18,13 @@ import numpy as np
 from kvviz.graph.model import Graph, Node
 from kvviz.trace.file.packed_file import LogMembers, write_packed
 from kvviz.trace.schema.events import OpNode, Program
+from kvviz.trace.schema.log import Table
 from kvviz.trace.schema.run_options import RunOptions
 from kvviz.trace.trace_data import TraceData
 from kvviz.trace.value_summaries import COLUMNS as VALUES
 from kvviz.trace.value_summaries import ValueSummaries
 
-FORMAT = 12
+FORMAT = 13
 # Elements of the longest attribute that is kept: what says how an op works, and no weights.
 _LONGEST = 64
 
@@ -42,7 +44,9 @@ def save(trace: TraceData, path: Any) -> None:
     nodes = {id(op): (op, number[id(program)]) for program in programs for op in program.order}
     numbers = {key: i for i, key in enumerate(nodes)}
     log.settle()
-    members = LogMembers(log, numbers)
+    binds = Table()
+    bound = [binds[bind] for frame in log.frames for bind in frame.bindings]
+    members = LogMembers(log, numbers, bound)
     header = {
         "format": FORMAT,
         "title": trace.title,
@@ -56,6 +60,7 @@ def save(trace: TraceData, path: Any) -> None:
         "refusals": log.refusals.entries,
         "forms": log.forms.entries,
         "frames": [_frame(frame, number) for frame in log.frames],
+        "binds": binds.entries,
         "later": sorted(log.later),
         "grew": log.grew,
         "runs": [_plain(run)[1:] for run in trace.runs],
@@ -182,4 +187,4 @@ def _is_plain(value: Any) -> bool:
 def _frame(frame: Any, programs: dict[int, int]) -> list[Any]:
     caller = frame.caller.position if frame.caller else None
     where = [programs[id(frame.program)], frame.parent, caller]
-    return [*where, frame.attribute, frame.iteration, frame.run, frame.opened, frame.bindings]
+    return [*where, frame.attribute, frame.iteration, frame.run, frame.opened, len(frame.bindings)]

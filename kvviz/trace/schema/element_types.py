@@ -6,7 +6,7 @@ Sizes of block types: the ``block_*`` structs of ggml (``ggml/src/ggml-common.h`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
@@ -71,6 +71,7 @@ def unit(shape: tuple[int, ...], dtype: Any) -> tuple[tuple[int, ...], int]:
     return (*shape[:-1], -(-shape[-1] // block[0])) if shape else (1,), block[1]
 
 
+@lru_cache(maxsize=1 << 8)
 def is_known(dtype: str) -> bool:
     """Whether a name is a block type, or a full one of NumPy's."""
     if dtype in BLOCKS:

@@ -8,9 +8,8 @@ import numpy as np
 import onnx
 
 import kvviz
-from kvviz.runtimes.ort.allocation_plan import ALLOCATE, ALLOCATE_OUTPUT, MayInplace
+from kvviz.runtimes.ort.allocation_plan import ALLOCATE, ALLOCATE_OUTPUT
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.ort.refusal import may_inplace
 from tests.engine.ort.models import all_plans
 from tests.engine.ort.oracle import blocks, observe
 
@@ -38,8 +37,6 @@ def judge(
     model: onnx.ModelProto,
     feeds: Mapping[str, np.ndarray],
     verdict: Verdict,
-    may: MayInplace = may_inplace,
-    listed: bool = False,
     mem_reuse: tuple[bool, ...] = (True, False),
 ) -> Verdict:
     """Run a model in onnxruntime and compare every node with its plan; results are added to ``verdict``.
@@ -50,7 +47,7 @@ def judge(
     graph = kvviz.load(model)
     for reuse in mem_reuse:
         seen = observe(model, feeds, reuse)
-        for part, plan in all_plans(graph, reuse, may, listed):
+        for part, plan in all_plans(graph, reuse):
             outside = known(part).inside in ("If", "Scan")
             for node in plan.order:
                 sizes = seen.made.get(node.name, ())

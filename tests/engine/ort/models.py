@@ -10,9 +10,8 @@ import onnx
 
 import kvviz
 from kvviz.graph.model import Graph
-from kvviz.runtimes.ort.allocation_plan import AllocationPlan, MayInplace, allocation_plan
+from kvviz.runtimes.ort.allocation_plan import AllocationPlan, allocation_plan
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.ort.refusal import may_inplace
 from kvviz.runtimes.ort.rewiring import walk, with_own_dequantizers, without_duplicates
 from tests.graph.build import FILES, file_id
 
@@ -59,23 +58,8 @@ def stored_inputs(path: Path) -> list[dict[str, np.ndarray]]:
     return list(runs.values())
 
 
-def all_plans(
-    model: onnx.ModelProto | Graph,
-    mem_reuse: bool = True,
-    may: MayInplace = may_inplace,
-    listed: bool = False,
-) -> Iterator[tuple[Graph, AllocationPlan]]:
-    """The plan of every graph of a model, all of its nodes included, as onnxruntime runs them.
-
-    Parameters
-    ----------
-    model : ModelProto or Graph
-    mem_reuse : bool
-    may : callable
-        Which inputs an op may overwrite.
-    listed : bool
-        Plan the nodes in the model's order, which is wrong.
-    """
+def all_plans(model: onnx.ModelProto | Graph, mem_reuse: bool = True) -> Iterator[tuple[Graph, AllocationPlan]]:
+    """The plan of every graph of a model, all of its nodes included, as onnxruntime runs them."""
     main = model if isinstance(model, Graph) else kvviz.load(model)
     known(main)
     graphs = {main: None} | {body: None for _, node in main.walk() for body in node.subgraphs.values()}
@@ -84,8 +68,7 @@ def all_plans(
         copied, copies = with_own_dequantizers(graph, graph.nodes, outputs)
         types = {**facts.types, **{name: replace(facts.types[source], name=name) for name, source in copies.items()}}
         nodes = without_duplicates(graph, copied, outputs, types).nodes
-        order = nodes if listed else walk(nodes)
-        yield graph, allocation_plan(graph, order, outputs, types, facts.inside, mem_reuse, may)
+        yield graph, allocation_plan(graph, walk(nodes), outputs, types, facts.inside, mem_reuse)
 
 
 def without_dead_nodes(graph: onnx.GraphProto) -> None:

@@ -12,7 +12,7 @@ from kvviz.runtimes.ort.ort_order import schedule
 from tests.engine.ort.models import FILES, IDS, all_plans, real_model, stored_inputs, without_dead_nodes
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
-from tests.graph.build import graph, model, node
+from tests.graph.build import model, node
 
 
 def ran(proto: onnx.ModelProto, feeds: dict, names: set[str]) -> list[str]:
@@ -40,36 +40,8 @@ def test_random_models_run_in_the_order_of_the_profile() -> None:
     assert sum(assert_same_order(*random_model(seed)) for seed in range(5000, 5060)) > 1000
 
 
-def test_the_models_own_order_is_not_onnxruntimes() -> None:
-    models = [random_model(seed)[0] for seed in range(5000, 5060)]
-    graphs = [kvviz.load(proto) for proto in models]
-    assert sum(main_order(g) != [n.name for n in g.nodes] for g in graphs) > 40
-
-
 def main_order(main: Graph) -> list[str]:
     return [n.name for n in schedule(main, main.nodes, [v.name for v in main.outputs])]
-
-
-def test_of_two_makers_the_one_listed_later_runs_first() -> None:
-    proto = model(
-        [
-            node("Neg", "x", "a", name="first"),
-            node("Exp", "x", "b", name="second"),
-            node("Add", "a b", "y", name="sum"),
-        ],
-        ["x float 2"],
-        ["y float 2"],
-    )
-    assert main_order(kvviz.load(proto)) == ["second", "first", "sum"]
-
-
-def test_a_dead_node_is_an_end_and_comes_first() -> None:
-    proto = model(
-        [node("Neg", "x", "y", name="wanted"), node("Exp", "x", "z", name="dead")], ["x float 2"], ["y float 2"]
-    )
-    main = kvviz.load(proto)
-    assert main_order(main) == ["dead", "wanted"]
-    assert [n.name for n in schedule(main, needed(main, ["y"]), ["y"])] == ["wanted"]
 
 
 def test_dead_nodes_can_change_the_order_of_the_others() -> None:
@@ -86,23 +58,6 @@ def test_dead_nodes_can_change_the_order_of_the_others() -> None:
         assert_same_order(proto, feeds)
         changed += [name for name in whole if name in set(alone)] != alone
     assert changed
-
-
-def test_a_value_that_a_body_captures_is_made_before_the_control_node() -> None:
-    branch = graph([node("Neg", "r", "b", name="inner")], [], ["b float 2"])
-    other = graph([node("Exp", "r", "c", name="other")], [], ["c float 2"])
-    nodes = [
-        node("Neg", "x", "r", name="captured"),
-        node("If", "q", "z", name="if", then_branch=branch, else_branch=other),
-        node("Exp", "x", "w", name="late"),
-        node("Add", "z w", "y", name="sum"),
-    ]
-    assert main_order(kvviz.load(model(nodes, ["x float 2", "q bool -"], ["y float 2"]))) == [
-        "late",
-        "captured",
-        "if",
-        "sum",
-    ]
 
 
 def test_a_chain_of_thousands_of_nodes_is_walked() -> None:

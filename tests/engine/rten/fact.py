@@ -7,39 +7,12 @@ from typing import Any
 CORE = ("order", "dispatch", "taken", "identity")
 BESIDES = ("sequence", "uses", "captures", "reasons", "pool", "pool*", "freed", "result", "values")
 
-_TEXTS = {
-    "order": "op {step} of the plan is {rten} in rten and {ours} here",
-    "dispatch": "{node} ({op}) is dispatched as {rten} in rten and as {ours} here{why}",
-    "taken": "{node} ({op}) is handed the positions {rten} in rten and {ours} here{why}",
-    "identity": "{about}, an output of {node} ({op}), lives in the buffer of {rten} in rten and of {ours} here{why}",
-    "sequence": "{node} ({op}) completes as op {rten} of the run in rten and as op {ours} here",
-    "uses": "{about} has a use count of {rten} in rten and {ours} here",
-    "captures": "{about} is captured by {rten} in rten and by {ours} here",
-    "reasons": "{node} ({op}) leaves {about} alone for {rten} in rten and for {ours} here{why}",
-    "pool": "{about}, an output of {node} ({op}), gets its memory as {rten} in rten and as {ours} here",
-    "pool*": "{about}, an output of {node} ({op}), after scratch gets its memory as {rten} in rten and as {ours} here",
-    "freed": "after {node} ({op}) the memory of {rten} is dead in rten, and of {ours} here",
-    "result": "the result {about} lies in the memory of {rten} in rten and of {ours} here",
-    "values": "the result {about} holds {rten} but {ours} here",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One thing that both sides say: of which kind, of which op, about which value, and what each says.
 
-    Attributes
-    ----------
-    kind : str
-        One of `CORE` or `BESIDES`.
-    path : str
-        Frame, as rten names it.
-    step : int
-        Position in the plan of the frame.
-    node, op, about : str
-    rten, ours : object
-    why : str
-        More about a disagreement.
+    ``kind``: one of `CORE` or `BESIDES`. ``path``: the frame, as rten names it. ``step``: a position in its plan.
     """
 
     kind: str
@@ -59,6 +32,5 @@ class Fact:
 
     def __str__(self) -> str:
         rten, ours = ("nobody" if side is None else side for side in (self.rten, self.ours))
-        told = {"rten": rten, "ours": ours, "why": f" ({self.why})" if self.why else ""}
-        known = {name: getattr(self, name) for name in ("step", "node", "op", "about")}
-        return f"{self.path} #{self.step}: " + _TEXTS[self.kind].format(**known, **told)
+        who = f"{self.node} ({self.op}) {self.about}".strip()
+        return f"{self.path} #{self.step}, {self.kind} of {who}: {rten} in rten, {ours} here; {self.why}"

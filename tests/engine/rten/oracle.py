@@ -1,10 +1,5 @@
-"""Run what rten ran, the way it ran, and hold the traces against its recordings.
+"""Run what rten ran, the way it ran, and hold the traces against its recordings."""
 
-``python -m tests.engine.rten.oracle [model or scenario …] [-v]`` prints the table and, with ``-v``, each disagreement.
-"""
-
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -127,30 +122,3 @@ def print_table(rows: Sequence[Row], details: bool = True) -> None:
         print(f"{row.source:<30}{row.mode[:21]:<22}{row.runs:>5}{row.ops:>6}{cells}{fidelity(row):>8.2f}")
         for message in row.failed if row.source != "all" else ():
             print(f"    failed: {message}")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table and, if asked to, what disagrees; the exit status is 1 if a decision differs."""
-    parser = argparse.ArgumentParser(prog="oracle", description=__doc__)
-    parser.add_argument("sources", nargs="*", help="models or scenarios, or how their names begin (default: all)")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print each disagreement")
-    parser.add_argument("-n", type=int, default=20, help="at most so many of each kind (default: 20)")
-    parser.add_argument("--kind", action="append", default=[], choices=CORE + BESIDES, help="print only these kinds")
-    parser.add_argument("--mode", default="", help="only runs of this mode")
-    parser.add_argument("--policy", default="rten", help="the policy to hold against the recordings")
-    options = parser.parse_args(arguments)
-    names = [name for name in sources() if not options.sources or name.startswith(tuple(options.sources))]
-    rows = agreement(names, options.policy, options.mode)
-    print_table(rows)
-    wrong = [found for row in rows for found in row.wrong]
-    for kind in (options.kind or CORE + BESIDES) if options.verbose else ():
-        mine = [(recording, fact) for recording, fact in wrong if fact.kind == kind]
-        if mine:
-            print(f"\n{kind}: {len(mine)} disagree")
-        for recording, fact in mine[: options.n]:
-            print(f"  {recording.id}: {fact}")
-    return int(any(fact.kind in CORE for _, fact in wrong) or any(row.failed for row in rows))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,5 @@
 """The policy `rten` on real models and small graphs: as rten itself ran them, in every recorded fact."""
 
-import onnx
 import pytest
 
 import kvviz
@@ -8,13 +7,21 @@ from kvviz.errors import LoadError
 from kvviz.runtimes.rten.rten_operators import QUIRKS
 from kvviz.verification.rten_recording import read_recording
 from tests.engine.graphs import numbers, run
-from tests.engine.rten.check import assert_like_rten
 from tests.engine.rten.compare import compare
-from tests.engine.rten.fact import CORE
+from tests.engine.rten.fact import BESIDES, CORE
 from tests.engine.rten.oracle import run_like
-from tests.engine.rten.records import DATA, MODELS, UNLOADED, Recording, models, recordings, scenarios
+from tests.engine.rten.records import DATA, UNLOADED, Recording, models, recordings, scenarios
 
 RUNS = [recording for name in models() for recording in recordings(name)]
+# What a kernel takes from the pool for itself changes what the pool gives out later; there is no rule in that.
+ASSERTED = {*CORE, *BESIDES} - {"pool*"}
+
+
+def assert_like_rten(recording: Recording) -> None:
+    """Run what was recorded, and list the first facts in which the trace differs."""
+    trace, feeds = run_like(recording)
+    wrong = [str(fact) for fact in compare(trace, recording, feeds) if fact.kind in ASSERTED]
+    assert not wrong, f"{len(wrong)} facts differ:\n" + "\n".join(wrong[:12])
 
 
 @pytest.mark.parametrize("recording", RUNS, ids=lambda recording: recording.id)
@@ -22,30 +29,11 @@ def test_a_model_runs_as_it_ran_in_rten(recording: Recording) -> None:
     assert_like_rten(recording)
 
 
-@pytest.mark.parametrize("name", [name for name in models() if recordings(name)])
-def test_the_recorded_ops_are_the_nodes_of_the_model(name: str) -> None:
-    nodes = _nodes(onnx.load(MODELS / name / "model.onnx", load_external_data=False).graph, "main")
-    for recording in recordings(name):
-        for op in recording.ops:
-            node = nodes[op["path"], op["node_index"]]
-            assert node.name == op["name"]
-            assert [out["n"] for out in op["out"] if out] == [out for out in node.output if out][: len(op["out"])]
-
-
 def test_a_model_that_rten_cannot_load_has_no_runs() -> None:
     assert {name for name in models() if not recordings(name)} == UNLOADED
     for name in UNLOADED:
         with pytest.raises(LoadError, match="has no run of rten"):
             read_recording(DATA / f"{name}.jsonl.gz")
-
-
-def _nodes(graph: onnx.GraphProto, path: str) -> dict[tuple[str, int], onnx.NodeProto]:
-    found = {(path, index): node for index, node in enumerate(graph.node)}
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                found.update(_nodes(attribute.g, f"{path}/{node.name}[{attribute.name}]"))
-    return found
 
 
 # Of a there are two readers that could overwrite it, and neither may go first for nothing; of b there is one.

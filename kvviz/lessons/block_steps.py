@@ -1,0 +1,181 @@
+"""Block tables in steps: who is let in, shares, copies before a write, and is evicted; and what that is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kvviz.device.kv_updates import BlockTable
+from kvviz.errors import KvvizError
+from kvviz.lessons.serving.request_load import PARTS, WAYS, LoadRun
+from kvviz.lessons.stepping import Cell, Frame, Group, Stepping
+from kvviz.trace.units import count
+
+# What happens: to whom, and with how many rows or as whom. Write: one more row.
+_EVENTS: tuple[tuple[str, str, str | int], ...] = (
+    ("admit", "A", 6),
+    ("admit", "B", 3),
+    ("write", "A", 1),
+    ("fork", "A", "C"),
+    ("write", "C", 1),
+    ("write", "A", 1),
+    ("write", "A", 1),
+    ("write", "C", 1),
+    ("write", "B", 1),
+    ("write", "B", 1),
+    ("end", "A", 0),
+    ("admit", "C", 9),
+)
+
+
+class BlockSteps:
+    """A pool of blocks, and a frame for each thing that happens to it."""
+
+    def __init__(self, blocks: int, size: int) -> None:
+        self.table, self.size = BlockTable([], blocks, size), size
+        self.names: list[str] = []  # by row of the table
+        self.rows: dict[str, int] = {}  # of who is there, in the order in which they came
+        self.frames: list[tuple[str, dict[tuple[int, int], str], list[list[int]], dict[str, int]]] = []
+
+    def happen(self, what: str, name: str, more: str | int) -> None:
+        """One event; see `step_blocks`."""
+        if what not in ("admit", "fork", "write", "end") or (what != "admit") != (name in self.rows):
+            raise KvvizError(f"{what!r} of {name!r}: admit who is not there; fork, write and end who is")
+        touched: dict[tuple[int, int], str] = {}
+        said = getattr(self, f"_{what}")(name, more, touched)
+        self.frames.append((said, touched, [list(row) for row in self.table.rows], dict(self.rows)))
+
+    def _admit(self, name: str, rows: int, touched: dict[tuple[int, int], str]) -> str:
+        back = name in self.names
+        if not back:
+            self.names.append(name)
+            self.table.rows.append([])
+        self.rows[name] = 0
+        for _ in range(rows):
+            self._put(name, touched)
+        came = "comes back: its rows are computed again" if back else "is let in"
+        return f"{name} {came}. {count(rows, 'row')} take {count(len(self._blocks(name)), 'block')}."
+
+    def _fork(self, name: str, other: str, touched: dict[tuple[int, int], str]) -> str:
+        self.names.append(other)
+        self.table.fork(self.names.index(name))
+        self.rows[other] = self.rows[name]
+        return f"{other} goes on from what {name} has: its table names the same blocks. Nothing is copied."
+
+    def _write(self, name: str, rows: int, touched: dict[tuple[int, int], str]) -> str:
+        return " ".join(self._put(name, touched) for _ in range(rows))
+
+    def _end(self, name: str, rows: int, touched: dict[tuple[int, int], str]) -> str:
+        self._leave(name)
+        return f"{name} is done. Blocks that no other table names are free."
+
+    def _put(self, name: str, touched: dict[tuple[int, int], str]) -> str:
+        """Write one row: in a block of its own, after a copy if others have it, too."""
+        at, said = self.rows[name], ""
+        place = at % self.size
+        if at // self.size == len(self._blocks(name)):
+            said = self._room(name, touched)
+            self._blocks(name).append(self.table.free[0])
+            said += f" {name} takes block {self._blocks(name)[-1]}."
+        moved = self.table.own(self.names.index(name), at)
+        if moved is not None:
+            touched.update({(moved[1], row): "copied" for row in range(place)})
+            said += f" Block {moved[0]} is shared: {name} gets a copy of it, block {moved[1]}, before it writes."
+        block = self.table.block_of(self.names.index(name), at)
+        touched[block, place] = "new"
+        self.rows[name] += 1
+        return f"{said} {name} writes row {at} in block {block}.".strip()
+
+    def _room(self, name: str, touched: dict[tuple[int, int], str]) -> str:
+        """Evict who came last, until a block is free."""
+        said = ""
+        while not self.table.free:
+            last = next((one for one in reversed(self.rows) if one != name), None)
+            if last is None:
+                raise KvvizError(f"{name} needs more blocks than there are, {self.table.blocks}")
+            had = set(self._blocks(last))
+            self._leave(last)
+            touched.update({(block, row): "lost" for block in had & set(self.table.free) for row in range(self.size)})
+            said += f" No block is free: {last}, which came last, is evicted and waits."
+        return said
+
+    def _blocks(self, name: str) -> list[int]:
+        return self.table.rows[self.names.index(name)]
+
+    def _leave(self, name: str) -> None:
+        self.table.rows[self.names.index(name)] = []
+        del self.rows[name]
+
+    def cells(
+        self, touched: Mapping[tuple[int, int], str], tables: Sequence[Sequence[int]], rows: Mapping[str, int]
+    ) -> list[Cell]:
+        """The rows of the pool: whose they are, and what they hold."""
+        made = []
+        for block in range(self.table.blocks):
+            users = [name for name, table in zip(self.names, tables) if block in table]
+            filled = max(
+                (rows[name] - tables[self.names.index(name)].index(block) * self.size for name in users), default=0
+            )
+            for row in range(self.size):
+                held = ("shared" if len(users) > 1 else "held") if row < filled else "room" if users else ""
+                made.append(Cell(touched.get((block, row), held), text="".join(users) if row < filled else ""))
+        return made
+
+
+def step_blocks(
+    events: Sequence[tuple[str, str, str | int]] = _EVENTS, blocks: int = 6, block_size: int = 4
+) -> Stepping:
+    """A pool of blocks and the block tables over it, in steps.
+
+    ``events``: ``("admit", "A", 6)``: A is let in with 6 rows; ``("fork", "A", "C")``: C goes on from what A has;
+    ``("write", "A", 1)``: one more row; ``("end", "A", 0)``. Shared blocks are copied before a write, and who came last
+    is evicted where no block is free, as in vLLM.
+
+    Raises `KvvizError`: if an event makes no sense, or one sequence needs more than the whole pool.
+    """
+    pool = BlockSteps(blocks, block_size)
+    for event in events:
+        pool.happen(*event)
+    width = max((len(table) for _, _, tables, _ in pool.frames for table in tables), default=0)
+    title = f"the pool: {blocks} blocks of {block_size} rows, each with its number"
+    groups = [Group(title, "table", [""] * blocks * block_size, block_size)]
+    groups += [Group(f"block table of {name}", "table", [""] * max(width, 1)) for name in pool.names]
+    frames = []
+    for said, touched, tables, rows in pool.frames:
+        cells = [pool.cells(touched, tables, rows)]
+        for at in range(len(pool.names)):
+            own = tables[at] if at < len(tables) else []
+            cells.append([Cell("held", text=str(block)) for block in own] + [Cell()] * (max(width, 1) - len(own)))
+        frames.append(Frame(said, cells))
+    legend = {"new": "written now", "copied": "copied before the write", "shared": "of several sequences"}
+    legend |= {"held": "holds a row", "room": "taken, and still empty", "lost": "evicted"}
+    return Stepping("Block tables, step by step", groups, frames, legend, seconds=2.0)
+
+
+def step_load(runs: Sequence[LoadRun], frames: int = 24) -> Stepping:
+    """The rows of a server under a load, in steps: what they hold, by way of giving them out; then the mean.
+
+    ``runs``: as `kvviz.lessons.serving.serve_load` gives them, of one load.
+
+    Raises `KvvizError`: if there are none, or they have not so many steps.
+    """
+    shortest = min((len(run.history) for run in runs), default=0)
+    if not 0 < frames <= shortest:
+        raise KvvizError(f"frames={frames}: the shortest run has {shortest} steps")
+    looks = dict(zip(PARTS, ("new", "read", "copied", "lost", "room")))
+    groups = []
+    for run in runs:
+        groups += [Group(WAYS[run.way], "bar", PARTS), Group("", "figures", [""])]
+    made = []
+    for number in range(frames + 1):
+        at, cells, said = number * shortest // frames, list[list[Cell]](), []
+        for run in runs:
+            parts, running = run.history[min(at, shortest - 1)]
+            shares, these = [part / run.rows for part in parts], f"{running}"
+            if number == frames:
+                shares, these = list(run.shares().values()), f"{run.at_once:.1f}"
+            cells.append([Cell(looks[name], share) for name, share in zip(PARTS, shares)])
+            cells.append([Cell(text=f"{shares[0]:.0%} of the rows hold tokens; {these} requests at once")])
+            said.append(f"{run.way} {shares[0]:.0%}")
+        when = "On average" if number == frames else f"After {at:,} steps"
+        made.append(Frame(f"{when}, rows that hold tokens: {', '.join(said)}.", cells))
+    return Stepping("What the rows of a server hold", groups, made, {looks[name]: name for name in PARTS}, seconds=0.5)

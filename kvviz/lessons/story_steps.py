@@ -1,0 +1,116 @@
+"""A story in steps, run by run: its words as rows, what attention weighs, and where new rows go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from kvviz.engine.sessions.value_pass import attention_by_run
+from kvviz.errors import KvvizError
+from kvviz.lessons.serving.forward_pass import Recomputed
+from kvviz.lessons.stepping import Cell, Frame, Group, Stepping
+from kvviz.lessons.story_animation import story_frames
+from kvviz.trace.recording import Trace
+from kvviz.trace.units import count
+
+_NEW = "computed and written by this run"
+_SEEN = 0.01  # share of the weight from which on a bar is drawn
+
+
+def step_story(
+    trace: Trace, without: Recomputed | None = None, layer: int = 0, head: int = 1, weights: bool = True
+) -> Stepping:
+    """A decoded story in steps: in each run, the row that is written, those that are read, and what attention weighs.
+
+    ``trace``: a decode with growing caches and the words of its tokens.
+    ``without``: the same story without a cache, see `recompute`; then what is shown is which rows are computed again.
+    ``layer``, ``head``: whose attention from the newest word is drawn; from the recording of ``trace``.
+    ``weights``: draw it. The runs are repeated for it, which takes about as long as the decode.
+
+    Raises `KvvizError`: if the trace is no such decode, has no such head, or ``without`` is another story.
+    """
+    words, frames = trace.words or [], story_frames(trace, _keys(trace, layer))
+    if without is not None and without.words != words:
+        raise KvvizError("without= is another story: decode the same prompt, as many new tokens, by both")
+    fresh = [frame.valid - frame.before for frame in frames]
+    computed = fresh if without is None else without.rows
+    weighed = _weights(trace, layer, head) if weights else [np.zeros(frame.valid) for frame in frames]
+    steps = []
+    for k, (frame, found, total) in enumerate(zip(frames, weighed, accumulate(computed))):
+        newest = words[frame.valid - 1]
+        old = "read" if without is None else "again"
+        cells = [Cell("new" if at >= frame.before else old, float(found[at])) for at in range(frame.valid)]
+        cells += [Cell("next"), *[Cell()] * (len(words) - frame.valid - 1)]
+        before = "" if not frame.before else f", and reads {frame.before}" if without is None else ""
+        again = f", {frame.before} of them again" if without is not None and frame.before else ""
+        top = int(found.argmax())
+        looks = f" “{newest}” gives most weight to “{words[top]}” ({found[top]:.0%})." if found[top] > _SEEN else ""
+        caption = f"Run {k} computes {count(computed[k], 'row')}{again}{before}.{looks} Next word: “{frame.word}”."
+        figures = [f"run {k}", f"rows computed in this run: {computed[k]:,}", f"so far: {total:,}"]
+        steps.append(Frame(caption, [[Cell(text=text) for text in figures], cells]))
+    legend = {"new": _NEW, "read": "read from the cache"}
+    if without is not None:
+        legend = {"new": "computed for the first time", "again": "computed again"}
+    title = "With a cache" if without is None else "Without a cache"
+    groups = [Group("", "figures", ["", "", ""]), Group("", "words", words)]
+    return Stepping(f"{title}, run by run", groups, steps, {**legend, "next": "chosen by this run"}, still=-1)
+
+
+def step_decodes(
+    without_room: Trace,
+    with_room: Trace,
+    names: Sequence[str] = ("no room reserved", "room reserved"),
+    cache: int = 0,
+) -> Stepping:
+    """One story decoded twice, in steps: rows of one cache that a run copies, keeps and adds, and bytes of all caches.
+
+    ``names``: titles of the two halves.
+    ``cache``: whose rows are drawn.
+
+    Raises `KvvizError`: if the traces are not decodes of the same words with growing caches.
+    """
+    if without_room.tokens != with_room.tokens or without_room.prompt != with_room.prompt:
+        raise KvvizError("the two traces tell different stories: decode the same prompt, as many new tokens, by both")
+    halves = [story_frames(trace, cache) for trace in (without_room, with_room)]
+    most = max(1, *(half[-1].copied_so_far for half in halves))
+    groups, steps = [], []
+    for name, half in zip(names, halves):
+        groups.append(Group(name, "rows", [str(at) for at in range(max(frame.capacity for frame in half))]))
+        groups.append(Group("", "figures", ["", ""]))
+        groups.append(Group("", "bar", [""]))
+    for k, pair in enumerate(zip(*halves)):
+        cells: list[list[Cell]] = []
+        for frame, width in zip(pair, (len(group.texts) for group in groups[::3])):
+            old = "copied" if frame.moved else "read"
+            rows = [Cell(old)] * frame.before + [Cell("new")] * (frame.valid - frame.before)
+            rows += [Cell("room")] * (frame.capacity - frame.valid)
+            told = (
+                f"run {k} copies {frame.copied:,} B, adds {frame.added:,} B",
+                f"copied so far: {frame.copied_so_far:,} B",
+            )
+            cells += [rows + [Cell()] * (width - len(rows)), [Cell(text=text) for text in told]]
+            cells.append([Cell("copied", frame.copied_so_far / most)])
+        said = "; ".join(f"{name}: {frame.copied:,} B of old rows copied" for name, frame in zip(names, pair))
+        steps.append(Frame(f"Run {k} chooses “{pair[0].word}”. {said[0].upper()}{said[1:]}.", cells))
+    legend = {"new": _NEW, "copied": "copied to a new array", "read": "stays where it is", "room": "reserved"}
+    return Stepping("Where the new row goes", groups, steps, legend)
+
+
+def _keys(trace: Trace, layer: int) -> int:
+    """The cache of a layer's keys."""
+    keys = [i for i, cache in enumerate(trace.caches) if cache.name.endswith("key")]
+    if not 0 <= layer < len(keys):
+        raise KvvizError(f"layer={layer}: the trace has key caches of {len(keys)} layers, counted from 0")
+    return keys[layer]
+
+
+def _weights(trace: Trace, layer: int, head: int) -> list[np.ndarray]:
+    """What one head weighs in each run, by row."""
+    found = attention_by_run(trace, _keys(trace, layer))
+    if len(found) < len(trace.runs):
+        raise KvvizError("the graph does not show what its attention weighs: weights=False draws the rows alone")
+    if not 0 <= head < len(found[0]):
+        raise KvvizError(f"head={head}: a layer has {len(found[0])} heads, counted from 0")
+    return [found[run][head] for run in range(len(trace.runs))]

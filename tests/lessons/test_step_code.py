@@ -1,0 +1,121 @@
+"""Caches and block tables in steps: what a line touches, who has which block, and what a load leaves empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.lessons import Stepping, serving, step_blocks, step_code, step_load
+
+SIZE = 4
+RNG = np.random.default_rng(0)
+TOKENS = RNG.normal(size=(5, SIZE))
+W_Q, W_K, W_V = RNG.normal(size=(3, SIZE, SIZE))
+
+
+def attend(q: Any, K: Any, V: Any) -> Any:
+    scores = K @ q / np.sqrt(SIZE)
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum() @ V
+
+
+def with_room(x: Any, cache: Any) -> Any:
+    K, V, n = cache
+    K[n] = x @ W_K
+    V[n] = x @ W_V
+    return attend(x @ W_Q, K[: n + 1], V[: n + 1]), (K, V, n + 1)
+
+
+def without_room(x: Any, cache: Any) -> Any:
+    K = np.vstack([cache[0], x @ W_K])
+    V = np.vstack([cache[1], x @ W_V])
+    return attend(x @ W_Q, K, V), (K, V)
+
+
+def shown(stepping: Stepping, text: str, group: int) -> list[str]:
+    """The states of a cache's rows in the frames of a line."""
+    frames = [frame for frame in stepping.frames if f": {text}" in frame.caption]
+    return ["".join(cell.state[:2] or ".." for cell in frame.cells[group]) for frame in frames]
+
+
+def test_each_line_shows_the_rows_that_it_writes_and_reads() -> None:
+    room = step_code(with_room, TOKENS, (np.zeros((6, SIZE)), np.zeros((6, SIZE)), 0), also=[attend], words=["once"])
+    tokens = range(len(TOKENS))
+    assert shown(room, "K[n] =", 2) == ["he" * n + "ne" + "ro" * (5 - n) for n in tokens]
+    assert shown(room, "V[n] =", 3) == ["he" * n + "ne" + "ro" * (5 - n) for n in tokens]
+    assert shown(room, "scores =", 2) == ["re" * (n + 1) + "ro" * (5 - n) for n in tokens]
+    assert shown(room, "return weights", 3) == ["re" * (n + 1) + "ro" * (5 - n) for n in tokens]
+    assert room.frames[1].caption == "“once”: K[n] = x @ W_K  → writes row 0 of K"
+    # one line is marked in each frame, and what it touches is that of the real run
+    marked = [[c.state for cells in frame.cells[:2] for c in cells].count("now") for frame in room.frames]
+    assert set(marked) == {1} and len(marked) == 7 * len(TOKENS)
+
+
+def test_without_room_the_line_that_grows_the_cache_copies_all_old_rows() -> None:
+    grown = step_code(without_room, TOKENS, (np.zeros((0, SIZE)), np.zeros((0, SIZE))), also=[attend])
+    assert shown(grown, "K = np.vstack", 2) == ["co" * n + "ne" + ".." * (4 - n) for n in range(5)]
+    assert shown(grown, "scores =", 2) == ["re" * (n + 1) + ".." * (4 - n) for n in range(5)]
+
+
+def test_code_that_fails_or_never_ends_is_refused() -> None:
+    with pytest.raises(kvviz.KvvizError, match="fails at token 2: IndexError"):
+        step_code(with_room, TOKENS, (np.zeros((2, SIZE)), np.zeros((2, SIZE)), 0))
+    with pytest.raises(kvviz.KvvizError, match="more than 400 lines"):
+        step_code(with_room, TOKENS[[0] * 101], (np.zeros((200, SIZE)), np.zeros((200, SIZE)), 0))
+    with pytest.raises(kvviz.KvvizError, match="is not there to be shown"):
+        step_code(max, TOKENS, ())
+
+
+def test_block_tables_are_shared_copied_before_a_write_and_given_back() -> None:
+    stepping = step_blocks()
+    tables = [
+        {
+            group.title[-1]: [int(c.text or "-1") for c in cells if c.state]
+            for group, cells in zip(stepping.groups[1:], frame.cells[1:])
+        }
+        for frame in stepping.frames
+    ]
+    assert tables[3] == {"A": [0, 1], "B": [2], "C": [0, 1]}
+    assert tables[4] == {"A": [0, 1], "B": [2], "C": [0, 3]} and "gets a copy" in stepping.frames[4].caption
+    assert tables[9] == {"A": [0, 1, 4], "B": [2, 3], "C": []} and "is evicted" in stepping.frames[9].caption
+    assert tables[11] == {"A": [], "B": [2, 3], "C": [0, 1, 4]}
+    # three rows go along with the copy, and one is new
+    assert [cell.state for cell in stepping.frames[4].cells[0][12:16]] == ["copied"] * 3 + ["new"]
+    # rows of a free block hold nothing, and a row is somebody's as long as it is there
+    for table, frame in zip(tables, stepping.frames):
+        for block in range(6):
+            users = "".join(name for name, blocks in table.items() if block in blocks)
+            assert {cell.text for cell in frame.cells[0][4 * block : 4 * block + 4]} <= {users, ""}
+    with pytest.raises(kvviz.KvvizError, match="more blocks than there are"):
+        step_blocks([("admit", "A", 25)])
+    with pytest.raises(kvviz.KvvizError, match="write and end who is"):
+        step_blocks([("write", "A", 1)])
+
+
+def test_a_realistic_load_leaves_least_empty_in_blocks_and_serves_most_at_once() -> None:
+    load = serving.request_load()
+    runs = {way: serving.serve_load(load, way) for way in serving.WAYS}
+    for run in runs.values():
+        assert all(sum(parts) == 16384 and min(parts) >= 0 for parts, _ in run.history)
+    # the longest sequence has 4,096 rows: four fit, whatever they hold
+    assert {running for _, running in runs["longest"].history} == {4}
+    assert all(parts[2] == 0 for parts, _ in runs["exact"].history)
+    # in blocks at most 15 rows of a request are empty, and nothing lies in gaps
+    assert all(parts[1] + parts[2] <= 15 * running and parts[3] == 0 for parts, running in runs["blocks"].history)
+    shares = [run.shares()["tokens"] for run in runs.values()]
+    assert shares == sorted(shares) and shares[0] < 0.4 and shares[-1] > 0.9
+    assert runs["blocks"].evicted and not runs["exact"].evicted
+    last = step_load(list(runs.values())).frames[-1]
+    assert [round(cells[0].weight, 9) for cells in last.cells[::2]] == [round(share, 9) for share in shares]
+    with pytest.raises(kvviz.KvvizError, match="needs 4096 rows, and there are 512"):
+        serving.serve_load(load, "longest", rows=512)
+
+
+def test_the_lengths_of_the_load_are_those_of_the_trace() -> None:
+    """Medians of the conversation trace: 1,020 tokens of a prompt, 129 of an answer."""
+    load = np.array(serving.request_load(20_000, longest=16_384))
+    assert np.median(load, 0) == pytest.approx([1020, 129], rel=0.03)
+    assert load.max(0).tolist() <= [14050, 1000]

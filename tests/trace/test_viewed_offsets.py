@@ -1,0 +1,34 @@
+"""Offsets that follow from what a step viewed are the same looked up for all steps at once and for one."""
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.trace.index.viewed_offsets import viewed_offsets
+from kvviz.trace.reasons import offset_of
+from kvviz.trace.schema.distinct_numbers import distinct
+from tests.engine.test_trace import make
+from tests.graph.build import MODELS
+
+
+def test_views_of_views_begin_where_one_look_after_the_other_finds_them() -> None:
+    # given
+    graph = kvviz.load(MODELS / "o02_optimum1_merged_gpt2" / "model.onnx")
+    decodes = [kvviz.decode(graph, [5, 17, 33], 3, policy=name, progress=False) for name in ("ideal", "rten")]
+    moved = 0
+    for trace in (*decodes, make("loop"), make("nested"), make("functions")):
+        # when
+        ops, outs = trace.log.tables()
+        made = np.repeat(np.arange(len(ops)), np.diff(ops[:, -1], prepend=0))
+        steps = made[(outs[:, 0] >= 0) & (outs[:, 3] < 0)]
+        found = viewed_offsets(trace.log, ops, outs, steps).tolist()
+        # then
+        assert found == [offset_of(trace, step) for step in steps.tolist()]
+        moved += sum(offset > 0 for offset in found)
+    assert moved > 50
+
+
+@pytest.mark.parametrize("limit", [7, 1 << 40])
+def test_numbers_are_told_apart_with_a_table_and_without(limit: int) -> None:
+    found, places = distinct(np.array([5, 3, 3, 0, 5, 6]), limit)
+    assert found.tolist() == [0, 3, 5, 6] and places.tolist() == [2, 1, 1, 0, 2, 3]
