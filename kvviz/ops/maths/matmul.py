@@ -128,7 +128,7 @@ def _scores(x, coefficients, intercepts, rows):
     return y + np.array(intercepts, FLOAT32) if intercepts else y
 
 
-def _transformed(y, how):
+def transformed(y, how):
     if how == "LOGISTIC":
         return (1 / (1 + np.exp(-y))).astype(FLOAT32)
     if how in ("SOFTMAX", "SOFTMAX_ZERO"):
@@ -148,7 +148,7 @@ def _transformed(y, how):
 @op("LinearRegressor", domain=ML)
 def linear_regressor(x, *, coefficients, intercepts=(), post_transform="NONE", targets=1):
     """A product with a matrix of (targets, features) plus the intercepts; a single target is never transformed."""
-    return _transformed(_scores(x, coefficients, intercepts, targets), post_transform if targets > 1 else "NONE")
+    return transformed(_scores(x, coefficients, intercepts, targets), post_transform if targets > 1 else "NONE")
 
 
 @op("LinearClassifier", domain=ML)
@@ -176,7 +176,7 @@ def linear_classifier(
         best = y.argmax(1)
     else:
         raise OpError(f"{rows} rows of coefficients do not decide between the {len(labels)} labels {labels}")
-    return np.array(labels, object if classlabels_strings else np.int64)[best], _transformed(y, post_transform)
+    return np.array(labels, object if classlabels_strings else np.int64)[best], transformed(y, post_transform)
 
 
 @op("Normalizer", domain=ML)
