@@ -191,7 +191,7 @@ def end_run(execution: RunState) -> None:
     """Release everything that the main frame holds; the outputs belong to the caller from now on."""
     frame = execution.main
     kept = [frame.stores[slot] for slot in frame.plan.outputs if frame.stores[slot] is not None]
-    held = [s for slot, s in enumerate(frame.stores) if s is not None and frame.uses[slot] < KEEP >> 1]
+    held = [s for s, left in zip(frame.stores, frame.uses) if s is not None and left < KEEP >> 1]
     execution.recorder.note_freed(execution.ledger.end_run([s for s in kept if s.owned], held))
     frame.vals, frame.stores = [], []
 

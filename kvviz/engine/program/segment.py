@@ -134,12 +134,12 @@ class Segment:
         lives, base = curve[self._upto[:count]], len(ledger.storages)
         if execution.recorder.on:
             log.write_done(Done(self.ops, frame.id, base, lent, facts, lives, sums[:count]))
-        capacities = sizes[: state.made].tolist()
+        capacities = sizes[: state.made]
         ledger.storages += [None] * state.made
-        ledger.facts.capacities.extend(capacities)
-        ledger.facts.origins.extend([RUN] * state.made)
+        ledger.facts.capacities.frombytes(capacities.tobytes())
+        ledger.facts.origins.frombytes(bytes((RUN,)) * state.made)
         for number, generation, holders, slots in state.alive:
-            made = Storage(base + number, capacities[number], root_of(vals[slots[0]]), holders=holders)
+            made = Storage(base + number, int(capacities[number]), root_of(vals[slots[0]]), holders=holders)
             made.generation, ledger.storages[made.id] = generation, made
             for slot in slots:
                 stores[slot] = made
@@ -153,8 +153,9 @@ class Segment:
                 storage.root = None
         for slot in state.gone:
             stores[slot] = None
+        uses = frame.uses
         for slot, left in state.uses:
-            frame.uses[slot] = left
+            uses[slot] = left
         ledger.live, ledger.peak_here = int(curve[self._ends[count - 1]]), max(ledger.peak_here, int(lives.max()))
         allocated, copied, written = sums[:count].sum(0).tolist()
         log.allocated += allocated
@@ -173,18 +174,18 @@ class Segment:
         self._lent: list[int] = []
         self.ops, self._whole = self._simulate(len(self.nodes))
         self._loose = [at for at, op in enumerate(self.ops) if op.loose]
-        self._new = [at for at, op in enumerate(self.ops) if op.how == NEW]
+        self._new = np.array([at for at, op in enumerate(self.ops) if op.how == NEW], np.intp)
         self._sums = np.array([one.sums for one in seen], np.int64)
-        events, signs, self._upto, self._ends, made = [-1], [0], list[int](), list[int](), self._whole.made
+        events, signs, upto, self._ends, made = [-1], [0], list[int](), list[int](), self._whole.made
         for op in self.ops:
             if op.how == NEW:
                 events.append(op.ref)
                 signs.append(1)
-            self._upto.append(len(events) - 1)
+            upto.append(len(events) - 1)
             events += [ref if ref >= 0 else made + ~ref for ref in op.freed]
             signs += [-1] * len(op.freed)
             self._ends.append(len(events) - 1)
-        self._events, self._signs = np.array(events), np.array(signs)
+        self._events, self._signs, self._upto = np.array(events), np.array(signs), np.array(upto)
         self.code, self._lines = code_of(self.nodes, seen, self.ops, loose)
 
     def _simulate(self, count: int) -> tuple[list[Op], State]:

@@ -66,7 +66,7 @@ def code_of(
         lines.append(f" o = k{at}({', '.join(given + taken)})")
         stops = f"o.shape != s{at}"
         if op.loose:
-            names[f"c{at}"] = _loose(planned, one)
+            names[f"c{at}"] = _loose(planned, one, slot in loose)
             stops = f"c{at}(f, o, {together})"
         elif op.taken:
             stops = f"o is not {given[op.taken[0]]}"
@@ -91,8 +91,11 @@ def _decides_otherwise(planned: PlannedNode, fits: tuple, args: Sequence[Any]) -
     return fits_of(planned, args) != fits
 
 
-def _loose(planned: PlannedNode, one: Seen) -> Callable[[list, Any, tuple], bool]:
-    """Takes down how an output lies and what the op cost; tells whether it is otherwise than it was watched."""
+def _loose(planned: PlannedNode, one: Seen, varies: bool) -> Callable[[list, Any, tuple], bool]:
+    """Takes down how an output lies and what the op cost; tells whether it is otherwise than it was watched.
+
+    ``varies``: its shape and strides may be others.
+    """
     how, contiguous, cost, attributes = one.placed[2], one.contiguous, planned.cost, planned.attributes
     moves, slides = planned.moves, planned.slides
     source = (one.taken or planned.views or (0,))[0]
@@ -115,6 +118,8 @@ def _loose(planned: PlannedNode, one: Seen) -> Callable[[list, Any, tuple], bool
             written, copied = (nbytes, nbytes * moves) if cost is None else cost(args, (out,), False, attributes)
             sums = nbytes, copied, written
         facts.append((out.shape, strides, offset, sums))
+        if not varies:
+            return wrong or (out.shape, out.strides) != one.layout
         return wrong or out.flags.c_contiguous is not contiguous
 
     return otherwise

@@ -6,8 +6,8 @@ they did alike becomes a `Segment`: Python source with one kernel call an op, it
 frame, and the values that die set to None. What ran differently stays an ordinary step between two segments: ops with
 several outputs, bodies, appends, kernels of the caller's own.
 
-A decision hangs on the layouts of inputs, on who holds them, and on what is read later. The last is the plan's.
-The first two are compared when a segment begins (`_looked_at`), and after each op its output is compared with what was
+A decision hangs on the layouts of inputs, on who holds them, and on what is read later. The last is the plan's. The
+first two are compared when a segment begins (`Segment.look`), and after each op its output is compared with what was
 watched. An output whose size grew from one watched run to the next (`loose`) may have another size each time: its
 layout is written down as it comes, and ops that read it ask again what an input in place hangs on.
 

@@ -1,0 +1,206 @@
+"""The step program against the ordinary step: the same log, bit for bit, and the same results."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given as given_that
+from hypothesis import settings
+from hypothesis import strategies as st
+from onnx import helper
+
+import kvviz
+from kvviz.decode.run_sessions import SingleRun
+from kvviz.decode.token_loop import DecodeSession
+from kvviz.engine import execution
+from kvviz.engine.program.segment import Segment
+from kvviz.engine.sessions.session import Session
+from kvviz.graph.model import Graph
+from tests.engine.random_graphs import Example, examples
+
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
+DECODERS = [
+    str(path.parent.relative_to(MODELS))
+    for path in sorted(MODELS.glob("**/model.onnx"))
+    if (path.parent / "ref.npz").exists() and "prompt" in np.load(path.parent / "ref.npz")
+]
+
+
+@contextmanager
+def counted(programs: bool = True) -> Iterator[list[int]]:
+    """The ops that step programs run, segment by segment; without programs none."""
+    found: list[int] = []
+    account = Segment._account
+
+    def noted(segment: Segment, run: Any, frame: Any, count: int, facts: list) -> None:
+        found.append(count)
+        account(segment, run, frame, count, facts)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Segment, "_account", noted)
+        if not programs:
+            patched.setattr(execution, "program_of", lambda *_: None)
+        yield found
+
+
+def told(session: Session) -> tuple:
+    """All that a log says, and what the ledger counts."""
+    log, ledger = session.log, session.recorder.ledger
+    rows = [(op.frame, op.op.node.name, op.op.position, *op[2:]) for op in log]
+    runs = [
+        (r.first, r.last, r.bytes_allocated, r.bytes_copied, r.bytes_written, r.peak_bytes) for r in session.trace.runs
+    ]
+    storages = list(log.storages.capacities), list(log.storages.origins), log.grew, list(log.frees)
+    frames = [frame.bindings for frame in log.frames]
+    return rows, runs, storages, frames, ledger.live, ledger.peak, (log.allocated, log.copied, log.written)
+
+
+def bits(values: Any) -> list[tuple]:
+    return [(np.shape(value), np.asarray(value).tobytes()) for value in values]
+
+
+@pytest.mark.parametrize("capacity", [None, 40])
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.filterwarnings("ignore:kv_capacity")
+def test_a_decode_is_logged_alike(name: str, policy: str, capacity: int | None) -> None:
+    folder = MODELS / name
+    saved = np.load(folder / "ref.npz")
+    graph = kvviz.load(folder / "model.onnx")
+    wanted = {value.name for value in graph.inputs} & {"encoder_hidden_states"}
+    inputs = {n: np.zeros((1, 8, 32), np.float32) for n in wanted}
+    found = []
+    for programs in (True, False):
+        with counted(programs) as ops:
+            session = DecodeSession(
+                graph, saved["prompt"].tolist(), max_new_tokens=8, inputs=inputs, policy=policy, kv_capacity=capacity
+            )
+            session.run_to_end()
+        found.append((told(session), bits(session.trace.logits)))
+        if programs and policy in ("ideal", "never") and name in ("o01_optimum_llama", "storyteller/concat"):
+            assert sum(ops) > 3 * len(session.plan.order)
+    assert found[0] == found[1]
+
+
+def laid_out(example: Example, way: int) -> dict[str, np.ndarray]:
+    """The inputs of an example: as they are, transposed in memory, or with other bytes behind a part of a block."""
+    made = {}
+    for name, array in example.inputs.items():
+        array = array * (1 + way)
+        if name in example.grow:
+            array = kvviz.reserve(array, 0, array.shape[0] + way % 2 * 4)
+        elif way % 3 == 1:
+            array = np.asfortranarray(array)
+        elif way % 3 == 2:
+            array = np.concatenate([array, array], -1)[..., : array.shape[-1]]
+        made[name] = array
+    return made
+
+
+@settings(max_examples=60, deadline=None)
+@given_that(examples(), st.lists(st.integers(0, 5), min_size=3, max_size=5), st.sampled_from(["ideal", "never"]))
+def test_random_graphs_are_logged_alike_however_their_inputs_lie(
+    example: Example, ways: list[int], policy: str
+) -> None:
+    graph = kvviz.load(example.model)
+    found: list[list] = [[], []]
+    for programs in (True, False):
+        with counted(programs):
+            for way in (0, 0, 0, 0, *ways, 0):
+                session = SingleRun(graph, laid_out(example, way), None, example.donate, policy)
+                trace = session.run_to_end()
+                found[programs].append((told(session), bits(trace.outputs.values())))
+    assert found[0] == found[1]
+
+
+def counting() -> Graph:
+    """Ops whose shapes, and where a view begins, hang on numbers that are given: ``n`` rows from ``start``."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Exp", ["a"], ["b"]),
+        helper.make_node("Slice", ["b", "start", "stop", "axis"], ["c"]),
+        helper.make_node("Neg", ["c"], ["d"]),
+        helper.make_node("Reshape", ["d", "rows"], ["e"]),
+        helper.make_node("Tanh", ["e"], ["f"]),
+        helper.make_node("Add", ["f", "f"], ["y"]),
+    ]
+    ints = [helper.make_tensor_value_info(name, 7, [None]) for name in ("start", "stop", "axis", "rows")]
+    given = [helper.make_tensor_value_info("x", 1, [8, 3]), *ints]
+    made = helper.make_graph(nodes, "counting", given, [helper.make_tensor_value_info("y", 1, None)])
+    return kvviz.load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+
+
+def numbers(start: int, stop: int) -> dict[str, np.ndarray]:
+    x = np.arange(24, dtype=np.float32).reshape(8, 3) / 24
+    rows = {"start": [start], "stop": [stop], "axis": [0], "rows": [-1, stop - start]}
+    return {"x": x, **{name: np.array(value) for name, value in rows.items()}}
+
+
+def test_a_shape_that_follows_from_numbers_stops_the_program_there() -> None:
+    graph = counting()
+    plan = [(2, 4)] * 4 + [(3, 5), (2, 5), (2, 4), (0, 4), (0, 3), (1, 7), (1, 7), (2, 4)]
+    found: list[list] = [[], []]
+    for programs in (True, False):
+        with counted(programs) as ops:
+            for start, stop in plan:
+                session = SingleRun(graph, numbers(start, stop))
+                found[programs].append(
+                    (told(session) if session.run_to_end() else (), bits(session.trace.outputs.values()))
+                )
+        if programs:
+            assert 7 in ops and any(0 < count < 7 for count in ops)
+    assert found[0] == found[1]
+
+
+def ready(graph: Graph) -> tuple[SingleRun, dict[str, Any]]:
+    """A session whose run has a program, and the names in its code."""
+    for _ in range(4):
+        SingleRun(graph, numbers(2, 4)).run_to_end()
+    session = SingleRun(graph, numbers(2, 4))
+    assert session.execution is not None and session.execution.program is not None
+    (segment,) = session.execution.program.segments
+    assert segment.code is not None
+    return session, segment.code.__globals__
+
+
+@pytest.mark.parametrize("at", range(7))
+def test_an_interrupt_stops_the_program_after_the_op(at: int) -> None:
+    graph = counting()
+    session, names = ready(graph)
+    kernel = names[f"k{at}"]
+
+    def interrupted(*args: Any, **how: Any) -> Any:
+        names[f"k{at}"] = kernel
+        signal.raise_signal(signal.SIGINT)
+        return kernel(*args, **how)
+
+    names[f"k{at}"] = interrupted
+    assert session.run_to_end().interrupted
+    assert len(session.log) == at + 1
+    session.run_to_end()
+    with counted(False):
+        other = SingleRun(graph, numbers(2, 4))
+        other.run_to_end()
+    assert told(session) == told(other)
+    assert bits(session.trace.outputs.values()) == bits(other.trace.outputs.values())
+
+
+@pytest.mark.parametrize("at", range(7))
+def test_a_kernel_that_fails_is_named_and_what_ran_before_is_logged(at: int) -> None:
+    session, names = ready(counting())
+    kernel = names[f"k{at}"]
+
+    def failing(*args: Any, **how: Any) -> Any:
+        raise ValueError("no")
+
+    names[f"k{at}"] = failing
+    with pytest.raises(kvviz.KvvizError, match=r"failed: ValueError: no \(inputs: "):
+        session.run_to_end()
+    names[f"k{at}"] = kernel
+    assert [op.op.position for op in session.log] == list(range(at))
+    frame = session.execution.main if session.execution else None
+    assert frame is not None and list(frame.done) == [1] * at + [0] * (7 - at)
