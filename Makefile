@@ -6,6 +6,7 @@ VENV ?= .venv
 LAB_ARGS ?=
 FAULTS_ARGS ?= --count 300 --seed 1
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 # Two test processes, a file of tests in one of them; 0 runs all in one.
 WORKERS ?= 2
 PY := $(VENV)/bin/python
@@ -33,7 +34,7 @@ help:
 	@echo "make test       run all tests: Python, notebooks, browser, front end"
 	@echo "make check      lint, format, types, layers"
 	@echo "make faults     put small faults into the engine and see whether the tests notice"
-	@echo "make bench      measure against onnxruntime and the reference evaluator"
+	@echo "make bench      measure against onnxruntime and the reference evaluator; BENCH_ARGS=--write keeps the ratios"
 	@echo "make install    install kvviz with JupyterLab and onnxruntime into $(VENV)"
 	@echo "make notebooks  execute the notebooks in place"
 	@echo "make smollm2    write SmolLM2-135M-Instruct as an ONNX model to $(LLM); with FORM=gqa to $(LLM)-gqa"
@@ -62,7 +63,7 @@ faults: $(READY)-dev
 	$(PY) -m tests.faults $(FAULTS_ARGS)
 
 bench: $(READY)-dev $(LLM)/model.onnx $(LLM)-attention/model.onnx
-	$(ONE_THREAD) $(PY) -m tests.bench
+	$(ONE_THREAD) $(PY) -m tests.bench $(BENCH_ARGS)
 
 golden: $(READY)-dev
 	$(ONE_THREAD) $(PY) -m tests.view.golden

@@ -1,4 +1,4 @@
-"""``make bench``: what a decode step takes against other runtimes, and how near the policy `rten` is to rten.
+"""``make bench``: what runs take against other runtimes, and how near the policy `rten` is to rten.
 
 Set the number of threads before NumPy is imported; everything that imports it is imported in `main`.
 """
@@ -20,17 +20,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=11, help="rounds of turns on the small models (default: 11)")
     parser.add_argument("--strict", action="store_true", help="fail where a figure is over its limit")
+    parser.add_argument("--write", action="store_true", help="keep the ratios in figures.json, to be committed")
+    parser.add_argument("--wheels", type=Path, help="the folder that tests.wheels made (default: build/wheels)")
     options = parser.parse_args(arguments)
     for name in THREADS:
         os.environ[name] = "1"
     sys.path.insert(0, str(ROOT))
     from tests.bench.agreement import agreement_table
     from tests.bench.growth import growth_table
+    from tests.bench.opening import opening_table
+    from tests.bench.real_models import FOLDER, real_models
     from tests.bench.smollm2 import smollm2
     from tests.bench.tables import everything
+    from tests.bench.tell import machine, summary
 
+    print(machine())
     rounds = max(options.rounds, 1)
-    over = everything(rounds) + smollm2(max(rounds // 3, 3)) + growth_table() + agreement_table()
+    over = everything(rounds) + smollm2(max(rounds // 3, 3))
+    real_models(options.wheels or FOLDER)
+    opening_table()
+    over += growth_table() + agreement_table()
+    summary(options.write)
     return 1 if options.strict and over else 0
 
 

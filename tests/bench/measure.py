@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx.reference import ReferenceEvaluator
 
 from kvviz.decode.token_loop import DecodeSession
@@ -72,7 +73,7 @@ def typical(ends: Sequence[float]) -> float:
     return statistics.median(end - begin for begin, end in itertools.pairwise(ends[1:]))
 
 
-def reference_evaluator(model: str) -> ReferenceEvaluator:
+def reference_evaluator(model: str | onnx.ModelProto) -> ReferenceEvaluator:
     """The reference evaluator of the onnx package."""
     return ReferenceEvaluator(model)
 

@@ -30,6 +30,7 @@ from tests.ort_session import session_of
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 SMALL = ("o01_optimum_llama", "o02_optimum1_merged_gpt2", "storyteller/concat")
 TOKENS = 16
+FEW_OPS = Size(layers=2, hidden=64, heads=4, kv_heads=2, inner=96, vocabulary=96, positions=64)
 MADE_PROMPT = [3, 1415, 926, 5358, 979, 3238, 4626, 433]
 
 AGAINST_REFERENCE, ALONE_LIMIT, RECORDING, RECORDING_LARGE = 0.4, 0.4, 2.0, 0.15
@@ -52,6 +53,7 @@ def everything(rounds: int) -> int:
     times = {name: small(name, rounds) for name in SMALL}
     made, difference = large(max(rounds // 3, 3))
     times["made: 8 layers, 512 wide"] = made
+    times["made: 2 layers, 64 wide"] = few_ops(rounds)
     head = [ON, OFF, ALONE, REFERENCE, ORT]
     row("model", head)
     for name, found in times.items():
@@ -71,6 +73,8 @@ def everything(rounds: int) -> int:
     for name in SMALL[1:]:
         hold(f"{name}: trace on / onnx.reference", ratio(times[name], ON, REFERENCE))
         hold(f"{name}: trace on / trace off", ratio(times[name], ON, OFF))
+    few = times.pop("made: 2 layers, 64 wide")
+    hold("made: 2 layers, 64 wide: kvviz.run alone / onnx.reference", ratio(few, ALONE, REFERENCE))
     for name, found in times.items():
         hold(f"{name}: trace on / onnxruntime", ratio(found, ON, ORT))
     print(f"\nthe page of {TOKENS} tokens, ms by the clock")
@@ -91,6 +95,19 @@ def small(name: str, rounds: int) -> Mapping[str, Sequence[float]]:
         ALONE: runtime_turn(lambda _, feed: kvviz.run(graph, feed), feeds),
         REFERENCE: runtime_turn(reference_evaluator(_path(name)).run, feeds),
         ORT: runtime_turn(session_of(Path(_path(name)), rewrite=True).run, feeds),
+    }
+    return in_turns(turns, rounds)
+
+
+def few_ops(rounds: int) -> Mapping[str, Sequence[float]]:
+    """Times of a graph of some 120 small ops, called again and again."""
+    proto = decoder(FEW_OPS)
+    graph = kvviz.load(proto)
+    feeds = decode_feeds(graph, MADE_PROMPT[:1], TOKENS)
+    turns = {
+        ALONE: runtime_turn(lambda _, feed: kvviz.run(graph, feed), feeds),
+        REFERENCE: runtime_turn(reference_evaluator(proto).run, feeds),
+        ORT: runtime_turn(session_of(proto, rewrite=True).run, feeds),
     }
     return in_turns(turns, rounds)
 

@@ -12,8 +12,8 @@ from kvviz.ops.registry import op
 _STREAMED = 1 << 18
 # Columns of fewer bytes are not worth a call each; rows of more do not leave room for sums in the nearest cache.
 _SHORT, _LONG = 384, 1 << 13
-# With so many keys, and so many for each query, BLAS takes three times as long over few rows as over few columns.
-_KEYS, _PER_ROW = 512, 32
+# With that many columns, and that many a row, BLAS takes three times as long over few rows as over few columns.
+_WIDE, _PER_ROW = 512, 32
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -22,16 +22,17 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     One row times a large matrix, as every decode step has it, takes as long as the matrix takes to come from memory.
     Read in the order in which it lies it is one stream: a transposed matrix column by column, another one row by row
     into the sums. BLAS goes over it in blocks (measured: 10 to 15 GB/s for 512 to 1,536 columns, against 23 to 28).
-    A few queries times the keys of a long cache are computed as keys times queries.
+    A few rows times a wide transposed matrix, as queries times the keys of a long cache, are computed as columns.
     """
     a, b = _readable(a), _readable(b)
     if a.ndim < 2 or b.ndim < 2 or a.dtype != b.dtype:
         return np.matmul(a, b)
     size, columns = b.shape[-2:]
+    if columns >= max(_WIDE, _PER_ROW * a.shape[-2]) and b.strides[-2] == b.itemsize and a.shape[-2] > 1:
+        return np.matmul(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
     if b.ndim > 2:
-        if columns >= max(_KEYS, _PER_ROW * a.shape[-2]) and b.strides[-2] == b.itemsize and a.shape[-2] > 1:
-            return np.matmul(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
-    elif a.size == a.shape[-1] == size and b.nbytes >= _STREAMED:
+        return np.matmul(a, b)
+    if a.size == a.shape[-1] == size and b.nbytes >= _STREAMED:
         y = np.empty((*a.shape[:-1], columns), a.dtype)
         if b.strides == (b.itemsize, size * b.itemsize) and b.strides[1] >= _SHORT:
             np.vecdot(b.T, a.reshape(-1), y.reshape(-1))
@@ -39,7 +40,7 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if b.flags.c_contiguous and b.strides[0] <= _LONG:
             np.einsum("i,ij->j", a.reshape(-1), b, out=y.reshape(-1))
             return y
-    elif a.ndim > 2 and a.shape[0] != 1 and a.size and a.flags.c_contiguous and a.shape[-1] == size:
+    if a.ndim > 2 and a.shape[0] != 1 and a.size and a.flags.c_contiguous and a.shape[-1] == size:
         # One product of tall matrices, where NumPy would make one small product an entry of the batch.
         return np.matmul(a.reshape(-1, size), b).reshape(*a.shape[:-1], columns)
     return np.matmul(a, b)
