@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kvviz.device.kv_updates import BlockTable
 from kvviz.errors import KvvizError
@@ -34,69 +34,72 @@ class BlockSteps:
         self.table, self.size = BlockTable([], blocks, size), size
         self.names: list[str] = []  # by row of the table
         self.rows: dict[str, int] = {}  # of who is there, in the order in which they came
-        self.frames: list[tuple[str, dict[tuple[int, int], str], list[list[int]], dict[str, int]]] = []
+        self.touched: dict[tuple[int, int], str] = {}  # by this event: block and row in it
+        self.frames: list[tuple[str, list[Cell], list[list[int]]]] = []
 
     def happen(self, what: str, name: str, more: str | int) -> None:
         """One event; see `step_blocks`."""
         if what not in ("admit", "fork", "write", "end") or (what != "admit") != (name in self.rows):
             raise KvvizError(f"{what!r} of {name!r}: admit who is not there; fork, write and end who is")
-        touched: dict[tuple[int, int], str] = {}
-        said = getattr(self, f"_{what}")(name, more, touched)
-        self.frames.append((said, touched, [list(row) for row in self.table.rows], dict(self.rows)))
+        self.touched, before = {}, list(self.rows)
+        said = getattr(self, f"_{what}")(name, more)
+        gone = [one for one in before if one not in self.rows and what != "end"]
+        if gone:
+            said = f"No block is free: {' and '.join(gone)}, which came last, is evicted and waits. {said}"
+        self.frames.append((said, self._cells(), [list(row) for row in self.table.rows]))
 
-    def _admit(self, name: str, rows: int, touched: dict[tuple[int, int], str]) -> str:
+    def _admit(self, name: str, rows: int) -> str:
         back = name in self.names
         if not back:
             self.names.append(name)
             self.table.rows.append([])
         self.rows[name] = 0
         for _ in range(rows):
-            self._put(name, touched)
+            self._put(name)
         came = "comes back: its rows are computed again" if back else "is let in"
         return f"{name} {came}. {count(rows, 'row')} take {count(len(self._blocks(name)), 'block')}."
 
-    def _fork(self, name: str, other: str, touched: dict[tuple[int, int], str]) -> str:
+    def _fork(self, name: str, other: str) -> str:
         self.names.append(other)
         self.table.fork(self.names.index(name))
         self.rows[other] = self.rows[name]
         return f"{other} goes on from what {name} has: its table names the same blocks. Nothing is copied."
 
-    def _write(self, name: str, rows: int, touched: dict[tuple[int, int], str]) -> str:
-        return " ".join(self._put(name, touched) for _ in range(rows))
+    def _write(self, name: str, rows: int) -> str:
+        return " ".join(self._put(name) for _ in range(rows))
 
-    def _end(self, name: str, rows: int, touched: dict[tuple[int, int], str]) -> str:
+    def _end(self, name: str, rows: int) -> str:
         self._leave(name)
         return f"{name} is done. Blocks that no other table names are free."
 
-    def _put(self, name: str, touched: dict[tuple[int, int], str]) -> str:
+    def _put(self, name: str) -> str:
         """Write one row: in a block of its own, after a copy if others have it, too."""
         at, said = self.rows[name], ""
         place = at % self.size
         if at // self.size == len(self._blocks(name)):
-            said = self._room(name, touched)
+            self._room(name)
             self._blocks(name).append(self.table.free[0])
-            said += f" {name} takes block {self._blocks(name)[-1]}."
+            said = f"{name} takes block {self._blocks(name)[-1]}."
         moved = self.table.own(self.names.index(name), at)
         if moved is not None:
-            touched.update({(moved[1], row): "copied" for row in range(place)})
+            self.touched.update({(moved[1], row): "copied" for row in range(place)})
             said += f" Block {moved[0]} is shared: {name} gets a copy of it, block {moved[1]}, before it writes."
         block = self.table.block_of(self.names.index(name), at)
-        touched[block, place] = "new"
+        self.touched[block, place] = "new"
         self.rows[name] += 1
         return f"{said} {name} writes row {at} in block {block}.".strip()
 
-    def _room(self, name: str, touched: dict[tuple[int, int], str]) -> str:
+    def _room(self, name: str) -> None:
         """Evict who came last, until a block is free."""
-        said = ""
         while not self.table.free:
             last = next((one for one in reversed(self.rows) if one != name), None)
             if last is None:
                 raise KvvizError(f"{name} needs more blocks than there are, {self.table.blocks}")
             had = set(self._blocks(last))
             self._leave(last)
-            touched.update({(block, row): "lost" for block in had & set(self.table.free) for row in range(self.size)})
-            said += f" No block is free: {last}, which came last, is evicted and waits."
-        return said
+            self.touched.update(
+                {(block, row): "lost" for block in had & set(self.table.free) for row in range(self.size)}
+            )
 
     def _blocks(self, name: str) -> list[int]:
         return self.table.rows[self.names.index(name)]
@@ -105,19 +108,17 @@ class BlockSteps:
         self.table.rows[self.names.index(name)] = []
         del self.rows[name]
 
-    def cells(
-        self, touched: Mapping[tuple[int, int], str], tables: Sequence[Sequence[int]], rows: Mapping[str, int]
-    ) -> list[Cell]:
+    def _cells(self) -> list[Cell]:
         """The rows of the pool: whose they are, and what they hold."""
         made = []
         for block in range(self.table.blocks):
-            users = [name for name, table in zip(self.names, tables) if block in table]
-            filled = max(
-                (rows[name] - tables[self.names.index(name)].index(block) * self.size for name in users), default=0
-            )
+            users = [name for name in self.rows if block in self._blocks(name)]
+            starts = (self._blocks(name).index(block) * self.size for name in users)
+            filled = max((self.rows[name] - start for name, start in zip(users, starts)), default=0)
             for row in range(self.size):
                 held = ("shared" if len(users) > 1 else "held") if row < filled else "room" if users else ""
-                made.append(Cell(touched.get((block, row), held), text="".join(users) if row < filled else ""))
+                text = "".join(users) if row < filled else ""
+                made.append(Cell(self.touched.get((block, row), held), text=text))
         return made
 
 
@@ -135,13 +136,13 @@ def step_blocks(
     pool = BlockSteps(blocks, block_size)
     for event in events:
         pool.happen(*event)
-    width = max((len(table) for _, _, tables, _ in pool.frames for table in tables), default=0)
+    width = max((len(table) for _, _, tables in pool.frames for table in tables), default=0)
     title = f"the pool: {blocks} blocks of {block_size} rows, each with its number"
     groups = [Group(title, "table", [""] * blocks * block_size, block_size)]
     groups += [Group(f"block table of {name}", "table", [""] * max(width, 1)) for name in pool.names]
     frames = []
-    for said, touched, tables, rows in pool.frames:
-        cells = [pool.cells(touched, tables, rows)]
+    for said, rows, tables in pool.frames:
+        cells = [rows]
         for at in range(len(pool.names)):
             own = tables[at] if at < len(tables) else []
             cells.append([Cell("held", text=str(block)) for block in own] + [Cell()] * (max(width, 1) - len(own)))

@@ -111,7 +111,7 @@ class Stepping:
         """The picture without style and script, which a page has once."""
         shown = self.frames[self.still]
         body = "".join(map(_group, self.groups, shown.cells))
-        keys = "".join(
+        keys = " ".join(
             f'<span class="kv-key"><i data-key="{s}">{MARKS[s]}</i> {t}</span>' for s, t in self.legend.items()
         )
         told = "".join(f"<li>{escape(frame.caption)}</li>" for frame in self.frames)
@@ -154,6 +154,6 @@ def _group(group: Group, cells: Sequence[Cell]) -> str:
     glue = "\n" if group.look == "code" else " "
     if group.part:
         blocks = [parts[at : at + group.part] for at in range(0, len(parts), group.part)]
-        parts = [f'<span class="kv-part"><small>{i}</small>{glue.join(one)}</span>' for i, one in enumerate(blocks)]
+        parts = [f'<span class="kv-part"><small>{i}</small> {glue.join(one)}</span>' for i, one in enumerate(blocks)]
     title = f'<p class="kv-group">{escape(group.title)}</p>' if group.title else ""
     return f'{title}<{tag} class="kv-{group.look}">{glue.join(parts)}</{tag}>'

@@ -104,6 +104,8 @@ def test_block_tables_are_shared_copied_before_a_write_and_given_back() -> None:
         for block in range(6):
             users = "".join(name for name, blocks in table.items() if block in blocks)
             assert {cell.text for cell in frame.cells[0][4 * block : 4 * block + 4]} <= {users, ""}
+    crowded = step_blocks([("admit", "A", 9), ("admit", "B", 9), ("admit", "C", 8)])
+    assert crowded.frames[2].caption.startswith("No block is free: B, which came last, is evicted")
     with pytest.raises(kvviz.KvvizError, match="more blocks than there are"):
         step_blocks([("admit", "A", 25)])
     with pytest.raises(kvviz.KvvizError, match="write and end who is"):
