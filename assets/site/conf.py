@@ -54,9 +54,13 @@ def cards(folder: Path) -> str:
     for one in json.loads((folder / "gallery.json").read_text("utf-8")):
         facts = f"{one['steps']:,} steps · peak {one['peak'] / 1e6:.2f} MB · {one['size'] / 1e6:.1f} MB of HTML"
         found = "".join(f"<li>{html.escape(line)}</li>" for line in one["found"])
+        pictures = "".join(
+            f'<img class="only-{look}" src="gallery/{one["name"]}_{look}.svg" alt="" loading="lazy">'
+            for look in ("light", "dark")
+        )
         text.append(
             f'<a class="kv-card" href="gallery/{one["name"]}.html"><strong>{html.escape(one["title"])}</strong>'
-            f"<span>{html.escape(one['about'])}</span><ul>{found}</ul>"
+            f"{pictures}<span>{html.escape(one['about'])}</span><ul>{found}</ul>"
             f"<small>{facts}</small></a>"
         )
     return f'<div class="kv-cards">{"".join(text)}</div>'

@@ -1,6 +1,7 @@
 """The pages of the gallery, as people would make them: ``python assets/site/gallery.py FOLDER``.
 
-Each is one HTML file without a kernel. ``gallery.json`` beside them says what they show.
+Each is one HTML file without a kernel. Beside them are pictures of their first findings, and ``gallery.json``, which
+says what they show.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def storyteller(page: Path) -> kvviz.Trace:
 
 
 def room(page: Path) -> kvviz.Trace:
-    """The same story with room for 40 rows in each cache: a word appends one row to each, and no row is copied."""
+    """The same story with room for 40 rows in each cache: a word appends one row to each, and no past row is copied."""
     graph = kvviz.load(STORY / "concat" / "model.onnx")
     trace = kvviz.decode(graph, PROMPT, 16, tokenizer=WORDS, kv_capacity=40, progress=False)
     trace.title = "storyteller, with room"
@@ -103,7 +104,10 @@ def make(folder: Path) -> None:
             continue
         begun, page = time.perf_counter(), folder / f"{name}.html"
         trace = show(page)
-        found = [str(one) for one in kvviz.findings(trace) if not one.calm][:2]
+        findings = [one for one in kvviz.findings(trace) if not one.calm]
+        for look in ("light", "dark"):
+            kvviz.picture(trace, findings[0], dark=look == "dark").save(folder / f"{name}_{look}.svg")
+        found = [str(one) for one in findings[:2]]
         about = " ".join((show.__doc__ or "").split())
         facts = {
             "steps": len(trace),
