@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, SupportsIndex
 import numpy as np
 
 from kvviz.device.device_layout import Layout, sizes
-from kvviz.device.device_state import DeviceState
+from kvviz.device.device_state import DeviceState, Room
 from kvviz.device.simulated_time import flops
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import DeviceError
@@ -165,16 +165,6 @@ class Computed(NamedTuple):
     given: dict[str, int]
 
 
-class Room(NamedTuple):
-    """A block of memory: its number, bytes in all banks, its address in all of them, and bytes of a page (0: none)."""
-
-    memory: str
-    number: int
-    extent: int
-    address: int
-    page: int
-
-
 class Placed(NamedTuple):
     """Where what a run made lies, and when it did what.
 
@@ -250,10 +240,9 @@ def place(
                 memory = "dram"
                 placed.spilled.append((names.get(out.storage, ""), extent))
             who = f"{names.get(out.storage, 'a value')!r} of {run.trace.title!r}"
-            block, address, when = found or state.room(memory, extent, page, now, who)
-            now = max(now, when)
+            blocks[out.storage] = room = found or state.room(memory, extent, page, now, who)
+            now = max(now, room.when)
             memories[out.storage] = memory
-            blocks[out.storage] = Room(memory, block, extent, address, page)
         moved = {"dram": 0, "l1": 0}
         for access in accesses_of(index, number):
             low, high = bounds(access.region)

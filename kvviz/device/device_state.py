@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from weakref import WeakMethod, finalize, ref
 
 import numpy as np
@@ -78,6 +78,18 @@ class DroppedHandles:
 
 
 CONTRACTS = ("landed", "proposed")
+
+
+class Room(NamedTuple):
+    """A block of memory: its number, bytes in all banks, bytes of a page (0: none), its address in all of the memory,
+    and when it is free."""
+
+    memory: str
+    number: int
+    extent: int
+    page: int
+    address: int
+    when: float
 
 
 class DeviceState:
@@ -201,17 +213,17 @@ class DeviceState:
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def allocate(self, memory: str, extent: int, page: int, time: float) -> tuple[int, int, float] | None:
-        """A block in every bank: (number, address in all of the memory, when it is free); None if there is no room."""
+    def allocate(self, memory: str, extent: int, page: int, time: float) -> Room | None:
+        """A block in every bank; None if there is no room."""
         banks = self.banks[memory]
         found = banks.allocate(in_all_banks(extent, page, banks.banks), self.numbers, time)
         if found is None:
             return None
         self.numbers += 1
-        return self.numbers - 1, *found
+        return Room(memory, self.numbers - 1, extent, page, *found)
 
-    def room(self, memory: str, extent: int, page: int, time: float, who: str) -> tuple[int, int, float]:
-        """A block as `allocate` gives it; refuses what does not fit."""
+    def room(self, memory: str, extent: int, page: int, time: float, who: str) -> Room:
+        """A block in every bank; refuses what does not fit."""
         found = self.allocate(memory, extent, page, time)
         if found is None:
             banks = self.banks[memory]
@@ -226,8 +238,9 @@ class DeviceState:
             )
         return found
 
-    def storage(self, memory: str, extent: int, address: int, origin: str = "run", page: int = 0) -> int:
+    def storage(self, room: Room, origin: str = "run") -> int:
         """A storage in the log for a block; with pages it takes as much in every bank as in the fullest one."""
+        memory, _, extent, page, address, _ = room
         made = self.writer.storage(extent, origin=origin, space=memory, arena=memory, address=address)
         taken = in_all_banks(extent, page, self.banks[memory].banks)
         if taken != extent:
@@ -242,20 +255,18 @@ class DeviceState:
         return {"lane": f"queue {queue}", "start": start, "end": end}
 
     def new(
-        self, array: np.ndarray, layout: Layout, name: str, ready: float, room: tuple[int, int, float] | None = None
+        self, array: np.ndarray, layout: Layout, name: str, ready: float, room: Room | None = None
     ) -> tuple[Wrapper, float]:
         """A tensor in a block of its own, and when that is free; nothing is written into the log but its place.
 
         ``room``: the block, where there is one already.
         """
-        extent, page = sizes(array.shape, layout)
-        number, address, when = room or self.room(layout.memory, extent, page, ready, f"{name!r}")
-        buffer = Buffer(number, layout.memory, extent, array, caller_line())
-        buffer.storage = self.storage(layout.memory, extent, address, page=page)
+        room = room or self.room(layout.memory, *sizes(array.shape, layout), ready, f"{name!r}")
+        buffer = Buffer(room.number, room.memory, room.extent, array, caller_line(), self.storage(room))
         wrapper = self.wrap(buffer, self.model.create(buffer), array, layout, name)
-        self.allocated_bytes += extent
-        self.buffers[number] = buffer
-        return wrapper, when
+        self.allocated_bytes += room.extent
+        self.buffers[room.number] = buffer
+        return wrapper, room.when
 
     def wrap(self, buffer: Buffer, tensor: Ref, array: np.ndarray, layout: Layout, name: str) -> Wrapper:
         """A wrapper of a tensor in a buffer, and its value in the log."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.device.device_layout import Layout, converted, sizes
 from kvviz.device.device_program import Computed, DeviceProgram, Placed, Result
-from kvviz.device.device_state import DeviceState
+from kvviz.device.device_state import DeviceState, Room
 from kvviz.device.handles import Buffer, Handle, Kept, Wrapper
 from kvviz.device.releases import let_go
 from kvviz.trace.blockers import rule
@@ -35,7 +35,7 @@ class Work:
     returned: set[str]
     odd: list[str]
     kept: Mapping[str, Kept | None]
-    copies: dict[str, tuple[int, int, float]] = field(default_factory=dict)
+    copies: dict[str, Room] = field(default_factory=dict)
     _new: list[int] = field(default_factory=list)
 
     @property
@@ -56,7 +56,7 @@ class Work:
         for number, capacity, origin in self.run.trace.log.storages:
             if origin == "weights" and number not in self.program.constants:
                 found = state.room("dram", capacity, 0, state.clock.now, f"a weight of program {self.program.name!r}")
-                self.program.constants[number] = state.storage("dram", capacity, found[1], "caller")
+                self.program.constants[number] = state.storage(found, "caller")
                 self.program.constant_bytes += capacity
                 self._new.append(number)
 
@@ -97,7 +97,7 @@ def commit(state: DeviceState, work: Work, placed: Placed, queue: int, start: fl
         state.freed_bytes += block.extent * (number in placed.died)
     storages = dict(program.constants) | {number: wrapper.held.storage for number, wrapper in work.given.items()}
     for number, block in placed.blocks.items():
-        storages[number] = state.storage(block.memory, block.extent, block.address, page=block.page)
+        storages[number] = state.storage(block)
     made = _Outputs(state, work, placed, storages, end)
     for name, result in run.results.items():
         made.add(name, result)
@@ -141,8 +141,7 @@ class _Outputs:
             wrapper, _ = state.new(array, layout, name, self.end, work.copies[name])
             state.writer.op("copy", [], [wrapper.value], copied=array.nbytes)
         elif result.storage in self.placed.blocks and result.storage not in self.owners:
-            block = self.placed.blocks[result.storage]
-            wrapper = self._own((block.number, block.memory, block.extent), result, layout, name)
+            wrapper = self._own(self.placed.blocks[result.storage], result, layout, name)
         elif donor is not None and result.generation and donor not in self.overwritten:
             wrapper = self._over(donor, result, name)
         else:
@@ -154,8 +153,9 @@ class _Outputs:
         wrapper.used = state.submits
         self.wrappers[name] = wrapper
 
-    def _own(self, block: tuple[int, str, int], result: Result, layout: Layout, name: str) -> Wrapper:
-        buffer = Buffer(*block, _root(result.array), "", self.storages[result.storage])
+    def _own(self, block: Room | Buffer, result: Result, layout: Layout, name: str) -> Wrapper:
+        root, storage = _root(result.array), self.storages[result.storage]
+        buffer = Buffer(block.number, block.memory, block.extent, root, "", storage)
         buffer.ready = buffer.read_until = self.end
         self.state.buffers[buffer.number] = buffer
         self.state.by_buffer[buffer.number] = []
@@ -166,12 +166,11 @@ class _Outputs:
     def _over(self, donor: str, result: Result, name: str) -> Wrapper:
         """An output that the run put in the place of an input: the memory changes hands."""
         state, source = self.state, self.work.wrappers[donor]
-        old = source.held
         state.model.deallocate(source.tensor)
         why = f"submit {state.submits} put output {name!r} in its place, as it was not retained"
         source.fate = why
         self.overwritten[donor] = why
-        return self._own((old.number, old.memory, old.extent), result, source.layout, name)
+        return self._own(source.held, result, source.layout, name)
 
 
 def _root(array: np.ndarray) -> np.ndarray:

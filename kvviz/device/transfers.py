@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from kvviz.device.device_layout import HOST, Layout, converted, sizes, zero_copy
-from kvviz.device.device_state import DeviceState
+from kvviz.device.device_state import DeviceState, Room
 from kvviz.device.handles import Buffer, Handle, Wrapper, assigned_name, caller_line
 from kvviz.device.releases import let_go
 from kvviz.device.simulated_time import LINK
@@ -254,12 +254,10 @@ def _put_there(state: DeviceState, wrapper: Wrapper, array: np.ndarray, name: st
 
 
 class Move(NamedTuple):
-    """A buffer that is to go to another memory: its block there, and when, on which queue."""
+    """A buffer that is to go to another memory: its block there, and on which queue, from when to when."""
 
     buffer: Buffer
-    memory: str
-    number: int
-    address: int
+    room: Room
     queue: int
     start: float
     end: float
@@ -272,11 +270,11 @@ def reserve(state: DeviceState, handle: Handle, memory: str) -> Move:
     """
     buffer = handle.wrapper.held
     page = sizes(handle.wrapper.array.shape, handle.wrapper.layout)[1]
-    number, address, when = state.room(memory, buffer.extent, page, state.clock.now, f"{handle.name!r}")
+    room = state.room(memory, buffer.extent, page, state.clock.now, f"{handle.name!r}")
     took = state.cost.of_op(buffer.extent, buffer.extent, 0)
-    queue, start, end = state.clock.run(max(when, buffer.ready), took)
+    queue, start, end = state.clock.run(max(room.when, buffer.ready), took)
     state.banks[buffer.memory].free(buffer.number, max(buffer.read_until, end), state.clock.now)
-    return Move(buffer, memory, number, address, queue, start, end)
+    return Move(buffer, room, queue, start, end)
 
 
 def carry_out(state: DeviceState, handle: Handle, move: Move, why: str) -> None:
@@ -285,16 +283,14 @@ def carry_out(state: DeviceState, handle: Handle, move: Move, why: str) -> None:
     old_number, old_storage, old_value = buffer.number, buffer.storage, first.value
     root, raw = buffer.array.__array_interface__["data"][0], buffer.array.ravel(order="K").copy()
     del state.buffers[old_number]
-    buffer.number, buffer.memory = move.number, move.memory
-    page = sizes(first.array.shape, first.layout)[1]
-    buffer.storage = state.storage(move.memory, buffer.extent, move.address, page=page)
-    state.buffers[move.number], state.by_buffer[move.number] = buffer, state.by_buffer.pop(old_number, [])
+    buffer.number, buffer.memory, buffer.storage = move.room.number, move.room.memory, state.storage(move.room)
+    state.buffers[buffer.number], state.by_buffer[buffer.number] = buffer, state.by_buffer.pop(old_number, [])
     buffer.array, buffer.ready = raw, move.end
-    for other in state.by_buffer[move.number]:
+    for other in state.by_buffer[buffer.number]:
         array = other.array
         offset = array.__array_interface__["data"][0] - root if array.size else 0
         other.array = np.ndarray(array.shape, array.dtype, raw, offset, array.strides)
-        other.layout = replace(other.layout, memory=move.memory, sharding=None)
+        other.layout = replace(other.layout, memory=buffer.memory, sharding=None)
         other.value, other.converted = state.value(buffer, other.array, other.name), None
     lane, size = f"queue {move.queue}", first.array.nbytes
     names = [old_value], [first.value]

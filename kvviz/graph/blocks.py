@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kvviz.graph.model import Graph, Node
 from kvviz.graph.module_paths import Scope, common_path
-from kvviz.graph.topological_order import topological
+from kvviz.graph.topological_order import needs_of, topological
 
 
 def narrow_sections(needs: Sequence[Sequence[int]], target: float, most: int) -> list[tuple[int, int]]:
@@ -37,6 +37,12 @@ def narrow_sections(needs: Sequence[Sequence[int]], target: float, most: int) ->
     while cuts[-1]:
         cuts.append(best[cuts[-1]][1])
     return list(itertools.pairwise(reversed(cuts)))
+
+
+def needs_between(nodes: Sequence[Node]) -> list[list[int]]:
+    """For each node the positions of those whose values it or its bodies read, in order."""
+    reads = [(*node.inputs, *node.captures) for node in nodes]
+    return [sorted(needs) for needs in needs_of(reads, [node.outputs for node in nodes])]
 
 
 def values_alive(needs: Sequence[Sequence[int]]) -> list[int]:
@@ -86,9 +92,7 @@ class Cutter:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = nodes
         self.place = {id(node): i for i, node in enumerate(nodes)}
-        maker = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
-        reads = [dict.fromkeys((*node.inputs, *node.captures)) for node in nodes]
-        self.needs = [sorted({maker[name] for name in names if name in maker}) for names in reads]
+        self.needs = needs_between(nodes)
         self.feeds: list[list[int]] = [[] for _ in nodes]
         for i, needs in enumerate(self.needs):
             for j in needs:

@@ -254,7 +254,7 @@ def _axes_at(write: Write, rank: int) -> list[int | None]:
 def _places(frame: Frame, node: Node) -> list[int] | None:
     if "axes" in node.attributes:
         return [int(axis) for axis in node.attributes["axes"]]
-    array = constant(frame, node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
+    array = constant(frame, node.inputs[1]) if node.given(1) else None
     return None if array is None else [int(axis) for axis in np.ravel(array)]
 
 

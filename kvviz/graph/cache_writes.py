@@ -61,8 +61,8 @@ def cache_ops(node: Node) -> tuple[CacheOp, ...]:
     if not node.domain and node.op_type in _SCATTERS:
         return _scatter(node)
     found = _TABLE.get((node.domain, node.op_type), ())
-    present = tuple(op for op in found if op.past < len(node.inputs) and node.inputs[op.past])
     protocol = _special_protocol(node)
+    present = (op for op in found if node.given(op.past))
     return tuple(CacheOp(op.past, op.present, op.axis, protocol or op.protocol) for op in present)
 
 
@@ -83,7 +83,7 @@ def _special_protocol(node: Node) -> str:
     if given.get("past_present_share_buffer"):
         return "static"
     # The length of the past as an input means that the buffers have a fixed size (onnxruntime's MultiHeadAttention).
-    if (node.domain, node.op_type) == (_MS, "MultiHeadAttention") and len(node.inputs) > 8 and node.inputs[8]:
+    if (node.domain, node.op_type) == (_MS, "MultiHeadAttention") and node.given(8):
         return "static"
     return ""
 

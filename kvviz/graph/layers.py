@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kvviz.graph.blocks import values_alive
+from kvviz.graph.blocks import needs_between, values_alive
 from kvviz.graph.model import Graph, Node
 from kvviz.graph.module_paths import Scope
 
@@ -188,9 +188,7 @@ def repeated(graph: Graph) -> list[list[Node]]:
     explained, period, start = next(one for one in found if one[0] >= _ENOUGH * most)
     if len(set(codes[start : start + period].tolist())) < _KINDS:
         return []
-    place = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
-    needs = [sorted({place[n] for n in (*node.inputs, *node.captures) if n in place}) for node in nodes]
-    crossing = values_alive(needs)
+    crossing = values_alive(needs_between(nodes))
     cut = min(range(start, start + explained % period + 1), key=lambda at: (crossing[at], at))
     return [list(nodes[at : at + period]) for at in range(cut, start + explained - period + 1, period)]
 

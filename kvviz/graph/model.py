@@ -54,6 +54,15 @@ class Node:
     function: Graph | None = None  # the body, where the operator is a model-local function
     scope: tuple[str, ...] = ()  # module path, outermost first: ``("model", "layers.0", "self_attn")``
 
+    def given(self, place: int) -> str:
+        """The input at a position; the empty string where it is absent."""
+        return self.inputs[place] if place < len(self.inputs) else ""
+
+    @property
+    def bodies(self) -> tuple[Graph, ...]:
+        """Its subgraphs, and the body of its function."""
+        return (*self.subgraphs.values(), *([] if self.function is None else [self.function]))
+
     @property
     def qualified_op(self) -> str:
         """Operator with its domain where that is not ONNX's own, e.g. ``com.microsoft.FastGelu``."""
@@ -129,7 +138,7 @@ class Graph:
         """Every node of this graph and of all its subgraphs and functions, outermost first."""
         for node in self.nodes:
             yield self, node
-            for inner in (*node.subgraphs.values(), *((node.function,) if node.function else ())):
+            for inner in node.bodies:
                 yield from inner.walk()
 
     def chat(self, text: str, system: str | None = None) -> str:
@@ -168,30 +177,21 @@ def with_dims(graph: Graph, dims: Dims) -> Graph:
     key = ("dims", dims)
     if key not in graph.derived:
         lengths = {(name, axis): length for name, axis, length in dims}
-        inputs = tuple(
-            value
-            if value.shape is None
-            else replace(
-                value, shape=tuple(lengths.get((value.name, axis), dim) for axis, dim in enumerate(value.shape))
-            )
-            for value in graph.inputs
-        )
-        graph.derived[key] = replace(_anew(graph, {}), inputs=inputs)
+        inputs = []
+        for value in graph.inputs:
+            shape = [lengths.get((value.name, axis), dim) for axis, dim in enumerate(value.shape or ())]
+            inputs.append(replace(value, shape=None if value.shape is None else tuple(shape)))
+        graph.derived[key] = replace(_anew(graph, {}), inputs=tuple(inputs))
     return graph.derived[key]
 
 
 def _anew(graph: Graph, made: dict[int, Graph]) -> Graph:
     if id(graph) not in made:
-        nodes = [
-            replace(
-                node,
-                subgraphs={name: _anew(body, made) for name, body in node.subgraphs.items()},
-                function=None if node.function is None else _anew(node.function, made),
-            )
-            if node.subgraphs or node.function is not None
-            else node
-            for node in graph.nodes
-        ]
+        nodes = []
+        for node in graph.nodes:
+            subgraphs = {name: _anew(body, made) for name, body in node.subgraphs.items()}
+            function = None if node.function is None else _anew(node.function, made)
+            nodes.append(replace(node, subgraphs=subgraphs, function=function) if node.bodies else node)
         made[id(graph)] = replace(graph, nodes=tuple(nodes))
     return made[id(graph)]
 
@@ -200,7 +200,7 @@ def graphs_of(graph: Graph) -> Iterator[Graph]:
     """A graph and all bodies in it, outermost first."""
     yield graph
     for node in graph.nodes:
-        for body in (*node.subgraphs.values(), *((node.function,) if node.function is not None else ())):
+        for body in node.bodies:
             yield from graphs_of(body)
 
 

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 
+from kvviz.graph.topological_order import needs_of
+
 Scope = tuple[str, ...]
 
 _TORCH = "pkg.torch.onnx.name_scopes"
@@ -128,11 +130,10 @@ def _adopt(
 
 def _neighbours(inputs: Sequence[Sequence[str]], outputs: Sequence[Sequence[str]]) -> list[set[int]]:
     """Positions of the nodes that each node takes a value from or gives one to."""
-    maker = {name: i for i, names in enumerate(outputs) for name in names if name}
-    around: list[set[int]] = [set() for _ in outputs]
-    for i, names in enumerate(inputs):
-        for j in {maker[name] for name in names if name in maker}:
-            around[i].add(j)
+    needs = needs_of(inputs, outputs)
+    around = [set(before) for before in needs]
+    for i, before in enumerate(needs):
+        for j in before:
             around[j].add(i)
     return around
 

@@ -159,7 +159,7 @@ class _Scope:
         """Reads small constants among a node's inputs."""
 
         def constant(position: int) -> np.ndarray | None:
-            name = node.inputs[position] if position < len(node.inputs) else ""
+            name = node.given(position)
             graph = self.constants.get(name)
             if graph is None or not _is_small(_weight(graph, name)):
                 return None
@@ -216,7 +216,7 @@ def infer_control(node: Node, types: Sequence[Any], walk: Walk) -> list[Any]:
     """
     if node.op_type == "If":
         branches = [walk(node.subgraphs[name], []) for name in ("then_branch", "else_branch") if name in node.subgraphs]
-        return [_agreed(pair) for pair in zip(*branches)]
+        return [None if None in pair else union(pair[0], pair[-1]) for pair in zip(*branches)]
     if node.op_type == "Loop":
         return _loop(node, types, walk)
     if node.op_type == "Scan":
@@ -224,12 +224,6 @@ def infer_control(node: Node, types: Sequence[Any], walk: Walk) -> list[Any]:
     for body in node.subgraphs.values():
         walk(body, [])
     return []
-
-
-def _agreed(pair: Sequence[Any]) -> Any | None:
-    if None in pair:
-        return None
-    return union(pair[0], pair[-1])
 
 
 def _loop(node: Node, types: Sequence[Any], walk: Walk) -> list[Any]:

@@ -56,6 +56,7 @@ def changed(number: int, **fields: Any) -> list[Any]:
         (changed(5, ne=[1 << 47, 8, 1, 1]), "line 5: leaf 'k_cache' of"),
         (changed(5, ne=[1 << 999, 8, 1, 1]), "line 5: has 'ne'"),
         (changed(5, ne=[4, 7, 1, 1]), "line 6: node 'k_write' reaches to byte 128 of 'k_cache', which has 112"),
+        (changed(7, type="q4_0"), "line 7: node 'k_read_view' reaches to byte 130 of 'k_cache', which has 128"),
         (changed(5, type="f7"), "line 5: the tensor type 'f7' is not known"),
         (changed(5, role="friend"), "line 5: has the role 'friend'; the role of a leaf is one of weight, state, input"),
         (changed(5, name=None), "line 5: has 'name' = null, but needs a text"),

@@ -90,8 +90,8 @@ class ComputeGraph:
         for node in self.executed:
             if not is_noop(node) and node.op not in KERNELS:
                 return f"there is no kernel for {node.op} {node.name!r}"
-            for source in node.src:
-                if source is not None and source.root.op == "NONE" and source.root.data is None:
+            for source in node.sources:
+                if source.root.op == "NONE" and source.root.data is None:
                     return f"{source.root.name!r} has no data"
         return ""
 
@@ -106,7 +106,7 @@ class ComputeGraph:
             if one.op != "NONE" and not one.flags & COMPUTE:
                 one.flags |= COMPUTE
                 if one in self._visited:
-                    ahead += [source for source in one.src if source is not None]
+                    ahead += one.sources
 
     def _append(self, one: Tensor) -> None:
         if one.op == "NONE" and not one.flags & PARAM:

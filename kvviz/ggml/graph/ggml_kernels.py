@@ -21,14 +21,9 @@ _F = np.float32
 _ERF = np.vectorize(erf, [np.float64])
 
 
-def sources(node: Tensor) -> list[Tensor]:
-    """The sources of a node that are there."""
-    return [source for source in node.src if source is not None]
-
-
 def copy(node: Tensor) -> None:
     """CPY, CONT, DUP: element by element in order, whatever the sizes."""
-    source = sources(node)[0]
+    source = node.sources[0]
     raw = stored(node)
     if source.type == node.type:
         raw[...] = stored(source).reshape(raw.shape)
@@ -38,7 +33,7 @@ def copy(node: Tensor) -> None:
 
 def patch(node: Tensor) -> None:
     """SET, ACC."""
-    a, b = sources(node)
+    a, b = node.sources
     part = patch_of(node)
     if not word(node, 4):
         stored(node)[...] = stored(a)
@@ -47,7 +42,7 @@ def patch(node: Tensor) -> None:
 
 def set_rows(node: Tensor) -> None:
     """SET_ROWS: row after row, so that of equal indices the last one stays."""
-    b, c = sources(node)[:2]
+    b, c = node.sources[:2]
     target, rows, index = stored(node), to_type(read(b), node.type), read(c)
     _check(node, index, node.ne[1])
     for i3 in range(b.ne[3]):
@@ -60,7 +55,7 @@ def set_rows(node: Tensor) -> None:
 
 def get_rows(node: Tensor) -> None:
     """GET_ROWS."""
-    a, b = sources(node)
+    a, b = node.sources
     table, index = read(a), read(b)
     _check(node, index, a.ne[1])
     i3, i2 = np.arange(b.ne[2])[:, None, None], np.arange(b.ne[1])[None, :, None]
@@ -75,14 +70,14 @@ def _check(node: Tensor, index: np.ndarray, rows: int) -> None:
 
 def repeat(node: Tensor) -> None:
     """REPEAT."""
-    (a,) = sources(node)
+    (a,) = node.sources
     times = [n // m if m else 0 for n, m in zip(node.ne[::-1], a.ne[::-1])]
     write(node, np.tile(read(a), times))
 
 
 def concat(node: Tensor) -> None:
     """CONCAT."""
-    a, b = sources(node)
+    a, b = node.sources
     write(node, np.concatenate([read(a), read(b)], axis=3 - word(node, 0)))
 
 
@@ -163,11 +158,11 @@ _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 def _unary(node: Tensor) -> None:
     kind = UNARY[word(node, 0)] if node.op == "UNARY" else node.op
-    write(node, _UNARY[kind](read(sources(node)[0])))
+    write(node, _UNARY[kind](read(node.sources[0])))
 
 
 def _binary(node: Tensor) -> None:
-    a, b = map(read, sources(node))
+    a, b = map(read, node.sources)
     times = [n // m for n, m in zip(a.shape, b.shape)]
     # NumPy repeats axes of size 1 itself.
     tiled = np.tile(b, [1 if m == 1 else n for n, m in zip(times, b.shape)])
@@ -175,7 +170,7 @@ def _binary(node: Tensor) -> None:
 
 
 def _glu(node: Tensor) -> None:
-    parts = [read(source) for source in sources(node)]
+    parts = [read(source) for source in node.sources]
     if len(parts) == 1:
         half = node.ne[0]
         parts = [parts[0][..., :half], parts[0][..., half:]]
@@ -185,26 +180,26 @@ def _glu(node: Tensor) -> None:
 
 
 def _rms_norm(node: Tensor) -> None:
-    x = read(sources(node)[0])
+    x = read(node.sources[0])
     mean = (x * x).mean(-1, dtype=np.float64, keepdims=True).astype(_F)
     write(node, x * (1 / np.sqrt(mean + _F(real(node, 0)))))
 
 
 def _norm(node: Tensor) -> None:
-    x = read(sources(node)[0])
+    x = read(node.sources[0])
     x = x - x.mean(-1, keepdims=True)
     write(node, x * (1 / np.sqrt((x * x).mean(-1, keepdims=True) + _F(real(node, 0)))))
 
 
 def _sum(node: Tensor) -> None:
-    x = read(sources(node)[0])
+    x = read(node.sources[0])
     axis = None if node.op == "SUM" else -1
     total = x.sum(axis, np.float64 if x.dtype == _F else None, keepdims=True)
     write(node, total / x.shape[-1] if node.op == "MEAN" else total)
 
 
 def _argmax(node: Tensor) -> None:
-    x = read(sources(node)[0])
+    x = read(node.sources[0])
     write(node, x.shape[-1] - 1 - np.argmax(x[..., ::-1], -1)[:, None])
 
 
@@ -221,7 +216,7 @@ def _product(a: np.ndarray, b: np.ndarray, type_: str) -> np.ndarray:
 
 
 def _mul_mat(node: Tensor) -> None:
-    a, b = sources(node)
+    a, b = node.sources
     write(node, _product(read(a), read(b), a.type))
 
 
@@ -243,7 +238,7 @@ def _mask(mask: Tensor, shape: tuple[int, ...], max_bias: float) -> np.ndarray:
 
 
 def _soft_max(node: Tensor) -> None:
-    a, *mask = sources(node)
+    a, *mask = node.sources
     x = read(a) * _F(real(node, 0))
     if mask:
         x = x + _mask(mask[0], x.shape, real(node, 1))
@@ -252,7 +247,7 @@ def _soft_max(node: Tensor) -> None:
 
 
 def _diag_mask(node: Tensor) -> None:
-    x = read(sources(node)[0])
+    x = read(node.sources[0])
     right = np.arange(x.shape[-1]) > word(node, 0) + np.arange(x.shape[-2])[:, None]
     write(node, np.where(right, _F(-np.inf) if node.op == "DIAG_MASK_INF" else _F(0), x))
 
@@ -286,7 +281,7 @@ def _correction(n_dims: int, n_ctx: int, beta: float, base: float) -> float:
 
 
 def _rope(node: Tensor) -> None:
-    a, b, *factors = sources(node)
+    a, b, *factors = node.sources
     x = read(a)
     n_dims = word(node, 1)
     cos, sin = _angles(node, read(b).reshape(-1), read(factors[0]).reshape(-1) if factors else None)
@@ -303,7 +298,7 @@ def _rope(node: Tensor) -> None:
 
 
 def _flash_attn_ext(node: Tensor) -> None:
-    q, k, v, *mask = sources(node)
+    q, k, v, *mask = node.sources
     scale, max_bias, softcap = (_F(real(node, place)) for place in range(3))
     scores = _product(read(k), read(q), k.type) * (scale / softcap if softcap else scale)
     if softcap:
@@ -369,8 +364,8 @@ KERNELS: dict[str, Callable[[Tensor], None]] = {
     **dict.fromkeys(("UNARY", "SQR", "SQRT", "LOG", "SIN", "COS"), _unary),
     **dict.fromkeys(("SUM", "SUM_ROWS", "MEAN"), _sum),
     "GLU": _glu,
-    "SCALE": lambda n: write(n, read(sources(n)[0]) * _F(real(n, 0)) + _F(real(n, 1))),
-    "CLAMP": lambda n: write(n, np.clip(read(sources(n)[0]), _F(real(n, 0)), _F(real(n, 1)))),
+    "SCALE": lambda n: write(n, read(n.sources[0]) * _F(real(n, 0)) + _F(real(n, 1))),
+    "CLAMP": lambda n: write(n, np.clip(read(n.sources[0]), _F(real(n, 0)), _F(real(n, 1)))),
     "FILL": lambda n: write(n, np.full((1, 1, 1, 1), real(n, 0), _F)),
     "RMS_NORM": _rms_norm,
     "NORM": _norm,

@@ -55,7 +55,7 @@ def layers_of(nodes: Sequence[Tensor]) -> list[int | None]:
 
 
 def _said(node: Tensor) -> int | None:
-    names = [node.name, *(source.name for source in node.src if source is not None and source.role)]
+    names = [node.name, *(source.name for source in node.sources if source.role)]
     for pattern in (_OWN, _WEIGHT):
         for name in names:
             match = pattern.match(name)
@@ -148,14 +148,9 @@ class GraphWriter:
         self._written.update(effect.tensor.root for effect in touched if effect.writes)
         asked = {leaf.root for leaf in graph.leafs}
         for root in [root for root in self.storages if not self._stays(root, asked)]:
-            storage = self.storages.pop(root)
-            if self.writer.is_alive(storage):
-                self.writer.free(storage)
-        self.values = {
-            tensor: value
-            for tensor, value in self.values.items()
-            if tensor.op == "NONE" and tensor.root in self.storages
-        }
+            self._free(self.storages.pop(root))
+        kept = self.values.items()
+        self.values = {one: value for one, value in kept if one.op == "NONE" and one.root in self.storages}
         self._made, self._used = [], set()
         self._leafs = {leaf for leaf in graph.leafs if leaf.role or leaf.op == "NONE"}
         self._places = {node: place for place, node in enumerate(graph.nodes)}
@@ -174,11 +169,10 @@ class GraphWriter:
             self._declare(node)
 
     def _declare(self, node: Tensor) -> None:
-        sources = [source for source in node.src if source is not None and source is not node]
-        inputs = [self._value(source) for source in sources]
+        inputs = [self._value(source) for source in node.others]
         for effect in effects(node):
             self._value(effect.tensor)
-        self.writer.declare(_kind(node), inputs, [self._value(node)], name=node.name, scope=self._scope(node))
+        self.writer.declare(node.kind, inputs, [self._value(node)], name=node.name, scope=self._scope(node))
 
     def _scope(self, node: Tensor) -> tuple[str, ...]:
         layer = self._layers[self._places[node]]
@@ -189,16 +183,15 @@ class GraphWriter:
 
         ``array``: what the node holds now, which is summarised and not kept.
         """
-        sources = [source for source in node.src if source is not None and source is not node]
-        inputs = [self._value(source) for source in sources]
+        inputs = [self._value(source) for source in node.others]
         touched = effects(node)
         for effect in touched:
             self._value(effect.tensor)
         self._made.append(node)
-        self._used.update(sources)
+        self._used.update(node.others)
         decided = self._decided.get(node)
         step = self.writer.op(
-            _kind(node),
+            node.kind,
             inputs,
             [self._value(node)],
             name=node.name,
@@ -214,13 +207,16 @@ class GraphWriter:
             scope=self._scope(node),
             attributes={"id": node.id} if node.id else None,
         )
-        for tensor in () if decided is None else decided.freed:
-            storage = self.storages.get(self._owner(tensor))
-            if storage is not None and self.writer.is_alive(storage):
-                self.writer.free(storage)
-        for tensor in () if decided is None else decided.withheld:
-            self.writer.free(self._storage(tensor), "an OUTPUT is never given back", False)
+        if decided is not None:
+            for tensor in decided.freed:
+                self._free(self.storages.get(self._owner(tensor)))
+            for tensor in decided.withheld:
+                self.writer.free(self._storage(tensor), "an OUTPUT is never given back", False)
         return step
+
+    def _free(self, storage: int | None) -> None:
+        if storage is not None and self.writer.is_alive(storage):
+            self.writer.free(storage)
 
     def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
         """The trace. Outputs of the last graph are results that no node uses, and those flagged as outputs.
@@ -274,10 +270,6 @@ class GraphWriter:
             return ""
         # The allocator reuses the memory of inputs after they were read.
         return "state" if self._is_planned(leaf) or (not leaf.role and leaf in self._written) else leaf.role
-
-
-def _kind(node: Tensor) -> str:
-    return node.op if not node.desc else f"{node.op}({node.desc})"
 
 
 def _by_input(node: Tensor, decided: NodePlan) -> dict[int, int]:

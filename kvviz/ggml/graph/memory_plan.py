@@ -194,7 +194,7 @@ def lives(graph: ComputeGraph) -> list[Life]:
     for place, node in enumerate(graph.nodes):
         if node.view_src is None:
             born[node] = place
-        for tensor in dict.fromkeys(source.root for source in (*node.src, node) if source is not None):
+        for tensor in dict.fromkeys(source.root for source in (*node.sources, node)):
             users.setdefault(tensor, []).append(place)
     found = [
         Life(root, born.get(root, -1), at[-1], tuple(at))

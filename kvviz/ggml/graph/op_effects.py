@@ -46,9 +46,14 @@ class Effect(NamedTuple):
         return self.rows is None and self.part is None and self.region.known == "exact"
 
 
+def is_empty(node: Tensor) -> bool:
+    """Whether it is a view or a leaf."""
+    return node.op in VIEW_OPS or node.op == "NONE"
+
+
 def is_noop(node: Tensor) -> bool:
     """Whether nothing is executed for it: views, leafs, and tensors without elements."""
-    return node.op in VIEW_OPS or node.op == "NONE" or 0 in node.ne
+    return is_empty(node) or 0 in node.ne
 
 
 def is_source(node: Tensor, other: Tensor) -> bool:
@@ -68,7 +73,7 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
     """
     if is_noop(node):
         return ()
-    sources = [source for source in node.src if source is not None]
+    sources = node.sources
     if node.op == "FILL":
         return (Effect(node, True),)
     if node.op == "CPY":
@@ -85,7 +90,7 @@ def effects(node: Tensor) -> tuple[Effect, ...]:
         there = (Effect(into, False, part=part),) if node.op == "ACC" else ()
         return (*there, Effect(patch, False), Effect(node, True, part=part))
     moments = sources[2:4] if node.op == "OPT_STEP_ADAMW" else []
-    reads = (Effect(source, False) for source in sources if source is not node)
+    reads = (Effect(source, False) for source in node.others)
     return (*reads, *(Effect(one, True) for one in (node, *moments)))
 
 

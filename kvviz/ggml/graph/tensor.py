@@ -104,9 +104,24 @@ class Tensor:
     room: int = 0
 
     @property
+    def kind(self) -> str:
+        """Its op, and which one of UNARY and GLU."""
+        return f"{self.op}({self.desc})" if self.desc else self.op
+
+    @property
     def exact(self) -> bool:
         """Whether it is known which bytes it takes. A DOT file has no offsets, and does not show what ops overwrite."""
         return self.placed and not self.id
+
+    @property
+    def sources(self) -> list[Tensor]:
+        """Those of `src` that are there."""
+        return [source for source in self.src if source is not None]
+
+    @property
+    def others(self) -> list[Tensor]:
+        """Its sources without itself: what it waits for."""
+        return [source for source in self.src if source is not None and source is not self]
 
     @property
     def root(self) -> Tensor:

@@ -183,11 +183,11 @@ class _Planner:
         nodes = []
         for node in self.graph.nodes:
             self.freed, self.withheld, self.taken, self.refused = [], [], None, []
-            for source in _sources(node):
+            for source in node.sources:
                 self._allocate(source)
             self._allocate(node)
             taken, refused = self.taken, tuple(self.refused)
-            for source in (*_sources(node), *self.keep.get(node, ())):
+            for source in (*node.sources, *self.keep.get(node, ())):
                 self._let_go(source, node)
             nodes.append(NodePlan(node, taken, refused, tuple(self.freed), tuple(self.withheld)))
         sizes = {(BUFFER, chunk): size for chunk, size in enumerate(self.free.max_sizes)}
@@ -200,7 +200,7 @@ class _Planner:
                 self.views.setdefault(node.view_src, []).append(node)
             if node.flags & INPUT:
                 self._allocate(node)
-            for source in _sources(node):
+            for source in node.sources:
                 self.children.setdefault(source, []).append(node)
                 if source.flags & INPUT:
                     self._allocate(source)
@@ -214,7 +214,7 @@ class _Planner:
         if tensor.op in CAN_INPLACE:
             if self._take_over(tensor):
                 return
-        elif any(True for _ in _sources(tensor)):
+        elif tensor.sources:
             self.refused.append(Refused(-1, None, Refusal.OP_NOT_LISTED))
             for position, source in enumerate(tensor.src):
                 if source is not None and source is not tensor:
@@ -289,10 +289,6 @@ class _Planner:
         self.free.give(Address(there.chunk, there.offset), there.size)
         self.own.discard(tensor)
         self.freed.append(tensor)
-
-
-def _sources(node: Tensor) -> Iterator[Tensor]:
-    return (source for source in node.src if source is not None)
 
 
 def recorded_plan(graph: ComputeGraph) -> MemoryPlan:

@@ -13,7 +13,7 @@ from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.graph_trace import to_trace
 from kvviz.ggml.graph.memory_plan import MemoryPlan
 from kvviz.ggml.graph.tensor import Tensor
-from kvviz.ggml.order.graph_session import Executor, GraphSession
+from kvviz.ggml.order.graph_session import Executor, GraphSession, roots_of
 from kvviz.ggml.order.reorder_rules import RULES, Order, new_order
 from kvviz.trace.recording import Trace
 from kvviz.trace.value_numbers import as_bytes
@@ -135,11 +135,6 @@ def session_of(graph: ComputeGraph, values: int | str = "1 MB") -> GraphSession:
     if recipe is None:
         raise KvvizError(f"{graph.title!r} has leafs of more than {MOST_KEPT:,} bytes: mark weights with role='weight'")
     return recipe.session(order)
-
-
-def roots_of(graph: ComputeGraph) -> set[Tensor]:
-    """Who owns the memory that a graph touches."""
-    return {tensor.root for tensor in (*graph.leafs, *graph.nodes)}
 
 
 def _executed(graph: ComputeGraph, order: Sequence[Tensor]) -> list[Tensor]:

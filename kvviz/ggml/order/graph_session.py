@@ -121,8 +121,8 @@ class Executor:
         kernel = KERNELS.get(node.op)
         if kernel is None:
             raise KvvizError(f"there is no kernel for {node.op} ({described(node)})")
-        for source in node.src:
-            if source is not None and source is not node and source.root.data is None:
+        for source in node.others:
+            if source.root.data is None:
                 raise KvvizError(
                     f"{node.op} {described(node)} reads {described(source)}, which was not computed before"
                 )
@@ -132,6 +132,11 @@ class Executor:
         note_values(node)
 
 
+def roots_of(graph: ComputeGraph) -> set[Tensor]:
+    """Who owns the memory that a graph touches."""
+    return {tensor.root for tensor in (*graph.leafs, *graph.nodes)}
+
+
 def has_numbers(tensor: Tensor) -> bool:
     """Whether there is something to look at."""
     return 0 not in tensor.ne and tensor.root.data is not None and tensor.type in RUN_TYPES
@@ -139,7 +144,7 @@ def has_numbers(tensor: Tensor) -> bool:
 
 def saved_state(graphs: Iterable[ComputeGraph]) -> dict[Tensor, np.ndarray]:
     """What the leafs of graphs hold now: the state to `restore_state` before another order is tried."""
-    leafs = {node.root for graph in graphs for node in (*graph.leafs, *graph.nodes)}
+    leafs = {root for graph in graphs for root in roots_of(graph)}
     return {leaf: leaf.data.copy() for leaf in leafs if leaf.op == "NONE" and leaf.data is not None}
 
 
@@ -176,18 +181,16 @@ class GraphSession:
         self.execution: ComputeGraph | None = None
         self._runs = list(runs)
         self._begun = 0
-        if held is None:
-            self._executor = Executor(title, values=0, about=about)
-        else:
-            self._executor = Executor(title, values=values)
+        how: dict[str, Any] = {"values": values} if held is not None else {"values": 0, "about": about}
+        self._executor = Executor(title, **how)
         self._memory: dict[Tensor, tuple[np.ndarray | None, np.ndarray | None]] = {}
         for leaf, data in (held or {}).items():
             self._memory[leaf] = (data if leaf.role == "weight" else data.copy()), None
-        owners = {tensor.root for graph, *_ in runs for tensor in (*graph.leafs, *graph.nodes)}
-        self._owners = [] if held is None else list(owners)
+        self._owners = [] if held is None else list({root for graph, *_ in runs for root in roots_of(graph)})
         self._places: dict[Tensor, int] = {}
         self._nodes: list[Tensor] = []
         self._made: set[Tensor] = set()
+        self._out: list[Tensor] = []  # nodes of this graph that no other uses, or that are flagged as outputs
         self._writing: LiveTrace | None = None
         self.next_run()
         assert self._writing is not None
@@ -207,8 +210,9 @@ class GraphSession:
         self._places = {node: place for place, node in enumerate(self._nodes)}
         self._made = set()
         writing = self._executor.writing
-        used = {source for node in self._nodes for source in node.src if source is not node}
-        outputs = [writing.values[node] for node in self._nodes if node not in used or node.flags & OUTPUT]
+        used = {source for node in self._nodes for source in node.others}
+        self._out = [node for node in self._nodes if node not in used or node.flags & OUTPUT]
+        outputs = [writing.values[node] for node in self._out]
         if self._writing is None:
             self._writing = writing.writer.live(outputs)
         else:
@@ -318,19 +322,15 @@ class GraphSession:
     def _ready(self) -> list[Tensor]:
         """The frontier by the declared edges, in the order in which the nodes would run by themselves."""
         places = self._places
-        needs = (
-            [places[source] for source in node.src if source is not node and source in places] for node in self._nodes
-        )
+        needs = ([places[source] for source in node.others if source in places] for node in self._nodes)
         ready = set(frontier(needs, [node in self._made for node in self._nodes]))
         return [node for node in self._executor.ahead if places[node] in ready]
 
     def _end_run(self) -> None:
         assert self._writing is not None
         with self._own_memory():
-            used = {source for node in self._nodes for source in node.src if source is not node}
-            out = [node for node in self._nodes if node not in used or node.flags & OUTPUT]
-            names = self._executor.writing.writer.named([self._executor.writing.values[node] for node in out])
-            self.trace.outputs = {name: tensor_get(node) for name, node in zip(names, out) if has_numbers(node)}
+            names = self._executor.writing.writer.named([self._executor.writing.values[node] for node in self._out])
+            self.trace.outputs = {name: tensor_get(node) for name, node in zip(names, self._out) if has_numbers(node)}
         self._writing.summarise()
         self.trace.caches = stored_caches(self.trace)
         self.execution = None

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.op_effects import effects, is_noop, is_source
+from kvviz.ggml.graph.op_effects import effects, is_empty, is_noop, is_source
 from kvviz.ggml.graph.tensor import COMPUTE, OUTPUT, VIEW_OPS, Tensor
 from kvviz.ggml.order.gallocr import is_external
-from kvviz.ggml.order.vulkan_reorder import by_result_roots, vulkan, vulkan_fixed
+from kvviz.ggml.order.vulkan_reorder import by_result_roots, vulkan
 from kvviz.trace.schema.regions import overlap
 
 FORWARD, MAX_FUSE = 64, 16
@@ -67,7 +68,7 @@ class _Group(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        return self.nodes[0].op in VIEW_OPS or self.nodes[0].op == "NONE"
+        return is_empty(self.nodes[0])
 
 
 def metal(nodes: Sequence[Tensor]) -> list[Tensor]:
@@ -101,7 +102,7 @@ def metal(nodes: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _groups(nodes: Sequence[Tensor]) -> list[_Group]:
-    uses = Counter(source for node in nodes for source in node.src if source is not None)
+    uses = Counter(source for node in nodes for source in node.sources)
     flagged = any(node.flags & COMPUTE for node in nodes)
     found, at = [], 0
     while at < len(nodes):
@@ -112,7 +113,7 @@ def _groups(nodes: Sequence[Tensor]) -> list[_Group]:
                 stop += 1
             length = next((n for n in range(stop - at, 1, -1) if _can_fuse(nodes[at : at + n], uses, flagged)), 1)
         fused = tuple(nodes[at : at + length])
-        reads = [_range(source, False) for node in fused for source in node.src if source is not None]
+        reads = [_range(source, False) for node in fused for source in node.sources]
         found.append(_Group(fused, (*reads, _range(fused[-1], True))))
         at += length
     return found
@@ -200,7 +201,7 @@ def cuda(nodes: Sequence[Tensor]) -> list[Tensor]:
     fan_out: Counter[Tensor] = Counter()
     for node in nodes:
         if not is_noop(node) and node.ne[1] * node.ne[2] * node.ne[3] <= 1:
-            fan_out.update(source for source in node.src if source is not None)
+            fan_out.update(node.sources)
     done: list[range] = []
     for fork in [node for node in nodes if fan_out[node] == FAN_OUT and "attn_norm" in node.name]:
         at = place[fork]
@@ -239,12 +240,7 @@ def _branches_are_apart(branches: Sequence[Sequence[Tensor]], join: Tensor) -> b
     roots = [{node.root for node in branch} - {join.root} for branch in branches]
     if any(roots[i] & roots[j] for i in range(len(roots)) for j in range(i)):
         return False
-    return all(
-        stream[source] == i
-        for node, i in stream.items()
-        for source in node.src
-        if source is not None and source in stream
-    )
+    return all(stream.get(source, i) == i for node, i in stream.items() for source in node.sources)
 
 
 def _interleaved(branches: Sequence[Sequence[Tensor]]) -> list[Tensor]:
@@ -277,7 +273,9 @@ RULES = {
         ReorderRule("none", "declared edges alone; memory is ignored", by_edges),
         ReorderRule("vulkan", "declared edges, and results in one root; reads through views are ignored", vulkan),
         ReorderRule(
-            "vulkan fixed", "declared edges, and any two nodes of which one writes a root of the other", vulkan_fixed
+            "vulkan fixed",
+            "declared edges, and any two nodes of which one writes a root of the other",
+            partial(vulkan, fixed=True),
         ),
         ReorderRule("metal", "whole roots, wherever one of two nodes writes", metal),
         ReorderRule("cuda", "the tests of vulkan, only for Q, K and V after attn_norm, then checked by roots", cuda),
@@ -326,8 +324,8 @@ def _check(graph: ComputeGraph, order: Sequence[Tensor]) -> None:
         left = next(node for node in graph.nodes if node not in place)
         raise KvvizError(f"the order has {len(place)} of {len(old)} nodes: {_called(left)} at {old[left]} is not in it")
     for node in order:
-        for source in node.src:
-            if source is not None and source is not node and source in place and place[source] > place[node]:
+        for source in node.others:
+            if place.get(source, 0) > place[node]:
                 raise KvvizError(
                     f"the declared edges do not allow this order: {_called(node)} at place {place[node]} reads "
                     f"{_called(source)} at place {place[source]}; put {_called(source)} first"

@@ -132,9 +132,8 @@ class _Splitting:
 
     def _crossing(self, node: Tensor, backend: str) -> Iterator[Tensor]:
         """Sources of a node in memory of another back end. What an op writes into is where it runs."""
-        for source in node.src if node.op not in VIEW_OPS else ():
-            if source is not None and source is not node and self._backend(source) != backend:
-                yield source
+        if node.op not in VIEW_OPS:
+            yield from (source for source in node.others if self._backend(source) != backend)
 
     def _copy(self, backend: str, nodes: list[Tensor]) -> list[Tensor]:
         copied = []

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from kvviz.ggml.graph.op_effects import is_source
-from kvviz.ggml.graph.tensor import OUTPUT, VIEW_OPS, Tensor, can_repeat, is_contiguous
+from kvviz.ggml.graph.op_effects import is_empty, is_source
+from kvviz.ggml.graph.tensor import OUTPUT, Tensor, can_repeat, is_contiguous
 
 WINDOW, FUSION_WINDOW, ROW_WINDOW = 20, 15, 10  # since the fix the last one is 15, too
 
@@ -58,20 +58,15 @@ def by_result_roots(node: Tensor, other: Tensor) -> bool:
 
 def by_all_roots(node: Tensor, other: Tensor) -> bool:
     """As before, or, if both do something, one reads the root that the other writes."""
-    if by_result_roots(node, other) or _is_empty(node) or _is_empty(other):
+    if by_result_roots(node, other) or is_empty(node) or is_empty(other):
         return by_result_roots(node, other)
-    reads, wrote = ({source.root for source in one.src if source is not None} for one in (node, other))
+    reads, wrote = ({source.root for source in one.sources} for one in (node, other))
     return other.root in reads or node.root in wrote
 
 
-def vulkan(nodes: Sequence[Tensor]) -> list[Tensor]:
-    """The rule ``vulkan``."""
-    return _Vulkan(nodes, False).order()
-
-
-def vulkan_fixed(nodes: Sequence[Tensor]) -> list[Tensor]:
-    """The rule ``vulkan fixed``."""
-    return _Vulkan(nodes, True).order()
+def vulkan(nodes: Sequence[Tensor], fixed: bool = False) -> list[Tensor]:
+    """The rule ``vulkan``, or ``vulkan fixed``."""
+    return _Vulkan(nodes, fixed).order()
 
 
 class _Vulkan:
@@ -80,7 +75,7 @@ class _Vulkan:
         self.fixed = fixed
         self.depends = by_all_roots if fixed else by_result_roots
         self.kept = (*KEPT, *KEPT_SINCE) if fixed else KEPT
-        self.uses = Counter(source for node in nodes for source in node.src if source is not None)
+        self.uses = Counter(source for node in nodes for source in node.sources)
         self.used = [False] * len(nodes)
         self.done: set[Tensor] = set()
         self.current: list[int] = []
@@ -111,7 +106,7 @@ class _Vulkan:
         """One set: the next node, others that need not wait, what they are fused with, and then views."""
         self.current = [self.first]
         for j in self._ahead():
-            if _is_empty(self.nodes[j]) or any(self._matches(pattern, j) for pattern in self.kept):
+            if is_empty(self.nodes[j]) or any(self._matches(pattern, j) for pattern in self.kept):
                 continue
             if self.fixed and any(j >= o and self._matches(QSA, j - o) for o in range(len(QSA))):
                 continue
@@ -122,7 +117,7 @@ class _Vulkan:
         if self.nodes[self.current[-1]].op == "ADD":
             return
         for j in self._ahead():
-            if _is_empty(self.nodes[j]):
+            if is_empty(self.nodes[j]):
                 waits = (c for c in range(self.first, j) if not self.used[c] and c not in self.current)
                 if not any(self.depends(self.nodes[j], self.nodes[c]) for c in waits):
                     self.current.append(j)
@@ -139,7 +134,7 @@ class _Vulkan:
             return False
         pair = self.nodes[c].op, self.nodes[j].op
         if self.fixed and pair in (("RMS_NORM", "MUL"), ("UNARY", "MUL")):
-            near = all(self.used[v] or _is_empty(self.nodes[v]) for v in range(c + 1, j))
+            near = all(self.used[v] or is_empty(self.nodes[v]) for v in range(c + 1, j))
         else:
             near = j == c + 1 and pair in FUSED
         return not (near and c == self.current[-1])
@@ -182,7 +177,7 @@ class _Vulkan:
         """Whether the three can be one, and nothing in between stands against it (``ggml_can_fuse_subgraph_ext``)."""
         one, two = self.nodes[rope], self.nodes[view]
         alone = self.uses[one] == self.uses[two] == 1 and not (one.flags | two.flags) & OUTPUT
-        between = (c for c in range(rope + 1, rows) if not self.used[c] and c != view and not _is_empty(self.nodes[c]))
+        between = (c for c in range(rope + 1, rows) if not self.used[c] and c != view and not is_empty(self.nodes[c]))
         owns = one.view_src is None and two.view_src is one
         return alone and owns and not any(self.depends(self.nodes[rows], self.nodes[c]) for c in between)
 
@@ -216,7 +211,3 @@ class _Vulkan:
     def _take(self, k: int) -> None:
         self.current.append(k)
         self.used[k] = True
-
-
-def _is_empty(node: Tensor) -> bool:
-    return node.op in VIEW_OPS or node.op == "NONE"

@@ -114,13 +114,8 @@ def export(graph: ComputeGraph, path: str | PathLike[str], level: Level = "exact
 def _ids(graph: ComputeGraph) -> dict[Tensor, str]:
     """Ids of leafs and nodes, and of roots that no edge leads to."""
     nodes = {node: f"n{i}" for i, node in enumerate(graph.nodes)}
-    leafs = dict.fromkeys([*graph.leafs, *(root for node in nodes for root in _outside(node))])
+    leafs = dict.fromkeys([*graph.leafs, *(one for node in nodes for one in (*node.sources, node.root))])
     return {**{leaf: f"l{i}" for i, leaf in enumerate(one for one in leafs if one not in nodes)}, **nodes}
-
-
-def _outside(node: Tensor) -> Iterator[Tensor]:
-    yield from (source for source in node.src if source is not None)
-    yield node.root
 
 
 def _root(executed: Sequence[Tensor], pair: Hazard) -> Tensor:
@@ -136,7 +131,7 @@ def _node(tensor: Tensor, number: str, ids: dict[Tensor, str]) -> dict[str, Any]
     entry = {
         "id": number,
         "name": tensor.name,
-        "op": tensor.op if not tensor.desc else f"{tensor.op}({tensor.desc})",
+        "op": tensor.kind,
         "type": tensor.type,
         "ne": list(tensor.ne),
         "nb": list(tensor.nb),

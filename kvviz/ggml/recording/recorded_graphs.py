@@ -40,8 +40,7 @@ class RecordedGraph(ComputeGraph):
     @cached_property
     def trace(self) -> Trace:
         """This graph alone: one run, its nodes as ops in the order in which they were executed."""
-        known = all(tensor.exact for tensor in (*self.nodes, *self.leafs))
-        return listed([self], self.title, about=ABOUT if known else ABOUT_DOT, labels=[self.call])
+        return _listed([self], self.title, [self.call])
 
     @property
     def call(self) -> str:
@@ -76,8 +75,7 @@ class Recording:
     @cached_property
     def trace(self) -> Trace:
         """All graphs as the runs of one story, in which weights and state keep their storages."""
-        about = ABOUT if all(t.exact for g in self.graphs for t in (*g.nodes, *g.leafs)) else ABOUT_DOT
-        return listed(self.graphs, self.title, about=about, labels=_labels(self.graphs))
+        return _listed(self.graphs, self.title, _labels(self.graphs))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was recorded, for `kvviz.ggml.load`: ``.jsonl``, or packed as ``.jsonl.gz``.
@@ -100,6 +98,11 @@ class Recording:
         )
 
 
+def _listed(graphs: Sequence[RecordedGraph], title: str, labels: Sequence[str]) -> Trace:
+    about = ABOUT if all(tensor.exact for g in graphs for tensor in (*g.nodes, *g.leafs)) else ABOUT_DOT
+    return listed(graphs, title, about=about, labels=labels)
+
+
 def _labels(graphs: Sequence[RecordedGraph]) -> list[str]:
     steps = [graph.call or (f"graph {graph.number}" if len(graphs) > 1 else "") for graph in graphs]
     return [
@@ -113,9 +116,5 @@ def leafs_of(nodes: Sequence[Tensor]) -> list[Tensor]:
     own = set(nodes)
     found: dict[Tensor, None] = {}
     for node in nodes:
-        for source in node.src:
-            if source is not None and source not in own:
-                found[source] = None
-        if node.root not in own:
-            found[node.root] = None
+        found.update(dict.fromkeys(one for one in (*node.sources, node.root) if one not in own))
     return list(found)

@@ -18,6 +18,7 @@ from kvviz.errors import KvvizError, quoted
 from kvviz.ggml.graph.op_effects import rows_named
 from kvviz.ggml.graph.tensor import MAX_DIMS, MAX_SRC, VIEW_OPS, Tensor, type_size
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph, Recording, leafs_of
+from kvviz.trace.schema.regions import bounds
 
 LARGEST = 1 << 48
 """No count, size or offset of a recording is larger; a trace has the same limit."""
@@ -290,10 +291,11 @@ def _check(tensor: Tensor, called: str) -> None:
         raise KvvizError(f"{called} is a view of {quoted(root.name)}, which is a view itself and owns no memory")
     if tensor.nbytes > LARGEST or (tensor.address or 0) + tensor.nbytes > LARGEST:
         raise KvvizError(f"{called} of {tensor.ne} elements, {tensor.nb} bytes apart, is larger than any memory")
-    if tensor.view_offs + tensor.nbytes > root.nbytes and 0 not in tensor.ne:
-        end = tensor.view_offs + tensor.nbytes
+    # A row may be shorter than a block of its type, and still takes one.
+    end = max(tensor.view_offs + tensor.nbytes, bounds(tensor.layout)[1])
+    if end > root.nbytes and 0 not in tensor.ne:
         raise KvvizError(f"{called} reaches to byte {end} of {quoted(root.name)}, which has {root.nbytes}")
-    others = [source for source in tensor.src if source is not None]
+    others = tensor.sources
     if len(others) < _SOURCES.get(tensor.op, 0):
         raise KvvizError(f"{called} is a {tensor.op} of {len(others)} tensors, but needs {_SOURCES[tensor.op]}")
     if tensor.op in VIEW_OPS and others[0] is tensor:
