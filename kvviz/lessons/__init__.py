@@ -3,21 +3,19 @@
 from kvviz.lessons import serving
 from kvviz.lessons.cache_arithmetic import BANDWIDTHS, MODELS, CacheSize, Calculator, ModelShape, cache_size
 from kvviz.lessons.cache_rows import (
-    RowDeletion,
     RowTest,
-    beside_tensor_scatter,
     cache_path,
     circular,
     feed_chunks,
     first_difference,
     probabilities,
-    write_costs,
 )
 from kvviz.lessons.legal_orders import orders, print_steps, small_graph
 from kvviz.lessons.lesson_charts import (
     attention,
     block_tables,
     computed_rows,
+    control,
     dependence,
     head_sharing,
     picture,
@@ -28,25 +26,16 @@ from kvviz.lessons.questions.answer_kinds import Verdict
 from kvviz.lessons.questions.question import Question, ask
 from kvviz.lessons.questions.score import Score, begin, read_code, score
 from kvviz.lessons.quickstart_tour import quickstart_tour
-from kvviz.lessons.run_meters import Work, copied_by, per_run, step_that_makes, value_in_run, work
+from kvviz.lessons.run_meters import Work, per_run, step_that_makes, value_in_run, work
 from kvviz.lessons.serving.forward_pass import Recomputed, changed_rows, recompute
 from kvviz.lessons.story_animation import StoryFrame, animate, story_frames
 from kvviz.runtimes.ort.bound_runs import run_bound, session_of
 from kvviz.trace.guided_tour import Tour, TourStop
 
-__all__ = ["BANDWIDTHS", "MODELS", "CacheSize", "Calculator", "ModelShape", "Question", "Recomputed", "RowDeletion"]
+__all__ = ["BANDWIDTHS", "MODELS", "CacheSize", "Calculator", "ModelShape", "Question", "Recomputed", "RowTest"]
 __all__ += ["Score", "StoryFrame", "Tour", "TourStop", "Verdict", "Work", "animate", "ask", "attention", "begin"]
-__all__ += ["block_tables", "cache_size", "changed_rows", "computed_rows", "head_sharing", "picture", "print_steps"]
-__all__ += [
-    "quickstart_tour",
-    "read_code",
-    "recompute",
-    "row_changes",
-    "score",
-    "serving",
-    "small_graph",
-    "step_that_makes",
-]
-__all__ += ["story_frames", "table", "value_in_run", "work"]
-__all__ += ["RowTest", "beside_tensor_scatter", "cache_path", "circular", "copied_by", "dependence", "feed_chunks"]
-__all__ += ["first_difference", "orders", "per_run", "probabilities", "run_bound", "session_of", "write_costs"]
+__all__ += ["block_tables", "cache_path", "cache_size", "changed_rows", "circular", "computed_rows", "control"]
+__all__ += ["dependence", "feed_chunks", "first_difference", "head_sharing", "orders", "per_run"]
+__all__ += ["picture", "print_steps", "probabilities", "quickstart_tour", "read_code", "recompute", "row_changes"]
+__all__ += ["run_bound", "score", "serving", "session_of", "small_graph", "step_that_makes", "story_frames"]
+__all__ += ["table", "value_in_run", "work"]
