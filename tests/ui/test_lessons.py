@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -269,3 +270,11 @@ def test_a_lesson_as_delivered_tells_nothing_and_is_answered_by_keys(browser: Br
         expect(after).to_be_visible()
         assert notebook.page.evaluate("() => document.activeElement.dataset.kv") == "ask-choice"
         assert notebook.python("kvviz.lessons.score().code").startswith("class:2--")
+
+
+def test_the_hand_out_prints_on_two_sheets(browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto((Path(__file__).resolve().parents[2] / "notebooks" / "handout.html").as_uri())
+    printed = page.pdf(format="A4", prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 2
+    page.close()
