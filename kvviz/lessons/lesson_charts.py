@@ -6,11 +6,12 @@ Rows that a run computed have one hue and rows that it found in a cache the othe
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from io import BytesIO
 from typing import Any
 
+import ipywidgets
 import numpy as np
 from IPython.display import display
 
@@ -240,6 +241,12 @@ def _cell(value: Any) -> str:
 def _is_number(cell: Any) -> bool:
     text = str(cell).lstrip("-−")
     return not text or text[:1].isdigit()
+
+
+def control(widget: Any, show: Callable[[Any], None], alt: str) -> None:
+    """Show a control of ipywidgets with what a function prints of its value, and to a reader without it a text."""
+    box = ipywidgets.VBox([widget, ipywidgets.interactive_output(lambda value: show(value), {"value": widget})])
+    display({**box._repr_mimebundle_(), "text/plain": alt}, raw=True)
 
 
 def picture(drawing: Any, alt: str) -> None:

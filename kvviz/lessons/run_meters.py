@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,14 +18,6 @@ def per_run(trace: Trace, meter: str) -> list[int]:
     ``meter``: a field of ``trace.caches[i].runs[j]``, as ``"bytes_copied"`` or ``"bytes_moved_outside"``.
     """
     return [sum(getattr(cache.runs[run.index], meter) for cache in trace.caches) for run in trace.runs]
-
-
-def copied_by(trace: Trace) -> Counter[str]:
-    """Bytes that all ops of each kind copied."""
-    found: Counter[str] = Counter()
-    for step in trace.steps:
-        found[step.op_type] += step.copied
-    return found
 
 
 def steps_of(trace: Trace, run: int) -> tuple[Step, ...]:

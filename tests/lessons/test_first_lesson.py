@@ -283,10 +283,8 @@ def test_a_question_takes_what_is_right_and_hints_at_what_is_not(
 ) -> None:
     question = asked(cells, part)
     if question.kind == "own":
-        right, wrong = (
-            written(question.answer, cells),
-            [(cells["step"], "rows of keys"), ("step", "the function itself")],
-        )
+        right = written(question.answer, cells)
+        wrong = [(cells["step"], "was the row of x put"), ("step", "the function itself")]
     for given, hint in wrong:
         verdict = question.grade(given)
         assert not verdict and hint in verdict.text, verdict.text

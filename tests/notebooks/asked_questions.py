@@ -1,4 +1,4 @@
-"""Runs behind the last cell of a lesson: each question takes its own answer, and each wrong answer gets its hint."""
+"""Runs after the last cell of a lesson: each question takes its own answer, and each wrong answer gets its hint."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -68,7 +68,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("64", "one full turn"),
         ("17 + 47", "one full turn"),
     ],
-    "08-1": [("4608", "clear a row"), ("1536 B", "which row"), ("3 * 1536", "clear a row")],
+    "08-1": [("2304", "clear a row"), ("768 B", "which row"), ("3 * 768", "clear a row")],
     "08-3": [
         ("9", "without pinned rows"),
         ("41 mod 16", "without pinned rows"),

@@ -46,8 +46,22 @@ def debuggers(notebook: NotebookNode) -> Iterator[tuple[str, NotebookNode]]:
             yield view["model_id"], output
 
 
-@every_notebook
-def test_it_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# The two that may be told with a beginning of one's own.
+CHANGED = {
+    "00_quickstart": ("a brave owl named rosa .", "a quiet fox named tess ."),
+    "01_what_is_a_kv_cache": ('animal, name = "owl", "rosa"', 'animal, name = "cat", "ada"'),
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "changed"),
+    [(path, ("", "")) for path in [*NOTEBOOKS, ROOT / "notebooks" / "class.ipynb"]]
+    + [(ROOT / "notebooks" / f"{name}.ipynb", change) for name, change in CHANGED.items()],
+    ids=lambda value: value.stem if isinstance(value, Path) else value[1][-10:],
+)
+def test_it_runs_from_top_to_bottom(
+    path: Path, changed: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # given a copy, with the models beside it
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
     for folder in ("assets", "build"):
@@ -57,6 +71,9 @@ def test_it_runs_from_top_to_bottom(path: Path, tmp_path: Path, monkeypatch: pyt
     here = {"metadata": {"path": str(tmp_path / "notebooks")}}
     # when it runs, and its questions are answered
     notebook = read(path)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace(*changed)
+    assert changed[1] in "".join(cell.source for cell in notebook.cells)
     notebook.cells.append(nbformat.v4.new_code_cell(QUESTIONS))
     done = NotebookClient(notebook, timeout=600, kernel_name="python3", resources=here).execute()
     # then

@@ -17,7 +17,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import kvviz
 from kvviz.engine.sessions.io_binding import bind
-from kvviz.lessons.cache_rows import RowTest, beside_tensor_scatter, circular, row_writer, write_costs
+from kvviz.lessons.cache_rows import RowTest, circular
 from kvviz.lessons.legal_orders import orders
 from kvviz.runtimes.ort.bound_runs import run_bound
 from tests.graph.build import model, node
@@ -123,10 +123,15 @@ def test_onnxruntime_gives_the_wrong_sums_that_the_hazards_announce() -> None:
 
 # Is it only a scatter?
 
+SCATTER: dict[str, Any] = {"np": np, "kvviz": kvviz, "parser": onnx.parser}
+exec(next(cell.source for cell in CELLS if "def beside_tensor_scatter" in cell.source), SCATTER)
+beside_tensor_scatter, row_writer, write_costs = (
+    SCATTER[name] for name in ("beside_tensor_scatter", "row_writer", "write_costs")
+)
 POLICIES = ("ideal", "never", "rten", "onnxruntime")
 
 
-def test_dense_row_numbers_are_right_for_one_head_and_spill_behind_the_last_row() -> None:
+def test_dense_row_numbers_are_right_for_one_head_and_spill_after_the_last_row() -> None:
     by_dense_rows = from_the_notebook("by_dense_rows")
     for shape, new, at in (((2, 1, 4, 3), 1, [2, 1]), ((3, 1, 5, 2), 2, [0, 3, 1]), ((2, 1, 4, 3), 4, [0, 0])):
         assert beside_tensor_scatter(by_dense_rows, shape, new, at) == {"by hand": "right", "TensorScatter": "right"}
@@ -139,14 +144,14 @@ def test_dense_row_numbers_are_right_for_one_head_and_spill_behind_the_last_row(
 
 
 def test_a_general_scatter_writes_the_rows_that_tensor_scatter_writes_and_copies_what_the_table_says() -> None:
-    costs = write_costs(POLICIES, (2, 2, 160, 16))
+    costs = list(write_costs(POLICIES, (2, 2, 160, 16)))
     cache = 2 * 2 * 160 * 16 * 4
     copied = {row["written by"]: [row[policy] for policy in POLICIES] for row in costs}
     assert copied["TensorScatter"] == copied["ScatterElements"] == [0, cache, cache, 0]
     # flattening, under rten, also copies the new rows, which are the caller's
     assert copied["ScatterND"] == [0, cache, cache + 2 * 2 * 16 * 4, 2 * cache]
     assert [row["row numbers"] for row in costs] == [2 * 8, 2 * 2 * 16 * 8, 2 * 2 * 8]
-    (shown,) = [out for cell in CELLS for out in cell.outputs if "write_costs(" in cell.source]
+    (shown,) = [out for cell in CELLS for out in cell.outputs if "table(write_costs(" in cell.source]
     assert all(f"{number:,}" in shown["data"]["text/plain"] for row in copied.values() for number in row)
 
 

@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ every_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.st
 TIMES = runpy.run_path(str(ROOT / ".ci" / "reading_times.py"))
 
 
+@cache
 def cells(path: Path) -> list[Any]:
     return list(nbformat.read(path, as_version=4).cells)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 import kvviz
+from kvviz.demo.lesson_form import write_lessons
 from kvviz.lessons import Tour
 from kvviz.view.page_data.payload_tour import PANES
-from tests.ui.conftest import OpenNotebook
+from tests.ui.conftest import OpenNotebook, opened
 from tests.ui.filepage import FilePage
+from tests.ui.server import Jupyter
 
 pytestmark = pytest.mark.ui
 
@@ -232,3 +235,46 @@ def test_a_question_is_answered_by_keys_alone_and_keeps_the_focus(open_notebook:
     expect(boxes.nth(1)).to_be_focused()
     assert notebook.python("[size.tries, kind.tries, kind.right]") == [2, 2, True]
     assert len(notebook.outputs()) == before
+
+
+def test_a_lesson_as_delivered_tells_nothing_and_is_answered_by_keys(browser: Browser, jupyter: Jupyter) -> None:
+    # given: the form to learn from, with its first cells run, as a class begins
+    write_lessons(jupyter.root / "notebooks", jupyter.root / "lessons")
+    with opened(browser, jupyter, "lessons/class.ipynb") as notebook:
+        assert not any(notebook.outputs())
+        shell, press = "window.jupyterapp.shell.currentWidget.content", notebook.page.keyboard.press
+        notebook.page.evaluate(f"() => {{ {shell}.activeCellIndex = 0; }}")
+        notebook.page.evaluate("() => window.jupyterapp.commands.execute('notebook:enter-command-mode')")
+        for _ in range(5):
+            press("Shift+Enter")
+        question = notebook.page.locator(".kv-ask").first
+        expect(question).to_contain_text("Where does it get the name")
+        said = question.locator('[data-kv="ask-said"]')
+        after = notebook.page.get_by_text("These six arrays are the KV cache")
+        expect(after).to_have_count(0)
+        # when: Tab leads there, digits choose
+        notebook.page.evaluate(f"() => {{ {shell}.activeCellIndex = 4; }}")
+        notebook.page.evaluate("() => window.jupyterapp.commands.execute('notebook:enter-command-mode')")
+        for _ in range(60):
+            press("Tab")
+            if notebook.page.evaluate("() => document.activeElement.dataset.kv") == "ask-choice":
+                break
+        press("2")
+        press("Enter")
+        expect(said).to_contain_text("run 8 is fed 1 token")
+        expect(after).to_have_count(0)
+        press("3")
+        press("Enter")
+        # then
+        expect(said).to_have_text("✓ Right.")
+        expect(after).to_be_visible()
+        assert notebook.page.evaluate("() => document.activeElement.dataset.kv") == "ask-choice"
+        assert notebook.python("kvviz.lessons.score().code").startswith("class:2--")
+
+
+def test_the_hand_out_prints_on_two_sheets(browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto((Path(__file__).resolve().parents[2] / "notebooks" / "handout.html").as_uri())
+    printed = page.pdf(format="A4", prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 2
+    page.close()

@@ -160,7 +160,7 @@ class Question(Listener):
         """The question without a kernel: the answer folds out of HTML that needs neither scripts nor styles."""
         task = self.task
         listed = "".join(f"<li>{_rich(choice)}</li>" for choice in getattr(task, "choices", ()))
-        body = f"<p><b>{_rich(task.shown())}</b></p>"
+        body = f"<p style='white-space: pre-wrap'><b>{_rich(task.shown())}</b></p>"
         if isinstance(task, CurveTask):
             points = [(label, write_number(value, task.unit)) for label, value in zip(task.labels, task.answer)]
             cells = "".join(f"<tr><td>{escape(label)}</td><td>{escape(value)}</td></tr>" for label, value in points)

@@ -182,26 +182,23 @@ def sinks(size: int, first: int = 4) -> Change:
     return change
 
 
-def in_bits(bits: int, scale_bits: int = 32) -> Change:
+def in_bits(bits: int) -> Change:
     """A change for `tell`: round every row to so many bits a number.
 
-    A head's row has one scale of 32 or 16 bits, its largest magnitude by the ``2**(bits-1) - 1`` steps on either side
-    of 0. The next pass finds ``round(x / scale) * scale``.
+    A head's row has one scale, its largest magnitude by the ``2**(bits-1) - 1`` steps on either side of 0. The next
+    pass finds ``round(x / scale) * scale``.
 
     Raises `KvvizError`: if there are no such numbers.
     """
-    if not isinstance(bits, int) or bits < 2 or scale_bits not in (16, 32):
-        raise KvvizError(
-            f"a number needs a whole number of bits, 2 or more, and its scale 16 or 32: {bits}, {scale_bits}"
-        )
+    if not isinstance(bits, int) or bits < 2:
+        raise KvvizError(f"a number needs a whole number of bits, 2 or more: {bits}")
     steps = 2 ** (bits - 1) - 1
-    kind = np.float32 if scale_bits == 32 else np.float16
 
     def change(rows: Rows, positions: list[int]) -> tuple[Rows, list[int]]:
         # Rows that were rounded before stay as they are: their largest magnitude is one of the steps.
         made: Rows = {}
         for name, array in rows.items():
-            scale = (np.abs(array).max(-1, keepdims=True) / steps).astype(kind).astype(array.dtype)
+            scale = np.abs(array).max(-1, keepdims=True) / steps
             scale[scale == 0] = 1
             made[name] = (np.round(array / scale).clip(-steps, steps) * scale).astype(array.dtype)
         return made, positions

@@ -1,0 +1,119 @@
+"""Questions of the lessons by their number, the code of a score, and numbers as people say them."""
+
+from typing import Any
+
+import pytest
+
+import kvviz
+from kvviz.lessons import Question, ask, begin, read_code, score
+from kvviz.lessons.questions.answer_kinds import read_number
+
+
+@pytest.fixture(autouse=True)
+def lesson() -> None:
+    begin("test")
+
+
+def test_a_question_of_a_lesson_is_asked_by_its_number_about_what_its_cells_made() -> None:
+    made: dict[str, Any] = {"ask": ask}
+    with pytest.raises(kvviz.KvvizError, match="question 08-6 is about what the cells above it make: run them first"):
+        exec('question = ask("08-6")', made)
+    exec('BLOCK = 4\nquestion = ask("08-6")', made)
+    question: Question = made["question"]
+    assert (question.number, question.answer) == ("08-6", "3") and "made" not in question.after
+    assert "filled" in question.grade(4).text
+    with pytest.raises(kvviz.KvvizError, match="there is no question '08-99'"):
+        ask("08-99")
+
+
+def test_a_score_has_a_code_that_says_which_questions_were_right() -> None:
+    # given: of nine questions one was right at once, one later, one was shown
+    made: dict[str, Any] = {"ask": ask, "BLOCK": 8, "server": None}
+    exec('one = ask("08-6")\ntwo = ask("08-3")', made)
+    made["one"].grade(7)
+    made["two"].grade(9)
+    made["two"].grade("row 5")
+    code = score().code
+    # then: another lesson's code, or one with a slip, is not read as this one
+    assert str(score()).endswith(f"to hand in: {code}") and code.startswith("08:")
+    told = read_code(f" {code} ")
+    assert told["08-6"] == "right at the first try" and told["08-1"] == "open" and len(told) == 9
+    for wrong in (code.replace("1", "2", 1), code.replace("08", "05"), code[:-1], "08:1"):
+        with pytest.raises(kvviz.KvvizError, match="is not a code"):
+            read_code(wrong)
+
+
+def test_the_text_after_a_question_is_shown_once_it_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr("kvviz.lessons.questions.question.display", lambda data, **options: shown.append(data))
+    monkeypatch.setattr("kvviz.lessons.questions.question.update_display", lambda data, **options: shown.append(data))
+    question = ask("?", 3)
+    question.after = "So it is **three**."
+    question._ipython_display_()
+    assert shown[-1] == {"text/plain": ""}
+    question.grade(2)
+    assert len(shown) == 3
+    question.grade(3)
+    question.grade(3)
+    assert len(shown) == 4 and shown[-1]["text/markdown"] == question.after
+    # when: the notebook is executed to be read
+    monkeypatch.setenv("KVVIZ_READ", "1")
+    again = ask("? again", 3)
+    again.after = question.after
+    again._ipython_display_()
+    assert shown[-1]["text/markdown"] == question.after
+
+
+def test_a_curve_is_judged_by_what_it_is_there_for_even_where_it_is_near() -> None:
+    question = ask("?", [0, 10, 11, 12], curve="abcd", tolerance=0.5, accept=lambda d: d[0] == 0 or "run 0 has no past")
+    assert question.grade([10, 10, 11, 12]).text == "run 0 has no past"
+    assert question.grade([0, 10, 11, 13])
+
+
+def test_what_a_learner_wrote_may_fail_and_the_verdict_says_how() -> None:
+    question = ask("?", "def f(): …", accept=lambda f: f() == 1, unit="question.grade(f)")
+    assert question.grade(lambda: 1 // 0).text == "it failed: ZeroDivisionError: integer division or modulo by zero"
+    assert question.unit == "question.grade(f)" and question.grade(lambda: 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "number"),
+    [
+        ("4 + 37 mod 12", "", 5),
+        ("(41-4)%12+4", "", 5),
+        ("row 5", "", 5),
+        ("x4", "", 4),
+        ("four", "", 4),
+        ("Four rows", "rows", 4),
+        ("about 12", "", 12),
+        ("≈ 12", "", 12),
+        ("0,75 KiB", "B", 768),
+        ("13 + 14 + … + 85", "rows", 3577),
+        ("13 + 14 + 15 + ... + 85", "rows", 3577),
+        ("2 * (10 + 12 + ... + 20)", "", 180),
+    ],
+)
+def test_a_number_may_be_said_as_people_say_it(text: str, unit: str, number: float) -> None:
+    assert read_number(text, unit) == number
+
+
+@pytest.mark.parametrize("text", ["10 + 13 + … + 20", "9 + … + 3", "5 + 5 + … + 9", "…", "row", "4 mod 0"])
+def test_a_sum_that_does_not_come_out_is_no_number(text: str) -> None:
+    with pytest.raises(kvviz.KvvizError, match="is not a number"):
+        read_number(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("128 KB", "right: 128 KB read as 128 × 1,024 B"),
+        ("131 kB", "right: 131 kB read as 131 × 1,000 B"),
+        ("0.125 MiB", "right: 0.125 MiB read as 0.125 × 1,048,576 B"),
+        ("131072 B", "right"),
+        ("130 kB", "too small"),
+        ("64 KB", "too small by a factor of 2"),
+        ("131,000", "too small"),
+    ],
+)
+def test_an_answer_in_a_larger_unit_says_how_it_was_read(given: str, said: str) -> None:
+    assert ask("How many bytes?", 131072, unit="B").grade(given).text == said
