@@ -40,26 +40,26 @@ class WatchedRows(np.ndarray):
         if touched := sorted({int(row) for row in (self._held if rows is None else rows)}):
             self._log.append((self._cache, what, tuple(touched)))
 
-    def _rows(self, index: Any) -> np.ndarray:
+    def _rows(self, key: Any) -> np.ndarray:
         """The rows that an index chooses; all of them if the first axis is not that of the rows."""
-        first = index[0] if isinstance(index, tuple) else index
+        first = key[0] if isinstance(key, tuple) else key
         whole = first is None or first is Ellipsis or len(self) != len(self._held)
         return self._held if whole else np.atleast_1d(self._held[first])
 
     def __iter__(self) -> Iterator[Any]:
         return (self[at] for at in range(len(self)))
 
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
         if isinstance(found, WatchedRows):
-            found._held = self._rows(index)
+            found._held = self._rows(key)
         else:
-            self._note("read", self._rows(index))
+            self._note("read", self._rows(key))
         return found
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._note("new", self._rows(index))
-        self.view(np.ndarray)[index] = _plain(value)
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._note("new", self._rows(key))
+        self.view(np.ndarray)[key] = _plain(value)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **how: Any) -> Any:
         for one in inputs:
