@@ -39,7 +39,7 @@ def test_a_score_has_a_code_that_says_which_questions_were_right() -> None:
     said = read_score(f" {code} ")
     assert said.lesson == "08" and said.marks == tuple({6: 2, 3: 1}.get(number, 0) for number in range(1, 10))
     for wrong in (code.replace("1", "2", 1), code.replace("08", "05"), code[:-1], "08:1"):
-        with pytest.raises(kvviz.KvvizError, match="no score|mistyped"):
+        with pytest.raises(kvviz.KvvizError, match=r"no score|mistyped"):
             read_score(wrong)
 
 
