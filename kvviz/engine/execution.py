@@ -106,7 +106,8 @@ class Execution:
                 if self.main.done.find(0) != segment.first:
                     continue
                 if self.watch is not None:
-                    segment.start, segment.uses = segment.look(self.main), self.main.uses.copy()
+                    looked = segment.look(self.main), self.main.uses.copy()
+                    self.watch.starts[segment.first] = segment.slots, *looked
                     continue
                 program.ran(segment, *segment.run(self))
                 if WAITING:

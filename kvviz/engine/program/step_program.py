@@ -30,7 +30,7 @@ from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.watched_run import Seen, Watch
 
 _SHORTEST = 4  # fewer ops in a row are not worth a segment
-_PATIENCE = 8  # how often a plan is watched anew after it ran otherwise
+_PATIENCE = 8  # how often two watched runs of a plan are compared, and for how many ways to donate
 
 
 class StepProgram:
@@ -43,14 +43,14 @@ class StepProgram:
         self.segments: tuple[Segment, ...] = ()
         self._last: Watch | None = None
         self._loose: set[int] = set()
-        self._anew = 0
+        self._learned = 0
         self._missed = 0
 
     @property
     def watches(self) -> bool:
         """Whether the next run is to be watched."""
         ready = self.segments and all(segment.code for segment in self.segments)
-        return self._anew < _PATIENCE and (not ready or self._missed > 2)
+        return self._learned < _PATIENCE and (not ready or self._missed > 2)
 
     def ran(self, segment: Segment, begun: bool, whole: bool) -> None:
         """A segment was tried: where one stops half-way, or the first no longer begins, the plan is watched again."""
@@ -72,14 +72,14 @@ class StepProgram:
                 alike[position] = seen
                 slots = (*plan.order[position].inputs, *plan.order[position].outputs)
                 loose.update(slot for slot, a, b in zip(slots, past.layouts, seen.layouts) if a != b)
-        self._anew += again
+        self._learned += 1
         self._loose, self._missed = loose, 0
-        known = {segment.first: segment for segment in self.segments}
         segments = []
         for first, stop in _stretches(len(plan.order), alike):
-            segment, old = Segment(plan, first, stop), known.get(first)
-            if old is not None and old.start is not None and old.slots == segment.slots:
-                segment.start, segment.uses = old.start, old.uses
+            segment = Segment(plan, first, stop)
+            slots, start, uses = watch.starts.get(first, ((), None, []))
+            if start is not None and slots == segment.slots:
+                segment.start, segment.uses = start, uses
                 segment.build([alike[position] for position in range(first, stop)], loose)
             segments.append(segment)
         self.segments = tuple(segments)

@@ -40,10 +40,15 @@ class Seen(NamedTuple):
 
 
 class Watch:
-    """What the ops of the main frame did in one run, by position; of unusual ones nothing."""
+    """What the ops of the main frame did in one run, by position; of unusual ones nothing.
+
+    ``starts``: of the segments that are known so far, by position: what they read, how that was when they began (see
+      `Segment.look`), and how often each slot was still to be read.
+    """
 
     def __init__(self) -> None:
         self.ops: dict[int, Seen] = {}
+        self.starts: dict[int, tuple[tuple[int, ...], tuple[list[Any], list[Layout]] | None, list[int]]] = {}
 
     def add(
         self,
