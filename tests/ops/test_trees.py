@@ -91,7 +91,9 @@ def test_a_classifier_agrees_with_onnxruntime(post: str, labels: list, low: floa
     what["classlabels_strings" if isinstance(labels[0], str) else "classlabels_int64s"] = labels
     if base:
         what["base_values"] = [0.25 * (k + 1) for k in range(len(labels) if len(labels) > 2 else 1)]
-    near("TreeEnsembleClassifier", rows_of(40, 5), 2, what)
+    # With one base value, onnxruntime leaves a score unwritten where leaves give to the first of two classes only.
+    if len(labels) > 2 or not base:
+        near("TreeEnsembleClassifier", rows_of(40, 5), 2, what)
     if len(labels) == 2:
         for scored in (0, 1):
             alone = {**what, "classlabels_int64s": [4, 9], "class_ids": [scored] * len(leaves)}

@@ -231,14 +231,10 @@ def tree_ensemble_classifier(
         y[given[:, 0], 0] += base
     alone, y = ~given[:, 1], y.astype(FLOAT32)
     score = np.where(alone, y[:, 0], y[:, 1])
-    single = len(set(class_ids)) == 1
-    positive = single and forest.weight.min(initial=0) >= 0
+    positive = len(set(class_ids)) == 1 and forest.weight.min(initial=0) >= 0
     best = (score > (0.5 if positive else 0)).astype(np.int64)
-    if single or not base.size:
-        # The two softmaxes leave a pair that was made of one score alone.
-        logistic = post_transform == "LOGISTIC"
-        pair = np.stack([1 - score if positive and not logistic else -score, score], 1)
-        pair = transformed(pair, "LOGISTIC" if logistic else "NONE")
-    else:
-        pair = y
+    # The two softmaxes leave a pair that was made of one score alone.
+    logistic = post_transform == "LOGISTIC"
+    pair = np.stack([1 - score if positive and not logistic else -score, score], 1)
+    pair = transformed(pair, "LOGISTIC" if logistic else "NONE")
     return labels[best], np.where(alone[:, None], pair, transformed(y, post_transform))
