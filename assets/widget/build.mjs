@@ -100,8 +100,9 @@ async function debuggerAndParts() {
       plugins: [instead(Object.fromEntries(contents))],
     });
   }
-  const all = [...given].map(([as, [file, name]]) => `export { ${name} as ${as} } from "./${basename(file, ".ts")}.js";`);
-  await page("kvviz", { plugins: [instead({ shared: all.join("\n") })] });
+  const all = [...given].map(([as, [file, name]]) => `import { ${name} as ${as} } from "./${basename(file, ".ts")}.js";`);
+  const text = `${all.join("\n")}\nexport const shared = { ${[...given.keys()].join(", ")} };`;
+  await page("kvviz", { plugins: [instead({ shared: text })] });
 }
 
 function page(name, more = {}) {

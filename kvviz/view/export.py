@@ -200,7 +200,9 @@ def _unneeded(trace: Trace, hazards: bool) -> frozenset[str]:
         "cache": bool(trace.caches),
         "clock": bool(trace.log.declared.times),
         "hazards": hazards or bool(trace.log.declared.accesses),
-        "lanes": not trace.log.declared.times,  # its menu says how to run again what a device cannot run again
+        # What a device did cannot be run again, neither with a change nor to record values.
+        "lanes": not trace.log.declared.times,
+        "values": not trace.log.declared.times or trace.value_summaries is not None,
     }
     return frozenset(name for name, needed in there.items() if not needed)
 

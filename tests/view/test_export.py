@@ -109,9 +109,9 @@ def test_without_scripts_there_is_a_picture_and_a_table(decoded: Trace) -> None:
     assert 'style="' not in still and re.search(r"#kvviz-still \.k\d \{ text-align:right;", page)
 
 
-def test_the_page_of_a_short_device_trace_weighs_less_than_190_kb() -> None:
+def test_the_page_of_a_short_device_trace_weighs_less_than_182_kb() -> None:
     trace = recorded(1)
-    assert len(trace.steps) == 16 and len(to_html(trace).encode()) < 190_000
+    assert len(trace.steps) == 16 and len(to_html(trace).encode()) < 182_000
 
 
 def test_a_page_with_fewer_runs_is_smaller(decoded: Trace) -> None:

@@ -99,6 +99,8 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   let menu: BreakpointMenu | null = null;
   const opened = async () => modules.load<PaletteModule>("palette");
   const toggleHelp = () => void opened().then((m) => shell.help(() => m.help(store.t.p.codes, store.t.p.query, list)));
+  // what a device did cannot be run again in a file
+  const again = () => ask.able() || !store.t.p.time.step.length;
   const choose = () => {
     const s = store.selection;
     if (s?.kind !== "node" || !store.now.choices.some((c) => c.node === s.id)) return false;
@@ -177,8 +179,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const forks = button("Fork ▾", "Run again from the same inputs with a change, in a lane beside this one (k)", "fork", () => {
     modules.load<LaneModule>("lanes").then((m) => m.menu(app, context, forks, signal), (error) => store.tell(String(error)));
   }, signal, "k");
-  // in a file, what a device did cannot be run again
-  if (lanes && (ask.able() || !store.t.p.time.step.length)) {
+  if (lanes && again()) {
     toolbar.bar.add(forks);
     list.push({ id: "fork", title: "Fork: run again with a change", keys: ["k"], run: () => forks.click() });
   }
@@ -208,6 +209,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
         if (timed && !was && app.clientWidth >= WIDE) tabs.show("clock");
         tabs.count("caches", p.caches.length, "caches of this model");
         tabs.count("hazards", p.hazards?.counts[0] ?? 0, "pairs of steps in all runs that no edge orders");
+        tabs.offer("values", again() || !!store.t.values);
         tabs.offer("caches", p.caches.length > 0 || ask.able());
         tabs.offer("hazards", !!p.hazards || (ask.able() && !p.live));
       }

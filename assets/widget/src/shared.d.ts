@@ -1,2 +1,4 @@
 // What the page shares with its modules, by name; build.mjs makes this module.
-declare module "shared" {}
+declare module "shared" {
+  export const shared: Record<string, unknown>;
+}

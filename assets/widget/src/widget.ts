@@ -1,5 +1,5 @@
 // anywidget's entry: connects the traits of the model with a debugger.
-import * as shared from "shared";
+import { shared } from "shared";
 import { build, type Answer, type App } from "./app.js";
 import { NEEDS_KERNEL, type Ask } from "./commands.js";
 import type { Breakpoint } from "./debug.js";
