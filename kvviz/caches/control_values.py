@@ -171,8 +171,7 @@ def _computed(known: Known, frame: int, node: Node, position: int, *given: np.nd
     step = known.step(frame, node.index)
     if step is None:
         return None
-    row = known.trace.log[step]
-    where = row.outs[position]
+    where = known.trace.log.output(step, position)
     if where is None or where.shape is None or prod(where.shape) > LARGEST:
         return None
     if len(given) < len(node.inputs):

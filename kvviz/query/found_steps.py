@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias, overload
 
+import numpy as np
+
 from kvviz.graph.model import Node
 from kvviz.query.grammar import BY_NAME, WORDS
 from kvviz.query.query_reader import Buffer, Compare, Every, Not, Order, Part, Query, Some, Word, read_query
 from kvviz.query.step_facts import OF_NODE, OF_STEP, Fact, Scene, first_of, short_texts, value_of
+from kvviz.query.step_groups import HANGS_ON, NUMBERS, StepGroups
 from kvviz.trace.outcome import endings
-from kvviz.trace.reasons import blocker_codes
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
+from kvviz.trace.schema.distinct_numbers import Ints
 from kvviz.trace.units import not_searched
 
 _read = lru_cache(maxsize=256)(read_query)
@@ -76,12 +79,65 @@ def find(trace: Trace, text: str) -> Found:
 
 def steps_of(trace: Trace, query: Query) -> list[int]:
     """Numbers of the steps that a query asks for, in its order."""
-    scene = Scene(trace)
-    test = test_of(scene, query.part)
-    found = [step for step in range(len(trace.log)) if test(step)]
+    scene, groups = Scene(trace), StepGroups(trace)
+    steps = groups.number("step")
+    found = steps[_holds_of(scene, groups, query.part, steps)]
     for order in reversed(query.orders):
-        found = _ordered(scene, found, order)
-    return found if query.limit is None else found[: query.limit]
+        if order.field in ("step", *NUMBERS):
+            keys = groups.number(order.field)[found]
+            found = found[np.argsort(-keys if order.down else keys, kind="stable")]
+        else:
+            found = np.array(_ordered(scene, found.tolist(), order), np.int64)
+    chosen: list[int] = found[: query.limit].tolist()
+    return chosen
+
+
+def _holds_of(scene: Scene, groups: StepGroups, part: Part | None, steps: Ints) -> Holds:
+    """Whether a part of a query holds of each of some steps. Each test is asked once of all steps that it cannot tell
+    apart, and not of those where another test decides."""
+    if part is None:
+        return np.ones(len(steps), bool)
+    if isinstance(part, Not):
+        return ~_holds_of(scene, groups, part.part, steps)
+    if isinstance(part, Every | Some):
+        # What is asked of groups comes first.
+        ends = isinstance(part, Some)
+        found = np.full(len(steps), not ends)
+        for one in sorted(part.parts, key=_takes_each_step):
+            left = np.flatnonzero(found != ends)
+            found[left] = _holds_of(scene, groups, one, steps[left])
+        return found
+    if isinstance(part, Compare) and part.sign == "!=":
+        return ~_holds_of(scene, groups, Compare(part.field, "=", part.values), steps)
+    if isinstance(part, Compare) and part.field in ("step", *NUMBERS):
+        return _in_ranges(part.sign, part.values, groups.number(part.field)[steps])
+    found = np.zeros(len(steps), bool)
+    for by, test in _word(scene, part.text) if isinstance(part, Word) else [_compared(scene, part)]:
+        if by:
+            first, places = groups.examples(by, steps)
+            asked = np.zeros(len(first), bool)
+            # A node's first step is asked first: it answers for the node in all frames.
+            for place in np.argsort(first).tolist():
+                asked[place] = test(int(first[place]))
+            found |= asked[places]
+        else:
+            found |= np.fromiter(map(test, steps.tolist()), bool, len(steps))
+    return found
+
+
+def _takes_each_step(part: Part) -> bool:
+    if isinstance(part, Not):
+        return _takes_each_step(part.part)
+    if isinstance(part, Every | Some):
+        return any(map(_takes_each_step, part.parts))
+    return isinstance(part, Compare) and part.field not in (*OF_NODE, *HANGS_ON, "step", *NUMBERS)
+
+
+def _in_ranges(sign: str, values: tuple[Any, ...], numbers: Ints) -> Holds:
+    """As `holds`, of many numbers."""
+    if sign in _LARGER:
+        return np.logical_or.reduce([_LARGER[sign](numbers, value.low) for value in values])
+    return np.logical_or.reduce([(value.low <= numbers) & (numbers <= value.high) for value in values])
 
 
 def test_for(trace: Trace, part: Part | None) -> Test:
@@ -111,6 +167,9 @@ def _key(value: Any) -> Any:
 
 Test: TypeAlias = Callable[[int], bool]
 """Of a step, by its number."""
+GroupTest: TypeAlias = tuple[str, Test]
+"""What a test hangs on (`kvviz.query.step_groups`; empty: on the step itself), and the test."""
+Holds: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 _BUFFER = re.compile(r"b([0-9]{1,15})(?:\.([0-9]{1,15}))?$")
 _STEP = re.compile(r"[0-9]{1,15}$")
@@ -131,8 +190,12 @@ def test_of(scene: Scene, part: Part | None) -> Test:
         inner = test_of(scene, part.part)
         return lambda step: not inner(step)
     if isinstance(part, Word):
-        return _word(scene, part.text)
-    return _compared(scene, part)
+        tests = [test for _, test in _word(scene, part.text)]
+        return lambda step: any(test(step) for test in tests)
+    if part.sign == "!=":
+        equal = test_of(scene, Compare(part.field, "=", part.values))
+        return lambda step: not equal(step)
+    return _compared(scene, part)[1]
 
 
 def _of_nodes(scene: Scene, test: Callable[[int, Node], bool]) -> Test:
@@ -150,41 +213,37 @@ def _of_nodes(scene: Scene, test: Callable[[int, Node], bool]) -> Test:
     return of_step
 
 
-def _word(scene: Scene, text: str) -> Test:
+def _word(scene: Scene, text: str) -> list[GroupTest]:
+    """The tests of which one holds where a word is found."""
     word = text.lower()
     buffer = _BUFFER.match(word)
     if buffer:
         wanted = Buffer(int(buffer[1]), -1 if buffer[2] is None else int(buffer[2]))
-        return _compared(scene, Compare("buffer", ":", (wanted,)))
-    named = _of_nodes(scene, lambda frame, node: word in short_texts(scene, frame, node))
-    decision, code = WORDS.get(word), word.upper()
-    number = int(word) if _STEP.match(word) else -1
-    shape = _matcher("shape", "=", text) if word.startswith("[") else None
-    is_code = code in BY_NAME["blocker"].choices
-    pair = next((name for name in BY_NAME["hazard"].choices if name.lower() == word), "")
-
-    def of_step(step: int) -> bool:
-        row = scene.log[step]
-        return (
-            named(step)
-            or (decision is not None and decision in endings(scene.trace, row))
-            or (is_code and any(found.value == code for found in blocker_codes(scene.trace, step)))
-            or (pair != "" and pair in scene.hazards(step))
-            or step == number
-            or word in scene.called(scene.run(row))
-            or (shape is not None and any(map(shape, OF_STEP["shape"](scene, step, row))))
-        )
-
-    return of_step
+        return [_compared(scene, Compare("buffer", ":", (wanted,)))]
+    tests: list[GroupTest] = [
+        ("node", _of_nodes(scene, lambda frame, node: word in short_texts(scene, frame, node))),
+        ("run", lambda step: word in scene.called(scene.run(scene.log[step]))),
+    ]
+    if decision := WORDS.get(word):
+        tests.append(("kind", lambda step: decision in endings(scene.trace, scene.log[step])))
+    if (code := word.upper()) in BY_NAME["blocker"].choices:
+        of_code = _compared(scene, Compare("blocker", "=", (code,)))
+        tests.append(of_code)
+    if pair := next((name for name in BY_NAME["hazard"].choices if name.lower() == word), ""):
+        tests.append(("", lambda step: pair in scene.hazards(step)))
+    if _STEP.match(word):
+        number = int(word)
+        tests.append(("", lambda step: step == number))
+    if word.startswith("["):
+        tests.append(_compared(scene, Compare("shape", "=", (text,))))
+    return tests
 
 
-def _compared(scene: Scene, part: Compare) -> Test:
-    if part.sign == "!=":
-        equal = _compared(scene, Compare(part.field, "=", part.values))
-        return lambda step: not equal(step)
+def _compared(scene: Scene, part: Compare) -> GroupTest:
     name, sign, values = part.field, part.sign, part.values
+    by = "node" if name in OF_NODE else HANGS_ON.get(name, "")
     if name == "decision":
-        return lambda step: not endings(scene.trace, scene.log[step]).isdisjoint(values)
+        return by, lambda step: not endings(scene.trace, scene.log[step]).isdisjoint(values)
     if name == "run":
         labels = {str(value).lower() for value in values if isinstance(value, str)}
         numbers = _value_test(name, sign, tuple(value for value in values if not isinstance(value, str)))
@@ -193,13 +252,13 @@ def _compared(scene: Scene, part: Compare) -> Test:
             run = scene.run(scene.log[step])
             return numbers(run) or not labels.isdisjoint(scene.called(run))
 
-        return of_run
+        return by, of_run
     test = _value_test(name, sign, values)
     if name in OF_NODE:
         of_node = OF_NODE[name]
-        return _of_nodes(scene, lambda frame, node: test(of_node(scene, frame, node)))
+        return by, _of_nodes(scene, lambda frame, node: test(of_node(scene, frame, node)))
     of_step = OF_STEP[name]
-    return lambda step: test(of_step(scene, step, scene.log[step]))
+    return by, lambda step: test(of_step(scene, step, scene.log[step]))
 
 
 def _value_test(name: str, sign: str, values: tuple[Any, ...]) -> Callable[[Fact], bool]:

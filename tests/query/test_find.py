@@ -13,7 +13,9 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.order.what_if import reorder
 from kvviz.graph.blocks import blocks
+from kvviz.query.found_steps import test_for as asked_of_each
 from kvviz.query.grammar import FIELDS
+from kvviz.query.query_reader import read_query
 from kvviz.trace.records import Step
 from tests.ggml.seed_graphs import kv
 from tests.view.golden import TRACES
@@ -246,6 +248,43 @@ def test_texts_are_ordered_with_their_numbers_as_numbers(traces: dict[str, kvviz
     layers = [int(text) for step in steps for text in step.node.split("layers.")[1:2] for text in [text.split("/")[0]]]
     assert layers == sorted(layers)
     assert len(set(layers)) > 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_that_are_asked_in_groups_answer_as_each_of_them_does(traces: dict[str, kvviz.Trace], name: str) -> None:
+    trace = traces[name]
+    words = (
+        "missed",
+        "concat",
+        "in place",
+        "view",
+        "run 1",
+        "3",
+        "B7",
+        "[1,4]",
+        "OP_CANNOT",
+        "not_last_use",
+        "layer 1",
+    )
+    fields = (
+        "shape:1x*",
+        "dtype:float32 how:new|view",
+        "missed>100 or bytes>1kB",
+        "iteration:0..1",
+        "-live>=2kB",
+        "step>7",
+    )
+    codes = [f"why:{code}" for code in next(field for field in FIELDS if field.name == "blocker").choices]
+    for text in (
+        *words,
+        *fields,
+        *codes,
+        "op!=Reshape why!=OP_CANNOT",
+        "-(missed or copied>0) run:0|1",
+        "depth>0 or frees:B9",
+    ):
+        test = asked_of_each(trace, read_query(text).part)
+        assert list(trace.find(text).numbers) == [step for step in range(len(trace.log)) if test(step)], text
 
 
 def test_every_field_can_be_asked_and_ordered_by(traces: dict[str, kvviz.Trace]) -> None:

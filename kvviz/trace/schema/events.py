@@ -30,12 +30,11 @@ class Storages(Sequence[StorageFacts]):
     ``origins``: places in `ORIGINS`.
     """
 
-    __slots__ = ("_made", "capacities", "origins")
+    __slots__ = ("capacities", "origins")
 
     def __init__(self) -> None:
         self.capacities = array("q")
         self.origins = array("b")
-        self._made: list[StorageFacts] = []
 
     def add(self, capacity: int, origin: str) -> None:
         """One more."""
@@ -50,11 +49,10 @@ class Storages(Sequence[StorageFacts]):
     def resize(self, id: int, capacity: int) -> None:
         """Another capacity than before."""
         self.capacities[id] = capacity
-        del self._made[id:]
 
     def cut(self, count: int) -> None:
         """Drop all but the first."""
-        del self.capacities[count:], self.origins[count:], self._made[count:]
+        del self.capacities[count:], self.origins[count:]
 
     def __len__(self) -> int:
         return len(self.capacities)
@@ -64,14 +62,14 @@ class Storages(Sequence[StorageFacts]):
     @overload
     def __getitem__(self, index: slice) -> list[StorageFacts]: ...
     def __getitem__(self, index: int | slice) -> StorageFacts | list[StorageFacts]:
-        made, size = self._made, len(self.capacities)
-        if len(made) < size:
-            origins = (ORIGINS[origin] for origin in self.origins[len(made) :])
-            made += map(StorageFacts._make, zip(range(len(made), size), self.capacities[len(made) :], origins))
-        return made[index]
+        if isinstance(index, slice):
+            return [self[id] for id in range(*index.indices(len(self)))]
+        id = index if index >= 0 else index + len(self)
+        return StorageFacts(id, self.capacities[index], ORIGINS[self.origins[index]])
 
     def __iter__(self) -> Iterator[StorageFacts]:
-        return iter(self[:])
+        origins = map(ORIGINS.__getitem__, self.origins)
+        return map(StorageFacts._make, zip(range(len(self)), self.capacities, origins))
 
 
 class Grows(NamedTuple):
