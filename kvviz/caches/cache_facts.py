@@ -76,7 +76,7 @@ class Scene:
         """The value that determines which rows are written."""
         for _, link in self.writers:
             place = _INDEX.get(link.node.op_type)
-            if link.kind == "write" and place is not None and place < len(link.node.inputs) and link.node.inputs[place]:
+            if link.kind == "write" and place is not None and link.node.given(place):
                 return quoted(link.node.inputs[place], 60)
         return "the index"
 

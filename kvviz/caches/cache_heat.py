@@ -173,7 +173,7 @@ def _weights(reader: Reader, array: np.ndarray, sight: Sight | None) -> np.ndarr
             cap = np.float32(given["softcap"])
             shown = cap * np.tanh(shown / cap)
         done, masked = stage == 3, stage == 2
-        plain = len(node.inputs) <= 3 or not node.inputs[3]
+        plain = not node.given(3)
     elif node.op_type == "GroupQueryAttention":
         done, masked, plain = int(given.get("qk_output", 0)) == 2, False, True
     else:

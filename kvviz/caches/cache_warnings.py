@@ -143,7 +143,7 @@ def _hidden(scene: Scene) -> Told | None:
 
 
 def _counts(node: Node) -> bool:
-    return (node.op_type, node.domain) == ("Attention", "") and len(node.inputs) > 6 and bool(node.inputs[6])
+    return (node.op_type, node.domain) == ("Attention", "") and bool(node.given(6))
 
 
 def _newest(item: Rows) -> int | None:

@@ -59,7 +59,7 @@ def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int
 def _overwrites(node: Node) -> bool:
     """Whether an op writes inside its input, so that not all rows of it need hold tokens."""
     if node.op_type == "MultiHeadAttention":
-        return len(node.inputs) > 8 and bool(node.inputs[8])
+        return bool(node.given(8))
     return node.op_type in ("TensorScatter", "ScatterND", "ScatterElements", "Scatter", "GroupQueryAttention")
 
 
@@ -120,7 +120,7 @@ def _write(known: Known, link: Link, book: Book, before: Sequence[int], after: S
         store_rows(book, _scattered(known, frame, node, before, axis))
     elif node.op_type == "GroupQueryAttention":
         _store_grouped(known, link, book, before[axis])
-    elif node.op_type == "MultiHeadAttention" and len(node.inputs) > 8 and node.inputs[8]:
+    elif node.op_type == "MultiHeadAttention" and node.given(8):
         store_at(book, _starts(known, frame, node, 8), _new_keys(known, frame, node), before[axis], False)
     elif after[axis] >= before[axis] and node.op_type not in ("SparseAttention", "PagedAttention"):
         store(book, [((before[axis], after[axis], 0),)], before[axis])
@@ -131,10 +131,7 @@ def _write(known: Known, link: Link, book: Book, before: Sequence[int], after: S
 def _store_grouped(known: Known, link: Link, book: Book, held: int) -> None:
     """GroupQueryAttention: rows by ``seqlens_k`` and ``total_sequence_length``, or a window kept by compaction."""
     node, frame = link.node, link.frame
-    length = _sure(known.shape(frame, node.inputs[0]))[1]
-    last, total = (_sure(known.value(frame, node.inputs[place])) for place in (5, 6))
-    valid = [int(n) + 1 for n in np.ravel(last)]
-    starts = [0 if length == int(total.item()) else n - length for n in valid]
+    length, _, starts, valid = _sure(grouped_rows(known, frame, node))
     book.spread(1 if len(set(valid)) == 1 else len(valid))
     if node.attributes.get("sliding_window_cache"):
         store_window(book, starts, valid, held, node.attributes.get("local_window_size", -1))
@@ -160,7 +157,7 @@ def _sure(fact: Fact | None) -> Fact:
 
 def _starts(known: Known, frame: int, node: Node, place: int) -> list[int]:
     """Start rows from an input: one if all batch entries have the same; row 0 if the input is absent."""
-    name = node.inputs[place] if place < len(node.inputs) else ""
+    name = node.given(place)
     if not name:
         return [0]
     starts = [int(start) for start in np.ravel(_sure(known.value(frame, name)))]
@@ -179,10 +176,19 @@ def _scattered(known: Known, frame: int, node: Node, shape: Sequence[int], axis:
     return [int(row) % shape[axis] for row in dict.fromkeys(np.ravel(indices).tolist())] if shape[axis] else []
 
 
+def grouped_rows(known: Known, frame: int, node: Node) -> tuple[int, int, list[int], list[int]] | None:
+    """Of a GroupQueryAttention: new rows, the total length, and by batch entry the first new row and the end."""
+    query = known.shape(frame, node.inputs[0])
+    last, whole = (known.value(frame, node.inputs[place]) for place in (5, 6))
+    if query is None or last is None or whole is None:
+        return None
+    length, total, valid = query[1], int(whole.item()), [int(n) + 1 for n in np.ravel(last)]
+    return length, total, [0 if length == total else n - length for n in valid], valid
+
+
 def _new_keys(known: Known, frame: int, node: Node) -> int:
     """The number of rows that a MultiHeadAttention adds."""
-    name = node.inputs[1] if len(node.inputs) > 1 and node.inputs[1] else node.inputs[0]
-    shape = _sure(known.shape(frame, name))
+    shape = _sure(known.shape(frame, node.given(1) or node.inputs[0]))
     return shape[2 if len(shape) == 4 else 1]
 
 
@@ -199,7 +205,7 @@ def first_kept(known: Known, frame: int, node: Node, before: int, after: int, ax
     starts, axes = node.attributes.get("starts"), node.attributes.get("axes")
     if starts is None and len(node.inputs) > 1:
         starts = known.value(frame, node.inputs[1])
-    if axes is None and len(node.inputs) > 3 and node.inputs[3]:
+    if axes is None and node.given(3):
         axes = known.value(frame, node.inputs[3])
     if starts is not None:
         rank = len(known.shape(frame, node.inputs[0]) or ())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import MS, SCORES, Reader
 from kvviz.caches.row_contents import spans_of
-from kvviz.caches.row_writes import first_kept, rows_ahead
+from kvviz.caches.row_writes import first_kept, grouped_rows, rows_ahead
 from kvviz.graph.model import Node
 from kvviz.ops.transformer.attention_core import padding_seen, visible
 from kvviz.ops.transformer.contrib_attention import resident
@@ -120,12 +119,12 @@ def _of_attention(known: Known, reader: Reader) -> np.ndarray | None:
     if query is None or key is None:
         return None
     queries, keys = query[-2], key[-2]
-    past = known.shape(frame, _input(node, 4))
+    past = known.shape(frame, node.given(4))
     offsets = [0 if past is None else past[2]]
     keys += offsets[0]
     valid = None
-    if _input(node, 6):
-        counts = known.value(frame, _input(node, 6))
+    if node.given(6):
+        counts = known.value(frame, node.given(6))
         if counts is None:
             return None
         valid = [int(count) for count in np.ravel(counts)]
@@ -133,19 +132,15 @@ def _of_attention(known: Known, reader: Reader) -> np.ndarray | None:
     causal = bool(node.attributes.get("is_causal", 0))
     left, right = (node.attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
     allowed = _bounds(queries, keys, offsets, causal, left, right, valid)
-    return with_mask(known, frame, _input(node, 3), allowed)
+    return with_mask(known, frame, node.given(3), allowed)
 
 
 def _of_grouped(known: Known, reader: Reader) -> np.ndarray | None:
     frame, node = reader.frame, reader.node
-    query = known.shape(frame, node.inputs[0])
-    last, whole = known.value(frame, node.inputs[5]), known.value(frame, node.inputs[6])
-    past = known.shape(frame, _input(node, 3))
-    if query is None or last is None or whole is None:
+    found, past = grouped_rows(known, frame, node), known.shape(frame, node.given(3))
+    if found is None:
         return None
-    length, total = query[1], int(whole.item())
-    valid = [int(n) + 1 for n in np.ravel(last)]
-    starts = [0] * len(valid) if length == total else [n - length for n in valid]
+    length, total, starts, valid = found
     window = node.attributes.get("local_window_size", -1)
     causal = bool(node.attributes.get("causal", 1))
     if node.attributes.get("sliding_window_cache") and past is not None:
@@ -155,7 +150,7 @@ def _of_grouped(known: Known, reader: Reader) -> np.ndarray | None:
         starts, valid = [held], [held + valid[0] - starts[0]]
         total = valid[0]
     allowed = _bounds(length, total, starts, causal, window - 1 if window > 0 else -1, -1, valid)
-    return with_mask(known, frame, _input(node, 10), allowed)
+    return with_mask(known, frame, node.given(10), allowed)
 
 
 def _of_contrib(known: Known, reader: Reader) -> np.ndarray | None:
@@ -163,14 +158,14 @@ def _of_contrib(known: Known, reader: Reader) -> np.ndarray | None:
     inside = node.op_type == "Attention"
     query = known.shape(frame, node.inputs[0])
     shape = known.shape(frame, node.outputs[1]) if len(node.outputs) > 1 and node.outputs[1] else None
-    if shape is None and _input(node, 1) and not inside:
+    if shape is None and node.given(1) and not inside:
         shape = known.shape(frame, node.inputs[1])
     if query is None or shape is None:
         return None
     queries, keys = query[1], shape[-2] if len(shape) != 3 else shape[1]
     past = keys - queries
-    if not inside and _input(node, 8):
-        start = known.value(frame, _input(node, 8))
+    if not inside and node.given(8):
+        start = known.value(frame, node.given(8))
         if start is None:
             return None
         past = int(start.item())
@@ -178,26 +173,23 @@ def _of_contrib(known: Known, reader: Reader) -> np.ndarray | None:
     causal = bool(node.attributes.get("unidirectional", 0))
     allowed = _bounds(queries, keys, [past], causal, -1, -1, None)
     mask, bias = (3, 5) if inside else (4, 5)
-    if _input(node, mask):
-        seen = known.value(frame, _input(node, mask))
+    if node.given(mask):
+        seen = known.value(frame, node.given(mask))
         if allowed is None or seen is None or node.attributes.get("mask_filter_value", -10000.0) > HIDDEN:
             return None
         padded = padding_seen(seen, query[0], queries, keys)
         if padded is None:
             return None
         allowed = allowed & padded
-    return with_mask(known, frame, _input(node, bias), allowed)
+    return with_mask(known, frame, node.given(bias), allowed)
 
 
 def _evicted(known: Known, reader: Reader) -> int:
     """Rows that GroupQueryAttention drops from a window after it has read them."""
     frame, node = reader.frame, reader.node
-    past = known.shape(frame, _input(node, 3))
-    query = known.shape(frame, node.inputs[0])
-    last, whole = known.value(frame, node.inputs[5]), known.value(frame, node.inputs[6])
-    assert past is not None and query is not None and last is not None and whole is not None
-    after = int(np.ravel(last)[0]) + 1
-    before = 0 if query[1] == int(whole.item()) else after - query[1]
+    found, past = grouped_rows(known, frame, node), known.shape(frame, node.given(3))
+    assert past is not None and found is not None
+    before, after = found[2][0], found[3][0]
     window = node.attributes.get("local_window_size", -1)
     return resident(before, past[2], window) + after - before - resident(after, past[2], window)
 
@@ -213,10 +205,6 @@ def _bounds(
         return np.full((1, queries, keys), seen.stop > seen.start)
     allowed = seen.allowed.reshape(-1, *seen.allowed.shape[-2:])
     return allowed if allowed.shape[1] == queries else np.broadcast_to(allowed, (len(allowed), queries, keys))
-
-
-def _input(node: Any, place: int) -> str:
-    return node.inputs[place] if place < len(node.inputs) else ""
 
 
 # -- known masks ------------------------------------------------------------------------------------------------------
