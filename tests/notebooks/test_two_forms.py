@@ -82,18 +82,21 @@ def number_of(answer: str) -> str:
     return re.sub(r"(?<=\d) [A-Za-z]+$", "", answer)
 
 
+def folded(cell: Any) -> bool:
+    return bool(cell.metadata.get("jupyter", {}).get("source_hidden"))
+
+
 @every_lesson
-def test_no_line_above_a_question_tells_its_answer(path: Path) -> None:
+def test_no_line_above_a_question_or_below_it_tells_its_answer(path: Path) -> None:
     found = []
     asked = list(answers(path))
     assert [number for _, number, *_ in asked] == [one for cell in cells(path) for one in numbers(cell)]
     for at, number, question, answer, choices in asked:
         if answer.startswith("def ") or " … " in answer:
             continue  # what the learner writes or draws
-        for cell in cells(path)[:at]:
-            for line in shown(cell).split("\n"):
-                if tells(line, question, number_of(answer), choices):
-                    found.append((number, answer, line[:160]))
+        above = [line for cell in cells(path)[:at] for line in shown(cell).split("\n")]
+        below = [line for cell in cells(path)[at + 1 :] if not folded(cell) for line in cell.source.split("\n")]
+        found += [(number, line) for line in above + below if tells(line, question, number_of(answer), choices)]
     assert found == []
 
 
