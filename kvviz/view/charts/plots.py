@@ -2,6 +2,7 @@
 
 Each function draws on the given Axes, or makes a figure of its own, and returns the Axes. Colours follow the background
 of the Axes, so a chart on a dark figure uses light colours. No other state of matplotlib is changed.
+`hidden_pair_svg` gives the text of an SVG document instead.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from kvviz.view.charts.chart_axes import (
     whole_numbers,
 )
 from kvviz.view.charts.heat_cells import rows
+from kvviz.view.drawing.hazard_picture import hidden_pair_svg
 from kvviz.view.page_data.payload import run_label
 
-__all__ = ["cache", "cells", "copies", "lifetimes", "memory", "protocols", "rows"]
+__all__ = ["cache", "cells", "copies", "hidden_pair_svg", "lifetimes", "memory", "protocols", "rows"]
 
 _MOST_MARKS = 24
 
