@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.path.insert(0, str(ROOT))
     from tests.bench.agreement import agreement_table
     from tests.bench.growth import growth_table
+    from tests.bench.long_trace import long_trace
     from tests.bench.opening import opening_table
     from tests.bench.real_models import FOLDER, real_models
     from tests.bench.smollm2 import smollm2
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     over = everything(rounds) + smollm2(max(rounds // 3, 3))
     real_models(options.wheels or FOLDER)
     opening_table()
+    long_trace()
     over += growth_table() + agreement_table()
     summary(options.write)
     return 1 if options.strict and over else 0
