@@ -167,7 +167,8 @@ def _steps_of(index: Index, caches: Collection[str]) -> tuple[int, ...]:
         found |= {growth.steps[-1] for growth in growths(index, run.index) if growth.input in caches}
         frames = RunFrames(trace, run.index)
         for cache in trace.caches if frames.rows else ():
-            if cache.input in caches and cache.protocol not in ("growing", "state", "cross"):
+            known = run.index < len(cache.runs)  # a run that was stopped has no row of the cache yet
+            if known and cache.input in caches and cache.protocol not in ("growing", "state", "cross"):
                 found |= {step for step, _ in Scene(trace, frames, cache, cache.runs[run.index]).writers}
     return tuple(sorted(step for step in found if index.rows[step].copied))
 

@@ -269,7 +269,7 @@ def test_a_lesson_as_delivered_tells_nothing_and_is_answered_by_keys(browser: Br
         expect(said).to_have_text("✓ Right.")
         expect(after).to_be_visible()
         assert notebook.page.evaluate("() => document.activeElement.dataset.kv") == "ask-choice"
-        assert notebook.python("kvviz.lessons.score().code").startswith("class:2--")
+        assert notebook.python("kvviz.lessons.score().code").startswith("class-1000")
 
 
 def test_the_hand_out_prints_on_two_sheets(browser: Browser) -> None:

@@ -52,7 +52,8 @@ def test_debuggers_that_were_opened_and_closed_leave_no_objects() -> None:
         gc.collect()
         return len(gc.get_objects())
 
-    debugger().close()
+    for _ in range(4):
+        debugger().close()  # until what is kept of a plan's runs is whole
     before = count()
     for _ in range(20):
         debugger().close()
@@ -71,7 +72,7 @@ def test_decodes_in_a_loop_do_not_keep_python_from_collecting_the_callers_cycles
             cycle.itself = cycle
             left.append(weakref.ref(cycle))
             del cycle
-            traces.append(kvviz.decode(graph, [1, 2, 3], 4, progress=False))
+            traces.append(kvviz.decode(graph, [1, 2, 3], 16, progress=False))
         print(sum(one() is not None for one in left))
     """
     model = str(MODELS / "storyteller" / "concat" / "model.onnx")
