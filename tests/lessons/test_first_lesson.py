@@ -1,6 +1,7 @@
 """The first lesson: decoding without a cache, the work of a run, its pictures, and its questions."""
 
 import json
+import linecache
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,16 +43,18 @@ def trace(graph: Any) -> kvviz.Trace:
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the notebook's cells make, run one after another; ``questions`` are those that they ask."""
-    patch = pytest.MonkeyPatch()
-    patch.chdir(ROOT / "notebooks")
-    patch.setattr(kvviz, "debug", lambda trace, **options: None)
-    matplotlib.use("Agg")
     made: dict[str, Any] = {}
-    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
-        if cell.cell_type == "code":
-            exec(cell.source, made)
-    yield {**made, "questions": {one.question: one for one in questions()}}
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT / "notebooks")
+        patch.setattr(kvviz, "debug", lambda trace, **options: None)
+        matplotlib.use("Agg")
+        for number, cell in enumerate(nbformat.read(NOTEBOOK, as_version=4).cells):
+            if cell.cell_type == "code":
+                # As in a kernel: the source of a function can be had.
+                name = f"<cell {number}>"
+                linecache.cache[name] = (len(cell.source), None, cell.source.splitlines(True), name)
+                exec(compile(cell.source, name, "exec"), made)
+        yield {**made, "questions": {one.question: one for one in questions()}}
 
 
 def asked(cells: dict[str, Any], part: str) -> Question:
