@@ -372,7 +372,7 @@ def _lesson_page(path: str, beginning: str) -> int:
 
 
 def _scores(codes: Sequence[str], text: str | None) -> int:
-    from kvviz.lessons.score_code import read_score
+    from kvviz.lessons.questions.score import read_score
 
     if text:
         raise InputError("--score takes the codes that students hand in, and no text")

@@ -82,8 +82,8 @@ def lesson_page(beginning: str = BEGINNING) -> str:
     questions = tuple(_questions(words[min(9, prompt - 1)], same, prompt, runs, sums, copied[_RUN] // row))
     asked = [question.html(number) for number, question in enumerate(questions, 1)]
     data = {"lesson": LESSON, "questions": [asdict(question) for question in questions]}
-    told = {"words": len(words), "caches": len(trace.caches), "row": row, "copied": sum(copied)}
-    body = _BODY.format(figures=figures, asked=asked, **told)
+    facts = {"words": len(words), "caches": len(trace.caches), "row": row, "copied": sum(copied)}
+    body = _BODY.format(figures=figures, asked=asked, **facts)
     return _PAGE.format(
         style=bundled("lesson.css").decode(),
         body=body,

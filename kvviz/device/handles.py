@@ -19,6 +19,7 @@ from __future__ import annotations
 import dis
 import linecache
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -69,14 +70,15 @@ class Ref:
         self.root = root
 
 
-class Model:
+class Model(ABC):
     """What both models share."""
 
     def create(self, buffer: Held) -> Ref:
         return Ref(Part(buffer))
 
+    @abstractmethod
     def deallocate(self, ref: Ref, force: bool = False) -> Outcome:
-        raise NotImplementedError
+        """Let go of the buffer, and free it if nothing else holds it; ``force``: also if something does."""
 
     def drop(self, ref: Ref) -> Outcome:
         """The destructor."""

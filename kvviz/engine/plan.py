@@ -186,9 +186,8 @@ class Plan:
         known = made | {s for _, s in self.weights}
         self.captured = tuple((n, s) for n, s in self.slots.items() if s not in known)
         self.notes: Any = None
-        self.programs: dict[
-            frozenset[str], Any
-        ] = {}  # what was learned of its runs: see `kvviz.engine.program.step_program`
+        # What was learned of its runs, by donated inputs: see `kvviz.engine.program.step_program`.
+        self.programs: dict[frozenset[str], Any] = {}
         self._places: dict[int, int] = {}
         self._in_order: set[int] | None = None  # slots for which `is_loose` is False
         for _, slot in self.weights:

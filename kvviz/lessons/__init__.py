@@ -26,10 +26,9 @@ from kvviz.lessons.lesson_charts import (
 )
 from kvviz.lessons.questions.answer_kinds import Verdict
 from kvviz.lessons.questions.question import Question, ask
-from kvviz.lessons.questions.score import Score, begin, score
+from kvviz.lessons.questions.score import Score, ScoreCode, begin, read_score, score, write_score
 from kvviz.lessons.quickstart_tour import quickstart_tour
 from kvviz.lessons.run_meters import Work, per_run, step_that_makes, value_in_run, work
-from kvviz.lessons.score_code import ScoreCode, read_score, write_score
 from kvviz.lessons.serving.forward_pass import Recomputed, changed_rows, recompute
 from kvviz.lessons.stepping import Cell, Frame, Group, Stepping
 from kvviz.lessons.story_animation import StoryFrame, animate, story_frames

@@ -114,13 +114,13 @@ class Stepping:
         keys = " ".join(
             f'<span class="kv-key"><i data-key="{s}">{MARKS[s]}</i> {t}</span>' for s, t in self.legend.items()
         )
-        told = "".join(f"<li>{escape(frame.caption)}</li>" for frame in self.frames)
+        listed = "".join(f"<li>{escape(frame.caption)}</li>" for frame in self.frames)
         data = json.dumps({"pause": round(1000 * self.seconds), "marks": MARKS, "frames": list(self._changes())})
         return (
             f'<figure class="kv-lesson kv-stepping" data-kv="stepping" aria-label="{escape(self.title)}">'
             f'<figcaption><b>{escape(self.title)}</b></figcaption><p class="kv-caption">{escape(shown.caption)}</p>'
             f'{body}<p class="kv-keys">{keys}</p>'
-            f'<details class="kv-told"><summary>All steps as text</summary><ol>{told}</ol></details>'
+            f'<details class="kv-told"><summary>All steps as text</summary><ol>{listed}</ol></details>'
             f'<script type="application/json">{data.replace("<", chr(92) + "u003c")}</script></figure>'
         )
 

@@ -86,11 +86,11 @@ def step_decodes(
             old = "copied" if frame.moved else "read"
             rows = [Cell(old)] * frame.before + [Cell("new")] * (frame.valid - frame.before)
             rows += [Cell("room")] * (frame.capacity - frame.valid)
-            told = (
+            figures = (
                 f"run {k} copies {frame.copied:,} B, adds {frame.added:,} B",
                 f"copied so far: {frame.copied_so_far:,} B",
             )
-            cells += [rows + [Cell()] * (width - len(rows)), [Cell(text=text) for text in told]]
+            cells += [rows + [Cell()] * (width - len(rows)), [Cell(text=text) for text in figures]]
             cells.append([Cell("copied", frame.copied_so_far / most)])
         said = "; ".join(f"{name}: {frame.copied:,} B of old rows copied" for name, frame in zip(names, pair))
         steps.append(Frame(f"Run {k} chooses “{pair[0].word}”. {said[0].upper()}{said[1:]}.", cells))

@@ -19,7 +19,7 @@ from kvviz.query.step_groups import HANGS_ON, NUMBERS, StepGroups
 from kvviz.trace.outcome import endings
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
-from kvviz.trace.schema.distinct_numbers import Ints
+from kvviz.trace.schema.log import Ints
 from kvviz.trace.units import not_searched
 
 _read = lru_cache(maxsize=256)(read_query)

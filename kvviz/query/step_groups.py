@@ -8,9 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from kvviz.trace.outcome import Kinds
-from kvviz.trace.schema.distinct_numbers import Ints, distinct
 from kvviz.trace.schema.events import HOW
-from kvviz.trace.schema.log import COLUMNS
+from kvviz.trace.schema.log import COLUMNS, Ints, distinct
 from kvviz.trace.trace_data import TraceData
 
 NUMBERS = ("allocated", "copied", "written", "live")

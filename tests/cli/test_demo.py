@@ -19,7 +19,7 @@ from kvviz.cli import commands
 from kvviz.demo import storyteller
 from kvviz.demo.lesson_form import write_lessons
 from kvviz.demo.storyteller import model, pack, story, unpack, vocabulary
-from kvviz.lessons.score_code import write_score
+from kvviz.lessons.questions.score import write_score
 from tests.graph.build import MODELS
 
 PACKED = Path(storyteller.__file__).parent

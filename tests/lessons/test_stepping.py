@@ -9,7 +9,8 @@ import pytest
 import kvviz
 from kvviz.caches.cache_heat import attention
 from kvviz.demo.storyteller import BEGINNING, model, vocabulary
-from kvviz.lessons import recompute, score_code
+from kvviz.lessons import recompute
+from kvviz.lessons.questions import score as score_code
 from kvviz.lessons.stepping import Cell, Frame, Group, Stepping
 from kvviz.lessons.story_steps import step_decodes, step_story
 

@@ -6,7 +6,7 @@ import pytest
 import kvviz
 from kvviz.trace.index.viewed_offsets import viewed_offsets
 from kvviz.trace.reasons import offset_of
-from kvviz.trace.schema.distinct_numbers import distinct
+from kvviz.trace.schema.log import distinct
 from tests.engine.test_trace import make
 from tests.graph.build import MODELS
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from kvviz import cli
 from kvviz.demo.storyteller import story
-from kvviz.lessons.score_code import read_score
+from kvviz.lessons.questions.score import read_score
 from tests.ui.conftest import OpenNotebook
 
 pytestmark = pytest.mark.ui

@@ -12,7 +12,7 @@ export function readNumber(text: string): number | null {
 
 const A = 65, LETTERS = 26;
 
-/** As `kvviz.lessons.score_code.write_score`: a figure for each question, and two letters that notice a slip of the pen. */
+/** As `kvviz.lessons.questions.score.write_score`: a figure for each question, and two letters that notice a slip of the pen. */
 export function scoreCode(lesson: string, marks: number[]): string {
   const said = `${lesson}-${marks.join("")}`;
   const check = [...said].reduce((sum, letter) => (31 * sum + letter.charCodeAt(0)) % LETTERS ** 2, 0);

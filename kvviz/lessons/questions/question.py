@@ -183,9 +183,9 @@ class Question(Listener):
         display({**page, "text/plain": ""}, metadata=metadata, raw=True)
         display({"text/html": stands_in(self.still, self._fold(), "kv-ask"), "text/plain": repr(self)}, raw=True)
         if self.after:
-            told = self.right or self.revealed or os.environ.get(READ)
+            answered = self.right or self.revealed or os.environ.get(READ)
             self._place = f"after-{self.model_id}"
-            display(_text(self.after if told else ""), raw=True, display_id=self._place)
+            display(_text(self.after if answered else ""), raw=True, display_id=self._place)
 
 
 def _text(markdown: str) -> dict[str, str]:

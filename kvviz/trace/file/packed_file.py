@@ -18,9 +18,8 @@ import numpy as np
 
 from kvviz.atomic_write import replacing
 from kvviz.errors import LoadError
-from kvviz.trace.schema.distinct_numbers import distinct
 from kvviz.trace.schema.events import HOW, ORIGINS, Bind, OpNode
-from kvviz.trace.schema.log import COLUMNS, Log, Table
+from kvviz.trace.schema.log import COLUMNS, Log, Table, distinct
 
 _CHECKSUM = "sha256"
 # A member unpacks to no more than this many times its packed bytes, and some; real ones come to 5 to 60 times.

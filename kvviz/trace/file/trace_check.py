@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.trace.index.lifetimes import Ints
 from kvviz.trace.index.viewed_offsets import viewed_offsets
-from kvviz.trace.schema.distinct_numbers import distinct
 from kvviz.trace.schema.element_types import unit
 from kvviz.trace.schema.events import APPEND, BINDINGS, IN_PLACE, NEW
+from kvviz.trace.schema.log import Ints, distinct
 from kvviz.trace.schema.regions import Region, bounds
 from kvviz.trace.trace_data import TraceData
 

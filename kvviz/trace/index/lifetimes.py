@@ -16,11 +16,10 @@ from kvviz.trace.records import StorageRecord
 from kvviz.trace.schema.declared import HOST
 from kvviz.trace.schema.element_types import nbytes
 from kvviz.trace.schema.events import ORIGINS, POOL, VIEW, Bind, OpNode
-from kvviz.trace.schema.log import Log
+from kvviz.trace.schema.log import Ints, Log
 
 Key = tuple[int, str]
 """A value: number of its frame, and its name there."""
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Life(NamedTuple):

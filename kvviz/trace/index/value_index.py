@@ -12,11 +12,12 @@ import numpy as np
 
 from kvviz.graph.model import Node
 from kvviz.trace.index.frame_values import FrameValues
-from kvviz.trace.index.lifetimes import Ints, Key, Life, Lives, LogValues
+from kvviz.trace.index.lifetimes import Key, Life, Lives, LogValues
 from kvviz.trace.outcome import Kinds
 from kvviz.trace.reasons import offset_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import IN_PLACE, NEW, PASSED, POOL, OpNode
+from kvviz.trace.schema.log import Ints
 
 
 class Ran:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvviz.trace.index.lifetimes import Ints
-from kvviz.trace.schema.distinct_numbers import distinct
-from kvviz.trace.schema.log import Log
+from kvviz.trace.schema.log import Ints, Log, distinct
 
 
 def viewed_offsets(log: Log, ops: Ints, outs: Ints, steps: Ints) -> Ints:
@@ -49,8 +47,9 @@ def _makers(log: Log, ops: Ints, steps: Ints) -> tuple[Ints, Ints]:
     numbers = {number: place for place, number in enumerate(indices.tolist())}
     ran = ops[:, 0] * len(indices) + index[ops[:, 1]]
     order = np.argsort(ran, kind="stable")
-    graphs = {id(frame.program.graph): frame.program.graph for frame in log.frames}
-    of_frame = np.array([list(graphs).index(id(frame.program.graph)) for frame in log.frames])
+    graphs = dict.fromkeys(id(frame.program.graph) for frame in log.frames)
+    places = {graph: place for place, graph in enumerate(graphs)}
+    of_frame = np.array([places[id(frame.program.graph)] for frame in log.frames])
     frame, node, refusal = ops[steps, :3].T
     asked = len(log.refusals.entries)
     key = (of_frame[frame] * len(nodes) + node) * asked + refusal
