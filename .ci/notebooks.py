@@ -38,7 +38,7 @@ def execute(path: Path) -> NotebookNode:
         coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
     )
-    client.execute()
+    client.execute(env={**os.environ, READ: "1"})
     return notebook
 
 
@@ -52,7 +52,6 @@ def settle(notebook: NotebookNode) -> NotebookNode:
 
 
 def main(paths: list[str]) -> int:
-    os.environ[READ] = "1"
     for name in paths:
         path = Path(name).resolve()
         print(f"running {name}", flush=True)
