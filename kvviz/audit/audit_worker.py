@@ -25,6 +25,7 @@ from kvviz.decode.public_runs import decode, dry, run
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.errors import KvvizError
 from kvviz.graph.loading.load import load
+from kvviz.graph.loading.tensors import Weights
 from kvviz.graph.model import Graph, fingerprint
 from kvviz.report.explain import explain
 from kvviz.report.faces.report_data import finding_key
@@ -173,11 +174,14 @@ def _runner(graph: Graph, options: Mapping[str, Any]) -> tuple[Callable[[str], T
         try:
             need = dry_run(options["policies"][0]).peak_bytes
         except KvvizError:  # lengths or branches depend on data: only a real run knows them
-            need = sum(weight.nbytes for weight in graph.weights.values())
+            weights = graph.weights
+            need = sum(map(weights.nbytes, weights)) if isinstance(weights, Weights) else 0
             if need > most:
                 raise
         if need > most:
             return dry_run, f"a run needs {size(need)}, more than the {size(most)} of a worker", need
+        if isinstance(graph.weights, Weights) and not all(map(graph.weights.has_contents, graph.weights)):
+            return dry_run, "it was made from its shapes and has no weights", need
     return real_run, "", need
 
 

@@ -193,6 +193,9 @@ def test_a_graph_without_weights_is_named_by_its_preset(tmp_path: Path) -> None:
     trace = kvviz.dry(kvviz.shapes.preset("llama-3-8b", form="gqa", layers=2), prompt_tokens=8, max_new_tokens=4)
     assert row.policies["ideal"]["figures"]["peak"] == row.need == trace.peak_bytes > 1e9
     assert row.dry.startswith("a run needs")
+    # one that a worker could hold has no numbers, either
+    (small,) = quick(["shapes:smollm2-135m?form=concat&layers=2"], tmp_path, policies=["ideal"])
+    assert (small.state, small.dry) == ("done", "it was made from its shapes and has no weights")
 
 
 def test_a_saved_audit_is_the_baseline_of_the_next_one(tmp_path: Path) -> None:
