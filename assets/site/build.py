@@ -31,6 +31,7 @@ FORMULAS = (
     (r"\\frac\{(.+?)\}\{(.+?)\}", r"\1 / \2"),
     (r"\\(left|right)\b", ""),
     (r"\\bmod\b", "mod"),
+    (r"\\min\b", "min"),
     (r"\\ge\b", "≥"),
     (r"\^T\b", "ᵀ"),
 )
@@ -67,11 +68,13 @@ def stage(folder: Path) -> None:
         (folder / "lessons" / notebook.name).write_text(
             json.dumps(lesson(json.loads(notebook.read_text("utf-8")))), "utf-8"
         )
-    # The lessons' README is the page for teachers, and CHANGELOG is a page, too.
+    shutil.copy(ROOT / "notebooks" / "handout.html", folder / "lessons")
     for source, target in ((ROOT / "notebooks" / "README.md", "lessons/teachers.md"),
+                           (ROOT / "notebooks" / "teacher.md", "lessons/teacher.md"),
                            (ROOT / ".github" / "CHANGELOG.md", "changes.md")):  # fmt: skip
         place = source.parent.relative_to(ROOT).as_posix()
-        (folder / target).write_text(outward(source.read_text("utf-8"), place), "utf-8")
+        text = source.read_text("utf-8").replace("](README.md", "](teachers.md")
+        (folder / target).write_text(outward(text, place), "utf-8")
 
 
 def lesson(notebook: dict[str, Any]) -> dict[str, Any]:

@@ -94,3 +94,11 @@ def test_links_between_files_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)|^```{image} (\S+)", text, re.M)
     inside = [link or image for link, image in links if not re.match(r"[a-z]+:|#", link)]
     assert [link for link in inside if not leads_somewhere(path, link)] == []
+
+
+def test_the_lessons_can_become_pages_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SITE)
+    import_module("build").stage(tmp_path / "sources")
+    pages = {f"lessons/{path.stem}" for path in (tmp_path / "sources" / "lessons").iterdir() if path.suffix != ".html"}
+    listed = set(re.findall(r"lessons/\w+(?=>?$)", (SITE / "index.md").read_text("utf-8"), re.M))
+    assert listed == pages > {f"lessons/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb")}
