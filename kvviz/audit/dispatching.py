@@ -61,7 +61,7 @@ def completed(
         for future in running:
             future.cancel()
         if pool is not executor:
-            _stop(pool)
+            _stop(pool) if running else pool.shutdown()
 
 
 def _processes(jobs: int) -> ProcessPoolExecutor:
