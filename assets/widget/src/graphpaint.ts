@@ -212,7 +212,8 @@ export class Painter {
     if (s.note) this.#say(s.note, port.w / 2, oy + s.h! * zoom + 6, this.#font(400, 11), "soft", "center");
     if (zoom > 0.45) {
       for (const line of s.lines) this.#exits(line, row, s, v, ox, oy);
-      for (const line of s.lines) if (line.text) this.#caption(line, line.text, ox, oy, zoom);
+      const taken: Rect[] = [];
+      for (const line of s.lines) if (line.text) this.#caption(line, line.text, ox, oy, zoom, taken);
     }
   }
 
@@ -283,16 +284,22 @@ export class Painter {
     }
   }
 
-  /** What happened on a line, in the middle of it. */
-  #caption({ points, look }: Line, text: string, ox: number, oy: number, zoom: number): void {
+  /** What happened on a line, in the middle of it or where there is room beside the words of other lines. */
+  #caption({ points, look }: Line, text: string, ox: number, oy: number, zoom: number, taken: Rect[]): void {
     // a long line has its words beside the box that it passes first
     const k = points.length > 8 ? 4 : points.length > 4 ? 2 : 0;
-    const [x, y] = [ox + ((points[k] + points[k + 2]) / 2) * zoom, oy + ((points[k + 1] + points[k + 3]) / 2) * zoom];
     const font = this.#font(look === "copied" ? 600 : 400, Math.max(11, 11 * zoom));
-    const wide = this.ruler.width(text, font);
+    const [w, h] = [this.ruler.width(text, font) + 8, 16 * Math.max(1, zoom)];
+    const place = (share: number): Rect => ({
+      x: ox + (points[k] * (1 - share) + points[k + 2] * share) * zoom - w / 2, y: oy + (points[k + 1] * (1 - share) + points[k + 3] * share) * zoom - h / 2, w, h,
+    });
+    const free = (a: Rect) => !taken.some((b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h);
+    const at = [0.5, 0.15, 0.85].map(place).find(free);
+    if (!at) return;
+    taken.push(at);
     this.context.fillStyle = this.colour("pane");
-    this.context.fillRect(x - wide / 2 - 4, y - 8 * Math.max(1, zoom), wide + 8, 16 * Math.max(1, zoom));
-    this.#say(text, x, y + 4 * Math.max(1, zoom), font, look === "copied" ? "missed-ink" : look === "way" ? "view" : "soft", "center");
+    this.context.fillRect(at.x, at.y, w, h);
+    this.#say(text, at.x + w / 2, at.y + h * 0.75, font, look === "copied" ? "missed-ink" : look === "way" ? "view" : "soft", "center");
   }
 
   #pill(value: number, [x, y, w, h]: [number, number, number, number], v: Painted, says?: [name: string, under: string]): void {
