@@ -34,7 +34,7 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Show]:
     def open_one(trace: Any) -> GraphPage:
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
-        to_html(trace, tmp_path / "trace.html")
+        to_html(trace, tmp_path / "trace.html", diagnosis=False)
         return GraphPage(page, tmp_path / "trace.html")
 
     yield open_one

@@ -160,13 +160,12 @@ def test_at_the_live_edge_one_goes_back_and_chooses_again(open_notebook: OpenNot
     notebook.check()
 
 
-@pytest.mark.parametrize("width", [1500, 800])
-def test_lanes_of_a_file_are_shown_and_compared_without_a_kernel(browser: Browser, tmp_path: Path, width: int) -> None:
+def test_lanes_of_a_file_are_shown_and_compared_without_a_kernel(browser: Browser, tmp_path: Path) -> None:
     # given
     graph = kvviz.load(MODELS / "concat" / "model.onnx")
     found = kvviz.compare(graph, prompt=[1, 2, 3], max_new_tokens=3)
     found.to_html(tmp_path / "lanes.html")
-    file = FilePage(browser, tmp_path / "lanes.html", width=width)
+    file = FilePage(browser, tmp_path / "lanes.html", width=800)
     expect(lanes(file.root)).to_have_count(3)
     # when
     file.kv("goto").fill("400")
