@@ -6,12 +6,13 @@ When a run ends, only what is not available later is read. The rest is computed 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kvviz.caches.alike_ways import AlikeRows
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import Link, Way, way_of
 from kvviz.caches.row_contents import (
@@ -37,7 +38,7 @@ from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Caches, Rows, Span
 from kvviz.trace.schema.element_types import nbytes
-from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, POOL, VIEW
+from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Output
 
 # Protocols whose rows do not depend on the tokens.
 _WHOLE = ("state", "cross")
@@ -116,6 +117,7 @@ class _Facts:
     fed: Fed
     feeds: dict[str, Any] | None
     caches: Collection[str]
+    alike: AlikeRows = field(default_factory=AlikeRows)
 
     @cached_property
     def known(self) -> Known:
@@ -188,6 +190,24 @@ def _occupancy(
 
     ``axis``: its sequence axis. ``before``: the same after the previous run; empty for the first.
     """
+    # What is the same for all caches is asked before it is noted what one of them asks.
+    padding = None if cache.protocol in _WHOLE else facts.padding
+    content = None if seen.content is None else tuple(seen.content)
+    given = (cache.protocol, axis, seen.returned, seen.shape[axis], content, before)
+    return facts.alike.rows(
+        facts.known, cache, way, given, partial(_rows, facts, cache, way, seen, axis, before, padding)
+    )
+
+
+def _rows(
+    facts: _Facts,
+    cache: Cache,
+    way: Way,
+    seen: Seen,
+    axis: int,
+    before: tuple[Rows, ...],
+    padding: list[tuple[Span, ...]] | None,
+) -> tuple[Rows, ...]:
     known, fed, whole = facts.known, facts.fed, cache.protocol in _WHOLE
     past = known.shape(0, cache.input)
     if past is not None and axis >= len(past):
@@ -197,7 +217,7 @@ def _occupancy(
         held=[item.held for item in before] or [()],
         given=seen.content is not None,
         base=None if fed.valid is None or whole else fed.valid - fed.new,
-        padding=None if whole else facts.padding,
+        padding=padding,
         window=max(windows) if windows and all(windows) else 0,
     )
     try:
@@ -263,22 +283,19 @@ class Traffic:
 
 def _traffic(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> Traffic:
     """The sums of what the links of a way did. ``items``: what the run did to the cache's rows, if that is known."""
-    rows = known.trace.log
+    log = known.trace.log
     copied = written = reallocations = 0
     storages: dict[int, int] = {}
     for link in way.links:
         step = known.step(link.frame, link.node.index)
         if step is None:
             continue
-        moved, stored = _bytes(known, link, step, cache, items, axis)
+        where = log.output(step, link.output)
+        size = 0 if where is None else nbytes(where.shape, where.dtype)
+        moved, stored = _bytes(known, link, step, where, size, cache, items, axis)
         copied += moved
         written += stored
-        where = rows[step].outs[link.output]
-        if (
-            where is not None
-            and nbytes(where.shape, where.dtype)
-            and where.storage != _storage_before(known, cache, link)
-        ):
+        if where is not None and size and where.storage != _storage_before(known, cache, link):
             reallocations += 1
             storages[where.storage] = min(step, storages.get(where.storage, step))
     generations = _alive_at_once(known, cache, storages) if storages else 1
@@ -286,20 +303,26 @@ def _traffic(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis
 
 
 def _bytes(
-    known: Known, link: Link, step: int, cache: Cache, items: tuple[Rows, ...], axis: int | None
+    known: Known,
+    link: Link,
+    step: int,
+    where: Output | None,
+    size: int,
+    cache: Cache,
+    items: tuple[Rows, ...],
+    axis: int | None,
 ) -> tuple[int, int]:
-    row = known.trace.log[step]
-    node, where = link.node, row.outs[link.output]
-    size = 0 if where is None else nbytes(where.shape, where.dtype)
+    """Bytes that an op moved and stored for a cache. ``where, size``: of the output that continues it."""
+    node = link.node
     if link.kind == "make":
         # What computed the rows may have computed more, as one projection of queries, keys and values does.
         here = known.place(0, cache.output)
         whole = size if here is None else nbytes(here.shape, here.dtype)
         if len(node.outputs) == 1:
-            return 0, min(row.written, whole)
+            return 0, min(known.trace.log.moved(step)[1], whole)
         return 0, size if where is not None and where.how in (NEW, POOL) else 0
     if len(node.outputs) == 1:
-        return row.copied, row.written
+        return known.trace.log.moved(step)
     if where is None or where.how == VIEW:
         return 0, 0
     before = known.place(link.frame, node.inputs[link.past])

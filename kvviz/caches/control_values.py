@@ -42,8 +42,7 @@ class Known:
     def __init__(self, trace: Trace, frames: RunFrames, feeds: Mapping[str, Any]) -> None:
         self.trace = trace
         self.frames = frames
-        self.sights: dict[Any, Any] = {}
-        self.masks: dict[Spot, np.ndarray | None] = {}  # of attention, which layers share
+        self.asked: set[Spot] = set()  # by `value`
         self._kernels: dict[int, Callable[..., Any]] = {}
         self.feeds = feeds
         self._values: dict[Spot, np.ndarray | None] = {}
@@ -87,6 +86,7 @@ class Known:
     def value(self, frame: int, name: str) -> np.ndarray | None:
         """A value, or None if it depends on more than the control inputs."""
         spot = (frame, name)
+        self.asked.add(spot)
         values = self._values
         if spot not in values:
             order = self._orders.get(spot)

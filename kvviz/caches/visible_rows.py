@@ -37,11 +37,7 @@ def sight_of(known: Known, reader: Reader, axis: int) -> Sight | None:
     """What a reader may see; None if its mask depends on more than the control inputs, or if it did not run."""
     if known.step(reader.frame, reader.node.index) is None:
         return None
-    # Keys and values are read by the same attention.
-    place = (reader.frame, reader.node.index)
-    if place not in known.sights:
-        known.sights[place] = _allowed(known, reader)
-    allowed = known.sights[place]
+    allowed = _allowed(known, reader)
     if allowed is None:
         return None
     start, keys = cut_of(known, reader, axis, allowed.shape[-1])
@@ -221,12 +217,10 @@ def with_mask(known: Known, frame: int, name: str, allowed: np.ndarray | None) -
     """The keys that a mask tensor allows as well; a mask that is too short hides the rest."""
     if not name or allowed is None:
         return allowed
-    if (frame, name) not in known.masks:
-        mask = known.value(frame, name)
-        known.masks[frame, name] = None if mask is None else _by_entry(_seen(mask))
-    seen = known.masks[frame, name]
-    if seen is None:
+    mask = known.value(frame, name)
+    if mask is None:
         return None
+    seen = _by_entry(_seen(mask))
     short = allowed.shape[-1] - seen.shape[-1]
     if short > 0 and seen.shape[-1] > 1:
         seen = np.pad(seen, ((0, 0), (0, 0), (0, short)))

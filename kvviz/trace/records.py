@@ -271,8 +271,10 @@ class CacheRun:
 
 def meter_in_turn(caches: Sequence[Cache]) -> None:
     """Meter all pending runs, run by run, since the caches of a run read the same ops of a long log."""
-    while sum(cache.meter_next() for cache in caches):
-        pass
+    more = True
+    while more:
+        with held_back():
+            more = sum(cache.meter_next() for cache in caches) > 0
 
 
 class _Runs:

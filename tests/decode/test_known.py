@@ -126,3 +126,30 @@ def test_long_chains_of_arithmetic_need_no_deep_stack() -> None:
     trace = kvviz.run(kvviz.load(proto), {"v0": np.array([3])})
     known = Known(trace, RunFrames(trace, 0), {"v0": np.array([3])})
     assert known.value(0, "v5000") == 5003
+
+
+def test_layers_share_rows_of_their_caches_where_ops_and_masks_are_equal_and_only_there() -> None:
+    hidden = np.array([[[[0, -1e9, 0, 0]]]], np.float32)
+    masks = [hidden, hidden.copy(), np.zeros_like(hidden), hidden, hidden]
+    nodes, inputs, outputs = [], ["q float 1 1 1 2", "new float 1 1 1 2"], []
+    for i in range(len(masks)):
+        nodes += [
+            node("Concat", f"past_key_values.{i}.key new", f"present.{i}.key", axis=2),
+            node("Transpose", f"present.{i}.key", f"t{i}", perm=[0, 1, 3, 2]),
+            node("MatMul", f"q t{i}", f"s{i}"),
+            # The fourth subtracts its mask, so that it hides nothing; the fifth puts the new row first.
+            node("Sub" if i == 3 else "Add", f"s{i} mask{i}", f"m{i}"),
+            node("Softmax", f"m{i}", f"p{i}"),
+            node("MatMul", f"p{i} present.{i}.key", f"o{i}"),
+        ]
+        inputs += [f"past_key_values.{i}.key float 1 1 p 2", f"mask{i} float 1 1 1 t"]
+        outputs += [f"present.{i}.key float 1 1 t 2", f"o{i} float 1 1 1 2"]
+    nodes[4 * 6] = node("Concat", "new past_key_values.4.key", "present.4.key", axis=2)
+    feeds = {"q": np.ones((1, 1, 1, 2), np.float32), "new": np.ones((1, 1, 1, 2), np.float32)}
+    for i, mask in enumerate(masks):
+        feeds |= {f"past_key_values.{i}.key": np.ones((1, 1, 3, 2), np.float32), f"mask{i}": mask}
+    caches = kvviz.run(kvviz.load(model(nodes, inputs, outputs)), feeds).caches
+    items = [cache.runs[0].items for cache in caches]
+    assert [item.read for (item,) in items] == [((0, 1), (2, 4))] * 2 + [((0, 4),)] * 2 + [((0, 1), (2, 4))]
+    assert [item.wrote for (item,) in items] == [((3, 4),)] * 4 + [((0, 1),)]
+    assert items[0] is items[1]

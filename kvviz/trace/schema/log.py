@@ -34,6 +34,8 @@ begins where the input began that the op viewed or overwrote.
 OP, OUT, FREE = (len(columns) for columns in COLUMNS.values())
 # Ops that are kept once they were made, and how many are made together.
 _KEPT, _BLOCK = 1 << 17, 1 << 8
+# Orders of frames that are kept to find others alike.
+_ALIKE = 64
 _ABSENT = (-1, 0, 0, None, None, 0, None)
 
 
@@ -106,8 +108,11 @@ class Log(Sequence[Op]):
         self._whole = (0, 0, 0)  # ops, outputs and frees in the columns
         self._made_ops: list[Op] = []
         self._block: tuple[int, list[Op]] = (0, [])
-        # By frame, the step at which each node ran, and how many ops were looked at for that.
-        self._steps: tuple[list[dict[int, int]], int] = ([], 0)
+        # By frame, its first step, and by node how many steps later it ran; frames that ran alike share that.
+        self._ran: list[tuple[int, dict[int, int]]] = []
+        self._alike: dict[tuple[tuple[int, ...], bytes], dict[int, int]] = {}
+        self._grown: set[int] = set()  # frames that share it no longer, as they ran on
+        self._looked_at = 0  # ops
 
     def free(self, storages: Sequence[int]) -> None:
         """Write down storages that died after the last op."""
@@ -231,6 +236,19 @@ class Log(Sequence[Op]):
             return self[index].outs[at]
         return self._output(at + self._begin(index))
 
+    def form(self, index: int, at: int) -> int:
+        """The number of the form of one output; -1 if it is absent."""
+        self.settle()
+        number = at + self._begin(index)
+        storage, *_, form = self.outs[number * OUT : (number + 1) * OUT]
+        return form if storage >= 0 else -1
+
+    def moved(self, index: int) -> tuple[int, int]:
+        """Bytes that an op only moved, and bytes that it stored in all. Of a long log the op is not made with them."""
+        self.settle()
+        _, copied, written = self.ops[index * OP + 3 : index * OP + 6]
+        return copied, written
+
     def _output(self, at: int) -> Output | None:
         storage, generation, how, offset, form = self.outs[at * OUT : (at + 1) * OUT]
         shape, dtype, strides = self.forms.entries[form]
@@ -267,16 +285,47 @@ class Log(Sequence[Op]):
 
     def step_of(self, frame: int, node_index: int) -> int | None:
         """The step at which a node of a frame ran, or None if it has not."""
-        steps, known = self._steps
-        if known < len(self):
-            self.settle()
-            steps += ({} for _ in range(len(steps), len(self.frames)))
-            frames, numbers = self.ops[known * OP :: OP], self.ops[known * OP + 1 :: OP]
-            ran = (self.nodes.entries[number].node.index for number in numbers)
-            for step, (number, index) in enumerate(zip(frames, ran), known):
-                steps[number][index] = step
-            self._steps = steps, len(self)
-        return steps[frame].get(node_index) if frame < len(steps) else None
+        if self._looked_at < len(self):
+            self._look()
+        if frame >= len(self._ran):
+            return None
+        first, ran = self._ran[frame]
+        later = ran.get(node_index)
+        return None if later is None else first + later
+
+    def _look(self) -> None:
+        """Take note of where the nodes of each frame ran."""
+        self.settle()
+        known, made = self._looked_at, self._ran
+        made += ((-1, {}) for _ in range(len(made), len(self.frames)))
+        frames, numbers = (np.array(self.ops[known * OP + place :: OP]) for place in range(2))
+        order = np.argsort(frames, kind="stable")
+        ends = np.flatnonzero(np.diff(frames[order], append=-1)) + 1
+        for begin, end in pairwise((0, *ends.tolist())):
+            steps, nodes = order[begin:end], numbers[order[begin:end]].tolist()
+            frame = int(frames[steps[0]])
+            first, ran = made[frame]
+            if not ran:
+                made[frame] = int(steps[0]) + known, self._shared(nodes, steps - steps[0])
+                continue
+            if frame not in self._grown:
+                made[frame] = first, ran = first, dict(ran)
+                self._grown.add(frame)
+            ran.update(self._by_node(nodes, steps + (known - first)))
+        self._looked_at = len(self)
+
+    def _shared(self, nodes: list[int], later: Ints) -> dict[int, int]:
+        """Where the nodes of a frame ran, which frames that ran alike share."""
+        key = (tuple(nodes), later.tobytes())
+        if key not in self._alike:
+            if len(self._alike) == _ALIKE:
+                self._alike.clear()
+            self._alike[key] = self._by_node(nodes, later)
+        return self._alike[key]
+
+    def _by_node(self, nodes: list[int], later: Ints) -> dict[int, int]:
+        entries = self.nodes.entries
+        return {entries[node].node.index: step for node, step in zip(nodes, later.tolist())}
 
     def tables(self) -> tuple[np.ndarray, np.ndarray]:
         """Copies of the columns of all ops, one row an op, and of all outputs, one row an output; see `COLUMNS`."""
@@ -286,12 +335,12 @@ class Log(Sequence[Op]):
     def died(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
         """(op, storage) of what died from one place to another."""
         self.settle()
-        frees = self.frees
-        low = bisect_left(range(len(frees) // FREE), first, key=lambda at: frees[at * FREE]) * FREE
-        for at in range(low, len(frees), FREE):
-            if frees[at] >= stop:
-                break
-            yield frees[at], frees[at + 1]
+        low, high = self._free(first), self._free(stop)
+        return zip(*(self.frees[low * FREE + place : high * FREE : FREE] for place in range(FREE)))
+
+    def _free(self, op: int) -> int:
+        """The number of the first storage that died with an op or after it."""
+        return bisect_left(range(len(self.frees) // FREE), op, key=lambda at: self.frees[at * FREE])
 
     def columns_are_whole(self) -> None:
         """Take note of what is in the columns, after they were changed from outside."""
@@ -306,15 +355,16 @@ class Log(Sequence[Op]):
         """Drop the last ops and the frames that they ran in."""
         self.settle()
         self.cuts += 1
+        dropped = len(self.frames) - frames
         del self.outs[self._begin(ops) * OUT :], self.ops[ops * OP :], self.frames[frames:]
-        del self.frees[bisect_left(range(len(self.frees) // FREE), ops, key=lambda at: self.frees[at * FREE]) * FREE :]
+        del self.frees[self._free(ops) * FREE :]
         self.grew = [(min(at, ops), storage, more) for at, storage, more in self.grew]
         self.declared.cut(ops)
         del self._made_ops[ops:]
         self._block = (0, [])
-        steps, known = self._steps
-        del steps[frames:]
-        self._steps = steps, min(known, ops)
+        del self._ran[frames:]
+        self._grown.difference_update(range(frames, frames + dropped))
+        self._looked_at = min(self._looked_at, ops)
         self.columns_are_whole()
 
 
