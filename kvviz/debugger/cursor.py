@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvviz.debugger.branching import called, check_repeatable, find_choice, forked
+from kvviz.debugger.branching import find_choice
 from kvviz.debugger.breakpoints import Breakpoint
 from kvviz.debugger.state import depth_of, frame_after, frontier_after
 from kvviz.engine.sessions.session import Session
@@ -38,7 +38,6 @@ class Cursor:
         self.trace: Trace = source if isinstance(source, Trace) else source.trace
         self.position = -1
         self.breakpoints: list[Breakpoint] = []
-        self.left: list[Session | Trace] = []  # recordings that were left for another order, latest last
         self._blocks: dict[int, int] = {}
 
     # -- where we are -----------------------------------------------------------------------------------------------
@@ -152,26 +151,13 @@ class Cursor:
     def choose(self, node: Node | str) -> Stop:
         """Run an op of the frontier next, instead of the first one.
 
-        If another op is recorded as the next step, the steps up to here are repeated in a new session, which then runs
-        the chosen op; the old recording is kept in ``left``.
+        Raises `KvvizError`: if it cannot run there, or another op has run there already: a fork runs it instead.
         """
-        if self.session is None and self.trace.recipe is None:
-            check_repeatable(self.trace)
-        if self.at_edge and self.session is not None:
-            if self.session.look_ahead() is None:
-                raise KvvizError("nothing is left to run: go back to a step to choose what runs after it")
-            chosen = find_choice(self.trace, self.position + 1, node)[1]
-            self.session.advance(chosen)
-        else:
-            step = self.position + 1
-            frame, chosen = find_choice(self.trace, step, node)
-            row = self.trace.log[step]
-            if row.frame == frame and row.op.node is chosen:
-                return self.goto(step)
-            other = forked(self.trace, step, f"{called(chosen)} at step {step:,}", (frame, chosen))
-            other.previews = self.session.previews if self.session is not None else False
-            self.left.append(self.session or self.trace)
-            self.session, self.trace = other, other.trace
+        if self.session is None or not self.at_edge:
+            raise KvvizError("an op can be chosen where none has run yet; elsewhere, kvviz.fork runs another one")
+        if self.session.look_ahead() is None:
+            raise KvvizError("nothing is left to run: go back to a step to choose what runs after it")
+        self.session.advance(find_choice(self.trace, self.position + 1, node)[1])
         self.position = len(self.trace.steps) - 1
         self.session.look_ahead()
         return Stop("step", self.position)

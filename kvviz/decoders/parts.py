@@ -34,10 +34,8 @@ class Parts:
         """Keep a weight of a module in the scope, such as ``"q_proj.weight"``."""
         return self.build.weight(f"{self.build.scope.strip('/').replace('/', '.')}.{module}", array)
 
-    def linear(
-        self, x: str, module: str, name: str, inputs: int, outputs: int, *, biased: bool = False, turned_heads: int = 0
-    ) -> str:
-        weight = self.source.matrix(f"{name}.weight", inputs, outputs, turned_heads)
+    def linear(self, x: str, module: str, name: str, inputs: int, outputs: int, biased: bool = False) -> str:
+        weight = self.source.matrix(f"{name}.weight", inputs, outputs)
         return self.product(x, module, weight, self.source.tensor(f"{name}.bias", outputs) if biased else None)
 
     def product(self, x: str, module: str, weight: np.ndarray, bias: np.ndarray | None = None) -> str:

@@ -41,7 +41,6 @@ class CachePair:
     writer: tuple[str, ...] = ()  # nodes that make the output, one a branch; ``""`` for an input of the graph
     # operators from the output back to each writer: ``"Transpose<-ScatterND"``, ``"Constant"``, ``"Input"``
     ops: tuple[str, ...] = ()
-    frames: tuple[tuple[str, ...], ...] = ()  # frames that each writer is in: ``("optimum::if[then_branch]",)``
 
 
 def cache_pairs(graph: Graph) -> tuple[CachePair, ...]:
@@ -170,7 +169,6 @@ def _pair(before: Value, after: Value, ways: list[Write]) -> CachePair:
         axis=None if protocol == "state" else sequence_axis(before, after, carrying, protocol),
         writer=tuple(node.name if (node := write.node or write.frame.node) else "" for write in ways),
         ops=tuple(write.label for write in ways),
-        frames=tuple(write.frame.path for write in ways),
     )
 
 

@@ -98,14 +98,6 @@ class Frame:
     graph: Graph
     parent: Frame | None = None
     node: Node | None = None
-    attribute: str = ""
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """Frames from the outside in, each ``node[attribute]``; empty for the main graph."""
-        if self.parent is None or self.node is None:
-            return ()
-        return (*self.parent.path, f"{self.node.name}[{self.attribute}]" if self.attribute else self.node.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +230,7 @@ def _inside(frame: Frame, node: Node, position: int) -> Iterator[tuple[Frame, st
     """Where an output of a node with subgraphs or a function body comes from, inside."""
     if node.function is not None:
         yield Frame(node.function, frame, node), node.function.outputs[position].name
-    for attribute, graph in node.subgraphs.items():
+    for graph in node.subgraphs.values():
         place = position
         if node.op_type == "Loop":
             # Outputs: carried values, then scans; the body gives its condition first.
@@ -249,7 +241,7 @@ def _inside(frame: Frame, node: Node, position: int) -> Iterator[tuple[Frame, st
         elif node.op_type != "If":
             place = len(graph.outputs)
         if place < len(graph.outputs):
-            yield Frame(graph, frame, node, attribute), graph.outputs[place].name
+            yield Frame(graph, frame, node), graph.outputs[place].name
 
 
 def _outside(frame: Frame, name: str) -> tuple[Frame, str] | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -34,31 +34,8 @@ _CONTROL, _DEFINED = 3, 4
 # src/llama-vocab.cpp).
 _WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_THREE_DIGITS, _ONE_DIGIT = _WORD + r"\p{N}{1,3}" + _REST, _WORD + r"\p{N}" + _REST
-
-
-def _by_pattern(pattern: str) -> Callable[[Any, Any], Any]:
-    def made(library: Any, pre: Any) -> Any:
-        split = pre.Split(library.Regex(pattern), "isolated")
-        return pre.Sequence([split, pre.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-    return made
-
-
-def _gpt2(library: Any, pre: Any) -> Any:
-    return pre.ByteLevel(add_prefix_space=False)
-
-
-def _digits_apart(library: Any, pre: Any) -> Any:
-    return pre.Sequence([pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)])
-
-
-_CUTS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "smollm": _digits_apart,
-    "gpt-2": _gpt2,
-    "llama-bpe": _by_pattern(_THREE_DIGITS),
-    "qwen2": _by_pattern(_ONE_DIGIT),
-}
+_CUTS = {"smollm": "", "gpt-2": "", "llama-bpe": _WORD + r"\p{N}{1,3}" + _REST, "qwen2": _WORD + r"\p{N}" + _REST}
+"""By pattern, where one says it."""
 # With these and with SentencePiece, texts begin with the begin token unless the file says no (as in llama.cpp).
 _BEGUN = ("llama-bpe",)
 
@@ -120,7 +97,13 @@ def _byte_pairs(library: Any, tokens: Sequence[str], merges: Sequence[str], cut:
     vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = [tuple(merge.split(" ")) for merge in merges]
     inner = library.Tokenizer(library.models.BPE(vocabulary, pairs, ignore_merges=cut == "llama-bpe"))
-    inner.pre_tokenizer = _CUTS[cut](library, library.pre_tokenizers)
+    pre = library.pre_tokenizers
+    inner.pre_tokenizer = pre.ByteLevel(add_prefix_space=False, use_regex=not _CUTS[cut])
+    if cut == "smollm":
+        inner.pre_tokenizer = pre.Sequence([pre.Digits(individual_digits=True), inner.pre_tokenizer])
+    elif _CUTS[cut]:
+        split = pre.Split(library.Regex(_CUTS[cut]), "isolated")
+        inner.pre_tokenizer = pre.Sequence([split, inner.pre_tokenizer])
     inner.decoder = library.decoders.ByteLevel()
     return inner
 
@@ -283,16 +266,8 @@ def _sha256(path: Path) -> str:
 # A GGUF file of the Llama family as an ONNX model in memory.
 
 
-class Opened(NamedTuple):
-    """The model, whose external data are in ``arrays`` by location, and the file that it was made from."""
-
-    model: ModelProto
-    arrays: dict[str, np.ndarray]
-    checkpoint: Checkpoint
-
-
-def open_gguf(path: str | os.PathLike[str], form: str = "concat") -> Opened:
-    """Build the graph of a GGUF file; its weights are expanded to float32 and kept in memory.
+def open_gguf(path: str | os.PathLike[str]) -> tuple[ModelProto, dict[str, np.ndarray], Checkpoint]:
+    """The graph of a GGUF file, its weights, expanded to float32, by their locations, and the file.
 
     Raises
     ------
@@ -301,4 +276,4 @@ def open_gguf(path: str | os.PathLike[str], form: str = "concat") -> Opened:
     """
     checkpoint = Checkpoint(path)
     held = Held()
-    return Opened(decoder(checkpoint, GROWING[form], held), held.arrays, checkpoint)
+    return decoder(checkpoint, GROWING["concat"], held), held.arrays, checkpoint

@@ -6,7 +6,7 @@ those whose steps were kept; where all of them were kept, the words do not menti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import groupby
 from typing import Any
 
@@ -62,6 +62,15 @@ def short(text: str, limit: int = 60) -> str:
 def visible(text: str) -> str:
     """Text with its control characters made visible."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it if it is taken: ``ideal (2)``."""
+    number, found = 1, name
+    while found in taken:
+        number += 1
+        found = f"{name} ({number})"
+    return found
 
 
 def with_short_names(text: str, names: Iterable[str], limit: int) -> str:

@@ -20,7 +20,7 @@ import onnx
 
 from kvviz.engine.policy import Policy
 from kvviz.errors import InputError, KvvizError, LoadError
-from kvviz.graph.loading.from_onnx import draft, unique_names
+from kvviz.graph.loading.from_onnx import unique_names, written_node
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Graph
 from kvviz.runtimes.ort.ort_policy import onnxruntime
@@ -134,7 +134,7 @@ def _opened(graph: Graph) -> str | bytes:
     if not named:
         proto = deepcopy(proto)
         nodes = [node for part in _parts(proto.graph) for node in part.node]
-        for node, name in zip(nodes, unique_names([draft(node, place) for place, node in enumerate(nodes)])):
+        for node, name in zip(nodes, unique_names([written_node(node, place) for place, node in enumerate(nodes)])):
             node.name = name
     data: bytes = proto.SerializeToString()
     return data

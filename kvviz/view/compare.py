@@ -30,7 +30,7 @@ from kvviz.runtimes.schedules import least_live
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.run_options import names_in
-from kvviz.trace.units import visible
+from kvviz.trace.units import unused, visible
 from kvviz.view.charts.comparison_plot import plot_comparison, used
 from kvviz.view.export import lanes_to_html
 
@@ -213,9 +213,9 @@ def compare(
                 measured = next(iter(traces.values())) if traces else whole(once(policy))
                 schedule = least_live(measured)
             trace = whole(once(policy if schedule is None else replace(policy, schedule=schedule)))
-            traces[_unused(f"{policy.name} ({name})" if name else policy.name, traces)] = trace
+            traces[unused(f"{policy.name} ({name})" if name else policy.name, traces)] = trace
     for fix in fixes or ():
-        traces[_unused(f"fix: {fix.label}", traces)] = whole(fix.apply())
+        traces[unused(f"fix: {fix.label}", traces)] = whole(fix.apply())
     return Comparison.of(traces)
 
 
@@ -265,30 +265,13 @@ def _named(schedules: Schedules | None) -> list[tuple[str, str | Schedule | None
     """Schedules by name. One that needs a measurement first stays a name; None is the policy's own."""
     if schedules is None:
         return [("", None)]
-    if isinstance(schedules, str):
-        schedules = [schedules]
-    if isinstance(schedules, Mapping):
-        return [
-            (name, s if s in (None, "least_live") or not isinstance(s, str) else named(s))
-            for name, s in schedules.items()
-        ]
+    listed = [schedules] if isinstance(schedules, str) else schedules
+    given = listed.items() if isinstance(listed, Mapping) else ((None, each) for each in listed)
     found: list[tuple[str, str | Schedule | None]] = []
-    for given in schedules:
-        if given is None:
-            found.append(("", None))
-        elif isinstance(given, str):
-            found.append((label(named(given)), given if given == "least_live" else named(given)))
-        else:
-            found.append((label(given), given))
-    return found
-
-
-def _unused(name: str, taken: Mapping[str, Any]) -> str:
-    """The name, with a number appended if another row already has it."""
-    number, found = 1, name
-    while found in taken:
-        number += 1
-        found = f"{name} ({number})"
+    for name, each in given:
+        schedule = named(each) if isinstance(each, str) else each
+        own = "" if schedule is None else label(schedule)
+        found.append((own if name is None else name, each if each == "least_live" else schedule))
     return found
 
 

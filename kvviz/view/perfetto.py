@@ -14,8 +14,7 @@ from kvviz.atomic_write import write_text
 from kvviz.explain.sentences import sentence
 from kvviz.report.faces.data_frames import memory_word
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import buffer, short
-from kvviz.view.page_data.payload import run_label
+from kvviz.trace.units import buffer, run_label, short
 
 _PROCESS = 1
 _RUNS = 0

@@ -6,7 +6,8 @@ run another op of the frontier, or to test a condition, and for a value, a diagn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import traitlets
@@ -238,32 +239,18 @@ class Debugger(LanedPage):
         return max((len(cache.runs) for cache in self.trace.caches), default=0)
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        do = message.get("do")
-        if do == "value":
-            return peek(self.trace, str(message.get("value")), whole_number(message, "step", self.cursor))
-        if do == "report":
-            return {"report": self._payloads.report(message.get("cures") is not False)}
-        if do == "summarise":
-            self.summarise()
-            return None
-        if do == "attention":
-            asked = (whole_number(message, key) for key in ("cache", "run", "query"))
-            return {"attention": attention(self.trace, *asked)}
-        if do == "html":
-            return {"buffers": [self.to_html().encode()]}
-        if do == "detail":
-            self.detail(whole_number(message, "run"))
-            return None
-        if do == "hazards":
-            if self._payloads.look_for_hazards():
-                self._send_lanes(self.lane)
-            return None
-        if do == "choose":
-            frame = self.trace.frames[whole_number(message, "frame")]
-            node = frame.graph.nodes[whole_number(message, "node")]
-            self.choose(node)
-            return None
-        commands = {
+        do, number = str(message.get("do")), partial(whole_number, message)
+        answers: dict[str, Callable[[], dict[str, Any]]] = {
+            "value": lambda: peek(self.trace, str(message.get("value")), number("step", self.cursor)),
+            "report": lambda: {"report": self._payloads.report(message.get("cures") is not False)},
+            "attention": lambda: {"attention": attention(self.trace, *map(number, ("cache", "run", "query")))},
+            "html": lambda: {"buffers": [self.to_html().encode()]},
+        }
+        commands: dict[str, Callable[[], object]] = {
+            "summarise": self.summarise,
+            "detail": lambda: self.detail(number("run")),
+            "hazards": self._look_for_hazards,
+            "choose": lambda: self.choose(self.trace.frames[number("frame")].graph.nodes[number("node")]),
             "next": self.next,
             "over": self.next,
             "into": self.into,
@@ -271,10 +258,16 @@ class Debugger(LanedPage):
             "continue": lambda: self.resume(message.get("until", "")),
             "next_decode": self.next_decode_step,
         }
+        if do in answers:
+            return answers[do]()
         if do not in commands:
             return super()._answer(message)
         commands[do]()
         return None
+
+    def _look_for_hazards(self) -> None:
+        if self._payloads.look_for_hazards():
+            self._send_lanes(self.lane)
 
     @traitlets.validate("breakpoints")
     def _checked(self, proposal: Any) -> Any:

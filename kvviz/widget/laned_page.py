@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import traitlets
@@ -164,16 +165,21 @@ class LanedPage(Page):
 
     def _send_lanes(self, main: int, at: int | None = None) -> None:
         """Send the payloads of all lanes, with lane ``main`` as the page's own."""
+        with self._led(), self.hold_sync():
+            self._send_payload(main)
+            self.branches = self._lanes.pack(main)
+            self.lanes = self._lanes.headers()
+            self.main = self._shown = self.lane = main
+            if at is not None:
+                self.cursor = at
+            self._send_aside()
+
+    @contextmanager
+    def _led(self) -> Iterator[None]:
+        """Changes of the cursor and the lane in this block are no moves of their own: nothing follows from them."""
         before, self._following = self._following, True
         try:
-            with self.hold_sync():
-                self._send_payload(main)
-                self.branches = self._lanes.pack(main)
-                self.lanes = self._lanes.headers()
-                self.main = self._shown = self.lane = main
-                if at is not None:
-                    self.cursor = at
-                self._send_aside()
+            yield
         finally:
             self._following = before
 
@@ -188,11 +194,8 @@ class LanedPage(Page):
 
     def set_state(self, sync_data: Any) -> None:
         """Apply the page's state without following its moves, which the page has made already."""
-        before, self._following = self._following, True
-        try:
+        with self._led():
             super().set_state(sync_data)
-        finally:
-            self._following = before
 
     @traitlets.validate("lane")
     def _known(self, proposal: Any) -> Any:
@@ -206,9 +209,8 @@ class LanedPage(Page):
             return
         old, self._shown = self._shown, change["new"]
         if not self._following and old in self._lanes:
-            before, self._following = self._following, True
-            self.cursor = self._lanes.partner(old, change["new"], self.cursor)
-            self._following = before
+            with self._led():
+                self.cursor = self._lanes.partner(old, change["new"], self.cursor)
         self._send_aside()
 
     def _stand_where(self, message: Mapping[str, Any]) -> None:
@@ -216,12 +218,9 @@ class LanedPage(Page):
         shown, at = message.get("shown", self.lane), message.get("at", self.cursor)
         if shown not in self._lanes or (shown, at) == (self.lane, self.cursor):
             return
-        before, self._following = self._following, True
-        try:
+        with self._led():
             self.lane = shown
             self.cursor = max(-1, min(whole_number({"at": at}, "at"), len(self.trace.steps) - 1))
-        finally:
-            self._following = before
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         do = message.get("do")

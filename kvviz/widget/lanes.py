@@ -11,6 +11,7 @@ from kvviz.errors import KvvizError
 from kvviz.explain.difference import align, partner
 from kvviz.explain.figures import finished
 from kvviz.trace.recording import Trace
+from kvviz.trace.units import unused
 from kvviz.view.page_data.payload import Payloads
 from kvviz.view.page_data.payload_lanes import lane_header, pack_lanes
 
@@ -38,9 +39,9 @@ class Lane:
 class Lanes:
     """All lanes of a debugger, by number; the first one is 0 and stays."""
 
-    def __init__(self, source: Session | Trace, label: str | None = None) -> None:
+    def __init__(self, source: Session | Trace) -> None:
         cursor = Cursor(source)
-        self._by_number = {0: Lane(0, label or cursor.trace.label, None, cursor, Payloads(cursor.trace))}
+        self._by_number = {0: Lane(0, cursor.trace.label, None, cursor, Payloads(cursor.trace))}
         self._next = 1
         self._headers: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._packed: dict[int, tuple[Any, bytes]] = {}
@@ -70,12 +71,8 @@ class Lanes:
             raise KvvizError(f"there are {MOST} lanes already: close one of them first")
         cursor = Cursor(source)
         taken = {lane.label for lane in self._by_number.values()}
-        name = label or cursor.trace.label
-        number, unused = 1, name
-        while unused in taken:
-            number += 1
-            unused = f"{name} ({number})"
-        lane = Lane(self._next, unused, of, cursor, Payloads(cursor.trace, self[of].payloads.runs()))
+        name = unused(label or cursor.trace.label, taken)
+        lane = Lane(self._next, name, of, cursor, Payloads(cursor.trace, self[of].payloads.runs()))
         self._by_number[lane.number] = lane
         self._next += 1
         return lane

@@ -14,10 +14,10 @@ from kvviz.widget.still_image import still_pair
 
 def pair_labels(first: Trace, second: Trace) -> tuple[str, str]:
     """Labels of two traces: the first of changes, policies, orders, titles and options that differs."""
-    for name in (_label, _policy, _order):
-        names = name(first), name(second)
-        if names[0] != names[1]:
-            return names
+    facts = ((trace.label, trace.policy.name, label(schedule_of(trace.policy))) for trace in (first, second))
+    for mine, other in zip(*facts):
+        if mine != other:
+            return mine, other
     if first.title != second.title:
         return _titles(first.title, second.title)
     options = _options(first), _options(second)
@@ -26,20 +26,6 @@ def pair_labels(first: Trace, second: Trace) -> tuple[str, str]:
         return "the first", "the second"
     mine, other = (", ".join(side[key] or f"no {key}" for key in differing) for side in options)
     return mine, other
-
-
-def _label(trace: Trace) -> str:
-    own: str = trace.label
-    return own
-
-
-def _policy(trace: Trace) -> str:
-    policy: str = trace.policy.name
-    return policy
-
-
-def _order(trace: Trace) -> str:
-    return label(schedule_of(trace.policy))
 
 
 def _titles(first: str, second: str) -> tuple[str, str]:

@@ -11,7 +11,6 @@ import kvviz
 from kvviz.debugger.cursor import Cursor, Stop
 from kvviz.debugger.state import frontier_after
 from kvviz.decode.run_sessions import SingleRun
-from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
 from kvviz.graph.blocks import blocks
 from kvviz.trace.records import Step
@@ -254,32 +253,12 @@ def test_a_choice_is_refused_where_it_cannot_be_made() -> None:
         cursor.choose("y")
 
 
-def test_going_back_and_choosing_again_leaves_what_ran_and_goes_on_live_from_there() -> None:
-    # given
+def test_where_an_op_has_run_a_fork_runs_another_one_instead() -> None:
     cursor = live("flat")
-    for _ in range(3):
-        cursor.next()
-    first = cursor.trace
-    # when
+    cursor.next(), cursor.next()
     cursor.goto(0)
-    stop = cursor.choose("c")
-    # then
-    assert stop == Stop("step", 1)
-    assert [step.node for step in cursor.trace.steps] == ["a", "c"]
-    assert cursor.trace.label == "Sin c at step 1"
-    assert [step.node for step in first.steps] == ["a", "b", "c"]
-    assert [left.trace for left in cursor.left if isinstance(left, Session)] == [first]
-    # and it is live: the rest runs when it is asked for
-    assert [node.name for node in cursor.frontier()] == ["b"]
-    cursor.resume()
-    assert [step.node for step in cursor.trace.steps] == ["a", "c", "b", "d", "y"]
-
-
-def test_choosing_what_ran_next_anyway_only_goes_there() -> None:
-    cursor = recorded("flat")
-    trace = cursor.trace
-    assert cursor.choose("a") == Stop("step", 0)
-    assert cursor.trace is trace and not cursor.left
+    with pytest.raises(KvvizError, match=r"kvviz\.fork runs another one"):
+        cursor.choose("c")
 
 
 def test_ops_may_be_chosen_inside_a_body() -> None:

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from kvviz.errors import KvvizError
-from kvviz.text.chat_template import render_chat
+from kvviz.text.companions import render_chat
 
 ASKED = [{"role": "user", "content": "<b> é"}]
 ENDLESS = {
@@ -17,7 +17,7 @@ ENDLESS = {
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvviz.text.chat_template.LONGEST", 1.0)
+    monkeypatch.setattr("kvviz.text.companions.LONGEST", 1.0)
 
 
 @pytest.mark.parametrize("template", ENDLESS)

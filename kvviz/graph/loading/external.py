@@ -89,7 +89,7 @@ class Source:
     # that of the model file once links are followed: download caches keep model and data as links into one folder
     real_folder: str | None = None
     limit: int = DEFAULT_LIMIT  # largest size of one tensor, in bytes
-    # location to tensor, for weights that exist in memory already
+    # location to array, or what has ``numpy()``, for weights that exist in memory already
     held: Mapping[str, Any] = field(default_factory=dict)
     files: DataFiles = field(default_factory=DataFiles)
     file: ModelFile = NO_FILE

@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import onnx
 
 from kvviz.errors import GraphError, LimitError, LoadError, name_text, quoted
 from kvviz.graph.loading.external import Source
-from kvviz.graph.loading.functions import FunctionKey, body_of_call, call_key, extents, function_key, plain_domain
+from kvviz.graph.loading.functions import (
+    FunctionKey,
+    bodies_in,
+    body_of_call,
+    call_key,
+    extents,
+    function_key,
+    plain_domain,
+)
 from kvviz.graph.loading.tensors import Weights, attribute, constant, read_sparse, read_tensor, value_type
 from kvviz.graph.model import MAX_NODES, Graph, GraphPath, Node, Value
-from kvviz.graph.module_paths import Scope, module_paths
+from kvviz.graph.module_paths import module_paths
 from kvviz.graph.topological_order import find_cycle, topological
 
 _A = onnx.AttributeProto
@@ -57,17 +65,16 @@ class Reader:
         where = f"graph {quoted(name_text(proto.name))} of {self.source.label}"
         weights = self._weights(proto, where)
         declared = self._declared(proto, where)
-        drafts = self._drafts(proto, weights, where)
-        own = own_names(where, [v for v in declared if v.name not in weights], weights, drafts)
-        for node in drafts:
-            self._fill(node, opsets, (*outer, own), path)
+        written = self._written(proto, weights, where)
+        own = own_names(where, [v for v in declared if v.name not in weights], weights, written)
+        nodes = [self._filled(node, proto.node[node.index], opsets, (*outer, own), path) for node in written]
         outputs = tuple(value_type(name_text(info.name), info.type, self.source) for info in proto.output)
-        captures = free_names(where, drafts, outputs, own, frozenset().union(*outer))
+        captures = free_names(where, nodes, outputs, own, frozenset().union(*outer))
         return Graph(
             name=name_text(proto.name),
             inputs=tuple(v for v in declared if v.name not in weights),
             outputs=outputs,
-            nodes=self._nodes_of(in_running_order(where, drafts), opsets),
+            nodes=self._named(in_running_order(where, nodes), proto, opsets),
             weights=weights,
             opsets=opsets,
             value_info={
@@ -121,12 +128,12 @@ class Reader:
             values[name] = value_type(name, info.type, self.source)
         return list(values.values())
 
-    def _drafts(self, proto: Any, weights: Weights, where: str) -> list[Draft]:
-        """The nodes that run; Constant nodes become weights."""
-        drafts = []
+    def _written(self, proto: Any, weights: Weights, where: str) -> list[Node]:
+        """The nodes that run, without what is in them; Constant nodes become weights."""
+        nodes = []
         for index, node in enumerate(proto.node):
             if node.op_type != "Constant" or plain_domain(node.domain):
-                drafts.append(draft(node, index))
+                nodes.append(written_node(node, index))
                 continue
             for name in filter(None, map(name_text, node.output)):
                 if name in weights:
@@ -134,36 +141,41 @@ class Reader:
                         f"{quoted(name)} is made twice in {where}: by a Constant node and by another weight"
                     )
                 weights.tensors[name] = constant(node, name, self.source)
-        return drafts
+        return nodes
 
-    def _fill(self, node: Draft, opsets: dict[str, int], visible: tuple[frozenset[str], ...], path: GraphPath) -> None:
-        for proto in node.proto.attribute:
-            name = name_text(proto.name)
-            if proto.ref_attr_name:
-                raise GraphError(f"{node.label} of {self.source.label} uses a function's attribute outside a function")
-            if proto.type == _A.GRAPH:
-                node.subgraphs[name] = self._graph(proto.g, opsets, visible, None, (*path, (node.index, name)))
-            elif proto.type == _A.GRAPHS:
-                for i, graph in enumerate(proto.graphs):
-                    at = (*path, (node.index, f"{name}[{i}]"))
-                    node.subgraphs[f"{name}[{i}]"] = self._graph(graph, opsets, visible, None, at)
+    def _filled(
+        self, node: Node, proto: Any, opsets: dict[str, int], visible: tuple[frozenset[str], ...], path: GraphPath
+    ) -> Node:
+        """A node with its attributes, its bodies and what they take from outside."""
+        attributes: dict[str, Any] = {}
+        subgraphs: dict[str, Graph] = {}
+        for given in proto.attribute:
+            name = name_text(given.name)
+            if given.ref_attr_name:
+                raise GraphError(f"{label(node)} of {self.source.label} uses a function's attribute outside a function")
+            if given.type in (_A.GRAPH, _A.GRAPHS):
+                for i, inner in enumerate(bodies_in(given)):
+                    own = name if given.type == _A.GRAPH else f"{name}[{i}]"
+                    subgraphs[own] = self._graph(inner, opsets, visible, None, (*path, (node.index, own)))
             else:
-                node.attributes[name] = attribute(proto, node.label, self.source)
-        node.captures = tuple(dict.fromkeys(name for graph in node.subgraphs.values() for name in graph.captures))
-        function = self.functions.get(call_key(node.proto))
+                attributes[name] = attribute(given, label(node), self.source)
+        captures = tuple(dict.fromkeys(name for graph in subgraphs.values() for name in graph.captures))
+        function = self.functions.get(call_key(proto))
+        body = None
         if function is not None:
-            node.function = self._body(node, function, opsets, (*path, (node.index, "function")))
+            body = self._body(node, proto, function, opsets, (*path, (node.index, "function")))
+        return replace(node, attributes=attributes, subgraphs=subgraphs, captures=captures, function=body)
 
-    def _body(self, node: Draft, function: Any, opsets: dict[str, int], path: GraphPath) -> Graph:
+    def _body(self, node: Node, call: Any, function: Any, opsets: dict[str, int], path: GraphPath) -> Graph:
         key = function_key(function)
         for kind, formal, actual in (("input", function.input, node.inputs), ("output", function.output, node.outputs)):
             if len(actual) > len(formal):
                 raise GraphError(
-                    f"{node.label} of {self.source.label} has {len(actual)} {kind}s, "
+                    f"{label(node)} of {self.source.label} has {len(actual)} {kind}s, "
                     f"but the function it calls has {len(formal)}"
                 )
         try:
-            proto = body_of_call(function, node.proto)
+            proto = body_of_call(function, call)
             self._copied += proto.ByteSize()
         except Exception as error:  # protobuf copies by writing and reading, and reads only about 100 levels
             raise LoadError(
@@ -172,36 +184,24 @@ class Reader:
         if self._copied > MAX_COPIED:
             raise LimitError(
                 f"the functions of {self.source.label} take more than {MAX_COPIED:,} bytes once every call is spelled "
-                f"out; {node.label} calls {quoted(key[1])}: give large constants to it as inputs"
+                f"out; {label(node)} calls {quoted(key[1])}: give large constants to it as inputs"
             )
         return self._graph(proto, {**opsets, **read_opsets(function.opset_import)}, path=path)
 
-    def _nodes_of(self, drafts: list[Draft], opsets: dict[str, int]) -> tuple[Node, ...]:
-        names = unique_names(drafts)
-        stated = [metadata(node.proto) for node in drafts]
-        scopes = module_paths(names, [node.inputs for node in drafts], [node.outputs for node in drafts], stated)
-        return tuple(self._node(node, name, scope, opsets) for node, name, scope in zip(drafts, names, scopes))
-
-    def _node(self, node: Draft, name: str, scope: Scope, opsets: dict[str, int]) -> Node:
-        domain = plain_domain(node.proto.domain)
-        if not domain and "" not in opsets:
-            raise LoadError(
-                f"{self.source.label} does not say which version of the ONNX operators it uses (no opset import), "
-                f"but {node.label} is one of them; the file is damaged, export it again"
-            )
-        return Node(
-            name=name,
-            op_type=node.op_type,
-            domain=domain,
-            inputs=node.inputs,
-            outputs=node.outputs,
-            index=node.index,
-            attributes=node.attributes,
-            subgraphs=node.subgraphs,
-            captures=node.captures,
-            opset=opsets.get(domain, 1),
-            function=node.function,
-            scope=scope,
+    def _named(self, nodes: Sequence[Node], proto: Any, opsets: dict[str, int]) -> tuple[Node, ...]:
+        """Nodes with names of their own, module paths, and the versions of their operators."""
+        for node in nodes:
+            if not node.domain and "" not in opsets:
+                raise LoadError(
+                    f"{self.source.label} does not say which version of the ONNX operators it uses (no opset import), "
+                    f"but {label(node)} is one of them; the file is damaged, export it again"
+                )
+        names = unique_names(nodes)
+        stated = [metadata(proto.node[node.index]) for node in nodes]
+        scopes = module_paths(names, [node.inputs for node in nodes], [node.outputs for node in nodes], stated)
+        return tuple(
+            replace(node, name=name, scope=scope, opset=opsets.get(node.domain, 1))
+            for node, name, scope in zip(nodes, names, scopes)
         )
 
 
@@ -222,66 +222,52 @@ def node_proto(graph: Graph, node: Node) -> Any:
     return graph_proto(graph).node[node.index % MAX_NODES]
 
 
-# -- drafts -----------------------------------------------------------------------------------------------------------
-# Nodes on their way from protobuf to ``Graph``: who makes which name, what comes from outside, who runs when.
+# -- nodes ------------------------------------------------------------------------------------------------------------
+# Nodes as they are written, before they have their final names: who makes which name, what comes from outside, who
+# runs when.
 
 
-@dataclass(slots=True)
-class Draft:
-    """A node: everything but its final name, scope and place."""
-
-    proto: Any
-    index: int
-    name: str
-    op_type: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: dict[str, Any] = field(default_factory=dict)
-    subgraphs: dict[str, Graph] = field(default_factory=dict)
-    captures: tuple[str, ...] = ()
-    function: Graph | None = None
-
-    @property
-    def label(self) -> str:
-        return f"node {quoted(self.name or self.first_output)} ({quoted(self.op_type)[1:-1]})"
-
-    @property
-    def first_output(self) -> str:
-        """The first output that is there, or the empty string."""
-        return next((name for name in self.outputs if name), "")
-
-
-def draft(proto: Any, index: int) -> Draft:
+def written_node(proto: Any, index: int) -> Node:
+    """A node as the model has it, without attributes and bodies; its name may be empty."""
     inputs, outputs = tuple(map(name_text, proto.input)), tuple(map(name_text, proto.output))
-    return Draft(proto, index, name_text(proto.name), name_text(proto.op_type), inputs, outputs)
+    return Node(name_text(proto.name), name_text(proto.op_type), plain_domain(proto.domain), inputs, outputs, index)
 
 
-def own_names(where: str, inputs: Iterable[Value], weights: Iterable[str], drafts: Iterable[Draft]) -> frozenset[str]:
+def label(node: Node) -> str:
+    return f"node {quoted(node.name or _first_output(node))} ({quoted(node.op_type)[1:-1]})"
+
+
+def _first_output(node: Node) -> str:
+    """The first output that is there, or the empty string."""
+    return next((name for name in node.outputs if name), "")
+
+
+def own_names(where: str, inputs: Iterable[Value], weights: Iterable[str], nodes: Iterable[Node]) -> frozenset[str]:
     """All names that a graph defines; an error where two things make the same one."""
-    makers: dict[str, Draft | str] = dict.fromkeys(weights, "a weight of that name")
+    makers: dict[str, Node | str] = dict.fromkeys(weights, "a weight of that name")
     makers |= {value.name: "an input of that name" for value in inputs}
-    for node in drafts:
+    for node in nodes:
         for name in filter(None, node.outputs):
             if name in makers:
                 other = makers[name]
                 raise GraphError(
-                    f"{quoted(name)} is made twice in {where}: {node.label} makes it, "
-                    f"and so does {other if isinstance(other, str) else other.label}"
+                    f"{quoted(name)} is made twice in {where}: {label(node)} makes it, "
+                    f"and so does {other if isinstance(other, str) else label(other)}"
                 )
             makers[name] = node
     return frozenset(makers)
 
 
 def free_names(
-    where: str, drafts: Iterable[Draft], outputs: Iterable[Value], own: frozenset[str], outer: frozenset[str]
+    where: str, nodes: Iterable[Node], outputs: Iterable[Value], own: frozenset[str], outer: frozenset[str]
 ) -> tuple[str, ...]:
     """Names that a graph takes from outside, in order of first use; an error for those that nothing makes."""
     free: dict[str, None] = {}
-    reads = [(name, node) for node in drafts for name in (*node.inputs, *node.captures)]
+    reads = [(name, node) for node in nodes for name in (*node.inputs, *node.captures)]
     for name, reader in [*reads, *((value.name, None) for value in outputs)]:
         if name and name not in own:
             if name not in outer:
-                who = reader.label if reader else "the output list"
+                who = label(reader) if reader else "the output list"
                 raise GraphError(
                     f"{who} reads {quoted(name)} in {where}, but no input, weight or node there makes that value"
                 )
@@ -289,29 +275,29 @@ def free_names(
     return tuple(free)
 
 
-def in_running_order(where: str, drafts: Sequence[Draft]) -> list[Draft]:
+def in_running_order(where: str, nodes: Sequence[Node]) -> list[Node]:
     """The nodes sorted topologically, otherwise as they were; an error names the nodes of a cycle."""
-    reads = [(*node.inputs, *node.captures) for node in drafts]
-    makes = [node.outputs for node in drafts]
+    reads = [(*node.inputs, *node.captures) for node in nodes]
+    makes = [node.outputs for node in nodes]
     order = topological(reads, makes)
     if order is not None:
-        return [drafts[i] for i in order]
+        return [nodes[i] for i in order]
     circle = find_cycle(reads, makes)
-    names = " → ".join(drafts[i].label for i in (*circle[:8], circle[0]))
+    names = " → ".join(label(nodes[i]) for i in (*circle[:8], circle[0]))
     more = f" ({len(circle) - 8} more nodes lie between)" if len(circle) > 8 else ""
     raise GraphError(f"nodes wait for each other in {where}: {names}{more}; break the cycle")
 
 
-def unique_names(drafts: Sequence[Draft]) -> list[str]:
+def unique_names(nodes: Sequence[Node]) -> list[str]:
     """The model's node names where they are unique, else the first outputs, else with a number behind."""
     taken: set[str] = set()
     names: list[str] = []
-    for node in drafts:
+    for node in nodes:
         names.append("" if node.name in taken else node.name)
         taken.add(node.name)
-    for i, node in enumerate(drafts):
+    for i, node in enumerate(nodes):
         if not names[i]:
-            base = node.first_output or node.op_type or "node"
+            base = _first_output(node) or node.op_type or "node"
             name, count = base, 1
             while not name or name in taken:
                 count += 1

@@ -60,7 +60,7 @@ def _resolve(graph: onnx.GraphProto, given: dict[str, Any], absent: set[str]) ->
             del node.attribute[:]
             node.attribute.extend(a for a in kept if a is not None)
         for a in node.attribute:
-            for inner in subgraphs(a):
+            for inner in bodies_in(a):
                 _resolve(inner, given, absent - _defined(inner))
 
 
@@ -71,7 +71,7 @@ def _resolved(attribute: Any, given: dict[str, Any]) -> Any | None:
     return value
 
 
-def subgraphs(attribute: Any) -> list[Any]:
+def bodies_in(attribute: Any) -> list[Any]:
     """The graphs that an attribute holds."""
     if attribute.type == onnx.AttributeProto.GRAPH:
         return [attribute.g]
@@ -129,7 +129,7 @@ def _own(root: Any, functions: Mapping[FunctionKey, Any]) -> _Own:
         count += len(graph.node)
         deepest = max(deepest, depth)
         for node in graph.node:
-            stack += [(inner, depth + 1) for attribute in node.attribute for inner in subgraphs(attribute)]
+            stack += [(inner, depth + 1) for attribute in node.attribute for inner in bodies_in(attribute)]
             # Constant nodes become weights, whatever functions there are.
             if functions and (node.op_type != "Constant" or plain_domain(node.domain)):
                 key = call_key(node)

@@ -10,9 +10,8 @@ import uuid
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
 
 from kvviz.errors import LoadError, quoted
@@ -196,26 +195,14 @@ def _is_gguf(path: str) -> bool:
 def _from_gguf(path: str, limit: int) -> tuple[Any, Source, Companions]:
     from kvviz.smollm2.gguf_to_onnx import carried_tokenizer, open_gguf
 
-    opened = open_gguf(path)
-    held = {location: _Array(array) for location, array in opened.arrays.items()}
-    source = Source(quoted(path, 1000), os.path.dirname(path), limit=limit, held=held)
-    companions = Companions((os.path.dirname(path) or os.curdir,), made=lambda: carried_tokenizer(opened.checkpoint))
-    return opened.model, source, companions
+    model, arrays, checkpoint = open_gguf(path)
+    source = Source(quoted(path, 1000), os.path.dirname(path), limit=limit, held=arrays)
+    return model, source, Companions((os.path.dirname(path) or os.curdir,), made=lambda: carried_tokenizer(checkpoint))
 
 
 def assembled(proto: onnx.ModelProto, weights: Mapping[str, Any], label: str, name: str) -> Graph:
     """The graph of a model whose external data are arrays, or objects with ``numpy()``, by location."""
-    held = {location: _Array(found) if isinstance(found, np.ndarray) else found for location, found in weights.items()}
-    return _read(proto, Source(label, "", limit=1 << 62, held=held), name)
-
-
-class _Array(NamedTuple):
-    """An array as the reader of weights takes those in memory."""
-
-    array: np.ndarray
-
-    def numpy(self) -> np.ndarray:
-        return self.array
+    return _read(proto, Source(label, "", limit=1 << 62, held=weights), name)
 
 
 def _file(name: str, data: bytes) -> ModelFile:

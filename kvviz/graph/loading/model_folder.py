@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kvviz.errors import LoadError, quoted
 from kvviz.text.companions import Companions, json_file
@@ -36,13 +35,6 @@ def likely(graphs: Sequence[str]) -> str:
     return next((name for name in graphs if os.path.basename(name) in _WHOLE), graphs[0])
 
 
-class Found(NamedTuple):
-    """The path of a graph, and what lies beside it."""
-
-    path: str
-    companions: Companions
-
-
 def beside(path: str) -> Companions:
     """What lies beside a model file."""
     folder = os.path.dirname(path) or os.curdir
@@ -51,8 +43,8 @@ def beside(path: str) -> Companions:
     return Companions((folder, above) if inner else (folder,))
 
 
-def find_model(folder: str, graph: str | None = None) -> Found:
-    """The graph of a folder that is meant.
+def find_model(folder: str, graph: str | None = None) -> tuple[str, Companions]:
+    """The path of the graph of a folder that is meant, and what lies beside it.
 
     Parameters
     ----------
@@ -70,7 +62,7 @@ def find_model(folder: str, graph: str | None = None) -> Found:
     if not files:
         ggufs = sorted(name for name in os.listdir(folder) if name.lower().endswith(".gguf"))
         if len(ggufs) == 1 and graph is None:
-            return Found(os.path.join(folder, ggufs[0]), Companions((folder,)))
+            return os.path.join(folder, ggufs[0]), Companions((folder,))
         raise LoadError(f"{quoted(folder, 1000)} is a folder with no .onnx file in it, nor in {SUBFOLDER}/ below it")
     chosen = _named(folder, files, graph) if graph is not None else _meant(folder, files)
     if chosen is None:
@@ -78,7 +70,7 @@ def find_model(folder: str, graph: str | None = None) -> Found:
     if len(files) > 1:
         _LOG.info("of %d graphs in %s, %s is taken", len(files), quoted(folder, 1000), chosen)
     path = os.path.join(folder, *chosen.split("/"))
-    return Found(path, Companions(tuple(dict.fromkeys((os.path.dirname(path), folder))), files))
+    return path, Companions(tuple(dict.fromkeys((os.path.dirname(path), folder))), files)
 
 
 def graphs_in(folder: str) -> tuple[str, ...]:

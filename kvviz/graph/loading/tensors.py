@@ -216,7 +216,9 @@ def _external(proto: Any, source: Source, what: str, dtype: np.dtype, nbytes: in
     entries = {name_text(entry.key): name_text(entry.value) for entry in proto.external_data}
     kept = source.held.get(entries.get("location", ""))
     if kept is not None:
-        return kept.numpy if isinstance(kept, Nowhere) else _guarded(kept.numpy, what, source)
+        if isinstance(kept, Nowhere):
+            return kept.numpy
+        return _guarded((lambda: kept) if isinstance(kept, np.ndarray) else kept.numpy, what, source)
     found: tuple[str, int] | None = None
     # A dry run needs no data. Who reads a weight whose data are missing gets the error, or the data if they came since.
     with suppress(MissingDataError):

@@ -138,12 +138,10 @@ def cells(
 
 def picture(cache: KVCache) -> str:
     """The chart as an image in HTML, for a notebook; its text is what the last call did."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     # A figure made without pyplot is in no list of open figures.
     figure = Figure(figsize=(9.0, min(1.3 + 0.37 * len(cache.history), 14.0)), dpi=100, layout="constrained")
-    FigureCanvasAgg(figure)
     cells(cache, figure.add_subplot())
     out = io.BytesIO()
     figure.savefig(out, format="png")

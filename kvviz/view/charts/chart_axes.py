@@ -109,6 +109,11 @@ def legend(ax: Any, theme: Theme, columns: int, handles: tuple[list[Any], list[s
     )
 
 
+def beside(ax: Any, text: str, at: tuple[float, float], shift: tuple[float, float], points: float, **look: Any) -> None:
+    """Put a text beside a place of the chart, so many points away from it."""
+    ax.annotate(text, at, xytext=shift, textcoords="offset points", fontsize=points, **look)
+
+
 def say(ax: Any, theme: Theme, text: str) -> None:
     """Put a sentence in the middle of a chart that has nothing to draw."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=theme.soft, fontsize=10)

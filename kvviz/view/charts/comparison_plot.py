@@ -7,9 +7,10 @@ from typing import Any
 
 from kvviz.explain.figures import Row
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import short, size
+from kvviz.trace.units import short, size, weight_bytes
 from kvviz.view.charts.chart_axes import (
     axes_and_theme,
+    beside,
     break_mark,
     finish,
     hues,
@@ -62,7 +63,7 @@ def plot_comparison(rows: Sequence[Row], traces: Sequence[Trace], figure: Any = 
 
 def weights_of(traces: Sequence[Trace]) -> int:
     """Bytes of weights that all traces hold under any rules."""
-    return min((sum(s.capacity for s in t.log.storages if s.origin == "weights") for t in traces), default=0)
+    return min(map(weight_bytes, traces), default=0)
 
 
 def used(columns: tuple[Any, ...], rows: Sequence[Row]) -> tuple[Any, ...]:
@@ -77,15 +78,7 @@ def _bars(ax: Any, rows: Sequence[Row], key: str, title: str) -> None:
     values = [getattr(row, key) for row in rows]
     for place, (value, hue) in enumerate(zip(values, hues(theme))):
         ax.barh(place, value, height=0.62, color=hue)
-        ax.annotate(
-            size(value),
-            (value, place),
-            xytext=(3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=theme.ink,
-        )
+        beside(ax, size(value), (value, place), (3, 0), 8, va="center", color=theme.ink)
     # The longest number follows the longest bar.
     ax.set_xlim(0, (max(values, default=0) or 1) * 1.75)
     ax.set_xticks([])

@@ -138,7 +138,6 @@ def _cure(finding: Finding) -> str:
 
 
 def _figure(trace: Trace, finding: Finding, theme: Theme) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     room = WIDTH - 2 * _EDGE
@@ -153,7 +152,6 @@ def _figure(trace: Trace, finding: Finding, theme: Theme) -> Any:
     top = _EDGE + 22 * len(title) + _LINE * len(head) + 10
     height = top + tall + (30 if around else 0) + curve + _LINE * len(foot) + _EDGE + 24
     figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor=theme.pane)
-    FigureCanvasAgg(figure)
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set_axis_off()
     ax.set_xlim(0, WIDTH)

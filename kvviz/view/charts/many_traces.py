@@ -21,6 +21,7 @@ Closed = Callable[[int], float] | Sequence[float]
 
 # Each curve has its own hue and dashes; five hues and four dash patterns distinguish twenty curves.
 DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
+CALCULATED: dict[str, Any] = {"linewidth": 0.8, "linestyle": (0, (4, 3))}
 _MARKERS = "osD^vPX"
 LEGEND_COLUMNS = 3
 NO_CACHES = "these traces have no caches"
@@ -120,7 +121,7 @@ def _bytes(
             lines += ax.plot(runs, moved[runs] / scale, "x", color=look["color"], markersize=6)
             names.append("moved by the caller")
     for i, form in enumerate(by_name.values()):
-        line = ax.plot(form / scale, color=theme.ink, linewidth=0.8, linestyle=(0, (4, 3)), zorder=5)
+        line = ax.plot(form / scale, color=theme.ink, **CALCULATED, zorder=5)
         if not i:
             lines += line
             names.append("by calculation")

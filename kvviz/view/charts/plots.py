@@ -14,11 +14,12 @@ import numpy as np
 from kvviz.report.palette import OWNERS, STATES, Theme
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import buffer, in_kept_runs, keeps_all, short, size, weight_bytes
+from kvviz.trace.units import buffer, in_kept_runs, keeps_all, run_label, short, size, weight_bytes
 from kvviz.view.charts import many_traces
 from kvviz.view.charts.cell_plot import cells
 from kvviz.view.charts.chart_axes import (
     axes_and_theme,
+    beside,
     break_mark,
     finish,
     hue_of,
@@ -33,7 +34,6 @@ from kvviz.view.charts.chart_axes import (
 )
 from kvviz.view.charts.heat_cells import rows
 from kvviz.view.drawing.hazard_picture import hidden_pair_svg
-from kvviz.view.page_data.payload import run_label
 
 __all__ = ["cache", "cells", "copies", "hidden_pair_svg", "lifetimes", "memory", "protocols", "rows"]
 
@@ -81,16 +81,9 @@ def memory(trace: TraceLike | many_traces.Traces, ax: Any = None) -> Any:
         node = short(trace.steps[at].op_type, 24)
         right = at > len(live) * 0.6
         ax.plot([at], [top], "o", color=theme.ink, markersize=4, clip_on=False)
-        ax.annotate(
-            f"peak {size(live[at])} · step {at:,}, {node}",
-            (at, top),
-            xytext=(-8 if right else 8, 6),
-            textcoords="offset points",
-            ha="right" if right else "left",
-            va="bottom",
-            fontsize=9,
-            color=theme.ink,
-        )
+        shift, side = ((-8, 6), "right") if right else ((8, 6), "left")
+        peak = f"peak {size(live[at])} · step {at:,}, {node}"
+        beside(ax, peak, (at, top), shift, 9, ha=side, va="bottom", color=theme.ink)
     if floor:
         break_mark(ax, theme)
     note = f" (axis starts at the weights, {size(weights)})" if floor else ""
@@ -149,31 +142,17 @@ def copies(trace: TraceLike | many_traces.Traces, ax: Any = None, *, closed: Any
     missed = hue_of(STATES["missed"], theme)
     ax.bar(runs, copied / scale, width=0.72, color=missed, label=f"copied, {size(copied.sum())} in all")
     rest = np.maximum(written - copied, 0)
-    ax.bar(
-        runs,
-        rest / scale,
-        width=0.72,
-        bottom=copied / scale,
-        color=theme.soft,
-        alpha=0.35,
-        label=f"written new, {size(rest.sum())} in all",
-    )
+    look = {"bottom": copied / scale, "color": theme.soft, "alpha": 0.35}
+    ax.bar(runs, rest / scale, width=0.72, label=f"written new, {size(rest.sum())} in all", **look)
     if closed is not None:
-        form = many_traces.by_run(closed, len(runs))
-        ax.plot(
-            runs, form / scale, color=theme.ink, linewidth=0.8, linestyle=(0, (4, 3)), label="copied, by calculation"
-        )
+        form = many_traces.by_run(closed, len(runs)) / scale
+        ax.plot(form, color=theme.ink, **many_traces.CALCULATED, label="copied, by calculation")
     ax.set_ylim(0, (written.max(initial=0.0) / scale) * 1.25 or 1.0)
     ax.set_xlim(-0.6, max(len(runs), 1) - 0.4)
     whole_numbers(ax, "x")
     legend(ax, theme, columns=2)
-    finish(
-        ax,
-        theme,
-        many_traces.run_word([trace]),
-        f"bytes [{unit}]",
-        "Bytes moved by each run" + many_traces.dry([trace]),
-    )
+    title = "Bytes moved by each run" + many_traces.dry([trace])
+    finish(ax, theme, many_traces.run_word([trace]), f"bytes [{unit}]", title)
     return ax
 
 
@@ -278,7 +257,7 @@ def _first_of(names: list[str]) -> str:
 
 def live_bytes(trace: Trace) -> np.ndarray:
     """Bytes alive at every step, as floats."""
-    return np.fromiter((row.live for row in trace.log), float, len(trace.log))
+    return np.asarray(trace.log.column("live"), float)
 
 
 def weights_below(trace: Trace, live: np.ndarray) -> int:
@@ -304,13 +283,5 @@ def _run_marks(ax: Any, trace: Trace, theme: Theme, text: bool = True) -> None:
             continue
         word = short(run.text.strip(), 10) if run.text.strip() else run_label(trace, run.index).removeprefix("decode ")
         free = run.first * scale + text_width(word, 7) + 6
-        ax.annotate(
-            word,
-            (run.first, 0),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, 3),
-            textcoords="offset points",
-            fontsize=7,
-            color=theme.soft,
-            annotation_clip=True,
-        )
+        where: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "annotation_clip": True}
+        beside(ax, word, (run.first, 0), (3, 3), 7, color=theme.soft, **where)

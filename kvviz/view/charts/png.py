@@ -30,7 +30,6 @@ def still(trace: Trace, step: int | None = None, cache: int | None = None) -> by
 
     Returns a PNG of about 900 px width, under 200 kB.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     steps = len(trace.steps)
@@ -42,7 +41,6 @@ def still(trace: Trace, step: int | None = None, cache: int | None = None) -> by
     total = sum(heights) + sum(tops) + 0.1
     # A figure made without pyplot is in no list of open figures; fixed positions avoid a layout search.
     figure = Figure(figsize=(WIDTH, total), dpi=DPI, facecolor=LIGHT.pane)
-    FigureCanvasAgg(figure)
     panes, bottom = [], total
     for top, height in zip(tops, heights):
         bottom -= top + height

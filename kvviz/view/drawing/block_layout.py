@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import graphviz
 
-from kvviz.view.drawing.engines import Plain, engines, run_engine
+from kvviz.view.drawing.engines import engines, run_engine
 from kvviz.view.drawing.layered import layered
 from kvviz.view.drawing.sketch import Sketch
 
@@ -98,22 +98,15 @@ def _with_graphviz(sketches: Sequence[Sketch], deadline: float) -> dict[Sketch, 
             _BROKEN.add(engine.command)
         for sketch, plain in zip(left, plains):
             if plain.centres.keys() == set(range(len(sketch.sizes))):
-                found[sketch] = _from_plain(sketch, plain, engine.name)
+                centred = [(*plain.centres[i], width, height) for i, (width, height) in enumerate(sketch.sizes)]
+                corners = [(x - width / 2, y - height / 2) for x, y, width, height in centred]
+                lines = [plain.lines.get(link, []) for link in sketch.links]
+                found[sketch] = _drawing(sketch, corners, lines, engine.name)
     return found
 
 
-def _from_plain(sketch: Sketch, plain: Plain, engine: str) -> Drawing:
-    corners = [
-        (plain.centres[i][0] - width / 2, plain.centres[i][1] - height / 2)
-        for i, (width, height) in enumerate(sketch.sizes)
-    ]
-    lines = [plain.lines.get(link, []) for link in sketch.links]
-    return _drawing(sketch, corners, lines, engine)
-
-
 def _with_layers(sketch: Sketch) -> Drawing:
-    corners, lines = layered(sketch)
-    return _drawing(sketch, corners, lines, "layered")
+    return _drawing(sketch, *layered(sketch), "layered")
 
 
 def _drawing(

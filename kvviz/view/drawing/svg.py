@@ -18,10 +18,9 @@ from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
 from kvviz.report.palette import LIGHT, STATES, Look, mix
 from kvviz.trace.recording import Trace
-from kvviz.trace.units import dims, short
+from kvviz.trace.units import dims, run_label, short
 from kvviz.view.drawing.block_layout import Drawing, layout
 from kvviz.view.drawing.sketch import OP_PITCH, SHAPE_PITCH, sketch
-from kvviz.view.page_data.payload import run_label
 
 # Of a larger block, only the nodes near the step are drawn: more would be too small to read or print.
 LARGEST_BLOCK, WINDOW = 24, 16

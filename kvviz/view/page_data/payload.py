@@ -20,6 +20,7 @@ from kvviz.report.palette import OWNERS, STATES
 from kvviz.trace.outcome import DECISIONS, OUTCOMES
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import BINDINGS, HOW, ORIGINS
+from kvviz.trace.units import run_label
 from kvviz.view.page_data.packed_columns import Columns, Sent, Strings, change, sent, unpack, written
 from kvviz.view.page_data.payload_graphs import Drawings, GraphTable, add_tables
 from kvviz.view.page_data.payload_report import HazardColumns, report_header
@@ -27,15 +28,12 @@ from kvviz.view.page_data.payload_runs import (
     FrameColumns,
     caches_header,
     few_runs,
-    run_label,
     runs_header,
     storage_columns,
     story_header,
 )
 from kvviz.view.page_data.payload_steps import FLAGS, StepColumns, Values
 from kvviz.view.page_data.payload_tour import tour_header, tour_runs
-
-__all__ = ["CODES", "FORMAT", "Payloads", "decode", "payload", "run_label"]
 
 FORMAT = 6
 # The meaning of numbers in columns. The page has no such tables of its own.
@@ -291,33 +289,27 @@ def time_columns(declared: Any, kept: Sequence[int], strings: Strings, columns: 
     ``declared``: of the log. ``kept``: numbers of the steps that are sent, ascending.
     """
     place = {step: at for at, step in enumerate(kept)}
-    times = [
-        (place[step], strings(timing.lane), timing.start, timing.end)
-        for step, timing in sorted(declared.times.items())
-        if step in place
-    ]
-    if times:
-        columns.rows("time", "step i, lane i, start d, end d", times)
-    refused = [
-        (bisect_left(kept, free.after), free.storage, strings(free.why)) for free in declared.frees if not free.done
-    ]
-    if refused:
-        columns.rows("refused", "step i, storage i, why i", refused)
-    arenas = [(strings(space), strings(name), size, banks) for space, name, size, banks in declared.arenas]
-    if arenas:
-        columns.rows("arena", "space i, name i, bytes d, banks i", arenas)
-    marks = [
-        (
-            bisect_left(kept, mark.after) if mark.after >= 0 else -1,
-            mark.time,
-            strings(mark.kind),
-            strings(mark.value),
-            mark.storage,
-            mark.nbytes,
-            strings(mark.text),
-            strings(mark.line),
-        )
-        for mark in declared.marks
-    ]
-    if marks:
-        columns.rows("mark", "step i, time d, kind i, value i, storage i, bytes d, text i, line i", marks)
+    parts: dict[tuple[str, str], list[tuple[Any, ...]]] = {
+        ("time", "step i, lane i, start d, end d"): [
+            (place[step], strings(timing.lane), timing.start, timing.end)
+            for step, timing in sorted(declared.times.items())
+            if step in place
+        ],
+        ("refused", "step i, storage i, why i"): [
+            (bisect_left(kept, free.after), free.storage, strings(free.why)) for free in declared.frees if not free.done
+        ],
+        ("arena", "space i, name i, bytes d, banks i"): [
+            (strings(space), strings(name), size, banks) for space, name, size, banks in declared.arenas
+        ],
+        ("mark", "step i, time d, kind i, value i, storage i, bytes d, text i, line i"): [
+            (
+                *(bisect_left(kept, mark.after) if mark.after >= 0 else -1, mark.time),
+                *(strings(mark.kind), strings(mark.value), mark.storage, mark.nbytes),
+                *(strings(mark.text), strings(mark.line)),
+            )
+            for mark in declared.marks
+        ],
+    }
+    for (name, fields), rows in parts.items():
+        if rows:
+            columns.rows(name, fields, rows)

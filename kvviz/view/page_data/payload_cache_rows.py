@@ -13,10 +13,11 @@ from kvviz.caches.cache_facts import rows_given
 from kvviz.caches.cache_warnings import cache_warnings
 from kvviz.caches.stored_rows import row_steps
 from kvviz.trace.recording import Trace
+from kvviz.trace.units import run_label
 from kvviz.view.charts.cell_plot import page_looks
 from kvviz.view.charts.heat_cells import STATES, Cell, cells, entries_of, heads_of, notes, owners
 from kvviz.view.page_data.packed_columns import Columns, pack
-from kvviz.view.page_data.payload import FORMAT, run_label
+from kvviz.view.page_data.payload import FORMAT
 
 
 class Meter(NamedTuple):

@@ -18,11 +18,10 @@ from kvviz.view.page_data.payload_graphs import Drawings, GraphTable
 _CAPTION = "depth 000"
 
 
-def plan_payload(graph: Graph, events: Sequence[Any], policy: Mapping[str, str], title: str = "") -> bytes:
+def plan_payload(graph: Graph, events: Sequence[Any], policy: Mapping[str, str]) -> bytes:
     """Planning events and the graph that they are about, as compressed bytes.
 
     ``policy``: ``name`` and ``about``.
-    ``title``: the graph's name by default.
     """
     table = GraphTable(graph, 0, "main", None)
     # By name: a planner may look at changed copies of nodes.
@@ -38,7 +37,7 @@ def plan_payload(graph: Graph, events: Sequence[Any], policy: Mapping[str, str],
     header = {
         "format": FORMAT,
         "codes": CODES,
-        "title": title or graph.name,
+        "title": graph.name,
         "policy": dict(policy),
         "graphs": graphs,
         "drawings": drawings,

@@ -20,8 +20,6 @@ from kvviz.view.page_data.packed_columns import Columns, Strings
 from kvviz.view.page_data.payload_graphs import GraphTable
 from kvviz.view.page_data.payload_steps import Values
 
-__all__ = ["caches_header", "few_runs", "run_label", "runs_header", "story_header"]
-
 # The default maximum of steps in a payload; 60,000 are about 1.5 MB, and a second of work for the page.
 BUDGET = 60_000
 # Of a longer recording, the first runs, the last one, and this many in between are sent.

@@ -80,7 +80,9 @@ def step_of(trace: Trace, number: int, stop: TourStop) -> int | None:
 
 def _check_names(number: int, stop: TourStop) -> None:
     if stop.pane and stop.pane not in PANES:
-        raise KvvizError(f"stop {number + 1} of the tour highlights {stop.pane!r}; {_known(stop.pane, PANES)}")
+        near = get_close_matches(stop.pane, list(PANES), 1)
+        known = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(PANES)}"
+        raise KvvizError(f"stop {number + 1} of the tour highlights {stop.pane!r}; {known}")
 
 
 def _stop(trace: Trace, number: int, stop: TourStop) -> dict[str, Any]:
@@ -93,8 +95,3 @@ def _stop(trace: Trace, number: int, stop: TourStop) -> dict[str, Any]:
         "tab": place if kind == "tab" else "",
         "pane": place if kind == "class" else "",
     }
-
-
-def _known(name: str, names: Any) -> str:
-    near = get_close_matches(name, list(names), 1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"

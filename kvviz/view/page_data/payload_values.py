@@ -13,19 +13,18 @@ import numpy as np
 from kvviz.caches.cache_heat import attention as weights_of
 from kvviz.errors import KvvizError
 from kvviz.trace.recording import Trace
+from kvviz.trace.units import run_label
 from kvviz.trace.value_numbers import ABOVE, BELOW, BINS, EMPTY, NAN, SHADES
 from kvviz.trace.value_summaries import COLUMNS, WHOLE
 from kvviz.trace.values_view import NotFinite, Values
 from kvviz.view.page_data.packed_columns import Columns, pack
-from kvviz.view.page_data.payload import FORMAT, run_label
+from kvviz.view.page_data.payload import FORMAT
 
 CODES = {"bins": BINS, "shades": SHADES, "empty": EMPTY, "below": BELOW, "above": ABOVE, "nan": NAN, "whole": WHOLE}
 
 
-def values_payload(trace: Trace, level: int = 6) -> bytes:
+def values_payload(trace: Trace) -> bytes:
     """The values in a recording as compressed bytes; empty if it has none.
-
-    ``level``: of zlib.
 
     Returns a header with ``about``, one sentence on what is kept; ``first``: the first value with a NaN, and with an
       infinity; ``codes``. The columns are those of `COLUMNS`; 8-bit and 16-bit columns are packed into 32 bits.
@@ -52,7 +51,7 @@ def values_payload(trace: Trace, level: int = 6) -> bytes:
         "steps": kept.counted.steps,
         "first": {"nan": _position(trace, values.first_nan()), "inf": _position(trace, values.first_inf())},
     }
-    return pack(header, columns, level)
+    return pack(header, columns)
 
 
 def _position(trace: Trace, found: NotFinite | None) -> dict[str, Any] | None:
