@@ -262,7 +262,7 @@ class DeviceState:
         ``room``: the block, where there is one already.
         """
         room = room or self.room(layout.memory, *sizes(array.shape, layout), ready, f"{name!r}")
-        buffer = Buffer(room.number, room.memory, room.extent, array, caller_line(), self.storage(room))
+        buffer = Buffer(room.number, room.memory, room.extent, array, self.storage(room))
         wrapper = self.wrap(buffer, self.model.create(buffer), array, layout, name)
         self.allocated_bytes += room.extent
         self.buffers[room.number] = buffer

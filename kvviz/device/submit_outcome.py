@@ -155,7 +155,7 @@ class _Outputs:
 
     def _own(self, block: Room | Buffer, result: Result, layout: Layout, name: str) -> Wrapper:
         root, storage = _root(result.array), self.storages[result.storage]
-        buffer = Buffer(block.number, block.memory, block.extent, root, "", storage)
+        buffer = Buffer(block.number, block.memory, block.extent, root, storage)
         buffer.ready = buffer.read_until = self.end
         self.state.buffers[buffer.number] = buffer
         self.state.by_buffer[buffer.number] = []

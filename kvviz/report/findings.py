@@ -361,10 +361,11 @@ def _held(index: Index, held: Sequence[Held]) -> list[Finding]:
     findings = []
     asked = {one.storage for one in held if one.reason.endswith(ASKED)}
     caches = asked & {run.storage for cache in index.trace.caches for run in cache.runs}
-    for group in held_groups(index.trace, held)[0][:_HELD]:
-        worst, many = group.worst, f" × {count(group.times, 'storage')}" if group.times > 1 else ""
+    for group in held_groups(index.trace, held)[:_HELD]:
+        worst, many = group[0], f" × {count(len(group), 'storage')}" if len(group) > 1 else ""
+        nbytes = sum(one.bytes for one in group)
         cache = worst.storage in caches
-        title = f"{short(worst.name)} {'lives on between runs, with' if cache else 'kept'} {size(group.bytes)}"
+        title = f"{short(worst.name)} {'lives on between runs, with' if cache else 'kept'} {size(nbytes)}"
         title += "" if cache else " after its last use"
         about = ("storage", str(worst.storage))
         step = worst.last_use if worst.last_use >= 0 else None
@@ -372,7 +373,7 @@ def _held(index: Index, held: Sequence[Held]) -> list[Finding]:
         where = f"{buffer(worst.storage)}{many}"
         calm = worst.reason.endswith(ASKED)
         why = "it is a cache: the next run goes on with it" if cache else worst.reason
-        findings.append(Finding("held", title, group.bytes, at, step, about, where, why, _scope(index), calm))
+        findings.append(Finding("held", title, nbytes, at, step, about, where, why, _scope(index), calm))
     return findings
 
 
