@@ -222,7 +222,7 @@ class Device(DeviceState):
             yield
         finally:
             self.grouped = ""
-            self.ungroup()
+            self._submitted = True  # so that the next call begins another run
 
     # -- caches -----------------------------------------------------------------------------------------------------
 

@@ -143,7 +143,6 @@ def _hit(state: DeviceState, captured: Captured) -> list[Wrapper]:
 
 
 def _fill(state: DeviceState, slot: Handle, source: Wrapper) -> None:
-    """Bring a slot up to date."""
     target, given = slot.wrapper.held, source.held
     state.forward()
     slot.wrapper.array[...] = source.array

@@ -350,7 +350,3 @@ class DeviceState:
         if submit or self.grouped:
             self.writer.name_run(self.grouped or submit)
             self._submitted = True
-
-    def ungroup(self) -> None:
-        """After what belonged together: the next call begins another run."""
-        self._submitted = True

@@ -113,7 +113,7 @@ def _holds_of(scene: Scene, groups: StepGroups | None, part: Part | None, steps:
     if isinstance(part, Compare) and part.sign == "!=":
         return ~_holds_of(scene, groups, Compare(part.field, "=", part.values), steps)
     if groups and isinstance(part, Compare) and part.field in ("step", *NUMBERS):
-        return _in_ranges(part.sign, part.values, groups.number(part.field)[steps])
+        return holds(part.sign, part.values, groups.number(part.field)[steps])
     found = np.zeros(len(steps), bool)
     for by, test in _word(scene, part.text) if isinstance(part, Word) else [_compared(scene, part)]:
         if by and groups:
@@ -134,13 +134,6 @@ def _takes_each_step(part: Part) -> bool:
     if isinstance(part, Every | Some):
         return any(map(_takes_each_step, part.parts))
     return isinstance(part, Compare) and part.field not in (*OF_NODE, *HANGS_ON, "step", *NUMBERS)
-
-
-def _in_ranges(sign: str, values: tuple[Any, ...], numbers: Ints) -> Holds:
-    """As `holds`, of many numbers."""
-    if sign in _LARGER:
-        return np.logical_or.reduce([_LARGER[sign](numbers, value.low) for value in values])
-    return np.logical_or.reduce([(value.low <= numbers) & (numbers <= value.high) for value in values])
 
 
 def test_for(trace: Trace, part: Part | None) -> Test:
@@ -258,13 +251,13 @@ def _value_test(name: str, sign: str, values: tuple[Any, ...]) -> Callable[[Fact
     return lambda fact: any(matches(text) for text in fact for matches in matchers)
 
 
-def holds(sign: str, values: tuple[Any, ...], number: float) -> bool:
-    """Whether a number compares so with one of some ranges."""
+def holds(sign: str, values: tuple[Any, ...], numbers: Any) -> Any:
+    """Whether a number, or each of many, compares so with one of some ranges."""
     if sign == "!=":
-        return not holds("=", values, number)
-    if sign in _LARGER:
-        return any(_LARGER[sign](number, value.low) for value in values)
-    return any(value.low <= number <= value.high for value in values)
+        return ~holds("=", values, numbers)
+    compare = _LARGER.get(sign)
+    found = ((v.low <= numbers) & (numbers <= v.high) if compare is None else compare(numbers, v.low) for v in values)
+    return np.logical_or.reduce(list(found))
 
 
 def _matcher(name: str, sign: str, value: str) -> Callable[[str], bool]:

@@ -43,8 +43,6 @@ class _Range(NamedTuple):
 
 
 class _Ranges:
-    """Ranges of a set of nodes."""
-
     def __init__(self) -> None:
         self._by_buffer: dict[object, list[_Range]] = {}
 
@@ -72,7 +70,6 @@ class _Group(NamedTuple):
 
 
 def metal(nodes: Sequence[Tensor]) -> list[Tensor]:
-    """The rule ``metal``."""
     groups = _groups(nodes)
     order: list[_Group] = []
     used = [False] * len(groups)

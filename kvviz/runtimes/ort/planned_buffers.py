@@ -80,15 +80,12 @@ def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> No
     for planned in plan.order:
         node = left.get(planned.node.index)
         if node is None:
-            planned.notes = _of_removed(planned.node)
-            if _is_idle(graph, planned.node, facts.types):
+            cast = planned.node
+            planned.notes = Notes((Buffer(cast.outputs[0], REUSE, cast.inputs[0], ALIAS, 0),), removed=True)
+            if _is_idle(graph, cast, facts.types):
                 planned.call = _idle
         else:
             planned.notes = _notes(plan, planned, node, allocations, taken_over)
-
-
-def _of_removed(node: Node) -> Notes:
-    return Notes((Buffer(node.outputs[0], REUSE, node.inputs[0], ALIAS, 0),), removed=True)
 
 
 def _is_idle(graph: Graph, node: Node, types: Mapping[str, Value]) -> bool:
