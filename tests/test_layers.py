@@ -194,7 +194,7 @@ def climbing(source: str) -> list[tuple[int, str]]:
 
 
 # Public names, which are imported when they are first used; kernels, which register themselves; third-party packages.
-LOOKS_UP = {"__init__.py", "ggml/__init__.py", "ops/__init__.py", "text/__init__.py"}
+LOOKS_UP = {"__init__.py", "ops/__init__.py", "text/__init__.py"}
 
 
 def test_nothing_climbs_by_a_name_that_is_looked_up_at_run_time() -> None:

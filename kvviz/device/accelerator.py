@@ -9,15 +9,14 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar, overload
 
-import numpy as np
 import onnx
 
-from kvviz.device import kv_updates, releases, transfers
-from kvviz.device.captured_trace import Captured, capture, release_slots, replay
+from kvviz.device import captured_trace, kv_updates, releases, transfers
+from kvviz.device.captured_trace import Captured
 from kvviz.device.device_layout import Layout, MemoryView
 from kvviz.device.device_program import Binary, DeviceProgram
 from kvviz.device.device_state import DeviceState
-from kvviz.device.handles import Handle, Wrapper
+from kvviz.device.handles import Handle
 from kvviz.device.kv_updates import BlockTable
 from kvviz.device.simulated_time import Cost
 from kvviz.device.submission import ConstEvalCache, in_order, split, submit
@@ -31,7 +30,10 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 def _whole(call: _Call) -> _Call:
-    """A call that is done whole or not at all: an interrupt and what finalizers do wait for its end."""
+    """A call that is done whole or not at all: an interrupt and what finalizers do wait for its end.
+
+    The first argument is the device, so a function of another file becomes a method by it.
+    """
 
     @wraps(call)
     def held(*arguments: Any, **named: Any) -> Any:
@@ -100,39 +102,12 @@ class Device(DeviceState):
 
     # -- tensors ----------------------------------------------------------------------------------------------------
 
-    @_whole
-    def to_device(self, array: Any, layout: Layout | None = None, *, name: str | None = None) -> Handle:
-        """A copy of an array, or of a tensor on the host, on the device; in rows in DRAM by default."""
-        return transfers.upload(self, array, layout, name)
-
-    @_whole
-    def to_host(self, handle: Handle) -> np.ndarray:
-        """A copy of a tensor on the host, when it is ready; the tensor stays on the device."""
-        return transfers.download(self, handle)
-
-    @_whole
-    def to_layout(self, handle: Handle, layout: Layout, *, retain: bool | None = None) -> Handle:
-        """A tensor in another layout; in the one that it has, another handle of the same tensor.
-
-        As landed, the source is deallocated without force unless it is retained, the result is retained as it was, and
-        a tensor on the host goes to the device.
-        """
-        return transfers.relayout(self, handle, layout, retain)
-
-    @_whole
-    def reshape(self, handle: Handle, shape: Sequence[int]) -> Handle:
-        """The elements in another shape: a view where the last axis (of tiles: two axes) stays, else a copy."""
-        return transfers.reshaped(self, handle, shape)
-
-    @_whole
-    def host_tensor(self, array: Any, *, borrow: bool = False, name: str | None = None) -> Handle:
-        """A tensor on the host: a copy of an array, or the caller's own memory."""
-        return transfers.host_tensor(self, array, borrow, name)
-
-    @_whole
-    def memcpy(self, dst: Any, src: Any) -> None:
-        """Bytes from a tensor or an array into another one; one of them at least is on the host."""
-        transfers.put(self, dst, src)
+    to_device = _whole(transfers.to_device)
+    to_host = _whole(transfers.to_host)
+    to_layout = _whole(transfers.to_layout)
+    reshape = _whole(transfers.reshape)
+    host_tensor = _whole(transfers.host_tensor)
+    memcpy = _whole(transfers.memcpy)
 
     @overload
     def get_layout(self, program: DeviceProgram, name: str) -> Layout: ...
@@ -228,26 +203,11 @@ class Device(DeviceState):
 
         Its inputs are copied into slots. Older captures become invalid. `release_capture` lets the slots go.
         """
-        return capture(self, Captured(program), inputs)
+        return captured_trace.capture(self, Captured(program), inputs)
 
-    @_whole
-    def replay(self, captured: Captured, inputs: Mapping[str, Handle], *, check: bool = True) -> dict[str, Handle]:
-        """Run a captured program again: the slots that its outputs are in, which every replay overwrites.
-
-        ``check``: capture it again if another one was captured after it. Without, it overwrites whatever lies now where
-        its intermediates lay.
-        """
-        return replay(self, captured, inputs, check)
-
-    @_whole
-    def release_capture(self, captured: Captured) -> None:
-        """Free the slots of a captured trace."""
-        release_slots(self, captured)
-
-    @_whole
-    def wait(self, handle: Handle) -> None:
-        """Wait until a tensor is written; there is nothing to wait for if it is dead, which is warned of."""
-        transfers.wait(self, handle)
+    replay = _whole(captured_trace.replay)
+    release_capture = _whole(captured_trace.release_slots)
+    wait = _whole(transfers.wait)
 
     @contextmanager
     def together(self, name: str) -> Iterator[None]:
@@ -262,36 +222,14 @@ class Device(DeviceState):
             yield
         finally:
             self.grouped = ""
-            self.ungroup()
+            self._submitted = True  # so that the next call begins another run
 
     # -- caches -----------------------------------------------------------------------------------------------------
 
-    @_whole
-    def fill_cache(self, cache: Handle, input: Handle, batch: int = 0) -> None:
-        """``cache[batch, :, 0:S, :] = input``, in whole tiles: the rows behind S up to the next tile become 0."""
-        kv_updates.fill_cache(self, cache, input, batch)
-
-    @_whole
-    def update_cache(self, cache: Handle, input: Handle, index: kv_updates.Index, batch_offset: int = 0) -> None:
-        """``cache[batch_offset + b, :, index, :] = input[0, :, b, :]`` for each user b.
-
-        ``index``: an integer; one that lies on the device is read by the host.
-        """
-        kv_updates.update_cache(self, cache, input, index, batch_offset)
-
-    @_whole
-    def paged_update_cache(self, cache: Handle, input: Handle, positions: Any, page_table: Any = None) -> None:
-        """``cache[table[u][pos // size], :, pos % size, :] = input[0, u, :, :]`` for each user u at its position.
-
-        With a `BlockTable` a block that sequences share is copied for the one that writes; with numbers alone it is
-        written, and all that share it see it.
-        """
-        kv_updates.paged_update_cache(self, cache, input, positions, page_table)
-
-    @_whole
-    def paged_fill_cache(self, cache: Handle, input: Handle, page_table: Any, batch: int = 0) -> None:
-        """The rows of ``input`` [1, heads, S, width] into the blocks of a sequence, from its first position on."""
-        kv_updates.paged_fill_cache(self, cache, input, page_table, batch)
+    fill_cache = _whole(kv_updates.fill_cache)
+    update_cache = _whole(kv_updates.update_cache)
+    paged_update_cache = _whole(kv_updates.paged_update_cache)
+    paged_fill_cache = _whole(kv_updates.paged_fill_cache)
 
     def block_table(self, cache: Handle, rows: Sequence[Sequence[int]]) -> BlockTable:
         """A table of the blocks of a paged cache, by sequence."""
@@ -299,26 +237,9 @@ class Device(DeviceState):
 
     # -- ownership --------------------------------------------------------------------------------------------------
 
-    @_whole
-    def deallocate(self, handle: Handle, force: bool | None = None) -> None:
-        """Free a tensor: nothing happens if it is retained; without force, only what the ownership model allows.
-
-        ``force``: by default as the contract says: not as landed, and as proposed it is forced.
-        """
-        releases.deallocate(self, handle, self.contract == "proposed" if force is None else force)
-
-    @_whole
-    def release(self, handle: Handle) -> None:
-        """Let a handle go out of scope, as a C++ tensor does; with the last one the tensor is deallocated unforced.
-
-        As landed, this also happens to a handle that Python frees: after ``del``, or when its variable is assigned
-        another one. As proposed, a tensor whose handles are all gone stays, and is a leak.
-        """
-        releases.release(self, handle)
-
-    def let_go(self, wrapper: Wrapper) -> None:
-        """What follows when Python frees a handle."""
-        releases.dropped(self, wrapper)
+    deallocate = _whole(releases.deallocate)
+    release = _whole(releases.release)
+    let_go = releases.dropped
 
     @_whole
     def duplicate(self, handle: Handle) -> Handle:

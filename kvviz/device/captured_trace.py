@@ -48,11 +48,11 @@ class Captured:
     replays: int = 0
 
 
-def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -> Captured:
+def capture(state: DeviceState, captured: Captured, inputs: Mapping[str, Handle]) -> Captured:
     """Run a program once and fix where everything lies."""
-    program = trace.program
+    program = captured.program
     wrappers = checked(state, program, inputs)
-    release_slots(state, trace)
+    release_slots(state, captured)
     slots: dict[str, Handle] = {}
     try:
         for name, wrapper in wrappers.items():
@@ -61,8 +61,8 @@ def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -
             slots[name] = state.handle(made, f"{name} (slot)", "create", f"slot of a trace of {program.name!r}", end)
         outputs = submit(state, program, slots)
     except BaseException:
-        trace.inputs = slots
-        release_slots(state, trace)
+        captured.inputs = slots
+        release_slots(state, captured)
         raise
     for handle in outputs.values():
         handle.wrapper.retain = True
@@ -70,58 +70,64 @@ def capture(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle]) -
     state.generation += 1
     placed = state.placed
     assert placed is not None
-    trace.inputs, trace.outputs, trace.generation = slots, outputs, state.generation
-    trace.versions = {name: wrapper.version for name, wrapper in wrappers.items()}
+    captured.inputs, captured.outputs, captured.generation = slots, outputs, state.generation
+    captured.versions = {name: wrapper.version for name, wrapper in wrappers.items()}
     died = [placed.blocks[number] for number in placed.died if number in placed.blocks]
-    trace.writes = [(room.memory, room.address, room.extent) for room in died]
-    trace.took = placed.times[-1][1] - placed.times[0][0] if placed.times else 0.0
-    trace.captures += 1
-    written = ", ".join(f"{memory} {at:#x}-{at + size:#x}" for memory, at, size in trace.writes)
-    text = f"{program.name!r}, generation {trace.generation}; besides its slots it writes {written or 'nothing'}"
+    captured.writes = [(room.memory, room.address, room.extent) for room in died]
+    captured.took = placed.times[-1][1] - placed.times[0][0] if placed.times else 0.0
+    captured.captures += 1
+    written = ", ".join(f"{memory} {at:#x}-{at + size:#x}" for memory, at, size in captured.writes)
+    text = f"{program.name!r}, generation {captured.generation}; besides its slots it writes {written or 'nothing'}"
     state.mark("trace captured", None, text)
-    return trace
+    return captured
 
 
-def replay(state: DeviceState, trace: Captured, inputs: Mapping[str, Handle], check: bool) -> dict[str, Handle]:
-    """Run a captured trace; its outputs are in the same slots as ever."""
-    wrappers = checked(state, trace.program, inputs)
-    if check and trace.generation != state.generation:
-        text = f"{trace.program.name!r}: generation {trace.generation} is past, {state.generation} is captured"
+def replay(
+    state: DeviceState, captured: Captured, inputs: Mapping[str, Handle], *, check: bool = True
+) -> dict[str, Handle]:
+    """Run a captured program again: the slots that its outputs are in, which every replay overwrites.
+
+    ``check``: capture it again if another one was captured after it. Without, it overwrites whatever lies now where
+    its intermediates lay.
+    """
+    wrappers = checked(state, captured.program, inputs)
+    if check and captured.generation != state.generation:
+        text = f"{captured.program.name!r}: generation {captured.generation} is past, {state.generation} is captured"
         state.mark("trace invalid", None, text)
-        return capture(state, trace, inputs).outputs
+        return capture(state, captured, inputs).outputs
     for name, wrapper in wrappers.items():
-        if trace.versions[name] != wrapper.version:
-            _fill(state, trace.inputs[name], wrapper)
-            trace.versions[name] = wrapper.version
-    slots = {name: handle.wrapper for name, handle in trace.inputs.items()}
-    run = compute(trace.program.graph, {name: slot.array for name, slot in slots.items()}, ())
-    state.forward(f"replay · {trace.program.name}")
-    hit = _hit(state, trace)
+        if captured.versions[name] != wrapper.version:
+            _fill(state, captured.inputs[name], wrapper)
+            captured.versions[name] = wrapper.version
+    slots = {name: handle.wrapper for name, handle in captured.inputs.items()}
+    run = compute(captured.program.graph, {name: slot.array for name, slot in slots.items()}, ())
+    state.forward(f"replay · {captured.program.name}")
+    hit = _hit(state, captured)
     writes = []
-    for name, handle in trace.outputs.items():
+    for name, handle in captured.outputs.items():
         handle.wrapper.array[...] = run.results[name].array
         writes.append(handle.wrapper)
     touched = [w.buffer for w in (*slots.values(), *writes, *hit) if w.buffer is not None]
     ready = max([max(buffer.ready, buffer.read_until) for buffer in touched])
-    how = state.queued(ready, trace.took)
+    how = state.queued(ready, captured.took)
     for buffer in touched:
         buffer.ready, buffer.contents = how["end"], buffer.contents + 1
     values = [state.value(wrapper.held, wrapper.array, wrapper.name) for wrapper in (*writes, *hit)]
     read = [slot.value for slot in slots.values()]
-    state.writer.op("replay", read, values, name=trace.program.name, writes=values, **how)
-    trace.replays += 1
+    state.writer.op("replay", read, values, name=captured.program.name, writes=values, **how)
+    captured.replays += 1
     for wrapper in hit:
-        text = f"lies where the captured trace of {trace.program.name!r} writes, and was overwritten by its replay"
+        text = f"lies where the captured trace of {captured.program.name!r} writes, and was overwritten by its replay"
         state.warn("TRACE_OVERWRITES", state.handle_of(wrapper), text, wrapper.array.nbytes)
-    return trace.outputs
+    return captured.outputs
 
 
-def _hit(state: DeviceState, trace: Captured) -> list[Wrapper]:
+def _hit(state: DeviceState, captured: Captured) -> list[Wrapper]:
     """Tensors that lie in what the trace writes besides its slots; their bytes there are gone."""
     found = []
     for buffer in list(state.buffers.values()):
         wrappers = state.of_buffer(buffer)
-        for memory, address, size in trace.writes:
+        for memory, address, size in captured.writes:
             if memory != buffer.memory or not wrappers:
                 continue
             own = next((b for b in state.banks[memory].blocks if b.owner == buffer.number), None)
@@ -137,7 +143,6 @@ def _hit(state: DeviceState, trace: Captured) -> list[Wrapper]:
 
 
 def _fill(state: DeviceState, slot: Handle, source: Wrapper) -> None:
-    """Bring a slot up to date."""
     target, given = slot.wrapper.held, source.held
     state.forward()
     slot.wrapper.array[...] = source.array
@@ -154,10 +159,10 @@ def _fill(state: DeviceState, slot: Handle, source: Wrapper) -> None:
     )
 
 
-def release_slots(state: DeviceState, trace: Captured) -> None:
-    """Let the slots go, before others take their place, or for good."""
-    for handle in (*trace.inputs.values(), *trace.outputs.values()):
+def release_slots(state: DeviceState, captured: Captured) -> None:
+    """Free the slots of a captured trace, before others take their place, or for good."""
+    for handle in (*captured.inputs.values(), *captured.outputs.values()):
         handle.wrapper.retain = False
         if handle.is_allocated and handle.wrapper.buffer is not None and handle.wrapper.buffer.alive:
-            let_go(state, handle, False, f"a trace of {trace.program.name!r} ends")
-    trace.inputs, trace.outputs = {}, {}
+            let_go(state, handle, False, f"a trace of {captured.program.name!r} ends")
+    captured.inputs, captured.outputs = {}, {}

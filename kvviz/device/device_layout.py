@@ -183,7 +183,6 @@ class Banks:
 
     @property
     def allocated(self) -> int:
-        """Bytes taken."""
         return sum(block.size for block in self.blocks if block.owner >= 0)
 
     @property

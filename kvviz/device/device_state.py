@@ -262,7 +262,7 @@ class DeviceState:
         ``room``: the block, where there is one already.
         """
         room = room or self.room(layout.memory, *sizes(array.shape, layout), ready, f"{name!r}")
-        buffer = Buffer(room.number, room.memory, room.extent, array, caller_line(), self.storage(room))
+        buffer = Buffer(room.number, room.memory, room.extent, array, self.storage(room))
         wrapper = self.wrap(buffer, self.model.create(buffer), array, layout, name)
         self.allocated_bytes += room.extent
         self.buffers[room.number] = buffer
@@ -350,7 +350,3 @@ class DeviceState:
         if submit or self.grouped:
             self.writer.name_run(self.grouped or submit)
             self._submitted = True
-
-    def ungroup(self) -> None:
-        """After what belonged together: the next call begins another run."""
-        self._submitted = True

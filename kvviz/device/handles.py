@@ -92,8 +92,6 @@ class Model(ABC):
 class Classic(Model):
     """Attributes and buffers with use counts."""
 
-    name = "classic"
-
     def __init__(self) -> None:
         self._parts: dict[int, int] = {}  # attributes that refer to a buffer, by its id
 
@@ -140,8 +138,6 @@ class Classic(Model):
 
 class Holder(Model):
     """Holders with tombstones, and roots of views."""
-
-    name = "holder"
 
     def alias(self, ref: Ref) -> Ref:
         """Another tensor with the same holder, and with the same root."""
@@ -218,7 +214,6 @@ class Buffer:
     memory: str
     extent: int  # bytes in all banks, padding included
     array: np.ndarray  # what is in it
-    line: str
     storage: int = -1  # its number in the log
     alive: bool = True
     contents: int = 0  # how often they were changed

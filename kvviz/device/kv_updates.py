@@ -15,7 +15,7 @@ import numpy as np
 from kvviz.device.device_layout import TILE
 from kvviz.device.device_state import DeviceState
 from kvviz.device.handles import Handle, Wrapper
-from kvviz.device.transfers import download
+from kvviz.device.transfers import to_host
 from kvviz.errors import KvvizError
 
 
@@ -110,67 +110,76 @@ Index = int | np.ndarray | Handle
 """An integer of the host, or an array that may lie on the device."""
 
 
-def fill_cache(state: DeviceState, cache: Handle, given: Handle, batch: int) -> None:
-    """Rows from the first one on; of the last tile, what the input does not reach becomes 0 (tt-mlir #8604)."""
-    target, source = _pair(state, "fill_cache", cache, given)
+def fill_cache(state: DeviceState, cache: Handle, input: Handle, batch: int = 0) -> None:
+    """``cache[batch, :, 0:S, :] = input``, in whole tiles: rows behind S up to a whole one become 0 (tt-mlir #8604)."""
+    target, source = _pair(state, "fill_cache", cache, input)
     rows, length = source.array.shape[2], target.array.shape[2]
-    _expect(state, source.array.shape[0] == 1, given, "fill_cache", "the input must hold one sequence (dimension 0)")
-    _expect(state, rows <= length, given, "fill_cache", f"{rows} rows do not fit into the cache's {length}")
+    _expect(state, source.array.shape[0] == 1, input, "fill_cache", "the input must hold one sequence (dimension 0)")
+    _expect(state, rows <= length, input, "fill_cache", f"{rows} rows do not fit into the cache's {length}")
     _expect(state, 0 <= batch < target.array.shape[0], cache, "fill_cache", f"the cache has no batch {batch}")
     whole = min(-(-rows // TILE) * TILE, length)
     values = np.zeros((target.array.shape[1], whole, target.array.shape[3]), target.array.dtype)
     values[:, :rows] = source.array[0]
-    _write(state, "fill_cache", cache, [given], [((batch, slice(None), slice(0, whole)), values)])
+    _write(state, "fill_cache", cache, [input], [((batch, slice(None), slice(0, whole)), values)])
 
 
-def update_cache(state: DeviceState, cache: Handle, given: Handle, index: Index, batch_offset: int) -> None:
-    """One row for each user; an index on the device is read by the host at every call."""
-    target, source = _pair(state, "update_cache", cache, given)
+def update_cache(state: DeviceState, cache: Handle, input: Handle, index: Index, batch_offset: int = 0) -> None:
+    """``cache[batch_offset + b, :, index, :] = input[0, :, b, :]`` for each user b.
+
+    ``index``: an integer; one that lies on the device is read by the host.
+    """
+    target, source = _pair(state, "update_cache", cache, input)
     users = source.array.shape[2]
     place = int(_numbers(state, index, "update_cache").reshape(-1)[0])
-    _expect(state, source.array.shape[0] == 1, given, "update_cache", "dimension 0 of the input must be 1")
+    _expect(state, source.array.shape[0] == 1, input, "update_cache", "dimension 0 of the input must be 1")
     inside = 0 <= batch_offset <= target.array.shape[0] - users
-    _expect(state, inside, given, "update_cache", f"{users} users from batch {batch_offset} on do not fit")
+    _expect(state, inside, input, "update_cache", f"{users} users from batch {batch_offset} on do not fit")
     _expect(state, 0 <= place < target.array.shape[2], cache, "update_cache", f"the cache has no row {place}")
     rows = [((batch_offset + user, slice(None), place), source.array[0, :, user]) for user in range(users)]
-    _write(state, "update_cache", cache, [given], rows)
+    _write(state, "update_cache", cache, [input], rows)
 
 
-def paged_update_cache(state: DeviceState, cache: Handle, given: Handle, positions: Any, table: Any) -> None:
-    """One row for each user, in the block that the table names, or without a table in the user's own row."""
+def paged_update_cache(
+    state: DeviceState, cache: Handle, input: Handle, positions: Any, page_table: Any = None
+) -> None:
+    """``cache[table[u][pos // size], :, pos % size, :] = input[0, u, :, :]`` for each user u at its position.
+
+    Without a table each user has a row of its own. With a `BlockTable` a block that sequences share is copied for the
+    one that writes; with numbers alone it is written, and all that share it see it.
+    """
     op = "paged_update_cache"
-    target, source = _wrappers(state, op, cache, given)
+    target, source = _wrappers(state, op, cache, input)
     blocks, heads, size, width = target.array.shape
     index = _numbers(state, positions, op).reshape(-1)
     users = source.array.shape[1]
-    _expect(state, source.array.shape[0] == 1, given, op, "dimension 0 of the input must be 1")
-    _expect(state, len(index) == users, given, op, f"{len(index)} positions for {users} users")
-    _expect(state, source.array.dtype.kind in "fV", given, op, "the input must have a floating-point type")
+    _expect(state, source.array.shape[0] == 1, input, op, "dimension 0 of the input must be 1")
+    _expect(state, len(index) == users, input, op, f"{len(index)} positions for {users} users")
+    _expect(state, source.array.dtype.kind in "fV", input, op, "the input must have a floating-point type")
     fits = source.array.shape[3] == width and source.array.shape[2] in (heads, -(-heads // TILE) * TILE)
-    _expect(state, fits, given, op, f"the input must be [1, users, {heads} heads, padded or not, {width}]")
-    _expect(state, source.layout.sharding == "height", given, op, "the input must be height-sharded in L1")
-    if table is None:
+    _expect(state, fits, input, op, f"the input must be [1, users, {heads} heads, padded or not, {width}]")
+    _expect(state, source.layout.sharding == "height", input, op, "the input must be height-sharded in L1")
+    if page_table is None:
         _expect(state, users <= blocks, cache, op, f"{users} users do not fit into {blocks} rows")
         where = [(user, int(place)) for user, place in enumerate(index)]
         _expect(state, all(0 <= place < size for _, place in where), cache, op, f"positions go from 0 to {size - 1}")
     else:
         _expect(state, size % TILE == 0, cache, op, f"a block must have a multiple of {TILE} rows, not {size}")
-        where = _in_blocks(state, cache, op, table, list(enumerate(map(int, index))))
+        where = _in_blocks(state, cache, op, page_table, list(enumerate(map(int, index))))
     rows = zip(where, source.array[0])
-    _write(state, op, cache, [given], [((block, slice(None), row), values[:heads]) for (block, row), values in rows])
+    _write(state, op, cache, [input], [((block, slice(None), row), values[:heads]) for (block, row), values in rows])
 
 
-def paged_fill_cache(state: DeviceState, cache: Handle, given: Handle, table: Any, batch: int) -> None:
-    """The rows of a prefill, through the table."""
+def paged_fill_cache(state: DeviceState, cache: Handle, input: Handle, page_table: Any, batch: int = 0) -> None:
+    """The rows of ``input`` [1, heads, S, width] into the blocks of a sequence, from its first position on."""
     op = "paged_fill_cache"
-    target, source = _pair(state, op, cache, given)
-    _expect(state, source.array.shape[0] == 1, given, op, "dimension 0 of the input must be 1")
+    target, source = _pair(state, op, cache, input)
+    _expect(state, source.array.shape[0] == 1, input, op, "dimension 0 of the input must be 1")
     rows, size = source.array.shape[2], target.array.shape[2]
-    where = _in_blocks(state, cache, op, table, [(batch, place) for place in range(0, rows, size)])
+    where = _in_blocks(state, cache, op, page_table, [(batch, place) for place in range(0, rows, size)])
     parts = [
         (block, source.array[0, :, place : place + size]) for place, (block, _) in zip(range(0, rows, size), where)
     ]
-    _write(state, op, cache, [given], [((block, slice(None), slice(0, part.shape[1])), part) for block, part in parts])
+    _write(state, op, cache, [input], [((block, slice(None), slice(0, part.shape[1])), part) for block, part in parts])
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
@@ -202,7 +211,7 @@ def _pair(state: DeviceState, op: str, cache: Handle, given: Handle) -> tuple[Wr
 
 
 def _numbers(state: DeviceState, given: Any, op: str) -> np.ndarray:
-    found = download(state, given) if isinstance(given, Handle) else np.asarray(given)
+    found = to_host(state, given) if isinstance(given, Handle) else np.asarray(given)
     if found.dtype.kind not in "iu" or not found.size:
         state.fail(op, given if isinstance(given, Handle) else "the index", f"integers are needed, not {found.dtype}")
     return found

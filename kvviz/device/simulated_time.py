@@ -73,7 +73,6 @@ class Clock:
         return self.now, list(self.queues)
 
     def restore(self, state: Any) -> None:
-        """Go back."""
         self.now, self.queues = state
 
     def pick(self, ready: float) -> int:

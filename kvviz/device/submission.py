@@ -259,7 +259,6 @@ class ConstEvalCache:
             self._drop(key, "its input is gone")
 
     def clear(self) -> None:
-        """Drop everything."""
         for key in list(self._entries):
             self._drop(key, "the device is closed")
 

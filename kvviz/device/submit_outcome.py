@@ -44,7 +44,6 @@ class Work:
         return {number: self.wrappers[name] for name, number in self.run.given.items()}
 
     def buffer(self, name: str) -> Buffer:
-        """The buffer of an input."""
         return self.wrappers[name].held
 
     def buffers(self) -> list[Buffer]:
@@ -131,7 +130,6 @@ class _Outputs:
         self.overwritten: dict[str, str] = {}  # inputs, and how they ended
 
     def add(self, name: str, result: Result) -> None:
-        """Make the wrapper of an output."""
         state, work = self.state, self.work
         layout = work.program.output_layout(name).of(result.array)
         source = self.owners.get(result.storage) or work.given.get(result.storage)
@@ -155,7 +153,7 @@ class _Outputs:
 
     def _own(self, block: Room | Buffer, result: Result, layout: Layout, name: str) -> Wrapper:
         root, storage = _root(result.array), self.storages[result.storage]
-        buffer = Buffer(block.number, block.memory, block.extent, root, "", storage)
+        buffer = Buffer(block.number, block.memory, block.extent, root, storage)
         buffer.ready = buffer.read_until = self.end
         self.state.buffers[buffer.number] = buffer
         self.state.by_buffer[buffer.number] = []

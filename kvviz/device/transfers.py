@@ -29,9 +29,10 @@ def is_plain(array: np.ndarray) -> bool:
     return array.dtype.kind in "biuf" or str(array.dtype) == "bfloat16"
 
 
-def upload(state: DeviceState, given: Any, layout: Layout | None, name: str | None) -> Handle:
-    """An array or a tensor on the host as one on the device."""
+def to_device(state: DeviceState, array: Any, layout: Layout | None = None, *, name: str | None = None) -> Handle:
+    """A copy of an array, or of a tensor on the host, on the device; in rows in DRAM by default."""
     state.open()
+    given = array
     if isinstance(given, Handle) and given.wrapper.buffer is not None:
         state.fail("to_device", given, "it is already on the device: call to_layout to move it")
     array = given.wrapper.array if isinstance(given, Handle) else np.asarray(given)
@@ -65,7 +66,7 @@ def _arrived(state: DeviceState, source: int, array: np.ndarray) -> None:
     state.host_bytes += array.nbytes
 
 
-def _to_host(state: DeviceState, wrapper: Wrapper, name: str, array: np.ndarray) -> None:
+def _fetch(state: DeviceState, wrapper: Wrapper, name: str, array: np.ndarray) -> None:
     """The bytes of a tensor go over the link into an array of the caller's."""
     buffer, writer = wrapper.held, state.writer
     start, end = state.clock.move(buffer.ready, state.cost.of_transfer(array.nbytes))
@@ -78,7 +79,10 @@ def _to_host(state: DeviceState, wrapper: Wrapper, name: str, array: np.ndarray)
 
 
 def wait(state: DeviceState, handle: Handle) -> None:
-    """Until a tensor is written. Source: ``wait`` of tt-mlir's runtime does nothing where there is no event."""
+    """Wait until a tensor is written; there is nothing to wait for if it is dead, which is warned of.
+
+    Source: ``wait`` of tt-mlir's runtime does nothing where there is no event.
+    """
     state.mine(handle, "wait")
     fate = state.fate(handle)
     if fate:
@@ -87,13 +91,13 @@ def wait(state: DeviceState, handle: Handle) -> None:
         state.clock.now = max(state.clock.now, handle.wrapper.buffer.ready)
 
 
-def download(state: DeviceState, handle: Handle) -> np.ndarray:
-    """A tensor as an array of the host; blocks."""
+def to_host(state: DeviceState, handle: Handle) -> np.ndarray:
+    """A copy of a tensor on the host, when it is ready; the tensor stays on the device."""
     wrapper = state.need(handle, "to_host", host=True)
     found = np.array(wrapper.array)
     if wrapper.buffer is None:
         return found
-    _to_host(state, wrapper, handle.name, found)
+    _fetch(state, wrapper, handle.name, found)
     state.mark("to_host", wrapper, "copied to the host; it stays on the device", nbytes=found.nbytes)
     if wrapper.origin.startswith("submit"):
         source = f"{handle.name!r} (#{handle.number})", caller_line()
@@ -121,10 +125,12 @@ def _fetched_before(state: DeviceState, array: np.ndarray) -> tuple[str, str] | 
     return None
 
 
-def relayout(state: DeviceState, handle: Handle, layout: Layout, retain: bool | None) -> Handle:
-    """A tensor in another layout; as landed, the source dies unless it is retained, and it may be on the host.
+def to_layout(state: DeviceState, handle: Handle, layout: Layout, *, retain: bool | None = None) -> Handle:
+    """A tensor in another layout; in the one that it has, another handle of the same tensor.
 
-    Source: ``toLayout`` of tt-mlir's runtime, which has no call that only moves a tensor to the device.
+    As landed, the source is deallocated without force unless it is retained, the result is retained as it was, and
+    a tensor on the host goes to the device. Source: ``toLayout`` of tt-mlir's runtime, which has no call that
+    only moves a tensor to the device.
     """
     wrapper = state.need(handle, "to_layout", host=state.contract == "landed")
     state.a_layout(layout, "to_layout")
@@ -133,7 +139,7 @@ def relayout(state: DeviceState, handle: Handle, layout: Layout, retain: bool | 
         state.fail("to_layout", handle, "a layout on the host: call to_host")
     buffer = wrapper.buffer
     if buffer is None:
-        result = upload(state, handle, layout, None)
+        result = to_device(state, handle, layout)
         result.wrapper.retain = wrapper.retain if retain is None else retain
         return result
     if layout == wrapper.layout:
@@ -177,8 +183,8 @@ def convert(
     return made, target.ready
 
 
-def reshaped(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle:
-    """The elements in another shape: a view where the runtime makes one without a word, else a copy.
+def reshape(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle:
+    """The elements in another shape: a view where the last axis (of tiles: two axes) stays, else a copy.
 
     Raises `DeviceError`: where the shape has other elements.
     """
@@ -198,8 +204,8 @@ def reshaped(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle
     return state.handle(made, f"{handle.name} (view)", "view", f"reshape of #{handle.number}: a view of its buffer")
 
 
-def host_tensor(state: DeviceState, array: Any, borrow: bool, name: str | None) -> Handle:
-    """A tensor on the host: a copy, or the caller's own memory."""
+def host_tensor(state: DeviceState, array: Any, *, borrow: bool = False, name: str | None = None) -> Handle:
+    """A tensor on the host: a copy of an array, or the caller's own memory."""
     state.open()
     if borrow:
         if not isinstance(array, np.ndarray):
@@ -219,8 +225,11 @@ def host_tensor(state: DeviceState, array: Any, borrow: bool, name: str | None) 
     return state.named(wrapper, name or assigned_name() or f"t{state.given}")
 
 
-def put(state: DeviceState, dst: Any, src: Any) -> None:
-    """Bytes into a tensor or an array that is there; the version of the wrapper stays, as in the runtime."""
+def memcpy(state: DeviceState, dst: Any, src: Any) -> None:
+    """Bytes from a tensor or an array into another one; one of them at least is on the host.
+
+    The version of the wrapper stays, as in the runtime.
+    """
     both = [state.need(one, "memcpy", host=True) if isinstance(one, Handle) else None for one in (dst, src)]
     arrays = [np.asarray(one) if wrapper is None else wrapper.array for one, wrapper in zip((dst, src), both)]
     named: Any = next((one for one in (dst, src) if isinstance(one, Handle)), "memcpy")
@@ -237,7 +246,7 @@ def put(state: DeviceState, dst: Any, src: Any) -> None:
     if there:
         _put_there(state, named.wrapper, arrays[1], named.name)
     elif here:
-        _to_host(state, src.wrapper, src.name, arrays[0])
+        _fetch(state, src.wrapper, src.name, arrays[0])
 
 
 def _put_there(state: DeviceState, wrapper: Wrapper, array: np.ndarray, name: str) -> None:

@@ -17,7 +17,6 @@ from kvviz.graph.cache_pairs import control_inputs
 from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.index.value_index import Index
-from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, keeps_all, short, size
 
 WRONG = frozenset({"stale rows attended", "newest row not attended", "live rows overwritten"})
@@ -95,7 +94,9 @@ def _copied(index: Index) -> list[CacheFinding]:
     total = sum(index.rows[step].copied for step in steps)
     times = len({run for some in runs.values() for run in some})
     if not keeps_all(index.trace):
-        total, times = _in_all_runs(index.trace, tuple(runs))
+        # The meters of the caches have all runs.
+        copied = [[run.bytes_copied for run in cache.runs] for cache in index.trace.caches if cache.input in runs]
+        total, times = sum(map(sum, copied)), sum(any(of_run) for of_run in zip(*copied))
     no_room = any(mask & NO_CAPACITY for step in steps for _, mask in index.rows[step].masks)
     names = tuple(runs)
     which = short(names[0]) + (f" and {count(len(names) - 1, 'other cache')}" if len(names) > 1 else "")
@@ -103,12 +104,6 @@ def _copied(index: Index) -> list[CacheFinding]:
     text = f"{which} {why}: {size(total)} of past rows were copied in {count(times, 'run')}"
     find = partial(_fix, index, [(name, sorted(some, reverse=True)) for name, some in runs.items()])
     return [CacheFinding("copied", names, min(min(some) for some in runs.values()), total, text, steps, times, find)]
-
-
-def _in_all_runs(trace: Trace, names: Sequence[str]) -> tuple[int, int]:
-    """Bytes of past rows of these caches that were copied, and in how many runs, by the meters, which have all runs."""
-    copied = [[run.bytes_copied for run in cache.runs] for cache in trace.caches if cache.input in names]
-    return sum(map(sum, copied)), sum(any(of_run) for of_run in zip(*copied))
 
 
 def _moved(index: Index) -> list[CacheFinding]:

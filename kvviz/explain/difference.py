@@ -120,7 +120,7 @@ def _called(row: Op) -> str:
 
 def _difference(kind: str, trace: Trace, index: int, other: int, text: str) -> Difference:
     step = trace.steps[index]
-    sentence = f"{_run_label(trace, step.run)}step {index:,}: {text}"
+    sentence = f"{run_label(trace, step.run)}, " * (len(trace.runs) > 1) + f"step {index:,}: {text}"
     return Difference(kind, index, other, step.run, step.frame, step.node, step.op_type, sentence)
 
 
@@ -128,10 +128,6 @@ def _what(trace: Trace, index: int) -> str:
     """Operator, frame and node of a step."""
     step = trace.steps[index]
     return " ".join([step.op_type, " › ".join([*(short(part, 32) for part in step.frame), short(step.node)])])
-
-
-def _run_label(trace: Trace, run: int) -> str:
-    return f"{run_label(trace, run)}, " if len(trace.runs) > 1 else ""
 
 
 _FIGURES = ("smallest", "largest", "mean")

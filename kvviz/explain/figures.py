@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,25 +140,8 @@ class Row:
     difference: str
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of the first runs of a trace.
-
-    ``peak, copied, allocated``: bytes.
-    ``in_place, missed, steps``: steps.
-    """
-
-    peak: int
-    copied: int
-    allocated: int
-    in_place: int
-    missed: int
-    steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class Alike:
-    """The figures of two traces over the same runs.
+class Alike(NamedTuple):
+    """The figures of two traces over the same runs, by name.
 
     ``runs``: how many runs are counted; None: all of both.
     ``note``: which runs are counted, if not all of both; else empty.
@@ -166,20 +149,18 @@ class Alike:
 
     runs: int | None
     note: str
-    first: Figures
-    second: Figures
+    figures: tuple[dict[str, int], dict[str, int]]
 
 
 def alike(a: Trace, b: Trace) -> Alike:
     """Figures of the runs that both traces have finished; of everything recorded if one has finished none."""
-    shared = min(finished(a), finished(b))
-    if shared == len(a.runs) == len(b.runs):
-        return Alike(None, "", figures(a), figures(b))
-    if not shared:
-        note = "one of them has not finished a run, so the figures cover different steps"
-        return Alike(None, note, figures(a), figures(b))
-    which = f"the {shared} runs" if shared > 1 else "the one run"
-    return Alike(shared, f"figures of {which} that both have finished", figures(a, shared), figures(b, shared))
+    shared, note = min(finished(a), finished(b)), ""
+    if not shared == len(a.runs) == len(b.runs):
+        which = f"the {shared} runs" if shared > 1 else "the one run"
+        note = f"figures of {which} that both have finished"
+        note = note if shared else "one of them has not finished a run, so the figures cover different steps"
+    runs = (shared or None) if note else None
+    return Alike(runs, note, (figures(a, runs), figures(b, runs)))
 
 
 def finished(trace: Trace) -> int:
@@ -187,8 +168,8 @@ def finished(trace: Trace) -> int:
     return len(trace.runs) - (trace.live is not None or trace.interrupted)
 
 
-def figures(trace: Trace, runs: int | None = None) -> Figures:
-    """The figures of a trace, or of its first runs."""
+def figures(trace: Trace, runs: int | None = None) -> dict[str, int]:
+    """Bytes at the peak, copied and allocated, and steps, of a trace or of its first runs."""
     count = counts(trace, runs)
     if runs is None:
         peak, copied, allocated = trace.peak_bytes, trace.bytes_copied, trace.bytes_allocated
@@ -197,7 +178,8 @@ def figures(trace: Trace, runs: int | None = None) -> Figures:
         peak = max(run.peak_bytes for run in counted)
         copied, allocated = (sum(getattr(run, name) for run in counted) for name in ("bytes_copied", "bytes_allocated"))
     steps = len(trace.steps) if runs is None else trace.runs[runs - 1].last
-    return Figures(peak, copied, allocated, count.in_place, count.missed, steps)
+    found = {"peak": peak, "copied": copied, "allocated": allocated}
+    return found | {"in_place": count.in_place, "missed": count.missed, "steps": steps}
 
 
 def row_of(name: str, trace: Trace, reference: Trace) -> Row:

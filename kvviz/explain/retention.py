@@ -69,11 +69,6 @@ def held_too_long(index: Index) -> tuple[Held, ...]:
     return tuple(sorted(found, key=lambda held: (held.reason.endswith(ASKED), -held.byte_steps, held.last_use)))
 
 
-def is_past_use(index: Index, life: Life, moment: int) -> bool:
-    """Whether nothing in a storage is used any more after a moment of its life."""
-    return life.used < len(index.rows) and index.moment(life.used) < moment
-
-
 def _held(index: Index, life: Life, values: list[int], end: int, whole: int) -> Held:
     """``whole``: the last use of anything but a small view."""
     members = [index.values.key(value) for value in values]
@@ -275,7 +270,7 @@ def _group(index: Index, life: Life, moment: int, origin: str, numbers: list[int
         return "cache"
     if any(index.places[main, name].bound in ("borrowed", "donated") for name in mine):
         return "inputs"
-    if is_past_use(index, life, moment):
+    if life.used < len(index.rows) and index.moment(life.used) < moment:
         return "held too long"
     return "views" if _is_for_views(index, moment, dict(zip(numbers, there))) else "activations"
 

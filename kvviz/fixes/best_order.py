@@ -124,7 +124,6 @@ class _State:
 
     @property
     def order(self) -> list[int]:
-        """The ops that have run, in order."""
         found, path = [], self.path
         while path is not None:
             found.append(path[1])

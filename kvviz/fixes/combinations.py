@@ -12,8 +12,7 @@ from typing import Any
 
 from kvviz.errors import KvvizError
 from kvviz.fixes.changes import Change
-from kvviz.fixes.fix import Fix, replays_of
-from kvviz.fixes.fix_wording import code_of, label_of
+from kvviz.fixes.fix import Fix, made_fix, replays_of
 from kvviz.fixes.replays import Replays
 from kvviz.trace.index.value_index import Index
 from kvviz.trace.outcome import copied_in_all
@@ -116,13 +115,4 @@ def _fix(index: Index, goal: str, verb: str, chosen: Sequence[Unit], exact: bool
     elif goal == "peak" and other > 0:
         text += f" {size(other)} more are copied."
     peak = before[goal == "copies"] - after[goal == "copies"]
-    return Fix(
-        "together",
-        label_of(trace.graph, changes),
-        text,
-        code_of(trace, changes, False),
-        changes,
-        trace,
-        saves=before[0] - after[0],
-        peak=peak,
-    )
+    return made_fix(trace, changes, text, before[0] - after[0], peak, kind="together")

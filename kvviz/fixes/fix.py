@@ -165,17 +165,22 @@ def _fix(
     saved, lost = effect.gain(where)
     text = sentence_of(trace.graph, changes, node, node.inputs[position], _appends(index, step, position), saved)
     text += _exchange(effect, where, saved, lost) + _stays(trace, changes) + _on_what(index, step, like, effect)
-    return Fix(
-        KINDS[type(changes[0])],
-        label_of(trace.graph, changes),
-        text,
-        code_of(trace, changes, replays.picked),
-        changes,
-        trace,
-        replays.picked,
-        saved - lost,
-        -effect.peak,
-    )
+    return made_fix(trace, changes, text, saved - lost, -effect.peak, picked=replays.picked)
+
+
+def made_fix(
+    trace: Trace,
+    changes: tuple[Change, ...],
+    text: str,
+    saves: int,
+    peak: int = 0,
+    *,
+    kind: str = "",
+    picked: bool = False,
+) -> Fix:
+    """The fix of some changes, with its label and its code; ``kind``: by default that of the first change."""
+    label, code = label_of(trace.graph, changes), code_of(trace, changes, picked)
+    return Fix(kind or KINDS[type(changes[0])], label, text, code, changes, trace, picked, saves, peak)
 
 
 def _in_layer(

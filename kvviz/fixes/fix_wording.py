@@ -210,17 +210,16 @@ _CLAUSES: dict[type, Callable[[Any], str]] = {
     ByValue: lambda c: "let branches take over what nobody else needs",
     Drop: lambda c: f"do not ask for the output {short(c.output)}",
     Swap: lambda c: "swap the operands",
-    FixDims: lambda c: f"write the lengths of this run into the free dimensions of {_sized(c)}",
+    FixDims: lambda c: (
+        "write the lengths of this run into the free dimensions of "
+        + _listed(list(dict.fromkeys(name for name, *_ in c.dims)))
+    ),
     UsePolicy: lambda c: f"use the policy {c.name!r}",
 }
 
 
 def _called(node: Node) -> str:
     return f"{node.op_type} {short(node.name)}"
-
-
-def _sized(change: FixDims) -> str:
-    return _listed(list(dict.fromkeys(name for name, *_ in change.dims)))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from kvviz.errors import KvvizError
 from kvviz.fixes.best_order import BestOrder, best_order
 from kvviz.fixes.changes import Reorder
-from kvviz.fixes.fix import Fix, is_repeatable, replays_of
-from kvviz.fixes.fix_wording import KINDS, code_of, label_of
+from kvviz.fixes.fix import Fix, is_repeatable, made_fix, replays_of
 from kvviz.fixes.order_model import OrderModel, order_model
 from kvviz.runtimes.schedules import Picks
 from kvviz.trace.index.value_index import Index
@@ -132,8 +131,7 @@ def _fix(index: Index, weights: int, name: str, order: Picks, peak: int, least: 
         f"Another order of the main graph needs {size(peak - weights)} instead of "
         f"{size(trace.peak_bytes - weights)}{beside}{part}; {_bound(peak - weights, least - weights)}."
     )
-    label, code = label_of(trace.graph, changes), code_of(trace, changes, False)
-    return Fix(KINDS[Reorder], label, text, code, changes, trace, saves=trace.peak_bytes - peak)
+    return made_fix(trace, changes, text, trace.peak_bytes - peak)
 
 
 def _bound(peak: int, least: int) -> str:

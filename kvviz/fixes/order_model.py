@@ -124,7 +124,6 @@ class OrderModel:
         return found
 
     def peak(self, order: Sequence[int]) -> int:
-        """The largest number of bytes alive."""
         return max(self.needs(order), default=self.start)
 
 

@@ -92,9 +92,12 @@ def steps_of(trace: Trace, query: Query) -> list[int]:
     return chosen
 
 
-def _holds_of(scene: Scene, groups: StepGroups, part: Part | None, steps: Ints) -> Holds:
+def _holds_of(scene: Scene, groups: StepGroups | None, part: Part | None, steps: Ints) -> Holds:
     """Whether a part of a query holds of each of some steps. Each test is asked once of all steps that it cannot tell
-    apart, and not of those where another test decides."""
+    apart, and not of those where another test decides.
+
+    ``groups``: None asks each step, without the columns of the whole log.
+    """
     if part is None:
         return np.ones(len(steps), bool)
     if isinstance(part, Not):
@@ -109,11 +112,11 @@ def _holds_of(scene: Scene, groups: StepGroups, part: Part | None, steps: Ints) 
         return found
     if isinstance(part, Compare) and part.sign == "!=":
         return ~_holds_of(scene, groups, Compare(part.field, "=", part.values), steps)
-    if isinstance(part, Compare) and part.field in ("step", *NUMBERS):
-        return _in_ranges(part.sign, part.values, groups.number(part.field)[steps])
+    if groups and isinstance(part, Compare) and part.field in ("step", *NUMBERS):
+        return holds(part.sign, part.values, groups.number(part.field)[steps])
     found = np.zeros(len(steps), bool)
     for by, test in _word(scene, part.text) if isinstance(part, Word) else [_compared(scene, part)]:
-        if by:
+        if by and groups:
             first, places = groups.examples(by, steps)
             asked = np.zeros(len(first), bool)
             # A node's first step is asked first: it answers for the node in all frames.
@@ -133,16 +136,10 @@ def _takes_each_step(part: Part) -> bool:
     return isinstance(part, Compare) and part.field not in (*OF_NODE, *HANGS_ON, "step", *NUMBERS)
 
 
-def _in_ranges(sign: str, values: tuple[Any, ...], numbers: Ints) -> Holds:
-    """As `holds`, of many numbers."""
-    if sign in _LARGER:
-        return np.logical_or.reduce([_LARGER[sign](numbers, value.low) for value in values])
-    return np.logical_or.reduce([(value.low <= numbers) & (numbers <= value.high) for value in values])
-
-
 def test_for(trace: Trace, part: Part | None) -> Test:
     """The test of a query's condition on the steps of a trace, which may still grow; orders and limits are left out."""
-    return test_of(Scene(trace), part)
+    scene = Scene(trace)
+    return lambda step: bool(_holds_of(scene, None, part, np.array([step]))[0])
 
 
 def _ordered(scene: Scene, steps: Iterable[int], order: Order) -> list[int]:
@@ -174,28 +171,6 @@ Holds: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 _BUFFER = re.compile(r"b([0-9]{1,15})(?:\.([0-9]{1,15}))?$")
 _STEP = re.compile(r"[0-9]{1,15}$")
 _LARGER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-
-
-def test_of(scene: Scene, part: Part | None) -> Test:
-    """What a part of a query says of the steps of a trace."""
-    if part is None:
-        return lambda step: True
-    if isinstance(part, Every):
-        every = [test_of(scene, one) for one in part.parts]
-        return lambda step: all(test(step) for test in every)
-    if isinstance(part, Some):
-        some = [test_of(scene, one) for one in part.parts]
-        return lambda step: any(test(step) for test in some)
-    if isinstance(part, Not):
-        inner = test_of(scene, part.part)
-        return lambda step: not inner(step)
-    if isinstance(part, Word):
-        tests = [test for _, test in _word(scene, part.text)]
-        return lambda step: any(test(step) for test in tests)
-    if part.sign == "!=":
-        equal = test_of(scene, Compare(part.field, "=", part.values))
-        return lambda step: not equal(step)
-    return _compared(scene, part)[1]
 
 
 def _of_nodes(scene: Scene, test: Callable[[int, Node], bool]) -> Test:
@@ -276,13 +251,13 @@ def _value_test(name: str, sign: str, values: tuple[Any, ...]) -> Callable[[Fact
     return lambda fact: any(matches(text) for text in fact for matches in matchers)
 
 
-def holds(sign: str, values: tuple[Any, ...], number: float) -> bool:
-    """Whether a number compares so with one of some ranges."""
+def holds(sign: str, values: tuple[Any, ...], numbers: Any) -> Any:
+    """Whether a number, or each of many, compares so with one of some ranges."""
     if sign == "!=":
-        return not holds("=", values, number)
-    if sign in _LARGER:
-        return any(_LARGER[sign](number, value.low) for value in values)
-    return any(value.low <= number <= value.high for value in values)
+        return ~holds("=", values, numbers)
+    compare = _LARGER.get(sign)
+    found = ((v.low <= numbers) & (numbers <= v.high) if compare is None else compare(numbers, v.low) for v in values)
+    return np.logical_or.reduce(list(found))
 
 
 def _matcher(name: str, sign: str, value: str) -> Callable[[str], bool]:

@@ -13,19 +13,7 @@ from kvviz.report.faces.steps_table import Table
 from kvviz.report.finding_groups import MissedGroup
 from kvviz.trace.units import short, size
 
-KINDS = (
-    "broken",
-    "hidden",
-    "unhidden",
-    "warning",
-    "transfer",
-    "cache",
-    "copied",
-    "miss",
-    "peak",
-    "held",
-    "nothing",
-)
+KINDS = ("broken", "hidden", "unhidden", "warning", "transfer", "cache", "copied", "miss", "peak", "held", "nothing")
 """``"broken"``, ``"hidden"``, ``"unhidden"``: pairs of accesses whose order only the schedule keeps; ``"warning"``,
 ``"transfer"``: what a producer declared; ``"nothing"``: no gain and no warning."""
 

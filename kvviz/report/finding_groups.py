@@ -1,7 +1,6 @@
 """Missed ops and storages held too long, in groups: the same op or value in all layers and runs is one group.
 
-Invariant: every entry of the missed list is in one group, and the bytes of a group are those of its entries. Every
-storage held too long is in one group or in the rest.
+Invariant: every entry of the missed list is in one group, and the bytes of a group are those of its entries.
 """
 
 from __future__ import annotations
@@ -18,10 +17,6 @@ from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import BlockerCode, codes, rules
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, decodes, place_of, size, weight_bytes
-
-SMALL = 1000
-"""Bytes below which a kind of missed op is hidden at first: ops that compute shapes spend this little in total."""
-_REST = 1 / 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +120,6 @@ def by_time(groups: Sequence[MissedGroup]) -> str:
     return ", by time" if any(group.time for group in groups) else ""
 
 
-def hidden_below(groups: Sequence[MissedGroup]) -> int:
-    """Bytes below which groups are hidden at first: `SMALL`, or 0 if these add up to more than a tenth of all bytes."""
-    small = sum(group.bytes for group in groups if group.bytes < SMALL)
-    return SMALL if small <= _REST * sum(group.bytes for group in groups) else 0
-
-
 def reason_codes(trace: Trace, entry: Missed) -> tuple[str, ...]:
     """Codes of the blockers of an entry at its worst step, each once, in the order of `BlockerCode`."""
     masks = trace.log[entry.step].masks
@@ -170,53 +159,14 @@ _WORTH = 1 / 200
 _LAYER = re.compile(r"(?<=[./])\d+(?=[./])|(?<=_l)\d+\b")
 
 
-@dataclass(frozen=True, slots=True)
-class HeldGroup:
-    """Storages that one reason kept for one value, in one or many layers and runs.
+def held_groups(trace: Trace, held: Sequence[Held]) -> tuple[tuple[Held, ...], ...]:
+    """The storages grouped by value and reason across layers, without negligible ones, in the order of the list.
 
-    ``worst``: the one with the most byte-steps.
-    ``layers``: number of values that differ only in their layer number.
-    ``times``: number of storages.
-    ``bytes``: of all of them.
+    ``held``: the result of `kvviz.explain.retention.held_too_long`; the first of a group has the most byte-steps.
     """
-
-    worst: Held
-    times: int
-    bytes: int
-    layers: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """Storages that are too small to be listed; ``str()`` of it is the line."""
-
-    times: int
-    bytes: int
-    largest: int
-
-    def __str__(self) -> str:
-        each = f", none above {size(self.largest)}" if self.times > 1 else ""
-        return f"{count(self.times, 'small storage')}, {size(self.bytes)} in all{each}"
-
-
-def held_groups(trace: Trace, held: Sequence[Held]) -> tuple[tuple[HeldGroup, ...], Rest | None]:
-    """The storages grouped by value and reason across layers, in the order of the list, and the sum of negligible ones.
-
-    ``held``: the result of `kvviz.explain.retention.held_too_long`.
-    """
-    weights = weight_bytes(trace)
-    least = (trace.peak_bytes - weights) * _WORTH
+    least = (trace.peak_bytes - weight_bytes(trace)) * _WORTH
     found: dict[tuple[str, str], list[Held]] = {}
-    small: list[Held] = []
     for one in held:
-        if one.bytes < least:
-            small.append(one)
-        else:
+        if one.bytes >= least:
             found.setdefault((_LAYER.sub("#", one.name), _LAYER.sub("#", one.reason)), []).append(one)
-    groups = tuple(
-        HeldGroup(same[0], len(same), sum(one.bytes for one in same), len({one.name for one in same}))
-        for same in found.values()
-    )
-    if not small:
-        return groups, None
-    return groups, Rest(len(small), sum(one.bytes for one in small), max(one.bytes for one in small))
+    return tuple(map(tuple, found.values()))

@@ -336,24 +336,18 @@ def _ways(index: Index, step: int) -> list[tuple[Fix, int]]:
 def _cache(index: Index, one: CacheFinding) -> Finding:
     """A finding about caches, in a few words."""
     more = f" and {count(len(one.caches) - 1, 'other cache')}" if len(one.caches) > 1 else ""
-    step = one.steps[0] if one.steps else _first_step(index, one.run)
+    run = index.trace.runs[one.run]
+    at = one.steps or ((run.first,) if run.last > run.first else ())
     name = next((cache.name for cache in index.trace.caches if cache.input == one.caches[0]), one.caches[0])
     cost = f", {size(one.bytes)}" if one.bytes else ""
     title = f"{_WORDS.get(one.kind, one.kind)}: {name}{more}{cost}, from run {one.run}"
-    at = one.steps or (() if step is None else (step,))
-    find = partial(_cache_cure, one)
     where, about = count(len(one.caches), "cache"), ("cache", one.caches[0])
-    return Finding("cache", title, one.bytes, at, step, about, where, one.sentence, _scope(index), find=find)
+    step = at[0] if at else None
 
+    def cure() -> Cure | None:
+        return None if (fix := one.fix) is None else Cure(fix)
 
-def _cache_cure(one: CacheFinding) -> Cure | None:
-    return None if (fix := one.fix) is None else Cure(fix)
-
-
-def _first_step(index: Index, number: int) -> int | None:
-    """The first step of a run, if its steps were kept."""
-    run = index.trace.runs[number]
-    return run.first if run.last > run.first else None
+    return Finding("cache", title, one.bytes, at, step, about, where, one.sentence, _scope(index), find=cure)
 
 
 def _held(index: Index, held: Sequence[Held]) -> list[Finding]:
@@ -361,10 +355,11 @@ def _held(index: Index, held: Sequence[Held]) -> list[Finding]:
     findings = []
     asked = {one.storage for one in held if one.reason.endswith(ASKED)}
     caches = asked & {run.storage for cache in index.trace.caches for run in cache.runs}
-    for group in held_groups(index.trace, held)[0][:_HELD]:
-        worst, many = group.worst, f" × {count(group.times, 'storage')}" if group.times > 1 else ""
+    for group in held_groups(index.trace, held)[:_HELD]:
+        worst, many = group[0], f" × {count(len(group), 'storage')}" if len(group) > 1 else ""
+        nbytes = sum(one.bytes for one in group)
         cache = worst.storage in caches
-        title = f"{short(worst.name)} {'lives on between runs, with' if cache else 'kept'} {size(group.bytes)}"
+        title = f"{short(worst.name)} {'lives on between runs, with' if cache else 'kept'} {size(nbytes)}"
         title += "" if cache else " after its last use"
         about = ("storage", str(worst.storage))
         step = worst.last_use if worst.last_use >= 0 else None
@@ -372,7 +367,7 @@ def _held(index: Index, held: Sequence[Held]) -> list[Finding]:
         where = f"{buffer(worst.storage)}{many}"
         calm = worst.reason.endswith(ASKED)
         why = "it is a cache: the next run goes on with it" if cache else worst.reason
-        findings.append(Finding("held", title, group.bytes, at, step, about, where, why, _scope(index), calm))
+        findings.append(Finding("held", title, nbytes, at, step, about, where, why, _scope(index), calm))
     return findings
 
 

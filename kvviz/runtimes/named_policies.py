@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import attrgetter
 from types import MethodType
 from typing import Any
 
@@ -152,13 +153,14 @@ _SCHEDULES: dict[str, Schedule] = {
 }
 _ORT_OPTIONS = (("mem_reuse",), (), ("mem_reuse", "parallel"), ("parallel",))
 # What decides in a policy; the others are its name, and what follows from it while it runs.
-_DECIDES = ("in_place", "rewrite", "prepare", "homes", "copies_state", "rules")
+_DECIDES = attrgetter("in_place", "rewrite", "prepare", "homes", "copies_state", "rules")
 
 
 @lru_cache(maxsize=64)
 def facts_of(policy: Policy) -> PolicyFacts:
     """A policy as data."""
-    base, options = next(((n, o) for n, o, known in _candidates(policy) if _decides_as(policy, known)), ("", ()))
+    alike = ((n, o) for n, o, known in _candidates(policy) if _DECIDES(policy) == _DECIDES(known))
+    base, options = next(alike, ("", ()))
     captures = ""
     if base and policy.captures != _based(base, options).captures:
         # A rule of the caller's own for captures makes all of it one.
@@ -202,10 +204,6 @@ def _candidates(policy: Policy) -> list[tuple[str, tuple[str, ...], Policy]]:
         ("never", (), never),
         *(("onnxruntime", options, _based("onnxruntime", options)) for options in _ORT_OPTIONS),
     ]
-
-
-def _decides_as(policy: Policy, other: Policy) -> bool:
-    return all(getattr(policy, name) == getattr(other, name) for name in _DECIDES)
 
 
 def _based(base: str, options: tuple[str, ...]) -> Policy:

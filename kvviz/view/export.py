@@ -288,7 +288,7 @@ def figures_table(before: Any, after: Any, labels: Sequence[str]) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in ("", *labels))
     rows = []
     for name, key, form in figures:
-        cells = "".join(f"<td>{form(getattr(side, key))}</td>" for side in (shared.first, shared.second))
+        cells = "".join(f"<td>{form(side[key])}</td>" for side in shared.figures)
         rows.append(f"<tr><th>{name}</th>{cells}</tr>")
     note = f"<caption>{shared.note}</caption>" if shared.note else ""
     return f"<table>{note}<tr>{head}</tr>{''.join(rows)}</table>"

@@ -24,24 +24,6 @@ def adds_up(found: Peak, trace: kvviz.Trace) -> bool:
     return whole and None not in ids and len(set(ids)) == len(ids) and all(part.bytes > 0 for part in found.parts)
 
 
-@pytest.mark.parametrize("policy", ["ideal", "never"])
-@pytest.mark.parametrize("path", DECODERS, ids=file_id)
-def test_the_numbers_of_a_decode_add_up(path: Path, policy: str) -> None:
-    # given
-    trace = decoded(path, 4, policy=policy)
-    # when
-    number, found = counts(trace), missed(trace)
-    # then
-    ways = number.in_place + number.views + number.missed + number.cannot + number.bodies
-    assert ways == len(trace.steps)
-    assert sum(entry.bytes for entry in found) == number.missed_bytes > 0
-    assert sum(len(entry.steps) for entry in found) == number.missed
-    assert [entry.bytes for entry in found] == sorted((entry.bytes for entry in found), reverse=True)
-    assert adds_up(peak(trace), trace)
-    if policy == "never":
-        assert number.in_place == 0
-
-
 @pytest.mark.parametrize("path", DECODERS, ids=file_id)
 def test_the_number_in_place_is_that_of_the_steps_that_share_what_they_wrote(path: Path) -> None:
     trace = decoded(path, 2)

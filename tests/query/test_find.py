@@ -253,36 +253,11 @@ def test_texts_are_ordered_with_their_numbers_as_numbers(traces: dict[str, kvviz
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_that_are_asked_in_groups_answer_as_each_of_them_does(traces: dict[str, kvviz.Trace], name: str) -> None:
     trace = traces[name]
-    words = (
-        "missed",
-        "concat",
-        "in place",
-        "view",
-        "run 1",
-        "3",
-        "B7",
-        "[1,4]",
-        "OP_CANNOT",
-        "not_last_use",
-        "layer 1",
-    )
-    fields = (
-        "shape:1x*",
-        "dtype:float32 how:new|view",
-        "missed>100 or bytes>1kB",
-        "iteration:0..1",
-        "-live>=2kB",
-        "step>7",
-    )
+    words = "missed; concat; in place; view; run 1; 3; B7; [1,4]; OP_CANNOT; not_last_use; layer 1"
+    fields = "shape:1x*; dtype:float32 how:new|view; missed>100 or bytes>1kB; iteration:0..1; -live>=2kB; step>7"
+    joined = "op!=Reshape why!=OP_CANNOT; -(missed or copied>0) run:0|1; depth>0 or frees:B9"
     codes = [f"why:{code}" for code in next(field for field in FIELDS if field.name == "blocker").choices]
-    for text in (
-        *words,
-        *fields,
-        *codes,
-        "op!=Reshape why!=OP_CANNOT",
-        "-(missed or copied>0) run:0|1",
-        "depth>0 or frees:B9",
-    ):
+    for text in (*"; ".join((words, fields, joined)).split("; "), *codes):
         test = asked_of_each(trace, read_query(text).part)
         assert list(trace.find(text).numbers) == [step for step in range(len(trace.log)) if test(step)], text
 

@@ -15,6 +15,7 @@ from kvviz.trace.outcome import spent
 from kvviz.trace.reasons import is_missed
 from tests.engine.graphs import graph_of, numbers
 from tests.explain.test_fixes import DECODERS, decoded
+from tests.explain.test_summary import adds_up
 from tests.graph.build import MODELS, file_id
 
 MERGED = MODELS / "storyteller" / "merged_if" / "model.onnx"
@@ -33,7 +34,10 @@ def test_the_ranked_bytes_are_those_of_the_missed_steps(path: Path, policy: str)
     assert total == sum(spent(rows[step]) for step in listed) == report.counts.missed_bytes
     assert [entry.bytes for entry in report.missed] == sorted((e.bytes for e in report.missed), reverse=True)
     assert all(entry.blockers for entry in report.missed)
-    assert sum(part.bytes for part in report.peak.parts) == trace.peak_bytes == sum(report.peak.groups.values())
+    ways = report.counts
+    assert ways.in_place + ways.views + ways.missed + ways.cannot + ways.bodies == len(trace.steps)
+    assert (ways.in_place > 0) == (policy != "never") and total > 0
+    assert adds_up(report.peak, trace) and sum(report.peak.groups.values()) == trace.peak_bytes
     assert set(report.peak.groups) <= set(GROUPS) and "weights" in report.peak.groups
 
 

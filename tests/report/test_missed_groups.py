@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-import numpy as np
 import pytest
 
 import kvviz
-from kvviz.report.finding_groups import SMALL, hidden_below, place_of
+from kvviz.report.finding_groups import place_of
 from kvviz.smollm2 import convert
 from kvviz.view.page_data.payload import decode, payload
-from tests.graph.build import model, node
 from tests.report.test_findings import decoded
 from tests.smollm2.tiny import Tiny, write_tiny
 from tests.test_models import DECODERS
@@ -63,19 +61,6 @@ def test_a_model_of_thirty_layers_is_told_in_at_most_twenty_kinds(tmp_path_facto
     assert worst.layers == tuple(range(30)) and str(worst).startswith(f"{worst.op_type} × 30 layers × 4 tokens: ")
     assert len(report.findings) <= 20
     assert any("× 30 layers × 4 tokens" in one.where for one in report.findings)
-    # what computes shapes is folded: not more than a tenth of all bytes
-    small = [group for group in report.groups if group.bytes < SMALL]
-    assert small and sum(group.bytes for group in small) * 10 <= sum(group.bytes for group in report.groups)
-    assert hidden_below(report.groups) == SMALL
-
-
-def test_of_small_groups_only_nothing_is_hidden() -> None:
-    # given an op that is missed for 256 bytes
-    nodes = [node("Relu", "x", "h"), node("Neg", "h", "n"), node("Mul", "h n", "y")]
-    graph = kvviz.load(model(nodes, ["x float 64"], ["y float 64"]))
-    report = kvviz.explain(kvviz.run(graph, {"x": np.ones(64, np.float32)}, donate=["x"]))
-    # then
-    assert [group.bytes for group in report.groups] == [256] and hidden_below(report.groups) == 0
 
 
 @pytest.mark.parametrize("name", ["o01_optimum_llama", "o06_mobius_static_llama_op24", "storyteller/merged_if"])

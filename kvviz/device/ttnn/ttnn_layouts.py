@@ -54,7 +54,6 @@ class Cursor:
 
     @property
     def done(self) -> bool:
-        """Whether no token is left."""
         return self.at >= len(self.words)
 
     @property
@@ -108,7 +107,6 @@ class Cursor:
                 self.expect(",")
 
     def error(self, text: str) -> KvvizError:
-        """An error that names the text and the line."""
         return KvvizError(f"{self.where}, line {self.line}: {text}")
 
 

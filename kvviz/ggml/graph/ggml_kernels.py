@@ -32,7 +32,6 @@ def copy(node: Tensor) -> None:
 
 
 def patch(node: Tensor) -> None:
-    """SET, ACC."""
     a, b = node.sources
     part = patch_of(node)
     if not word(node, 4):
@@ -54,7 +53,6 @@ def set_rows(node: Tensor) -> None:
 
 
 def get_rows(node: Tensor) -> None:
-    """GET_ROWS."""
     a, b = node.sources
     table, index = read(a), read(b)
     _check(node, index, a.ne[1])
@@ -69,14 +67,12 @@ def _check(node: Tensor, index: np.ndarray, rows: int) -> None:
 
 
 def repeat(node: Tensor) -> None:
-    """REPEAT."""
     (a,) = node.sources
     times = [n // m if m else 0 for n, m in zip(node.ne[::-1], a.ne[::-1])]
     write(node, np.tile(read(a), times))
 
 
 def concat(node: Tensor) -> None:
-    """CONCAT."""
     a, b = node.sources
     write(node, np.concatenate([read(a), read(b)], axis=3 - word(node, 0)))
 

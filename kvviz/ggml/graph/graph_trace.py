@@ -75,7 +75,6 @@ def to_trace(
     *,
     about: str = "the order of the node list",
     labels: Iterable[str] = (),
-    values: int | str = 0,
     plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
 ) -> Trace:
     """A trace of graphs that were executed one after the other, without their values.
@@ -87,13 +86,11 @@ def to_trace(
         One sentence on who decided where outputs lie.
     labels : iterable of str
         Of each run.
-    values : int or str
-        Bytes for summaries of values, as in `Writer`.
     plans : mapping of ComputeGraph to MemoryPlan, optional
         Where `kvviz.ggml.plan_memory` puts the tensors of each graph. The trace then has addresses, the allocator's
         decisions, and when it frees what.
     """
-    writing = GraphWriter(title, about, values, plans)
+    writing = GraphWriter(title, about, plans=plans)
     texts = [*labels, *[""] * len(graphs)]
     for graph, text in zip(graphs, texts):
         writing.begin(graph, text)

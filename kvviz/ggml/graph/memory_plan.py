@@ -128,7 +128,6 @@ class MemoryPlan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers."""
         return sum(self.sizes.values())
 
     def owner(self, tensor: Tensor) -> Tensor:
@@ -142,7 +141,6 @@ class MemoryPlan:
         return one
 
     def of(self, node: Tensor) -> NodePlan | None:
-        """What was decided for a node."""
         return next((plan for plan in self.nodes if plan.node is node), None)
 
 
@@ -174,7 +172,6 @@ class Life(NamedTuple):
 
     @property
     def low(self) -> int:
-        """Its address."""
         return self.root.address or 0
 
     @property

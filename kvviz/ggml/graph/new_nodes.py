@@ -121,7 +121,8 @@ class Nodes:
         sizes = of.ne if ne is None else (*ne, *[1] * (4 - len(ne)))
         need(all(n >= 0 for n in sizes) and offset >= 0, op, f"sizes {sizes} or offset {offset} below 0", of)
         root, start = of.root, of.view_offs + offset
-        size, end = _packed_size(of.type, sizes), root.nbytes
+        block, item = type_size(of.type)
+        size, end = sizes[0] // block * item * prod(sizes[1:]), root.nbytes
         what = f"{size} bytes from byte {start} of {root.name!r}, which has {end}"
         need(not size or start + size <= end, op, f"it takes {what}", of)
         strides = nb if nb is not None else of.nb if ne is None else packed(of.type, sizes)
@@ -146,11 +147,6 @@ class Nodes:
         if inplace:
             return self._view(op, a, src, params, desc=desc)
         return self._new(op, a.type, a.ne, src, params, desc=desc)
-
-
-def _packed_size(type_: str, ne: tuple[int, ...]) -> int:
-    block, size = type_size(type_)
-    return ne[0] // block * size * prod(ne[1:])
 
 
 def _cut(name: str) -> str:

@@ -43,8 +43,6 @@ class _Range(NamedTuple):
 
 
 class _Ranges:
-    """Ranges of a set of nodes."""
-
     def __init__(self) -> None:
         self._by_buffer: dict[object, list[_Range]] = {}
 
@@ -72,7 +70,6 @@ class _Group(NamedTuple):
 
 
 def metal(nodes: Sequence[Tensor]) -> list[Tensor]:
-    """The rule ``metal``."""
     groups = _groups(nodes)
     order: list[_Group] = []
     used = [False] * len(groups)
@@ -145,7 +142,7 @@ Depends = Callable[[Tensor, Tensor], bool]
 """Whether a node (the first) must stay after an earlier one (the second)."""
 
 
-def pull_forward(nodes: Sequence[Tensor], depends: Depends, window: int = WINDOW) -> list[Tensor]:
+def pull_forward(nodes: Sequence[Tensor], depends: Depends) -> list[Tensor]:
     """An order in sets of nodes that may run at once: each set has the next node, and later nodes that need not wait.
 
     Nodes that compute something are taken first, then views.
@@ -155,7 +152,7 @@ def pull_forward(nodes: Sequence[Tensor], depends: Depends, window: int = WINDOW
     first = 0
     while first < len(nodes):
         taken = [first]
-        ahead = range(first + 1, min(first + window, len(nodes)))
+        ahead = range(first + 1, min(first + WINDOW, len(nodes)))
         for views in (False, True):
             for j in ahead:
                 if used[j] or j in taken or is_noop(nodes[j]) is not views:
@@ -169,11 +166,6 @@ def pull_forward(nodes: Sequence[Tensor], depends: Depends, window: int = WINDOW
         while first < len(nodes) and used[first]:
             first += 1
     return order
-
-
-def by_edges(nodes: Sequence[Tensor]) -> list[Tensor]:
-    """The rule ``none``: only declared edges keep nodes apart; memory is ignored."""
-    return pull_forward(nodes, is_source)
 
 
 def by_exact_bytes(nodes: Sequence[Tensor]) -> list[Tensor]:
@@ -270,7 +262,7 @@ RULES = {
     rule.name: rule
     for rule in (
         ReorderRule("as listed", "the order of the node list, as on the CPU", list),
-        ReorderRule("none", "declared edges alone; memory is ignored", by_edges),
+        ReorderRule("none", "declared edges alone; memory is ignored", partial(pull_forward, depends=is_source)),
         ReorderRule("vulkan", "declared edges, and results in one root; reads through views are ignored", vulkan),
         ReorderRule(
             "vulkan fixed",

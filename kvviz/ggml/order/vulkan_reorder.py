@@ -65,7 +65,6 @@ def by_all_roots(node: Tensor, other: Tensor) -> bool:
 
 
 def vulkan(nodes: Sequence[Tensor], fixed: bool = False) -> list[Tensor]:
-    """The rule ``vulkan``, or ``vulkan fixed``."""
     return _Vulkan(nodes, fixed).order()
 
 

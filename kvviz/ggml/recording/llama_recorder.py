@@ -265,7 +265,6 @@ class Taking:
         return False
 
     def finished(self, meta: dict[str, Any]) -> list[dict[str, Any]]:
-        """The lines of the recording."""
         if self.error is not None:
             raise KvvizError(f"a tensor could not be read: {self.error}")
         if not self._graphs:

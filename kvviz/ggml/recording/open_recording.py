@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kvviz.errors import KvvizError, quoted
 from kvviz.ggml.graph.tensor import MAX_NAME, MAX_SRC, VIEW_OPS, Tensor, packed
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph, Recording, leafs_of
-from kvviz.ggml.recording.recording_lines import LARGEST, read_lines
+from kvviz.ggml.recording.recording_lines import LARGEST, SOURCES_NEEDED, read_lines
 
 LONGEST = 1 << 16
 """Letters of a line, at most."""
@@ -160,7 +160,7 @@ def _root(one: _Drawn, drawn: dict[str, _Drawn]) -> None:
     """Find whose memory a node lies in, as far as that follows from its op and, where it is guessed, from its name."""
     node = one.tensor
     first, second, third = (*node.src, None, None, None)[:3]
-    needed = {"SET_ROWS": 2, "GET_ROWS": 2, "CPY": 1, **dict.fromkeys(VIEW_OPS, 1)}.get(node.op, 0)
+    needed = SOURCES_NEEDED.get(node.op, 0)
     if sum(source is not None for source in node.src) < needed or (needed and first is None):
         raise KvvizError(f"{quoted(node.name)} is a {node.op}, but lacks the {needed} sources that it needs")
     of: Tensor | None = None

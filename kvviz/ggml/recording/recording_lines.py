@@ -27,7 +27,6 @@ _ROLES = ("weight", "state", "input")
 
 
 def parsed(text: str | bytes) -> dict[str, Any]:
-    """A line as an object."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -86,7 +85,6 @@ def tensor_of(line: Mapping[str, Any], types: Mapping[str, tuple[int, int]]) -> 
 
 
 def source_ids(line: Mapping[str, Any]) -> list[int | None]:
-    """The ids of a tensor's sources."""
     src = line.get("src", [])
     if not isinstance(src, list) or len(src) > MAX_SRC or not all(one is None or type(one) is int for one in src):
         raise KvvizError(f"has 'src' = {_shown(src)}, but needs a list of at most {MAX_SRC} ids")
@@ -133,8 +131,8 @@ SCHEMA = "kvviz-ggml-recording/1"
 LONGEST = 1 << 26
 """Bytes of a line, at most."""
 
-# Sources that say what an op touches.
-_SOURCES = {"CPY": 1, "SET_ROWS": 2, "GET_ROWS": 2, **dict.fromkeys(VIEW_OPS, 1)}
+SOURCES_NEEDED = {"CPY": 1, "SET_ROWS": 2, "GET_ROWS": 2, **dict.fromkeys(VIEW_OPS, 1)}
+"""How many sources say what an op touches."""
 
 
 def read_lines(path: Path) -> Recording:
@@ -143,7 +141,7 @@ def read_lines(path: Path) -> Recording:
     number = 0
     try:
         for number, line in _lines(path):  # noqa: B007 -- the messages have it
-            reading.take(line)
+            reading.take(parsed(line))
     except (KvvizError, EOFError, OSError, zlib.error) as error:
         where = f"line {number}" if isinstance(error, KvvizError) and number else f"after line {number}"
         if isinstance(error, OSError) and not number:
@@ -159,7 +157,7 @@ def from_objects(objects: Iterable[Mapping[str, Any]], title: str) -> Recording:
     """A recording from lines that are objects already."""
     reading = _Reading(title)
     for one in objects:
-        reading.take_object(dict(one))
+        reading.take(dict(one))
     return reading.done()
 
 
@@ -184,8 +182,6 @@ def _reason(error: Exception) -> str:
 
 
 class _Reading:
-    """A recording while it is read."""
-
     def __init__(self, title: str) -> None:
         self.title = title
         self.meta: dict[str, Any] | None = None
@@ -198,10 +194,7 @@ class _Reading:
         self.places: dict[int, Tensor] = {}
         self.announced = 0
 
-    def take(self, line: bytes) -> None:
-        self.take_object(parsed(line))
-
-    def take_object(self, line: dict[str, Any]) -> None:
+    def take(self, line: dict[str, Any]) -> None:
         kind = line.get("k")
         if self.meta is None:
             if kind != "meta" or line.get("schema") != SCHEMA:
@@ -296,8 +289,8 @@ def _check(tensor: Tensor, called: str) -> None:
     if end > root.nbytes and 0 not in tensor.ne:
         raise KvvizError(f"{called} reaches to byte {end} of {quoted(root.name)}, which has {root.nbytes}")
     others = tensor.sources
-    if len(others) < _SOURCES.get(tensor.op, 0):
-        raise KvvizError(f"{called} is a {tensor.op} of {len(others)} tensors, but needs {_SOURCES[tensor.op]}")
+    if len(others) < SOURCES_NEEDED.get(tensor.op, 0):
+        raise KvvizError(f"{called} is a {tensor.op} of {len(others)} tensors, but needs {SOURCES_NEEDED[tensor.op]}")
     if tensor.op in VIEW_OPS and others[0] is tensor:
         raise KvvizError(f"{called} is a view of itself")
     if tensor.op in ("SET_ROWS", "GET_ROWS"):

@@ -17,7 +17,6 @@ from typing import Any
 
 from kvviz.explain.summary import Missed
 from kvviz.fixes.fix import Fix
-from kvviz.graph.model import Graph
 from kvviz.report.diagnosis import Diagnosis
 from kvviz.report.faces.report_schema import NAME, VERSION
 from kvviz.report.finding import KINDS, Finding
@@ -87,15 +86,11 @@ def model_facts(trace: Trace) -> dict[str, Any]:
     return {
         "title": trace.title,
         "nodes": len(graph.nodes),
-        "nodes_with_bodies": sum(1 for _ in graph.walk()) if _has_bodies(graph) else len(graph.nodes),
+        "nodes_with_bodies": sum(1 for _ in graph.walk()),
         "weights": len(weights),
         "weight_bytes": sum(weights),
         "opsets": {domain or "ai.onnx": version for domain, version in graph.opsets.items()},
     }
-
-
-def _has_bodies(graph: Graph) -> bool:
-    return any(node.subgraphs or node.function is not None for node in graph.nodes)
 
 
 def totals(trace: Trace) -> dict[str, int]:

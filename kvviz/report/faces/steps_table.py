@@ -35,16 +35,8 @@ _TIMES = (("lane", "lane", False, 16), ("start", "start", True, 12), ("end", "en
 _COUNTS = {"in_place", "missed", "steps"}
 _SHOWN_ROWS = 60
 _SIZES = {
-    "written",
-    "copied",
-    "allocated",
-    "live",
-    "peak",
-    "above_weights",
-    "moved_outside",
-    "missed_bytes",
-    "cannot_bytes",
-    "bytes",
+    *("written", "copied", "allocated", "live", "peak", "above_weights", "moved_outside"),
+    *("missed_bytes", "cannot_bytes", "bytes"),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.runtimes.ort import refusal
@@ -41,6 +41,10 @@ class Buffer:
     position: int = -1
     refused: tuple[tuple[int, int], ...] = ()
 
+    def __str__(self) -> str:
+        """In onnxruntime's words, e.g. ``kReuse of relu_out (MayInplace)``."""
+        return f"{self.kind} of {self.root} ({self.rule})" if self.rule else self.kind
+
 
 @dataclass(frozen=True, slots=True)
 class AllocationPlan:
@@ -48,12 +52,10 @@ class AllocationPlan:
 
     ``order``: as they run, with inputs renamed where a Cast before them is gone.
     ``buffers``: of every value that the nodes make or read.
-    ``stands_for``: outputs of Casts that onnxruntime removes to the values that are read instead.
     """
 
     order: tuple[Node, ...]
     buffers: Mapping[str, Buffer]
-    stands_for: Mapping[str, str] = field(default_factory=dict)
 
 
 def allocation_plan(

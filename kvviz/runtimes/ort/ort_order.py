@@ -26,27 +26,14 @@ from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.ort.rewiring import remaining, walk
 
 
-def schedule(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
-    """Nodes in the order in which onnxruntime runs them.
-
-    ``graph``: the graph that the nodes are in.
-    ``nodes``: those that run. onnxruntime runs all nodes of a graph; give ``graph.nodes`` to have its very order, or
-      only the needed ones to have the order of the model without the others.
-    ``outputs``: what is wanted.
-    ``log``: called with every step of the walk, and then with where each output will live.
-
-    Returns a topological order. A Cast that onnxruntime removes runs just before what reads it.
+@dataclass(frozen=True, slots=True)
+class OrtOrder:
+    """Nodes in the order in which onnxruntime runs them; the log reports the buffers of a session with these options.
 
     Rule of onnxruntime 1.31 (``ExecutionOrder::DEFAULT``): nodes without a follower go on a stack in the model's
     order, and so do, when a node is met for the first time, the makers of what it reads; a node runs when everything
     that was put above it is done. So of two makers the one that the model lists later comes first.
     """
-    return OrtOrder()(graph, nodes, outputs, log)
-
-
-@dataclass(frozen=True, slots=True)
-class OrtOrder:
-    """The same order; what the log reports of buffers is the plan of a session with these options."""
 
     mem_reuse: bool = True
     parallel: bool = False
@@ -54,7 +41,14 @@ class OrtOrder:
     def __call__(
         self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
     ) -> Sequence[Node]:
-        """Nodes in the order in which onnxruntime runs them."""
+        """A topological order. A Cast that onnxruntime removes runs just before what reads it.
+
+        ``graph``: the graph that the nodes are in.
+        ``nodes``: those that run. onnxruntime runs all nodes of a graph; give ``graph.nodes`` to have its very order,
+          or only the needed ones to have the order of the model without the others.
+        ``outputs``: what is wanted.
+        ``log``: called with every step of the walk, and then with where each output will live.
+        """
         rewritten = remaining(graph, nodes, outputs)
         report = None if log is None else _of_originals(nodes, log)
         order = walk(rewritten.nodes, report)
@@ -64,6 +58,9 @@ class OrtOrder:
             return list(_with_casts(order, nodes))
         given = {node.index: node for node in nodes}
         return [given[node.index] for node in order]
+
+
+schedule = OrtOrder()
 
 
 def _of_originals(nodes: Sequence[Node], log: Log) -> Log:
@@ -140,13 +137,6 @@ def reason(node: Node, buffer: Buffer) -> str:
         return f"{op} does not run in place, and no dead buffer of that size is free: new memory"
     words = "; ".join(_refusal(node, position, mask) for position, mask in buffer.refused)
     return f"{words}; and no dead buffer of that size is free: new memory"
-
-
-def buffer_text(buffer: Buffer) -> str:
-    """The plan of a value in onnxruntime's words, e.g. ``kReuse of relu_out (MayInplace)``."""
-    if buffer.rule:
-        return f"{buffer.kind} of {buffer.root} ({buffer.rule})"
-    return buffer.kind
 
 
 def _refusal(node: Node, position: int, mask: int) -> str:

@@ -22,7 +22,7 @@ from kvviz.memory.storage import Arguments, is_array
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.allocation_plan import ALLOCATE_OUTPUT
 from kvviz.runtimes.ort.known_types import types_of
-from kvviz.runtimes.ort.ort_order import OrtOrder, schedule
+from kvviz.runtimes.ort.ort_order import OrtOrder
 from kvviz.runtimes.ort.planned_buffers import Notes, homes, remember, take_notes
 from kvviz.runtimes.ort.refusal import by_address
 from kvviz.runtimes.ort.rewiring import rewired
@@ -118,7 +118,7 @@ def _made(mem_reuse: bool, parallel: bool) -> Policy:
         _ABOUT,
         VERSION,
         in_place=in_place,
-        schedule=OrtOrder(mem_reuse, parallel) if parallel or not mem_reuse else schedule,
+        schedule=OrtOrder(mem_reuse, parallel),
         captures=lend,
         rewrite=rewired,
         prepare=partial(take_notes, mem_reuse=mem_reuse, parallel=parallel),

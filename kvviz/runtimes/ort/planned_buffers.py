@@ -27,7 +27,6 @@ from kvviz.runtimes.ort.allocation_plan import (
     allocation_plan,
 )
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.ort.ort_order import buffer_text
 from kvviz.runtimes.ort.refusal import by_address
 from kvviz.runtimes.ort.rewiring import is_cast, is_unsafe, remaining
 from kvviz.trace import blockers as b
@@ -59,21 +58,9 @@ class Notes:
     removed: bool = False
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """In onnxruntime's words, one an output; empty for an absent one."""
-        return tuple("" if buffer is None else buffer.kind for buffer in self.buffers)
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """Why: ``"Alias"``, ``"MayInplace"``, ``"freelist"``, or empty."""
-        return tuple("" if buffer is None else buffer.rule for buffer in self.buffers)
-
-    @property
     def summary(self) -> str:
         """The plan in a few words, for people."""
-        if self.removed:
-            return "a Cast that onnxruntime removes"
-        return "; ".join(buffer_text(buffer) for buffer in self.buffers if buffer is not None)
+        return "a Cast that onnxruntime removes" if self.removed else "; ".join(map(str, filter(None, self.buffers)))
 
 
 def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> None:
@@ -93,15 +80,12 @@ def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> No
     for planned in plan.order:
         node = left.get(planned.node.index)
         if node is None:
-            planned.notes = _of_removed(planned.node)
-            if _is_idle(graph, planned.node, facts.types):
+            cast = planned.node
+            planned.notes = Notes((Buffer(cast.outputs[0], REUSE, cast.inputs[0], ALIAS, 0),), removed=True)
+            if _is_idle(graph, cast, facts.types):
                 planned.call = _idle
         else:
             planned.notes = _notes(plan, planned, node, allocations, taken_over)
-
-
-def _of_removed(node: Node) -> Notes:
-    return Notes((Buffer(node.outputs[0], REUSE, node.inputs[0], ALIAS, 0),), removed=True)
 
 
 def _is_idle(graph: Graph, node: Node, types: Mapping[str, Value]) -> bool:

@@ -59,7 +59,7 @@ def lane_header(number: int, label: str, trace: Trace, left: tuple[int, str, Any
     return {
         **about,
         "of": of,
-        "figures": [asdict(shared.first), asdict(shared.second)],
+        "figures": list(shared.figures),
         "note": shared.note,
         "runs": shared.runs,
         "first": None if first is None else {"step": first.step, "other": first.other, "sentence": first.sentence},

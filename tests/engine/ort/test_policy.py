@@ -101,8 +101,8 @@ def test_the_plan_of_a_step_is_readable_in_onnxruntimes_words() -> None:
     session = SingleRun(kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18, s=np.array([-1]))), X, policy=policy)
     trace = session.run_to_end()
     notes = [planned.notes for planned in session.plan.order]
-    assert [n.kinds for n in notes] == [("kAllocate",), ("kReuse",), ("kAllocate",), ("kAllocateOutput",)]
-    assert [n.rules for n in notes] == [("",), ("MayInplace",), ("",), ("",)]
+    placed = [("kAllocate", ""), ("kReuse", "MayInplace"), ("kAllocate", ""), ("kAllocateOutput", "")]
+    assert [(n.buffers[0].kind, n.buffers[0].rule) for n in notes] == placed
     assert trace.log[1].op.note == "kReuse of n (MayInplace)"
     assert [step.allocated for step in trace.steps] == [24, 0, 24, 24]
 
