@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +24,8 @@ class Breakpoint:
 
     By kind the value is: ``"node"``: its name; ``"op"``: the op type, in any case; ``"buffer"``: a storage's id (stop
     when it is written, shared or freed); ``"decision"``: one of `kvviz.trace.outcome.DECISIONS`; ``"query"``: what
-    `Trace.find` takes, such as ``"op:Concat copied>1kB"``; ``"condition"``: a function of a `Step`.
+    `Trace.find` takes, such as ``"op:Concat copied>1kB"``; ``"condition"``: a function of a `Step`. Conditions as text,
+    such as ``"copied > 1000 and op_type == 'Concat'"``, come from earlier versions and are translated to queries.
     """
 
     kind: str
@@ -45,12 +47,9 @@ class Breakpoint:
             self.value = int(number)
         elif self.kind == "decision" and self.value not in DECISIONS:
             raise KvvizError(f"there is no decision {_shown(self.value)}; choose one of {', '.join(DECISIONS)}")
-        elif self.kind == "condition":
-            if not callable(self.value):
-                raise KvvizError(f"a condition is a function of a step; write {_shown(self.value)} as a query")
-        elif not isinstance(self.value, str):
+        elif not isinstance(self.value, str) and not (self.kind == "condition" and callable(self.value)):
             raise KvvizError(f"a breakpoint of kind {self.kind!r} takes text, not {_shown(self.value)}")
-        self._tests = _tests_of(self.kind, self.value)
+        self._tests = _READ[self.kind](self.value)
 
     def matches(self, trace: Trace, index: int) -> bool:
         """Whether to stop at a step; counts the hit."""
@@ -91,29 +90,84 @@ def _shown(value: Any) -> str:
     return quoted(value) if isinstance(value, str) else repr(value)[:120]
 
 
-def _tests_of(kind: str, value: Any) -> Callable[[Trace], Test]:
-    """What tests the steps of a trace for a breakpoint."""
-    if kind == "node":
-        # Exactly this node; a query would ignore case.
-        return lambda trace: lambda index: trace.log[index].op.node.name == value
-    if kind == "condition":
-        return lambda trace: partial(_holds, value, trace)
-    part = _part(kind, value)
+def _by_query(part: Part | None) -> Callable[[Trace], Test]:
     return lambda trace: test_for(trace, part)
 
 
-def _part(kind: str, value: Any) -> Part | None:
-    """The breakpoint as a query."""
-    if kind == "query":
-        return read_query(value).part
-    if kind == "buffer":
-        return Some(tuple(Compare(name, ":", (Buffer(value, -1),)) for name in ("writes", "frees")))
-    return Compare(kind, "=" if kind == "op" else ":", (value,))
+def _by_name(name: str) -> Callable[[Trace], Test]:
+    """Exactly this node; a query would ignore case."""
+    return lambda trace: lambda index: trace.log[index].op.node.name == name
 
 
-def _holds(condition: Callable[[Step], Any], trace: Trace, index: int) -> bool:
-    try:
-        return bool(condition(trace.steps[index]))
-    except Exception as error:
-        name = getattr(condition, "__name__", repr(condition))
-        raise KvvizError(f"the condition {name} failed at step {index}: {type(error).__name__}: {error}") from None
+def _by_function(condition: Callable[[Step], Any]) -> Callable[[Trace], Test]:
+    def holds(trace: Trace, index: int) -> bool:
+        try:
+            return bool(condition(trace.steps[index]))
+        except Exception as error:
+            name = getattr(condition, "__name__", repr(condition))
+            raise KvvizError(f"the condition {name} failed at step {index}: {type(error).__name__}: {error}") from None
+
+    return lambda trace: partial(holds, trace)
+
+
+# -- conditions as text, as earlier versions kept them ----------------------------------------------------------------
+
+_FIELDS = {
+    "index": "step",
+    "run": "run",
+    "frame": "frame",
+    "node": "name",
+    "op_type": "op",
+    "live_bytes": "live",
+    "allocated": "allocated",
+    "copied": "copied",
+    "written": "written",
+    "outcome": "decision",
+    "decision.dispatch": "decision",
+    "decision.blockers": "blocker",
+    "outs.how": "how",
+    "outs.dtype": "dtype",
+    "outs.nbytes": "bytes",
+}
+_NAME = rf"(?:step\.)?({'|'.join(map(re.escape, _FIELDS))})"
+_TEXT = r"'[^']+'|\"[^\"]+\""
+_PIECE = re.compile(
+    rf"(?:((?:and|or|not)(?!\w)|[()])|(?:step\.)?foreign(?!\w)|({_TEXT})\s+in\s+{_NAME}(?![\w.])"
+    rf"|{_NAME}\s*(==|!=|<=|>=|<|>)\s*({_TEXT}|\d[\d.]*(?!\w)))\s*"
+)
+_JOINED = {"and": " ", "or": " or ", "not": "-"}
+
+
+def _by_text(text: str) -> Callable[[Trace], Test]:
+    """The test of the equivalent query."""
+    query, at, rest = "", 0, text.strip()
+    while at < len(rest) or not query:
+        piece = _PIECE.match(rest, at)
+        if piece is None:
+            raise KvvizError(
+                f"the condition {quoted(text)} cannot be read: {quoted(rest[at:])} is not understood; write it as a "
+                "query, as Trace.find takes them"
+            )
+        word, member, holder, name, sign, value = piece.groups()
+        if word is not None:
+            query += _JOINED.get(word, word)
+        elif member is not None:
+            # A query finds whole op types, and parts of other texts.
+            found = f"{member[0]}*{member[1:-1]}*{member[0]}" if holder == "op_type" else member
+            query += f"{_FIELDS[holder]}:{found}"
+        else:
+            query += f"{_FIELDS[name]}{sign}{value}" if name is not None else "is:foreign"
+        at = piece.end()
+    return _by_query(read_query(query).part)
+
+
+_READ: dict[str, Callable[[Any], Callable[[Trace], Test]]] = {
+    "node": _by_name,
+    "op": lambda value: _by_query(Compare("op", "=", (value,))),
+    "buffer": lambda value: _by_query(
+        Some(tuple(Compare(name, ":", (Buffer(value, -1),)) for name in ("writes", "frees")))
+    ),
+    "decision": lambda value: _by_query(Compare("decision", ":", (value,))),
+    "condition": lambda value: _by_function(value) if callable(value) else _by_text(value),
+    "query": lambda value: _by_query(read_query(value).part),
+}

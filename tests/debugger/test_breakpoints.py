@@ -85,6 +85,35 @@ def test_a_condition_is_a_function_of_the_step() -> None:
     assert stops("bodies", Breakpoint("condition", deep)) == where("bodies", deep)
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("copied > 0", lambda s: s.copied > 0),
+        ("op_type == 'Concat' and not foreign", lambda s: s.op_type == "Concat" and not s.foreign),
+        ("'Con' in op_type", lambda s: "Con" in s.op_type),
+        ("'attn' in node or step.index<3", lambda s: "attn" in s.node or s.index < 3),
+        ("not (run == 0 or copied == 0)", lambda s: not (s.run == 0 or s.copied == 0)),
+        ("run == 0 or copied > 0 and index > 20", lambda s: s.run == 0 or (s.copied > 0 and s.index > 20)),
+        ('decision.dispatch == "in_place"', lambda s: s.decision.dispatch == "in_place"),
+        ("'NO_CAPACITY' in decision.blockers", lambda s: any(b.code == "NO_CAPACITY" for b in s.decision.blockers)),
+        ("'view' in outs.how and live_bytes >= 100", lambda s: any(o.how == "view" for o in s.outs)
+         and s.live_bytes >= 100),
+    ],
+)  # fmt: skip
+def test_a_condition_kept_as_text_becomes_the_query_that_says_the_same(text: str, meant: Any) -> None:
+    expected = where("concat", meant)
+    assert 0 < len(expected) < len(recording("concat").steps)
+    assert stops("concat", Breakpoint("condition", text)) == expected
+
+
+@pytest.mark.parametrize("text", ["", "step =", "copied > 5 5", "colour == 1", "__import__('os')", "step.__class__",
+                                  "copied + 1 > 2", "copied > 1 and 'x'.join(node)", "'x' in inputs",
+                                  "(copied > 1"])  # fmt: skip
+def test_any_other_text_of_a_condition_is_refused(text: str) -> None:
+    with pytest.raises(KvvizError, match="cannot be read"):
+        Breakpoint("condition", text)
+
+
 def test_a_function_that_fails_is_told_as_a_condition_that_fails() -> None:
     cursor = recorded("flat")
     cursor.breakpoints = [Breakpoint("condition", lambda step: step.outs[9].nbytes)]
@@ -143,7 +172,7 @@ def test_a_query_stops_where_it_finds_a_step(text: str) -> None:
         ("buffer", None, "None is not a buffer"),
         ("node", 5, "a breakpoint of kind 'node' takes text, not 5"),
         ("op", None, "a breakpoint of kind 'op' takes text, not None"),
-        ("condition", "copied > 0", "a condition is a function of a step; write 'copied > 0' as a query"),
+        ("condition", 7, "a breakpoint of kind 'condition' takes text, not 7"),
         ("query", 7, "a breakpoint of kind 'query' takes text, not 7"),
         ("query", "op:Concat coppied>0", 'there is no field "coppied"; did you mean "copied"'),
     ],

@@ -93,8 +93,8 @@ def test_every_step_has_one_outcome_which_all_of_its_faces_show(llama: kvviz.Tra
             assert shown == ("done" if step.outcome == "new" else step.outcome)
 
 
-def test_breakpoints_stop_where_a_call_in_place_took_other_memory(llama: kvviz.Trace) -> None:
+def test_a_breakpoint_and_a_condition_stop_where_a_call_in_place_took_other_memory(llama: kvviz.Trace) -> None:
     first = llama.find("elsewhere").numbers[0]
-    for kind, value in (("decision", "elsewhere"), ("query", "is:elsewhere")):
+    for kind, value in (("decision", "elsewhere"), ("condition", "outcome == 'elsewhere'"), ("query", "is:elsewhere")):
         point = Breakpoint(kind, value)
         assert next(i for i in range(len(llama.steps)) if point.matches(llama, i)) == first

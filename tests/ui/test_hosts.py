@@ -133,7 +133,7 @@ def test_rules_for_articles_do_not_reach_into_the_widget(show: Show, file: str) 
 
 def test_a_breakpoint_that_cannot_be_used_says_so_where_it_stands(show: Show, file: str) -> None:
     # given what the kernel made of two breakpoints
-    said = "a condition is a function of a step; write 'open(1)' as a query"
+    said = "the condition 'open(1)' cannot be read: there is no function 'open' here"
     bad = f'{{kind: "condition", value: "open(1)", enabled: true, error: "{said}"}}'
     good = '{kind: "op", value: "MatMul", enabled: true}'
     shown = show(file.replace("breakpoints: []", f"breakpoints: [{bad}, {good}]"))

@@ -143,7 +143,7 @@ def test_setting_the_cursor_past_the_end_runs_on(paused: Debugger) -> None:
 def test_breakpoints_of_the_page_stop_the_run(paused: Debugger) -> None:
     paused.breakpoints = [
         {"kind": "op", "value": "Neg", "enabled": False},
-        {"kind": "query", "value": "op:Add", "enabled": True},
+        {"kind": "condition", "value": "step.op_type == 'Add'", "enabled": True},
     ]
     answers_to(paused, {"do": "continue"})
     assert paused.trace.steps[paused.cursor].op_type == "Add"
@@ -164,7 +164,7 @@ def test_breakpoints_that_cannot_be_used_say_so_and_hold_up_nothing(paused: Debu
     answers_to(paused, {"do": "continue"})
     # then each has its error where it stands, and the good one stops
     errors = [entry.get("error", "") for entry in paused.breakpoints]
-    assert "a condition is a function of a step" in errors[0]
+    assert "is not understood; write it as a query" in errors[0]
     assert "there is no decision ['maybe']" in errors[1]
     assert all(errors[:-1]) and errors[-1] == ""
     assert max(map(len, errors)) < 300
