@@ -14,8 +14,18 @@ import numpy as np
 from kvviz.graph.model import Node
 from kvviz.query.grammar import BY_NAME, WORDS
 from kvviz.query.query_reader import Buffer, Compare, Every, Not, Order, Part, Query, Some, Word, read_query
-from kvviz.query.step_facts import OF_NODE, OF_STEP, Fact, Scene, first_of, short_texts, value_of
-from kvviz.query.step_groups import HANGS_ON, NUMBERS, StepGroups
+from kvviz.query.step_facts import (
+    HANGS_ON,
+    NUMBERS,
+    OF_NODE,
+    OF_STEP,
+    Fact,
+    Scene,
+    StepGroups,
+    first_of,
+    short_texts,
+    value_of,
+)
 from kvviz.trace.outcome import endings
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Step
@@ -165,7 +175,7 @@ def _key(value: Any) -> Any:
 Test: TypeAlias = Callable[[int], bool]
 """Of a step, by its number."""
 GroupTest: TypeAlias = tuple[str, Test]
-"""What a test hangs on (`kvviz.query.step_groups`; empty: on the step itself), and the test."""
+"""What a test hangs on (`kvviz.query.step_facts.HANGS_ON`; empty: on the step itself), and the test."""
 Holds: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 _BUFFER = re.compile(r"b([0-9]{1,15})(?:\.([0-9]{1,15}))?$")

@@ -155,7 +155,7 @@ def test_the_hidden_hazards_of_a_program_are_those_of_a_run_of_its_graph(form: s
     assert [s.decision.dispatch for s in device.trace.steps if s.frame] == [s.decision.dispatch for s in alone.steps]
 
 
-def test_the_verdict_tells_warnings_with_their_codes_and_the_bytes_over_the_link() -> None:
+def test_the_verdict_names_warnings_with_their_codes_and_the_bytes_over_the_link() -> None:
     device = Device()
     program = device.program(double(), name="double")
     handle = device.to_device(numbers((64, 128)))

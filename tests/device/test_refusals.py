@@ -68,7 +68,7 @@ def test_a_program_of_another_device_is_refused() -> None:
     ],
     ids=["to_layout", "to_device", "program", "submit"],
 )
-def test_what_is_no_layout_and_no_table_of_inputs_is_told_so(ask: Any) -> None:
+def test_what_is_no_layout_and_no_table_of_inputs_is_refused(ask: Any) -> None:
     device = Device()
     x = device.to_device(numbers(SHAPE))
     with pytest.raises(DeviceError, match="it takes "):

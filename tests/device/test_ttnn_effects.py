@@ -139,7 +139,7 @@ def test_without_that_or_in_dram_it_stays_and_leaks(activation: str, asked: str)
     assert [(one.code, one.value, one.nbytes) for one in found.findings] == [("LEAK", "%0", 8192)]
 
 
-def test_who_uses_an_activation_behind_its_convolution_is_told_that_it_is_gone() -> None:
+def test_who_uses_an_activation_behind_its_convolution_is_warned_that_it_is_gone() -> None:
     used = convolution(NEAR, "true", [op("relu", [("%0", NEAR)], ("%2", FAR)), op("deallocate", [("%2", FAR)])])
     assert [(one.code, one.value) for one in used.findings] == [("USE_AFTER_FREE", "%0")]
     again = convolution(NEAR, "true", [op("deallocate", [("%0", NEAR)])])

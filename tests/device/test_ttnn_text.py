@@ -51,14 +51,14 @@ def test_a_write_into_a_cache_has_no_edge_to_what_reads_it(module: TtnnModule) -
     assert hazard.bytes == 2 * 2 * 2048 and not hazard.ordered
 
 
-def test_a_use_behind_a_deallocation_is_told_with_both_lines() -> None:
+def test_a_use_behind_a_deallocation_is_reported_with_both_lines() -> None:
     text = TEXT.replace('"ttnn.gelu"(%4)', '"ttnn.gelu"(%2)')
     used = [found for found in load_ttnn(text).findings if found.code == "USE_AFTER_FREE"]
     assert [found.value for found in used] == ["%2"]
     assert "line 28 uses %2, which line 26 deallocates" in used[0].sentence
 
 
-def test_bytes_that_go_to_the_host_and_come_back_are_told() -> None:
+def test_bytes_that_go_to_the_host_and_come_back_are_reported() -> None:
     there = '%5 = "ttnn.from_device"(%4) : (tensor<32x64xbf16, #near>) -> tensor<32x64xbf16, #host>\n'
     back = '%8 = "ttnn.to_device"(%5, %1) : (tensor<32x64xbf16, #host>, !ttnn.device) -> tensor<32x64xbf16, #near>\n'
     lines = TEXT.splitlines(keepends=True)
@@ -79,7 +79,7 @@ def test_bytes_that_go_to_the_host_and_come_back_are_told() -> None:
         ("func.func", "func.funk", "no function"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_line(old: str, new: str, words: str) -> None:
+def test_what_cannot_be_read_is_refused_with_its_line(old: str, new: str, words: str) -> None:
     with pytest.raises(KvvizError, match=r"TTNN text.*" + words.replace("(", r"\(")):
         load_ttnn(TEXT.replace(old, new))
 

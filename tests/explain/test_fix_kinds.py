@@ -197,7 +197,7 @@ def test_nothing_is_offered_before_a_run_is_over() -> None:
     assert fix_of(session.trace) is not None
 
 
-def test_the_saving_that_is_told_is_that_of_the_step() -> None:
+def test_the_stated_saving_is_that_of_the_step() -> None:
     trace = blocked(CASES["the caller owns it"])
     entry: Missed = explain(trace).missed[0]
     assert entry.fix is not None and entry.fix.sentence == (

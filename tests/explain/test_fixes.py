@@ -346,7 +346,7 @@ def test_no_room_is_offered_whose_gaps_an_op_on_the_way_would_close(view: str, a
 
 
 @pytest.mark.parametrize("policy", ["ideal", "never"])
-def test_room_behind_a_single_entry_stays_room_though_a_reshape_tells_other_strides(policy: str) -> None:
+def test_room_behind_a_single_entry_stays_room_though_a_reshape_states_other_strides(policy: str) -> None:
     text = """g (float[1, 2, 1] x) => (float[1, n, 1] y) <int64[3] s = {-1, 2, 1}> {
         v = Reshape (x, s) y = Concat <axis = 1> (v, v) }"""
     trace = kvviz.run(parsed(text), {"x": np.ones((1, 2, 1), np.float32)}, donate=["x"], policy=policy)

@@ -123,7 +123,7 @@ def test_the_same_of_many_runs_is_one_group_and_small_storages_are_left_out() ->
     assert len(mask) == 4 and {one.name for one in mask} == {"attention_mask"}
 
 
-def test_of_a_graph_in_which_all_is_small_everything_is_told() -> None:
+def test_of_a_graph_in_which_all_is_small_everything_is_listed() -> None:
     trace = kvviz.run(graph_of("g (float[2, 3] x) => (float[2, 3] z) { y = Exp(x) " + TAIL + " }"), X)
     groups = held_groups(trace, explain(trace).held_too_long)
     assert [[one.name for one in group] for group in groups] == [["x"]]

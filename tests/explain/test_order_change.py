@@ -120,7 +120,7 @@ def test_another_schedule_of_a_model_moves_ops_and_breaks_nothing() -> None:
     assert (np.diff(kept[kept >= 0]) > 0).all()
 
 
-def test_a_lane_tells_what_its_order_breaks_and_no_more_than_can_be_read() -> None:
+def test_a_lane_says_what_its_order_breaks_and_no_more_than_can_be_read() -> None:
     graph = kvviz.ggml.load(DATA / "old_smollm2_cpy_fa_off_defrag.jsonl.gz").graphs[-1]
     found = reorder(graph, legal_order(graph, 3))
     told = lane_header(1, "own", found.trace, (0, "as listed", found.before))

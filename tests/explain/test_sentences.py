@@ -109,7 +109,7 @@ def test_a_borrowed_input_is_named_as_the_callers_and_donating_it_changes_the_se
     assert sentence(given.steps[0], given).startswith("Relu overwrote x in place")
 
 
-def test_a_step_alone_is_told_with_less_but_not_otherwise(roomy: kvviz.Trace, branches: kvviz.Trace) -> None:
+def test_a_step_alone_is_described_with_less_but_in_the_same_words(roomy: kvviz.Trace, branches: kvviz.Trace) -> None:
     same = [sentence(s) == sentence(s, roomy) for s in roomy.steps]
     assert sum(same) > 0.8 * len(same)
     control = next(s for s in branches.steps if s.op_type == "If")

@@ -126,7 +126,7 @@ def test_a_trace_without_steps_has_a_peak_and_no_counts() -> None:
     assert [(part.name, part.bytes) for part in peak(trace).parts] == [("x", 16)]
 
 
-def test_the_reason_told_first_is_that_of_the_input_nearest_to_being_taken() -> None:
+def test_the_first_reason_is_that_of_the_input_nearest_to_being_taken() -> None:
     def blocker(code: BlockerCode, position: int) -> Blocker:
         return Blocker(code, f"i{position}", position, "", "")
 
@@ -138,7 +138,7 @@ def test_the_reason_told_first_is_that_of_the_input_nearest_to_being_taken() -> 
     assert nearest([]) == []
 
 
-def test_a_reason_is_told_once_for_an_op_that_reads_a_value_twice() -> None:
+def test_a_reason_is_given_once_for_an_op_that_reads_a_value_twice() -> None:
     nodes = [node("Exp", "x", "a"), node("Mul", "a a", "b", name="square"), node("Neg", "b", "y")]
     trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["y float 8"])), {"x": np.ones(8, np.float32)})
     square = next(entry for entry in missed(trace) if entry.node == "square")

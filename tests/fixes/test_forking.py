@@ -175,7 +175,7 @@ def test_a_loaded_trace_says_what_to_do(tmp_path: Path) -> None:
         kvviz.fork(Trace.load(tmp_path / "trace"), 5, policy="rten")
 
 
-def test_where_a_fork_left_the_other_trace_is_told_by_its_file_too() -> None:
+def test_where_a_fork_left_the_other_trace_is_in_its_file_too() -> None:
     trace = story()
     other = kvviz.fork(trace, trace.runs[1].first, policy="never")
     assert loaded(other).branch == other.branch == ("never", trace.runs[1].first)

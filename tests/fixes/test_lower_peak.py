@@ -54,7 +54,7 @@ def explained(graph: Any, policy: str = "ideal") -> Report:
 
 
 @pytest.mark.parametrize("policy", ["ideal", "never"])
-def test_a_graph_in_breadth_first_order_is_told_of_an_order_that_needs_much_less(policy: str) -> None:
+def test_a_graph_in_breadth_first_order_gets_an_order_that_needs_much_less(policy: str) -> None:
     # given
     report = explained(breadth_first(10), policy)
     other = report.other_order
@@ -88,7 +88,7 @@ def test_the_code_of_the_fix_runs_in_that_order() -> None:
     assert again is not trace and again.peak_bytes == fix.apply().peak_bytes == report.other_order.bytes
 
 
-def test_an_order_that_needs_nearly_as_much_is_not_told() -> None:
+def test_an_order_that_needs_nearly_as_much_is_not_offered() -> None:
     assert explained(breadth_first(1)).other_order is None
 
 
@@ -132,7 +132,7 @@ def test_branches_that_hang_on_data_go_as_they_went() -> None:
     assert other.fix.apply().peak_bytes == other.bytes
 
 
-def test_a_trace_that_was_loaded_is_told_the_same(tmp_path: Any) -> None:
+def test_a_trace_that_was_loaded_gets_the_same_order(tmp_path: Any) -> None:
     report = explained(breadth_first(10))
     report.trace.save(tmp_path / "trace")
     again = kvviz.explain(kvviz.Trace.load(tmp_path / "trace")).other_order

@@ -94,7 +94,7 @@ def test_two_views_that_both_leave_something_out_may_lie_apart(tmp_path: Path) -
     assert [one.confidence for one in kvviz.hazards(graph)] == ["unknown"]
 
 
-def test_before_set_rows_named_its_destination_only_a_name_can_tell_it(tmp_path: Path) -> None:
+def test_before_set_rows_named_its_destination_only_a_name_shows_it(tmp_path: Path) -> None:
     # given the old form, in which the root of what is written is no source
     assert kvviz.hazards(dot("old_seed_set_rows")) == ()
     # when it has the name that ggml gives to a view

@@ -42,7 +42,7 @@ def test_what_is_stepped_through_is_what_a_run_records(name: str) -> None:
         np.testing.assert_array_equal(debugger.trace.outputs[output], array)
 
 
-def test_another_ready_node_of_a_live_graph_runs_next_and_the_pair_that_this_breaks_is_told() -> None:
+def test_another_ready_node_of_a_live_graph_runs_next_and_the_pair_that_this_breaks_is_reported() -> None:
     debugger = kvviz.debug(kv().graph)
     for name in ("k_read_view", "kq"):
         debugger.choose(name)

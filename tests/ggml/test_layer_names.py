@@ -59,7 +59,7 @@ def test_a_node_without_a_number_is_of_the_layer_that_it_continues_or_stands_in(
     assert layers_of(nodes) == [None, 0, 0, 1, 0, 0, 1, 1, None]
 
 
-def test_layers_of_an_encoder_and_of_a_decoder_are_told_by_their_weights() -> None:
+def test_layers_of_an_encoder_and_of_a_decoder_follow_from_their_weights() -> None:
     for side in ("enc", "dec"):
         nodes: list[Tensor] = []
         for layer in range(2):

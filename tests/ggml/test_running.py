@@ -45,7 +45,7 @@ def test_what_a_run_was_given_is_looked_at_before_it_begins(decoded: tuple[list[
     assert trace.values.given(0, "blk.0.attn_q.weight") is None
 
 
-def test_values_of_blocks_are_told_as_numbers() -> None:
+def test_values_of_blocks_are_shown_as_numbers() -> None:
     ctx = Context()
     x = ctx.new_tensor("f32", 32, name="x", data=np.arange(32))
     trace = kvviz.ggml.run(ctx.new_graph().expand(ctx.set_name(ctx.cast(x, "q8_0"), "q")))

@@ -28,7 +28,7 @@ def _view_first() -> ComputeGraph:
     return ctx.new_graph("view first").expand(kv).expand(sr).expand(ctx.set_name(ctx.mul_mat(kv, q), "kq"))
 
 
-def test_a_rule_that_breaks_a_read_tells_where_the_results_part_and_why() -> None:
+def test_a_rule_that_breaks_a_read_shows_where_the_results_part_and_why() -> None:
     found = reorder(_view_first(), "vulkan")
     steps = found.trace.steps
     assert [(pair.kind, steps[pair.first].node, steps[pair.second].node, pair.bytes) for pair in found.broken] == [
@@ -157,7 +157,7 @@ def test_rules_that_look_at_memory_never_break_a_pair(data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("rule", ["none", "vulkan", "vulkan fixed", "metal"])
-def test_at_recorded_addresses_another_order_breaks_what_no_root_tells(rule: str) -> None:
+def test_at_recorded_addresses_another_order_breaks_what_no_root_shows(rule: str) -> None:
     # given a decode step of llama.cpp, no hidden pair of which the order breaks
     graph = recording("qwen3moe_ub4.jsonl.gz").graphs[2]
     found = reorder(graph, rule, run=False)

@@ -37,7 +37,7 @@ def test_names_stand_for_one_field_each() -> None:
     assert set(WORDS.values()) <= set(BY_NAME["decision"].choices)
 
 
-def test_the_manual_and_the_header_tell_every_field() -> None:
+def test_the_manual_and_the_header_list_every_field() -> None:
     told = manual()
     assert all(field.name in told and field.about in told for field in FIELDS)
     assert [field["name"] for field in header()["fields"]] == [field.name for field in FIELDS]

@@ -49,7 +49,7 @@ def test_where_names_count_layers_only_the_groups_are_those_of_the_names(name: s
     assert sorted(naive.values()) == sorted(group.bytes for group in report.groups)
 
 
-def test_a_model_of_thirty_layers_is_told_in_at_most_twenty_kinds(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_model_of_thirty_layers_is_reported_in_at_most_twenty_kinds(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("thirty")
     convert(folder / "model", "concat", write_tiny(folder / "tiny.gguf", Tiny(layers=30)))
     trace = kvviz.decode(kvviz.load(folder / "model" / "model.onnx"), [5, 17, 33, 9], 4, progress=False)

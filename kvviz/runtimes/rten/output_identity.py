@@ -110,7 +110,7 @@ _GROWS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
 
 
 def keywords(frame: Frame, planned: PlannedNode, args: Arguments, taken: tuple[int, ...]) -> dict[str, Any]:
-    """What our kernel is told, so that it does in NumPy what rten's does in its buffers; empty where it cannot."""
+    """The keywords of our kernel, so that it does in NumPy what rten's does in its buffers; empty where it cannot."""
     spec = planned.spec
     if spec is None:
         return NOTHING

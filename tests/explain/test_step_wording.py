@@ -96,7 +96,7 @@ def test_the_input_that_came_nearest_is_the_one_that_is_named() -> None:
         (["pool"], False, [], "a freed buffer of the run was large enough"),
     ],
 )
-def test_the_rule_is_told_in_a_few_words(hows: list[str], taken: bool, codes: list[BlockerCode], words: str) -> None:
+def test_the_rule_is_given_in_a_few_words(hows: list[str], taken: bool, codes: list[BlockerCode], words: str) -> None:
     found = Facts("Add", [out(how) for how in hows], [blocker(code) for code in codes], "x" if taken else "")
     assert rule_of(found) == words
 
