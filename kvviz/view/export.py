@@ -350,10 +350,12 @@ def base85(data: bytes) -> str:
 def _classed(still: str) -> tuple[str, str]:
     """HTML with a class instead of each inline style, and the rules of these classes.
 
-    A table repeats the same few styles in every cell, which is most of its bytes.
+    A table repeats the same few styles in every cell, which is most of its bytes. The ends of cells and rows are left
+    out: HTML has them where the next one begins.
     """
     names: dict[str, str] = {}
     html = re.sub(r'style="([^"]*)"', lambda found: f"class={names.setdefault(found[1], f'k{len(names)}')}", still)
+    html = re.sub("</t[dhr]>", "", html)
     return html, "\n".join(f"#kvviz-still .{name} {{ {style} }}" for style, name in names.items())
 
 

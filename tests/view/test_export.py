@@ -119,9 +119,9 @@ def test_without_scripts_there_is_a_picture_and_a_table(decoded: Trace) -> None:
     assert 'style="' not in still and re.search(r"#kvviz-still \.k\d \{ text-align:right;", page)
 
 
-def test_the_page_of_a_short_device_trace_weighs_less_than_162_kb() -> None:
+def test_the_page_of_a_short_device_trace_weighs_less_than_160_kb() -> None:
     trace = recorded(1)
-    assert len(trace.steps) == 16 and len(to_html(trace).encode()) < 162_000
+    assert len(trace.steps) == 16 and len(to_html(trace).encode()) < 160_000
 
 
 def test_a_page_with_fewer_runs_is_smaller(decoded: Trace) -> None:
