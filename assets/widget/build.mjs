@@ -8,7 +8,7 @@ import * as esbuild from "esbuild";
 const SRC = fileURLToPath(new URL("src", import.meta.url));
 const OUT = fileURLToPath(new URL("../../kvviz/widget/static", import.meta.url));
 const LIMIT = 120_000; // bytes: a page's script is stored once per widget in a saved notebook
-const PAGES = { kvviz: "widget", planner: "planner", ask: "askwidget", lesson: "lessoncell", lessonpage: "lessonpage" };
+const PAGES = { kvviz: "widget", planner: "planner", ask: "askwidget", lesson: "lessoncell", lessonpage: "lessonpage", unpack: "unpack" };
 const PARTS = { cache: "caches", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graph", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour" };
 
 const options = {
@@ -117,6 +117,7 @@ function sheet(entry, out, root) {
 async function build() {
   await debuggerAndParts();
   for (const name of ["planner", "ask", "lesson", "lessonpage"]) await page(name);
+  await page("unpack", { format: "iife", globalName: "unpack", footer: { js: "unpack = unpack.default;" } });
   await sheet("style.css", "kvviz", ".kvviz");
   // A question, and a picture in steps, stand by themselves, many on a page: they have the same colours under classes of their own.
   for (const name of ["ask", "lesson"]) await sheet(`${name}.css`, name, `.kv-${name}`);

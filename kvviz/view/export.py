@@ -29,7 +29,7 @@ from kvviz.view.page_data.payload_lanes import lane_header, pack_lanes
 from kvviz.view.page_data.payload_plan import plan_payload
 from kvviz.view.page_data.payload_tour import keep_tour
 from kvviz.view.page_data.payload_values import values_payload
-from kvviz.view.page_modules import page_modules
+from kvviz.view.page_modules import bundled, file_modules
 
 _TABLE_ROWS = 400
 # Up to this many steps, a file contains the diagnosis by default.
@@ -67,6 +67,7 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 {payloads}
 <script type="application/json" id="kvviz-state">{state}</script>
 <script>
+{unpack}
 (async () => {{
   const digits = "{digits}", worth = new Uint8Array(128).fill(84);
   for (let i = 0; i < 85; i++) worth[digits.charCodeAt(i)] = i;
@@ -91,15 +92,14 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
       if (!page.querySelector("#kvviz-still")) place.after(still.cloneNode(true));
       return "<!doctype html>" + page.outerHTML;
     }};
-    const packed = new Blob([bytes("kvviz-modules")]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const parts = await new Response(packed).json();
+    const parts = JSON.parse(new TextDecoder().decode(unpack(new Uint8Array(bytes("kvviz-modules")))));
     document.getElementById("kvviz-style").textContent = parts.style;
     const address = URL.createObjectURL(new Blob([parts.{module}], {{ type: "text/javascript" }}));
     const page = (await import(address)).default;
     const given = JSON.parse(document.getElementById("kvviz-state").textContent);
     const state = {{ decode_step: 0, selection: null, breakpoints: [], theme: "auto",
       height: Math.max(560, innerHeight - 40), ...given }};
-    for (const name of {names}) state[name] = new DataView(bytes("kvviz-" + name));
+    for (const name of {names}) state[name] = name === "modules" ? parts : new DataView(bytes("kvviz-" + name));
     const model = {{ get: (name) => state[name], set: (name, value) => {{ state[name] = value; }},
       save_changes() {{}}, on() {{}}, off() {{}}, file }};
     page.render({{ model, el: document.getElementById("kvviz") }});
@@ -177,7 +177,7 @@ def to_html(
     if hazards:
         packing.look_for_hazards()
     payloads = {"payload": packing.encode(lazy=not diagnosis)}
-    payloads["modules"] = page_modules("kvviz", _unneeded(trace, hazards))
+    payloads["modules"] = file_modules("kvviz", _unneeded(trace, hazards))
     if rows := cache_payload(trace):
         payloads["cache_data"] = rows
     if kept := values_payload(trace):
@@ -231,7 +231,7 @@ def lanes_to_html(
         lanes = [lane_header(i, name, ordered[i], first if i else None) for i, name in enumerate(names)]
     number = {lane["label"]: str(lane["id"]) for lane in lanes}
     main = Payloads(ordered[shown])
-    own = {"payload": main.encode(lazy=True), "modules": page_modules("kvviz", frozenset({"tour"}))}
+    own = {"payload": main.encode(lazy=True), "modules": file_modules("kvviz", frozenset({"tour"}))}
     others: dict[str, bytes] = {}
     for name, trace in traces.items():
         alone = trace is ordered[shown]
@@ -270,7 +270,7 @@ def plan_to_html(
     """
     picks = sum(event.action == "pick" for event in events)
     summary = f"{picks:,} ops planned under policy {policy['name']} in {len(events):,} events."
-    payloads = {"payload": plan_payload(graph, events, policy), "modules": page_modules("planner")}
+    payloads = {"payload": plan_payload(graph, events, policy), "modules": file_modules("planner")}
     return _write(
         path, graph.name, summary, plan_table(events), payloads, {"mode": "planner", "cursor": event}, "planner"
     )
@@ -334,6 +334,7 @@ def _write(
         payloads="\n".join(blocks),
         names=json.dumps(list(payloads)),
         digits=_DIGITS,
+        unpack=bundled("unpack.js").decode(),
         state=json.dumps(dict(state)).replace("<", "\\u003c"),
     )
     if path is not None:
@@ -349,10 +350,12 @@ def base85(data: bytes) -> str:
 def _classed(still: str) -> tuple[str, str]:
     """HTML with a class instead of each inline style, and the rules of these classes.
 
-    A table repeats the same few styles in every cell, which is most of its bytes.
+    A table repeats the same few styles in every cell, which is most of its bytes. The ends of cells and rows are left
+    out: HTML has them where the next one begins.
     """
     names: dict[str, str] = {}
     html = re.sub(r'style="([^"]*)"', lambda found: f"class={names.setdefault(found[1], f'k{len(names)}')}", still)
+    html = re.sub("</t[dhr]>", "", html)
     return html, "\n".join(f"#kvviz-still .{name} {{ {style} }}" for style, name in names.items())
 
 

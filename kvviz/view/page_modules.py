@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import re
 from collections.abc import Collection
 from functools import lru_cache
@@ -13,7 +14,9 @@ from kvviz.errors import KvvizError
 
 # The bundle belongs to the widget, a higher layer: only its files are read, nothing is imported.
 STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"
-_PAGES = frozenset({"kvviz", "planner", "ask", "lesson", "lessonpage"})
+_PAGES = frozenset({"kvviz", "planner", "ask", "lesson", "lessonpage", "unpack"})
+# The page's reader knows the bits of context.
+_FILTER = {"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 20, "lc": 2, "lp": 0, "pb": 0}
 _PART = re.compile(r"/\*! part (\w+) \*/")
 
 
@@ -28,23 +31,37 @@ def bundled(name: str) -> bytes:
         raise KvvizError(f"the page's bundle is missing ({name}): build it with `make widget`") from error
 
 
-@lru_cache(maxsize=8)
-def page_modules(page: str = "", without: frozenset[str] = frozenset()) -> bytes:
-    """Texts by name, gzipped: what ``assets/widget/src/modules.ts`` reads.
+@lru_cache(maxsize=1)
+def page_modules() -> bytes:
+    """The texts of all parts by name, gzipped: what ``assets/widget/src/modules.ts`` reads in a notebook."""
+    return gzip.compress(_texts(_parts()), 9, mtime=0)
 
-    ``page``: the name of a page; in a file, it and the style sheet are among the texts.
+
+@lru_cache(maxsize=8)
+def file_modules(page: str, without: frozenset[str] = frozenset()) -> bytes:
+    """The texts of a page, of its parts and of their style sheet by name: what ``assets/widget/src/unpack.ts`` reads.
+
+    ``page``: the name of the page.
     ``without``: parts that the file cannot need.
+
+    Returns the number of bytes of the texts (32 bits, big endian) and an LZMA stream.
     """
-    names = sorted(path.stem for path in STATIC.glob("*.js") if path.stem not in _PAGES | without)
-    if page == "planner":
-        names = []
-    texts = {name: bundled(f"{name}.js").decode() for name in ([page] if page else []) + names}
-    if page:
-        texts["style"] = _rules({page, *names})
-    return gzip.compress(json.dumps(texts, ensure_ascii=False).encode(), 9, mtime=0)
+    names = [page, *([] if page == "planner" else [name for name in _parts() if name not in without])]
+    texts = _texts(names, style=_rules(names))
+    return len(texts).to_bytes(4, "big") + lzma.compress(texts, format=lzma.FORMAT_RAW, filters=[_FILTER])
+
+
+def _parts() -> list[str]:
+    return sorted(path.stem for path in STATIC.glob("*.js") if path.stem not in _PAGES)
+
+
+def _texts(names: Collection[str], **more: str) -> bytes:
+    return json.dumps({name: bundled(f"{name}.js").decode() for name in names} | more, ensure_ascii=False).encode()
 
 
 def _rules(parts: Collection[str]) -> str:
     """The style sheet, with the rules that all pages share and those of some parts."""
     shared, *rest = _PART.split(bundled("kvviz.css").decode())
-    return shared + "".join(rules for part, rules in zip(rest[::2], rest[1::2]) if part in parts)
+    text = shared + "".join(rules for part, rules in zip(rest[::2], rest[1::2]) if part in parts)
+    # The guard against the rules of a page around, see assets/widget/build.mjs: a file has no other rules.
+    return text.replace(":not(#_)", "")

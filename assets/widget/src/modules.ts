@@ -16,12 +16,16 @@ async function evaluate(text: string, shared: unknown): Promise<unknown> {
   }
 }
 
-/** `packed`: gzipped JSON object, source text by name; see kvviz/view/page_modules.py. A module is loaded once. */
-export function modules(packed: () => DataView | Uint8Array | null | undefined, shared: unknown): Modules {
+type Texts = Record<string, string>;
+
+/** `packed`: source text by name, in a notebook as gzipped JSON; see kvviz/view/page_modules.py. A module is loaded once. */
+export function modules(packed: () => DataView | Uint8Array | Texts | null | undefined, shared: unknown): Modules {
   const loaded = new Map<string, Promise<unknown>>();
   const begin = async (name: string) => {
-    const raw = await read(packed());
-    const text = raw && (JSON.parse(new TextDecoder().decode(raw)) as Record<string, string>)[name];
+    const given = packed();
+    const raw = !given || ArrayBuffer.isView(given) ? await read(given) : null;
+    const texts = raw ? (JSON.parse(new TextDecoder().decode(raw)) as Texts) : (given as Texts | null);
+    const text = texts?.[name];
     if (!text) throw new Error(`this page came without its part "${name}"`);
     return evaluate(text, shared);
   };
