@@ -39,13 +39,13 @@ class Scene:
     def first_way(self) -> Way:
         return way_of(self.trace, RunFrames(self.trace, 0), self.cache)
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Rows of the cache after the run, without reserved ones."""
         shape = self._shape(self.cache.output)
         return self.entry.capacity if shape is None else shape
 
-    @property
+    @cached_property
     def past_rows(self) -> int | None:
         return self._shape(self.cache.input)
 
@@ -56,11 +56,11 @@ class Scene:
         bound = self.frames.rows[0].bound(self.cache.input)
         return None if bound is None or bound.shape is None else (bound.storage, rows, bound.how)
 
-    @property
+    @cached_property
     def readers(self) -> list[Reader]:
         return [reader for reader in self.way.readers if self.step(reader.frame, reader.node.index) is not None]
 
-    @property
+    @cached_property
     def writers(self) -> list[tuple[int, Link]]:
         """The ops that pass the cache on, with their steps, in order."""
         found = [(self.step(link.frame, link.node.index), link) for link in self.way.links]

@@ -60,18 +60,20 @@ def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
     trace = as_trace(trace, "kvviz.cache_warnings")
     frames = [RunFrames(trace, run.index) for run in trace.runs]
     found: dict[tuple[str, str, str], list[tuple[int, Told]]] = {}
-    for kind, check in _KINDS.items():
-        for cache in trace.caches:
-            if cache.protocol in ("state", "cross") or cache.axis is None:
+    for cache in trace.caches:
+        if cache.protocol in ("state", "cross") or cache.axis is None:
+            continue
+        for run, entry in enumerate(cache.runs):
+            if not frames[run].rows:
                 continue
-            for run, entry in enumerate(cache.runs):
-                if not frames[run].rows:
-                    continue
-                found_here = check(Scene(trace, frames[run], cache, entry))
+            scene = Scene(trace, frames[run], cache, entry)
+            for kind, check in _KINDS.items():
+                found_here = check(scene)
                 if found_here is not None:
                     found.setdefault((kind, cache.input, found_here[0]), []).append((run, found_here))
     return tuple(
-        CacheWarning(kind, cache, runs[0][0], len(runs), _sentence(runs)) for (kind, cache, _), runs in found.items()
+        CacheWarning(kind, cache, runs[0][0], len(runs), _sentence(runs))
+        for (kind, cache, _), runs in sorted(found.items(), key=lambda one: KINDS.index(one[0][0]))
     )
 
 
@@ -228,10 +230,10 @@ def _copied(scene: Scene) -> Told | None:
 
 def _refused(scene: Scene) -> tuple[str, str]:
     """Why the first op that moved the cache to another storage did not stay in the old one, and what would help."""
-    rows = scene.trace.log
+    log = scene.trace.log
     for step, link in scene.writers:
-        where = rows[step].outs[link.output]
-        if where is None or where.how in (IN_PLACE, VIEW, APPEND) or not rows[step].copied:
+        where = log.output(step, link.output)
+        if where is None or where.how in (IN_PLACE, VIEW, APPEND) or not log.moved(step)[0]:
             continue
         node = link.node
         past = node.inputs[link.past] if link.past >= 0 else ""

@@ -11,8 +11,10 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kvviz.caches.row_contents import NO_TOKEN, both, count, cut, minus, put, tally, union
-from kvviz.trace.index.accesses import accesses_of
+from kvviz.trace.index.accesses import writes_of
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.index.value_index import Index, Place, index_of
 from kvviz.trace.recording import Trace
@@ -58,18 +60,20 @@ def row_steps(trace: Trace, run: int) -> list[tuple[RowStep, ...]]:
     runs = [cache.runs[run] if run < len(cache.runs) else None for cache in trace.caches]
     wanted = {entry.storage for entry in runs if entry is not None and entry.storage >= 0}
     stores: dict[int, list[tuple[int, Region]]] = {storage: [] for storage in wanted}
-    declared = trace.log.declared.accesses
-    for step in range(part.first, part.last):
-        touched = set()
-        for where in index.rows[step].outs:
-            if where is not None and where.storage in wanted and where.how not in (VIEW, PASSED):
-                touched.add(where.storage)
-                if where.how in (NEW, POOL):  # the storage held something else before
-                    stores[where.storage].clear()
-        if touched or step in declared:
-            for storage, writes, _, region in accesses_of(index, step):
-                if writes and storage in wanted:
-                    stores[storage].append((step, region))
+    values, declared = index.values, trace.log.declared.accesses
+    outs = values.made_in(part.first, part.last)
+    mine = np.isin(values.storage[outs], list(wanted)) & ~np.isin(values.how[outs], (VIEW, PASSED))
+    anew: dict[int, list[int]] = {step: [] for step in range(part.first, part.last) if step in declared}
+    for value in (np.flatnonzero(mine) + outs.start).tolist():
+        held = anew.setdefault(int(values.step[value]), [])
+        if values.how[value] in (NEW, POOL):  # the storage held something else before
+            held.append(int(values.storage[value]))
+    for step in sorted(anew):
+        for storage in anew[step]:
+            stores[storage].clear()
+        for storage, _, _, region in writes_of(index, step):
+            if storage in wanted:
+                stores[storage].append((step, region))
     return [
         () if entry is None else _last_stores(index, run, cache, entry, stores.get(entry.storage, []))
         for cache, entry in zip(trace.caches, runs)

@@ -99,17 +99,22 @@ def leave(execution: RunState, frame: Frame) -> bool:
     if not more:
         _complete(execution, frame, planned, parent, state, carried)
         return True
+    # What an iteration leaves behind is freed before the next one gets its copies of captured values, as in rten's
+    # `src/ops/control_flow.rs` (commit c7f7bad9).
+    for _, storage in carried:
+        storage.holders += 1
+    execution.recorder.note_freed(body_frames.close(execution, frame))
+    execution.stack.pop()
     child = _open(execution, parent, planned, state)
     noted = body_frames.capture(execution, child, state.plan, parent, planned, state.taken)
     if state.iteration in state.restarts:
         noted += restart_scan(child, state)
     else:
-        for i, (value, storage) in enumerate(carried):
-            slot = state.plan.inputs[state.head + i]
+        for slot, (value, storage) in zip(state.plan.inputs[state.head :], carried):
             child.bind(slot, value, storage)
             noted.append((state.plan.names[slot], slot, "passed"))
-    execution.recorder.note_freed(body_frames.close(execution, frame))
-    execution.stack.pop()
+    for _, storage in carried:
+        storage.holders -= 1
     _feed(execution, child, state, noted)
     return False
 

@@ -300,14 +300,10 @@ def _is_picked(index: Index, path: list[int]) -> bool:
     Raises `KvvizError`: if the orders differ.
     """
     planned = ([one.node.index for one in index.frames[frame].program.order] for frame in path)
-    if all(_order(index, frame) == order for frame, order in zip(path, planned)):
+    if all(index.steps.ran[frame].order == order for frame, order in zip(path, planned)):
         return False
     first = {frame.program.graph: number for number, frame in reversed(list(enumerate(index.frames)))}
-    if any(_order(index, frame) != _order(index, first[index.frames[frame].program.graph]) for frame in path):
+    ran = index.steps.ran
+    if any(ran[frame].order != ran[first[index.frames[frame].program.graph]].order for frame in path):
         raise KvvizError("the runs had different orders")
     return True
-
-
-def _order(index: Index, frame: int) -> list[int]:
-    """Nodes of a frame in the order in which they ran."""
-    return [index.values.ops[step].node.index for step in index.steps.of(frame).tolist()]

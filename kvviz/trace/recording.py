@@ -54,12 +54,14 @@ class Steps(Sequence[Step]):
             yield make_step(self.trace, index)
 
     def _named(self, name: str) -> list[Step]:
-        ran = [(i, row.op.node) for i, row in enumerate(self.trace.log)]
-        if found := [make_step(self.trace, i) for i, node in ran if node.name == name]:
-            return found
-        if any(node.op_type == name for _, node in ran):
+        nodes = [op.node for op in self.trace.log.nodes.entries]
+        there = [number for number, node in enumerate(nodes) if node.name == name]
+        if there:
+            ran = np.isin(self.trace.log.column("node"), there)
+            return [make_step(self.trace, step) for step in np.flatnonzero(ran).tolist()]
+        if any(node.op_type == name for node in nodes):
             raise KeyError(f"no node is named {name!r}; the steps of an operator are trace.find('op:{name}')")
-        close = get_close_matches(name, dict.fromkeys(node.name for _, node in ran), 1)
+        close = get_close_matches(name, dict.fromkeys(node.name for node in nodes), 1)
         raise KeyError(f"no node that ran is named {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
 
     __repr__ = public_trace.steps_text

@@ -24,6 +24,11 @@ POLICIES = ["ideal", "never", "rten", "onnxruntime"]
 SEQUENCE = """g (float[2, 3] x) => (float[2, 3] t) <int64 i = {0}> {
     a = Exp(x) b = Neg(x) s = SequenceConstruct(a, b) c = SequenceAt(s, i) t = Relu(c) }"""
 
+CAPTURING = """g (float[2, 3] x) => (float[2, 3] y) <int64 trips = {3}, bool go = {1}> {
+    c = Exp(x)
+    y = Loop <body = body (int64 i, bool on, float[2, 3] z) => (bool on2, float[2, 3] z2) {
+        on2 = Identity(on) m = ReduceMax <keepdims = 1> (c) z2 = Sub(z, m) }> (trips, go, x) }"""
+
 
 def assert_the_curve_is_the_engine_s(trace: Trace) -> None:
     index, live = index_of(trace), live_curve(index_of(trace))
@@ -50,6 +55,14 @@ def test_the_bytes_alive_in_bodies_inside_bodies_are_those_that_were_counted(pol
         model, inputs, donate = nested(seed)
         given_ = {name: array.copy() for name, array in inputs.items()}
         assert_the_curve_is_the_engine_s(kvviz.run(kvviz.load(model), given_, donate=donate, policy=policy))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_captured_copy_is_dead_before_the_next_iteration_gets_its_own(policy: str) -> None:
+    trace = kvviz.run(graph_of(CAPTURING), {"x": numbers(2, 3)}, policy=policy)
+    assert_the_curve_is_the_engine_s(trace)
+    copies = [placed.how for frame in trace.frames for placed in frame.bindings if placed.name == "c"]
+    assert copies == ["captured by value" if policy == "rten" else "captured by reference"] * 3
 
 
 def test_the_elements_of_a_sequence_are_counted_with_it() -> None:

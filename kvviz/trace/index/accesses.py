@@ -26,9 +26,15 @@ def accesses_of(index: Index, step: int) -> tuple[Access, ...]:
         return declared
     row = index.rows[step]
     made = [where for where in row.outs if where is not None and where.how not in (VIEW, PASSED)]
-    if not made or row.op.control:
-        return ()
-    return (*_reads(index, row), *_writes(index, row, dict(index.trace.log.declared.written.get(step, ()))))
+    return (*_reads(index, row), *writes_of(index, step)) if made and not row.op.control else ()
+
+
+def writes_of(index: Index, step: int) -> tuple[Access, ...]:
+    """What a step writes; see `accesses_of`."""
+    log, row = index.trace.log.declared, index.rows[step]
+    if step in log.accesses:
+        return tuple(access for access in log.accesses[step] if access.writes)
+    return () if row.op.control else tuple(_writes(index, row, dict(log.written.get(step, ()))))
 
 
 def _reads(index: Index, row: Op) -> Iterator[Access]:
@@ -74,13 +80,13 @@ def _append_strides(index: Index, run: int) -> dict[int, tuple[int, ...]]:
     """The strides of each block that an op of a run appended to; a past that the caller gave has them too."""
     known: dict[int, dict[int, Any]] = index.notes.setdefault("append strides", {})
     if run not in known:
-        part = index.trace.runs[run]
-        outs = (where for row in index.rows[part.first : part.last] if row.taken for where in row.outs)
-        known[run] = {
-            where.storage: where.strides
-            for where in outs
-            if where and where.how == APPEND and where.strides is not None
-        }
+        log, values, part = index.trace.log, index.values, index.trace.runs[run]
+        outs = values.made_in(part.first, part.last)
+        known[run] = {}
+        for value in (np.flatnonzero(values.how[outs] == APPEND) + outs.start).tolist():
+            strides = log.forms.entries[values.form[value]][2]
+            if strides is not None and log.called(int(values.step[value]))[2]:
+                known[run][int(values.storage[value])] = strides
     return known[run]
 
 

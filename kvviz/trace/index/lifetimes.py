@@ -84,6 +84,10 @@ class LogValues:
         step = int(self.step[value])
         return int(self.frame[step]), self.ops[step].node.outputs[value - int(self.begins[step])]
 
+    def made_in(self, first: int, last: int) -> slice:
+        """The numbers of the outputs of steps from one to another."""
+        return slice(*(int(self.begins[step]) if step < len(self.begins) else self.outputs for step in (first, last)))
+
     @cached_property
     def unshaped(self) -> list[int]:
         """Sequences and optionals."""

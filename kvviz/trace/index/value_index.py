@@ -23,15 +23,17 @@ from kvviz.trace.schema.log import Ints
 class Ran:
     """Ops that ran one after the other, in one frame or several.
 
+    ``order``: the places of their nodes in the model.
     ``makers``: by name of a value, the position of the op that made it, and which output it is.
     ``reads``: reader, maker, output; one row for each value that an op reads and another one made before.
     ``given``: position of the reader, and the name, of what no op before it made.
     ``control``: positions of those that enter bodies.
     """
 
-    __slots__ = ("control", "given", "makers", "reads")
+    __slots__ = ("control", "given", "makers", "order", "reads")
 
     def __init__(self, ops: tuple[OpNode, ...]) -> None:
+        self.order = [op.node.index for op in ops]
         self.makers: dict[str, tuple[int, int]] = {}
         self.given: list[tuple[int, str]] = []
         self.control: Ints = np.array([bool(op.control) for op in ops], bool)

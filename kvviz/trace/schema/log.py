@@ -340,7 +340,7 @@ class Log(Sequence[Op]):
 
     def _free(self, op: int) -> int:
         """The number of the first storage that died with an op or after it."""
-        return bisect_left(range(len(self.frees) // FREE), op, key=lambda at: self.frees[at * FREE])
+        return bisect_left(memoryview(self.frees)[::FREE], op)
 
     def columns_are_whole(self) -> None:
         """Take note of what is in the columns, after they were changed from outside."""
