@@ -15,7 +15,6 @@ from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.frontier import PlanningEvent, follow, takes_log
 from kvviz.runtimes.ort.ort_order import OrtOrder
-from kvviz.runtimes.ort.ort_order import schedule as ort_order
 from kvviz.runtimes.ort.ort_policy import onnxruntime
 from kvviz.runtimes.rten.dispatch_rule import Rules
 from kvviz.runtimes.rten.rten_operators import QUIRKS
@@ -47,7 +46,7 @@ def find_policy(policy: str | Policy) -> Policy:
 _NAMED: dict[str, Schedule] = {
     "model": model_order,
     "rten": rten_order,
-    "onnxruntime": ort_order,
+    "onnxruntime": onnxruntime.schedule,
     "depth_first": depth_first,
     "least_live": least_live(),
 }
@@ -145,7 +144,7 @@ _SCHEDULES: dict[str, Schedule] = {
     "model": ideal.schedule,
     "rten": rten_order,
     "look_ahead": look_ahead,
-    "onnxruntime": ort_order,
+    "onnxruntime": onnxruntime.schedule,
     "onnxruntime without reuse": OrtOrder(mem_reuse=False),
     "onnxruntime in parallel": OrtOrder(parallel=True),
     "onnxruntime in parallel without reuse": OrtOrder(False, True),

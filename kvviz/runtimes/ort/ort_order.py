@@ -60,9 +60,6 @@ class OrtOrder:
         return [given[node.index] for node in order]
 
 
-schedule = OrtOrder()
-
-
 def _of_originals(nodes: Sequence[Node], log: Log) -> Log:
     """A log that gets the nodes of the model in place of rewritten ones."""
     originals = {node.index: node for node in nodes}

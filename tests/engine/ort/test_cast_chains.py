@@ -10,7 +10,7 @@ import pytest
 import kvviz
 from kvviz.runtimes.named_policies import planning_events
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.ort.ort_order import schedule
+from kvviz.runtimes.ort.ort_order import OrtOrder
 from kvviz.runtimes.ort.rewiring import without_duplicates
 from tests.engine.ort.judge import Verdict, judge
 from tests.engine.ort.oracle import observe
@@ -201,6 +201,6 @@ def test_a_cast_that_something_else_reads_is_treated_as_onnxruntime_treats_it(ex
 
 def test_a_dropped_cast_still_runs_here_before_what_reads_it() -> None:
     main = kvviz.load(casts_to(F64, F32))
-    assert [n.name for n in schedule(main, main.nodes, ["y"])] == ["begin", "cast0", "cast1", "end"]
+    assert [n.name for n in OrtOrder()(main, main.nodes, ["y"])] == ["begin", "cast0", "cast1", "end"]
     trace = kvviz.run(main, FEEDS, policy="onnxruntime")
     assert [step.allocated for step in trace.steps] == [24, 0, 0, 24]

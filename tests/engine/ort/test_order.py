@@ -8,7 +8,7 @@ import pytest
 import kvviz
 from kvviz.engine.plan import needed
 from kvviz.graph.model import Graph
-from kvviz.runtimes.ort.ort_order import schedule
+from kvviz.runtimes.ort.ort_order import OrtOrder
 from tests.engine.ort.models import FILES, IDS, all_plans, real_model, stored_inputs, without_dead_nodes
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
@@ -41,7 +41,7 @@ def test_random_models_run_in_the_order_of_the_profile() -> None:
 
 
 def main_order(main: Graph) -> list[str]:
-    return [n.name for n in schedule(main, main.nodes, [v.name for v in main.outputs])]
+    return [n.name for n in OrtOrder()(main, main.nodes, [v.name for v in main.outputs])]
 
 
 def test_dead_nodes_can_change_the_order_of_the_others() -> None:
@@ -53,7 +53,7 @@ def test_dead_nodes_can_change_the_order_of_the_others() -> None:
         without_dead_nodes(proto.graph)
         main = kvviz.load(proto)
         outputs = [v.name for v in main.outputs]
-        alone = [n.name for n in schedule(main, needed(main, outputs), outputs)]
+        alone = [n.name for n in OrtOrder()(main, needed(main, outputs), outputs)]
         assert alone == main_order(main)
         assert_same_order(proto, feeds)
         changed += [name for name in whole if name in set(alone)] != alone
