@@ -147,24 +147,28 @@ class Reader:
         self, node: Node, proto: Any, opsets: dict[str, int], visible: tuple[frozenset[str], ...], path: GraphPath
     ) -> Node:
         """A node with its attributes, its bodies and what they take from outside."""
+        function = self.functions.get(call_key(proto)) if self.functions else None
+        if not proto.attribute and function is None:
+            return node
         attributes: dict[str, Any] = {}
         subgraphs: dict[str, Graph] = {}
+        where = label(node)
         for given in proto.attribute:
             name = name_text(given.name)
             if given.ref_attr_name:
-                raise GraphError(f"{label(node)} of {self.source.label} uses a function's attribute outside a function")
+                raise GraphError(f"{where} of {self.source.label} uses a function's attribute outside a function")
             if given.type in (_A.GRAPH, _A.GRAPHS):
                 for i, inner in enumerate(bodies_in(given)):
                     own = name if given.type == _A.GRAPH else f"{name}[{i}]"
                     subgraphs[own] = self._graph(inner, opsets, visible, None, (*path, (node.index, own)))
             else:
-                attributes[name] = attribute(given, label(node), self.source)
+                attributes[name] = attribute(given, where, self.source)
         captures = tuple(dict.fromkeys(name for graph in subgraphs.values() for name in graph.captures))
-        function = self.functions.get(call_key(proto))
         body = None
         if function is not None:
             body = self._body(node, proto, function, opsets, (*path, (node.index, "function")))
-        return replace(node, attributes=attributes, subgraphs=subgraphs, captures=captures, function=body)
+        who = node.name, node.op_type, node.domain, node.inputs, node.outputs, node.index
+        return Node(*who, attributes, subgraphs, captures, function=body)
 
     def _body(self, node: Node, call: Any, function: Any, opsets: dict[str, int], path: GraphPath) -> Graph:
         key = function_key(function)
@@ -199,10 +203,11 @@ class Reader:
         names = unique_names(nodes)
         stated = [metadata(proto.node[node.index]) for node in nodes]
         scopes = module_paths(names, [node.inputs for node in nodes], [node.outputs for node in nodes], stated)
-        return tuple(
-            replace(node, name=name, scope=scope, opset=opsets.get(node.domain, 1))
-            for node, name, scope in zip(nodes, names, scopes)
-        )
+        named = []
+        for n, name, scope in zip(nodes, names, scopes):
+            what = n.op_type, n.domain, n.inputs, n.outputs, n.index, n.attributes, n.subgraphs, n.captures
+            named.append(Node(name, *what, opsets.get(n.domain, 1), n.function, scope))
+        return tuple(named)
 
 
 def read_opsets(imports: Iterable[Any]) -> dict[str, int]:
