@@ -32,24 +32,41 @@ class State(NamedTuple):
     gone: list[int]
 
 
+class Bytes(NamedTuple):
+    """What some ops of a segment do to memory, counted from what was live before.
+
+    ``key``: what it hangs on; ``capacities``: of new storages. ``lives``: after each op, and ``highest`` of them;
+    ``end``: at the end. ``sums``: bytes allocated, copied, written by each op; ``totals``: by all.
+    """
+
+    key: tuple
+    capacities: list[int]
+    lives: np.ndarray
+    highest: int
+    end: int
+    sums: np.ndarray
+    totals: tuple[int, int, int]
+
+
 class Done:
     """Ops of a segment that have run, as the log takes them: rows are made when they are asked for."""
 
-    __slots__ = ("_facts", "_frame", "_lent", "_lives", "_made", "_ops", "_sums")
+    __slots__ = ("_bytes", "_facts", "_frame", "_lent", "_live", "_made", "_ops")
 
     def __init__(
-        self, ops: list[Op], frame: int, made: int, lent: list[Storage], facts: list, lives: np.ndarray, sums: Any
+        self, ops: list[Op], frame: int, made: int, lent: list[Storage], facts: list, bytes: Bytes, live: int
     ) -> None:
-        self._ops, self._frame, self._facts, self._lives, self._sums = ops, frame, facts, lives, sums
+        self._ops, self._frame, self._facts, self._bytes, self._live = ops, frame, facts, bytes, live
         self._made, self._lent = made, [(storage.id, storage.generation) for storage in lent]
 
     def __len__(self) -> int:
-        return len(self._lives)
+        return len(self._bytes.lives)
 
     def rows(self) -> Iterator[tuple]:
         """One row an op; see `Log.write`."""
         made, lent, loose = self._made, self._lent, iter(self._facts)
-        for live, (allocated, copied, written), op in zip(self._lives.tolist(), self._sums.tolist(), self._ops):
+        lives, sums = (self._bytes.lives + self._live).tolist(), self._bytes.sums.tolist()
+        for live, (allocated, copied, written), op in zip(lives, sums, self._ops):
             shape, strides, offset = next(loose)[:3] if op.loose else op.form
             id, since = (made + op.ref, 0) if op.ref >= 0 else lent[~op.ref]
             placed = ((id, since + op.generation, op.how, shape, op.dtype, offset, strides),)
@@ -78,6 +95,7 @@ class Segment:
         self.start: tuple[list[Any], list[Layout]] | None = None
         self.uses: list[int] = []
         self.code: Code | None = None
+        self._bytes: Bytes | None = None
 
     def look(self, frame: Frame) -> tuple[list[Any], list[Layout]] | None:
         """What decisions hang on when it begins: how values from before lie, and who holds them."""
@@ -124,22 +142,18 @@ class Segment:
             return
         ledger, log, vals, stores = execution.ledger, execution.recorder.log, frame.vals, frame.stores
         state = self._whole if count == len(self.ops) else self._simulate(count)[1]
-        facts, sums = facts[: bisect_left(self._loose, count)], self._sums
-        if facts:
-            sums = sums.copy()
-            sums[self._loose[: len(facts)]] = [fact[3] for fact in facts]
+        facts = facts[: bisect_left(self._loose, count)]
         lent = [stores[slot] for slot in self._lent]
-        sizes = np.concatenate((sums[self._new, 0], [*(storage.capacity for storage in lent), 0]), dtype=np.int64)
-        curve = np.cumsum(self._signs * sizes[self._events]) + ledger.live
-        lives, base = curve[self._upto[:count]], len(ledger.storages)
+        key = count, [storage.capacity for storage in lent], [fact[3] for fact in facts]
+        found = self._bytes if self._bytes is not None and self._bytes.key == key else self._count(*key)
+        self._bytes, base = found, len(ledger.storages)
         if execution.recorder.on:
-            log.write_done(Done(self.ops, frame.id, base, lent, facts, lives, sums[:count]))
-        capacities = sizes[: state.made]
+            log.write_done(Done(self.ops, frame.id, base, lent, facts, found, ledger.live))
         ledger.storages += [None] * state.made
-        ledger.facts.capacities.frombytes(capacities.tobytes())
+        ledger.facts.capacities.extend(found.capacities)
         ledger.facts.origins.frombytes(bytes((RUN,)) * state.made)
         for number, generation, holders, slots in state.alive:
-            made = Storage(base + number, int(capacities[number]), root_of(vals[slots[0]]), holders=holders)
+            made = Storage(base + number, found.capacities[number], root_of(vals[slots[0]]), holders=holders)
             made.generation, ledger.storages[made.id] = generation, made
             for slot in slots:
                 stores[slot] = made
@@ -156,13 +170,28 @@ class Segment:
         uses = frame.uses
         for slot, left in state.uses:
             uses[slot] = left
-        ledger.live, ledger.peak_here = int(curve[self._ends[count - 1]]), max(ledger.peak_here, int(lives.max()))
-        allocated, copied, written = sums[:count].sum(0).tolist()
+        ledger.peak_here = max(ledger.peak_here, ledger.live + found.highest)
+        ledger.live += found.end
+        allocated, copied, written = found.totals
         log.allocated += allocated
         log.copied += copied
         log.written += written
         frame.done[self.first : self.first + count] = b"\1" * count
         frame.next_position = self.first + count
+
+    def _count(self, count: int, lent: list[int], loose: list[tuple[int, int, int]]) -> Bytes:
+        """What ``count`` ops do to memory. ``lent``: capacities of storages from before; ``loose``: sums of ops."""
+        sums = self._sums
+        if loose:
+            sums = sums.copy()
+            sums[self._loose[: len(loose)]] = loose
+        sizes = np.concatenate((sums[self._new, 0], [*lent, 0]), dtype=np.int64)
+        curve = np.cumsum(self._signs * sizes[self._events])
+        lives, sums, made = curve[self._upto[:count]], sums[:count], int(self._made[count - 1])
+        end = int(curve[self._ends[count - 1]])
+        allocated, copied, written = sums.sum(0).tolist()
+        totals = allocated, copied, written
+        return Bytes((count, lent, loose), sizes[:made].tolist(), lives, int(lives.max()), end, sums, totals)
 
     # -- making it --------------------------------------------------------------------------------------------------
 
@@ -175,6 +204,7 @@ class Segment:
         self.ops, self._whole = self._simulate(len(self.nodes))
         self._loose = [at for at, op in enumerate(self.ops) if op.loose]
         self._new = np.array([at for at, op in enumerate(self.ops) if op.how == NEW], np.intp)
+        self._made = np.cumsum([op.how == NEW for op in self.ops])
         self._sums = np.array([one.sums for one in seen], np.int64)
         events, signs, upto, self._ends, made = [-1], [0], list[int](), list[int](), self._whole.made
         for op in self.ops:
