@@ -78,10 +78,11 @@ def runs_dry(graph: Graph, given: dict[str, Any], blind: Callable[[Any], Any], p
 def main(models: Sequence[str]) -> None:
     warnings.simplefilter("ignore")
     take_pages_away()
-    for number, model in enumerate(models):
+    for turn, model in enumerate(models):
         graph = kvviz.load(model)
-        for turn, policy in enumerate(POLICIES):
-            rows = (None, 12)[(number + turn) % 2]
+        for other, policy in enumerate(POLICIES):
+            # Each model and each policy with room and without, but not each pair of them.
+            rows = (None, 12)[(turn + other) % 2]
             repr(kvviz.explain(kvviz.dry(graph, prompt_tokens=5, max_new_tokens=4, policy=policy, kv_capacity=rows)))
     done = [0, 0]
     for number, (graph, given) in enumerate(cases()):

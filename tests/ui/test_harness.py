@@ -41,8 +41,8 @@ def test_a_click_in_the_page_reaches_python_and_its_answer_comes_back(open_noteb
     expect(notebook.kv("sentence")).to_have_text("Python counts 3")
 
 
-def test_the_theme_changes_between_light_and_dark(open_notebook: OpenNotebook) -> None:
-    notebook = open_notebook(["1 + 1"])
+def test_the_theme_changes_and_a_cell_that_raises_fails_the_run_with_its_traceback(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook(["1 / 0", "'never run'"])
     backgrounds = []
     for name in ("light", "dark"):
         notebook.theme(name)
@@ -50,15 +50,11 @@ def test_the_theme_changes_between_light_and_dark(open_notebook: OpenNotebook) -
         backgrounds.append(notebook.page.evaluate(style))
         assert notebook.screenshot(f"harness-{name}").stat().st_size > 1000
     assert backgrounds[0] != backgrounds[1]
-
-
-def test_a_cell_that_raises_fails_the_run_with_its_traceback(open_notebook: OpenNotebook) -> None:
-    notebook = open_notebook(["1 / 0", "'never run'"])
     with pytest.raises(AssertionError, match="ZeroDivisionError: division by zero"):
         notebook.run_all()
 
 
-def test_requests_beyond_loopback_are_refused_and_recorded(open_notebook: OpenNotebook) -> None:
+def test_what_a_page_asks_for_beyond_loopback_and_exceptions_in_it_are_recorded(open_notebook: OpenNotebook) -> None:
     # given
     notebook = open_notebook(["1"])
     address = "http://example.invalid/script.js"
@@ -68,15 +64,12 @@ def test_requests_beyond_loopback_are_refused_and_recorded(open_notebook: OpenNo
     assert answer == "refused"
     assert notebook.outside == [address]
     assert any("ERR_FAILED" in line for line in notebook.complaints)
-    notebook.close()  # nothing more can come
-    notebook.outside.clear()
+    # when
     notebook.complaints.clear()
-
-
-def test_an_exception_in_the_page_is_recorded(open_notebook: OpenNotebook) -> None:
-    notebook = open_notebook(["1"])
     notebook.page.evaluate("() => { setTimeout(() => { throw new Error('lost in the page'); }, 0); }")
     notebook.page.wait_for_timeout(200)
+    # then
     assert any("lost in the page" in line for line in notebook.complaints)
-    notebook.close()
+    notebook.close()  # nothing more can come
+    notebook.outside.clear()
     notebook.complaints.clear()

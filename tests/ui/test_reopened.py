@@ -40,19 +40,20 @@ PICTURES = ['img[alt^="Step 600 of 1,200: "]', "table", "table"]
 
 
 @cache
-def executed(root: Path, state: bool) -> str:
-    """A notebook after its run, as JSON, with or without the state of its widgets."""
+def executed(root: Path) -> str:
+    """A notebook after its run, with the state of its widgets, as JSON."""
     notebook = from_cells(CELLS)
-    NotebookClient(
-        notebook, timeout=300, store_widget_state=state, resources={"metadata": {"path": str(root)}}
-    ).execute()
-    assert ("widgets" in notebook.metadata) == state
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(root)}}).execute()
+    assert "widgets" in notebook.metadata
     return nbformat.writes(notebook)
 
 
 def saved(jupyter: Jupyter, name: str, trusted: bool, state: bool = False) -> str:
     """A notebook that was executed, and saved without the state of its widgets, as JupyterLab does by default."""
-    (jupyter.root / name).write_text(executed(jupyter.root, state), "utf-8")
+    notebook = nbformat.reads(executed(jupyter.root), 4)
+    if not state:
+        del notebook.metadata["widgets"]
+    nbformat.write(notebook, jupyter.root / name)
     if trusted:
         trust = f"{jupyter.url}/api/contents/{name}/trust?token={jupyter.token}"
         urllib.request.urlopen(urllib.request.Request(trust, method="POST"), timeout=30).close()

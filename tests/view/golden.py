@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +129,13 @@ TRACES: dict[str, Callable[[], kvviz.Trace]] = {
 }
 
 
-def files() -> Iterator[tuple[str, Any]]:
+def files(traces: Mapping[str, Callable[[], kvviz.Trace]] = TRACES) -> Iterator[tuple[str, Any]]:
     """Names of all golden files, and what is in them: bytes of a payload, or a value for JSON."""
     yield (
         "codes.json",
         {"codes": CODES, "query": header(), "states": STATES, "meters": [meter._asdict() for meter in METERS]},
     )
-    for name, make in TRACES.items():
+    for name, make in traces.items():
         trace = make()
         told = Payloads(trace)
         yield f"{name}.payload", _undrawn(told.encode())

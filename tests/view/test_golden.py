@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
 
+import kvviz
 from tests.view.golden import CURSORS, FOLDER, TRACES, as_json, contents, files, read
 from tests.view.query_cases import FILE, cases
 
+Traces = dict[str, Callable[[], kvviz.Trace]]
+
 
 @pytest.fixture(scope="module")
-def today() -> dict[str, Any]:
+def traces() -> Traces:
+    """The traces of the golden files, each made once."""
+    return {name: cache(make) for name, make in TRACES.items()}
+
+
+@pytest.fixture(scope="module")
+def today(traces: Traces) -> dict[str, Any]:
     """What would be written now, by name of the file."""
-    return dict(files())
+    return dict(files(traces))
+
+
+@pytest.fixture(scope="module")
+def asked(traces: Traces) -> dict[str, Any]:
+    """What is read of all queries, and found in all traces."""
+    return cases(traces)
 
 
 def test_committed_golden_files_are_what_python_writes(today: dict[str, Any]) -> None:
@@ -39,8 +56,10 @@ def test_golden_states_are_of_many_cursors_and_of_bodies_of_every_kind(today: di
     assert {state["decision"]["dispatch"] for state in told["static"][1:]} == {"run", "in_place"}
 
 
-def test_storages_that_are_told_as_alive_have_the_bytes_that_were_recorded(today: dict[str, Any]) -> None:
-    for name, make in TRACES.items():
+def test_storages_that_are_told_as_alive_have_the_bytes_that_were_recorded(
+    today: dict[str, Any], traces: Traces
+) -> None:
+    for name, make in traces.items():
         trace = make()
         for state in today[f"{name}.json.gz"]["states"]:
             step = state["step"]
@@ -50,15 +69,15 @@ def test_storages_that_are_told_as_alive_have_the_bytes_that_were_recorded(today
                 assert sum(grown) == trace.steps[step].live_bytes, (name, step)
 
 
-def test_committed_cases_are_what_python_reads_and_finds() -> None:
+def test_committed_cases_are_what_python_reads_and_finds(asked: dict[str, Any]) -> None:
     told = json.loads(gzip.decompress(FILE.read_bytes()))
-    now = json.loads(json.dumps(cases(TRACES)))
+    now = as_json(asked)
     assert told["read"] == now["read"], "if it is right now: make golden"
     assert told["found"] == now["found"], "if it is right now: make golden"
 
 
-def test_most_queries_find_something_and_leave_something_out() -> None:
-    found = cases({"growing": TRACES["growing"], "bodies": TRACES["bodies"]})["found"]
+def test_most_queries_find_something_and_leave_something_out(asked: dict[str, Any]) -> None:
+    found = {name: asked["found"][name] for name in ("growing", "bodies")}
     sizes = {text: [of_trace[text][0] for of_trace in found.values() if text in of_trace] for text in found["growing"]}
     several = [text for text, counts in sizes.items() if any(counts)]
     assert len(several) > 0.75 * len(sizes), sorted(set(sizes) - set(several))
