@@ -17,7 +17,7 @@ from tests.audit.small_models import chain, killer, slow
 from tests.graph.build import MODELS
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     settings = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as made:
