@@ -17,7 +17,23 @@ from tests.audit.small_models import chain, killer, slow
 from tests.graph.build import MODELS
 
 
-@pytest.fixture
+def test_a_model_that_kills_every_worker_and_one_that_is_slow_are_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain(tmp_path / "models" / "good.onnx")
+    slow(tmp_path / "models" / "slow.onnx")
+    killer(tmp_path / "models" / "killer.onnx", monkeypatch)  # before the workers start
+    settings = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        found = kvviz.audit(
+            tmp_path / "models", client.get_executor(), timeout=8, cache=tmp_path / "cache", progress=False
+        )
+    assert {row.name: row.state for row in found} == {
+        "good.onnx": "done", "slow.onnx": "time limit", "killer.onnx": "killed",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     settings = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as made:
@@ -56,19 +72,3 @@ def test_a_cluster_gives_the_same_rows_as_processes(client: Any, tmp_path: Path)
     assert [(row.name, row.state, row.policies, row.need) for row in there] == [
         (row.name, row.state, row.policies, row.need) for row in here
     ]
-
-
-def test_a_model_that_kills_every_worker_and_one_that_is_slow_are_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chain(tmp_path / "models" / "good.onnx")
-    slow(tmp_path / "models" / "slow.onnx")
-    killer(tmp_path / "models" / "killer.onnx", monkeypatch)  # before the workers start
-    settings = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
-        found = kvviz.audit(
-            tmp_path / "models", client.get_executor(), timeout=8, cache=tmp_path / "cache", progress=False
-        )
-    assert {row.name: row.state for row in found} == {
-        "good.onnx": "done", "slow.onnx": "time limit", "killer.onnx": "killed",
-    }  # fmt: skip
