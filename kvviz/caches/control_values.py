@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from kvviz.graph.model import Node
+from kvviz.graph.shape_inference import weight_layout
 from kvviz.ops.kernels import kernel_of
 from kvviz.trace.index.frame_values import RunFrames, Spot
 from kvviz.trace.reasons import placed_before
@@ -58,9 +59,9 @@ class Known:
 
     def shape(self, frame: int, name: str) -> tuple[int, ...] | None:
         """The recorded shape of a value; None if it was not made."""
-        weight = self.frames.graph(frame).weights.get(name)
-        if weight is not None:
-            return weight.shape
+        graph = self.frames.graph(frame)
+        if name in graph.weights:
+            return cast("tuple[int, ...]", weight_layout(graph, name).shape)
         place = self.place(frame, name)
         return None if place is None else place.shape
 

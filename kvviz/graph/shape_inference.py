@@ -161,7 +161,7 @@ class _Scope:
         def constant(position: int) -> np.ndarray | None:
             name = node.given(position)
             graph = self.constants.get(name)
-            if graph is None or not _is_small(_weight(graph, name)):
+            if graph is None or not _is_small(weight_layout(graph, name)):
                 return None
             absent = isinstance(graph.weights, Weights) and not graph.weights.has_contents(name)
             try:
@@ -182,7 +182,8 @@ def _is_small(value: Value) -> bool:
     return math.prod(dim for dim in value.shape or () if isinstance(dim, int)) <= _SMALL
 
 
-def _weight(graph: Graph, name: str) -> Value:
+def weight_layout(graph: Graph, name: str) -> Value:
+    """Element type and shape of a weight; it is not read."""
     declared = getattr(graph.weights, "declared", None)
     if declared is not None:
         return declared(name)
@@ -191,7 +192,7 @@ def _weight(graph: Graph, name: str) -> Value:
 
 
 def _weight_type(graph: Graph, name: str) -> Any:
-    value = _weight(graph, name)
+    value = weight_layout(graph, name)
     code = helper.np_dtype_to_tensor_dtype(value.dtype) if value.dtype is not None else 0
     return helper.make_tensor_type_proto(code, value.shape)
 
