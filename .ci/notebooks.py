@@ -43,11 +43,14 @@ def execute(path: Path) -> NotebookNode:
 
 
 def settle(notebook: NotebookNode) -> NotebookNode:
-    """Number the widget models in order and drop the interpreter's version."""
+    """Number widget models and still pictures in order, and drop the interpreter's version."""
     notebook.metadata.get("language_info", {}).pop("version", None)
     text = nbformat.writes(notebook)
     for number, model in enumerate(notebook.metadata.get("widgets", {}).get(WIDGETS, {}).get("state", {})):
-        text = re.sub(re.escape(model), f"{number:032x}", text)
+        text = text.replace(model, f"{number:032x}")
+    # A still picture and its widget know each other by a key.
+    for number, key in enumerate(dict.fromkeys(re.findall(r'data-kv-still=\\"([0-9a-f]{32})', text))):
+        text = text.replace(key, f"a{number:031x}")
     return nbformat.reads(text, as_version=4)
 
 
