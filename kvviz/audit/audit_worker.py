@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -155,6 +155,7 @@ def _runner(graph: Graph, options: Mapping[str, Any]) -> tuple[Callable[[str], T
 
     A dry run comes first, because it states the need before any weight is read.
     """
+    weights = cast(Weights, graph.weights)  # a loaded graph has no others
     decodes, tokens, more = model_kind(graph).decodes, options["prompt_tokens"], options["max_new_tokens"]
     lengths = {"prompt_tokens": tokens, "max_new_tokens": more} if decodes else {}
 
@@ -174,13 +175,12 @@ def _runner(graph: Graph, options: Mapping[str, Any]) -> tuple[Callable[[str], T
         try:
             need = dry_run(options["policies"][0]).peak_bytes
         except KvvizError:  # lengths or branches depend on data: only a real run knows them
-            weights = graph.weights
-            need = sum(map(weights.nbytes, weights)) if isinstance(weights, Weights) else 0
+            need = sum(map(weights.nbytes, weights))
             if need > most:
                 raise
         if need > most:
             return dry_run, f"a run needs {size(need)}, more than the {size(most)} of a worker", need
-        if isinstance(graph.weights, Weights) and not all(map(graph.weights.has_contents, graph.weights)):
+        if not all(map(weights.has_contents, weights)):
             return dry_run, "it was made from its shapes and has no weights", need
     return real_run, "", need
 

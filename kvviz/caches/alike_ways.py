@@ -89,7 +89,7 @@ class AlikeRows:
 
 
 def _same(known: Known, first: Spot, second: Spot) -> bool:
-    """Whether two values are equal; values that are not known are."""
+    """Whether two values are equal; two that are not known count as equal."""
     if first == second:
         return True
     one, other = known.value(*first), known.value(*second)
@@ -105,14 +105,14 @@ def _maker(frames: RunFrames, frame: int, name: str) -> tuple[int, int, int] | N
 
 
 class _Walk:
-    """``spots``: the values that were come across, by number."""
+    """``spots``: the values that were met, by number."""
 
     def __init__(self, frames: RunFrames) -> None:
         self.frames = frames
         self.spots = Table()
 
     def of(self, cache: Cache, way: Way) -> tuple[Any, ...]:
-        """All that is looked at of the ops, with numbers in the place of names."""
+        """The facts of the ops that are compared, with numbers instead of names."""
         ends = self.spots.numbers(((0, cache.input), (0, cache.output)))
         spine = tuple(map(self._link, way.spine))
         return (*ends, spine, tuple(map(self._reader, way.readers)))
@@ -145,7 +145,7 @@ class _Walk:
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as something that can be looked up; what cannot is equal to itself alone."""
+    """An attribute as a key; one that cannot be a key equals only itself."""
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return str(value.dtype), value.shape, value.tobytes()
     if isinstance(value, tuple | list):
