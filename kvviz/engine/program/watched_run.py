@@ -49,6 +49,7 @@ class Watch:
     def __init__(self) -> None:
         self.ops: dict[int, Seen] = {}
         self.starts: dict[int, tuple[tuple[int, ...], tuple[list[Any], list[Layout]] | None, list[int]]] = {}
+        self._upto = 0  # all ops before it have run
 
     def add(
         self,
@@ -67,7 +68,11 @@ class Watch:
         spec = planned.spec
         if spec is None or spec.written is not None or spec.kernel is None or is_extension(spec.kernel):
             return
-        if frame.done.count(1) != planned.position or not all(arg is None or type(arg) is np.ndarray for arg in args):
+        at = planned.position
+        self._upto = frame.done.find(0, self._upto)
+        if self._upto != at or frame.done.find(1, at) >= 0:  # not in plan order
+            return
+        if not all(arg is None or type(arg) is np.ndarray for arg in args):
             return
         pasts = [grow.input for grow in planned.grows if args[grow.input] is not None]
         if pasts and (verdict[0] or any(frame.stores[planned.inputs[past]].room is not None for past in pasts)):
@@ -75,7 +80,7 @@ class Watch:
         layouts = tuple([None if arg is None else (arg.shape, arg.strides) for arg in (*args, out)])
         taken, masks = verdict
         fits = fits_of(planned, args)
-        self.ops[planned.position] = Seen(taken, masks, layouts, out.flags.c_contiguous, fits, placed[0], sums)
+        self.ops[at] = Seen(taken, masks, layouts, out.flags.c_contiguous, fits, placed[0], sums)
 
 
 def fits_of(planned: PlannedNode, args: Sequence[Any]) -> tuple:
