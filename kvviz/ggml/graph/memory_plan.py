@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -35,34 +34,7 @@ RULES = (
 """Sentences of the reasons that only this policy has, as `kvviz.trace.trace_data.PolicyFacts` keeps them."""
 
 
-class Refusal(Enum):
-    """One kind of reason, as the log has it: bits of `kvviz.trace.blockers`."""
-
-    OP_NOT_LISTED = b.OP_CANNOT
-    IS_VIEW = b.rule(0)
-    EXTERNAL = b.rule(1)
-    OUTPUT = b.REQUESTED_OUTPUT
-    TYPE_DIFFERS = b.DTYPE_DIFFERS
-    SHAPE_DIFFERS = b.SHAPE_DIFFERS
-    STRIDES_DIFFER = b.rule(2)
-    CHILDREN_LEFT = b.NOT_LAST_USE
-    READ_TWICE = b.SAME_OP_TWICE
-    VIEWS_LEFT = b.ALIASED
-
-
-class Refused(NamedTuple):
-    """A source that was not taken, for one reason; ``position`` is -1 where the op itself is the reason."""
-
-    position: int
-    source: Tensor | None
-    reason: Refusal
-    who: tuple[Tensor, ...] = ()
-
-    @property
-    def mask(self) -> int:
-        """Its bits; a weight is a CONSTANT."""
-        weight = self.reason is Refusal.EXTERNAL and self.source is not None and self.source.root.role == "weight"
-        return b.CONSTANT if weight else self.reason.value
+VIEW, EXTERNAL, STRIDES_DIFFER = (b.rule(number) for number in range(len(RULES)))
 
 
 class TensorPlace(NamedTuple):
@@ -87,25 +59,17 @@ class NodePlan(NamedTuple):
     """What was decided for one node.
 
     ``taken``: position of the source whose memory it took over, or None.
-    ``refused``: every reason against every source that was tried before that one; empty for a view, which needs none.
+    ``masks``: every reason against each source that was tried before that one, by its position, as bits of
+    `kvviz.trace.blockers`; none for a view, which needs none, and for an op that is not in `CAN_INPLACE`.
     ``freed``: whose memory was given back when it had run.
     ``withheld``: whose memory would have been, were it not flagged OUTPUT.
     """
 
     node: Tensor
     taken: int | None
-    refused: tuple[Refused, ...]
+    masks: Mapping[int, int]
     freed: tuple[Tensor, ...]
     withheld: tuple[Tensor, ...] = ()
-
-    @property
-    def masks(self) -> dict[int, int]:
-        """The reasons by position of a source, as bits of `kvviz.trace.blockers`; none for what is not in the list."""
-        found: dict[int, int] = {}
-        if not any(refused.position < 0 for refused in self.refused):
-            for refused in self.refused:
-                found[refused.position] = found.get(refused.position, 0) | refused.mask
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +182,7 @@ def observed_plan(graph: ComputeGraph) -> MemoryPlan:
         stays = life.root.flags & OUTPUT or life.last in (life.born, end) or life.root in taken.values()
         if not stays:
             freed.setdefault(life.last, []).append(life.root)
-    nodes = (NodePlan(node, None, (), tuple(freed.get(place, ()))) for place, node in enumerate(graph.nodes))
+    nodes = (NodePlan(node, None, {}, tuple(freed.get(place, ()))) for place, node in enumerate(graph.nodes))
     return MemoryPlan(places, tuple(nodes), {})
 
 
