@@ -7,7 +7,7 @@ memory is free after the last use of its owner.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -171,7 +171,8 @@ def observed_plan(graph: ComputeGraph) -> MemoryPlan:
     A result takes over the memory of a source if it lies where the source lay, and all other users of the source are
     known to run before it. Outputs, and results that no node uses, stay to the end of the graph.
     """
-    end, found, taken = len(graph.nodes) - 1, lives(graph), _taken_over(graph)
+    end, found = len(graph.nodes) - 1, lives(graph)
+    taken = _taken_over(graph.nodes, found)
     places = {
         life.root: TensorPlace(life.root.buffer, 0, life.low, life.root.nbytes, taken.get(life.root))
         for life in found
@@ -186,46 +187,30 @@ def observed_plan(graph: ComputeGraph) -> MemoryPlan:
     return MemoryPlan(places, tuple(nodes), {})
 
 
-def _taken_over(graph: ComputeGraph) -> Mapping[Tensor, Tensor]:
+def _taken_over(nodes: Sequence[Tensor], found: Iterable[Life]) -> Mapping[Tensor, Tensor]:
     """Results that lie where a source of theirs lay, and that source."""
-    places = {node: place for place, node in enumerate(graph.nodes)}
-    waits = _waits(graph.nodes, places)
+    places = {node: place for place, node in enumerate(nodes)}
     ending: dict[int, list[Life]] = {}
-    found: dict[Tensor, Tensor] = {}
-    for life in lives(graph):
+    taken: dict[Tensor, Tensor] = {}
+    for life in found:
         for old in ending.get(life.born, ()):
             same = (old.low, old.high, old.root.buffer) == (life.low, life.high, life.root.buffer)
-            free = same and life.root.nbytes and old.root not in found.values()
+            free = same and life.root.nbytes and old.root not in taken.values()
             # The node that takes over is a user too.
-            if free and _all_before(waits, old.users[:-1], life.born):
-                found[life.root] = old.root
+            if free and _all_before(nodes, places, old.users[:-1], life.born):
+                taken[life.root] = old.root
         ending.setdefault(life.last, []).append(life)
-    return found
+    return taken
 
 
-def _waits(nodes: Sequence[Tensor], places: dict[Tensor, int]) -> list[list[int]]:
-    return [
-        [places[source] for source in node.src if source in places and places[source] < place]
-        for place, node in enumerate(nodes)
-    ]
-
-
-def _all_before(waits: Sequence[Sequence[int]], early: Iterable[int], late: int) -> bool:
+def _all_before(nodes: Sequence[Tensor], places: Mapping[Tensor, int], early: Iterable[int], late: int) -> bool:
     """Whether a path leads from each of some nodes to a later one; False if that takes too long to find out."""
-    left = set(early)
-    seen = {late}
-    for place in _back(waits, late, min(left, default=late), seen):
-        left.discard(place)
-        if not left or len(seen) > _NEAR:
-            break
+    left, seen, stack = set(early), {late}, [late]
+    floor = min(left, default=late)
+    while stack and left and len(seen) <= _NEAR:
+        place = stack.pop()
+        waits = {places.get(source, place) for source in nodes[place].sources} - seen
+        stack += [wait for wait in waits if floor <= wait < place]
+        seen |= waits
+        left -= waits
     return not left
-
-
-def _back(waits: Sequence[Sequence[int]], late: int, floor: int, seen: set[int]) -> Iterator[int]:
-    stack = [late]
-    while stack:
-        for wait in waits[stack.pop()]:
-            if wait >= floor and wait not in seen:
-                seen.add(wait)
-                stack.append(wait)
-                yield wait
