@@ -77,6 +77,12 @@ def makers(nodes: Sequence[Node]) -> dict[str, Node]:
     return {name: node for node in nodes for name in node.outputs if name}
 
 
+def needs_of(nodes: Sequence[Node]) -> dict[int, list[Node]]:
+    """By node index, the nodes among these that make what it needs."""
+    made = makers(nodes)
+    return {node.index: [made[name] for name in reads(node) if name in made] for node in nodes}
+
+
 def forward(
     nodes: Sequence[Node],
     rank: Rank,

@@ -43,14 +43,18 @@ def find_policy(policy: str | Policy) -> Policy:
     return NAMED[policy]
 
 
-_NAMED: dict[str, Schedule] = {
+NAMES = ("model", "rten", "onnxruntime", "depth_first", "least_live")
+_SCHEDULES: dict[str, Schedule] = {
     "model": model_order,
     "rten": rten_order,
+    "look_ahead": look_ahead,
     "onnxruntime": onnxruntime.schedule,
+    "onnxruntime without reuse": OrtOrder(mem_reuse=False),
+    "onnxruntime in parallel": OrtOrder(parallel=True),
+    "onnxruntime in parallel without reuse": OrtOrder(False, True),
     "depth_first": depth_first,
     "least_live": least_live(),
 }
-NAMES = tuple(_NAMED)
 _LABELS = {
     "model_order": "the model's order",
     "rten": "rten's order",
@@ -78,9 +82,9 @@ def named(name: str) -> Schedule:
 
     Raises `KvvizError`: if no schedule has that name.
     """
-    if name not in _NAMED:
+    if name not in NAMES:
         raise KvvizError(f"there is no schedule {name!r}; choose one of {', '.join(NAMES)}")
-    return _NAMED[name]
+    return _SCHEDULES[name]
 
 
 def find_schedule(given: str | Policy | Schedule) -> Schedule:
@@ -140,16 +144,6 @@ def planning_events(
     return (*walked, *picks, *(event for event in events if event.phase != "walk"))
 
 
-_SCHEDULES: dict[str, Schedule] = {
-    "model": ideal.schedule,
-    "rten": rten_order,
-    "look_ahead": look_ahead,
-    "onnxruntime": onnxruntime.schedule,
-    "onnxruntime without reuse": OrtOrder(mem_reuse=False),
-    "onnxruntime in parallel": OrtOrder(parallel=True),
-    "onnxruntime in parallel without reuse": OrtOrder(False, True),
-    "depth_first": depth_first,
-}
 _ORT_OPTIONS = (("mem_reuse",), (), ("mem_reuse", "parallel"), ("parallel",))
 # What decides in a policy; the others are its name, and what follows from it while it runs.
 _DECIDES = attrgetter("in_place", "rewrite", "prepare", "homes", "copies_state", "rules")
@@ -248,6 +242,6 @@ def _schedule(data: tuple[Any, ...]) -> Schedule:
         return Picks(*values)
     if name == "before":
         return Before(_schedule(values[0]), values[1])
-    if name == "least_live":
+    if name == "least_live" and values:
         return LeastLive(*values)
     return _SCHEDULES[name] if name in _SCHEDULES else OwnOrder(*values)
