@@ -17,8 +17,7 @@ from kvviz.runtimes.frontier import PlanningEvent, follow, takes_log
 from kvviz.runtimes.ort.ort_order import OrtOrder
 from kvviz.runtimes.ort.ort_policy import onnxruntime
 from kvviz.runtimes.rten.dispatch_rule import Rules
-from kvviz.runtimes.rten.rten_operators import QUIRKS
-from kvviz.runtimes.rten.rten_planner import look_ahead
+from kvviz.runtimes.rten.rten_planner import QUIRKS, look_ahead
 from kvviz.runtimes.rten.rten_planner import rten as rten_order
 from kvviz.runtimes.rten.rten_policy import BY_REFERENCE, rten
 from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first, least_live

@@ -149,7 +149,7 @@ def _opened(gguf: Any, path: Path) -> Any:
     That of the package ``gguf`` does not: 113 bytes that declare a list of 2^60 numbers would fill the memory.
     """
 
-    class Bounded(gguf.GGUFReader):  # type: ignore[misc]
+    class Bounded(gguf.GGUFReader):
         def _get(self, offset: int, dtype: Any, count: int = 1, **how: Any) -> np.ndarray:
             end, size = int(offset) + np.dtype(dtype).itemsize * int(count), len(self.data)
             if end > size:

@@ -36,7 +36,7 @@ WHOLE = [
 DECLARED = {
     "a list of numbers": (header(LLAMA, entry("x", 9, listed(0, HUGE))), "declares .* bytes or more, and has"),
     "a list of texts": (header(LLAMA, entry("x", 9, listed(8, HUGE))), "declares .* bytes or more, and has"),
-    "lists in lists": (header(LLAMA, entry("x", 9, listed(9, 1) * 9_000)), "declares .* bytes or more, and has"),
+    "lists in lists": (header(LLAMA, entry("x", 9, listed(9, 1) * 9_000)), "recursion"),
     "a text": (header(entry("general.architecture", 8, text(b"", HUGE))), "declares .* bytes or more, and has"),
     "entries": (header(LLAMA, more=HUGE), "declares .* bytes or more, and has"),
     "tensors": (header(LLAMA, tensors=HUGE), "declares .* bytes or more, and has"),

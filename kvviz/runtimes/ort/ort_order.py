@@ -19,8 +19,8 @@ from kvviz.runtimes.ort.allocation_plan import (
     FREELIST,
     MAY_INPLACE,
     SHARE,
+    AllocationPlan,
     Buffer,
-    allocation_plan,
 )
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.ort.rewiring import remaining, walk
@@ -65,7 +65,7 @@ class OrtOrder:
     def _log_buffers(self, graph: Graph, order: Sequence[Node], outputs: Sequence[str], log: Log) -> None:
         """Log for every output of every node, in running order, what the allocation plan says."""
         facts = known(graph)
-        plan = allocation_plan(graph, order, outputs, facts.types, facts.inside, self.mem_reuse, parallel=self.parallel)
+        plan = AllocationPlan(graph, order, outputs, facts.types, facts.inside, self.mem_reuse, parallel=self.parallel)
         for position, node in enumerate(order, 1):
             for name in filter(None, node.outputs):
                 buffer = plan.buffers[name]
