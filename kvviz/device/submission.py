@@ -58,7 +58,6 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
         return _begin(state, work, moves)
     except BaseException:
         state.clock.restore(clock)
-        work.forget_constants()
         for wrapper in made:
             _drop(state, wrapper, f"submit of {program.name!r} failed")
         for name, before in blocks.items():
@@ -70,7 +69,7 @@ def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]])
     """Give everything a place and a time, and if there is room, write it down."""
     run, program = work.run, work.program
     work.place_constants(state)
-    memories = dict.fromkeys(program.constants, "dram")
+    memories = dict.fromkeys(work.constants, "dram")
     for number, wrapper in work.given.items():
         memories[number] = wrapper.held.memory
     outputs = {

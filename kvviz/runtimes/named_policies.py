@@ -86,20 +86,17 @@ def named(name: str) -> Schedule:
     return _SCHEDULES[name]
 
 
-def find_schedule(given: str | Policy | Schedule) -> Schedule:
-    """The schedule of a policy, of the name of a policy or schedule, or the schedule itself."""
-    if isinstance(given, Policy):
-        return given.schedule
+def _found(given: str | Policy | Schedule) -> Policy | Schedule:
+    """The policy of a name, the schedule where only a schedule has it, or what was given."""
     if not isinstance(given, str):
         return given
-    return named(given) if given in NAMES else find_policy(given).schedule
+    return _SCHEDULES[given] if given in NAMES and given not in NAMED else find_policy(given)
 
 
-def find_rewrite(given: str | Policy | Schedule) -> Callable[[Graph, Sequence[str]], Graph] | None:
-    """How a policy, or the one of that name, changes a graph before it plans; None for a schedule alone."""
-    if isinstance(given, str) and (given == "onnxruntime" or given not in NAMES):
-        given = find_policy(given)
-    return given.rewrite if isinstance(given, Policy) else None
+def find_schedule(given: str | Policy | Schedule) -> Schedule:
+    """The schedule of a policy, of the name of a policy or schedule, or the schedule itself."""
+    found = _found(given)
+    return found.schedule if isinstance(found, Policy) else found
 
 
 def label(schedule: Any) -> str:
@@ -127,9 +124,9 @@ def planning_events(
 
     names = tuple(value.name for value in graph.outputs) if outputs is None else tuple(outputs)
     check_outputs(graph, names)
-    schedule = find_schedule(policy)
-    rewrite = find_rewrite(policy)
-    graph = rewrite(graph, names) if rewrite else graph
+    schedule, found = find_schedule(policy), _found(policy)
+    if isinstance(found, Policy) and found.rewrite:
+        graph = found.rewrite(graph, names)
     nodes = needed(graph, names)
     events: list[PlanningEvent] = []
     given_log = {"log": events.append} if takes_log(schedule) else {}
@@ -228,11 +225,10 @@ _ATTRIBUTES: dict[type, tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
 
 
 def _schedule_data(schedule: Any) -> tuple[Any, ...]:
-    for name, known in _SCHEDULES.items():
-        if schedule == known:
-            return (name,)
-    name, attributes = _ATTRIBUTES.get(type(schedule), ("own", lambda s: (label(s),)))
-    return (name, *attributes(schedule))
+    if type(schedule) in _ATTRIBUTES:
+        name, attributes = _ATTRIBUTES[type(schedule)]
+        return (name, *attributes(schedule))
+    return next(((name,) for name, known in _SCHEDULES.items() if schedule == known), ("own", label(schedule)))
 
 
 def _schedule(data: tuple[Any, ...]) -> Schedule:
@@ -241,6 +237,6 @@ def _schedule(data: tuple[Any, ...]) -> Schedule:
         return Picks(*values)
     if name == "before":
         return Before(_schedule(values[0]), values[1])
-    if name == "least_live" and values:
+    if name == "least_live":
         return LeastLive(*values)
     return _SCHEDULES[name] if name in _SCHEDULES else OwnOrder(*values)

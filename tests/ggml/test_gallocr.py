@@ -38,9 +38,7 @@ def planned(*expanded: Tensor) -> MemoryPlan:
 
 
 def reasons(plan: MemoryPlan, node: Tensor) -> dict[int, int]:
-    made = plan.of(node)
-    assert made is not None
-    return dict(made.masks)
+    return dict(next(made.masks for made in plan.nodes if made.node is node))
 
 
 def graph_of(text: str) -> dict[str, Tensor]:

@@ -104,9 +104,6 @@ class MemoryPlan:
             one = source
         return one
 
-    def of(self, node: Tensor) -> NodePlan | None:
-        return next((plan for plan in self.nodes if plan.node is node), None)
-
 
 def place_data(plan: MemoryPlan) -> None:
     """Give the tensors of a plan their memory. What leafs hold is carried over; the rest of the memory is zero."""

@@ -74,27 +74,18 @@ class FreeBlocks:
 
     def give(self, address: Address, size: int) -> None:
         """Give memory back; it is joined with the free blocks on its sides."""
-        size = aligned(size, self.alignment)
-        blocks, offset = self.chunks[address.chunk], address.offset
-        for i, (start, free) in enumerate(blocks):
-            if start + free == offset:
-                blocks[i] = (start, free + size)
-                if i + 1 < len(blocks) and blocks[i + 1][0] == offset + size:
-                    blocks[i] = (start, free + size + blocks.pop(i + 1)[1])
-                return
-            if offset + size == start:
-                blocks[i] = (offset, free + size)
-                if i and sum(blocks[i - 1]) == offset:
-                    before = blocks[i - 1]
-                    blocks[i - 1] = (before[0], before[1] + free + size)
-                    del blocks[i]
-                return
-        if len(blocks) >= MAX_FREE_BLOCKS:
+        given = (address.offset, aligned(size, self.alignment))
+        blocks: list[tuple[int, int]] = []
+        for offset, free in sorted([*self.chunks[address.chunk], given]):
+            if blocks and sum(blocks[-1]) == offset:
+                blocks[-1] = (blocks[-1][0], blocks[-1][1] + free)
+            else:
+                blocks.append((offset, free))
+        if len(blocks) > MAX_FREE_BLOCKS:
             raise KvvizError(
                 f"chunk {address.chunk} falls into more than {MAX_FREE_BLOCKS} free blocks: ggml aborts here"
             )
-        at = next((i for i, (start, _) in enumerate(blocks) if start >= offset), len(blocks))
-        blocks.insert(at, (offset, size))
+        self.chunks[address.chunk] = blocks
 
     def _best_fit(self, size: int) -> tuple[int, int] | None:
         """The smallest block that is large enough, of all but the last block of each chunk; of equal ones the last.
