@@ -60,6 +60,7 @@ _LABELS = {
     "look_ahead": "rten's order, looking ahead",
     "depth_first": "depth-first order",
     "LeastLive": "least-live order",
+    "OrtOrder": "onnxruntime's order",
     "Picks": "the picked order",
     "Before": "a changed order",
 }
@@ -103,8 +104,6 @@ def label(schedule: Any) -> str:
     """A schedule in a few words: ``rten's order``."""
     if isinstance(schedule, OwnOrder):
         return schedule.name
-    if getattr(schedule, "__module__", "").startswith("kvviz.runtimes.ort."):
-        return "onnxruntime's order"
     name = getattr(schedule, "__name__", "") or type(schedule).__name__
     return _LABELS.get(name, name)
 
