@@ -11,7 +11,7 @@ from kvviz.engine.sessions.io_binding import bind
 from kvviz.runtimes.named_policies import planning_events
 from kvviz.runtimes.named_policies import policy_of as of
 from kvviz.runtimes.ort.ort_policy import onnxruntime
-from kvviz.runtimes.rten.rten_operators import QUIRKS
+from kvviz.runtimes.rten.rten_planner import QUIRKS
 from kvviz.runtimes.rten.rten_policy import rten
 
 __all__ = ["QUIRKS", "bind", "ideal", "never", "of", "onnxruntime", "planning_events", "rten"]

@@ -248,13 +248,9 @@ def audit(
     if any(read_budget(text).growth for text in limits) and baseline is None:
         raise InputError("a limit on growth, such as peak>+5%, needs a baseline")
     earlier = Audit.load(baseline) if isinstance(baseline, (str, os.PathLike)) else baseline
-    options: dict[str, Any] = {
-        "policies": policies,
-        "dry": dry,
-        "prompt_tokens": prompt_tokens,
-        "max_new_tokens": max_new_tokens,
-    }
-    options |= {"memory": memory, "timeout": timeout, "fixes": fixes, "page": save is not None}
+    lengths = {"prompt_tokens": prompt_tokens, "max_new_tokens": max_new_tokens}
+    how = {"memory": memory, "timeout": timeout, "fixes": fixes, "page": save is not None}
+    options: dict[str, Any] = {"policies": policies, "dry": dry, **lengths, **how}
     names, folder = _named(paths), default_folder() if cache is None else Path(cache)
     rows: dict[str, AuditRow] = {}
     with tqdm(total=len(names), unit="model", disable=not progress) as bar:

@@ -104,14 +104,14 @@ def rows_table(rows: tuple[AuditRow, ...], title: str) -> Table:
     """One line for each model and policy; one for a model that is not done."""
     lines = []
     for row in rows:
-        begin = {"model": row.name, "seconds": row.seconds, "note": row.note}
-        if not row.done:
-            lines.append({key: begin.get(key) for key, *_ in _COLUMNS})
+        line: dict[str, Any] = dict.fromkeys(key for key, *_ in _COLUMNS)
+        line |= {"model": row.name, "seconds": row.seconds, "note": row.note}
+        lines += [] if row.done else [line]
         for policy, found in row.policies.items():
             figures = found["figures"]
             shown = {key: figures[key] for key in ("peak", "allocated", "copied", "steps")}
             shown |= {"policy": policy, "missed_bytes": figures["missed"], "findings": len(found["findings"])}
-            lines.append({key: {**begin, **shown}[key] for key, *_ in _COLUMNS})
+            lines.append({**line, **shown})
     return Table(lines, _COLUMNS, title)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import kvviz
-from kvviz.cli.audit_command import add_audit_options, audit_command
+from kvviz.audit.audit import FILE
 from kvviz.cli.commands import (
     LESSON_PAGE,
     about_command,
@@ -23,10 +25,11 @@ from kvviz.cli.commands import (
     verify_command,
 )
 from kvviz.cli.model_runs import POLICIES, TOKENS
-from kvviz.cli.results import figure_file
+from kvviz.cli.results import figure_file, say
 from kvviz.decoders.operator_forms import GROWING
 from kvviz.query.grammar import manual
 from kvviz.runtimes.named_policies import NAMES
+from kvviz.text import needed
 from kvviz.verification.verify_decode import BINDINGS
 
 
@@ -111,7 +114,25 @@ def parser() -> argparse.ArgumentParser:
     beside("--html", metavar="FILE", help="write the report and the debugger as one HTML file, too")
     beside("--json", action="store_true", help="print the numbers as JSON")
     many = command("audit", audit_command, "run many models, and compare them with an earlier audit")
-    add_audit_options(many, _positive)
+    many("paths", nargs="+", metavar="DIR", help="folders, model files, or URLs that fsspec reads")
+    many("--jobs", type=_positive, metavar="N", help="worker processes (default: one for each processor)")
+    many(
+        "--save",
+        dest="folder",
+        metavar="DIR",
+        help="write audit.json, a page, Markdown, JUnit and SARIF to this folder",
+    )
+    many("--baseline", metavar="FILE", help="an earlier audit.json to compare with")
+    limit = "exit with 1 if this holds for a model, such as 'peak>120MB' or 'peak>+5%%'; may be repeated"
+    many("--fail-on", action="append", metavar="LIMIT", help=limit)
+    many("--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, such as host:8786")
+    many("--policies", nargs="+", metavar="NAME", help="default: ideal onnxruntime")
+    many("--dry", action="store_true", help="work out layouts only (default: for models that need over 1 GB)")
+    many("--timeout", type=_positive, default=300, metavar="SECONDS", help="time for each model (default: 300)")
+    many("--fixes", action="store_true", help="search for the change that helps against each finding")
+    many("--cache", metavar="DIR", help="folder of finished rows (default: in the user's folder of caches)")
+    many("--markdown", action="store_true", help="print the comment for a pull request")
+    many("--json", action="store_true", help="print the table as JSON")
     for each in (report, page, drawn, asked, side):
         _add_running(each, "" if each is side else ", or a trace written by --save")
     asked("query", metavar="QUERY", help="such as 'op:Concat copied>0 sort:-copied'; -- before a leading -")
@@ -191,6 +212,41 @@ def _positive(text: str) -> int:
     if int(text) > _MOST:
         raise argparse.ArgumentTypeError(f"{text} is more than {_MOST:,}, the most that can be given")
     return int(text)
+
+
+def audit_command(options: argparse.Namespace) -> int:
+    how: dict[str, Any] = {"policies": options.policies} if options.policies else {}
+    with ExitStack() as stack:
+        executor = None
+        if options.dask is not None:
+            client = needed("distributed", "dask").Client(options.dask, timeout="10s")
+            executor = stack.enter_context(client).get_executor()
+        try:
+            found = kvviz.audit(
+                options.paths,
+                executor,
+                dry=True if options.dry else "auto",
+                baseline=options.baseline,
+                save=options.folder,
+                fail_on=options.fail_on or (),
+                jobs=options.jobs,
+                timeout=options.timeout,
+                fixes=options.fixes,
+                cache=options.cache,
+                **how,
+            )
+        except KeyboardInterrupt:
+            say("kvviz: the models that are done are kept; the same command goes on from there")
+            raise
+    if options.folder:
+        say(f"wrote {options.folder}/{FILE} and the pages beside it")
+    if options.json:
+        print(json.dumps(found.table().rows, indent=1))
+    else:
+        print(found.to_markdown() if options.markdown else found)
+    for name, sentence in found.exceeded:
+        say(f"kvviz: {name}: {sentence}")
+    return 1 if found.exceeded else 0
 
 
 # -- completion -------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class Device(DeviceState):
         name: str = "device",
     ) -> None:
         capacity, banks = {"dram": dram, "l1": l1}, {"dram": dram_banks, "l1": l1_banks}
-        super().__init__(name, capacity, banks, contract, ownership, (cost or Cost(), queues))
+        super().__init__(name, capacity, banks, contract, ownership, cost or Cost(), queues)
         self.const_eval = ConstEvalCache(self)
         self._trace: tuple[Any, Trace] | None = None
 
@@ -187,15 +187,13 @@ class Device(DeviceState):
             If an input is dead, of another device, or has not the layout or shape that the program wants; or if there
             is no room. The device is as it was before.
         """
-        if isinstance(program, Binary):
+        by_number = isinstance(program, Binary)
+        if by_number:
             program = program.program(inputs)
-            return list(self._submitted_by_name(program, in_order(self, program, handles)).values())
-        return self._submitted_by_name(program, inputs)
-
-    def _submitted_by_name(self, program: Any, inputs: Any) -> dict[str, Handle]:
-        if isinstance(program, DeviceProgram) and program.parts is not None:
-            return self.const_eval.submit(program, inputs)
-        return submit(self, program, inputs)
+            inputs = in_order(self, program, handles)
+        in_parts = isinstance(program, DeviceProgram) and program.parts is not None
+        made = self.const_eval.submit(program, inputs) if in_parts else submit(self, program, inputs)
+        return list(made.values()) if by_number else made
 
     @_whole
     def capture(self, program: DeviceProgram, inputs: Mapping[str, Handle]) -> Captured:

@@ -96,9 +96,15 @@ class DeviceState:
     """What `kvviz.device.Device` is made of; its calls change it."""
 
     def __init__(
-        self, name: str, capacity: dict[str, int], banks: dict[str, int], contract: str, ownership: str, rest: Any
+        self,
+        name: str,
+        capacity: dict[str, int],
+        banks: dict[str, int],
+        contract: str,
+        ownership: str,
+        cost: Cost,
+        queues: int,
     ) -> None:
-        cost, queues = rest
         if contract not in CONTRACTS:
             raise KvvizError(f"a contract is 'landed' or 'proposed', not {contract!r}")
         if ownership not in MODELS:
@@ -108,7 +114,7 @@ class DeviceState:
         self.contract = contract
         self.ownership = ownership
         self.model = MODELS[ownership]()
-        self.cost: Cost = cost
+        self.cost = cost
         self.clock = Clock(queues)
         self.banks = {memory: Banks(memory, capacity[memory], banks[memory]) for memory in MEMORIES}
         about = f"contract {contract}, ownership {ownership}; time is simulated, in microseconds"
@@ -180,21 +186,19 @@ class DeviceState:
         if not isinstance(layout, Layout):
             self.fail("a layout", what, f"it takes a kvviz.device.Layout, not {layout!r}")
 
-    def mine(self, handle: Any, what: str) -> None:
-        """Refuse what is no tensor of this device."""
-        self.open()
-        if not isinstance(handle, Handle) or handle.device is not self:
-            self.fail("foreign handle", handle, f"{what} needs a tensor of this device")
-
-    def need(self, handle: Any, what: str, host: bool = False) -> Wrapper:
-        """The wrapper of a handle that lives, for a call that touches its bytes."""
+    def mine(self, handle: Any, what: str) -> Wrapper:
+        """The wrapper of a handle; refuses what is no tensor of this device."""
         self.open()
         if not isinstance(handle, Handle):
             kind = type(handle).__name__
             self.fail("a handle", f"{what} of {kind}", "a handle of this device is needed: call to_device first")
         if handle.device is not self:
             self.fail("foreign handle", handle, f"{what} of a tensor of another device: copy it here with to_device")
-        wrapper = handle.wrapper
+        return handle.wrapper
+
+    def need(self, handle: Any, what: str, host: bool = False) -> Wrapper:
+        """The wrapper of a handle that lives, for a call that touches its bytes."""
+        wrapper = self.mine(handle, what)
         if wrapper.buffer is None:
             if not host:
                 self.fail("on the device", handle, f"{what} of a tensor on the host: call to_device first")

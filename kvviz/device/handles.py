@@ -34,9 +34,10 @@ from kvviz.device.device_layout import HOST, Layout
 
 
 class Held(Protocol):
-    """What is owned: a buffer that lives until it is freed."""
+    """What is owned: a buffer that lives until it is freed; ``parts``: how many attributes refer to it."""
 
     alive: bool
+    parts: int
 
 
 class Outcome(NamedTuple):
@@ -50,24 +51,20 @@ class Outcome(NamedTuple):
     why: str
 
 
+@dataclass(slots=True, eq=False)
 class Part:
     """Attributes or a holder: ``buffer`` until it is let go, and how many tensors use it."""
 
-    __slots__ = ("buffer", "users")
-
-    def __init__(self, buffer: Held) -> None:
-        self.buffer: Held | None = buffer
-        self.users = 1
+    buffer: Held | None
+    users: int = 1
 
 
+@dataclass(slots=True, eq=False)
 class Ref:
     """A TTNN tensor by value: its own part, and in the holder model that of the root that it is a view of."""
 
-    __slots__ = ("own", "root")
-
-    def __init__(self, own: Part, root: Part | None = None) -> None:
-        self.own = own
-        self.root = root
+    own: Part
+    root: Part | None = None
 
 
 class Model(ABC):
@@ -92,13 +89,6 @@ class Model(ABC):
 class Classic(Model):
     """Attributes and buffers with use counts."""
 
-    def __init__(self) -> None:
-        self._parts: dict[int, int] = {}  # attributes that refer to a buffer, by its id
-
-    def create(self, buffer: Held) -> Ref:
-        self._parts[id(buffer)] = 1
-        return super().create(buffer)
-
     def alias(self, ref: Ref) -> Ref:
         """Another tensor with the same attributes."""
         ref.own.users += 1
@@ -107,7 +97,7 @@ class Classic(Model):
     def view(self, ref: Ref) -> Ref:
         """Another tensor with attributes of its own over the same buffer."""
         assert ref.own.buffer is not None
-        self._parts[id(ref.own.buffer)] += 1
+        ref.own.buffer.parts += 1
         return Ref(Part(ref.own.buffer))
 
     def is_allocated(self, ref: Ref) -> bool:
@@ -116,7 +106,7 @@ class Classic(Model):
     def users(self, ref: Ref) -> tuple[int, int]:
         """Use counts: of the attributes, and of the buffer."""
         buffer = ref.own.buffer
-        return ref.own.users, 0 if buffer is None else self._parts[id(buffer)]
+        return ref.own.users, 0 if buffer is None else buffer.parts
 
     def deallocate(self, ref: Ref, force: bool = False) -> Outcome:
         part, buffer = ref.own, ref.own.buffer
@@ -124,11 +114,8 @@ class Classic(Model):
             return Outcome(False, False, "it has already released its buffer")
         if part.users > 1 and not force:
             return Outcome(False, False, f"{part.users} tensors share its attributes")
-        others = self._parts[id(buffer)] - 1
-        self._parts[id(buffer)] = others
-        part.buffer = None
-        if not others:
-            del self._parts[id(buffer)]
+        buffer.parts -= 1
+        others, part.buffer = buffer.parts, None
         if others and not force:
             why = "a view still refers to its buffer" if others == 1 else f"{others} views still refer to its buffer"
             return Outcome(False, True, why)
@@ -216,6 +203,7 @@ class Buffer:
     array: np.ndarray  # what is in it
     storage: int = -1  # its number in the log
     alive: bool = True
+    parts: int = 1
     contents: int = 0  # how often they were changed
     ready: float = 0.0  # when its contents are written, in simulated time
     read_until: float = 0.0

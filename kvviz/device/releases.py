@@ -16,8 +16,7 @@ def deallocate(state: DeviceState, handle: Handle, force: bool | None = None) ->
     ``force``: by default as the contract says: not as landed, and as proposed it is forced.
     """
     force = state.contract == "proposed" if force is None else force
-    state.mine(handle, "deallocate")
-    wrapper = handle.wrapper
+    wrapper = state.mine(handle, "deallocate")
     buffer = wrapper.buffer
     if buffer is None:
         # Source: tt-mlir #3488: the deallocation of host memory does nothing.
@@ -73,13 +72,13 @@ def release(state: DeviceState, handle: Handle) -> None:
     As landed, this also happens to a handle that Python frees: after ``del``, or when its variable is assigned another
     one. As proposed, a tensor whose handles are all gone stays, and is a leak.
     """
-    state.mine(handle, "release")
-    if handle.released or not handle.wrapper.handles:
+    wrapper = state.mine(handle, "release")
+    if handle.released or not wrapper.handles:
         state.warn("DOUBLE_FREE", handle, "is released again")
         return
     handle.released = True
     handle.ending.detach()
-    out_of_scope(state, handle.wrapper)
+    out_of_scope(state, wrapper)
 
 
 def dropped(state: DeviceState, wrapper: Wrapper) -> None:

@@ -10,7 +10,7 @@ follows from the code, and was not run on hardware).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,20 +46,20 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
     if wrong:  # raised here, it does not keep these frames
         state.fail("the program runs", f"submit of {program.name!r}", wrong)
     odd = [name for name, wrapper in wrappers.items() if wrapper.layout != wanted[name]]
+    work = Work(program, inputs, wrappers, run, dying, donated, returned, odd, kept)
     clock, blocks = state.clock.state(), {name: list(banks.blocks) for name, banks in state.banks.items()}
-    given = dict(wrappers)
+    made = []
     try:
-        moves = [] if landed else _spilled(state, given)
+        moves = [] if landed else _spilled(state, wrappers)
         for name in odd:
             wrappers[name] = _converted(state, program, name, inputs[name], wanted[name])
-        work = Work(program, inputs, wrappers, run, dying, donated, returned, odd, kept)
+            made.append(wrappers[name])
+            clock = state.clock.state()  # the log has the conversion, which took its time
         return _begin(state, work, moves)
     except BaseException:
-        made = [name for name in odd if wrappers[name] is not given[name]]
-        for name in made:
-            _drop(state, wrappers[name], f"submit of {program.name!r} failed")
-        if not made:  # else the log has conversions, which took their time
-            state.clock.restore(clock)
+        state.clock.restore(clock)
+        for wrapper in made:
+            _drop(state, wrapper, f"submit of {program.name!r} failed")
         for name, before in blocks.items():
             state.banks[name].blocks = before
         raise
@@ -67,30 +67,24 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
 
 def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]]) -> dict[str, Handle]:
     """Give everything a place and a time, and if there is room, write it down."""
-    clock = state.clock.state()
     run, program = work.run, work.program
-    try:
-        work.place_constants(state)
-        memories = dict.fromkeys(program.constants, "dram")
-        for number, wrapper in work.given.items():
-            memories[number] = wrapper.held.memory
-        outputs = {
-            result.storage: (program.output_layout(name).of(result.array), result.array.shape)
-            for name, result in reversed(run.results.items())  # of several in one storage the first one has it
-            if result.storage not in memories
-        }
-        buffers = work.buffers()
-        ready = [buffer.ready for buffer in buffers]
-        ready += [work.buffer(name).read_until for name in work.donated]
-        queue = state.clock.pick(max(ready, default=0.0))
-        start = state.clock.begin(queue, max(ready, default=0.0))
-        owners = {run.given[name]: work.buffer(name).number for name in work.donated}
-        placed = place(state, run, memories, outputs, start, owners)
-        work.place_copies(state, placed, start)
-    except BaseException:
-        state.clock.restore(clock)
-        work.forget_constants()
-        raise
+    work.place_constants(state)
+    memories = dict.fromkeys(work.constants, "dram")
+    for number, wrapper in work.given.items():
+        memories[number] = wrapper.held.memory
+    outputs = {
+        result.storage: (program.output_layout(name).of(result.array), result.array.shape)
+        for name, result in reversed(run.results.items())  # of several in one storage the first one has it
+        if result.storage not in memories
+    }
+    buffers = work.buffers()
+    ready = [buffer.ready for buffer in buffers]
+    ready += [work.buffer(name).read_until for name in work.donated]
+    queue = state.clock.pick(max(ready, default=0.0))
+    start = state.clock.begin(queue, max(ready, default=0.0))
+    owners = {run.given[name]: work.buffer(name).number for name in work.donated}
+    placed = place(state, run, memories, outputs, start, owners)
+    work.place_copies(state, placed, start)
     for handle, move in moves:
         text = f"goes from L1 to DRAM before submit {state.submits + 1}, because {program.name!r} does not read it"
         carry_out(state, handle, move, text)
@@ -197,14 +191,6 @@ def _drop(state: DeviceState, wrapper: Wrapper, why: str) -> None:
     state.gone(wrapper.held, state.free_at(wrapper.held), why)
 
 
-@dataclass(slots=True)
-class _Entry:
-    """Results by name, and how often the contents of the inputs had changed when they were made."""
-
-    handles: dict[str, Handle]
-    contents: tuple[int, ...]
-
-
 class ConstEvalCache:
     """The results that a device keeps.
 
@@ -216,7 +202,8 @@ class ConstEvalCache:
     def __init__(self, state: DeviceState) -> None:
         self.state = state
         self.hits = self.misses = 0
-        self._entries: dict[tuple[Any, ...], _Entry] = {}
+        # Results by name, and how often the contents of the inputs had changed when they were made.
+        self._entries: dict[tuple[Any, ...], tuple[dict[str, Handle], tuple[int, ...]]] = {}
         state.evict = self.evict
 
     def submit(self, program: DeviceProgram, inputs: Mapping[str, Handle]) -> dict[str, Handle]:
@@ -228,28 +215,28 @@ class ConstEvalCache:
         wrappers = [inputs[name].wrapper for name in head.inputs]
         key = program.number, tuple(wrapper.version for wrapper in wrappers)
         contents = tuple(w.buffer.contents for w in wrappers if w.buffer is not None)
-        entry = self._entries.get(key)
-        if entry is None:
+        handles, then = self._entries.get(key, ({}, ()))
+        if key not in self._entries:
             self.misses += 1
-            made = submit(state, head, {name: inputs[name] for name in head.inputs})
-            for name, handle in made.items():
+            handles = submit(state, head, {name: inputs[name] for name in head.inputs})
+            for name, handle in handles.items():
                 handle.wrapper.retain = True
                 state.mark("const-eval miss", handle.wrapper, f"{name!r} is computed and kept, versions {key[1]}")
-            entry = self._entries[key] = _Entry(made, contents)
+            self._entries[key] = handles, contents
             for wrapper in wrappers:
                 wrapper.evictions.append(key)
         else:
             self.hits += 1
-            for name, handle in entry.handles.items():
+            for name, handle in handles.items():
                 state.mark("const-eval hit", handle.wrapper, f"{name!r} as it was computed for versions {key[1]}")
-            for name, old, new in zip(head.inputs, entry.contents, contents):
+            for name, old, new in zip(head.inputs, then, contents):
                 if old != new:
                     text = (
-                        f"got new contents after {', '.join(map(repr, entry.handles))} was computed from it, but "
+                        f"got new contents after {', '.join(map(repr, handles))} was computed from it, but "
                         f"kept version {inputs[name].version}, so {program.name!r} still uses the old result"
                     )
                     state.warn("STALE_CONST_EVAL", inputs[name], text)
-        given = {**inputs, **entry.handles}
+        given = {**inputs, **handles}
         return submit(state, tail, {name: given[name] for name in tail.inputs})
 
     def evict(self, wrapper: Wrapper) -> None:
@@ -263,8 +250,8 @@ class ConstEvalCache:
             self._drop(key, "the device is closed")
 
     def _drop(self, key: tuple[Any, ...], why: str) -> None:
-        entry = self._entries.pop(key, None)
-        for handle in () if entry is None else entry.handles.values():
+        handles, _ = self._entries.pop(key, ({}, ()))
+        for handle in handles.values():
             self.state.mark("const-eval evicted", handle.wrapper, why)
             handle.wrapper.retain = False
             if not handle.released and handle.is_allocated:

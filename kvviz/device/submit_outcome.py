@@ -23,7 +23,7 @@ class Work:
     ``wrappers``: of the inputs, after conversions; ``odd``: which of them were converted for this submit alone.
     ``dying``: inputs that are deallocated with it; ``donated``: those of them whose memory the run has.
     ``returned``: outputs that are inputs. ``kept``: of each input why the run has not its memory.
-    ``copies``: blocks for outputs that are copies, by name.
+    ``copies``: blocks for outputs that are copies, by name. ``constants``: as those of the program, with new ones.
     """
 
     program: DeviceProgram
@@ -36,7 +36,10 @@ class Work:
     odd: list[str]
     kept: Mapping[str, Kept | None]
     copies: dict[str, Room] = field(default_factory=dict)
-    _new: list[int] = field(default_factory=list)
+    constants: dict[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.constants = dict(self.program.constants)
 
     @property
     def given(self) -> dict[int, Wrapper]:
@@ -53,11 +56,9 @@ class Work:
     def place_constants(self, state: DeviceState) -> None:
         """The program's own weights come with it into DRAM, and stay there."""
         for number, capacity, origin in self.run.trace.log.storages:
-            if origin == "weights" and number not in self.program.constants:
+            if origin == "weights" and number not in self.constants:
                 found = state.room("dram", capacity, 0, state.clock.now, f"a weight of program {self.program.name!r}")
-                self.program.constants[number] = state.storage(found, "caller")
-                self.program.constant_bytes += capacity
-                self._new.append(number)
+                self.constants[number] = state.storage(found, "caller")
 
     def place_copies(self, state: DeviceState, placed: Placed, ready: float) -> None:
         """Room for what is copied: a program keeps its weights, and another shape may need other tiles."""
@@ -66,14 +67,8 @@ class Work:
         for name, result in self.run.results.items():
             layout = self.program.output_layout(name).of(result.array)
             extent, page = sizes(result.array.shape, layout)
-            if result.storage in self.program.constants or (layout.tiled and extent != held.get(result.storage)):
+            if result.storage in self.constants or (layout.tiled and extent != held.get(result.storage)):
                 self.copies[name] = state.room(layout.memory, extent, page, ready, f"{name!r}")
-
-    def forget_constants(self) -> None:
-        """There was no room for the rest: they are not on the device."""
-        for number in self._new:
-            del self.program.constants[number]
-            self.program.constant_bytes -= self.run.trace.log.storages[number].capacity
 
 
 def commit(state: DeviceState, work: Work, placed: Placed, queue: int, start: float) -> dict[str, Handle]:
@@ -82,6 +77,8 @@ def commit(state: DeviceState, work: Work, placed: Placed, queue: int, start: fl
     end = placed.times[-1][1] if placed.times else start
     state.placed = placed
     state.submits += 1
+    program.constants = work.constants
+    program.constant_bytes = sum(run.trace.log.storages[number].capacity for number in work.constants)
     state.forward(f"submit {state.submits} · {program.name}")
     state.clock.now += state.cost.issue
     state.clock.queues[queue] = end

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -370,12 +371,9 @@ def _moved(cells: Sequence[int], how: str) -> str:
 def range_text(cells: Iterable[int]) -> str:
     """``cell 3``, ``cells 1, 2, 6``, ``cells 0 to 41``, ``cells 0 to 7, 9 and 30 more``."""
     every = sorted(cells)
-    runs: list[list[int]] = []
-    for cell in every:
-        if runs and cell == runs[-1][-1] + 1 and len(every) > 3:
-            runs[-1].append(cell)
-        else:
-            runs.append([cell])
+    # Cells that follow each other have the same distance from their places; a few are listed one by one.
+    spans = groupby(enumerate(every), lambda pair: pair[1] - pair[0] if len(every) > 3 else pair[1])
+    runs = [[cell for _, cell in span] for _, span in spans]
     parts = [", ".join(map(str, run)) if len(run) < 3 else f"{run[0]} to {run[-1]}" for run in runs[:_LISTED]]
     left = sum(map(len, runs[_LISTED:]))
     return f"cell{'s' * (len(every) != 1)} {', '.join(parts)}" + (f" and {left} more" if left else "")

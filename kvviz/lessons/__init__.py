@@ -33,8 +33,8 @@ from kvviz.lessons.serving.forward_pass import Recomputed, changed_rows, recompu
 from kvviz.lessons.stepping import Cell, Frame, Group, Stepping
 from kvviz.lessons.story_animation import StoryFrame, animate, story_frames
 from kvviz.lessons.story_steps import step_decodes, step_story
-from kvviz.runtimes.ort.bound_runs import run_bound, session_of
 from kvviz.trace.guided_tour import Tour, TourStop
+from kvviz.verification.session_record import run_bound, session_of
 
 __all__ = ["BANDWIDTHS", "MODELS", "CacheSize", "Calculator", "ModelShape", "Question", "Recomputed", "RowTest"]
 __all__ += ["Score", "StoryFrame", "Tour", "TourStop", "Verdict", "Work", "animate", "ask", "attention", "begin"]

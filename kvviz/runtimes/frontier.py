@@ -77,6 +77,12 @@ def makers(nodes: Sequence[Node]) -> dict[str, Node]:
     return {name: node for node in nodes for name in node.outputs if name}
 
 
+def needs_of(nodes: Sequence[Node]) -> dict[int, list[Node]]:
+    """By node index, the nodes among these that make what it needs."""
+    made = makers(nodes)
+    return {node.index: [made[name] for name in reads(node) if name in made] for node in nodes}
+
+
 def forward(
     nodes: Sequence[Node],
     rank: Rank,
@@ -104,72 +110,44 @@ def forward(
         missing[node.index] = len(names)
         for name in names:
             readers.setdefault(name, []).append(node)
-    frontier = _Frontier(rank)
+    waiting: dict[int, Node] = {}  # the frontier, oldest first
+    entries: dict[int, tuple[Any, int, int]] = {}  # (rank, arrival, node index), as it is valid
+    heap: list[tuple[Any, int, int]] = []
+
+    def push(node: Node, arrival: int) -> None:
+        entries[node.index] = rank(node), arrival, node.index
+        heappush(heap, entries[node.index])
+
+    def enter(node: Node) -> None:
+        waiting[node.index] = node
+        push(node, len(entries))
+
     for node in nodes:
         if not missing[node.index]:
-            frontier.add(node)
+            enter(node)
     order: list[Node] = []
-    while frontier.waiting:
-        node, before, position = frontier.pick(log is not None)
-        reason = why(before, position) if log else ""
+    while waiting:
+        entry = heappop(heap)
+        index = entry[2]
+        if index not in waiting or entries[index] != entry:
+            continue  # its rank is an old one
+        before = tuple(waiting.values()) if log else ()
+        reason = why(before, list(waiting).index(index)) if log else ""
+        node = waiting.pop(index)
         order.append(node)
         for other in changed(node) if changed else ():
-            frontier.rank_anew(other)
-        outputs = [name for name in node.outputs if name]
-        for name in outputs:
-            for reader in readers.get(name, ()):
-                missing[reader.index] -= 1
-        entered = []
-        for name in outputs:
-            for reader in readers.get(name, ()):
-                if not missing[reader.index] and frontier.add(reader):
-                    entered.append(reader)
+            if other.index in waiting:
+                push(other, entries[other.index][1])
+        reading = [reader for name in node.outputs for reader in readers.get(name, ())]
+        for reader in reading:
+            missing[reader.index] -= 1
+        entered = {reader.index: reader for reader in reading if not missing[reader.index]}
+        for reader in entered.values():
+            enter(reader)
         if log:
-            ready = tuple(entered)
+            ready = tuple(entered.values())
             log(PlanningEvent("pick", node, first_output(node), "pick", reason, before, len(order), 0, ready))
     return order
-
-
-class _Frontier:
-    """Ops that can run, oldest first, and a heap of them by rank. An entry of the heap whose rank is old is passed."""
-
-    def __init__(self, rank: Rank) -> None:
-        self.rank = rank
-        self.waiting: dict[int, Node] = {}
-        self._entries: dict[int, tuple[Any, int, int]] = {}  # (rank, arrival, node index), as it is valid
-        self._heap: list[tuple[Any, int, int]] = []
-        self._arrived = 0
-
-    def add(self, node: Node) -> bool:
-        """Let an op enter; False if it is there already."""
-        if node.index in self.waiting:
-            return False
-        self.waiting[node.index] = node
-        self._push(node, self._arrived)
-        self._arrived += 1
-        return True
-
-    def rank_anew(self, node: Node) -> None:
-        """Ask again for the rank of an op, if it is here."""
-        if node.index in self.waiting:
-            self._push(node, self._entries[node.index][1])
-
-    def pick(self, logged: bool) -> tuple[Node, tuple[Node, ...], int]:
-        """Take out the op that goes next; if ``logged``, with the frontier before that and its place in it."""
-        while True:
-            entry = heappop(self._heap)
-            index = entry[2]
-            if self._entries.get(index) == entry:
-                break
-        before = tuple(self.waiting.values()) if logged else ()
-        position = list(self.waiting).index(index) if logged else -1
-        del self._entries[index]
-        return self.waiting.pop(index), before, position
-
-    def _push(self, node: Node, arrival: int) -> None:
-        entry = (self.rank(node), arrival, node.index)
-        self._entries[node.index] = entry
-        heappush(self._heap, entry)
 
 
 def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | None = None) -> list[Node]:

@@ -17,8 +17,7 @@ from kvviz.runtimes.frontier import PlanningEvent, follow, takes_log
 from kvviz.runtimes.ort.ort_order import OrtOrder
 from kvviz.runtimes.ort.ort_policy import onnxruntime
 from kvviz.runtimes.rten.dispatch_rule import Rules
-from kvviz.runtimes.rten.rten_operators import QUIRKS
-from kvviz.runtimes.rten.rten_planner import look_ahead
+from kvviz.runtimes.rten.rten_planner import QUIRKS, look_ahead
 from kvviz.runtimes.rten.rten_planner import rten as rten_order
 from kvviz.runtimes.rten.rten_policy import BY_REFERENCE, rten
 from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first, least_live
@@ -43,20 +42,25 @@ def find_policy(policy: str | Policy) -> Policy:
     return NAMED[policy]
 
 
-_NAMED: dict[str, Schedule] = {
+NAMES = ("model", "rten", "onnxruntime", "depth_first", "least_live")
+_SCHEDULES: dict[str, Schedule] = {
     "model": model_order,
     "rten": rten_order,
+    "look_ahead": look_ahead,
     "onnxruntime": onnxruntime.schedule,
+    "onnxruntime without reuse": OrtOrder(mem_reuse=False),
+    "onnxruntime in parallel": OrtOrder(parallel=True),
+    "onnxruntime in parallel without reuse": OrtOrder(False, True),
     "depth_first": depth_first,
     "least_live": least_live(),
 }
-NAMES = tuple(_NAMED)
 _LABELS = {
     "model_order": "the model's order",
     "rten": "rten's order",
     "look_ahead": "rten's order, looking ahead",
     "depth_first": "depth-first order",
     "LeastLive": "least-live order",
+    "OrtOrder": "onnxruntime's order",
     "Picks": "the picked order",
     "Before": "a changed order",
 }
@@ -78,33 +82,28 @@ def named(name: str) -> Schedule:
 
     Raises `KvvizError`: if no schedule has that name.
     """
-    if name not in _NAMED:
+    if name not in NAMES:
         raise KvvizError(f"there is no schedule {name!r}; choose one of {', '.join(NAMES)}")
-    return _NAMED[name]
+    return _SCHEDULES[name]
+
+
+def _found(given: str | Policy | Schedule) -> Policy | Schedule:
+    """The policy of a name, the schedule where only a schedule has it, or what was given."""
+    if not isinstance(given, str):
+        return given
+    return _SCHEDULES[given] if given in NAMES and given not in NAMED else find_policy(given)
 
 
 def find_schedule(given: str | Policy | Schedule) -> Schedule:
     """The schedule of a policy, of the name of a policy or schedule, or the schedule itself."""
-    if isinstance(given, Policy):
-        return given.schedule
-    if not isinstance(given, str):
-        return given
-    return named(given) if given in NAMES else find_policy(given).schedule
-
-
-def find_rewrite(given: str | Policy | Schedule) -> Callable[[Graph, Sequence[str]], Graph] | None:
-    """How a policy, or the one of that name, changes a graph before it plans; None for a schedule alone."""
-    if isinstance(given, str) and (given == "onnxruntime" or given not in NAMES):
-        given = find_policy(given)
-    return given.rewrite if isinstance(given, Policy) else None
+    found = _found(given)
+    return found.schedule if isinstance(found, Policy) else found
 
 
 def label(schedule: Any) -> str:
     """A schedule in a few words: ``rten's order``."""
     if isinstance(schedule, OwnOrder):
         return schedule.name
-    if getattr(schedule, "__module__", "").startswith("kvviz.runtimes.ort."):
-        return "onnxruntime's order"
     name = getattr(schedule, "__name__", "") or type(schedule).__name__
     return _LABELS.get(name, name)
 
@@ -124,9 +123,9 @@ def planning_events(
 
     names = tuple(value.name for value in graph.outputs) if outputs is None else tuple(outputs)
     check_outputs(graph, names)
-    schedule = find_schedule(policy)
-    rewrite = find_rewrite(policy)
-    graph = rewrite(graph, names) if rewrite else graph
+    schedule, found = find_schedule(policy), _found(policy)
+    if isinstance(found, Policy) and found.rewrite:
+        graph = found.rewrite(graph, names)
     nodes = needed(graph, names)
     events: list[PlanningEvent] = []
     given_log = {"log": events.append} if takes_log(schedule) else {}
@@ -140,16 +139,6 @@ def planning_events(
     return (*walked, *picks, *(event for event in events if event.phase != "walk"))
 
 
-_SCHEDULES: dict[str, Schedule] = {
-    "model": ideal.schedule,
-    "rten": rten_order,
-    "look_ahead": look_ahead,
-    "onnxruntime": onnxruntime.schedule,
-    "onnxruntime without reuse": OrtOrder(mem_reuse=False),
-    "onnxruntime in parallel": OrtOrder(parallel=True),
-    "onnxruntime in parallel without reuse": OrtOrder(False, True),
-    "depth_first": depth_first,
-}
 _ORT_OPTIONS = (("mem_reuse",), (), ("mem_reuse", "parallel"), ("parallel",))
 # What decides in a policy; the others are its name, and what follows from it while it runs.
 _DECIDES = attrgetter("in_place", "rewrite", "prepare", "homes", "copies_state", "rules")
@@ -235,11 +224,10 @@ _ATTRIBUTES: dict[type, tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
 
 
 def _schedule_data(schedule: Any) -> tuple[Any, ...]:
-    for name, known in _SCHEDULES.items():
-        if schedule == known:
-            return (name,)
-    name, attributes = _ATTRIBUTES.get(type(schedule), ("own", lambda s: (label(s),)))
-    return (name, *attributes(schedule))
+    if type(schedule) in _ATTRIBUTES:
+        name, attributes = _ATTRIBUTES[type(schedule)]
+        return (name, *attributes(schedule))
+    return next(((name,) for name, known in _SCHEDULES.items() if schedule == known), ("own", label(schedule)))
 
 
 def _schedule(data: tuple[Any, ...]) -> Schedule:

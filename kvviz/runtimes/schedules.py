@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kvviz.atomic_write import write_text
 from kvviz.errors import KvvizError
 from kvviz.graph.model import MAX_NODES, Graph, GraphPath, Node, fingerprint, path_of
-from kvviz.runtimes.frontier import Circle, Log, follow, forward, makers, pull, reads, takes_log
+from kvviz.runtimes.frontier import Circle, Log, follow, forward, needs_of, pull, reads, takes_log
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import PASSED, VIEW
 
@@ -69,8 +69,7 @@ class Before:
 def _needs(order: Sequence[Node], pairs: Sequence[tuple[Node, Node]]) -> dict[int, list[Node]]:
     """What must run before each node: the makers of what it reads, and the readers that the pairs put first."""
     place = {node.index: i for i, node in enumerate(order)}
-    made_by = makers(order)
-    needs = {node.index: [made_by[name] for name in reads(node) if name in made_by] for node in order}
+    needs = needs_of(order)
     pairs = [(reader, node) for reader, node in pairs if reader.index in place and node.index in place]
     for reader, node in pairs:
         if _depends(reader.index, node.index, needs):
@@ -281,10 +280,8 @@ class Picks:
         by_index = {node.index: node for node in nodes}
         order = [by_index[index] for index in picked if index in by_index]
         order += [node for node in nodes if node.index not in places]
-        made_by = makers(nodes)
-        needs = {node.index: [made_by[name] for name in reads(node) if name in made_by] for node in nodes}
         decided: list[tuple[Node, str]] = []
-        for node, goal in pull(order, needs):
+        for node, goal in pull(order, needs_of(nodes)):
             if node is goal:
                 why = "was picked" if node.index in places else "was not picked: it follows in the model's order"
             elif node.index in places:

@@ -25,14 +25,13 @@ from kvviz.graph.model import Graph
 from kvviz.other_names import with_other_names
 from kvviz.report.faces.hazard_table import hazards
 from kvviz.report.faces.steps_table import Table
-from kvviz.runtimes.ort.bound_runs import bound_values
 from kvviz.text.companions import json_file
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Run
 from kvviz.trace.schema.run_options import DECODE, RunOptions
 from kvviz.trace.units import size
-from kvviz.verification.session_record import observe
+from kvviz.verification.session_record import bound_values, observe
 from kvviz.verification.verified import Verified
 from kvviz.verification.verify import notes_of, replay, timed_steps
 

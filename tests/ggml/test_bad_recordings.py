@@ -59,7 +59,7 @@ def changed(number: int, **fields: Any) -> list[Any]:
         (changed(7, type="q4_0"), "line 7: node 'k_read_view' reaches to byte 130 of 'k_cache', which has 128"),
         (changed(5, type="f7"), "line 5: the tensor type 'f7' is not known"),
         (changed(5, role="friend"), "line 5: has the role 'friend'; the role of a leaf is one of weight, state, input"),
-        (changed(5, name=None), "line 5: has 'name' = null, but needs a text"),
+        (changed(5, name=None), "line 5: has 'name' = None, but needs a text"),
         (changed(4, values=[3, 1 << 70]), "line 4: has 'values'"),
         (changed(4, values=[3, 8]), "line 6: node 'k_write' has the row index 8, but there are 8 rows"),
         (changed(6, src=[1]), "line 6: node 'k_write' is a SET_ROWS of 1 tensors, but needs 2"),

@@ -4,15 +4,15 @@ Expected offsets: ggml's own allocator, run on these graphs (x and y are INPUT, 
 """
 
 import json
-from typing import Any
 
 import pytest
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.memory_plan import MemoryPlan, Refusal
+from kvviz.ggml.graph.memory_plan import EXTERNAL, VIEW, MemoryPlan
 from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor, new_tensor
 from kvviz.ggml.order.gallocr import Address, FreeBlocks, plan_memory
+from kvviz.trace import blockers as b
 from tests.ggml.recordings import DATA
 
 OPS = json.loads((DATA / "ops.json").read_text("utf-8"))
@@ -37,10 +37,8 @@ def planned(*expanded: Tensor) -> MemoryPlan:
     return plan_memory(graph)
 
 
-def reasons(plan: MemoryPlan, node: Tensor) -> list[tuple[int, Refusal, tuple[str, ...]]]:
-    made = plan.of(node)
-    assert made is not None
-    return [(refused.position, refused.reason, tuple(one.name for one in refused.who)) for refused in made.refused]
+def reasons(plan: MemoryPlan, node: Tensor) -> dict[int, int]:
+    return dict(next(made.masks for made in plan.nodes if made.node is node))
 
 
 def graph_of(text: str) -> dict[str, Tensor]:
@@ -57,30 +55,30 @@ def graph_of(text: str) -> dict[str, Tensor]:
 
 
 # Graph, what is expanded, offsets, refusals of one node, and what the last node frees.
-PLACES: dict[str, tuple[str, str, dict[str, int], dict[str, list[Any]], str]] = {
+PLACES: dict[str, tuple[str, str, dict[str, int], dict[str, dict[int, int]], str]] = {
     "a chain runs in the memory of its input": (
         "a = SQR x; b = ADD a y; o = SCALE b", "o", {"x": 0, "y": 1024, "a": 0, "b": 0, "o": 0}, {}, ""
     ),
     "an output is not taken over and not freed": (
-        "a! = SQR x; b = ADD a y; o = SCALE b", "o", {"o": 1024}, {"b": [(0, Refusal.OUTPUT, ())]}, ""
+        "a! = SQR x; b = ADD a y; o = SCALE b", "o", {"o": 1024}, {"b": {0: b.REQUESTED_OUTPUT}}, ""
     ),
     "a reshape on the way forces new memory": (
-        "a = SQR x; v = RESHAPE a @a; o = SCALE v", "o", {"a": 0, "o": 1024}, {"o": [(0, Refusal.IS_VIEW, ())]}, "a"
+        "a = SQR x; v = RESHAPE a @a; o = SCALE v", "o", {"a": 0, "o": 1024}, {"o": {0: VIEW}}, "a"
     ),
     # b goes to where y is; of o's sources b comes first, and is free as well.
     "the second user of a source takes it over": (
         "a = SQR x; b = ADD a y; o = MUL b a", "o", {"b": 1024, "o": 1024},
-        {"b": [(0, Refusal.CHILDREN_LEFT, ("o",))]}, "a",
+        {"b": {0: b.NOT_LAST_USE}}, "a",
     ),
     "it takes the first that is free": ("a = SQR x; b = ADD a y; o = MUL a b", "o", {"b": 1024, "o": 0}, {}, "b"),
     "a node that reads a source twice does not take it": (
-        "a = SQR x; o = MUL a a", "o", {"o": 1024}, {"o": [(i, Refusal.READ_TWICE, ("o",)) for i in (0, 1)]}, "a"
+        "a = SQR x; o = MUL a a", "o", {"o": 1024}, {"o": dict.fromkeys((0, 1), b.SAME_OP_TWICE)}, "a"
     ),
     "a write that nobody reads keeps its root to the end": (
         "a = CONT x; v = VIEW a @a; write = CPY y v @a; c = MUL_MAT x y", "write c", {"a": 2048, "c": 3072}, {}, "x y"
     ),
     "a matrix product frees its sources behind itself": (
-        "a = SQR x; o = MUL_MAT a y", "o", {"o": 2048}, {"o": [(-1, Refusal.OP_NOT_LISTED, ())]}, "a y"
+        "a = SQR x; o = MUL_MAT a y", "o", {"o": 2048}, {"o": {}}, "a y"
     ),
     "a clamp lies where ggml puts it": (
         "a = CLAMP x; b = SQR a; c = CLAMP a; o = ADD b c", "o", {"x": 0, "a": 0, "b": 1024, "c": 0, "o": 1024}, {}, "c"
@@ -95,7 +93,7 @@ def test_tensors_lie_where_ggmls_allocator_puts_them(case: str) -> None:
     plan = planned(*(made[name] for name in expanded.split()))
     assert {name: plan.places[made[name]].offset for name in offsets} == offsets
     for name, expected in refused.items():
-        assert [one for one in reasons(plan, made[name]) if one in expected] == expected
+        assert reasons(plan, made[name]) == expected
     assert sorted(one.name for one in plan.nodes[-1].freed) == freed.split()
 
 
@@ -108,14 +106,10 @@ def test_every_reason_is_kept_not_only_the_first() -> None:
     view = op("view", "VIEW", a, view_of=a)
     other = op("other", "ADD", a, weight)
     found = planned(view, other, op("last", "SQR", a))
-    assert reasons(found, other) == [
-        (0, Refusal.OUTPUT, ()),
-        (0, Refusal.CHILDREN_LEFT, ("last",)),
-        (0, Refusal.VIEWS_LEFT, ("view",)),
-        (1, Refusal.EXTERNAL, ()),
-        (1, Refusal.TYPE_DIFFERS, ()),
-        (1, Refusal.SHAPE_DIFFERS, ()),
-    ]
+    assert reasons(found, other) == {
+        0: b.REQUESTED_OUTPUT | b.NOT_LAST_USE | b.ALIASED,
+        1: b.CONSTANT | b.DTYPE_DIFFERS | b.SHAPE_DIFFERS,
+    }
 
 
 def test_external_tensors_are_never_placed() -> None:
@@ -124,7 +118,7 @@ def test_external_tensors_are_never_placed() -> None:
     o = op("o", "SCALE", cache)
     found = planned(o)
     assert cache not in found.places
-    assert reasons(found, o) == [(0, Refusal.EXTERNAL, ())]
+    assert reasons(found, o) == {0: EXTERNAL}
 
 
 def test_the_free_list_takes_the_smallest_block_that_fits_and_joins_neighbours() -> None:
@@ -176,10 +170,10 @@ def test_an_op_runs_in_place_exactly_where_ggml_lets_it(kind: str) -> None:
 def test_what_a_back_end_keeps_for_a_fused_op_is_not_taken_over_before_it_has_run() -> None:
     x = given("x")
     a = op("a", "MUL_MAT", x, x)
-    b = op("b", "SQR", a)
-    o = op("o", "MUL_MAT", b, b)
+    square = op("b", "SQR", a)
+    o = op("o", "MUL_MAT", square, square)
     graph = ComputeGraph("fused").expand(o)
     free, kept = plan_memory(graph), plan_memory(graph, keep={o: [a]})
-    assert free.places[b].offset == free.places[a].offset
-    assert kept.places[b].offset != kept.places[a].offset != kept.places[o].offset
+    assert free.places[square].offset == free.places[a].offset
+    assert kept.places[square].offset != kept.places[a].offset != kept.places[o].offset
     assert a in kept.nodes[-1].freed

@@ -9,7 +9,7 @@ from onnx import parser
 import kvviz
 from kvviz.lessons.cache_rows import RowTest, cache_path, circular, feed_chunks, first_difference, probabilities
 from kvviz.lessons.run_meters import per_run
-from kvviz.runtimes.ort.bound_runs import run_bound
+from kvviz.verification.session_record import run_bound
 
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 MODEL = FOLDER / "tensor_scatter" / "model.onnx"

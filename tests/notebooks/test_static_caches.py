@@ -19,7 +19,7 @@ import kvviz
 from kvviz.engine.sessions.io_binding import bind
 from kvviz.lessons.cache_rows import RowTest, circular
 from kvviz.lessons.legal_orders import orders
-from kvviz.runtimes.ort.bound_runs import run_bound
+from kvviz.verification.session_record import run_bound
 from tests.graph.build import model, node
 from tests.ort_session import session_of
 

@@ -34,13 +34,13 @@ WHOLE = [
 ]
 
 DECLARED = {
-    "a list of numbers": (header(LLAMA, entry("x", 9, listed(0, HUGE))), "values"),
-    "a list of texts": (header(LLAMA, entry("x", 9, listed(8, HUGE))), "values"),
-    "lists in lists": (header(LLAMA, entry("x", 9, listed(9, 1) * 9)), "nest"),
-    "a text": (header(entry("general.architecture", 8, text(b"", HUGE))), "bytes of a text"),
-    "entries": (header(LLAMA, more=HUGE), "entries"),
-    "tensors": (header(LLAMA, tensors=HUGE), "tensors"),
-    "a header cut short": (header(LLAMA, more=1) + b"\1", "entries|goes on after its end"),
+    "a list of numbers": (header(LLAMA, entry("x", 9, listed(0, HUGE))), "declares .* bytes or more, and has"),
+    "a list of texts": (header(LLAMA, entry("x", 9, listed(8, HUGE))), "declares .* bytes or more, and has"),
+    "lists in lists": (header(LLAMA, entry("x", 9, listed(9, 1) * 9_000)), "recursion"),
+    "a text": (header(entry("general.architecture", 8, text(b"", HUGE))), "declares .* bytes or more, and has"),
+    "entries": (header(LLAMA, more=HUGE), "declares .* bytes or more, and has"),
+    "tensors": (header(LLAMA, tensors=HUGE), "declares .* bytes or more, and has"),
+    "a header cut short": (header(LLAMA, more=1) + b"\1", "declares .* bytes or more, and has"),
     "positions": (header(LLAMA, *WHOLE), "4,294,967,295 positions"),
 }
 

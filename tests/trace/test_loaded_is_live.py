@@ -14,7 +14,7 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.policy import Schedule
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.named_policies import NAMED, facts_of, policy_of
-from kvviz.runtimes.rten.rten_operators import QUIRKS
+from kvviz.runtimes.rten.rten_planner import QUIRKS
 from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first, least_live
 from tests.engine.graphs import graph_of, numbers
 from tests.graph.build import graph as body

@@ -117,7 +117,6 @@ class GraphWriter:
         self._plans = plans or {}
         self._plan: MemoryPlan | None = None
         self._decided: dict[Tensor, NodePlan] = {}
-        self._explains = False  # the plan has the reasons against what was not taken over
         self.values: dict[Tensor, int] = {}
         self.storages: dict[Tensor, int] = {}
         self._written: set[Tensor] = set()  # leafs that a node writes
@@ -155,7 +154,6 @@ class GraphWriter:
         self._layers = layers_of(graph.nodes)
         self.writer.begin_run(text, keep=self.values.values())
         self._plan = self._plans.get(graph)
-        self._explains = self._plan is not None
         # If the order is another one than the allocator knew, addresses say nothing.
         if self._plan is None and graph.meant is None and not declared:
             self._plan = observed_plan(graph)
@@ -199,7 +197,7 @@ class GraphWriter:
             },
             copied=_copied(node, touched),
             arrays=[array],
-            refused=_by_input(node, decided) if decided is not None and self._explains else None,
+            refused=None if decided is None else _by_input(node, decided),
             position=self._meant.get(node),
             scope=self._scope(node),
             attributes={"id": node.id} if node.id else None,

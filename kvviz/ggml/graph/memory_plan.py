@@ -7,9 +7,8 @@ memory is free after the last use of its owner.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -35,34 +34,7 @@ RULES = (
 """Sentences of the reasons that only this policy has, as `kvviz.trace.trace_data.PolicyFacts` keeps them."""
 
 
-class Refusal(Enum):
-    """One kind of reason, as the log has it: bits of `kvviz.trace.blockers`."""
-
-    OP_NOT_LISTED = b.OP_CANNOT
-    IS_VIEW = b.rule(0)
-    EXTERNAL = b.rule(1)
-    OUTPUT = b.REQUESTED_OUTPUT
-    TYPE_DIFFERS = b.DTYPE_DIFFERS
-    SHAPE_DIFFERS = b.SHAPE_DIFFERS
-    STRIDES_DIFFER = b.rule(2)
-    CHILDREN_LEFT = b.NOT_LAST_USE
-    READ_TWICE = b.SAME_OP_TWICE
-    VIEWS_LEFT = b.ALIASED
-
-
-class Refused(NamedTuple):
-    """A source that was not taken, for one reason; ``position`` is -1 where the op itself is the reason."""
-
-    position: int
-    source: Tensor | None
-    reason: Refusal
-    who: tuple[Tensor, ...] = ()
-
-    @property
-    def mask(self) -> int:
-        """Its bits; a weight is a CONSTANT."""
-        weight = self.reason is Refusal.EXTERNAL and self.source is not None and self.source.root.role == "weight"
-        return b.CONSTANT if weight else self.reason.value
+VIEW, EXTERNAL, STRIDES_DIFFER = (b.rule(number) for number in range(len(RULES)))
 
 
 class TensorPlace(NamedTuple):
@@ -87,25 +59,17 @@ class NodePlan(NamedTuple):
     """What was decided for one node.
 
     ``taken``: position of the source whose memory it took over, or None.
-    ``refused``: every reason against every source that was tried before that one; empty for a view, which needs none.
+    ``masks``: every reason against each source that was tried before that one, by its position, as bits of
+    `kvviz.trace.blockers`; none for a view, which needs none, and for an op that is not in `CAN_INPLACE`.
     ``freed``: whose memory was given back when it had run.
     ``withheld``: whose memory would have been, were it not flagged OUTPUT.
     """
 
     node: Tensor
     taken: int | None
-    refused: tuple[Refused, ...]
+    masks: Mapping[int, int]
     freed: tuple[Tensor, ...]
     withheld: tuple[Tensor, ...] = ()
-
-    @property
-    def masks(self) -> dict[int, int]:
-        """The reasons by position of a source, as bits of `kvviz.trace.blockers`; none for what is not in the list."""
-        found: dict[int, int] = {}
-        if not any(refused.position < 0 for refused in self.refused):
-            for refused in self.refused:
-                found[refused.position] = found.get(refused.position, 0) | refused.mask
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +103,6 @@ class MemoryPlan:
                 break
             one = source
         return one
-
-    def of(self, node: Tensor) -> NodePlan | None:
-        return next((plan for plan in self.nodes if plan.node is node), None)
 
 
 def place_data(plan: MemoryPlan) -> None:
@@ -207,7 +168,8 @@ def observed_plan(graph: ComputeGraph) -> MemoryPlan:
     A result takes over the memory of a source if it lies where the source lay, and all other users of the source are
     known to run before it. Outputs, and results that no node uses, stay to the end of the graph.
     """
-    end, found, taken = len(graph.nodes) - 1, lives(graph), _taken_over(graph)
+    end, found = len(graph.nodes) - 1, lives(graph)
+    taken = _taken_over(graph.nodes, found)
     places = {
         life.root: TensorPlace(life.root.buffer, 0, life.low, life.root.nbytes, taken.get(life.root))
         for life in found
@@ -218,50 +180,34 @@ def observed_plan(graph: ComputeGraph) -> MemoryPlan:
         stays = life.root.flags & OUTPUT or life.last in (life.born, end) or life.root in taken.values()
         if not stays:
             freed.setdefault(life.last, []).append(life.root)
-    nodes = (NodePlan(node, None, (), tuple(freed.get(place, ()))) for place, node in enumerate(graph.nodes))
+    nodes = (NodePlan(node, None, {}, tuple(freed.get(place, ()))) for place, node in enumerate(graph.nodes))
     return MemoryPlan(places, tuple(nodes), {})
 
 
-def _taken_over(graph: ComputeGraph) -> Mapping[Tensor, Tensor]:
+def _taken_over(nodes: Sequence[Tensor], found: Iterable[Life]) -> Mapping[Tensor, Tensor]:
     """Results that lie where a source of theirs lay, and that source."""
-    places = {node: place for place, node in enumerate(graph.nodes)}
-    waits = _waits(graph.nodes, places)
+    places = {node: place for place, node in enumerate(nodes)}
     ending: dict[int, list[Life]] = {}
-    found: dict[Tensor, Tensor] = {}
-    for life in lives(graph):
+    taken: dict[Tensor, Tensor] = {}
+    for life in found:
         for old in ending.get(life.born, ()):
             same = (old.low, old.high, old.root.buffer) == (life.low, life.high, life.root.buffer)
-            free = same and life.root.nbytes and old.root not in found.values()
+            free = same and life.root.nbytes and old.root not in taken.values()
             # The node that takes over is a user too.
-            if free and _all_before(waits, old.users[:-1], life.born):
-                found[life.root] = old.root
+            if free and _all_before(nodes, places, old.users[:-1], life.born):
+                taken[life.root] = old.root
         ending.setdefault(life.last, []).append(life)
-    return found
+    return taken
 
 
-def _waits(nodes: Sequence[Tensor], places: dict[Tensor, int]) -> list[list[int]]:
-    return [
-        [places[source] for source in node.src if source in places and places[source] < place]
-        for place, node in enumerate(nodes)
-    ]
-
-
-def _all_before(waits: Sequence[Sequence[int]], early: Iterable[int], late: int) -> bool:
+def _all_before(nodes: Sequence[Tensor], places: Mapping[Tensor, int], early: Iterable[int], late: int) -> bool:
     """Whether a path leads from each of some nodes to a later one; False if that takes too long to find out."""
-    left = set(early)
-    seen = {late}
-    for place in _back(waits, late, min(left, default=late), seen):
-        left.discard(place)
-        if not left or len(seen) > _NEAR:
-            break
+    left, seen, stack = set(early), {late}, [late]
+    floor = min(left, default=late)
+    while stack and left and len(seen) <= _NEAR:
+        place = stack.pop()
+        waits = {places.get(source, place) for source in nodes[place].sources} - seen
+        stack += [wait for wait in waits if floor <= wait < place]
+        seen |= waits
+        left -= waits
     return not left
-
-
-def _back(waits: Sequence[Sequence[int]], late: int, floor: int, seen: set[int]) -> Iterator[int]:
-    stack = [late]
-    while stack:
-        for wait in waits[stack.pop()]:
-            if wait >= floor and wait not in seen:
-                seen.add(wait)
-                stack.append(wait)
-                yield wait

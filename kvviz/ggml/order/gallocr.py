@@ -7,14 +7,23 @@ are never allocated. Addresses are planned, no byte is held.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.memory_plan import CAN_INPLACE, MemoryPlan, NodePlan, Refusal, Refused, TensorPlace
+from kvviz.ggml.graph.memory_plan import (
+    CAN_INPLACE,
+    EXTERNAL,
+    STRIDES_DIFFER,
+    VIEW,
+    MemoryPlan,
+    NodePlan,
+    TensorPlace,
+)
 from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor
+from kvviz.trace import blockers as b
 
 MAX_CHUNKS, MAX_FREE_BLOCKS = 16, 256
 UNLIMITED = 2**63 - 1
@@ -65,27 +74,18 @@ class FreeBlocks:
 
     def give(self, address: Address, size: int) -> None:
         """Give memory back; it is joined with the free blocks on its sides."""
-        size = aligned(size, self.alignment)
-        blocks, offset = self.chunks[address.chunk], address.offset
-        for i, (start, free) in enumerate(blocks):
-            if start + free == offset:
-                blocks[i] = (start, free + size)
-                if i + 1 < len(blocks) and blocks[i + 1][0] == offset + size:
-                    blocks[i] = (start, free + size + blocks.pop(i + 1)[1])
-                return
-            if offset + size == start:
-                blocks[i] = (offset, free + size)
-                if i and sum(blocks[i - 1]) == offset:
-                    before = blocks[i - 1]
-                    blocks[i - 1] = (before[0], before[1] + free + size)
-                    del blocks[i]
-                return
-        if len(blocks) >= MAX_FREE_BLOCKS:
+        given = (address.offset, aligned(size, self.alignment))
+        blocks: list[tuple[int, int]] = []
+        for offset, free in sorted([*self.chunks[address.chunk], given]):
+            if blocks and sum(blocks[-1]) == offset:
+                blocks[-1] = (blocks[-1][0], blocks[-1][1] + free)
+            else:
+                blocks.append((offset, free))
+        if len(blocks) > MAX_FREE_BLOCKS:
             raise KvvizError(
                 f"chunk {address.chunk} falls into more than {MAX_FREE_BLOCKS} free blocks: ggml aborts here"
             )
-        at = next((i for i, (start, _) in enumerate(blocks) if start >= offset), len(blocks))
-        blocks.insert(at, (offset, size))
+        self.chunks[address.chunk] = blocks
 
     def _best_fit(self, size: int) -> tuple[int, int] | None:
         """The smallest block that is large enough, of all but the last block of each chunk; of equal ones the last.
@@ -174,7 +174,7 @@ class _Planner:
         self.freed: list[Tensor] = []
         self.withheld: list[Tensor] = []
         self.taken: int | None = None
-        self.refused: list[Refused] = []
+        self.masks: dict[int, int] = {}
 
     def plan(self) -> MemoryPlan:
         for leaf in self.graph.leafs:
@@ -182,14 +182,14 @@ class _Planner:
         self._count()
         nodes = []
         for node in self.graph.nodes:
-            self.freed, self.withheld, self.taken, self.refused = [], [], None, []
+            self.freed, self.withheld, self.taken, self.masks = [], [], None, {}
             for source in node.sources:
                 self._allocate(source)
             self._allocate(node)
-            taken, refused = self.taken, tuple(self.refused)
+            taken, masks = self.taken, self.masks
             for source in (*node.sources, *self.keep.get(node, ())):
                 self._let_go(source, node)
-            nodes.append(NodePlan(node, taken, refused, tuple(self.freed), tuple(self.withheld)))
+            nodes.append(NodePlan(node, taken, masks, tuple(self.freed), tuple(self.withheld)))
         sizes = {(BUFFER, chunk): size for chunk, size in enumerate(self.free.max_sizes)}
         return MemoryPlan(self.places, tuple(nodes), sizes)
 
@@ -211,30 +211,23 @@ class _Planner:
         if tensor in self.own or tensor.view_src is not None or is_external(tensor):
             return
         self.own.add(tensor)
-        if tensor.op in CAN_INPLACE:
-            if self._take_over(tensor):
-                return
-        elif tensor.sources:
-            self.refused.append(Refused(-1, None, Refusal.OP_NOT_LISTED))
-            for position, source in enumerate(tensor.src):
-                if source is not None and source is not tensor:
-                    self.refused += self._against(tensor, position, source)
-        self.places[tensor] = TensorPlace(BUFFER, *self.free.take(tensor.nbytes), tensor.nbytes)
+        if tensor.op not in CAN_INPLACE or not self._take_over(tensor):
+            self.places[tensor] = TensorPlace(BUFFER, *self.free.take(tensor.nbytes), tensor.nbytes)
 
     def _take_over(self, node: Tensor) -> bool:
         """Give a node the memory of its first source that nobody else needs."""
         for position, source in enumerate(node.src):
             if source is None:
                 continue
-            against = list(self._against(node, position, source))
-            self.refused += against
-            if not against:
-                there = self.places[source]
-                self.places[node] = TensorPlace(there.buffer, there.chunk, there.offset, node.nbytes, source)
-                self.own.discard(source)  # so that it is not freed
-                self.taken = position
-                self._give_tail(there, node)
-                return True
+            if mask := self._against(node, source):
+                self.masks[position] = mask
+                continue
+            there = self.places[source]
+            self.places[node] = TensorPlace(there.buffer, there.chunk, there.offset, node.nbytes, source)
+            self.own.discard(source)  # so that it is not freed
+            self.taken = position
+            self._give_tail(there, node)
+            return True
         return False
 
     def _give_tail(self, there: TensorPlace, node: Tensor) -> None:
@@ -242,28 +235,28 @@ class _Planner:
         if had > kept:
             self.free.give(Address(there.chunk, there.offset + kept), had - kept)
 
-    def _against(self, node: Tensor, position: int, source: Tensor) -> Iterator[Refused]:
+    def _against(self, node: Tensor, source: Tensor) -> int:
         """All that stands against taking over a source; ggml stops at the first."""
+        mask = 0
         if source.view_src is not None:
-            yield Refused(position, source, Refusal.IS_VIEW)
+            mask |= VIEW
         elif source not in self.own:
-            yield Refused(position, source, Refusal.EXTERNAL)
+            mask |= b.CONSTANT if source.role == "weight" else EXTERNAL
         if (source.flags | source.root.flags) & OUTPUT:
-            yield Refused(position, source, Refusal.OUTPUT)
+            mask |= b.REQUESTED_OUTPUT
         if source.type != node.type:
-            yield Refused(position, source, Refusal.TYPE_DIFFERS)
+            mask |= b.DTYPE_DIFFERS
         if source.ne != node.ne:
-            yield Refused(position, source, Refusal.SHAPE_DIFFERS)
+            mask |= b.SHAPE_DIFFERS
         elif source.type == node.type and source.nb != node.nb:
-            yield Refused(position, source, Refusal.STRIDES_DIFFER)
+            mask |= STRIDES_DIFFER
         left = self.children.get(source, [])
-        others = [child for child in left if child is not node]
-        if others:
-            yield Refused(position, source, Refusal.CHILDREN_LEFT, tuple(dict.fromkeys(others)))
-        if len(left) - len(others) > 1:
-            yield Refused(position, source, Refusal.READ_TWICE, (node,))
-        if self.views.get(source):
-            yield Refused(position, source, Refusal.VIEWS_LEFT, tuple(self.views[source]))
+        here = left.count(node)
+        if here < len(left):
+            mask |= b.NOT_LAST_USE
+        if here > 1:
+            mask |= b.SAME_OP_TWICE
+        return mask | (b.ALIASED if self.views.get(source) else 0)
 
     def _let_go(self, source: Tensor, node: Tensor) -> None:
         """A child of a tensor has run."""

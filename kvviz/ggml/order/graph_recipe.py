@@ -79,15 +79,16 @@ class GraphRecipe:
 
     def value(self, trace: Trace, name: str, step: int) -> np.ndarray:
         """What a value held right after a step; see `Trace.value`."""
-        session = self.session()
-        session.follow(trace, step + 1)
-        return session.value(name)
+        return self._value(trace, name, step, False)
 
     def stored(self, trace: Trace, name: str, step: int) -> bytes:
         """The bytes of a value right after a step, as they are stored."""
+        return self._value(trace, name, step, True)
+
+    def _value(self, trace: Trace, name: str, step: int, stored: bool) -> Any:
         session = self.session()
         session.follow(trace, step + 1)
-        return session.value(name, stored=True)
+        return session.value(name, stored)
 
     def summarise(self, trace: Trace, budget: int | str) -> Any:
         """Put summaries of the values into a trace; see `Trace.summarise`."""

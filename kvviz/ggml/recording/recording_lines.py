@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import reprlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,18 +114,7 @@ def _numbers(
 
 def _shown(found: Any) -> str:
     """A value in a message: nobody reads a long one."""
-    if isinstance(found, int) and found.bit_length() > 128:
-        return f"a number of {found.bit_length()} bits"
-    return quoted(found) if isinstance(found, str) else quoted(_brief(found))[1:-1]
-
-
-def _brief(found: Any) -> str:
-    if isinstance(found, Sequence) and len(found) > 16:
-        return f"a list of {len(found)}"
-    try:
-        return json.dumps(found)
-    except (ValueError, RecursionError):
-        return type(found).__name__
+    return quoted(found) if isinstance(found, str) else reprlib.repr(found)
 
 
 SCHEMA = "kvviz-ggml-recording/1"

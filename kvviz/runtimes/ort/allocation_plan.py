@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.runtimes.ort import refusal
+from kvviz.trace import blockers as b
 
 ALLOCATE, ALLOCATE_OUTPUT, REUSE, SHARE = "kAllocate", "kAllocateOutput", "kReuse", "kShare"
 PRE_EXISTING, STATIC = "kPreExisting", "kAllocateStatically"
@@ -46,47 +47,20 @@ class Buffer:
         return f"{self.kind} of {self.root} ({self.rule})" if self.rule else self.kind
 
 
-@dataclass(frozen=True, slots=True)
 class AllocationPlan:
     """What onnxruntime plans for one graph.
 
-    ``order``: as they run, with inputs renamed where a Cast before them is gone.
-    ``buffers``: of every value that the nodes make or read.
-    """
-
-    order: tuple[Node, ...]
-    buffers: Mapping[str, Buffer]
-
-
-def allocation_plan(
-    graph: Graph,
-    order: Sequence[Node],
-    outputs: Sequence[str],
-    types: Types,
-    inside: str = "",
-    mem_reuse: bool = True,
-    parallel: bool = False,
-) -> AllocationPlan:
-    """Plan the buffers of one graph.
-
     ``graph``: the main graph, or a body.
-    ``order``: what runs, in running order.
+    ``order``: what runs, in running order, with inputs renamed where a Cast before them is gone.
     ``outputs``: values that are wanted.
     ``types``: what is known of values beforehand; dimensions as numbers or names.
     ``inside``: operator of the node that a body belongs to.
     ``mem_reuse``: session option ``enable_mem_reuse``: whether buffers that died are taken over. Running in place is
       not affected by it.
     ``parallel``: execution mode ``ORT_PARALLEL``: nothing in the main graph shares a buffer, not even an alias.
+
+    ``buffers``: of every value that the nodes make or read.
     """
-    alone = parallel and not inside
-    planner = _Planner(graph, order, outputs, types, inside, mem_reuse and not alone, alone)
-    for node in order:
-        planner.plan(node)
-    return AllocationPlan(tuple(order), planner.buffers)
-
-
-class _Planner:
-    """Counts of uses, members of buffers and the freelist while a graph is planned."""
 
     def __init__(
         self,
@@ -94,19 +68,19 @@ class _Planner:
         order: Sequence[Node],
         outputs: Sequence[str],
         types: Types,
-        inside: str,
-        mem_reuse: bool,
-        alone: bool,
+        inside: str = "",
+        mem_reuse: bool = True,
+        parallel: bool = False,
     ) -> None:
+        self.order = order
         self.graph = graph
         self.inside = inside
         self.types = types
         self.outputs = frozenset(outputs)
-        self.mem_reuse = mem_reuse
-        self.alone = alone
-        self.free: dict[
-            refusal.Size, list[str]
-        ] = {}  # roots of dead buffers by size, the one that died last at the end
+        self.alone = parallel and not inside
+        self.mem_reuse = mem_reuse and not self.alone
+        # Roots of dead buffers by size, the one that died last at the end.
+        self.free: dict[refusal.Size, list[str]] = {}
         self.buffers: dict[str, Buffer] = {}
         self.needed: Counter[str] = Counter()  # of each buffer, how many of its values are read again or wanted
         self.uses: Counter[str] = Counter()
@@ -124,8 +98,10 @@ class _Planner:
         self.uses.update(self.reads)
         self.uses.update(name for name in made if name)
         self.uses.update(outputs)
+        for node in order:
+            self._plan(node)
 
-    def plan(self, node: Node) -> None:
+    def _plan(self, node: Node) -> None:
         """Plan the outputs of the next node, and let go of what it read last."""
         pairs = self._pairs(node)
         for j, name in enumerate(node.outputs):
@@ -186,8 +162,16 @@ class _Planner:
         if self.uses[root] > 1:
             here = node.inputs.count(name) + node.captures.count(name)
             others = self.needed[root] - self._is_needed(name)
-            mask = refusal.ownership(self.reads[name], here, name in self.outputs, others)
-            mask |= refusal.lent(self.buffers[root].kind, bool(self.inside))
+            kind = self.buffers[root].kind
+            reasons = (
+                (b.REQUESTED_OUTPUT, name in self.outputs),
+                (b.SAME_OP_TWICE, here > 1),
+                (b.NOT_LAST_USE, self.reads[name] > here),
+                (b.ALIASED, others > 0),
+                (b.CONSTANT, kind == STATIC),
+                (b.CAPTURED_BY_REFERENCE if self.inside else b.BORROWED_INPUT, kind == PRE_EXISTING),
+            )
+            mask = sum(bit for bit, holds in reasons if holds)
         return mask | refusal.size(self.types.get(name), self.types.get(output))
 
     def _dead(self, name: str) -> str | None:

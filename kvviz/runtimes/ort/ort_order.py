@@ -6,11 +6,11 @@ they are given, and because such a node is always an end of the graph, it tends 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kvviz.graph.model import Graph, Node
-from kvviz.runtimes.frontier import Log, PlanningEvent
+from kvviz.runtimes.frontier import Log, PlanningEvent, needs_of, pull
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.allocation_plan import (
     ALIAS,
@@ -19,8 +19,8 @@ from kvviz.runtimes.ort.allocation_plan import (
     FREELIST,
     MAY_INPLACE,
     SHARE,
+    AllocationPlan,
     Buffer,
-    allocation_plan,
 )
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.ort.rewiring import remaining, walk
@@ -49,67 +49,27 @@ class OrtOrder:
         ``outputs``: what is wanted.
         ``log``: called with every step of the walk, and then with where each output will live.
         """
-        rewritten = remaining(graph, nodes, outputs)
-        report = None if log is None else _of_originals(nodes, log)
-        order = walk(rewritten.nodes, report)
-        if report is not None:
-            log_buffers(graph, order, outputs, report, self.mem_reuse, self.parallel)
-        if rewritten.stands_for:
-            return list(_with_casts(order, nodes))
-        given = {node.index: node for node in nodes}
-        return [given[node.index] for node in order]
+        originals = {node.index: node for node in nodes}
 
+        def report(event: PlanningEvent) -> None:
+            if log is not None and event.node is not None:
+                log(replace(event, node=originals[event.node.index]))
 
-def _of_originals(nodes: Sequence[Node], log: Log) -> Log:
-    """A log that gets the nodes of the model in place of rewritten ones."""
-    originals = {node.index: node for node in nodes}
+        order = walk(remaining(graph, nodes, outputs).nodes, report if log is not None else None)
+        if log is not None:
+            self._log_buffers(graph, order, outputs, report)
+        # Where what a removed Cast reads is made later in the order (it was cast, cast back, and is needed in both
+        # types) its maker comes earlier here.
+        return [node for node, _ in pull([originals[node.index] for node in order], needs_of(nodes))]
 
-    def report(event: PlanningEvent) -> None:
-        log(event if event.node is None else replace(event, node=originals[event.node.index]))
-
-    return report
-
-
-def _with_casts(order: Sequence[Node], nodes: Sequence[Node]) -> Iterator[Node]:
-    """The given nodes in an order of the rewritten ones, removed Casts put in before what reads them.
-
-    A removed Cast reads what it is written to read. Where that is made later in the order (it was cast, cast back, and
-    is needed in both types) its maker comes earlier here.
-    """
-    originals = {node.index: node for node in nodes}
-    makers = {name: node for node in nodes for name in node.outputs if name}
-    done: set[int] = set()
-    for node in order:
-        pending = [originals[node.index]] if node.index not in done else []
-        while pending:
-            last = pending[-1]
-            before = (makers[name] for name in (*last.inputs, *last.captures) if name in makers)
-            missing = next((maker for maker in before if maker.index not in done), None)
-            if missing is None:
-                done.add(last.index)
-                yield pending.pop()
-            else:
-                pending.append(missing)
-
-
-# -- what is logged of a plan, for people ----------------------------------------------------------------------------
-
-
-def log_buffers(
-    graph: Graph,
-    order: Sequence[Node],
-    outputs: Sequence[str],
-    log: Log,
-    mem_reuse: bool = True,
-    parallel: bool = False,
-) -> None:
-    """Log for every output of every node, in running order, what the allocation plan says."""
-    facts = known(graph)
-    plan = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse, parallel=parallel)
-    for position, node in enumerate(order, 1):
-        for name in filter(None, node.outputs):
-            buffer = plan.buffers[name]
-            log(PlanningEvent("buffer", node, name, buffer.kind, reason(node, buffer), planned=position))
+    def _log_buffers(self, graph: Graph, order: Sequence[Node], outputs: Sequence[str], log: Log) -> None:
+        """Log for every output of every node, in running order, what the allocation plan says."""
+        facts = known(graph)
+        plan = AllocationPlan(graph, order, outputs, facts.types, facts.inside, self.mem_reuse, parallel=self.parallel)
+        for position, node in enumerate(order, 1):
+            for name in filter(None, node.outputs):
+                buffer = plan.buffers[name]
+                log(PlanningEvent("buffer", node, name, buffer.kind, reason(node, buffer), planned=position))
 
 
 def reason(node: Node, buffer: Buffer) -> str:

@@ -24,7 +24,6 @@ from kvviz.runtimes.ort.allocation_plan import (
     REUSE,
     AllocationPlan,
     Buffer,
-    allocation_plan,
 )
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.ort.refusal import by_address
@@ -67,15 +66,14 @@ def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> No
     """Plan the buffers of a graph as onnxruntime does, and note on every node what follows.
 
     Whatever is asked for counts as an output of the graph, as if the model had been changed to give it: looking at a
-    value changes the plan. ``plan.notes`` is the `AllocationPlan`, ``planned.notes`` a `Notes`.
+    value changes the plan. ``planned.notes`` is a `Notes`.
     """
     graph, facts = plan.graph, known(plan.graph)
     outputs = [plan.names[slot] for slot in plan.outputs]
     rewritten = remaining(graph, [planned.node for planned in plan.order], outputs)
     left = {node.index: node for node in rewritten.nodes}
     order = [left[planned.node.index] for planned in plan.order if planned.node.index in left]
-    allocations = allocation_plan(graph, order, outputs, facts.types, facts.inside, mem_reuse, parallel=parallel)
-    plan.notes = allocations
+    allocations = AllocationPlan(graph, order, outputs, facts.types, facts.inside, mem_reuse, parallel=parallel)
     taken_over = {buffer.root for buffer in allocations.buffers.values() if buffer.rule == FREELIST}
     for planned in plan.order:
         node = left.get(planned.node.index)

@@ -68,33 +68,6 @@ Size = tuple[int, tuple[Dim, ...]]
 OUTPUT, UNKNOWN, NAMES, TEXT = (b.rule(number) for number in range(len(RULES)))
 
 
-def ownership(reads: int, here: int, wanted: bool, others: int) -> int:
-    """Who else needs the buffer of an input.
-
-    ``reads``: readings left of the input, those of this op included.
-    ``here``: readings by this op.
-    ``wanted``: whether the input is an output of the graph.
-    ``others``: other values in that buffer that are read again, or outputs of the graph.
-    """
-    mask = b.REQUESTED_OUTPUT if wanted else 0
-    if here > 1:
-        mask |= b.SAME_OP_TWICE
-    if reads > here:
-        mask |= b.NOT_LAST_USE
-    if others > 0:
-        mask |= b.ALIASED
-    return mask
-
-
-def lent(kind: str, inside: bool) -> int:
-    """Whose a buffer is that no use count frees."""
-    if kind == "kAllocateStatically":
-        return b.CONSTANT
-    if kind == "kPreExisting":
-        return b.CAPTURED_BY_REFERENCE if inside else b.BORROWED_INPUT
-    return 0
-
-
 def size(one: Value | None, other: Value | None) -> int:
     """Why two values do not count as being of one size; 0 where they do.
 

@@ -15,7 +15,7 @@ from kvviz.engine.plan import KEEP, PIN, Plan, PlannedNode
 from kvviz.graph.model import Graph, Node
 from kvviz.memory.storage import Arguments
 from kvviz.runtimes.rten import output_identity
-from kvviz.runtimes.rten.rten_operators import QUIRKS, in_place_inputs, is_commutative
+from kvviz.runtimes.rten.rten_planner import QUIRKS, in_place_inputs, is_commutative
 from kvviz.trace import blockers as b
 
 STICKY = 255
@@ -50,7 +50,7 @@ class Notes:
 class Rules:
     """The rules, with all or some of rten's quirks.
 
-    ``quirks``: of `kvviz.runtimes.rten.rten_operators.QUIRKS`.
+    ``quirks``: of `kvviz.runtimes.rten.rten_planner.QUIRKS`.
     ``lends``: bodies borrow whatever they capture, as before rten's pull request 407.
     """
 

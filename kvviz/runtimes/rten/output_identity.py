@@ -19,7 +19,7 @@ from kvviz.errors import UnknownValueError
 from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import Arguments, ArrayLayout, Pool, Storage, address, grown, is_array, is_start
 from kvviz.ops.registry import Grow
-from kvviz.runtimes.rten.rten_operators import MICROSOFT
+from kvviz.runtimes.rten.rten_planner import MICROSOFT
 from kvviz.trace import blockers as b
 from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW
 from kvviz.trace.schema.regions import packed_strides

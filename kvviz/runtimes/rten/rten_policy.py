@@ -14,8 +14,7 @@ from kvviz.graph.model import MAX_NODES, Graph, Node, Value
 from kvviz.graph.shape_inference import infer
 from kvviz.runtimes.rten.dispatch_rule import RULES, Rules
 from kvviz.runtimes.rten.output_identity import RtenPool, homes
-from kvviz.runtimes.rten.rten_operators import QUIRKS, in_place_inputs, is_commutative
-from kvviz.runtimes.rten.rten_planner import dependencies, look_ahead, walk
+from kvviz.runtimes.rten.rten_planner import QUIRKS, dependencies, in_place_inputs, is_commutative, look_ahead, walk
 from kvviz.runtimes.rten.rten_planner import rten as rten_order
 
 

@@ -10,7 +10,7 @@ import onnx
 
 import kvviz
 from kvviz.graph.model import Graph
-from kvviz.runtimes.ort.allocation_plan import AllocationPlan, allocation_plan
+from kvviz.runtimes.ort.allocation_plan import AllocationPlan
 from kvviz.runtimes.ort.known_types import known
 from kvviz.runtimes.ort.rewiring import walk, with_own_dequantizers, without_duplicates
 from tests.graph.build import FILES, file_id
@@ -68,7 +68,7 @@ def all_plans(model: onnx.ModelProto | Graph, mem_reuse: bool = True) -> Iterato
         copied, copies = with_own_dequantizers(graph, graph.nodes, outputs)
         types = {**facts.types, **{name: replace(facts.types[source], name=name) for name, source in copies.items()}}
         nodes = without_duplicates(graph, copied, outputs, types).nodes
-        yield graph, allocation_plan(graph, walk(nodes), outputs, types, facts.inside, mem_reuse)
+        yield graph, AllocationPlan(graph, walk(nodes), outputs, types, facts.inside, mem_reuse)
 
 
 def without_dead_nodes(graph: onnx.GraphProto) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 import kvviz
 from kvviz.errors import LoadError
-from kvviz.runtimes.rten.rten_operators import QUIRKS
+from kvviz.runtimes.rten.rten_planner import QUIRKS
 from kvviz.verification.rten_recording import read_recording
 from tests.engine.graphs import numbers, run
 from tests.engine.rten.compare import compare
