@@ -171,7 +171,9 @@ def _old_test(ufunc: np.ufunc) -> Callable:
     return lambda a, b, *, axis=None, broadcast=0: contiguous(ufunc(a, _aligned(a, b, axis, broadcast)))
 
 
-for _name, _apply in [("Div", div), ("Pow", power), *((row[0], row[2]) for row in _ARITHMETIC if row[1] == 7)]:
+_OLD: dict[str, Callable] = {"Div": div, "Pow": power}
+_OLD |= {name: ufunc for name, since, ufunc, _ in _ARITHMETIC if since == 7}
+for _name, _apply in _OLD.items():
     op(_name, since=1, overwrites=(0,), fits=keeps)(_old(_apply))
 for _name, _since, _ufunc, _ in _COMPARISONS[:3]:
     op(_name, since=1)(_old_test(_ufunc))
