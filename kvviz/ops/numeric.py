@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, wraps
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from kvviz.errors import LimitError, OpError
@@ -65,6 +66,15 @@ def rounded(y: Any, dtype: np.dtype, out: np.ndarray | None) -> np.ndarray:
         return y.astype(dtype, "C")
     np.copyto(out, y, casting="unsafe")
     return out
+
+
+def whole_limits(dtype):
+    """Lowest and highest number of an integer dtype; None for a float dtype."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min, np.iinfo(dtype).max
+    if "int" in dtype.name:
+        return int(ml_dtypes.iinfo(dtype).min), int(ml_dtypes.iinfo(dtype).max)
+    return None
 
 
 def keeps(args: Sequence[Any], position: int, attributes: dict) -> str:

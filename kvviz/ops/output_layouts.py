@@ -1,7 +1,6 @@
 """Shapes and dtypes of a node's outputs from the layouts of its inputs, without running a kernel.
 
-Frequent operators have a rule here; what else ONNX's own inference knows is asked of it, and onnxruntime's operators
-of `kvviz.ops.contrib_shapes`.
+ONNX's own inference is asked, and `kvviz.ops.contrib_shapes` for onnxruntime's operators.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ Rule = Callable[[Sequence[Any]], list[Layout | None]]
 _KEPT: WeakKeyDictionary[Graph, dict[tuple, dict[tuple, list[Layout | None]]]] = WeakKeyDictionary()
 _MOST_KEPT = 64  # of one kind of node; a long decode has new lengths at every run
 _SMALL = 1024  # elements of a value that inference may look at
-_BOOL = np.dtype(bool)
-_COMPARISONS = {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"}
 
 
 def layout_rule(
@@ -55,11 +52,10 @@ def layout_rule(
 
     The rule raises `UnknownValueError` where they depend on values that ghosts do not have.
     """
-    plain = _plain_rule(node, spec, attributes)
-    if plain is None:
-        return _Inferred(graph, node, count, elsewhere)
-    check_use(node, count)
-    return plain
+    plain = None if node.domain else _PLAIN.get(node.op_type)
+    if plain is not None or (spec is not None and spec.overwrites):
+        check_use(node, count)
+    return _Inferred(graph, node, count, elsewhere) if plain is None else lambda args: plain(args, attributes)
 
 
 def check_use(node: Node, count: int | None) -> None:
@@ -72,76 +68,15 @@ def check_use(node: Node, count: int | None) -> None:
         )
 
 
-def _plain_rule(node: Node, spec: OpSpec | None, attributes: Mapping[str, Any]) -> Rule | None:
-    if node.domain:
-        return None
-    if node.op_type in _COMPARISONS:
-        return lambda args: [(_broadcast(args), _BOOL)]
-    if spec is not None and spec.overwrites and spec.fits is None and len(node.outputs) == 1:
-        return lambda args: [(_broadcast(args), args[spec.overwrites[0]].dtype)]
-    rule = _PLAIN.get(node.op_type)
-    return None if rule is None else lambda args: rule(args, attributes)
-
-
-def _broadcast(args: Sequence[Any]) -> tuple[int, ...]:
-    shape: tuple[int, ...] = args[0].shape
-    for other in args[1:]:
-        if other is not None and other.shape != shape:
-            shape = _joint(shape, other.shape)
-    return shape
-
-
-def _joint(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of two shapes broadcast together; as a rule the first one covers the other."""
-    extra = len(one) - len(other)
-    if extra < 0:
-        return np.broadcast_shapes(one, other)
-    for n, m in zip(one[extra:], other):
-        if m not in (1, n):
-            return np.broadcast_shapes(one, other)
-    return one
-
-
-def _matmul(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
-    a, b = args[0].shape, args[1].shape
-    if len(a) == len(b) == 2:
-        return [((a[0], b[1]), args[0].dtype)]
-    batch = _joint(a[:-2], b[:-2])
-    return [((*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ())), args[0].dtype)]
-
-
-def _concat(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
-    shape = list(args[0].shape)
-    axis = attributes["axis"]
-    shape[axis] = sum(part.shape[axis] for part in args)
-    return [(tuple(shape), args[0].dtype)]
-
-
 def _concat_from_sequence(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
     parts, axis = args[0], attributes["axis"]
     if attributes.get("new_axis"):
         shape = list(parts[0].shape)
         axis %= len(shape) + 1
         return [((*shape[:axis], len(parts), *shape[axis:]), parts[0].dtype)]
-    return _concat(parts, attributes)
-
-
-def _gather(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
-    axis = attributes["axis"] % args[0].ndim
-    shape = args[0].shape
-    return [((*shape[:axis], *args[1].shape, *shape[axis + 1 :]), args[0].dtype)]
-
-
-def _where(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
-    return [(_broadcast(args), args[1].dtype)]
-
-
-def _same(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
-    return [(args[0].shape, args[0].dtype)]
-
-
-def _cast(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
-    return [(args[0].shape, DTYPES[attributes["to"]])]
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return [(tuple(shape), parts[0].dtype)]
 
 
 def _stft(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
@@ -154,16 +89,8 @@ def _stft(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
     return [((signal.shape[0], frames, size // 2 + 1 if attributes["onesided"] else size, 2), signal.dtype)]
 
 
-_PLAIN: dict[str, Callable[..., list[Layout | None]]] = {
-    "Cast": _cast,
-    "Concat": _concat,
-    "ConcatFromSequence": _concat_from_sequence,
-    "Gather": _gather,
-    "MatMul": _matmul,
-    "STFT": _stft,
-    "Softmax": _same,
-    "Where": _where,
-}
+# What ONNX's inference (1.23) does not know, or not rightly.
+_PLAIN: dict[str, Callable[..., list[Layout | None]]] = {"ConcatFromSequence": _concat_from_sequence, "STFT": _stft}
 
 
 class _Inferred:

@@ -8,6 +8,7 @@ unless it is given ``out=`` (or ``grown=``), and it never decides who owns memor
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -175,8 +176,6 @@ def known() -> list[OpSpec]:
     return [spec for versions in _TABLE.values() for spec in versions]
 
 
-# So few indices are looked at one by one, more of them together.
-_FEW = 16
 # What lies in an array of texts.
 _REFERENCE = np.dtype(np.intp)
 
@@ -205,15 +204,9 @@ def spans_along(out: np.ndarray, axis: int, spans: Iterable[Iterable[tuple[int, 
 def at_tuples(out: np.ndarray, indices: np.ndarray) -> Region:
     """Slices of an output at tuples of leading indices, which are the last axis of ``indices``."""
     depth, shape, strides = indices.shape[-1], out.shape, out.strides
-    starts: Any
-    if indices.size <= _FEW:
-        ahead = tuple(zip(shape, strides))
-        tuples = indices.reshape(-1, depth).tolist() if depth else [()] * indices[..., :1].size
-        starts = [sum([(i + n if i < 0 else i) * s for i, (n, s) in zip(one, ahead)]) for one in tuples]
-    else:
-        starts = np.zeros(indices[..., 0].size, np.int64)
-        for k in range(depth):
-            starts += _from_start(indices[..., k], shape[k]).reshape(-1) * strides[k]
+    starts = np.zeros(math.prod(indices.shape[:-1]), np.int64)
+    for k in range(depth):
+        starts += _from_start(indices[..., k], shape[k]).reshape(-1) * strides[k]
     return blocks(starts, shape[depth:], strides[depth:], _REFERENCE if out.dtype.hasobject else out.dtype)
 
 

@@ -24,27 +24,23 @@ from kvviz.ops.registry import by_reference, op
 
 @op("Relu", overwrites=(0,), by_element=True)
 def relu(x, *, out=None):
-    y = np.maximum(x, constant(0, x.dtype), out=out)
-    return y if out is not None or y.flags.c_contiguous else y.copy()
+    return contiguous(np.maximum(x, constant(0, x.dtype), out=out), out)
 
 
 @op("Sigmoid", overwrites=(0,))
+@rounded_once
 def sigmoid(x, *, out=None):
     """1 / (1 + exp(-x)); the exponential may overflow, to an exact 0."""
-    char = x.dtype.char
-    if char not in "fd":
-        return in_float32(sigmoid, x, out=out)
     y = np.negative(x, blank(x) if out is None else out)
     np.exp(y, y)
-    np.add(y, constant(1.0, char), y)
+    np.add(y, constant(1.0, x.dtype.char), y)
     return np.reciprocal(y, y)
 
 
 @op("Swish", since=24, overwrites=(0,))
+@rounded_once
 def swish(x, *, alpha=1.0, out=None):
     char = x.dtype.char
-    if char not in "fd":
-        return in_float32(swish, x, alpha=alpha, out=out)
     t = np.multiply(x, constant(-alpha, char), blank(x))
     np.exp(t, t)
     np.add(t, constant(1.0, char), t)
@@ -92,12 +88,7 @@ def _sloped(x, slope, out):
     if slope.size == 1 and 0 < slope.item() <= 1:
         return contiguous(np.maximum(x, np.multiply(x, slope), out=out), out)
     y = x.copy() if out is None else out
-    negative = np.less(x, 0)
-    return _put(y, np.multiply(x, slope), negative)
-
-
-def _put(y, values, where):
-    np.copyto(y, values, where=where)
+    np.copyto(y, np.multiply(x, slope), where=np.less(x, 0))
     return y
 
 
@@ -128,7 +119,6 @@ def _flattened(kernel):
         y = kernel(x.reshape(matrix), axis=1, out=None if out is None else out.reshape(matrix))
         return y.reshape(x.shape) if out is None else out
 
-    flat.__name__ = f"flat_{kernel.__name__}"
     return flat
 
 
@@ -169,9 +159,8 @@ def hardmax(x, *, axis=-1, out=None):
     return y
 
 
-op("Softmax", since=1, overwrites=(0,))(_flattened(softmax))
-op("LogSoftmax", since=1, overwrites=(0,))(_flattened(log_softmax))
-op("Hardmax", since=1, overwrites=(0,))(_flattened(hardmax))
+for _name, _kernel in (("Softmax", softmax), ("LogSoftmax", log_softmax), ("Hardmax", hardmax)):
+    op(_name, since=1, overwrites=(0,))(_flattened(_kernel))
 
 
 # -- gelu -------------------------------------------------------------------------------------------------------------
@@ -257,9 +246,8 @@ def _gelu_tanh(x, out):
 
 @op("Gelu", since=20, overwrites=(0,))
 @op("Gelu", domain=MICROSOFT, overwrites=(0,))
+@rounded_once
 def gelu(x, *, approximate="none", out=None):
-    if x.dtype.char not in "fd":
-        return in_float32(gelu, x, approximate=approximate, out=out)
     return (_gelu_tanh if approximate == "tanh" else _gelu_erf)(x, out)
 
 

@@ -11,25 +11,16 @@ from kvviz.ops.numeric import FLOAT64, contiguous, in_float32, is_narrow, keeps,
 from kvviz.ops.registry import by_reference, op
 
 
-def _writing(ufunc: np.ufunc) -> Callable:
+def _kernel(ufunc: np.ufunc) -> Callable:
+    def kernel(*args, out=None):
+        return contiguous(ufunc(*args, out=out), out)
 
-    def kernel(a, b, *, out=None):
-        y = ufunc(a, b, out)
-        return y if out is not None or y.flags.c_contiguous else y.copy()
-
-    kernel.__name__ = ufunc.__name__
     return kernel
 
 
-def _testing(ufunc: np.ufunc) -> Callable:
+def _test(ufunc: np.ufunc) -> Callable:
     """A kernel whose booleans need room of their own."""
-
-    def kernel(a, b):
-        y = ufunc(a, b)
-        return y if y.flags.c_contiguous else y.copy()
-
-    kernel.__name__ = ufunc.__name__
-    return kernel
+    return lambda a, b: contiguous(ufunc(a, b))
 
 
 _ARITHMETIC: tuple[tuple[str, int, np.ufunc, bool], ...] = (
@@ -51,9 +42,9 @@ _COMPARISONS: tuple[tuple[str, int, np.ufunc, bool], ...] = (
     ("LessOrEqual", 12, np.less_equal, False),
 )
 for _name, _since, _ufunc, _swaps in _ARITHMETIC:
-    op(_name, since=_since, overwrites=(0, 1), commutative=_swaps, by_element=True)(_writing(_ufunc))
+    op(_name, since=_since, overwrites=(0, 1), commutative=_swaps, by_element=True)(_kernel(_ufunc))
 for _name, _since, _ufunc, _swaps in _COMPARISONS:
-    op(_name, since=_since, commutative=_swaps, by_element=True)(_testing(_ufunc))
+    op(_name, since=_since, commutative=_swaps, by_element=True)(_test(_ufunc))
 
 
 @op("Div", since=7, overwrites=(0, 1), by_element=True)
@@ -63,8 +54,7 @@ def div(a, b, *, out=None):
     if kind == "i":
         whole = np.subtract(a, np.fmod(a, b))
         return contiguous(np.floor_divide(whole, b, out), out)
-    y = np.floor_divide(a, b, out) if kind == "u" else np.divide(a, b, out)
-    return y if out is not None or y.flags.c_contiguous else y.copy()
+    return contiguous(np.floor_divide(a, b, out) if kind == "u" else np.divide(a, b, out), out)
 
 
 by_reference("Mod", since=10, overwrites=(0, 1))
@@ -79,8 +69,7 @@ def power(x, exponent, *, out=None):
     if exponent.size == 1 and exponent.ndim <= x.ndim and x.dtype.kind not in "iu":
         easy = _EASY_POWERS.get(exponent.item())
         if easy is not None:
-            y = easy(x, out)
-            return y if y.flags.c_contiguous else y.copy()
+            return contiguous(easy(x, out), out)
     if exponent.dtype == x.dtype and x.dtype.kind not in "iu":
         return contiguous(np.power(x, exponent, out))
     if x.dtype.kind in "iu":
@@ -112,16 +101,6 @@ def _integer_power(x, exponent, out):
 _EXACT = {"Abs", "BitwiseNot", "Ceil", "Floor", "Neg", "Not", "Reciprocal", "Round", "Sign", "Sqrt"}
 
 
-def _writing_over(ufunc: np.ufunc) -> Callable:
-
-    def kernel(x, *, out=None):
-        y = ufunc(x, out)
-        return y if out is not None or y.flags.c_contiguous else y.copy()
-
-    kernel.__name__ = ufunc.__name__
-    return kernel
-
-
 for _name, _since, _ufunc in (
     ("Abs", 1, np.absolute),
     ("Neg", 1, np.negative),
@@ -148,7 +127,7 @@ for _name, _since, _ufunc in (
     ("Not", 1, np.logical_not),
     ("BitwiseNot", 18, np.invert),
 ):
-    op(_name, since=_since, overwrites=(0,), by_element=_name in _EXACT)(_writing_over(_ufunc))
+    op(_name, since=_since, overwrites=(0,), by_element=_name in _EXACT)(_kernel(_ufunc))
 
 
 @op("IsNaN", since=9)
@@ -180,42 +159,31 @@ def _aligned(a: np.ndarray, b: np.ndarray, axis: int | None, broadcast: int) -> 
 
 
 def _old(apply: Callable) -> Callable:
+    """The meaning up to opset 6: B broadcasts only if the model says so, and from an axis on."""
+
     def kernel(a, b, *, axis=None, broadcast=0, out=None):
-        return contiguous(apply(a, _aligned(a, b, axis, broadcast), out=out))
+        return contiguous(apply(a, _aligned(a, b, axis, broadcast), out=out), out)
 
-    kernel.__name__ = f"old_{apply.__name__}"
     return kernel
 
 
-def _old_test(apply: Callable) -> Callable:
-    def kernel(a, b, *, axis=None, broadcast=0):
-        return contiguous(apply(a, _aligned(a, b, axis, broadcast)))
-
-    kernel.__name__ = f"old_{apply.__name__}"
-    return kernel
+def _old_test(ufunc: np.ufunc) -> Callable:
+    return lambda a, b, *, axis=None, broadcast=0: contiguous(ufunc(a, _aligned(a, b, axis, broadcast)))
 
 
-for _name, _apply in (
-    ("Add", np.add),
-    ("Sub", np.subtract),
-    ("Mul", np.multiply),
-    ("Div", div),
-    ("Pow", power),
-    ("And", np.logical_and),
-    ("Or", np.logical_or),
-    ("Xor", np.logical_xor),
-):
+_OLD: dict[str, Callable] = {"Div": div, "Pow": power}
+_OLD |= {name: ufunc for name, since, ufunc, _ in _ARITHMETIC if since == 7}
+for _name, _apply in _OLD.items():
     op(_name, since=1, overwrites=(0,), fits=keeps)(_old(_apply))
-for _name, _test in (("Equal", np.equal), ("Greater", np.greater), ("Less", np.less)):
-    op(_name, since=1)(_old_test(_test))
+for _name, _since, _ufunc, _ in _COMPARISONS[:3]:
+    op(_name, since=1)(_old_test(_ufunc))
 
 
 @op("Where", since=9, overwrites=(1, 2), fits=spreads, by_element=True)
 def where(condition, x, y, *, out=None):
     """``x`` where the condition holds, else ``y``; only what changes is written when one of them is overwritten."""
     if out is None:
-        z = np.where(condition, x, y)
-        return z if z.flags.c_contiguous else z.copy()
+        return contiguous(np.where(condition, x, y))
     if out is y:
         np.copyto(out, x, where=condition)
     else:
@@ -260,9 +228,8 @@ def _folding(ufunc: np.ufunc) -> Callable:
         y = ufunc(first, others[0], out=out)
         for other in others[1:]:
             y = ufunc(y, other, out=out)
-        return y if out is not None or y.flags.c_contiguous else y.copy()
+        return contiguous(y, out)
 
-    kernel.__name__ = ufunc.__name__
     return kernel
 
 

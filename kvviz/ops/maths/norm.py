@@ -169,54 +169,41 @@ def _by_channel(vector, x):
     return vector.reshape(-1, *(1,) * (x.ndim - 2)) if x.ndim > 2 else vector
 
 
-@op("BatchNormalization", since=14, overwrites=(0,), fits=keeps)
-def batch_norm(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, training_mode=0, n_outputs=1, out=None):
-    """Per channel (axis 1); in training mode by the batch's own statistics, with the running ones as outputs."""
-    if not training_mode:
+@op("BatchNormalization", overwrites=(0,), fits=keeps)
+def batch_norm(
+    x,
+    scale,
+    bias,
+    mean,
+    var,
+    *,
+    epsilon=1e-5,
+    momentum=0.9,
+    training_mode=0,
+    is_test=0,
+    spatial=1,
+    n_outputs=1,
+    opset=15,
+    out=None,
+):
+    """Per channel (axis 1), by the running statistics or, in training, by the batch's own. ``training_mode`` says which
+    since opset 14, before that whether the node has outputs for new ones, and up to opset 6 ``is_test``. With
+    ``spatial=0`` each position has statistics of its own."""
+    if not spatial:
+        factor = scale / np.sqrt(var + np.asarray(epsilon, var.dtype))
+        y = np.multiply(x, factor, blank(x) if out is None else out)
+        return np.add(y, bias - mean * factor, y)
+    if not (training_mode if opset >= 14 else n_outputs > 1 if opset >= 7 else not is_test):
         return _normalised(x, scale, bias, mean, var, epsilon, out)
-    batch_mean, batch_var = _statistics(x)
-    y = _normalised(x, scale, bias, batch_mean, batch_var, epsilon, out)
+    axes = (0, *range(2, x.ndim))
+    own = x.mean(axes), x.var(axes)
+    y = _normalised(x, scale, bias, *own, epsilon, out)
     if n_outputs == 1:
         return y
-    running = [old * momentum + new * (1 - momentum) for old, new in ((mean, batch_mean), (var, batch_var))]
-    return (y, running[0].astype(mean.dtype, copy=False), running[1].astype(var.dtype, copy=False))[:n_outputs]
-
-
-@op("BatchNormalization", since=9, overwrites=(0,), fits=keeps)
-def batch_norm_9(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, n_outputs=1, out=None):
-    """Opset 9: the running statistics are used unless the node has outputs for new ones."""
-    if n_outputs == 1:
-        return _normalised(x, scale, bias, mean, var, epsilon, out)
-    batch_mean, batch_var = _statistics(x)
-    y = _normalised(x, scale, bias, batch_mean, batch_var, epsilon, out)
-    running_mean = (mean * momentum + batch_mean * (1 - momentum)).astype(mean.dtype, copy=False)
-    running_var = (var * momentum + batch_var * (1 - momentum)).astype(var.dtype, copy=False)
-    return (y, running_mean, running_var, batch_mean, batch_var)[:n_outputs]
-
-
-@op("BatchNormalization", since=7, overwrites=(0,), fits=keeps)
-def batch_norm_7(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, spatial=1, n_outputs=1, out=None):
-    """Opset 7: with ``spatial=0`` each position has statistics of its own."""
-    if spatial:
-        return batch_norm_9(x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, n_outputs=n_outputs, out=out)
-    factor = scale / np.sqrt(var + np.asarray(epsilon, var.dtype))
-    y = np.multiply(x, factor, blank(x) if out is None else out)
-    return np.add(y, bias - mean * factor, y)
-
-
-@op("BatchNormalization", overwrites=(0,), fits=keeps)
-def batch_norm_6(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, is_test=0, spatial=1, n_outputs=1, out=None):
-    """Up to opset 6: ``is_test`` says which statistics."""
-    outputs = 1 if is_test else max(n_outputs, 5)
-    result = batch_norm_7(
-        x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial, n_outputs=outputs, out=out
-    )
-    return result[0] if n_outputs == 1 and isinstance(result, tuple) else result
-
-
-def _statistics(x):
-    axes = (0, *range(2, x.ndim))
-    return x.mean(axes), x.var(axes)
+    running = [
+        (old * momentum + new * (1 - momentum)).astype(old.dtype, copy=False) for old, new in zip((mean, var), own)
+    ]
+    return (y, *running, *own)[:n_outputs]
 
 
 def _normalised(x, scale, bias, mean, var, epsilon, out):

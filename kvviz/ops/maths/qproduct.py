@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.maths.quant import Kept, dynamic_uint8, whole_limits
+from kvviz.ops.maths.quant import Kept, dynamic_uint8
 from kvviz.ops.networks.conv import conv
 from kvviz.ops.networks.rnn import Product, activations_of, lstm_layer
-from kvviz.ops.numeric import FLOAT32, FLOAT64
+from kvviz.ops.numeric import FLOAT32, FLOAT64, whole_limits
 from kvviz.ops.registry import op
 
 MICROSOFT = "com.microsoft"

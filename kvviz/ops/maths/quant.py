@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import weakref
 
-import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
 from kvviz.errors import OpError
 from kvviz.ops.movement.cast import DTYPES, converted
-from kvviz.ops.numeric import FLOAT32, FLOAT64, counted
+from kvviz.ops.numeric import FLOAT32, FLOAT64, counted, whole_limits
 from kvviz.ops.registry import op
 
 MICROSOFT = "com.microsoft"
@@ -64,15 +63,6 @@ def spread(parameter, shape, axis, block_size):
     if parameter.ndim != 1 or parameter.size != shape[axis]:
         raise OpError(f"{parameter.shape} scales do not fit axis {axis} of {shape}")
     return parameter.reshape(-1, *(1,) * (len(shape) - axis - 1))
-
-
-def whole_limits(dtype):
-    """Lowest and highest number of an integer dtype; None for a float dtype."""
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min, np.iinfo(dtype).max
-    if "int" in dtype.name:
-        return int(ml_dtypes.iinfo(dtype).min), int(ml_dtypes.iinfo(dtype).max)
-    return None
 
 
 @op("DynamicQuantizeLinear", since=11)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import FLOAT32, contiguous, counted, ints, is_narrow, scalar
+from kvviz.ops.numeric import FLOAT32, contiguous, counted, ints, is_narrow, scalar, whole_limits
 from kvviz.ops.registry import by_reference, op
 
 _sum = np.add.reduce
@@ -32,68 +32,49 @@ def _reducing(*names: str) -> Callable[[Callable], Callable]:
                 y = body(x, axes and tuple({counted(axis, x.ndim): 0 for axis in axes}), keepdims != 0)
             return y if y.flags.c_contiguous else y.copy()
 
-        kernel.__name__ = names[0]
         op(*names)(kernel)
         return body
 
     return register
 
 
-def _room(dtype: np.dtype) -> np.dtype:
-    """The dtype to add up in: narrow floats would lose small addends, all others keep their own."""
-    return FLOAT32 if dtype.itemsize < 4 and dtype.kind not in "iub" else dtype
-
-
 @_reducing("ReduceSum")
 def reduce_sum(x, axes, keep):
     """Sum; integers wrap around in their own width."""
-    dtype = x.dtype
-    if dtype.char in "fd":
-        return _sum(x, axes, None, None, keep)
-    return _sum(x, axes, _room(dtype), None, keep).astype(dtype, copy=False)
+    return _sum(x, axes, FLOAT32 if is_narrow(x) else x.dtype, None, keep).astype(x.dtype, copy=False)
 
 
 @_reducing("ReduceMean")
 def reduce_mean(x, axes, keep):
     """Mean; that of integers is cut towards zero."""
-    dtype = x.dtype
-    if dtype.char in "fd":
-        total = _sum(x, axes, None, None, keep)
-        return np.divide(total, x.size / total.size) if total.size else total
-    total = _sum(x, axes, _room(dtype) if dtype.kind not in "iu" else None, None, keep)
-    if not total.size:
-        return total.astype(dtype)
-    count = x.size // total.size
-    return (total / count if dtype.kind not in "iu" else np.trunc(total / count)).astype(dtype)
+    total = _sum(x, axes, FLOAT32 if is_narrow(x) else None, None, keep)
+    if total.size:
+        total = total / (x.size // total.size)
+    return (np.trunc(total) if x.dtype.kind in "iu" else total).astype(x.dtype, copy=False)
 
 
 @_reducing("ReduceMax")
 def reduce_max(x, axes, keep):
     """Largest element; of an empty set the lowest number of the dtype."""
-    if x.size:
-        return np.maximum.reduce(x, axes, None, None, keep)
-    return np.maximum.reduce(x, axes, None, None, keep, _edge(x.dtype, -1))
+    return _most(np.maximum, x, axes, keep)
 
 
 @_reducing("ReduceMin")
 def reduce_min(x, axes, keep):
     """Smallest element; of an empty set the highest number of the dtype."""
+    return _most(np.minimum, x, axes, keep)
+
+
+def _most(ufunc, x, axes, keep):
     if x.size:
-        return np.minimum.reduce(x, axes, None, None, keep)
-    return np.minimum.reduce(x, axes, None, None, keep, _edge(x.dtype, 1))
-
-
-def _edge(dtype: np.dtype, sign: int) -> np.ndarray:
-    if dtype.kind == "b":
-        return np.asarray(sign > 0)
-    if dtype.kind in "iu":
-        return np.asarray(np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min, dtype)
-    return np.asarray(sign * np.inf, dtype)
+        return ufunc.reduce(x, axes, None, None, keep)
+    lowest, highest = (False, True) if x.dtype.kind == "b" else whole_limits(x.dtype) or (-np.inf, np.inf)
+    return ufunc.reduce(x, axes, None, None, keep, np.asarray(lowest if ufunc is np.maximum else highest, x.dtype))
 
 
 @_reducing("ReduceSumSquare")
 def reduce_sum_square(x, axes, keep):
-    wide = x.astype(_room(x.dtype), copy=False)
+    wide = x.astype(FLOAT32, copy=False) if is_narrow(x) else x
     return _sum(np.multiply(wide, wide), axes, wide.dtype, None, keep).astype(x.dtype, copy=False)
 
 
@@ -107,18 +88,17 @@ by_reference("ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSum
 _PARTIAL = 1024
 
 
-@op("ArgMax")
-def argmax(x, *, axis=0, keepdims=1, select_last_index=0):
-    if select_last_index:
-        return x.shape[axis] - 1 - np.flip(x, axis).argmax(axis, keepdims=keepdims != 0)
-    return x.argmax(axis, keepdims=keepdims != 0)
+def _choosing(choose: Callable) -> Callable:
+    def kernel(x, *, axis=0, keepdims=1, select_last_index=0):
+        if select_last_index:
+            return x.shape[axis] - 1 - choose(np.flip(x, axis), axis, keepdims=keepdims != 0)
+        return choose(x, axis, keepdims=keepdims != 0)
+
+    return kernel
 
 
-@op("ArgMin")
-def argmin(x, *, axis=0, keepdims=1, select_last_index=0):
-    if select_last_index:
-        return x.shape[axis] - 1 - np.flip(x, axis).argmin(axis, keepdims=keepdims != 0)
-    return x.argmin(axis, keepdims=keepdims != 0)
+op("ArgMax")(_choosing(np.ndarray.argmax))
+op("ArgMin")(_choosing(np.ndarray.argmin))
 
 
 @op("TopK", since=11)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -11,23 +12,12 @@ from kvviz.errors import OpError
 from kvviz.ops.numeric import check_size, counted, distinct, ints, scalar
 from kvviz.ops.registry import Grow, op
 
-_BEFORE = [(slice(None),) * axis for axis in range(8)]
-
-
-def _before(axis: int) -> tuple[slice, ...]:
-    """The index of all that lies in front of an axis."""
-    return _BEFORE[axis] if axis < 8 else (slice(None),) * axis
-
 
 @op("Slice", views=(0,), moves=True, by_element=True)
 def slice_(x, first=None, last=None, where=None, step=None, *, starts=None, ends=None, axes=None):
     """Slice-1 (attributes) to 13. Bounds are clamped to the axis; a negative step runs backwards."""
     begin, end = ints(first, starts), ints(last, ends)
     places, steps = ints(where, axes), ints(step)
-    plain = steps is None or steps == [1]
-    if plain and places and len(places) == 1 and 0 <= places[0] < min(x.ndim, 8) and begin and end:
-        only = (*_BEFORE[places[0]], slice(begin[0], end[0]))
-        return x[only]
     if begin is None or end is None or len(begin) != len(end):
         raise OpError(f"starts {begin} and ends {end} differ in number")
     places = list(range(len(begin))) if places is None else distinct(places, x.ndim)
@@ -61,13 +51,7 @@ def split(x, lengths=None, *, axis=0, split=None, num_outputs=None, n_outputs=No
         raise OpError(f"lengths {sizes} do not add up to {total}, the length of axis {axis}")
     if n_outputs is not None and len(sizes) != n_outputs:
         raise OpError(f"a split into {len(sizes)} parts, {sizes}, does not fit a node that names {n_outputs} outputs")
-    before, outputs, start = _before(axis), [], 0
-    for size in sizes:
-        end = start + size
-        part = (*before, slice(start, end))
-        outputs.append(x[part])
-        start = end
-    return tuple(outputs)
+    return tuple(x[(slice(None),) * axis + (slice(b, e),)] for b, e in pairwise(accumulate(sizes, initial=0)))
 
 
 def _concat_axis(args: Sequence[Any], attributes: dict) -> int:
@@ -76,16 +60,13 @@ def _concat_axis(args: Sequence[Any], attributes: dict) -> int:
 
 def _concat_rows(args: Sequence[Any], attributes: dict) -> int:
     axis = _concat_axis(args, attributes)
-    if len(args) == 2:
-        rows: int = args[1].shape[axis]
-        return rows
     return sum(x.shape[axis] for x in args[1:])
 
 
 def _concat_cost(args: Sequence[Any], outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
     """What an append would have left where it is, the first operand, is what counts as copied."""
     first = args[0].nbytes
-    others = args[1].nbytes if len(args) == 2 else sum(x.nbytes for x in args[1:])
+    others = sum(x.nbytes for x in args[1:])
     return (others, 0) if in_place else (first + others, first)
 
 
@@ -107,12 +88,9 @@ def concat(*xs, axis=1, grown=None):
             return result
         present = grown[0]
         axis = counted(axis, present.ndim)
-        start = xs[0].shape[axis]
-        for x in xs[1:]:
-            end = start + x.shape[axis]
-            rows = (*_before(axis), slice(start, end))
-            present[rows] = x
-            start = end
+        ends = accumulate(x.shape[axis] for x in xs)
+        for x, (start, end) in zip(xs[1:], pairwise(ends)):
+            present[(slice(None),) * axis + (slice(start, end),)] = x
         return present
     except ValueError:
         shapes = ", ".join(str(x.shape) for x in xs)

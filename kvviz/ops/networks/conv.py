@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import contiguous, rounded_once
+from kvviz.ops.numeric import contiguous, rounded_once, whole_limits
 from kvviz.ops.registry import op
 
 
@@ -236,8 +236,7 @@ def max_pool(
     n_outputs=1,
 ):
     geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
-    padded = geometry.padded(x, lowest)
+    padded = geometry.padded(x, (whole_limits(x.dtype) or (-np.inf,))[0])
     if n_outputs > 1:
         return _with_indices(x, padded, geometry, storage_order)
     return _folded(np.maximum, padded, geometry)

@@ -10,8 +10,7 @@ from itertools import product
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.maths.quant import whole_limits
-from kvviz.ops.numeric import FLOAT32, FLOAT64, check_size, counted, distinct, rounded_once
+from kvviz.ops.numeric import FLOAT32, FLOAT64, check_size, counted, distinct, rounded_once, whole_limits
 from kvviz.ops.registry import op
 
 

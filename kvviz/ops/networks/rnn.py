@@ -10,24 +10,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import constant, rounded_once
+from kvviz.ops.maths.activation import sigmoid
+from kvviz.ops.numeric import rounded_once
 from kvviz.ops.registry import op
 
 Activation = Callable[[np.ndarray], np.ndarray]
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    y = np.negative(x)
-    np.exp(y, y)
-    np.add(y, constant(1.0, y.dtype.char), y)
-    return np.reciprocal(y, y)
 
 
 # Name: (function of x, alpha, beta; default alpha; default beta). A default of None means that it takes no such number.
 _TABLE: dict[str, tuple[Callable, float | None, float | None]] = {
     "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
     "tanh": (lambda x, a, b: np.tanh(x), None, None),
-    "sigmoid": (lambda x, a, b: _sigmoid(x), None, None),
+    "sigmoid": (lambda x, a, b: sigmoid(x), None, None),
     "softsign": (lambda x, a, b: x / (1 + np.abs(x)), None, None),
     "softplus": (lambda x, a, b: np.logaddexp(x, np.zeros((), x.dtype)), None, None),
     "affine": (lambda x, a, b: a * x + b, 1.0, 0.0),
