@@ -44,7 +44,7 @@ def ideal(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
                 if flags.writeable and (flags.c_contiguous or _in_its_order(frame, planned, array, storage)):
                     return ONLY[position], (), {"out": array}
     if planned.grows:
-        return _grow(frame, planned, args)
+        return grow(frame, planned, args)
     masks = tuple([(i, overwrite_mask(frame, planned, args, i, s)) for i, s in planned.candidates])
     return (), _as_before(planned, masks), NOTHING
 
@@ -158,28 +158,28 @@ def _ownership_mask(frame: Frame, planned: PlannedNode, slot: int) -> int:
     return mask
 
 
-def _grow(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
+def grow(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
     """Append to each past of this op, or write rows inside it; each is decided separately."""
     if len(planned.grows) == 1:
-        grow = planned.grows[0]
-        if args[grow.input] is None:
+        only = planned.grows[0]
+        if args[only.input] is None:
             return (), (), NOTHING
-        mask, present = _grow_one(frame, planned, args, grow, args[grow.input])
+        mask, present = _grow_one(frame, planned, args, only, args[only.input])
         if present is None:
-            return (), _as_before(planned, ((grow.input, mask),)), NOTHING
-        return ONLY[grow.input], (), {"grown": (present,)}
+            return (), _as_before(planned, ((only.input, mask),)), NOTHING
+        return ONLY[only.input], (), {"grown": (present,)}
     taken, masks, presents = [], [], []
-    for grow in planned.grows:
+    for one in planned.grows:
         present = None
-        past = args[grow.input]
+        past = args[one.input]
         if past is not None:
-            mask, present = _grow_one(frame, planned, args, grow, past)
-            if twice := _grown_twice(frame, planned, grow, present):
+            mask, present = _grow_one(frame, planned, args, one, past)
+            if twice := _grown_twice(frame, planned, one, present):
                 mask, present = mask | twice, None
             if present is None:
-                masks.append((grow.input, mask))
+                masks.append((one.input, mask))
             else:
-                taken.append(grow.input)
+                taken.append(one.input)
         presents.append(present)
     if not taken:
         return (), _as_before(planned, tuple(masks)), NOTHING

@@ -195,6 +195,8 @@ class Execution:
         if how == UNUSUAL:
             placed, allocated, written, copied, more = place(self, frame, planned, args, out, taken, home)
             masks += more
+            if self.watch is not None and frame is self.main:
+                self.watch.add(frame, planned, args, out, (taken, masks), placed, (allocated, copied, written), False)
         else:
             # One output in a usual place: what `place` does, written out.
             shape = out.shape
@@ -234,7 +236,7 @@ class Execution:
             vals[slot] = out
             stores[slot] = storage
             if self.watch is not None and frame is self.main:
-                self.watch.add(frame, planned, args, out, (taken, masks), placed, (allocated, copied, written))
+                self.watch.add(frame, planned, args, out, (taken, masks), placed, (allocated, copied, written), True)
         if taken and planned.written is not None:
             self.recorder.note_written(planned, args, [vals[slot] for slot in planned.outputs], placed)
         self.note(frame, planned, taken, masks, placed, allocated, copied, written, ledger.live)

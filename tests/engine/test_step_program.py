@@ -83,6 +83,7 @@ def test_a_decode_is_logged_alike(name: str, policy: str, capacity: int | None) 
         found.append((told(session), bits(session.trace.logits)))
         if programs and policy in ("ideal", "never") and name in ("o01_optimum_llama", "storyteller/concat"):
             assert sum(ops) > 3 * len(session.plan.order)
+            assert policy == "never" or len(session.plan.order) in ops
     assert found[0] == found[1]
 
 
@@ -153,6 +154,42 @@ def test_a_shape_that_follows_from_numbers_stops_the_program_there() -> None:
                 )
         if programs:
             assert 7 in ops and any(0 < count < 7 for count in ops)
+    assert found[0] == found[1]
+
+
+def several() -> Graph:
+    """Ops with several outputs, new ones and views, one of them absent; sizes follow from the input."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Split", ["a"], ["left", "right"], axis=1, num_outputs=2),
+        helper.make_node("TopK", ["left", "one"], ["top", "at"], axis=0),
+        helper.make_node("TopK", ["right", "one"], ["", "other"], axis=0),
+        helper.make_node("MaxPool", ["images"], ["pooled", "from"], kernel_shape=[2, 2]),
+        helper.make_node("Concat", ["at", "other"], ["places"], axis=1),
+        helper.make_node("Split", ["pooled"], ["p", "q"], axis=1, num_outputs=2),
+        helper.make_node("Sub", ["p", "q"], ["difference"]),
+        helper.make_node("Add", ["top", "right"], ["sum"]),
+        helper.make_node("Dropout", ["sum"], ["y", "kept"]),
+    ]
+    given = [helper.make_tensor_value_info(name, 1, [None] * rank) for name, rank in (("x", 2), ("images", 4))]
+    given.append(helper.make_tensor_value_info("one", 7, [1]))
+    names = (("y", 1), ("kept", 9), ("places", 7), ("difference", 1), ("from", 7))
+    made = helper.make_graph(nodes, "several", given, [helper.make_tensor_value_info(n, t, None) for n, t in names])
+    return kvviz.load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+
+
+@pytest.mark.parametrize("sizes", [[3] * 6, [3, 4, 5, 6, 7, 5, 4], [3, 3, 3, 3, 5, 3, 5, 6]])
+def test_ops_with_several_outputs_are_logged_alike(sizes: list[int]) -> None:
+    graph, random = several(), np.random.default_rng(0)
+    block = random.standard_normal((1, 4, 8, 16), np.float32)
+    found: list[list] = [[], []]
+    for programs in (True, False):
+        with counted(programs) as ops:
+            for size in sizes:
+                feeds = {"x": block[0, 0, :size, :6], "images": block[:, :, :size], "one": np.array([1])}
+                session = SingleRun(graph, feeds, None, ["x"] * (size == 5))
+                found[programs].append((told(session), bits(session.run_to_end().outputs.values()), told(session)))
+        assert not programs or len(graph.nodes) in ops
     assert found[0] == found[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,11 +11,11 @@ import numpy as np
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import ABSENT, KEEP, Plan
-from kvviz.engine.program.segment_code import NOT_RUN, Code, Op, code_of
+from kvviz.engine.program.segment_code import NOT_RUN, Code, Op, Out, code_of
 from kvviz.engine.program.watched_run import Layout, Seen
 from kvviz.engine.run_state import RunState, raise_failure
 from kvviz.memory.storage import Storage, root_of
-from kvviz.trace.schema.events import IN_PLACE, NEW, RUN, VIEW
+from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, RUN, VIEW
 
 
 class State(NamedTuple):
@@ -64,14 +65,18 @@ class Done:
 
     def rows(self) -> Iterator[tuple]:
         """One row an op; see `Log.write`."""
-        made, lent, loose = self._made, self._lent, iter(self._facts)
+        loose = iter(self._facts)
         lives, sums = (self._bytes.lives + self._live).tolist(), self._bytes.sums.tolist()
         for live, (allocated, copied, written), op in zip(lives, sums, self._ops):
-            shape, strides, offset = next(loose)[:3] if op.loose else op.form
-            id, since = (made + op.ref, 0) if op.ref >= 0 else lent[~op.ref]
-            placed = ((id, since + op.generation, op.how, shape, op.dtype, offset, strides),)
-            freed = [made + ref if ref >= 0 else lent[~ref][0] for ref in op.freed]
+            forms = next(loose)[0] if op.loose else [out and out.form for out in op.outs]
+            placed = [None if out is None else self._place(out, form) for out, form in zip(op.outs, forms)]
+            freed = [self._made + ref if ref >= 0 else self._lent[~ref][0] for ref in op.freed]
             yield self._frame, op.record, op.taken, op.masks, placed, freed, allocated, copied, written, live
+
+    def _place(self, out: Out, form: tuple) -> tuple:
+        shape, strides, offset = form
+        id, since = (self._made + out.ref, 0) if out.ref >= 0 else self._lent[~out.ref]
+        return id, since + out.generation, out.how, shape, out.dtype, offset, strides
 
 
 class Segment:
@@ -121,7 +126,7 @@ class Segment:
             return False, False
         facts: list[tuple] = []
         try:
-            count, out = self.code(frame.vals, facts)
+            count, out = self.code(frame, facts)
         except Exception as error:
             trace = error.__traceback__
             assert trace is not None and trace.tb_next is not None
@@ -144,7 +149,7 @@ class Segment:
         state = self._whole if count == len(self.ops) else self._simulate(count)[1]
         facts = facts[: bisect_left(self._loose, count)]
         lent = [stores[slot] for slot in self._lent]
-        key = count, [storage.capacity for storage in lent], [fact[3] for fact in facts]
+        key = count, [storage.capacity for storage in lent], [fact[1:] for fact in facts]
         found = self._bytes if self._bytes is not None and self._bytes.key == key else self._count(*key)
         self._bytes, base = found, len(ledger.storages)
         if execution.recorder.on:
@@ -179,13 +184,16 @@ class Segment:
         frame.done[self.first : self.first + count] = b"\1" * count
         frame.next_position = self.first + count
 
-    def _count(self, count: int, lent: list[int], loose: list[tuple[int, int, int]]) -> Bytes:
-        """What ``count`` ops do to memory. ``lent``: capacities of storages from before; ``loose``: sums of ops."""
-        sums = self._sums
+    def _count(self, count: int, lent: list[int], loose: list[tuple[tuple, tuple]]) -> Bytes:
+        """What ``count`` ops do to memory. ``lent``: capacities of storages from before; ``loose``: sums of ops, and
+        capacities of the storages that they made."""
+        sums, new = self._sums, self._capacities
         if loose:
-            sums = sums.copy()
-            sums[self._loose[: len(loose)]] = loose
-        sizes = np.concatenate((sums[self._new, 0], [*lent, 0]), dtype=np.int64)
+            sums, new = sums.copy(), new.copy()
+            sums[self._loose[: len(loose)]] = [one for one, _ in loose]
+            capacities = [capacity for _, some in loose for capacity in some]
+            new[self._loose_new[: len(capacities)]] = capacities
+        sizes = np.concatenate((new, [*lent, 0]), dtype=np.int64)
         curve = np.cumsum(self._signs * sizes[self._events])
         lives, sums, made = curve[self._upto[:count]], sums[:count], int(self._made[count - 1])
         end = int(curve[self._ends[count - 1]])
@@ -203,16 +211,22 @@ class Segment:
         self._lent: list[int] = []
         self.ops, self._whole = self._simulate(len(self.nodes))
         self._loose = [at for at, op in enumerate(self.ops) if op.loose]
-        self._new = np.array([at for at, op in enumerate(self.ops) if op.how == NEW], np.intp)
-        self._made = np.cumsum([op.how == NEW for op in self.ops])
+        new = [[at for at, out in enumerate(op.outs) if out is not None and out.how == NEW] for op in self.ops]
+        self._made = np.cumsum(list(map(len, new)))
         self._sums = np.array([one.sums for one in seen], np.int64)
-        events, signs, upto, self._ends, made = [-1], [0], list[int](), list[int](), self._whole.made
-        for op in self.ops:
-            if op.how == NEW:
-                events.append(op.ref)
-                signs.append(1)
+        sizes = [_bytes(one.placed[at]) for one, some in zip(seen, new) for at in some]
+        self._capacities = np.array(sizes, np.int64)
+        events, signs, upto, self._ends, made = [-1], [0], list[int](), list[int](), 0
+        self._loose_new: list[int] = []
+        for op, some in zip(self.ops, new):
+            numbers = range(made, made + len(some))
+            events += numbers
+            signs += [1] * len(some)
+            made += len(some)
+            if op.loose:
+                self._loose_new += numbers
             upto.append(len(events) - 1)
-            events += [ref if ref >= 0 else made + ~ref for ref in op.freed]
+            events += [ref if ref >= 0 else self._whole.made + ~ref for ref in op.freed]
             signs += [-1] * len(op.freed)
             self._ends.append(len(events) - 1)
         self._events, self._signs, self._upto = np.array(events), np.array(signs), np.array(upto)
@@ -239,38 +253,43 @@ class Segment:
 
         steady: set[int] = set()  # slots whose values begin at the same place of their storages each time
         for planned, one in zip(self.nodes[:count], self._seen):
-            slot, how, fixed = planned.outputs[0], one.placed[2], self._fixed
-            source = planned.inputs[(one.taken or planned.views)[0]] if how != NEW else ABSENT
-            if how == NEW:
-                ref, made = made, made + 1
-            else:
-                ref = ref_of(source)
-            holders[ref] = holders.get(ref, 0) + 1
-            generations[ref] = generations.get(ref, 0) + (how == IN_PLACE)
-            refs[slot] = ref
-            lies = how == NEW or source in fixed or source in steady
-            if how == VIEW and planned.slides:
-                lies = lies and all(other in fixed for other in planned.inputs[1:])
-            if lies:
-                steady.add(slot)
-            varies = not self._varies.isdisjoint(planned.inputs) and planned.cost is not None
-            loose = slot in self._varies or varies or (how == VIEW and planned.slides and not lies)
+            outs: list[Out | None] = []
+            others = planned.inputs[1:] if one.usual else planned.inputs[len(one.taken or planned.views) :]
+            loose = planned.cost is not None and not self._varies.isdisjoint(planned.inputs)
+            for slot, where, position in zip(planned.outputs, one.placed, one.sources):
+                if where is None:
+                    outs.append(None)
+                    continue
+                _, _, how, shape, dtype, offset, strides = where
+                source = ABSENT
+                if how == NEW:
+                    ref, made = made, made + 1
+                else:
+                    source = planned.inputs[position]
+                    ref = ref_of(source)
+                holders[ref] = holders.get(ref, 0) + 1
+                generations[ref] = generations.get(ref, 0) + (how in (IN_PLACE, APPEND))
+                refs[slot] = ref
+                lies = how in (NEW, APPEND) or source in self._fixed or source in steady
+                if how == VIEW and planned.slides:
+                    lies = lies and all(other in self._fixed for other in others)
+                if lies:
+                    steady.add(slot)
+                loose |= slot in self._varies or (how == VIEW and not lies and (planned.slides or not one.usual))
+                outs.append(Out(slot, how, ref, generations[ref], dtype, (shape, strides, offset)))
             dies, freed = [], []
             spends = planned.spends
             for read, times in planned.consumes if spends is None else [(read, 1) for read in spends]:
                 uses[read] -= times
                 if not uses[read]:
                     dies.append(read)
-            dies += [slot] * (not uses[slot])
+            dies += [slot for slot in planned.outputs if slot and not uses[slot]]
             for dead in dies:
                 gone = ref_of(dead)
                 holders[gone] -= 1
                 if not holders[gone]:
                     freed.append(gone)
-            _, generation, _, shape, dtype, offset, strides = one.placed
-            form, generation = (shape, strides, offset), generations[ref]
-            tail = ref, generation, dtype, form, loose, tuple(dies), tuple(freed)
-            ops.append(Op(planned.record, one.taken, one.masks, how, *tail))
+            ops.append(Op(planned.record, one.taken, one.masks, tuple(outs), loose, tuple(dies), tuple(freed)))
         living: dict[int, list[int]] = {}
         dead_slots = {slot for op in ops for slot in op.dies}
         for slot, ref in refs.items():
@@ -283,3 +302,8 @@ class Segment:
         ]
         changed = [(slot, left) for slot, (left, before) in enumerate(zip(uses, self.uses)) if left != before]
         return ops, State(made, alive, lent, changed, [slot for slot in dead_slots if slot in outer])
+
+
+def _bytes(where: tuple) -> int:
+    """Bytes of a value, as the log has its place."""
+    return math.prod(where[3]) * int(where[4].itemsize)

@@ -3,13 +3,14 @@
 `Execution.step` finds out for every op whether it may run in place, where its output lives, what dies with it, and what
 the log says of it. In a loop all of this is as it was a moment ago. So two runs are watched (`Watch`), op by op. What
 they did alike becomes a `Segment`: Python source with one kernel call an op, its inputs and outputs in the slots of the
-frame, and the values that die set to None. What ran differently stays an ordinary step between two segments: ops with
-several outputs, bodies, appends, kernels of the caller's own.
+frame, and the values that die set to None. What ran differently stays an ordinary step between two segments, as do
+bodies, ops that write rows inside a value, values that are no arrays, and kernels of the caller's own.
 
 A decision hangs on the layouts of inputs, on who holds them, and on what is read later. The last is the plan's. The
 first two are compared when a segment begins (`Segment.look`), and after each op its output is compared with what was
 watched. An output whose size grew from one watched run to the next (`loose`) may have another size each time: its
-layout is written down as it comes, and ops that read it ask again what an input in place hangs on.
+layout is written down as it comes, and ops that read it ask again what an input in place hangs on. An op that appends
+to an input of the graph asks each time whether there is room.
 
 Where anything differs, or Ctrl-C waits, the code stops, and the ordinary step goes on there: `Segment.run` first brings
 frame, ledger and log to where they would be after the ops that have run. Nothing else is done per op: numbers of
@@ -87,7 +88,8 @@ class StepProgram:
 
 def _alike(one: Seen, two: Seen) -> bool:
     same = one.taken == two.taken and one.masks == two.masks and len(one.layouts) == len(two.layouts)
-    return same and one[3:5] == two[3:5] and one.placed[2] == two.placed[2] and one.placed[4] == two.placed[4]
+    kinds = [[where and (where[2], where[4]) for where in seen.placed] for seen in (one, two)]
+    return same and one[3:5] == two[3:5] and one[7:] == two[7:] and kinds[0] == kinds[1]
 
 
 def _stretches(count: int, alike: Mapping[int, Seen]) -> Iterator[tuple[int, int]]:

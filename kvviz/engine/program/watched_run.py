@@ -10,33 +10,36 @@ import numpy as np
 from kvviz.engine import decide
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import PlannedNode
-from kvviz.memory.storage import repeats
+from kvviz.memory.storage import repeats, root_of
 from kvviz.ops.registry import is_extension
+from kvviz.trace.schema.events import APPEND, NEW, VIEW
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides."""
 
 
 class Seen(NamedTuple):
-    """One op of a watched run. ``layouts``: of the inputs and the output; ``fits``: what an input in place hangs on.
+    """One op of a watched run. ``layouts``: of the inputs and the outputs; ``fits``: what an input in place hangs on.
 
-    ``placed``: the output, as the log has it. ``sums``: bytes allocated, copied, written.
+    ``contiguous``: of each output. ``placed``: the outputs, as the log has them. ``sums``: bytes allocated, copied,
+    written. ``sources``: for each output the position of the input in whose storage it lies, or -1.
+    ``usual``: a lone output in a place that `Execution.execute` has written out.
     """
 
     taken: tuple[int, ...]
     masks: tuple[tuple[int, int], ...]
     layouts: tuple[Layout | None, ...]
-    contiguous: bool
+    contiguous: tuple[bool, ...]
     fits: tuple
     placed: tuple
     sums: tuple[int, int, int]
+    sources: tuple[int, ...]
+    usual: bool
 
     @property
-    def layout(self) -> Layout:
-        """Of the output."""
-        found = self.layouts[-1]
-        assert found is not None
-        return found
+    def made(self) -> tuple[Layout | None, ...]:
+        """Layouts of the outputs."""
+        return self.layouts[-len(self.placed) :]
 
 
 class Watch:
@@ -56,14 +59,16 @@ class Watch:
         frame: Frame,
         planned: PlannedNode,
         args: Sequence[Any],
-        out: np.ndarray,
+        out: Any,
         verdict: tuple[Any, Any],
         placed: tuple,
         sums: tuple[int, int, int],
+        usual: bool,
     ) -> None:
         """Take down an op that has run in plan order.
 
-        What writes rows, may append, or is computed by the caller's kernel stays an ordinary step.
+        What writes rows inside a value, was refused a room, or is computed by the caller's kernel stays an ordinary
+        step; so does what gave outputs that are no arrays or had to be copied.
         """
         spec = planned.spec
         if spec is None or spec.written is not None or spec.kernel is None or is_extension(spec.kernel):
@@ -74,13 +79,42 @@ class Watch:
             return
         if not all(arg is None or type(arg) is np.ndarray for arg in args):
             return
-        pasts = [grow.input for grow in planned.grows if args[grow.input] is not None]
-        if pasts and (verdict[0] or any(frame.stores[planned.inputs[past]].room is not None for past in pasts)):
-            return
-        layouts = tuple([None if arg is None else (arg.shape, arg.strides) for arg in (*args, out)])
         taken, masks = verdict
+        slots = planned.outputs
+        outs = (out,) if len(slots) == 1 else out[: len(slots)] if type(out) is tuple else ()
+        if not all(not slot or type(value) is np.ndarray for slot, value in zip(slots, outs, strict=False)):
+            return
+        pasts = [planned.inputs[grow.input] for grow in planned.grows if args[grow.input] is not None]
+        grows = bool(pasts and taken) and not usual
+        if taken and usual and pasts and (planned.candidates or len(planned.grows) > 1):
+            return
+        if grows and not set(pasts) <= set(frame.plan.inputs):
+            return
+        if not grows and any(frame.stores[past].room is not None for past in pasts):
+            return
+        sources: list[int] = []
+        if usual:
+            sources.append(-1 if placed[0][2] == NEW else (taken or planned.views)[0])
+        elif len(outs) < len(slots) or (taken and not grows):
+            return
+        for slot, value, where in () if usual else zip(slots, outs, placed):
+            if slot and (value is not frame.vals[slot] or where[2] not in ((NEW, APPEND) if grows else (NEW, VIEW))):
+                return
+            sources.append(source_of(planned, args, value, taken) if slot else -1)
+        made = [value if slot else None for slot, value in zip(slots, outs)]
+        layouts = tuple([None if one is None else (one.shape, one.strides) for one in (*args, *made)])
+        rows = tuple([one is None or one.flags.c_contiguous for one in made])
         fits = fits_of(planned, args)
-        self.ops[at] = Seen(taken, masks, layouts, out.flags.c_contiguous, fits, placed[0], sums)
+        self.ops[at] = Seen(taken, masks, layouts, rows, fits, placed, sums, tuple(sources), usual)
+
+
+def source_of(planned: PlannedNode, args: Sequence[Any], value: np.ndarray, taken: tuple[int, ...]) -> int:
+    """The position of the input in whose memory an output lies, as `placement.kernel_homes` finds it; -1 if in none."""
+    root = root_of(value)
+    for position in taken + planned.views:
+        if position < len(args) and (arg := args[position]) is not None and root_of(arg) is root:
+            return position
+    return -1
 
 
 def fits_of(planned: PlannedNode, args: Sequence[Any]) -> tuple:
@@ -91,5 +125,12 @@ def fits_of(planned: PlannedNode, args: Sequence[Any]) -> tuple:
         flags = array.flags
         misfit = fits(args, position, planned.attributes) if fits else decide.elementwise_misfit(args, position)
         found += (misfit, flags.writeable, flags.c_contiguous, flags.c_contiguous or repeats(array))
-    found += [grow.rows(args, planned.attributes) > 0 for grow in planned.grows if args[grow.input] is not None]
+    for grow in planned.grows:
+        if (past := args[grow.input]) is not None:
+            lies = (
+                decide.rows_are_in_order(past.shape, past.strides, past.itemsize),
+                past.flags.writeable,
+                repeats(past),
+            )
+            found += (grow.rows(args, planned.attributes) > 0, *lies)
     return tuple(found)

@@ -142,33 +142,38 @@ def _by_product(x, w, group, geometry):
 
 
 def _depthwise(x, w, geometry):
-    """One filter a channel: there is nothing to multiply as matrices, so the taps are added up. Without strides, what a
-    tap meets is one run of the padded tensor, with some elements between the rows that are not wanted."""
-    shape, sizes, weights = geometry.output, x.shape[2:], w.reshape(len(w), -1)
+    """One filter a channel: there is nothing to multiply as matrices, so what the taps meet is added up. Without
+    strides, what a tap meets is one run of the padded tensor, with some elements between the rows that are not wanted;
+    the taps of one place along the last axis are then added up in one pass."""
+    shape, sizes, last = geometry.output, x.shape[2:], geometry.kernel[-1]
     if max(geometry.strides) == 1 and math.prod(sizes[1:]) <= 2 * math.prod(shape[1:]):
+        x = np.ascontiguousarray(x)
         steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
         length = sum((n - 1) * step for n, step in zip(shape, steps)) + 1
-        places = product(
-            *[[k * d * step for k in range(n)] for n, d, step in zip(geometry.kernel, geometry.dilations, steps)]
-        )
-        flat = x.reshape(*x.shape[:2], -1)
-        taps = [flat[..., start : start + length] for start in map(sum, places)]
+        *apart, beside = [step * d * x.itemsize for step, d in zip(steps, geometry.dilations)]
+        runs, strides = (*x.shape[:2], *geometry.kernel[:-1], length), (*x.strides[:2], *apart, x.itemsize)
+        taps = [np.ndarray(runs, x.dtype, x, k * beside, strides) for k in range(last)]
+        filters = np.moveaxis(w[:, 0], -1, 0)
         room = np.empty((*x.shape[:2], shape[0], *sizes[1:]), x.dtype)
-        total = room.reshape(flat.shape[0], flat.shape[1], -1)[..., :length]
+        total = room.reshape(*x.shape[:2], -1)[..., :length]
         y = room[spatial(map(slice, shape))]
     else:
-        taps = list(geometry.taps(x))
+        taps, filters = list(geometry.taps(x)), w.reshape(len(w), -1).T
         y = total = np.empty((*x.shape[:2], *shape), x.dtype)
-        weights = weights.reshape(*weights.shape, *(1,) * (len(shape) - 1))
     several = max(_CHANNELS // (total[:, 0].size * x.itemsize), 1)
     for first in range(0, len(w), several):
         some = slice(first, first + several)
         made, part = total[:, some], np.empty_like(total[:, some])
-        for i, tap in enumerate(taps):
-            if i:
-                np.add(made, np.multiply(tap[:, some], weights[some, i, None], part), made)
+        for i, (tap, weights) in enumerate(zip(taps, filters)):
+            into = part if i else made
+            if weights.ndim > 1 and tap.shape[2] > 1:
+                kernel = range(2, tap.ndim - 1)
+                np.einsum(weights[some], [1, *kernel], tap[:, some], range(tap.ndim), [0, 1, tap.ndim - 1], out=into)
             else:
-                np.multiply(tap[:, some], weights[some, i, None], made)
+                one = weights[some].reshape(-1, *(1,) * (made.ndim - 2))
+                np.multiply(tap[:, some].reshape(made.shape), one, into)
+            if i:
+                np.add(made, part, made)
     return contiguous(y)
 
 
