@@ -206,14 +206,6 @@ def test_a_graph_without_growing_caches_is_refused() -> None:
         serving.empty_rows(static)
 
 
-def test_block_tables_are_drawn_over_the_blocks_that_they_name() -> None:
-    figure = kvviz.lessons.block_tables({"fork": [[0, 1], [0, 1]], "written": [[0, 2], [0, 1]]}, 4)
-    told = [[text.get_text() for text in ax.texts] for ax in figure.axes]
-    assert [texts.count("shared") for texts in told] == [2, 1]
-    assert [texts.count("free") for texts in told] == [2, 1]
-    assert [len(ax.lines) for ax in figure.axes] == [4, 4]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
