@@ -133,5 +133,13 @@ def picture(drawing: Any, alt: str) -> None:
     display(data, metadata={"image/png": {"alt": alt}, "alt": alt}, raw=True)
 
 
+# In a dark notebook white becomes the ground and hues stay; on paper a chart is as it was drawn.
+_DARK = (
+    "<style>@media screen{:is([data-jp-theme-light=false],[data-vscode-theme-kind$=dark],.vscode-dark) .kv-chart"
+    "{filter:invert(1) hue-rotate(180deg);mix-blend-mode:screen}}</style>"
+)
+
+
 def _image(alt: str, address: str) -> str:
-    return f'<img alt="{escape(alt)}" style="max-width:100%;break-inside:avoid" src="{address}">'
+    look = "max-width:100%;break-inside:avoid"
+    return f'{_DARK}<img class="kv-chart" alt="{escape(alt)}" style="{look}" src="{address}">'

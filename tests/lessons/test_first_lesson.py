@@ -171,7 +171,7 @@ def test_a_picture_carries_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     data, metadata = shown[0]
     assert data["text/plain"] == "One row." == metadata["image/png"]["alt"]
     assert data["image/png"].startswith("iVBORw0KGgo")
-    assert data["text/html"].startswith('<img alt="One row."') and data["image/png"] in data["text/html"]
+    assert 'alt="One row."' in data["text/html"] and data["image/png"] in data["text/html"]
     with pytest.raises(kvviz.KvvizError, match="needs a text"):
         lessons.picture(figure, " ")
 
