@@ -172,7 +172,6 @@ def test_slack_is_what_is_left_of_the_last_blocks_and_less_than_with_one_block_e
         rows = [len(r.prompt) + count for r, count in zip(running, steps)]
         assert moment.slack == sum(-(-n // 8) * 8 - n for n in rows) < 8 * len(rows)
         assert moment.contiguous_slack == sum(r.longest - n for r, n in zip(running, rows))
-        assert moment.padding == sum(max(rows) - n for n in rows)
 
 
 def test_a_fork_shares_all_blocks_and_copies_the_one_that_is_written(graph: Any) -> None:
