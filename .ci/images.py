@@ -10,6 +10,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from story_animation import animate
+
 import kvviz
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +36,7 @@ def two_decodes() -> None:
         kvviz.decode(graph, PROMPT, max_new_tokens=24, kv_capacity=rows, tokenizer=words, progress=False)
         for rows in (None, 40)
     )
-    (IMAGES / "two_decodes.svg").write_text(kvviz.lessons.animate(plain, roomy), "utf-8")
+    (IMAGES / "two_decodes.svg").write_text(animate(plain, roomy), "utf-8")
 
 
 def debugger() -> None:

@@ -31,7 +31,7 @@ def lessons(root: Path) -> bytes:
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path, text in texts.items():
             _add(archive, f"notebooks/{path.name}", text.encode())
-        for path in (*(root / "notebooks").glob("*.md"), root / "notebooks" / "handout.html"):
+        for path in sorted(path for kind in ("py", "md", "html") for path in (root / "notebooks").glob(f"*.{kind}")):
             _add(archive, f"notebooks/{path.name}", path.read_bytes())
         # Files of one name behind one another: their weights are alike.
         found = (path for name in models for path in (root / "assets" / "models" / name).rglob("*") if path.is_file())

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 import kvviz
-from kvviz.lessons import device_loops
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "assets" / "models"
@@ -70,7 +71,19 @@ def llama_cpp(page: Path) -> kvviz.Trace:
 def device(page: Path) -> kvviz.Trace:
     """A decode on a simulated accelerator: caches stay on the device, and only tokens go over the link to the host."""
     graph = kvviz.load(STORY / "tensor_scatter" / "model.onnx")
-    trace = device_loops.decode(graph, [5, 17, 33, 9], stitched=True).device.trace
+    held, ids, place = kvviz.device.Device(), [5, 17, 33, 9], 0
+    model = held.program(graph, name="decode")
+    shapes = {value.name: (1, *(value.shape or ())[1:]) for value in graph.inputs if "cache" in value.name}
+    caches = {name: held.to_device(np.zeros(shape, np.float32), name=name) for name, shape in shapes.items()}
+    for _ in range(6):
+        until = place + len(ids)
+        control = {"input_ids": [ids], "position_ids": [range(place, until)]}
+        control |= {"write_indices": [place], "nonpad_kv_seqlen": [until]}
+        given = {name: held.to_device(np.asarray(array), name=name) for name, array in control.items()}
+        out = held.submit(model, given | caches)
+        ids, place = [int(held.to_host(out.pop("logits"))[0, -1].argmax())], until
+        caches = {name: out.pop(f"updated_{name}") for name in caches}
+    trace = held.trace
     trace.title = "stitched decode on a device"
     trace.to_html(page)
     return trace

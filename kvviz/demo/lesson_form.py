@@ -26,7 +26,7 @@ def write_lessons(notebooks: Path, folder: Path) -> Path:
     What somebody changed there stays; the others are as the notebooks are now.
     """
     folder.mkdir(exist_ok=True)
-    for path in sorted(path for kind in ("ipynb", "md", "html") for path in notebooks.glob(f"*.{kind}")):
+    for path in sorted(path for kind in ("ipynb", "py", "md", "html") for path in notebooks.glob(f"*.{kind}")):
         place, made = folder / path.name, folder / ".made" / path.name
         text = to_learn(path) if path.suffix == ".ipynb" else path.read_text("utf-8")
         if place.exists() and not (made.exists() and made.read_text("utf-8") == place.read_text("utf-8")):

@@ -52,7 +52,7 @@ def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
         f"The words before it are not computed again, their keys and values are still there: {here.valid} rows now."
     )
     copies = (
-        f"Not all copies are the caches'. In this run `{missed.op_type}` copies most, {size(missed.copied)}: the pane "
+        f"Not all copies are the caches'. No op of this run copies more than this one, {size(missed.copied)}: the pane "
         "says why it could not run in place."
     )
     frontier = (

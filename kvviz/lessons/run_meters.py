@@ -66,10 +66,6 @@ class Work:
         """Arithmetic intensity: floating-point operations for each byte read."""
         return self.flops / self.bytes_read
 
-    def __str__(self) -> str:
-        read = f"{self.weight_bytes:,} B of weights and {self.cache_bytes:,} B of cache"
-        return f"{self.flops:,} FLOP, {read}: {self.intensity:.2f} FLOP/byte"
-
 
 def work(trace: Trace, run: int = 0) -> Work:
     """Count what a run of a decoder computes and reads, from the shapes in its recording.

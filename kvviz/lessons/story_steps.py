@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -11,12 +12,52 @@ from kvviz.engine.sessions.value_pass import attention_by_run
 from kvviz.errors import KvvizError
 from kvviz.lessons.serving.forward_pass import Recomputed
 from kvviz.lessons.stepping import Cell, Frame, Group, Stepping
-from kvviz.lessons.story_animation import story_frames
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count
 
 _NEW = "computed and written by this run"
 _SEEN = 0.01  # share of the weight from which on a bar is drawn
+
+
+@dataclass(frozen=True, slots=True)
+class StoryFrame:
+    """One run of a decode. Rows are those of the drawn cache, bytes those of all caches."""
+
+    word: str  # that the run generated
+    capacity: int  # rows in its buffer, reserved ones included
+    valid: int  # rows that hold a token
+    before: int  # rows that held one before the run
+    moved: bool  # earlier rows were copied in this run, or after it to make room
+    copied: int  # bytes of the past, in this run
+    added: int  # bytes of the new rows
+    copied_so_far: int  # bytes of the past, up to this run and with it
+
+
+def story_frames(trace: Trace, cache: int = 0) -> tuple[StoryFrame, ...]:
+    """The frames of a decode with growing caches and with the words of its tokens.
+
+    ``cache``: which cache's rows are drawn; bytes are of all caches.
+
+    Raises `KvvizError`: if the trace is no decode, has no words, or a cache of it does not grow.
+    """
+    words = trace.words or []
+    if not trace.caches or not trace.prompt or len(words) <= len(trace.prompt):
+        raise KvvizError("a story is drawn from a decode with caches and with the words of its tokens (tokenizer=)")
+    if other := next((one for one in trace.caches if one.protocol != "growing"), None):
+        raise KvvizError(f"the story's bytes are those of growing caches; {other.name} is {other.protocol}")
+    if not 0 <= cache < len(trace.caches):
+        raise KvvizError(f"cache={cache}: the trace has {len(trace.caches)} caches, counted from 0")
+    frames: list[StoryFrame] = []
+    total = before = 0
+    for k, (word, here) in enumerate(zip(words[len(trace.prompt) :], trace.caches[cache].runs)):
+        runs = [one.runs[k] for one in trace.caches]
+        copied = sum(run.bytes_copied + run.bytes_moved_outside for run in runs)
+        added = sum(run.bytes_written - run.bytes_copied for run in runs)
+        moved = bool(here.bytes_copied + here.bytes_moved_outside)
+        total += copied
+        frames.append(StoryFrame(word, here.capacity, here.valid, before, moved, copied, added, total))
+        before = here.valid
+    return tuple(frames)
 
 
 def step_story(

@@ -1,14 +1,17 @@
 """Loops on a device: what they give is what arrays give, and nothing is left behind."""
 
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import kvviz
-from kvviz.lessons import device_loops
 
-STORY = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller" / "tensor_scatter" / "model.onnx"
+ROOT = Path(__file__).resolve().parents[2]
+STORY = ROOT / "assets" / "models" / "storyteller" / "tensor_scatter" / "model.onnx"
+device_loops = SimpleNamespace(**runpy.run_path(str(ROOT / "notebooks" / "device_loops.py")))
 
 
 @pytest.mark.parametrize("stitched", [False, True])

@@ -2,11 +2,7 @@
 
 import re
 
-import numpy as np
-import pytest
-
 from kvviz.lessons import table
-from kvviz.lessons.lesson_charts import dependence
 
 ROWS = [
     {"way": "no room", "copied": 1165824, "peak": "674,377 B", "same": True},
@@ -33,13 +29,3 @@ def test_html_has_the_title_and_keeps_a_number_with_its_unit() -> None:
 def test_a_table_may_be_empty_and_takes_any_iterable() -> None:
     assert len(table(())) == 0
     assert [row["n"] for row in table({"n": n} for n in (1, 2000))] == ["1", "2,000"]
-
-
-def test_weights_stand_above_what_is_left_and_a_tall_first_bar_is_cut() -> None:
-    figure = dependence([0.4, 0.01, 0.09], [0.1, 0.9, 0.8], ["<s>", " the", " owl"])
-    upper, lower = figure.axes
-    assert [bar.get_height() for bar in upper.patches] == pytest.approx([0.4, 0.01, 0.09])
-    assert [bar.get_height() for bar in lower.patches] == pytest.approx([0.1, 0.9, 0.8])
-    assert upper.get_ylim()[1] < 0.4 and [text.get_text() for text in upper.texts] == ["0.40"]
-    assert [label.get_text() for label in lower.get_xticklabels()] == ["<s>", "the", "owl"]
-    assert np.isclose(lower.get_ylim()[1], 1)

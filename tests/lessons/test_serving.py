@@ -172,7 +172,6 @@ def test_slack_is_what_is_left_of_the_last_blocks_and_less_than_with_one_block_e
         rows = [len(r.prompt) + count for r, count in zip(running, steps)]
         assert moment.slack == sum(-(-n // 8) * 8 - n for n in rows) < 8 * len(rows)
         assert moment.contiguous_slack == sum(r.longest - n for r, n in zip(running, rows))
-        assert moment.padding == sum(max(rows) - n for n in rows)
 
 
 def test_a_fork_shares_all_blocks_and_copies_the_one_that_is_written(graph: Any) -> None:
@@ -204,14 +203,6 @@ def test_a_graph_without_growing_caches_is_refused() -> None:
     static = kvviz.load(STORYTELLER / "tensor_scatter" / "model.onnx")
     with pytest.raises(kvviz.KvvizError, match="use the form with Concat"):
         serving.empty_rows(static)
-
-
-def test_block_tables_are_drawn_over_the_blocks_that_they_name() -> None:
-    figure = kvviz.lessons.block_tables({"fork": [[0, 1], [0, 1]], "written": [[0, 2], [0, 1]]}, 4)
-    told = [[text.get_text() for text in ax.texts] for ax in figure.axes]
-    assert [texts.count("shared") for texts in told] == [2, 1]
-    assert [texts.count("free") for texts in told] == [2, 1]
-    assert [len(ax.lines) for ax in figure.axes] == [4, 4]
 
 
 @pytest.mark.parametrize(

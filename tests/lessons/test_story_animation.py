@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -9,9 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 import kvviz
-from kvviz.lessons import animate, story_frames
+from kvviz.lessons import story_frames
 
 ROOT = Path(__file__).resolve().parents[2]
+animate = runpy.run_path(str(ROOT / ".ci" / "story_animation.py"))["animate"]
 STORYTELLER = ROOT / "assets" / "models" / "storyteller"
 COMMITTED = ROOT / "assets" / "images" / "two_decodes.svg"
 PROMPT = "once upon a time there was a brave owl named rosa ."

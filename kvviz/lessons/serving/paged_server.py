@@ -45,7 +45,6 @@ class Moment:
     running: tuple[int, ...]  # numbers of requests
     slack: int  # rows of their blocks that hold nothing
     contiguous_slack: int  # the same, if each had one block for the longest that it may become
-    padding: int  # rows that the batch is padded with, so that all are as long as the longest
 
 
 class PagedServer:
@@ -120,8 +119,8 @@ class PagedServer:
             self._prefill(self._running[-1])
         if not self._running:
             return False
-        padding = self._decode(self._running)
-        self.history.append(self._moment(padding))
+        self._decode(self._running)
+        self.history.append(self._moment())
         for request in list(self._running):
             if len(request.tokens) >= request.most:
                 self.table.rows[request.number] = []
@@ -156,8 +155,8 @@ class PagedServer:
             pool[self.table.block_of(request.number, at), :, place] = rows[name]
         request.rows += 1
 
-    def _decode(self, batch: list[Request]) -> int:
-        """One pass over the last token of each, padded on the left; how many rows are padding."""
+    def _decode(self, batch: list[Request]) -> None:
+        """One pass over the last token of each, padded on the left."""
         longest = max(request.rows for request in batch)
         pads = [longest - request.rows for request in batch]
         past: Rows = {}
@@ -173,9 +172,8 @@ class PagedServer:
         for i, (request, token) in enumerate(zip(batch, done.next_tokens)):
             self._put(request, {name: rows[i, :, -1] for name, rows in done.rows.items()})
             request.tokens.append(token)
-        return sum(pads)
 
-    def _moment(self, padding: int) -> Moment:
+    def _moment(self) -> Moment:
         size = self.table.block_size
         filled: dict[int, int] = {}  # rows by block: a shared one counts once
         for request in self._running:
@@ -183,4 +181,4 @@ class PagedServer:
                 filled[block] = max(filled.get(block, 0), min(size, request.rows - place * size))
         numbers = tuple(request.number for request in self._running)
         reserved = sum(request.longest - request.rows for request in self._running)
-        return Moment(numbers, len(filled) * size - sum(filled.values()), reserved, padding)
+        return Moment(numbers, len(filled) * size - sum(filled.values()), reserved)

@@ -1,14 +1,11 @@
 """Loops on a device, each in two ways: every result to the host and back, or handles passed on ("stitched").
 
 The four are those of `tt-mlir issue 671 <https://github.com/tenstorrent/tt-mlir/issues/671>`__: batches, programs that
-feed each other, training, and double buffering. A tensor is freed with its last handle.
+feed each other, training, and double buffering. A tensor is freed with its last handle. Lesson 12 is about them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,8 +31,7 @@ CHAIN = """chain (float[256,256] x, float[256,256] w) => (float[256,256] y)
     { a = MatMul(x, w)  b = MatMul(a, w)  y = MatMul(b, w) }"""
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(NamedTuple):
     """The device of a loop, a token or a loss of each round, and bytes that each round sent over the link."""
 
     device: Device
@@ -184,10 +180,9 @@ def lanes(devices: Mapping[str, tuple[Device, float]]) -> Any:
         for step in device.trace.steps:
             when = times.get(step.index)
             if when is not None and step.op_type in ("transfer", "submit") and when.end > begun:
-                row, colour = (0, "#2a6f97") if step.op_type == "transfer" else (1, "#d08c2e")
-                ax.broken_barh(
-                    [(when.start - begun, when.end - when.start)], (row - 0.35, 0.7), color=colour, ec="white"
-                )
+                row = int(step.op_type == "submit")
+                look = ({"fc": "#2a6f97"}, {"fc": "#d08c2e", "hatch": "//"})[row]
+                ax.broken_barh([(when.start - begun, when.end - when.start)], (row - 0.35, 0.7), ec="white", **look)
         ax.set(yticks=[0, 1], yticklabels=["link", "queue 0"])
         ax.set_title(title, loc="left", fontsize=9)
     axes[-1, 0].set_xlabel("simulated microseconds")
