@@ -1,6 +1,6 @@
 // Bundles src/*.ts and src/*.css into kvviz/widget/static: a script for each page, one for each part that is loaded on demand, and one
 // style sheet. `--watch` rebuilds on change; the output is committed, so that nobody needs Node to install kvviz.
-import { readFile, stat, watch } from "node:fs/promises";
+import { readFile, stat, watch, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
@@ -10,6 +10,8 @@ const OUT = fileURLToPath(new URL("../../kvviz/widget/static", import.meta.url))
 const LIMIT = 120_000; // bytes: a page's script is stored once per widget in a saved notebook
 const PAGES = { kvviz: "widget", planner: "planner", ask: "askwidget", lesson: "lessoncell", lessonpage: "lessonpage", unpack: "unpack" };
 const PARTS = { cache: "caches", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graph", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour" };
+
+const IMPORT = /import (?:\{([^}]*)\}|\w+) from "\.\/(\w+)\.js";?\n?/g;
 
 const options = {
   outdir: OUT,
@@ -30,38 +32,17 @@ const apart = (root) => ({
   })),
 });
 
-/** Imports of values: names by file. */
-async function imports(file) {
-  const { code } = await esbuild.transform(await readFile(join(SRC, file), "utf8"), { loader: "ts", target: "es2022" });
-  return [...code.matchAll(/import (?:\{([^}]*)\}|\w+) from "\.\/(\w+)\.js"/g)].map(([, names = "", from]) => (
-    [`${from}.ts`, names.split(",").map((name) => name.trim().split(" as ")[0]).filter(Boolean)]
+/** A file as JavaScript, and what it imports of others: `[file, [name there, name here]…]`. */
+async function read(name) {
+  const { code } = await esbuild.transform(await readFile(join(SRC, name), "utf8"), { loader: "ts", target: "es2022" });
+  const found = [...code.matchAll(IMPORT)].map(([, names = "", from]) => (
+    [`${from}.ts`, names.split(",").filter((each) => each.trim()).map((each) => {
+      const [there, here = there] = each.trim().split(" as ");
+      return [there, here];
+    })]
   ));
+  return { code, found };
 }
-
-/** Names that `entry` and the files under it need of the files in `known`, by file. */
-async function namesOf(entry, known) {
-  const files = new Set([entry]);
-  const names = new Map();
-  for (const file of files) {
-    for (const [from, some] of await imports(file)) {
-      if (!known.has(from)) files.add(from);
-      else names.set(from, new Set([...(names.get(from) ?? []), ...some]));
-    }
-  }
-  return names;
-}
-
-/** Other contents for some files. */
-const instead = (contents) => ({
-  name: "instead",
-  setup: (build) => {
-    build.onResolve({ filter: /^(\.\/\w+\.js|shared)$/ }, ({ path }) => {
-      const name = basename(path, ".js");
-      return name in contents ? { path: name, namespace: "instead" } : null;
-    });
-    build.onLoad({ filter: /./, namespace: "instead" }, ({ path }) => ({ contents: contents[path], resolveDir: SRC }));
-  },
-});
 
 /** Files of which the page itself uses more than half. */
 async function shared() {
@@ -75,34 +56,74 @@ async function shared() {
   return new Set((await Promise.all(used)).flat());
 }
 
+/** What `entry` and the files under it need of the files in `known`: `"file name"`. */
+async function needs(entry, known) {
+  const files = new Set([entry]);
+  const all = new Set();
+  for (const file of files) {
+    for (const [from, names] of (await read(file)).found) {
+      if (!known.has(from)) files.add(from);
+      else for (const [there] of names) all.add(`${from} ${there}`);
+    }
+  }
+  return all;
+}
+
 /**
  * The page and its parts. What both need is in the page alone: a part is a function of it (`shared`) and of a callback that takes the
- * part's default export; see src/modules.ts.
+ * part's default export; see src/modules.ts. It has the same short names in all of them, which packs best.
  */
 async function debuggerAndParts() {
   const known = await shared();
-  const given = new Map(); // [file, its name there] by name in `shared`
-  const key = (file, name) => ((given.get(name) ?? [file])[0] === file ? name : `${name}_${basename(file, ".ts")}`);
-  for (const [out, entry] of Object.entries(PARTS)) {
-    const names = await namesOf(`${entry}.ts`, known);
-    const taken = (file, name) => {
-      given.set(key(file, name), [file, name]);
-      return `${key(file, name)}: ${name}`;
-    };
-    const text = (names) => `export const { ${names.join(", ")} } = shared;`;
-    const contents = [...names].map(([file, some]) => [basename(file, ".ts"), text([...some].map((name) => taken(file, name)))]);
+  const needed = await Promise.all(Object.values(PARTS).map((entry) => needs(`${entry}.ts`, known)));
+  const all = [...new Set(needed.flatMap((names) => [...names]))];
+  const imported = all.map((each, i) => `import { ${each.split(" ")[1]} as shared${i} } from "./${each.split(".")[0]}.js";`);
+  const object = `export const shared = { ${all.map((_, i) => `shared${i}`).join(", ")} };`;
+  await page("kvviz", {
+    plugins: [{
+      name: "shared",
+      setup: (build) => {
+        build.onResolve({ filter: /^shared$/ }, ({ path }) => ({ path, namespace: path }));
+        build.onLoad({ filter: /./, namespace: "shared" }, () => ({ contents: [...imported, object].join("\n"), resolveDir: SRC }));
+      },
+    }],
+  });
+  const short = new Map();
+  const text = await readFile(join(OUT, "kvviz.js"), "utf8");
+  const given = new RegExp(`\\{\\s*${all.map((_, i) => `shared${i}(?:: ?([\\w$]+))?`).join(",\\s*")}\\s*\\}`);
+  await writeFile(join(OUT, "kvviz.js"), text.replace(given, (_, ...found) => {
+    all.forEach((each, i) => short.set(each, found[i] ?? `shared${i}`));
+    return `{${[...new Set(short.values())].join(",")}}`;
+  }));
+  if (short.size < all.length) throw new Error("what the page shares with its parts is not found in its script");
+
+  // each has a name of its own until locals have theirs
+  const free = {
+    name: "free",
+    setup: (build) => build.onLoad({ filter: /\.ts$/ }, async ({ path }) => {
+      const { code, found } = await read(basename(path));
+      const define = Object.fromEntries(found.filter(([from]) => known.has(from)).flatMap(
+        ([from, names]) => names.map(([there, here]) => [here, `shared${all.indexOf(`${from} ${there}`)}`]),
+      ));
+      const own = code.replace(IMPORT, (text, _, from) => (known.has(`${from}.ts`) ? "" : text));
+      return { contents: (await esbuild.transform(own, { define })).code };
+    }),
+  };
+  await Promise.all(Object.entries(PARTS).map(async ([out, entry], i) => {
+    const names = [...new Set([...needed[i]].map((each) => short.get(each)))].join(",");
     await esbuild.build({
       ...options,
-      stdin: { contents: `import part from "./${entry}.js"; done(part);`, resolveDir: SRC, sourcefile: out },
+      // what stands here is no name of a local
+      stdin: { contents: `import part from "./${entry}.js"; done(part,${names});`, resolveDir: SRC, sourcefile: out },
       entryNames: out,
-      banner: { js: "export default (shared, done) => {" },
+      banner: { js: `export default ({${names}},done)=>{` },
       footer: { js: "};" },
-      plugins: [instead(Object.fromEntries(contents))],
+      plugins: [free],
     });
-  }
-  const all = [...given].map(([as, [file, name]]) => `import { ${name} as ${as} } from "./${basename(file, ".ts")}.js";`);
-  const text = `${all.join("\n")}\nexport const shared = { ${[...given.keys()].join(", ")} };`;
-  await page("kvviz", { plugins: [instead({ shared: text })] });
+    const text = await readFile(join(OUT, `${out}.js`), "utf8");
+    const named = text.replace(/\bshared(\d+)\b/g, (_, i) => short.get(all[i])).replace(/\bdone\(([\w$]+),[^)]*\)/, "done($1)");
+    await writeFile(join(OUT, `${out}.js`), named);
+  }));
 }
 
 function page(name, more = {}) {

@@ -5,13 +5,14 @@ Invariant: nothing is fetched; the page's own policy forbids it. Without scripts
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from typing import Any
+
+import numpy as np
 
 from kvviz.atomic_write import write_text
 from kvviz.errors import InputError
@@ -35,8 +36,8 @@ _TABLE_ROWS = 400
 # Up to this many steps, a file contains the diagnosis by default.
 _DIAGNOSED = 600_000
 
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=>?@^_`{|}~"
-"""Of base 85, without characters that HTML, an attribute or JSON escapes."""
+# Of base 91: all that is printed in ASCII but what HTML, an attribute in double quotes, or JSON escapes.
+_DIGITS = "".join(chr(code) for code in range(32, 127) if chr(code) not in '"&<\\')
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -69,16 +70,15 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 <script>
 {unpack}
 (async () => {{
-  const digits = "{digits}", worth = new Uint8Array(128).fill(84);
-  for (let i = 0; i < 85; i++) worth[digits.charCodeAt(i)] = i;
+  const digits = "{digits}", worth = new Uint8Array(128);
+  for (let i = 0; i < 91; i++) worth[digits.charCodeAt(i)] = i;
   const bytes = (id) => {{
-    const text = document.getElementById(id).textContent, words = new DataView(new ArrayBuffer(text.length));
-    for (let at = 0, i = 0; i < text.length; at += 4) {{
-      let word = 0;
-      for (const end = i + 5; i < end; i++) word = word * 85 + worth[text.charCodeAt(i) & 127];
-      words.setUint32(at, word);
+    const text = document.getElementById(id).textContent, found = new Uint8Array(text.length * 13 >> 4);
+    for (let at = 0, i = 0, bits = 0, word = 0; i < text.length; i += 2) {{
+      word |= worth[text.charCodeAt(i)] + worth[text.charCodeAt(i + 1) & 127] * 91 << bits;
+      for (bits += 13; bits > 7; bits -= 8, word >>= 8) found[at++] = word;
     }}
-    return words.buffer.slice(0, Math.floor(text.length * 4 / 5));
+    return found;
   }};
   const still = document.getElementById("kvviz-still");
   try {{
@@ -92,14 +92,15 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
       if (!page.querySelector("#kvviz-still")) place.after(still.cloneNode(true));
       return "<!doctype html>" + page.outerHTML;
     }};
-    const parts = JSON.parse(new TextDecoder().decode(unpack(new Uint8Array(bytes("kvviz-modules")))));
+    const texts = new TextDecoder().decode(unpack(bytes("kvviz-modules"))).split("\\x00");
+    const parts = Object.fromEntries(texts.map((text) => [text.split("\\n", 1)[0], text.slice(text.indexOf("\\n"))]));
     document.getElementById("kvviz-style").textContent = parts.style;
     const address = URL.createObjectURL(new Blob([parts.{module}], {{ type: "text/javascript" }}));
     const page = (await import(address)).default;
     const given = JSON.parse(document.getElementById("kvviz-state").textContent);
     const state = {{ decode_step: 0, selection: null, breakpoints: [], theme: "auto",
       height: Math.max(560, innerHeight - 40), ...given }};
-    for (const name of {names}) state[name] = name === "modules" ? parts : new DataView(bytes("kvviz-" + name));
+    for (const name of {names}) state[name] = name === "modules" ? parts : new DataView(bytes("kvviz-" + name).buffer);
     const model = {{ get: (name) => state[name], set: (name, value) => {{ state[name] = value; }},
       save_changes() {{}}, on() {{}}, off() {{}}, file }};
     page.render({{ model, el: document.getElementById("kvviz") }});
@@ -320,7 +321,7 @@ def _write(
 ) -> str:
     """Fill in the page, and write it to the path if one is given."""
     blocks = [
-        f'<script type="application/octet-stream" id="kvviz-{name}">{base85(data)}</script>'
+        f'<script type="application/octet-stream" id="kvviz-{name}">{base91(data)}</script>'
         for name, data in payloads.items()
     ]
     still, rules = _classed(still)
@@ -342,9 +343,14 @@ def _write(
     return page
 
 
-def base85(data: bytes) -> str:
-    """Bytes as text that is a quarter longer, in `_DIGITS`."""
-    return base64.b85encode(data).decode().replace("&", ",").replace("<", ".")
+def base91(data: bytes) -> str:
+    """Bytes as text in `_DIGITS`: 13 bits are two digits, the lowest first, and up to 6 that are left are one."""
+    bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+    rows = np.pad(bits, (0, -len(bits) % 13)).reshape(-1, 13)
+    numbers = np.packbits(rows, axis=1, bitorder="little").view("<u2")
+    digits = np.hstack([numbers % 91, numbers // 91]).ravel()
+    used = len(digits) - (1 <= len(bits) % 13 <= 6)
+    return np.frombuffer(_DIGITS.encode(), np.uint8)[digits[:used]].tobytes().decode()
 
 
 def _classed(still: str) -> tuple[str, str]:

@@ -34,7 +34,8 @@ def bundled(name: str) -> bytes:
 @lru_cache(maxsize=1)
 def page_modules() -> bytes:
     """The texts of all parts by name, gzipped: what ``assets/widget/src/modules.ts`` reads in a notebook."""
-    return gzip.compress(_texts(_parts()), 9, mtime=0)
+    texts = {name: bundled(f"{name}.js").decode() for name in _parts()}
+    return gzip.compress(json.dumps(texts, ensure_ascii=False).encode(), 9, mtime=0)
 
 
 @lru_cache(maxsize=8)
@@ -44,19 +45,17 @@ def file_modules(page: str, without: frozenset[str] = frozenset()) -> bytes:
     ``page``: the name of the page.
     ``without``: parts that the file cannot need.
 
-    Returns the number of bytes of the texts (32 bits, big endian) and an LZMA stream.
+    Returns the number of bytes of the texts (32 bits, big endian) and an LZMA stream: between two texts there is a byte
+    0; the first line of each is its name.
     """
     names = [page, *([] if page == "planner" else [name for name in _parts() if name not in without])]
-    texts = _texts(names, style=_rules(names))
+    named = {name: bundled(f"{name}.js").decode() for name in names} | {"style": _rules(names)}
+    texts = "\0".join(f"{name}\n{text}" for name, text in named.items()).encode()
     return len(texts).to_bytes(4, "big") + lzma.compress(texts, format=lzma.FORMAT_RAW, filters=[_FILTER])
 
 
 def _parts() -> list[str]:
     return sorted(path.stem for path in STATIC.glob("*.js") if path.stem not in _PAGES)
-
-
-def _texts(names: Collection[str], **more: str) -> bytes:
-    return json.dumps({name: bundled(f"{name}.js").decode() for name in names} | more, ensure_ascii=False).encode()
 
 
 def _rules(parts: Collection[str]) -> str:

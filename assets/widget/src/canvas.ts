@@ -23,6 +23,24 @@ export function polygon(context: CanvasRenderingContext2D, ink: string, points: 
   context.fill();
 }
 
+export function filled(context: CanvasRenderingContext2D, ink: string | CanvasPattern, x: number, y: number, w: number, h: number): void {
+  context.fillStyle = ink;
+  context.fillRect(x, y, w, h);
+}
+
+/** Draw the present path. */
+export function stroked(context: CanvasRenderingContext2D, ink: string, width: number): void {
+  context.strokeStyle = ink;
+  context.lineWidth = width;
+  context.stroke();
+}
+
+export function bordered(context: CanvasRenderingContext2D, ink: string, width: number, x: number, y: number, w: number, h: number): void {
+  context.strokeStyle = ink;
+  context.lineWidth = width;
+  context.strokeRect(x, y, w, h);
+}
+
 /** A border inside a box, thinner in a small one. */
 export function outline(context: CanvasRenderingContext2D, ink: string, width: number, dash: number[], x: number, y: number, w: number, h: number): void {
   const line = Math.min(width, w / 3, h / 3);

@@ -1,6 +1,6 @@
 // Cards beside the lanes: warnings, the story of the chosen tensor, and the memories of a device by address.
 import { kept } from "./arrays.js";
-import { Inks, sized } from "./canvas.js";
+import { filled, Inks, sized } from "./canvas.js";
 import { clock, type Clock } from "./clockdata.js";
 import { el, mark, on, onHit, say } from "./dom.js";
 import { buffer, bytes, count, plural } from "./format.js";
@@ -144,13 +144,11 @@ function paint(canvas: HTMLCanvasElement, arena: Arena, top: number, store: Stor
   const brush = sized(canvas, width, 14);
   if (!brush) return;
   const inks = new Inks(canvas);
-  brush.fillStyle = inks.colour("ground");
-  brush.fillRect(0, 0, width, 14);
+  filled(brush, inks.colour("ground"), 0, 0, width, 14);
   const { selection, now } = store;
   for (const block of arena.blocks) {
     const x = (block.address / top) * width;
     const lit = (selection?.kind === "storage" && selection.id === block.storage) || now.lit.storages.has(block.storage);
-    brush.fillStyle = lit ? inks.colour("accent") : inks.mixed("view", 0.4);
-    brush.fillRect(x, 0, Math.max(1, (block.bytes / top) * width - (block.bytes * width > 3 * top ? 0.7 : 0)), 14);
+    filled(brush, lit ? inks.colour("accent") : inks.mixed("view", 0.4), x, 0, Math.max(1, (block.bytes / top) * width - (block.bytes * width > 3 * top ? 0.7 : 0)), 14);
   }
 }

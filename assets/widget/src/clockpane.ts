@@ -1,5 +1,5 @@
 // Lanes by the producer's clock: queues above, spaces of memory below, and the line of the cursor through all of them.
-import { Inks, outline, polygon, sized } from "./canvas.js";
+import { bordered, filled, Inks, outline, polygon, sized, stroked } from "./canvas.js";
 import { barAt, beside, clock, clockView, heldAt, place, ROW, timeAt, xAt, zoomTime, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
 import { BanksCard, MarksCard } from "./clockmarks.js";
 import { button, el, mark, on, onKey, onResize } from "./dom.js";
@@ -27,8 +27,7 @@ function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
   let drawn = 0;
   c.lanes.forEach((lane, i) => {
     const box = v.boxes[i];
-    brush.fillStyle = inks.colour("ground");
-    brush.fillRect(0, box.top - 3, v.width, box.foot - box.top + 4);
+    filled(brush, inks.colour("ground"), 0, box.top - 3, v.width, box.foot - box.top + 4);
     if (lane.held) strip(brush, inks, v, box, lane.held);
     const seen = lane.bars.filter((bar) => bar.end >= v.from && bar.start <= v.to);
     drawn += seen.length;
@@ -70,9 +69,7 @@ function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
       if (alive) one(brush, inks, v, i, bar, true);
       if (bar !== chosen && !lit.has(bar.storage)) continue;
       const r = place(v, i, bar);
-      brush.strokeStyle = inks.colour("ink");
-      brush.lineWidth = bar === chosen ? 2.4 : 1.4;
-      brush.strokeRect(r.x - 0.5, r.y - 0.5, r.w + 1, r.h + 1);
+      bordered(brush, inks.colour("ink"), bar === chosen ? 2.4 : 1.4, r.x - 0.5, r.y - 0.5, r.w + 1, r.h + 1);
     }
   });
   for (const move of c.moves) if (move.at >= v.from && move.at <= v.to && (lit.has(move.from) || lit.has(move.to))) arrow(brush, inks, c, v, move, true);
@@ -106,17 +103,14 @@ function strip(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, box: B
   brush.lineTo(v.width, foot);
   brush.fillStyle = inks.mixed("accent", 0.22);
   brush.fill();
-  brush.strokeStyle = inks.colour("accent");
-  brush.lineWidth = 1;
-  brush.stroke();
+  stroked(brush, inks.colour("accent"), 1);
 }
 
 function one(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, lane: number, bar: Bar, alive: boolean): void {
   const r = place(v, lane, bar);
   if (bar.kind === "run") return outline(brush, inks.colour("accent"), 1, [], r.x, r.y, r.w, r.h);
   const hue = bar.kind === "op" ? "accent" : bar.kind === "weights" ? "soft" : "view";
-  brush.fillStyle = alive ? inks.colour(hue) : inks.mixed(hue, 0.32);
-  brush.fillRect(r.x, r.y, r.w, r.h);
+  filled(brush, alive ? inks.colour(hue) : inks.mixed(hue, 0.32), r.x, r.y, r.w, r.h);
   brush.fillStyle = alive ? inks.colour("on-accent") : inks.colour("ink");
   if (r.w > LEAST) write(brush, inks, bar.text, r.x, r.y + r.h / 2 + 0.5, r.w, v.width);
   if (bar.open) outline(brush, inks.colour("missed"), 1.5, [3, 2], r.x, r.y, r.w, r.h);

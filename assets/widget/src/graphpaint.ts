@@ -1,6 +1,6 @@
 // Paints the visible part of a level on a canvas. A state is a fill, a border and a letter, never a colour alone; text below
 // 11 px is left out.
-import { polygon, type Inks, type Ruler } from "./canvas.js";
+import { bordered, filled, polygon, stroked, type Inks, type Ruler } from "./canvas.js";
 import { badgeOf } from "./pair.js";
 import { crossing, HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
@@ -78,8 +78,7 @@ export class Painter {
   paint(v: Painted): void {
     const { context } = this;
     const { port, level } = v;
-    context.fillStyle = this.colour("ground");
-    context.fillRect(0, 0, port.w, port.h);
+    filled(context, this.colour("ground"), 0, 0, port.w, port.h);
     this.exits = [];
     for (const row of level.rows) {
       if (row.y > port.y + port.h || row.y + row.h < port.y || row.x > port.x + port.w || row.x + row.w < port.x) continue;
@@ -108,10 +107,14 @@ export class Painter {
     context.fillText(text, x, y);
   }
 
-  #box(x: number, y: number, w: number, h: number, r: number): void {
-    this.context.beginPath();
-    if (r > 1) this.context.roundRect(x, y, w, h, r);
-    else this.context.rect(x, y, w, h);
+  #box(x: number, y: number, w: number, h: number, r: number, ink = ""): void {
+    const { context } = this;
+    context.beginPath();
+    if (r > 1) context.roundRect(x, y, w, h, r);
+    else context.rect(x, y, w, h);
+    if (!ink) return;
+    context.fillStyle = this.colour(ink);
+    context.fill();
   }
 
   #frame(row: Row, { port, scene, nodes, focus }: Painted): void {
@@ -119,13 +122,9 @@ export class Painter {
     const { x, y } = { x: row.x - port.x, y: row.y - port.y };
     const here = nodes(row).some((n) => scene.states[n] === "running");
     context.setLineDash([]);
-    this.#box(x + 0.5, y + 0.5, row.w - 1, row.h - 1, 6);
-    context.fillStyle = this.colour(row.block < 0 ? "ground" : "pane");
-    context.fill();
+    this.#box(x + 0.5, y + 0.5, row.w - 1, row.h - 1, 6, row.block < 0 ? "ground" : "pane");
     const focused = focus && focus.node < 0 && focus.block === row.block && focus.card === row.card;
-    context.lineWidth = focused ? 3 : 1;
-    context.strokeStyle = this.colour(here || focused ? "accent" : "line");
-    context.stroke();
+    stroked(context, this.colour(here || focused ? "accent" : "line"), focused ? 3 : 1);
   }
 
   #head(row: Row, v: Painted): void {
@@ -140,14 +139,11 @@ export class Painter {
     const state = worst(scene.states, nodes);
     const lit = nodes.some((n) => (v.way ?? scene.lit).nodes.has(n));
     if (top > row.y - port.y) {
-      context.fillStyle = this.colour("pane");
-      context.fillRect(row.x - port.x + 1, top, row.w - 2, HEAD);
-      context.fillStyle = this.colour("line");
-      context.fillRect(row.x - port.x + 1, top + HEAD, row.w - 2, 1);
+      filled(context, this.colour("pane"), row.x - port.x + 1, top, row.w - 2, HEAD);
+      filled(context, this.colour("line"), row.x - port.x + 1, top + HEAD, row.w - 2, 1);
     }
     if (lit) {
-      context.fillStyle = this.colour("accent");
-      context.fillRect(left, top + 3, 3, HEAD - 6);
+      filled(context, this.colour("accent"), left, top + 3, 3, HEAD - 6);
     }
     const corners = row.open ? [[9, 12], [17, 12], [13, 17]] : [[11, 10], [16, 14], [11, 18]];
     polygon(context, this.colour("edge"), corners.map(([dx, dy]) => [left + dx, top + dy]));
@@ -161,16 +157,12 @@ export class Painter {
         const at = row.block < 0 ? worst(scene.states, card.members[i].blocks.flatMap((b) => blocks[b].nodes)) : scene.states[nodes[i]];
         const x = strip.x - port.x + i * strip.cell;
         const gap = strip.cell > 3 ? 1 : 0;
-        context.fillStyle = this.colour(TINT[at] ?? "line");
-        context.fillRect(x, top + 9, strip.cell - gap, 10);
+        filled(context, this.colour(TINT[at] ?? "line"), x, top + 9, strip.cell - gap, 10);
         if (v.hits.size && (row.block < 0 ? card.members[i].blocks.some((b) => blocks[b].nodes.some((n) => v.hits.has(n))) : v.hits.has(nodes[i]))) {
-          context.fillStyle = this.colour("ink");
-          context.fillRect(x, top + 20, Math.max(2, strip.cell - gap), 2);
+          filled(context, this.colour("ink"), x, top + 20, Math.max(2, strip.cell - gap), 2);
         }
         if (row.block < 0 && single && i === shown) {
-          context.strokeStyle = this.colour("ink");
-          context.lineWidth = 2;
-          context.strokeRect(x - 1, top + 8, strip.cell + 1, 12);
+          bordered(context, this.colour("ink"), 2, x - 1, top + 8, strip.cell + 1, 12);
         }
       }
     }
@@ -297,20 +289,15 @@ export class Painter {
     const at = [0.5, 0.15, 0.85].map(place).find(free);
     if (!at) return;
     taken.push(at);
-    this.context.fillStyle = this.colour("pane");
-    this.context.fillRect(at.x, at.y, w, h);
+    filled(this.context, this.colour("pane"), at.x, at.y, w, h);
     this.#say(text, at.x + w / 2, at.y + h * 0.75, font, look === "copied" ? "missed-ink" : look === "way" ? "view" : "soft", "center");
   }
 
   #pill(value: number, [x, y, w, h]: [number, number, number, number], v: Painted, says?: [name: string, under: string]): void {
     const { context } = this;
-    this.#box(x, y, w, h, Math.min(5, h / 5));
+    this.#box(x, y, w, h, Math.min(5, h / 5), "view-pale");
     context.setLineDash([]);
-    context.fillStyle = this.colour("view-pale");
-    context.fill();
-    context.strokeStyle = this.colour(v.scene.lit.values.has(value) ? "accent" : "view");
-    context.lineWidth = v.scene.lit.values.has(value) ? 3 : 1.5;
-    context.stroke();
+    stroked(context, this.colour(v.scene.lit.values.has(value) ? "accent" : "view"), v.scene.lit.values.has(value) ? 3 : 1.5);
     const { t, now, cursor } = this.store;
     const [name, under] = says ?? pillText(t, now.frame, value, placeFrom(t, now.frame, value, cursor));
     this.#two(name, under, "", [x, y, w, h], "ink", "soft", "");
@@ -325,31 +312,19 @@ export class Painter {
     const look = LOOKS[state] ?? LOOKS.waiting;
     const end = ended(p, scene, node);
     const lit = scene.lit.nodes.has(node);
-    const focused = v.focus?.node === node;
-    this.#box(x, y, w, h, Math.min(5, h / 5));
-    context.fillStyle = this.colour(look[0]);
-    context.fill();
+    this.#box(x, y, w, h, Math.min(5, h / 5), look[0]);
     // the op that just ran shows its outcome, too
     const border = end === "missed" || end === "in_place" || end === "elsewhere" ? LOOKS[end] : look;
     context.setLineDash(lit ? [] : look[3]);
-    context.strokeStyle = this.colour(lit ? (state === "running" ? "ink" : "accent") : border[1]);
-    context.lineWidth = (lit ? 3 : border === look ? look[2] : 3) * Math.max(0.6, Math.min(1, h / 30));
-    context.stroke();
-    if (v.hits.has(node)) {
-      // outside of the box, so that its border stays readable
+    stroked(context, this.colour(lit ? (state === "running" ? "ink" : "accent") : border[1]), (lit ? 3 : border === look ? look[2] : 3) * Math.max(0.6, Math.min(1, h / 30)));
+    // outside of the box, so that its border stays readable
+    const ring = (by: number, ink: string, width: number) => {
       context.setLineDash([]);
-      context.strokeStyle = this.colour("ink");
-      context.lineWidth = 1.5;
-      this.#box(x - 3, y - 3, w + 6, h + 6, 6);
-      context.stroke();
-    }
-    if (focused) {
-      context.setLineDash([]);
-      context.strokeStyle = this.colour("accent");
-      context.lineWidth = 2;
-      this.#box(x - 4, y - 4, w + 8, h + 8, 7);
-      context.stroke();
-    }
+      this.#box(x - by, y - by, w + 2 * by, h + 2 * by, by + 3);
+      stroked(context, this.colour(ink), width);
+    };
+    if (v.hits.has(node)) ring(3, "ink", 1.5);
+    if (v.focus?.node === node) ring(4, "accent", 2);
     if (h < 13) return;
     const g = p.graphs[v.graph];
     const ink = state === "running" ? "on-accent" : state === "waiting" ? "soft" : "ink";

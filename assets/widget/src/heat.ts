@@ -1,7 +1,7 @@
 // The two pictures of a cache. Heads × rows after one run: the state of every row, with attention weights, words and arcs above.
 // Runs × rows: how the cache grows. Both are drawn by spans, so that 4,096 rows cost no more than ten.
 import { cellsOf, type CacheData } from "./cachedata.js";
-import { label, outline, polygon, sized, type Inks } from "./canvas.js";
+import { bordered, filled, label, outline, polygon, sized, type Inks } from "./canvas.js";
 import { el, on, onDrag, onKey } from "./dom.js";
 import { bytes, round } from "./format.js";
 import { above, box, drawAxis, drawOwners, LEFT, lookOf, rowAt, wideOf, xOf, type Axis } from "./looks.js";
@@ -160,25 +160,20 @@ export class HeatMap {
     drawWords(context, inks, axis, words, named, this.#top - 6, now);
     if (weights) this.#weights(context, inks, picture, weights);
     if (at) {
-      context.strokeStyle = inks.colour("ink");
-      context.lineWidth = 2;
       const wide = Math.max(one, 4);
-      context.strokeRect(xOf(axis, at.row) + one / 2 - wide / 2, this.#top + at.head * this.#pitch, wide, this.#pitch);
+      bordered(context, inks.colour("ink"), 2, xOf(axis, at.row) + one / 2 - wide / 2, this.#top + at.head * this.#pitch, wide, this.#pitch);
     }
     drawAxis(context, inks, axis, this.#top + high + 3);
   }
 
   #heads(context: CanvasRenderingContext2D, inks: Inks, { heads, axis }: Picture, high: number): void {
-    context.fillStyle = inks.colour("pane");
-    for (let head = 1; head < heads; head++) context.fillRect(LEFT, this.#top + head * this.#pitch - 0.5, axis.width, 1);
+    for (let head = 1; head < heads; head++) filled(context, inks.colour("pane"), LEFT, this.#top + head * this.#pitch - 0.5, axis.width, 1);
     const every = Math.ceil(12 / this.#pitch);
     for (let head = 0; head < heads; head += every) {
       const text = heads === 1 ? "rows" : head === 0 ? "head 0" : String(head);
       label(context, inks, text, LEFT - 5, this.#top + (head + 0.5) * this.#pitch, { align: "right" });
     }
-    context.strokeStyle = inks.colour("line");
-    context.lineWidth = 1;
-    context.strokeRect(LEFT - 0.5, this.#top - 0.5, axis.width + 1, high + 1);
+    bordered(context, inks.colour("line"), 1, LEFT - 0.5, this.#top - 0.5, axis.width + 1, high + 1);
   }
 
   /** Weights of every head at the bottom of its cells; their mean in the strip above, as bars and arcs. */
@@ -194,21 +189,19 @@ export class HeatMap {
     };
     const mean = weights[0]?.map((_, row) => weights.reduce((sum, one) => sum + (one[row] ?? 0), 0) / weights.length) ?? [];
     const most = Math.max(1e-9, ...mean);
-    context.fillStyle = inks.colour("line");
     for (let column = 0; column < columns; column++) {
       const h = (largest(mean, column) / most) * (STRIP - 10);
-      if (h > 0) context.fillRect(xOf(axis, span(column)[0]) + 0.5, STRIP - 4 - h, wide, Math.max(h, 0.5));
+      if (h > 0) filled(context, inks.colour("line"), xOf(axis, span(column)[0]) + 0.5, STRIP - 4 - h, wide, Math.max(h, 0.5));
     }
     drawArcs(context, inks, axis, at && weights[at.head] ? weights[at.head] : mean, now, 4, STRIP - 4);
     label(context, inks, most.toFixed(2), LEFT - 5, 10, { align: "right" });
     label(context, inks, "weight", LEFT - 5, STRIP - 10, { align: "right" });
     if (this.#pitch < 9) return;
-    context.fillStyle = inks.colour("ink");
     for (let head = 0; head < Math.min(heads, weights.length); head++) {
       const top = Math.max(1e-9, ...weights[head]);
       for (let column = 0; column < columns; column++) {
         const h = (largest(weights[head], column) / top) * (this.#pitch - 4);
-        if (h > 0.3) context.fillRect(xOf(axis, span(column)[0]) + 0.5, this.#top + (head + 1) * this.#pitch - 1.5 - h, Math.min(wide, 6), h);
+        if (h > 0.3) filled(context, inks.colour("ink"), xOf(axis, span(column)[0]) + 0.5, this.#top + (head + 1) * this.#pitch - 1.5 - h, Math.min(wide, 6), h);
       }
     }
   }
@@ -255,9 +248,7 @@ export class Occupancy {
     if (!context) return;
     context.drawImage(this.#lines, 0, 0, wideOf(axis), high + NAMES);
     const y = (run + 0.5) * this.#pitch;
-    context.strokeStyle = inks.colour("ink");
-    context.lineWidth = 1.5;
-    context.strokeRect(LEFT, y - Math.max(this.#pitch, 3) / 2, axis.width, Math.max(this.#pitch, 3));
+    bordered(context, inks.colour("ink"), 1.5, LEFT, y - Math.max(this.#pitch, 3) / 2, axis.width, Math.max(this.#pitch, 3));
     polygon(context, inks.colour("ink"), [[LEFT - 1, y], [LEFT - 8, y - 4], [LEFT - 8, y + 4]]);
     this.#moves(context, inks, axis, moved);
   }
@@ -279,9 +270,7 @@ export class Occupancy {
       }
     }
     if (d.owners) for (let r = 0; r < n; r++) drawOwners(context, inks, d, stream, r, axis, r * this.#pitch, Math.max(this.#pitch - gap, 0.7));
-    context.strokeStyle = inks.colour("line");
-    context.lineWidth = 1;
-    context.strokeRect(LEFT - 0.5, -0.5, axis.width + 1, high + 1);
+    bordered(context, inks.colour("line"), 1, LEFT - 0.5, -0.5, axis.width + 1, high + 1);
     this.#names(context, inks, n);
     drawAxis(context, inks, axis, high + 3);
   }
@@ -293,8 +282,7 @@ export class Occupancy {
     const said: string[] = [];
     for (const { run, bytes: amount } of moved) {
       const y = (run + 0.5) * this.#pitch;
-      context.fillStyle = inks.colour("missed");
-      context.fillRect(left, y - Math.max(this.#pitch - 1, 1) / 2, 4, Math.max(this.#pitch - 1, 1));
+      filled(context, inks.colour("missed"), left, y - Math.max(this.#pitch - 1, 1) / 2, 4, Math.max(this.#pitch - 1, 1));
       if (y < free) continue;
       const text = `${bytes(amount)} moved`;
       const at = Math.max(TALL / 2, y);

@@ -1,7 +1,7 @@
 // How cache rows are drawn: axis, states, and owning sequences. Each has its own fill, pattern and border, since colour alone
 // carries no meaning.
 import { ownedOf, type CacheData } from "./cachedata.js";
-import { label, outline, type Inks, type Pattern } from "./canvas.js";
+import { filled, label, outline, type Inks, type Pattern } from "./canvas.js";
 import { round } from "./format.js";
 
 export interface Look { about: string; fill: string; mark: Pattern; ink: string; dash: number[]; line: number }
@@ -29,12 +29,10 @@ export function above(a: string, b: string): number { return NAMES.indexOf(a) - 
 /** A box with the fill and pattern of a state. */
 export function box(context: CanvasRenderingContext2D, inks: Inks, state: string, x: number, y: number, w: number, h: number, border = true): void {
   const look = lookOf(state);
-  context.fillStyle = inks.colour(look.fill);
-  context.fillRect(x, y, w, h);
+  filled(context, inks.colour(look.fill), x, y, w, h);
   const pattern = look.mark ? inks.pattern(look.mark, look.ink) : null;
   if (pattern) {
-    context.fillStyle = pattern;
-    context.fillRect(x, y, w, h);
+    filled(context, pattern, x, y, w, h);
   }
   if (border) outline(context, inks.colour(look.ink), look.line, look.dash, x, y, w, h);
 }
@@ -103,19 +101,16 @@ export function hueOf(d: CacheData, sequence: number, inks: Inks): string {
 /** A box of rows: a band for each sequence, the mark of the state, and a border, dashed if cell and row disagree. */
 export function ownerBox(context: CanvasRenderingContext2D, inks: Inks, d: CacheData, sequences: number[], state: string, x: number, y: number, w: number, h: number, border = true): void {
   const how = d.owners!.states.find((one) => one.name === state);
-  context.fillStyle = inks.colour("pane");
-  context.fillRect(x, y, w, h);
+  filled(context, inks.colour("pane"), x, y, w, h);
   // cells ahead of their keys are pale
   context.globalAlpha = how?.mark === "dots" ? 0.16 : 0.5;
   sequences.forEach((one, i) => {
-    context.fillStyle = hueOf(d, one, inks);
-    context.fillRect(x, y + (h * i) / sequences.length, w, h / sequences.length);
+    filled(context, hueOf(d, one, inks), x, y + (h * i) / sequences.length, w, h / sequences.length);
   });
   context.globalAlpha = 1;
   if (how?.mark) {
-    context.fillStyle = inks.pattern(how.mark, sequences.length ? "ink" : "soft") ?? "transparent";
     context.globalAlpha = 0.65;
-    context.fillRect(x, y, w, h);
+    filled(context, inks.pattern(how.mark, sequences.length ? "ink" : "soft") ?? "transparent", x, y, w, h);
     context.globalAlpha = 1;
   }
   if (border) outline(context, sequences.length ? hueOf(d, sequences[0], inks) : inks.colour("soft"), 1.5, how?.dashed ? [3, 2] : [], x, y, w, h);
@@ -141,8 +136,7 @@ export function drawOwners(context: CanvasRenderingContext2D, inks: Inks, d: Cac
       context.font = `10.5px ${inks.family}`;
       const room = context.measureText(text).width;
       if (room > wide - 2) continue;
-      context.fillStyle = inks.colour("pane");
-      if (state) context.fillRect(x + wide / 2 - room / 2 - 2, y + h / 2 - 6, room + 4, 12);
+      if (state) filled(context, inks.colour("pane"), x + wide / 2 - room / 2 - 2, y + h / 2 - 6, room + 4, 12);
       label(context, inks, text, x + wide / 2, y + h / 2 + 0.5, { size: 10.5, ink: "ink", align: "center" });
     }
   }

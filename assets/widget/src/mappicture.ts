@@ -1,5 +1,6 @@
 // The two pictures of the memory map and their colours: a base that does not depend on the cursor, and above it what is alive
 // and chosen. Rectangles are filled by pixels: twenty thousand cost little.
+import { bordered, filled } from "./canvas.js";
 import type { Inks } from "./canvas.js";
 import { el, mark, set } from "./dom.js";
 import { bytes, opName, shortValue } from "./format.js";
@@ -70,8 +71,7 @@ const brush = document.createElement("canvas").getContext("2d", { willReadFreque
 /** A CSS colour as the four bytes of a pixel. */
 export function pixel(colour: string): number {
   if (!brush) return 0xff888888;
-  brush.fillStyle = colour;
-  brush.fillRect(0, 0, 1, 1);
+  filled(brush, colour, 0, 0, 1, 1);
   return new Uint32Array(brush.getImageData(0, 0, 1, 1).data.buffer)[0];
 }
 
@@ -219,12 +219,8 @@ export class Picture {
       if (r.x > s.width || r.x + r.w < 0) continue;
       const x = Math.max(-3, r.x) - 0.5;
       const wide = Math.min(s.width + 3, r.x + r.w) - x + 0.5;
-      context.strokeStyle = inks.colour("pane");
-      context.lineWidth = 4;
-      if (strong) context.strokeRect(x, r.y - 0.5, wide, r.h + 1);
-      context.strokeStyle = inks.colour(strong ? "ink" : "accent");
-      context.lineWidth = strong ? 2.2 : 1.4;
-      context.strokeRect(x, r.y - 0.5, wide, r.h + 1);
+      if (strong) bordered(context, inks.colour("pane"), 4, x, r.y - 0.5, wide, r.h + 1);
+      bordered(context, inks.colour(strong ? "ink" : "accent"), strong ? 2.2 : 1.4, x, r.y - 0.5, wide, r.h + 1);
     }
     this.#pair(context, s, layout, inks);
   }
@@ -248,9 +244,8 @@ export class Picture {
     const wide = Math.max(2, right - left);
     // on a light rim, for contrast on dark bars
     const frame = (ink: string, width: number, dash: number[]) => {
-      [context.strokeStyle, context.lineWidth] = [ink, width];
       context.setLineDash(dash);
-      context.strokeRect(left, r.y - 0.5, wide, r.h + 1);
+      bordered(context, ink, width, left, r.y - 0.5, wide, r.h + 1);
       context.setLineDash([]);
     };
     frame(pane, 4, []);
@@ -258,10 +253,8 @@ export class Picture {
     for (const [low, high] of parts) {
       const tall = Math.max(3, r.h * (high - low));
       const y = Math.min(r.y + r.h - tall, r.y + r.h * (1 - high));
-      context.fillStyle = pane;
-      context.fillRect(left - 2, y - 2, wide + 4, tall + 4);
-      context.fillStyle = red;
-      context.fillRect(left, y, wide, tall);
+      filled(context, pane, left - 2, y - 2, wide + 4, tall + 4);
+      filled(context, red, left, y, wide, tall);
       // colour alone carries no meaning: an end at each step
       for (const x of [left, right]) context.fillRect(x - 1, y - 3, 2, tall + 6);
     }

@@ -1,4 +1,5 @@
 // The minimap of a graph: its scale, the part that is shown, and how it is painted.
+import { bordered, filled } from "./canvas.js";
 import { TINT, worst, type Painted, type Painter } from "./graphpaint.js";
 import type { Level, Port, Rect } from "./level.js";
 
@@ -29,20 +30,15 @@ export function paintMini(context: CanvasRenderingContext2D, painter: Painter, {
     if (row.block < 0 && row.open) continue;
     const state = worst(scene.states, v.nodes(row));
     const inside = few && open.includes(row);
-    context.fillStyle = painter.colour(state === "running" ? (inside ? "accent-pale" : "accent") : inside || state === "waiting" ? "line" : "edge");
-    context.fillRect(row.x * kx, row.y * ky, Math.max(2, row.w * kx - 1), Math.max(1.5, row.h * ky - 1));
+    filled(context, painter.colour(state === "running" ? (inside ? "accent-pale" : "accent") : inside || state === "waiting" ? "line" : "edge"), row.x * kx, row.y * ky, Math.max(2, row.w * kx - 1), Math.max(1.5, row.h * ky - 1));
     if (hits.size && v.nodes(row).some((n) => hits.has(n))) {
-      context.fillStyle = painter.colour("ink");
-      context.fillRect(size.w - 4, row.y * ky, 4, inside ? Math.max(1.5, row.h * ky - 1) : 2);
+      filled(context, painter.colour("ink"), size.w - 4, row.y * ky, 4, inside ? Math.max(1.5, row.h * ky - 1) : 2);
     }
     if (!inside) continue;
     const { boxes, pills, nodes } = v.sketch(row);
     boxes.forEach(([x, y, w, h], i) => {
-      context.fillStyle = painter.colour(i < pills.length ? "view-mid" : TINT[scene.states[nodes[i - pills.length]]]);
-      context.fillRect((row.bx + x * zoom) * kx, (row.by + y * zoom) * ky, Math.max(1.5, w * zoom * kx), Math.max(1.5, h * zoom * ky));
+      filled(context, painter.colour(i < pills.length ? "view-mid" : TINT[scene.states[nodes[i - pills.length]]]), (row.bx + x * zoom) * kx, (row.by + y * zoom) * ky, Math.max(1.5, w * zoom * kx), Math.max(1.5, h * zoom * ky));
     });
   }
-  context.strokeStyle = painter.colour("ink");
-  context.lineWidth = 1.5;
-  context.strokeRect(window.x + 1, window.y + 1, Math.max(3, window.w - 2), Math.max(3, window.h - 2));
+  bordered(context, painter.colour("ink"), 1.5, window.x + 1, window.y + 1, Math.max(3, window.w - 2), Math.max(3, window.h - 2));
 }

@@ -1,7 +1,7 @@
 // Live bytes over all steps, the overview of the memory map, with the peak, runs, the window and the hits of a query. A long
 // recording is shown by runs. Dragging moves the cursor.
 // The curve is drawn once per size and look; the cursor is an element, so that dragging repaints nothing.
-import { Inks, label, polygon, sized } from "./canvas.js";
+import { filled, Inks, label, polygon, sized, stroked } from "./canvas.js";
 import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";
 import { button, el, hit, mark, on, onDrag, onResize, say } from "./dom.js";
 import { bytes, count, figure, plural } from "./format.js";
@@ -38,18 +38,14 @@ function drawRuns(store: Store, { context, width, bottom, y, inks }: Plot): void
   context.globalAlpha = 1;
   p.runs.forEach((r, run) => {
     if (bare(p, run)) return;
-    context.fillStyle = context.strokeStyle = inks.colour("accent");
-    context.fillRect(run * slot, bottom + 1, Math.max(2, slot), MARK - 2);
+    filled(context, inks.colour("accent"), run * slot, bottom + 1, Math.max(2, slot), MARK - 2);
     if (slot < ROOM) return;
     context.beginPath();
     for (let s = r.first; s < r.last; s++) context.lineTo((run + (s - r.first) / (r.last - r.first)) * slot, y(p.step.live[s]));
-    context.lineWidth = 0.8;
-    context.stroke();
+    stroked(context, inks.colour("accent"), 0.8);
   });
   line();
-  context.lineWidth = 1.3;
-  context.strokeStyle = inks.colour("accent");
-  context.stroke();
+  stroked(context, inks.colour("accent"), 1.3);
 }
 
 const HEIGHT = 7; // px, above the axis
@@ -65,14 +61,12 @@ export function ticks(store: Store, width: number): number[] {
 }
 
 function drawHits(store: Store, { context, width, bottom, inks }: Plot): void {
-  context.fillStyle = inks.colour("ink");
-  for (const x of ticks(store, width)) context.fillRect(x, bottom - HEIGHT, 2, HEIGHT);
+  for (const x of ticks(store, width)) filled(context, inks.colour("ink"), x, bottom - HEIGHT, 2, HEIGHT);
 }
 
 /** A mark under the curve at each step of the finding that is framed. */
 function drawEvidence(store: Store, { context, width, bottom, inks }: Plot): void {
-  context.fillStyle = inks.colour("missed");
-  for (const x of new Set(Array.from(store.evidence?.steps ?? [], (step) => Math.floor(placed(store, step + 0.5) * width)))) context.fillRect(x, bottom - 4, 2, 4);
+  for (const x of new Set(Array.from(store.evidence?.steps ?? [], (step) => Math.floor(placed(store, step + 0.5) * width)))) filled(context, inks.colour("missed"), x, bottom - 4, 2, 4);
 }
 
 const AXIS = 18; // px below the plot, for the names of the runs and the marks of those with steps
@@ -91,12 +85,10 @@ function drawBreak({ context, width, bottom, inks }: Plot): void {
   context.lineTo(0, foot);
   context.fillStyle = inks.mixed("edge", 0.3);
   context.fill();
-  context.strokeStyle = inks.colour("edge");
-  context.lineWidth = 1;
-  torn(head);
-  context.stroke();
-  torn(bottom + 1);
-  context.stroke();
+  for (const y of [head, bottom + 1]) {
+    torn(y);
+    stroked(context, inks.colour("edge"), 1);
+  }
 }
 
 export class Timeline implements View {
@@ -226,8 +218,7 @@ export class Timeline implements View {
     this.#runs({ ...plot, bottom: height - AXIS });
     if (bottom < height - AXIS) drawBreak(plot);
     else if (!broken && x.weights) {
-      context.fillStyle = inks.mixed("edge", 0.3);
-      context.fillRect(0, plot.y(x.weights), width, bottom - plot.y(x.weights));
+      filled(context, inks.mixed("edge", 0.3), 0, plot.y(x.weights), width, bottom - plot.y(x.weights));
     }
     if (many) drawRuns(this.store, plot);
     else if (p.steps) this.#steps(plot, curve(t, width, scale));
@@ -254,25 +245,21 @@ export class Timeline implements View {
       context.lineTo(i + 0.5, y(c.high[i]));
       if (c.low[i] < c.high[i]) context.lineTo(i + 0.5, y(c.low[i]));
     }
-    context.lineWidth = 1.3;
     context.lineJoin = "round";
-    context.strokeStyle = inks.colour("accent");
-    context.stroke();
+    stroked(context, inks.colour("accent"), 1.3);
   }
 
   #runs({ context, width, bottom, inks }: Plot): void {
     const { p } = this.store;
-    context.fillStyle = inks.colour("line");
-    context.fillRect(0, bottom, width, 1);
+    filled(context, inks.colour("line"), 0, bottom, width, 1);
     context.font = `11px ${inks.family}`;
     const short = (label: string) => label.replace(/^decode /, "");
     const many = byRuns(this.store);
     const labels = p.runs.map((r, i) => ({ x: ((many ? i : r.first) / span(this.store)) * width + 3, width: context.measureText(short(r.label)).width }));
     const keep = keepApart(labels, 10, width);
     p.runs.forEach((r, i) => {
-      context.fillStyle = inks.colour("line");
       // of many runs only some separators
-      if (i > 0 && (keep[i] || width / p.runs.length > 24)) context.fillRect(Math.round(labels[i].x - 3), 0, 1, bottom + (keep[i] ? 6 : 0));
+      if (i > 0 && (keep[i] || width / p.runs.length > 24)) filled(context, inks.colour("line"), Math.round(labels[i].x - 3), 0, 1, bottom + (keep[i] ? 6 : 0));
       if (keep[i] && p.runs.length > 1) label(context, inks, short(r.label), labels[i].x, bottom + MARK, { base: "top" });
     });
   }

@@ -1,6 +1,6 @@
 // Values that exist in the shown frame at the cursor, and a card for one of them: its recorded summary and, with
 // a kernel, its first numbers.
-import { Inks, sized } from "./canvas.js";
+import { filled, Inks, sized } from "./canvas.js";
 import { DRY, NEEDS_KERNEL } from "./commands.js";
 import { button, el, mark, NUMBER, on, onHit, say, table, td } from "./dom.js";
 import { buffer, bytes, count, opName, shape, shortValue } from "./format.js";
@@ -57,8 +57,7 @@ function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes): 
     if (shade === codes.empty) return;
     if (!known.has(shade)) known.set(shade, ink(shade));
     const [x, y] = [(at % p.columns) * one, Math.floor(at / p.columns) * one];
-    context.fillStyle = known.get(shade)!;
-    context.fillRect(x, y, one, one);
+    filled(context, known.get(shade)!, x, y, one, one);
     if (shade < codes.below) return;
     // a stroke, since colour alone carries no meaning
     context.strokeStyle = inks.colour("pane");
