@@ -15,12 +15,13 @@ from kvviz.fixes.fix import Fix
 from kvviz.fixes.fix_wording import KINDS
 from kvviz.report.explain import explain
 from kvviz.runtimes.named_policies import policy_of
+from tests.decode.small import small
 from tests.engine.blocked import CASES
 from tests.engine.graphs import numbers, proto_of
 from tests.explain.applying import offered
 from tests.explain.nested_graphs import nested
 from tests.fixes.test_lower_peak import breadth_first
-from tests.graph.build import MODELS, model, node
+from tests.graph.build import model, node
 
 Inputs = dict[str, Any]
 TWO = "g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z) { a = Exp(x) [target] t = Relu(a) z = Neg(a) }"
@@ -109,18 +110,18 @@ def kinds_of(fix: Fix) -> set[str]:
 
 @pytest.mark.parametrize(("form", "options", "kind"), [
     ("concat", {}, "capacity"),
-    ("merged_if", {"kv_capacity": 12}, "grow_after"),
+    ("merged", {"kv_capacity": 12}, "grow_after"),
     ("concat", {"policy": "never"}, "policy"),
     ("concat", {"policy": "rten", "growth": "start"}, "capacity"),
 ])  # fmt: skip
 def test_the_code_of_a_fix_of_a_decode_does_what_the_fix_does(form: str, options: Any, kind: str) -> None:
-    path = MODELS / "storyteller" / form / "model.onnx"
-    trace = kvviz.decode(kvviz.load(path), [1, 5, 9], 3, progress=False, **options)
+    graph = kvviz.load(small(form).proto)
+    trace = kvviz.decode(graph, [1, 5, 9], 3, progress=False, **options)
     found = {fix.code: fix for entry in explain(trace).missed if (fix := entry.fix) is not None}
     found |= {one.fix.code: one.fix for one in explain(trace).caches if one.fix is not None}
     fixes = [fix for fix in found.values() if kind in kinds_of(fix) and "trace = " in fix.code]
     assert fixes
-    names = {"kvviz": kvviz, "graph": kvviz.load(path), "prompt": [1, 5, 9], "trace": trace}
+    names = {"kvviz": kvviz, "graph": graph, "prompt": [1, 5, 9], "trace": trace}
     exec(fixes[0].code, names)
     again: Any = names["trace"]
     assert did(again) == did(fixes[0].apply()) and again.tokens == trace.tokens

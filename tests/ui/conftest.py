@@ -26,6 +26,8 @@ OpenNotebook = Callable[..., NotebookPage]
 
 # Pages that are open now, for the picture that a failed test leaves.
 OPEN: list[NotebookPage] = []
+# Pages whose notebook was left, for the next one.
+FREE: list[NotebookPage] = []
 
 
 @pytest.hookimpl(wrapper=True)
@@ -55,25 +57,30 @@ def browser() -> Iterator[Browser]:
         pytest.fail(ADVICE, pytrace=False)
     with chromium(path) as running:
         yield running
+        FREE.clear()
 
 
 @contextmanager
 def opened(browser: Browser, jupyter: Jupyter, path: str, **size: int) -> Iterator[NotebookPage]:
     """A page with a notebook of the server's folder; at the end it must have been quiet, and its kernel is ended."""
-    page = NotebookPage(browser, jupyter, **size)
+    page = FREE.pop() if FREE else NotebookPage(browser, jupyter)
     OPEN.append(page)
     try:
-        page.open(path)
+        page.open(path, **size)
         yield page
         page.check()
+        if not page.page.is_closed():
+            page.leave()
+            FREE.append(page)
     finally:
         OPEN.remove(page)
-        page.close()
+        if page not in FREE:
+            page.close()
 
 
 @pytest.fixture
 def open_notebook(request: pytest.FixtureRequest, browser: Browser, jupyter: Jupyter) -> Iterator[OpenNotebook]:
-    """Open a notebook: the name of one in notebooks/, or a list of cell sources. Keywords go to `NotebookPage`.
+    """Open a notebook: the name of one in notebooks/, or a list of cell sources. Keywords go to `NotebookPage.open`.
 
     When the test ends, each page must have stayed on loopback and complained of nothing.
     """

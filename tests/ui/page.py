@@ -43,13 +43,26 @@ PYTHON = """async (code) => {
   await future.done;
   return { out, error };
 }"""
+# Within the page that is there: JupyterLab itself takes seconds to load.
+OPEN = """async (path) => {
+  const shown = await window.jupyterapp.commands.execute("docmanager:open", { path });
+  await shown.context.ready;
+}"""
+SHOWN = """(path) => window.jupyterapp?.shell.currentWidget?.context?.path === path
+  && window.jupyterapp.shell.currentWidget.sessionContext"""
 THEME = """(name) => window.jupyterapp.commands.execute("apputils:change-theme", {theme: name})"""
 SPLASH = "#jupyterlab-splash"
-SHUT_DOWN = "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.shutdown()"
+# The kernel ends and the notebook goes as it is, unsaved.
+LEAVE = """async () => {
+  for (const shown of [...window.jupyterapp.shell.widgets("main")]) {
+    await shown.sessionContext?.shutdown();
+    shown.dispose();
+  }
+}"""
 
 
 class NotebookPage:
-    """One notebook in one page of its own.
+    """One notebook in a page of its own; when it was left, another one can be opened there.
 
     Attributes
     ----------
@@ -61,11 +74,11 @@ class NotebookPage:
         Addresses beyond loopback that the page asked for. All are refused.
     """
 
-    def __init__(self, browser: Browser, server: Jupyter, *, width: int = 1400, height: int = 1000) -> None:
+    def __init__(self, browser: Browser, server: Jupyter) -> None:
         self.server = server
         self.complaints: list[str] = []
         self.outside: list[str] = []
-        self._context = browser.new_context(viewport={"width": width, "height": height}, service_workers="block")
+        self._context = browser.new_context(service_workers="block")
         self._context.set_default_timeout(60_000)
         self._context.route(OUTSIDE, self._refuse)
         self._context.route_web_socket(OUTSIDE, lambda socket: self.outside.append(socket.url))
@@ -81,11 +94,16 @@ class NotebookPage:
         if message.type == "error":
             self.complaints.append(message.text)
 
-    def open(self, path: str) -> None:
+    def open(self, path: str, *, width: int = 1400, height: int = 1000) -> None:
         """Open a notebook of the server's folder, in the light theme, and wait until its kernel can take work."""
-        self.page.goto(self.server.document(path))
+        self.page.set_viewport_size({"width": width, "height": height})
+        if self.page.url.startswith(self.server.url):
+            self.outside, self.complaints = [], []
+            self.page.evaluate(OPEN, path)
+        else:
+            self.page.goto(self.server.document(path))
         self.page.wait_for_selector(".jp-NotebookPanel .jp-Notebook .jp-Cell")
-        self.page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext")
+        self.page.wait_for_function(SHOWN, arg=path)
         self.page.wait_for_selector(SPLASH, state="detached")
         self.theme("light")
         self.wait_until_idle()
@@ -158,10 +176,12 @@ class NotebookPage:
         assert not outside, "the page asked for what lies outside:\n" + "\n".join(outside)
         assert not complaints, "the console shows errors:\n" + "\n".join(complaints)
 
+    def leave(self) -> None:
+        """End the kernel and close the notebook; what JupyterLab says of a kernel that went away is not collected."""
+        self.page.evaluate(LEAVE)
+        self.page.mouse.move(0, 0)
+
     def close(self) -> None:
-        """End the kernel and close the page; what JupyterLab says about a kernel that went away is not collected."""
-        if self.page.is_closed():
-            return
-        self.page.remove_listener("console", self._listen)
-        self.page.evaluate(SHUT_DOWN)
-        self._context.close()
+        """Close the page."""
+        if not self.page.is_closed():
+            self._context.close()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import kvviz
-from tests.graph.build import MODELS
+from tests.decode.small import small
 
-GRAPH = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+GRAPH = kvviz.load(small("concat").proto)
 JUNK = [None, True, -7, 99, 10**30, float("nan"), "x", [], [None], {}, {"kind": "cache", "id": 99}, [{"kind": 5}]]
 
 

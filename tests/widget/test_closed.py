@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import kvviz
+from tests.decode.small import small
 from tests.graph.build import MODELS
 
-GRAPH = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+GRAPH = kvviz.load(small("concat").proto)
 
 
 def debugger() -> Any:

@@ -11,14 +11,14 @@ import kvviz
 from kvviz.report.explain import explain
 from kvviz.view.page_data.payload import decode
 from kvviz.widget import Debugger
+from tests.decode.small import small
 
-MODELS = Path(__file__).parents[2] / "assets" / "models"
+PROMPT = [5, 7, 3]
 
 
 @pytest.fixture(scope="module")
 def story() -> kvviz.Trace:
-    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
-    return kvviz.decode(graph, [5, 17, 33], 3)
+    return kvviz.decode(kvviz.load(small("concat").proto), PROMPT, 3)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_fix_that_the_page_asks_for_is_shown_as_a_lane_at_the_same_op(debugger
 
 def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_finished(story: kvviz.Trace) -> None:
     # given a debugger that leaves the last token to be run live, some ops into it
-    debugger = kvviz.debug(story.graph, prompt=[5, 17, 33], max_new_tokens=4)
+    debugger = kvviz.debug(story.graph, prompt=PROMPT, max_new_tokens=4)
     debugger.goto(len(story.steps) + 20)
     fix = next(finding.fix for finding in explain(debugger.trace).caches if finding.fix is not None)
     # when
@@ -132,7 +132,7 @@ def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them(story: kvviz.
 
 def test_the_diagnosis_of_a_run_that_goes_on_is_sent_when_it_is_asked_for(story: kvviz.Trace) -> None:
     # given
-    debugger = kvviz.debug(story.graph, prompt=[5, 17, 33], max_new_tokens=3, recorded=1)
+    debugger = kvviz.debug(story.graph, prompt=PROMPT, max_new_tokens=3, recorded=1)
     assert decode(debugger.payload)[0]["report"] is None
     # when: the list first, then the cures
     (early,) = ask(debugger, do="report", id=3, cures=False)

@@ -14,15 +14,16 @@ from kvviz.explain.difference import align
 from kvviz.view.page_data.payload import decode
 from kvviz.view.page_data.payload_lanes import unpack_lanes
 from kvviz.widget import Debugger, Pair
+from tests.decode.small import small
 
-MODELS = Path(__file__).parents[2] / "assets" / "models"
+PROMPT = [5, 7, 3]
 
 
 @pytest.fixture(scope="module")
 def story() -> tuple[kvviz.Trace, kvviz.Trace]:
     """The same decode without and with room for its caches; the second one token shorter."""
-    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
-    return kvviz.decode(graph, [5, 17, 33], 3), kvviz.decode(graph, [5, 17, 33], 2, kv_capacity=8)
+    graph = kvviz.load(small("concat").proto)
+    return kvviz.decode(graph, PROMPT, 3), kvviz.decode(graph, PROMPT, 2, kv_capacity=8)
 
 
 @pytest.fixture
@@ -50,12 +51,12 @@ def steps_of(payload: bytes) -> int:
 def test_a_fork_is_a_lane_at_the_same_op(debugger: Debugger) -> None:
     # given
     first = debugger.trace
-    debugger.cursor = 700
+    debugger.cursor = 40
     # when
     assert ask(debugger, do="fork", step=0, change={"policy": "rten"}) == []
     # then
     assert debugger.trace.label == "rten" and debugger.trace.tokens == first.tokens
-    assert place(debugger.trace, debugger.cursor) == place(first, 700)
+    assert place(debugger.trace, debugger.cursor) == place(first, 40)
     assert (debugger.lane, debugger.main) == (1, 1)
     assert list(debugger.traces.values()) == [first, debugger.trace]
     # and the page has both recordings, the shown one as its own
@@ -75,8 +76,8 @@ def test_closing_its_lane_undoes_a_fork(debugger: Debugger) -> None:
     debugger.fork(kv_capacity=8)
     second = debugger.trace
     debugger.fork(policy="rten")
-    debugger.cursor = 500
-    at = place(debugger.trace, 500)
+    debugger.cursor = 60
+    at = place(debugger.trace, 60)
     # when
     ask(debugger, do="close_lane", lane=debugger.lane)
     # then what it left is shown, at the same op
@@ -103,7 +104,7 @@ def test_lanes_of_a_lane_that_is_closed_have_left_the_one_before_it(debugger: De
 def test_setting_the_lane_shows_it_at_the_same_op(debugger: Debugger) -> None:
     debugger.fork(policy="rten")
     there, back = align(debugger._lanes[0].trace, debugger._lanes[1].trace)
-    for step in (3, 700, len(there) - 1):
+    for step in (3, 40, len(there) - 1):
         debugger.lane, debugger.cursor = 0, step
         debugger.lane = 1
         assert debugger.cursor == there[step]
@@ -117,9 +118,9 @@ def test_what_the_page_moved_is_not_moved_again(debugger: Debugger) -> None:
     # given
     debugger.fork(policy="rten")
     # when the page shows the other lane, at a step of its own
-    debugger.set_state({"lane": 0, "cursor": 41})
+    debugger.set_state({"lane": 0, "cursor": 11})
     # then
-    assert (debugger.lane, debugger.cursor, debugger.main) == (0, 41, 1)
+    assert (debugger.lane, debugger.cursor, debugger.main) == (0, 11, 1)
     assert debugger.trace.policy.name == "ideal"
     # and what runs or is looked up now is of that lane
     step = next(s for s in debugger.trace.steps if s.op_type == "Softmax")
@@ -130,21 +131,21 @@ def test_what_the_page_moved_is_not_moved_again(debugger: Debugger) -> None:
 def test_another_op_of_a_recorded_step_runs_in_a_lane(debugger: Debugger) -> None:
     # given
     first = debugger.trace
-    debugger.cursor = 299
+    debugger.cursor = 43
     name = debugger.frontier()[-1]
-    assert name != first.steps[300].node
-    nodes = [node.name for node in first.frames[first.log[300].frame].graph.nodes]
+    assert name != first.steps[44].node
+    nodes = [node.name for node in first.frames[first.log[44].frame].graph.nodes]
     # when
-    assert ask(debugger, do="fork", step=300, change={"run": {"node": nodes.index(name)}}) == []
+    assert ask(debugger, do="fork", step=44, change={"run": {"node": nodes.index(name)}}) == []
     # then
-    assert debugger.cursor == 300 and debugger.trace.steps[300].node == name
-    assert [place(debugger.trace, i) for i in range(300)] == [place(first, i) for i in range(300)]
-    assert debugger.lanes[1]["step"] == 300 and debugger.lanes[1]["label"].endswith("at step 300")
-    assert debugger.lanes[1]["first"]["step"] == 300
+    assert debugger.cursor == 44 and debugger.trace.steps[44].node == name
+    assert [place(debugger.trace, i) for i in range(44)] == [place(first, i) for i in range(44)]
+    assert debugger.lanes[1]["step"] == 44 and debugger.lanes[1]["label"].endswith("at step 44")
+    assert debugger.lanes[1]["first"]["step"] == 44
     # and choosing what ran anyway is only a step
-    debugger.lane, debugger.cursor = 0, 299
-    debugger.choose(first.steps[300].node)
-    assert (debugger.lane, debugger.cursor) == (0, 300)
+    debugger.lane, debugger.cursor = 0, 43
+    debugger.choose(first.steps[44].node)
+    assert (debugger.lane, debugger.cursor) == (0, 44)
 
 
 def test_a_message_that_comes_before_the_traits_is_of_the_lane_and_step_that_it_names(debugger: Debugger) -> None:
@@ -156,9 +157,9 @@ def test_a_message_that_comes_before_the_traits_is_of_the_lane_and_step_that_it_
     (answer,) = ask(debugger, do="value", id=3, shown=0, step=step.index, value=step.outputs[0])
     # then
     assert debugger.lane == 0 and answer["info"].startswith("float32")
-    ask(debugger, do="fork", shown=0, at=300, step=301, change={"policy": "never"})
+    ask(debugger, do="fork", shown=0, at=44, step=45, change={"policy": "never"})
     assert debugger.lanes[-1]["of"] == 0
-    assert place(debugger.trace, debugger.cursor) == place(first, 300)
+    assert place(debugger.trace, debugger.cursor) == place(first, 44)
 
 
 LIVE = """<ir_version: 10, opset_import: ["" : 21]> live (float[4] x) => (float[4] y) {
@@ -192,8 +193,8 @@ def test_going_back_at_the_live_edge_and_choosing_again_goes_on_live_in_a_lane()
 
 def test_a_fork_of_a_decode_that_goes_on_comes_as_far_as_it_has_come(story: tuple[kvviz.Trace, kvviz.Trace]) -> None:
     # given a debugger that leaves the last token to be run live
-    debugger = kvviz.debug(story[0].graph, prompt=[5, 17, 33], max_new_tokens=3)
-    whole = kvviz.decode(story[0].graph, [5, 17, 33], 2, policy="rten")
+    debugger = kvviz.debug(story[0].graph, prompt=PROMPT, max_new_tokens=3)
+    whole = kvviz.decode(story[0].graph, PROMPT, 2, policy="rten")
     # when
     after = debugger.fork(policy="rten")
     # then
@@ -206,7 +207,7 @@ def test_a_fork_of_a_decode_that_goes_on_comes_as_far_as_it_has_come(story: tupl
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ({"step": 300, "change": {"run": {"node": 0}}}, "cannot run at step 300: it ran as step"),
+        ({"step": 44, "change": {"run": {"node": 0}}}, "cannot run at step 44: it ran as step"),
         ({"step": 0, "change": {"policy": "fast"}}, "there is no policy 'fast'"),
         ({"step": 0, "change": {"graph": 3}}, "a fork with graph, which is not known here"),
         ({"step": 0, "change": {}}, "a fork with nothing"),
@@ -231,7 +232,7 @@ def test_two_traces_are_lanes_named_by_what_differs(story: tuple[kvviz.Trace, kv
 def test_the_page_is_told_the_figures_of_the_runs_that_both_have(story: tuple[kvviz.Trace, kvviz.Trace]) -> None:
     # given the first trace as it would be without the run that only it has
     pair = Pair(*story, labels=("tight", "with room"))
-    shorter = kvviz.decode(story[0].graph, [5, 17, 33], 2)
+    shorter = kvviz.decode(story[0].graph, PROMPT, 2)
     # then
     assert [lane["label"] for lane in pair.lanes] == ["tight", "with room"]
     told = pair.lanes[1]
