@@ -117,7 +117,6 @@ def _as_options(lengths: Mapping[str, int]) -> list[str]:
 
 
 def without_text(line: Sequence[str]) -> list[str]:
-    """A command line without its text prompt."""
     kept, skip = [], False
     for word in line:
         name = word.partition("=")[0]

@@ -144,7 +144,6 @@ class LeastLive:
     def __call__(
         self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
     ) -> Sequence[Node]:
-        """Put nodes in order."""
         key = graph.path
         measured = next((values for where, values in self.sizes if where == key), ())
         books = _Books(nodes, outputs, measured)

@@ -59,7 +59,6 @@ class FreeBlocks:
         self.max_sizes: list[int] = []
 
     def take(self, size: int) -> Address:
-        """Take memory; gives where."""
         size = aligned(size, self.alignment)
         found = self._best_fit(size) or self._best_last(size) or (self._new_chunk(size), 0)
         chunk, number = found
@@ -165,7 +164,6 @@ class _Planner:
     ) -> None:
         self.keep = keep
         self.graph = graph
-        self.alignment = alignment
         self.free = FreeBlocks(alignment, max_chunk)
         self.children: dict[Tensor, list[Tensor]] = {}  # that have not run, one for each edge
         self.views: dict[Tensor, list[Tensor]] = {}  # that have not been let go
@@ -226,14 +224,8 @@ class _Planner:
             self.places[node] = TensorPlace(there.buffer, there.chunk, there.offset, node.nbytes, source)
             self.own.discard(source)  # so that it is not freed
             self.taken = position
-            self._give_tail(there, node)
             return True
         return False
-
-    def _give_tail(self, there: TensorPlace, node: Tensor) -> None:
-        kept, had = (aligned(size, self.alignment) for size in (node.nbytes, there.size))
-        if had > kept:
-            self.free.give(Address(there.chunk, there.offset + kept), had - kept)
 
     def _against(self, node: Tensor, source: Tensor) -> int:
         """All that stands against taking over a source; ggml stops at the first."""
