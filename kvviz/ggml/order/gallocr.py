@@ -184,10 +184,9 @@ class _Planner:
             for source in node.sources:
                 self._allocate(source)
             self._allocate(node)
-            taken, masks = self.taken, self.masks
             for source in (*node.sources, *self.keep.get(node, ())):
                 self._let_go(source, node)
-            nodes.append(NodePlan(node, taken, masks, tuple(self.freed), tuple(self.withheld)))
+            nodes.append(NodePlan(node, self.taken, self.masks, tuple(self.freed), tuple(self.withheld)))
         sizes = {(BUFFER, chunk): size for chunk, size in enumerate(self.free.max_sizes)}
         return MemoryPlan(self.places, tuple(nodes), sizes)
 

@@ -87,8 +87,6 @@ def read_dot(path: Path) -> Recording:
             graph.nodes.append(one.tensor)
     except KvvizError as error:
         raise KvvizError(f"{path}, line {number}: {error}") from None
-    except OSError as error:
-        raise KvvizError(f"{path} cannot be read: {error.strerror or error}") from None
     graph.leafs = leafs_of(graph.nodes)
     _place(graph)
     return Recording(path.name, (graph,), {"format": "ggml_graph_dump_dot"})
