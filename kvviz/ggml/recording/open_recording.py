@@ -70,8 +70,7 @@ def read_dot(path: Path) -> Recording:
     number = 0
     try:
         with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-            while text := file.readline(LONGEST):
-                number += 1
+            for number, text in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
                 _take(text, number, drawn, edges)
         if not any(one.place is not None for one in drawn.values()):
             raise KvvizError("no graph node in the file")
