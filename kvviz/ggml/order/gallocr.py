@@ -171,7 +171,6 @@ class _Planner:
         self.places: dict[Tensor, TensorPlace] = {}
         self.freed: list[Tensor] = []
         self.withheld: list[Tensor] = []
-        self.taken: int | None = None
         self.masks: dict[int, int] = {}
 
     def plan(self) -> MemoryPlan:
@@ -180,13 +179,13 @@ class _Planner:
         self._count()
         nodes = []
         for node in self.graph.nodes:
-            self.freed, self.withheld, self.taken, self.masks = [], [], None, {}
+            self.freed, self.withheld, self.masks = [], [], {}
             for source in node.sources:
                 self._allocate(source)
             self._allocate(node)
             for source in (*node.sources, *self.keep.get(node, ())):
                 self._let_go(source, node)
-            nodes.append(NodePlan(node, self.taken, self.masks, tuple(self.freed), tuple(self.withheld)))
+            nodes.append(NodePlan(node, self.masks, tuple(self.freed), tuple(self.withheld)))
         sizes = {(BUFFER, chunk): size for chunk, size in enumerate(self.free.max_sizes)}
         return MemoryPlan(self.places, tuple(nodes), sizes)
 
@@ -222,7 +221,6 @@ class _Planner:
             there = self.places[source]
             self.places[node] = TensorPlace(there.buffer, there.chunk, there.offset, node.nbytes, source)
             self.own.discard(source)  # so that it is not freed
-            self.taken = position
             return True
         return False
 
