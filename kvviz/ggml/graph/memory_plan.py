@@ -59,7 +59,7 @@ class NodePlan(NamedTuple):
     """What was decided for one node.
 
     ``masks``: every reason against each source that was tried before the one whose memory it took over, by its
-    position, as bits of `kvviz.trace.blockers`; none for a view, which needs none, and for an op that is not in `CAN_INPLACE`.
+    position, as bits of `kvviz.trace.blockers`; none for a view, which needs none, and for an op not in `CAN_INPLACE`.
     ``freed``: whose memory was given back when it had run.
     ``withheld``: whose memory would have been, were it not flagged OUTPUT.
     """
