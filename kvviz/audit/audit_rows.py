@@ -81,7 +81,6 @@ class AuditRow:
 
 
 def row_from(name: str, data: Mapping[str, Any], cached: bool = False) -> AuditRow:
-    """A row from what a worker gave, or from a file."""
     known = {one.name for one in fields(AuditRow)} - {"name", "cached"}
     return AuditRow(name=name, cached=cached, **{key: value for key, value in data.items() if key in known})
 

@@ -6,7 +6,7 @@ import os
 import posixpath
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,13 @@ ENDINGS = (".onnx", ".gguf")
 _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])")
 
 
-def model_paths(paths: Any) -> dict[str, str]:
+def model_paths(given: Sequence[Any]) -> dict[str, str]:
     """The models that are meant, by name.
 
     ``paths``: a file, a folder (all models in it, at any depth), a URL of either, or several of these.
 
     A name is the path from the folder that all of them are in, so that it is the same on another machine.
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found = list(dict.fromkeys(model for path in given for model in _models_in(os.fspath(path))))
     if not found:
         raise InputError(

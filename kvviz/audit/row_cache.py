@@ -73,7 +73,6 @@ def cached_row(folder: Path, key: str) -> dict[str, Any] | None:
 
 
 def keep_row(folder: Path, key: str, row: Mapping[str, Any]) -> None:
-    """Keep a row that is done."""
     if row["state"] == "done":
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / f"{key}.json", json.dumps(row))

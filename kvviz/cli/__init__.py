@@ -81,7 +81,6 @@ def _settle_streams() -> None:
 
 
 def _read(line: list[str]) -> Any:
-    """The options of a command line."""
     from kvviz.cli.options import parser  # it imports all commands, which takes a second
     from kvviz.cli.results import check_outputs
 

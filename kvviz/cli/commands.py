@@ -268,8 +268,6 @@ def compare_command(options: argparse.Namespace) -> int:
 
 
 def verify_command(options: argparse.Namespace) -> int:
-    if options.html:
-        check_writable(options.html)
     graph, inputs = loaded(options), arrays_of(options.inputs)
     found: Any
     if options.prompt is None:

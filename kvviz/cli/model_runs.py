@@ -73,7 +73,6 @@ def trace_of(options: argparse.Namespace) -> Any:
 
 
 def loaded(options: argparse.Namespace) -> Graph:
-    """The graph that the options name."""
     try:
         return kvviz.load(options.model, graph=options.graph)
     except SeveralGraphsError as error:
@@ -102,7 +101,6 @@ def arguments_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, A
 
 
 def dry_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The inputs, and the other arguments, of a run or a decode from layouts alone."""
     refuse(options, ("prompt", "text", "chat", "words"), "has no use in a dry run; give --prompt-tokens N")
     if options.prompt_tokens is None:
         refuse(options, ("tokens", "kv_capacity"), "needs --prompt-tokens")
@@ -121,7 +119,6 @@ def dry_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
 
 
 def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The inputs, and the other arguments, of a decode."""
     refuse(options, _FOR_ONE_RUN, _OWN_CACHES)
     if sum(given is not None for given in (options.prompt, options.text, options.chat)) != 1:
         raise InputError("give exactly one of --prompt (token numbers), --text and --chat")
@@ -159,7 +156,6 @@ def decode_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[st
 
 
 def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The inputs, and the other arguments, of a single run."""
     refuse(options, _FOR_DECODE, "needs --prompt, --text or --chat")
     inputs = _inputs(graph, options)
     donate = list(options.donate or ())

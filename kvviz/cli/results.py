@@ -46,7 +46,7 @@ def answer_of(trace: Trace) -> str:
 # The files that a command writes. A path that cannot be written, or would destroy a file, is refused before a run.
 
 
-_OUTPUTS = ("save", "sarif", "perfetto", "figure", "out")
+_OUTPUTS = ("save", "sarif", "perfetto", "figure", "html", "out")
 _INPUTS = ("model", "inputs", "words")
 
 
@@ -117,7 +117,6 @@ def _as_options(lengths: Mapping[str, int]) -> list[str]:
 
 
 def without_text(line: Sequence[str]) -> list[str]:
-    """A command line without its text prompt."""
     kept, skip = [], False
     for word in line:
         name = word.partition("=")[0]

@@ -182,7 +182,6 @@ class DeviceState:
             self.fail("closed device", "the device", "it is closed; create a new one")
 
     def a_layout(self, layout: Any, what: str) -> None:
-        """Refuse what is no layout."""
         if not isinstance(layout, Layout):
             self.fail("a layout", what, f"it takes a kvviz.device.Layout, not {layout!r}")
 
@@ -273,7 +272,6 @@ class DeviceState:
         return wrapper, room.when
 
     def wrap(self, buffer: Buffer, tensor: Ref, array: np.ndarray, layout: Layout, name: str) -> Wrapper:
-        """A wrapper of a tensor in a buffer, and its value in the log."""
         self.versions += 1
         wrapper = Wrapper(self.versions, array, layout)
         wrapper.buffer, wrapper.ref, wrapper.used = buffer, tensor, self.submits
@@ -281,14 +279,12 @@ class DeviceState:
         return wrapper
 
     def value(self, buffer: Buffer, array: np.ndarray, name: str) -> int:
-        """A value in the log for an array in the memory of a buffer."""
         first, root = (one.__array_interface__["data"][0] for one in (array, buffer.array))
         strides = None if array.flags.c_contiguous else array.strides
         offset = first - root if array.size else 0
         return self.writer.value(name, array.shape, str(array.dtype), buffer.storage, offset, strides)
 
     def handle(self, wrapper: Wrapper, name: str, kind: str, text: str, time: float | None = None) -> Handle:
-        """A handle for the caller."""
         made = self.named(wrapper, name)
         wrapper.origin = wrapper.origin or text
         if wrapper.buffer is not None:

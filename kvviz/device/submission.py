@@ -259,14 +259,8 @@ class ConstEvalCache:
 
 
 def split(program: DeviceProgram, names: Sequence[str]) -> tuple[DeviceProgram, DeviceProgram] | None:
-    """The part of a program that follows from some inputs and its weights alone, and the rest; None: nothing does.
-
-    Raises `KvvizError`: for what is no input.
-    """
+    """The part of a program that follows from some inputs and its weights alone, and the rest; None: nothing does."""
     graph = program.graph
-    for name in names:
-        if name not in program.inputs:
-            raise KvvizError(f"program {program.name!r} has no input {name!r} to evaluate from")
     known, from_inputs = {*names, *graph.weights, ""}, set(names)
     first = []
     for node in graph.nodes:

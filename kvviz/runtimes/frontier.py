@@ -68,7 +68,6 @@ def reads(node: Node) -> tuple[str, ...]:
 
 
 def first_output(node: Node) -> str:
-    """The first value that a node makes."""
     return next((name for name in node.outputs if name), "")
 
 

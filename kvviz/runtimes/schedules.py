@@ -72,27 +72,13 @@ def _needs(order: Sequence[Node], pairs: Sequence[tuple[Node, Node]]) -> dict[in
     needs = needs_of(order)
     pairs = [(reader, node) for reader, node in pairs if reader.index in place and node.index in place]
     for reader, node in pairs:
-        if _depends(reader.index, node.index, needs):
+        if any(one.index == node.index for one, _ in pull([reader], needs)):
             raise KvvizError(f"{reader.name!r} cannot run before {node.name!r}: it needs what that one makes")
     for reader, node in pairs:
         needs[node.index].append(reader)
     for waiting in needs.values():
         waiting.sort(key=lambda n: place[n.index])
     return needs
-
-
-def _depends(reader: int, node: int, needs: dict[int, list[Node]]) -> bool:
-    """Whether a reader needs a node, itself or through others."""
-    seen: set[int] = set()
-    stack = [reader]
-    while stack:
-        index = stack.pop()
-        if index == node:
-            return True
-        if index not in seen:
-            seen.add(index)
-            stack += (n.index for n in needs[index])
-    return False
 
 
 # Value name, the value in whose memory it lies, and the bytes of that memory ("" and 0: not the run's to free).
@@ -144,7 +130,6 @@ class LeastLive:
     def __call__(
         self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
     ) -> Sequence[Node]:
-        """Put nodes in order."""
         key = graph.path
         measured = next((values for where, values in self.sizes if where == key), ())
         books = _Books(nodes, outputs, measured)

@@ -49,7 +49,6 @@ class RtenRun:
         return self.of("op")
 
     def of(self, kind: str) -> list[Record]:
-        """The records of one kind."""
         return [record for record in self.records if record["t"] == kind]
 
     @property

@@ -141,7 +141,6 @@ def _opened(graph: Graph) -> str | bytes:
 
 
 def _parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A GraphProto and its bodies."""
     yield graph
     for attribute in (attribute for node in graph.node for attribute in node.attribute):
         if attribute.HasField("g"):

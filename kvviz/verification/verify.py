@@ -90,7 +90,6 @@ def verify(
 
 
 def run_session(feeds: Mapping[str, Any], session: Any) -> None:
-    """Make one run of a session."""
     names = (one.name for one in session.get_inputs())
     session.run(None, {name: np.asarray(feeds[name]) for name in names if name in feeds})
 

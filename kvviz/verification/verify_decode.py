@@ -103,7 +103,6 @@ class BoundLoop(DecodeSession):
         self.trace.runs.append(Run(len(self.trace.runs), 0, 0))
 
     def decode_in(self, session: Any) -> None:
-        """Decode to the end."""
         while self.next_run():
             feeds = {one.name: np.asarray(self.feeds[one.name], order="C") for one in session.get_inputs()}
             before = {pair.input: feeds[pair.input].copy() for pair in self.own}

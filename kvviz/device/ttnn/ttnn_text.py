@@ -78,8 +78,6 @@ def _aliases(cursor: Cursor) -> dict[str, list[Token]]:
 
 
 class _Function:
-    """A function while it is read."""
-
     def __init__(self, cursor: Cursor, aliases: dict[str, list[Token]]) -> None:
         self.cursor = cursor
         self.aliases = aliases

@@ -58,15 +58,13 @@ class TensorPlace(NamedTuple):
 class NodePlan(NamedTuple):
     """What was decided for one node.
 
-    ``taken``: position of the source whose memory it took over, or None.
-    ``masks``: every reason against each source that was tried before that one, by its position, as bits of
-    `kvviz.trace.blockers`; none for a view, which needs none, and for an op that is not in `CAN_INPLACE`.
+    ``masks``: every reason against each source that was tried before the one whose memory it took over, by its
+    position, as bits of `kvviz.trace.blockers`; none for a view, which needs none, and for an op not in `CAN_INPLACE`.
     ``freed``: whose memory was given back when it had run.
     ``withheld``: whose memory would have been, were it not flagged OUTPUT.
     """
 
     node: Tensor
-    taken: int | None
     masks: Mapping[int, int]
     freed: tuple[Tensor, ...]
     withheld: tuple[Tensor, ...] = ()
@@ -180,7 +178,7 @@ def observed_plan(graph: ComputeGraph) -> MemoryPlan:
         stays = life.root.flags & OUTPUT or life.last in (life.born, end) or life.root in taken.values()
         if not stays:
             freed.setdefault(life.last, []).append(life.root)
-    nodes = (NodePlan(node, None, {}, tuple(freed.get(place, ()))) for place, node in enumerate(graph.nodes))
+    nodes = (NodePlan(node, {}, tuple(freed.get(place, ()))) for place, node in enumerate(graph.nodes))
     return MemoryPlan(places, tuple(nodes), {})
 
 

@@ -31,7 +31,6 @@ class Effect(NamedTuple):
 
     @property
     def region(self) -> Region:
-        """The bytes."""
         region = self.tensor.region if self.part is None else self.part
         if self.rows is not None:
             return region.only(self.rows, ROW_AXIS)

@@ -207,7 +207,6 @@ def new_tensor(type_: str, ne: tuple[int, ...], name: str = "") -> Tensor:
 
 
 def elements(tensor: Tensor) -> int:
-    """How many elements a tensor has."""
     return prod(tensor.ne)
 
 

@@ -59,7 +59,6 @@ class FreeBlocks:
         self.max_sizes: list[int] = []
 
     def take(self, size: int) -> Address:
-        """Take memory; gives where."""
         size = aligned(size, self.alignment)
         found = self._best_fit(size) or self._best_last(size) or (self._new_chunk(size), 0)
         chunk, number = found
@@ -165,7 +164,6 @@ class _Planner:
     ) -> None:
         self.keep = keep
         self.graph = graph
-        self.alignment = alignment
         self.free = FreeBlocks(alignment, max_chunk)
         self.children: dict[Tensor, list[Tensor]] = {}  # that have not run, one for each edge
         self.views: dict[Tensor, list[Tensor]] = {}  # that have not been let go
@@ -173,7 +171,6 @@ class _Planner:
         self.places: dict[Tensor, TensorPlace] = {}
         self.freed: list[Tensor] = []
         self.withheld: list[Tensor] = []
-        self.taken: int | None = None
         self.masks: dict[int, int] = {}
 
     def plan(self) -> MemoryPlan:
@@ -182,14 +179,13 @@ class _Planner:
         self._count()
         nodes = []
         for node in self.graph.nodes:
-            self.freed, self.withheld, self.taken, self.masks = [], [], None, {}
+            self.freed, self.withheld, self.masks = [], [], {}
             for source in node.sources:
                 self._allocate(source)
             self._allocate(node)
-            taken, masks = self.taken, self.masks
             for source in (*node.sources, *self.keep.get(node, ())):
                 self._let_go(source, node)
-            nodes.append(NodePlan(node, taken, masks, tuple(self.freed), tuple(self.withheld)))
+            nodes.append(NodePlan(node, self.masks, tuple(self.freed), tuple(self.withheld)))
         sizes = {(BUFFER, chunk): size for chunk, size in enumerate(self.free.max_sizes)}
         return MemoryPlan(self.places, tuple(nodes), sizes)
 
@@ -225,15 +221,8 @@ class _Planner:
             there = self.places[source]
             self.places[node] = TensorPlace(there.buffer, there.chunk, there.offset, node.nbytes, source)
             self.own.discard(source)  # so that it is not freed
-            self.taken = position
-            self._give_tail(there, node)
             return True
         return False
-
-    def _give_tail(self, there: TensorPlace, node: Tensor) -> None:
-        kept, had = (aligned(size, self.alignment) for size in (node.nbytes, there.size))
-        if had > kept:
-            self.free.give(Address(there.chunk, there.offset + kept), had - kept)
 
     def _against(self, node: Tensor, source: Tensor) -> int:
         """All that stands against taking over a source; ggml stops at the first."""

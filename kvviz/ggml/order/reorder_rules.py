@@ -42,20 +42,12 @@ class _Range(NamedTuple):
     writes: bool
 
 
-class _Ranges:
-    def __init__(self) -> None:
-        self._by_buffer: dict[object, list[_Range]] = {}
-
-    def add(self, ranges: Sequence[_Range]) -> None:
-        for one in ranges:
-            self._by_buffer.setdefault(one.buffer, []).append(one)
-
-    def is_clear_of(self, ranges: Sequence[_Range]) -> bool:
-        return not any(
-            (one.writes or other.writes) and one.low < other.high and one.high >= other.low
-            for one in ranges
-            for other in self._by_buffer.get(one.buffer, ())
-        )
+def _are_apart(some: Sequence[_Range], others: Sequence[_Range]) -> bool:
+    return not any(
+        one.buffer == other.buffer and (one.writes or other.writes) and one.low < other.high and one.high >= other.low
+        for one in some
+        for other in others
+    )
 
 
 class _Group(NamedTuple):
@@ -73,27 +65,26 @@ def metal(nodes: Sequence[Tensor]) -> list[Tensor]:
     groups = _groups(nodes)
     order: list[_Group] = []
     used = [False] * len(groups)
-    at_once = _Ranges()
+    at_once: list[_Range] = []
     for i, group in enumerate(groups):
         if used[i]:
             continue
-        if not group.is_empty and not at_once.is_clear_of(group.ranges):
-            skipped = _Ranges()
-            skipped.add(group.ranges)
+        if not group.is_empty and not _are_apart(group.ranges, at_once):
+            skipped = [*group.ranges]
             for j in range(i + 1, min(i + FORWARD, len(groups))):
                 other = groups[j]
                 if used[j]:
                     continue
                 if other.nodes[0].op not in SAFE:
                     break
-                if (other.is_empty or at_once.is_clear_of(other.ranges)) and skipped.is_clear_of(other.ranges):
-                    at_once.add(other.ranges)
+                if (other.is_empty or _are_apart(other.ranges, at_once)) and _are_apart(other.ranges, skipped):
+                    at_once += other.ranges
                     order.append(other)
                     used[j] = True
                 else:
-                    skipped.add(other.ranges)
-            at_once = _Ranges()
-        at_once.add(group.ranges)
+                    skipped += other.ranges
+            at_once = []
+        at_once += group.ranges
         order.append(group)
     return [node for group in order for node in group.nodes]
 

@@ -137,7 +137,6 @@ def _access(trace: Trace, step: int, node: Tensor, root: Tensor, writes: bool) -
 
 
 def _held(region: Region, root: Tensor) -> np.ndarray:
-    """The bytes of a region, in a row."""
     assert root.data is not None
     shape, item = unit(region.shape, region.dtype)
     starts = region.rows if region.rows is not None else (0,)

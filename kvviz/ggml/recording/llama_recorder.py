@@ -72,43 +72,39 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-class Library:
-    """The functions of a loaded ``libggml``, typed: ``library.ggml_op_name(7)``."""
-
-    def __init__(self, loaded: Any) -> None:
-        for name, (result, arguments) in _FUNCTIONS.items():
-            try:
-                function = getattr(loaded, name)
-            except AttributeError:
-                raise KvvizError(f"this ggml has no function {name}: it cannot be recorded") from None
-            function.restype, function.argtypes = result, arguments
-            setattr(self, name, function)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
-
-    def check(self) -> None:
-        """Let the library make a view, read it through `TensorStruct`, and raise if this ggml has another struct."""
-        context = self.ggml_init(InitParams(1 << 16, None, False))
+def _typed(library: Any) -> Any:
+    """A loaded ``libggml`` with types for the functions that are needed here."""
+    for name, (result, arguments) in _FUNCTIONS.items():
         try:
-            whole = self.ggml_new_tensor_2d(context, 0, 5, 7)
-            part = TensorStruct.from_address(self.ggml_view_1d(context, whole, 3, 16))
-            own = TensorStruct.from_address(whole)
-            right = (
-                tuple(own.ne) == (5, 7, 1, 1)
-                and tuple(own.nb) == (4, 20, 140, 140)
-                and bool(own.data)
-                and not own.view_src
-                and (part.view_src, part.src[0], part.view_offs, part.data) == (whole, whole, 16, own.data + 16)
-                and part.op_params[0] == 16
-                and part.name.endswith(b"(view)")
-                and 0 <= self.ggml_tensor_overhead() - ctypes.sizeof(TensorStruct) <= 64
-                and self.ggml_op_name(part.op) == b"VIEW"
-            )
-        finally:
-            self.ggml_free(context)
-        if not right:
-            raise KvvizError("this ggml has an unknown layout of struct ggml_tensor: it cannot be recorded")
+            function = getattr(library, name)
+        except AttributeError:
+            raise KvvizError(f"this ggml has no function {name}: it cannot be recorded") from None
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _check(library: Any) -> None:
+    """Let a library make a view, read it through `TensorStruct`, and raise if this ggml has another struct."""
+    context = library.ggml_init(InitParams(1 << 16, None, False))
+    try:
+        whole = library.ggml_new_tensor_2d(context, 0, 5, 7)
+        part = TensorStruct.from_address(library.ggml_view_1d(context, whole, 3, 16))
+        own = TensorStruct.from_address(whole)
+        right = (
+            tuple(own.ne) == (5, 7, 1, 1)
+            and tuple(own.nb) == (4, 20, 140, 140)
+            and bool(own.data)
+            and not own.view_src
+            and (part.view_src, part.src[0], part.view_offs, part.data) == (whole, whole, 16, own.data + 16)
+            and part.op_params[0] == 16
+            and part.name.endswith(b"(view)")
+            and 0 <= library.ggml_tensor_overhead() - ctypes.sizeof(TensorStruct) <= 64
+            and library.ggml_op_name(part.op) == b"VIEW"
+        )
+    finally:
+        library.ggml_free(context)
+    if not right:
+        raise KvvizError("this ggml has an unknown layout of struct ggml_tensor: it cannot be recorded")
 
 
 MOST_VALUES = 4096
@@ -186,17 +182,17 @@ def record(llama: Any) -> Iterator[Recording]:
     recording.graphs, recording.meta, recording.lines = found.graphs, found.meta, lines
 
 
-def _llama_cpp() -> tuple[Any, Library]:
+def _llama_cpp() -> tuple[Any, Any]:
     try:
         from llama_cpp import _ggml
         from llama_cpp import llama_cpp as low
 
-        library = Library(_ggml.libggml)
+        library = _typed(_ggml.libggml)
     except (ImportError, AttributeError, OSError) as error:
         raise KvvizError(
             f"recording needs llama-cpp-python 0.3.14 or later (pip install llama-cpp-python): {error}"
         ) from None
-    library.check()
+    _check(library)
     return low, library
 
 
@@ -223,7 +219,7 @@ class Taking:
     calls `begin_call` in front of each ``llama_decode``.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Any) -> None:
         self.library = library
         self.error: Exception | None = None
         self._lines: list[dict[str, Any]] = []

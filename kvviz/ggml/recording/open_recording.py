@@ -70,8 +70,7 @@ def read_dot(path: Path) -> Recording:
     number = 0
     try:
         with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-            while text := file.readline(LONGEST):
-                number += 1
+            for number, text in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
                 _take(text, number, drawn, edges)
         if not any(one.place is not None for one in drawn.values()):
             raise KvvizError("no graph node in the file")
@@ -87,8 +86,6 @@ def read_dot(path: Path) -> Recording:
             graph.nodes.append(one.tensor)
     except KvvizError as error:
         raise KvvizError(f"{path}, line {number}: {error}") from None
-    except OSError as error:
-        raise KvvizError(f"{path} cannot be read: {error.strerror or error}") from None
     graph.leafs = leafs_of(graph.nodes)
     _place(graph)
     return Recording(path.name, (graph,), {"format": "ggml_graph_dump_dot"})

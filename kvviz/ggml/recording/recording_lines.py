@@ -156,13 +156,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         zipped = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         file: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
-        number = 1
-        while line := file.readline(LONGEST):
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST), b""), 1):
             if len(line) == LONGEST:
                 raise KvvizError(f"line {number} has more than {LONGEST:,} bytes")
             if line.strip():
                 yield number, line
-            number += 1
 
 
 def _reason(error: Exception) -> str:

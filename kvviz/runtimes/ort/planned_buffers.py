@@ -137,7 +137,6 @@ def remember(frame: Frame, planned: PlannedNode) -> None:
 def homes(
     execution: Execution, frame: Frame, planned: PlannedNode, args: Arguments, outs: Arguments, taken: tuple[int, ...]
 ) -> list[Home]:
-    """Where each output of an op lives."""
     notes: Notes = planned.notes
     remember(frame, planned)
     found = [

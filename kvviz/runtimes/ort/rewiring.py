@@ -97,7 +97,6 @@ class _Work:
 
 
 def is_cast(node: Node) -> bool:
-    """Whether a node is ONNX's Cast."""
     return node.op_type == "Cast" and not node.domain
 
 

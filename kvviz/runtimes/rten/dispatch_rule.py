@@ -103,7 +103,6 @@ class Rules:
                 uses[slot] += PIN
 
     def in_place(self, frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
-        """The dispatch of one op."""
         notes: Notes = planned.notes
         candidates = notes.candidates
         if not candidates:
@@ -139,7 +138,6 @@ class Rules:
         )
 
     def _operand(self, frame: Frame, planned: PlannedNode, args: Arguments) -> tuple[tuple[int, int], ...]:
-        """The one operand that is tried."""
         candidates: tuple[tuple[int, int], ...] = planned.notes.candidates
         if "one_operand" not in self.quirks:
             free = [c for c in candidates if not self._mask(frame, planned, c[1])]

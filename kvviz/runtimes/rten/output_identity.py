@@ -130,7 +130,6 @@ def keywords(frame: Frame, planned: PlannedNode, args: Arguments, taken: tuple[i
 def homes(
     execution: Execution, frame: Frame, planned: PlannedNode, args: Arguments, outs: Arguments, taken: tuple[int, ...]
 ) -> list[Home]:
-    """Where each output of an op lives."""
     node = planned.node
     if not taken:
         if node.op_type in _ALONG_AXIS and not _last_axis(planned, args[0]):
