@@ -26,7 +26,7 @@ from kvviz.graph.loading.functions import (
 from kvviz.graph.loading.tensors import Weights, attribute, constant, read_sparse, read_tensor, value_type
 from kvviz.graph.model import MAX_NODES, Graph, GraphPath, Node, Value
 from kvviz.graph.module_paths import module_paths
-from kvviz.graph.topological_order import find_cycle, topological
+from kvviz.graph.topological_order import find_cycle, needs_between, topological
 
 _A = onnx.AttributeProto
 
@@ -282,12 +282,11 @@ def free_names(
 
 def in_running_order(where: str, nodes: Sequence[Node]) -> list[Node]:
     """The nodes sorted topologically, otherwise as they were; an error names the nodes of a cycle."""
-    reads = [(*node.inputs, *node.captures) for node in nodes]
-    makes = [node.outputs for node in nodes]
-    order = topological(reads, makes)
+    needs = needs_between(nodes)
+    order = topological(needs)
     if order is not None:
         return [nodes[i] for i in order]
-    circle = find_cycle(reads, makes)
+    circle = find_cycle(needs)
     names = " → ".join(label(nodes[i]) for i in (*circle[:8], circle[0]))
     more = f" ({len(circle) - 8} more nodes lie between)" if len(circle) > 8 else ""
     raise GraphError(f"nodes wait for each other in {where}: {names}{more}; break the cycle")
