@@ -191,32 +191,17 @@ def _occupancy(
     padding = None if cache.protocol in _WHOLE else facts.padding
     content = None if seen.content is None else tuple(seen.content)
     given = (cache.protocol, axis, seen.returned, seen.shape[axis], content, before)
-    return facts.alike.rows(
-        facts.known, cache, way, given, partial(_rows, facts, cache, way, seen, axis, before, padding)
-    )
+    base = None if facts.fed.valid is None or cache.protocol in _WHOLE else facts.fed.valid - facts.fed.new
+    book = Book([item.held for item in before] or [()], seen.content is not None, base, padding)
+    return facts.alike.rows(facts.known, cache, way, given, partial(_rows, facts.known, cache, way, seen, axis, book))
 
 
-def _rows(
-    facts: _Facts,
-    cache: Cache,
-    way: Way,
-    seen: Seen,
-    axis: int,
-    before: tuple[Rows, ...],
-    padding: list[tuple[Span, ...]] | None,
-) -> tuple[Rows, ...]:
-    known, fed, whole = facts.known, facts.fed, cache.protocol in _WHOLE
+def _rows(known: Known, cache: Cache, way: Way, seen: Seen, axis: int, book: Book) -> tuple[Rows, ...]:
     past = known.shape(0, cache.input)
     if past is not None and axis >= len(past):
         return ()
     windows = [window_of(reader) for reader in way.readers]
-    book = Book(
-        held=[item.held for item in before] or [()],
-        given=seen.content is not None,
-        base=None if fed.valid is None or whole else fed.valid - fed.new,
-        padding=padding,
-        window=max(windows) if windows and all(windows) else 0,
-    )
+    book.window = max(windows) if windows and all(windows) else 0
     try:
         if seen.returned:
             replay(known, way, book, cache.output, axis, past[axis] if past else 0)

@@ -91,24 +91,12 @@ def attention_ops(trace: Trace, cache: Cache) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reader.node.name for reader in found if reader.kind != "product"))
 
 
-_Chain = tuple[Link, Any]
-"""Links from a value to the cache's output, each with its successors, so that tails are shared; None ends it."""
-
-
-def _links(chain: _Chain | None) -> tuple[Link, ...]:
-    found = []
-    while chain is not None:
-        link, chain = chain
-        found.append(link)
-    return tuple(reversed(found))
-
-
 class _Walk:
     def __init__(self, frames: RunFrames, cache: Cache) -> None:
         self.frames = frames
         self.input: Spot = (0, cache.input)
         self.output: Spot = (0, cache.output)
-        self.after: dict[Spot, _Chain | None] = {}
+        self.after: dict[Spot, tuple[Link, ...]] = {}  # links from a value to the cache's output, last one first
         self.before: dict[Spot, list[tuple[Spot, Link | None]]] = {}
 
     def way(self) -> Way:
@@ -126,7 +114,7 @@ class _Walk:
         return Way(links, spine, self.input in reached, tuple(self._readers(spots)))
 
     def _go_back(self) -> None:
-        stack: list[tuple[Spot, _Chain | None]] = [(self.output, None)]
+        stack: list[tuple[Spot, tuple[Link, ...]]] = [(self.output, ())]
         while stack:
             spot, chain = stack.pop()
             if spot in self.after:
@@ -134,7 +122,7 @@ class _Walk:
             self.after[spot] = chain
             self.before[spot] = list(self._sources(*spot))
             for source, link in self.before[spot]:
-                stack.append((source, chain if link is None else (link, chain)))
+                stack.append((source, chain if link is None else (*chain, link)))
 
     def _sources(self, frame: int, name: str) -> Iterator[tuple[Spot, Link | None]]:
         """The values that a value may continue, each with the op in between."""
@@ -229,8 +217,7 @@ class _Walk:
     def _readers(self, spots: list[Spot]) -> Iterator[Reader]:
         found: dict[tuple[int, int], Reader] = {}
         for spot in spots:
-            after = _links(self.after.get(spot))
-            for reader in self._follow(spot, after):
+            for reader in self._follow(spot, self.after.get(spot, ())):
                 found.setdefault((reader.frame, id(reader.node)), reader)
         yield from found.values()
 
