@@ -254,24 +254,18 @@ class _Walk:
     def _softmax(self, frame: int, product: Node, name: str) -> Node | None:
         """The softmax after a product of queries and keys, or before one of probabilities and values."""
         graph = self.frames.graph(frame)
-        ahead = [(product.outputs[0], 0)]
-        while ahead:
-            value, depth = ahead.pop()
-            for node in graph.consumers.get(value, ()):
-                if node.op_type == "Softmax":
-                    return node
-                if node.op_type in SCORES and depth < _FARTHEST:
-                    ahead.append((node.outputs[0], depth + 1))
-        back = [(given, 0) for given in product.inputs if given != name]
-        while back:
-            value, depth = back.pop()
-            maker = graph.producers.get(value)
-            if maker is None:
-                continue
-            if maker.op_type == "Softmax":
-                return maker
-            if maker.op_type in SCORES and depth < _FARTHEST:
-                back += [(given, depth + 1) for given in maker.inputs if given]
+        for ahead in (True, False):
+            first = product.outputs[:1] if ahead else [given for given in product.inputs if given != name]
+            stack = [(value, 0) for value in first]
+            while stack:
+                value, depth = stack.pop()
+                maker = graph.producers.get(value)
+                for node in graph.consumers.get(value, ()) if ahead else filter(None, (maker,)):
+                    if node.op_type == "Softmax":
+                        return node
+                    if node.op_type in SCORES and depth < _FARTHEST:
+                        onward = node.outputs[:1] if ahead else node.inputs
+                        stack += [(one, depth + 1) for one in onward if one]
         return None
 
 

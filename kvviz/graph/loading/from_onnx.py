@@ -167,8 +167,7 @@ class Reader:
         body = None
         if function is not None:
             body = self._body(node, proto, function, opsets, (*path, (node.index, "function")))
-        who = node.name, node.op_type, node.domain, node.inputs, node.outputs, node.index
-        return Node(*who, attributes, subgraphs, captures, function=body)
+        return replace(node, attributes=attributes, subgraphs=subgraphs, captures=captures, function=body)
 
     def _body(self, node: Node, call: Any, function: Any, opsets: dict[str, int], path: GraphPath) -> Graph:
         key = function_key(function)
@@ -203,11 +202,10 @@ class Reader:
         names = unique_names(nodes)
         stated = [metadata(proto.node[node.index]) for node in nodes]
         scopes = module_paths(names, [node.inputs for node in nodes], [node.outputs for node in nodes], stated)
-        named = []
-        for n, name, scope in zip(nodes, names, scopes):
-            what = n.op_type, n.domain, n.inputs, n.outputs, n.index, n.attributes, n.subgraphs, n.captures
-            named.append(Node(name, *what, opsets.get(n.domain, 1), n.function, scope))
-        return tuple(named)
+        return tuple(
+            replace(node, name=name, opset=opsets.get(node.domain, 1), scope=scope)
+            for node, name, scope in zip(nodes, names, scopes)
+        )
 
 
 def read_opsets(imports: Iterable[Any]) -> dict[str, int]:
