@@ -23,43 +23,17 @@ Asked = tuple[tuple[Spot, ...], list[int], tuple[Rows, ...]]
 """The values at the ops of a way, which of them were asked for, and the rows that followed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """The ops that decide what happens to the rows of a cache.
-
-    ``number``: equal for two caches whose ops are of one kind, have equal attributes and are wired alike.
-    ``spots``: the values that these ops read and make, in an order that is the same for such caches.
-    ``made``: by value, its frame, the node that makes it and the position of the output; None for other values.
-    """
-
-    number: int
-    spots: tuple[Spot, ...]
-    made: tuple[tuple[int, int, int] | None, ...]
-
-    def shapes(self, known: Known) -> tuple[Any, ...]:
-        """What stands for the shapes of its values in a run."""
-        log, first = known.trace.log, known.frames.first
-        found: list[Any] = []
-        for spot, maker in zip(self.spots, self.made):
-            if maker is None:
-                found.append(known.shape(*spot))
-                continue
-            step = log.step_of(first + maker[0], maker[1])
-            found.append(None if step is None else log.form(step, maker[2]))
-        return tuple(found)
-
-
-def outline_of(known: Known, cache: Cache, way: Way) -> Outline:
-    """The outline of a cache's way through a run; found once for all runs that entered the same bodies."""
+def outline_of(known: Known, cache: Cache, way: Way) -> tuple[int, tuple[Spot, ...]]:
+    """The ops that decide what happens to the rows of a cache in a run; found once for all runs that entered the same
+    bodies. A number that is equal for two caches whose ops are of one kind, have equal attributes and are wired alike,
+    and the values that these ops read and make, in an order that is the same for such caches."""
     notes = known.trace.notes
-    outlines: dict[Any, Outline] = notes.setdefault("cache outlines", {})
+    outlines: dict[Any, tuple[int, tuple[Spot, ...]]] = notes.setdefault("cache outlines", {})
     key = (known.frames.signature, cache.input, cache.output)
     if key not in outlines:
         walk = _Walk(known.frames)
-        ops = walk.of(cache, way)
-        spots = tuple(walk.spots)
-        number = notes.setdefault("kinds of outlines", Table())[ops]
-        outlines[key] = Outline(number, spots, tuple(_maker(known.frames, *spot) for spot in spots))
+        number = notes.setdefault("kinds of outlines", Table())[walk.of(cache, way)]
+        outlines[key] = number, tuple(walk.spots)
     return outlines[key]
 
 
@@ -76,15 +50,16 @@ class AlikeRows:
 
         ``facts``: what they follow from that is not in the run.
         """
-        outline = outline_of(known, cache, way)
-        others = self.found.setdefault((outline.number, outline.shapes(known), facts), [])
+        number, mine = outline_of(known, cache, way)
+        shapes = tuple(known.shape(*spot) for spot in mine)
+        others = self.found.setdefault((number, shapes, facts), [])
         for spots, asked, rows in others:
-            if all(_same(known, spots[number], outline.spots[number]) for number in asked):
+            if all(_same(known, spots[at], mine[at]) for at in asked):
                 return rows
         known.asked = set()
         rows = work_out()
-        if known.asked.issubset(outline.spots):
-            others.append((outline.spots, [outline.spots.index(spot) for spot in known.asked], rows))
+        if known.asked.issubset(mine):
+            others.append((mine, [mine.index(spot) for spot in known.asked], rows))
         return rows
 
 
@@ -96,12 +71,6 @@ def _same(known: Known, first: Spot, second: Spot) -> bool:
     if one is None or other is None:
         return one is other
     return one.dtype == other.dtype and np.array_equal(one, other)
-
-
-def _maker(frames: RunFrames, frame: int, name: str) -> tuple[int, int, int] | None:
-    graph = frames.graph(frame)
-    node = None if name in graph.weights else graph.producers.get(name)
-    return None if node is None else (frame, node.index, node.outputs.index(name))
 
 
 class _Walk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -20,16 +21,12 @@ from kvviz.trace.records import Cache, CacheRun, Span
 _INDEX = {"TensorScatter": 2, "ScatterND": 1, "ScatterElements": 1, "MultiHeadAttention": 8, "GroupQueryAttention": 5}
 
 
+@dataclass
 class Scene:
-    def __init__(self, trace: Trace, frames: RunFrames, cache: Cache, entry: CacheRun) -> None:
-        self.trace = trace
-        self.frames = frames
-        self.cache = cache
-        self.entry = entry
-
-    @property
-    def run(self) -> int:
-        return self.frames.run
+    trace: Trace
+    frames: RunFrames
+    cache: Cache
+    entry: CacheRun
 
     @cached_property
     def way(self) -> Way:
@@ -52,7 +49,7 @@ class Scene:
     @property
     def past_block(self) -> tuple[int, int, str] | None:
         """The storage of the cache's input: its number, its reserved rows, and whether it was donated."""
-        rows = reserved_rows(self.trace, self.run, self.cache)
+        rows = reserved_rows(self.trace, self.frames.run, self.cache)
         bound = self.frames.rows[0].bound(self.cache.input)
         return None if bound is None or bound.shape is None else (bound.storage, rows, bound.how)
 

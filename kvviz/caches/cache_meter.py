@@ -156,14 +156,11 @@ def _enter(facts: _Facts, seen: Seen, cache: Cache, runs: list[CacheRun]) -> Non
     runs.append(
         CacheRun(
             capacity=seen.capacity,
-            bytes_copied=traffic.copied,
-            bytes_written=traffic.written,
             storage=where.storage if where is not None else -1,
             rows_read=max((rows if item.read is None else count(item.read) for item in items), default=rows),
-            reallocations=traffic.reallocations,
-            generations=traffic.generations,
             items=items,
-            **(tally(items) if items else {"valid": valid, "rows_written": int(traffic.written > 0)}),
+            **traffic,
+            **(tally(items) if items else {"valid": valid, "rows_written": int(traffic["bytes_written"] > 0)}),
         )
     )
 
@@ -194,32 +191,17 @@ def _occupancy(
     padding = None if cache.protocol in _WHOLE else facts.padding
     content = None if seen.content is None else tuple(seen.content)
     given = (cache.protocol, axis, seen.returned, seen.shape[axis], content, before)
-    return facts.alike.rows(
-        facts.known, cache, way, given, partial(_rows, facts, cache, way, seen, axis, before, padding)
-    )
+    base = None if facts.fed.valid is None or cache.protocol in _WHOLE else facts.fed.valid - facts.fed.new
+    book = Book([item.held for item in before] or [()], seen.content is not None, base, padding)
+    return facts.alike.rows(facts.known, cache, way, given, partial(_rows, facts.known, cache, way, seen, axis, book))
 
 
-def _rows(
-    facts: _Facts,
-    cache: Cache,
-    way: Way,
-    seen: Seen,
-    axis: int,
-    before: tuple[Rows, ...],
-    padding: list[tuple[Span, ...]] | None,
-) -> tuple[Rows, ...]:
-    known, fed, whole = facts.known, facts.fed, cache.protocol in _WHOLE
+def _rows(known: Known, cache: Cache, way: Way, seen: Seen, axis: int, book: Book) -> tuple[Rows, ...]:
     past = known.shape(0, cache.input)
     if past is not None and axis >= len(past):
         return ()
     windows = [window_of(reader) for reader in way.readers]
-    book = Book(
-        held=[item.held for item in before] or [()],
-        given=seen.content is not None,
-        base=None if fed.valid is None or whole else fed.valid - fed.new,
-        padding=padding,
-        window=max(windows) if windows and all(windows) else 0,
-    )
+    book.window = max(windows) if windows and all(windows) else 0
     try:
         if seen.returned:
             replay(known, way, book, cache.output, axis, past[axis] if past else 0)
@@ -273,18 +255,11 @@ def _read(known: Known, way: Way, axis: int) -> list[tuple[Span, ...]] | None:
 # Bytes that a run moved and stored for a cache, and the number of storages that the cache occupied meanwhile.
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    copied: int = 0  # bytes
-    written: int = 0  # bytes
-    reallocations: int = 0  # ops after which the cache lay in another storage than before
-    generations: int = 1  # storages with a version of the cache that were alive at once, at most
-
-
-def _traffic(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> Traffic:
-    """The sums of what the links of a way did. ``items``: what the run did to the cache's rows, if that is known."""
+def _traffic(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> dict[str, int]:
+    """The sums of what the links of a way did, as `CacheRun` names them. ``items``: what the run did to the cache's
+    rows, if that is known."""
     log = known.trace.log
-    copied = written = reallocations = 0
+    found = {"bytes_copied": 0, "bytes_written": 0, "reallocations": 0, "generations": 1}
     storages: dict[int, int] = {}
     for link in way.links:
         step = known.step(link.frame, link.node.index)
@@ -293,13 +268,14 @@ def _traffic(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis
         where = log.output(step, link.output)
         size = 0 if where is None else nbytes(where.shape, where.dtype)
         moved, stored = _bytes(known, link, step, where, size, cache, items, axis)
-        copied += moved
-        written += stored
+        found["bytes_copied"] += moved
+        found["bytes_written"] += stored
         if where is not None and size and where.storage != _storage_before(known, cache, link):
-            reallocations += 1
+            found["reallocations"] += 1
             storages[where.storage] = min(step, storages.get(where.storage, step))
-    generations = _alive_at_once(known, cache, storages) if storages else 1
-    return Traffic(copied, written, reallocations, generations)
+    if storages:
+        found["generations"] = _alive_at_once(known, cache, storages)
+    return found
 
 
 def _bytes(

@@ -257,7 +257,7 @@ def _advice(code: BlockerCode, culprit: str, scene: Scene) -> str:
     name = quoted(scene.cache.input, 60)
     if code is BlockerCode.NO_CAPACITY and scene.cache.protocol == "window":
         return "keep the window in a buffer of its own size, where new rows take the place of the oldest"
-    if code is BlockerCode.NO_CAPACITY and scene.run and not scene.first_way.reached:
+    if code is BlockerCode.NO_CAPACITY and scene.frames.run and not scene.first_way.reached:
         return "reserve room after the first run, which makes the cache anew: growth='after'"
     if code is BlockerCode.NOT_CONTIGUOUS:
         return "a run that finds the cache in that layout does not pay again"

@@ -12,8 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from kvviz.graph.model import Node
-from kvviz.graph.shape_inference import weight_layout
+from kvviz.graph.model import Node, weight_layout
 from kvviz.ops.kernels import kernel_of
 from kvviz.trace.index.frame_values import RunFrames, Spot
 from kvviz.trace.reasons import placed_before

@@ -91,24 +91,12 @@ def attention_ops(trace: Trace, cache: Cache) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reader.node.name for reader in found if reader.kind != "product"))
 
 
-_Chain = tuple[Link, Any]
-"""Links from a value to the cache's output, each with its successors, so that tails are shared; None ends it."""
-
-
-def _links(chain: _Chain | None) -> tuple[Link, ...]:
-    found = []
-    while chain is not None:
-        link, chain = chain
-        found.append(link)
-    return tuple(reversed(found))
-
-
 class _Walk:
     def __init__(self, frames: RunFrames, cache: Cache) -> None:
         self.frames = frames
         self.input: Spot = (0, cache.input)
         self.output: Spot = (0, cache.output)
-        self.after: dict[Spot, _Chain | None] = {}
+        self.after: dict[Spot, tuple[Link, ...]] = {}  # links from a value to the cache's output, last one first
         self.before: dict[Spot, list[tuple[Spot, Link | None]]] = {}
 
     def way(self) -> Way:
@@ -126,7 +114,7 @@ class _Walk:
         return Way(links, spine, self.input in reached, tuple(self._readers(spots)))
 
     def _go_back(self) -> None:
-        stack: list[tuple[Spot, _Chain | None]] = [(self.output, None)]
+        stack: list[tuple[Spot, tuple[Link, ...]]] = [(self.output, ())]
         while stack:
             spot, chain = stack.pop()
             if spot in self.after:
@@ -134,7 +122,7 @@ class _Walk:
             self.after[spot] = chain
             self.before[spot] = list(self._sources(*spot))
             for source, link in self.before[spot]:
-                stack.append((source, chain if link is None else (link, chain)))
+                stack.append((source, chain if link is None else (*chain, link)))
 
     def _sources(self, frame: int, name: str) -> Iterator[tuple[Spot, Link | None]]:
         """The values that a value may continue, each with the op in between."""
@@ -229,8 +217,7 @@ class _Walk:
     def _readers(self, spots: list[Spot]) -> Iterator[Reader]:
         found: dict[tuple[int, int], Reader] = {}
         for spot in spots:
-            after = _links(self.after.get(spot))
-            for reader in self._follow(spot, after):
+            for reader in self._follow(spot, self.after.get(spot, ())):
                 found.setdefault((reader.frame, id(reader.node)), reader)
         yield from found.values()
 
@@ -267,24 +254,18 @@ class _Walk:
     def _softmax(self, frame: int, product: Node, name: str) -> Node | None:
         """The softmax after a product of queries and keys, or before one of probabilities and values."""
         graph = self.frames.graph(frame)
-        ahead = [(product.outputs[0], 0)]
-        while ahead:
-            value, depth = ahead.pop()
-            for node in graph.consumers.get(value, ()):
-                if node.op_type == "Softmax":
-                    return node
-                if node.op_type in SCORES and depth < _FARTHEST:
-                    ahead.append((node.outputs[0], depth + 1))
-        back = [(given, 0) for given in product.inputs if given != name]
-        while back:
-            value, depth = back.pop()
-            maker = graph.producers.get(value)
-            if maker is None:
-                continue
-            if maker.op_type == "Softmax":
-                return maker
-            if maker.op_type in SCORES and depth < _FARTHEST:
-                back += [(given, depth + 1) for given in maker.inputs if given]
+        for ahead in (True, False):
+            first = product.outputs[:1] if ahead else [given for given in product.inputs if given != name]
+            stack = [(value, 0) for value in first]
+            while stack:
+                value, depth = stack.pop()
+                maker = graph.producers.get(value)
+                for node in graph.consumers.get(value, ()) if ahead else filter(None, (maker,)):
+                    if node.op_type == "Softmax":
+                        return node
+                    if node.op_type in SCORES and depth < _FARTHEST:
+                        onward = node.outputs[:1] if ahead else node.inputs
+                        stack += [(one, depth + 1) for one in onward if one]
         return None
 
 

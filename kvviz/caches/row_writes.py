@@ -25,6 +25,7 @@ from kvviz.caches.row_contents import (
     without,
 )
 from kvviz.graph.model import Node
+from kvviz.ops.transformer.contrib_attention import first_rows
 
 Fact = TypeVar("Fact")
 
@@ -182,8 +183,8 @@ def grouped_rows(known: Known, frame: int, node: Node) -> tuple[int, int, list[i
     last, whole = (known.value(frame, node.inputs[place]) for place in (5, 6))
     if query is None or last is None or whole is None:
         return None
-    length, total, valid = query[1], int(whole.item()), [int(n) + 1 for n in np.ravel(last)]
-    return length, total, [0 if length == total else n - length for n in valid], valid
+    length, total, lasts = query[1], int(whole.item()), np.ravel(last).tolist()
+    return length, total, first_rows(lasts, length, total), [row + 1 for row in lasts]
 
 
 def _new_keys(known: Known, frame: int, node: Node) -> int:

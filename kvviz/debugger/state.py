@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvviz.graph.model import Node
-from kvviz.graph.topological_order import frontier, needs_of
+from kvviz.graph.topological_order import frontier, needs_between
 from kvviz.trace.outcome import outcome
 from kvviz.trace.recording import Trace
 
@@ -47,8 +47,7 @@ def frontier_after(trace: Trace, position: int) -> tuple[Node, ...]:
         return trace.live.frontier
     order = trace.frames[frame].order
     done = [(step := trace.step_of(frame, node.index)) is not None and step <= position for node in order]
-    needs = needs_of([(*node.inputs, *node.captures) for node in order], [node.outputs for node in order])
-    return tuple(order[at] for at in frontier(needs, done))
+    return tuple(order[at] for at in frontier(needs_between(order), done))
 
 
 def node_states(trace: Trace, position: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -101,6 +101,24 @@ def _cache_shape(
     return tuple(shape)
 
 
+Made = Callable[[np.ndarray, np.ndarray, int, int], np.ndarray]
+BY_ROLE: dict[str, Made] = {
+    "tokens": lambda tokens, mask, past, rows: tokens,
+    "attention_mask": lambda tokens, mask, past, rows: mask,
+    "position_ids": lambda tokens, mask, past, rows: np.maximum(mask.cumsum(1) - 1, 0)[:, past:],
+    "cache_position": lambda tokens, mask, past, rows: np.arange(past, past + tokens.shape[1]),
+    "write_indices": lambda tokens, mask, past, rows: np.full(len(tokens), past),
+    "nonpad_kv_seqlen": lambda tokens, mask, past, rows: np.full(len(tokens), rows),
+    "use_cache_branch": lambda tokens, mask, past, rows: np.array([past > 0]),
+    "past_sequence_length": lambda tokens, mask, past, rows: np.array(past),
+    "total_sequence_length": lambda tokens, mask, past, rows: np.array(past + tokens.shape[1]),
+    "seqlens_k": lambda tokens, mask, past, rows: mask.sum(1) - 1,
+    # Of padding the scores say nothing.
+    "num_logits_to_keep": lambda tokens, mask, past, rows: np.array(1 if mask[:, -1:].all() else tokens.shape[1]),
+}
+"""The inputs of a run that follow from its tokens, their mask, and the rows in its caches before and after it."""
+
+
 def control_feeds(
     graph: Graph,
     roles: Mapping[str, str],
@@ -113,28 +131,13 @@ def control_feeds(
     """Every input but caches for one run; those of the caller, ``given``, win. ``mask`` is ``(batch, past + new)``.
     ``window``: rows of a cache that is written round and round, so that no more of them can hold tokens."""
     batch, new = tokens.shape
-    position = np.maximum(mask.cumsum(1) - 1, 0)[:, past:]
-    by_role = {
-        "tokens": tokens,
-        "attention_mask": mask,
-        "position_ids": position,
-        "cache_position": np.arange(past, past + new),
-        "write_indices": np.full(batch, past),
-        "nonpad_kv_seqlen": np.full(batch, past + new if window is None else min(past + new, window)),
-        "use_cache_branch": np.array([past > 0]),
-        "past_sequence_length": np.array(past),
-        "total_sequence_length": np.array(past + new),
-        "seqlens_k": mask.sum(1) - 1,
-        # Of padding the scores say nothing.
-        "num_logits_to_keep": np.array(1 if mask[:, -1:].all() else new),
-    }
+    rows = past + new if window is None else min(past + new, window)
     declared = {value.name: value for value in graph.inputs}
     feeds: dict[str, Any] = {}
     for role, name in roles.items():
         value = declared.get(name)
-        if value is None or name in given or role not in by_role:
-            continue
-        feeds[name] = _fitted(value, by_role[role])
+        if value is not None and name not in given and role in BY_ROLE:
+            feeds[name] = _fitted(value, BY_ROLE[role](tokens, mask, past, rows))
     encoder = roles.get("encoder_hidden_states")
     wants_mask = roles.get("encoder_attention_mask")
     if encoder is not None and encoder in given and wants_mask and wants_mask not in given:

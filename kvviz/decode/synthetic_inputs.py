@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.decode import plausible_values
-from kvviz.decode.run_inputs import check_rank, control_feeds, first_caches
+from kvviz.decode.run_inputs import BY_ROLE, check_rank, control_feeds, first_caches
 from kvviz.decode.symbolic_dimensions import Dimensions, fitting, has_windows, place
 from kvviz.errors import InputError
 from kvviz.graph.cache_pairs import CachePair, cache_pairs, control_inputs
@@ -24,19 +24,6 @@ from kvviz.memory.ghosts import ghost
 from kvviz.other_names import with_other_names
 from kvviz.trace.model_or_trace import as_graph
 
-# Inputs that follow from the tokens of a run and the rows of its caches; see `kvviz.decode.run_inputs.control_feeds`.
-_FOLLOW = {
-    "attention_mask",
-    "position_ids",
-    "cache_position",
-    "write_indices",
-    "nonpad_kv_seqlen",
-    "use_cache_branch",
-    "past_sequence_length",
-    "total_sequence_length",
-    "seqlens_k",
-    "num_logits_to_keep",
-}
 _PAST_ROWS = 4
 _TOKENS = 8
 _ELSEWHERE = 4
@@ -113,7 +100,7 @@ class Maker:
         self.pairs = {pair.input: pair for pair in cache_pairs(graph)}
         roles = control_inputs(graph)
         self.roles = roles if "tokens" in roles or "embeddings" in roles else {}
-        follow = {name for role, name in self.roles.items() if role in _FOLLOW}
+        follow = {name for role, name in self.roles.items() if role in BY_ROLE and role != "tokens"}
         if decoding:
             follow |= {self.roles.get("tokens", ""), *self.pairs}
         wanted = [v for v in graph.inputs if v.name not in given and v.name not in follow and v.kind != "optional"]
@@ -274,9 +261,7 @@ class Maker:
     def _shape(self, value: Value) -> tuple[int, ...]:
         check_rank(value)
         shape = tuple(self.dims.length(value, axis) for axis in range(len(value.shape or ())))
-        nbytes = np.dtype(value.dtype).itemsize
-        for length in shape:
-            nbytes *= length
+        nbytes = math.prod(shape) * np.dtype(value.dtype).itemsize
         if nbytes > DEFAULT_LIMIT and not self.dry:
             raise InputError(
                 f"input {value.name!r} of shape {list(shape)} would have {nbytes:,} bytes; give shorter dimensions"

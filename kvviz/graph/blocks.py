@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kvviz.graph.model import Graph, Node
 from kvviz.graph.module_paths import Scope, common_path
-from kvviz.graph.topological_order import needs_of, topological
+from kvviz.graph.topological_order import needs_between, topological
 
 
 def narrow_sections(needs: Sequence[Sequence[int]], target: float, most: int) -> list[tuple[int, int]]:
@@ -36,12 +36,6 @@ def narrow_sections(needs: Sequence[Sequence[int]], target: float, most: int) ->
     while cuts[-1]:
         cuts.append(best[cuts[-1]][1])
     return list(itertools.pairwise(reversed(cuts)))
-
-
-def needs_between(nodes: Sequence[Node]) -> list[list[int]]:
-    """For each node the positions of those whose values it or its bodies read, in order."""
-    reads = [(*node.inputs, *node.captures) for node in nodes]
-    return [sorted(needs) for needs in needs_of(reads, [node.outputs for node in nodes])]
 
 
 def values_alive(needs: Sequence[Sequence[int]]) -> list[int]:
@@ -104,8 +98,9 @@ class Cutter:
         """Order of some sets of nodes: what they depend on first, then by their first node."""
         by_first = sorted(range(len(sets)), key=lambda k: sets[k][0])
         home = {i: k for k in by_first for i in sets[k]}
-        reads = [{str(home[j]) for i in sets[k] for j in self.needs[i] if home.get(j, k) != k} for k in by_first]
-        order = topological([sorted(names) for names in reads], [[str(k)] for k in by_first])
+        place = {k: i for i, k in enumerate(by_first)}
+        needs = [{place[home[j]] for i in sets[k] for j in self.needs[i] if home.get(j, k) != k} for k in by_first]
+        order = topological(needs)
         return by_first if order is None else [by_first[place] for place in order]
 
     def split(self, path: Scope, members: Sequence[int]) -> list[Group]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvviz.graph.cache_writes import VIEWS
-from kvviz.graph.model import Dim, Graph, Node, Value
+from kvviz.graph.model import Dim, Graph, Node, Value, weight_layout
 
 ShapeOf = Callable[[Graph, str], "tuple[Dim, ...]"]
 
@@ -38,8 +38,7 @@ def written_shape(graph: Graph, name: str) -> tuple[Dim, ...]:
         if node is None or node.op_type not in ("Cast", "DequantizeLinear", "Identity"):
             return ()
         name = node.inputs[0]
-    declared = getattr(graph.weights, "declared", None)
-    return np.shape(graph.weights[name]) if declared is None else declared(name).shape or ()
+    return weight_layout(graph, name).shape or ()
 
 
 def index_range(graph: Graph, name: str, shape_of: ShapeOf = written_shape) -> IndexRange | None:

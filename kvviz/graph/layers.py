@@ -13,9 +13,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kvviz.graph.blocks import needs_between, values_alive
+from kvviz.graph.blocks import values_alive
 from kvviz.graph.model import Graph, Node
 from kvviz.graph.module_paths import Scope
+from kvviz.graph.topological_order import needs_between
 
 
 class Place(NamedTuple):

@@ -196,6 +196,15 @@ def _anew(graph: Graph, made: dict[int, Graph]) -> Graph:
     return made[id(graph)]
 
 
+def weight_layout(graph: Graph, name: str) -> Value:
+    """Element type and shape of a weight; it is not read."""
+    declared = getattr(graph.weights, "declared", None)
+    if declared is not None:
+        return declared(name)
+    array = graph.weights[name]
+    return Value(name, array.dtype, array.shape)
+
+
 def graphs_of(graph: Graph) -> Iterator[Graph]:
     """A graph and all bodies in it, outermost first."""
     yield graph

@@ -22,7 +22,7 @@ from kvviz.errors import LoadError
 from kvviz.graph.loading.external import Source
 from kvviz.graph.loading.from_onnx import graph_proto, node_proto
 from kvviz.graph.loading.tensors import Weights, value_type
-from kvviz.graph.model import Graph, Node, Value
+from kvviz.graph.model import Graph, Node, Value, weight_layout
 from kvviz.graph.shape_merge import merge, tensor_of, union, without_shape
 
 # Inference looks into constants that say a shape, axes or pads; nothing larger is handed to it.
@@ -180,15 +180,6 @@ class _Scope:
 
 def _is_small(value: Value) -> bool:
     return math.prod(dim for dim in value.shape or () if isinstance(dim, int)) <= _SMALL
-
-
-def weight_layout(graph: Graph, name: str) -> Value:
-    """Element type and shape of a weight; it is not read."""
-    declared = getattr(graph.weights, "declared", None)
-    if declared is not None:
-        return declared(name)
-    array = graph.weights[name]
-    return Value(name, array.dtype, array.shape)
 
 
 def _weight_type(graph: Graph, name: str) -> Any:

@@ -6,14 +6,16 @@ import heapq
 from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 
+from kvviz.graph.model import Node
+
 Names = Sequence[Sequence[str]]
 
 
-def topological(reads: Names, makes: Names) -> list[int] | None:
-    """Order in which nodes can run, by the value names they read and make; None where they depend on each other in a
-    circle. Among the nodes that could come next the earliest of the given order does, so a list that is sorted already
-    stays as it is. Names that no node makes are taken as given."""
-    sorter = _sorter(reads, makes)
+def topological(needs: Sequence[Collection[int]]) -> list[int] | None:
+    """Order in which nodes can run, by the positions of those that must run before each; None where they depend on
+    each other in a circle. Among the nodes that could come next the earliest of the given order does, so a list that is
+    sorted already stays as it is."""
+    sorter = TopologicalSorter(dict(enumerate(needs)))
     try:
         sorter.prepare()
     except CycleError:
@@ -29,10 +31,10 @@ def topological(reads: Names, makes: Names) -> list[int] | None:
     return order
 
 
-def find_cycle(reads: Names, makes: Names) -> list[int]:
+def find_cycle(needs: Sequence[Collection[int]]) -> list[int]:
     """Positions of nodes along one circle, each before one that waits for it, the first node last; empty for none."""
     try:
-        _sorter(reads, makes).prepare()
+        TopologicalSorter(dict(enumerate(needs))).prepare()
     except CycleError as error:
         circle: list[int] = error.args[1][:-1]
         last = circle.index(min(circle)) + 1
@@ -41,9 +43,15 @@ def find_cycle(reads: Names, makes: Names) -> list[int]:
 
 
 def needs_of(reads: Names, makes: Names) -> list[set[int]]:
-    """For each node the positions of the nodes that make what it reads."""
+    """For each node the positions of the nodes that make what it reads; names that no node makes are taken as given."""
     maker = {name: i for i, names in enumerate(makes) for name in names if name}
     return [{maker[name] for name in names if name in maker} for names in reads]
+
+
+def needs_between(nodes: Sequence[Node]) -> list[list[int]]:
+    """For each node the positions of those whose values it or its bodies read, in order."""
+    reads = [(*node.inputs, *node.captures) for node in nodes]
+    return [sorted(needs) for needs in needs_of(reads, [node.outputs for node in nodes])]
 
 
 def frontier(needs: Iterable[Collection[int]], done: Sequence[int]) -> list[int]:
@@ -58,7 +66,3 @@ def frontier(needs: Iterable[Collection[int]], done: Sequence[int]) -> list[int]
         For each node whether it has run.
     """
     return [at for at, before in enumerate(needs) if not done[at] and all(done[one] for one in before)]
-
-
-def _sorter(reads: Names, makes: Names) -> TopologicalSorter[int]:
-    return TopologicalSorter(dict(enumerate(needs_of(reads, makes))))

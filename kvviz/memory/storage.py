@@ -12,6 +12,7 @@ import sys
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from ctypes import c_size_t
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -85,37 +86,31 @@ class Reserved(np.ndarray):
     grow_axis: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Room:
     """Reserved room of a storage: ``rows`` along ``axis``, of which ``filled`` are taken."""
 
-    __slots__ = ("axis", "filled", "rows")
-
-    def __init__(self, axis: int, rows: int, filled: int) -> None:
-        self.axis = axis
-        self.rows = rows
-        self.filled = filled
+    axis: int
+    rows: int
+    filled: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Storage:
     """One block of memory. ``root`` is the array at the bottom of every view's base chain, None for sequences and once
     the storage is dead. ``origin`` is ``"weights"``, ``"caller"`` (borrowed), ``"donated"``, ``"run"`` or ``"pool"``.
     For ``holders`` see the module's invariant."""
 
-    __slots__ = ("capacity", "generation", "holders", "id", "origin", "owned", "parts", "room", "root", "whole")
-
-    def __init__(
-        self, id: int, capacity: int, root: Any, origin: str = "run", owned: bool = True, holders: int = 0
-    ) -> None:
-        self.id = id  # shown as ``B12``
-        self.capacity = capacity  # bytes, reserved room included
-        self.root = root
-        self.origin = origin
-        self.owned = owned  # the run may overwrite it once nobody else reads it
-        self.holders = holders
-        self.generation = 0  # how often its contents were overwritten in place
-        self.room: Room | None = None  # where values may grow, for a block made by `reserve`
-        self.parts: tuple[Storage, ...] = ()  # for a sequence: the storages of its elements, each held once
-        self.whole = True  # the run was given all of it; False where a caller donated a part of a larger array
+    id: int  # shown as ``B12``
+    capacity: int  # bytes, reserved room included
+    root: Any
+    origin: str = "run"
+    owned: bool = True  # the run may overwrite it once nobody else reads it
+    holders: int = 0
+    generation: int = 0  # how often its contents were overwritten in place
+    room: Room | None = None  # where values may grow, for a block made by `reserve`
+    parts: tuple[Storage, ...] = ()  # for a sequence: the storages of its elements, each held once
+    whole: bool = True  # the run was given all of it; False where a caller donated a part of a larger array
 
     def __repr__(self) -> str:
         generation = f".{self.generation}" if self.generation else ""

@@ -6,6 +6,7 @@ onnxruntime's own inference says less than could be known (the present of MultiH
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -14,13 +15,13 @@ import numpy as np
 import onnx
 from onnx import helper, shape_inference
 
-from kvviz.graph.model import Node
+from kvviz.errors import name_text
+from kvviz.graph.model import Dim, Node
 from kvviz.graph.shape_merge import tensor_of
 
 Types = Sequence[Any]
 Constant = Callable[[int], np.ndarray | None]
-Dims = list[Any]
-_Dim = onnx.TensorShapeProto.Dimension
+Dims = list[Dim]
 
 
 def _like_first(node: Node, types: Types, constant: Constant) -> list[Any]:
@@ -31,7 +32,7 @@ def _layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
     """Y, and the deviation of each row (of the first axis only, though the operator takes all from there on)."""
     dims = _dims(types, 0)
     if dims:
-        dims[int(node.attributes.get("axis", -1)) % len(dims)] = _Dim(dim_value=1)
+        dims[int(node.attributes.get("axis", -1)) % len(dims)] = 1
     return [types[0], _typed(onnx.TensorProto.FLOAT, dims)]
 
 
@@ -40,7 +41,7 @@ def _layer_norm_17(node: Node, types: Types, constant: Constant) -> list[Any]:
     dims = _dims(types, 0)
     if dims:
         first = int(node.attributes.get("axis", -1)) % len(dims)
-        dims[first:] = [_Dim(dim_value=1)] * (len(dims) - first)
+        dims[first:] = [1] * (len(dims) - first)
     row = _typed(onnx.TensorProto.FLOAT, dims)
     return [types[0], row, row]
 
@@ -48,7 +49,7 @@ def _layer_norm_17(node: Node, types: Types, constant: Constant) -> list[Any]:
 def _skip_layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
     """Output, mean, inverse deviation, and the sum that is the next residual."""
     dims = _dims(types, 0)
-    row = _typed(onnx.TensorProto.FLOAT, [*dims[:-1], _Dim(dim_value=1)] if dims else dims)
+    row = _typed(onnx.TensorProto.FLOAT, [*dims[:-1], 1] if dims else dims)
     return [types[0], row, row, types[0]]
 
 
@@ -58,16 +59,15 @@ def _matmul(node: Node, types: Types, constant: Constant) -> list[Any]:
     code = _elem(types, 2) if node.op_type == "MatMulIntegerToFloat" else _elem(types, 0)
     if left is None or right is None:
         return [_typed(code, None)]
-    batches = bool(node.attributes.get("transBatchA")), bool(node.attributes.get("transBatchB"))
-    left = _transposed(left, bool(node.attributes.get("transA")), batches[0])
-    right = _transposed(right, bool(node.attributes.get("transB")), batches[1])
-    return [_typed(code, _product(left, right))]
+    left = _transposed(left, bool(node.attributes.get("transA")), bool(node.attributes.get("transBatchA")))
+    right = _transposed(right, bool(node.attributes.get("transB")), bool(node.attributes.get("transBatchB")))
+    product = _as_onnx("MatMul", Node("", "MatMul", "", ("a", "b"), ("y",), 0), [_typed(1, left), _typed(1, right)])
+    return [_typed(code, _dims(product, 0))]
 
 
 def _matmul_nbits(node: Node, types: Types, constant: Constant) -> list[Any]:
     dims = _dims(types, 0)
-    width = _Dim(dim_value=int(node.attributes["N"]))
-    return [_typed(_elem(types, 0), None if dims is None else [*dims[:-1], width])]
+    return [_typed(_elem(types, 0), None if dims is None else [*dims[:-1], int(node.attributes["N"])])]
 
 
 def _dequantized(node: Node, types: Types, constant: Constant) -> list[Any]:
@@ -75,8 +75,7 @@ def _dequantized(node: Node, types: Types, constant: Constant) -> list[Any]:
 
 
 def _quantized(node: Node, types: Types, constant: Constant) -> list[Any]:
-    code = _elem(types, 2) or onnx.TensorProto.UINT8
-    return [_typed(code, _dims(types, 0))]
+    return [_typed(_elem(types, 2) or onnx.TensorProto.UINT8, _dims(types, 0))]
 
 
 def _gather_block(node: Node, types: Types, constant: Constant) -> list[Any]:
@@ -86,14 +85,10 @@ def _gather_block(node: Node, types: Types, constant: Constant) -> list[Any]:
     if data is None or indices is None:
         return [_typed(code, None)]
     axis = int(node.attributes.get("gather_axis", 0)) % len(data)
-    packed = 1
-    if _elem(types, 0) == onnx.TensorProto.UINT8:
-        packed = 8 // int(node.attributes.get("bits", 4))
     rows = [*data[:axis], *indices, *data[axis + 1 :]]
-    if packed > 1 and rows and rows[-1].HasField("dim_value"):
-        rows[-1] = _Dim(dim_value=rows[-1].dim_value * packed)
-    elif packed > 1 and rows:
-        rows[-1] = _Dim()
+    packed = 8 // int(node.attributes.get("bits", 4)) if _elem(types, 0) == onnx.TensorProto.UINT8 else 1
+    if rows and packed > 1:
+        rows[-1] = _times(rows[-1], packed)
     return [_typed(code, rows)]
 
 
@@ -104,8 +99,7 @@ def _attention(node: Node, types: Types, constant: Constant) -> list[Any]:
     if rows is None or len(rows) != 3 or not bias:
         return [_typed(code, None), _typed(code, None)]
     sizes = node.attributes.get("qkv_hidden_sizes")
-    width = int(sizes[2]) if sizes else bias[0].dim_value // 3
-    output = _typed(code, [rows[0], rows[1], _Dim(dim_value=width)])
+    output = _typed(code, [rows[0], rows[1], int(sizes[2]) if sizes else _part(bias[0], 3)])
     present = None
     if past is not None and not node.attributes.get("past_present_share_buffer"):
         present = _longer(past, 3, rows[1])
@@ -116,7 +110,7 @@ def _multi_head_attention(node: Node, types: Types, constant: Constant) -> list[
     query, key, value, past = (_dims(types, i) for i in (0, 1, 2, 6))
     code = _elem(types, 0)
     output: Dims | None = None
-    length = _Dim()
+    length: Dim = None
     if query is not None and len(query) == 5:
         output = [query[0], query[1], _times(query[2], query[4])]
     elif query is not None and value is not None and len(value) in (3, 4):
@@ -134,35 +128,30 @@ def _group_query_attention(node: Node, types: Types, constant: Constant) -> list
     code, cache = _elem(types, 0), _elem(types, 3) or _elem(types, 0)
     heads, kv_heads = int(node.attributes.get("num_heads", 0)), int(node.attributes.get("kv_num_heads", 0))
     packed = heads + 2 * kv_heads
-    output: Dims | None = None
-    if query is not None and len(query) == 3:
-        output = query if value is not None else [*query[:2], _Dim(dim_value=query[2].dim_value // packed * heads)]
     total = constant(6)
     stated = int(total.reshape(-1)[0]) if total is not None and total.size else 0
+    output: Dims | None = None
     present: Dims | None = None
+    scores: Dims | None = None
+    if query is not None and len(query) == 3:
+        output = query if value is not None else [*query[:2], _times(_part(query[2], packed), heads)]
+        if isinstance(query[2], int):
+            length: Dim = stated if stated > 0 else value[1] if value is not None and len(value) == 3 else query[1]
+            length = length if isinstance(length, int) else query[1]
+            present = [query[0], kv_heads, length, query[2] // (heads if value is not None else packed)]
     if past is not None and len(past) == 4:
-        present = [past[0], past[1], past[2], past[3]]
+        present = [*past]
         if not node.attributes.get("sliding_window_cache"):
             present[2] = _present_length(node, past[2], stated)
-    elif query is not None and len(query) == 3 and query[2].HasField("dim_value"):
-        length = (
-            _Dim(dim_value=stated) if stated > 0 else value[1] if value is not None and len(value) == 3 else query[1]
-        )
-        if not length.HasField("dim_value"):
-            length = query[1]
-        size = query[2].dim_value // (heads if value is not None else packed)
-        present = [query[0], _Dim(dim_value=kv_heads), length, _Dim(dim_value=size)]
-    scores = None
-    if query is not None and stated > 0 and query[0].HasField("dim_value") and query[1].HasField("dim_value"):
-        scores = [query[0], _Dim(dim_value=heads), query[1], _Dim(dim_value=stated)]
+    if query is not None and stated > 0 and isinstance(query[0], int) and isinstance(query[1], int):
+        scores = [query[0], heads, query[1], stated]
     return [_typed(code, output), *[_typed(cache, present)] * 2, _typed(code, scores)]
 
 
-def _present_length(node: Node, past: Any, stated: int) -> Any:
-    if stated > 0 and past.HasField("dim_value"):
-        return _Dim(dim_value=max(stated, past.dim_value))
-    empty = past.HasField("dim_value") and past.dim_value == 0 and len(node.inputs) > 6
-    return _Dim() if empty else past
+def _present_length(node: Node, past: Dim, stated: int) -> Dim:
+    if stated > 0 and isinstance(past, int):
+        return max(stated, past)
+    return None if past == 0 and len(node.inputs) > 6 else past
 
 
 def _linear_attention(node: Node, types: Types, constant: Constant) -> list[Any]:
@@ -171,9 +160,9 @@ def _linear_attention(node: Node, types: Types, constant: Constant) -> list[Any]
     output: Dims | None = None
     state: Dims | None = None
     if query is not None and value is not None and len(query) == len(value) == 3 and heads > 0 and kv_heads > 0:
-        size, width = _part(query[2], heads), _part(value[2], kv_heads)
-        output = [*query[:2], _times(_Dim(dim_value=max(heads, kv_heads)), width)]
-        state = [query[0], _Dim(dim_value=kv_heads), size, width]
+        width = _part(value[2], kv_heads)
+        output = [*query[:2], _times(width, max(heads, kv_heads))]
+        state = [query[0], kv_heads, _part(query[2], heads), width]
     return [_typed(_elem(types, 0), output), _typed(_elem(types, 3) or _elem(types, 0), state)]
 
 
@@ -181,18 +170,12 @@ def _causal_conv(node: Node, types: Types, constant: Constant) -> list[Any]:
     x, weight = _dims(types, 0), _dims(types, 1)
     state: Dims | None = None
     if x is not None and weight is not None and len(x) > 2 and len(weight) == 3:
-        columns = _Dim()
-        if weight[2].HasField("dim_value"):
-            columns = _Dim(dim_value=(weight[2].dim_value - 1) * int(node.attributes.get("dilation", 1)))
+        columns = (weight[2] - 1) * int(node.attributes.get("dilation", 1)) if isinstance(weight[2], int) else None
         state = [x[0], columns, *x[2:]] if node.attributes.get("channels_last") else [*x[:2], columns]
     return [types[0], _typed(_elem(types, 0), state)]
 
 
-def _part(dim: Any, count: int) -> Any:
-    return _Dim(dim_value=dim.dim_value // count) if dim.HasField("dim_value") else _Dim()
-
-
-def _as_onnx(op_type: str, node: Node, types: Types, constant: Constant) -> list[Any]:
+def _as_onnx(op_type: str, node: Node, types: Types, constant: Constant | None = None) -> list[Any]:
     """An operator that infers as one of ONNX does: with an activation behind it, or in the blocked layout."""
     if not types or types[0] is None:
         return [None]
@@ -214,29 +197,24 @@ def reorder_input(node: Node, types: Types, constant: Constant, block: int = 0) 
     """
     dims = _dims(types, 0)
     if dims is not None and len(dims) > 1:
-        last = bool(node.attributes.get("channels_last"))
-        channels = dims.pop(-1 if last else 1)
-        filled = -(-channels.dim_value // (block or 16)) * (block or 16)
-        clear = channels.HasField("dim_value") and (block or filled == channels.dim_value)
-        dims.insert(1, _Dim(dim_value=filled) if clear else _Dim())
+        channels = dims.pop(-1 if node.attributes.get("channels_last") else 1)
+        filled = -(-channels // (block or 16)) * (block or 16) if isinstance(channels, int) else None
+        dims.insert(1, filled if block or filled == channels else None)
     return [_typed(_elem(types, 0), dims)]
 
 
 def _reorder_output(node: Node, types: Types, constant: Constant) -> list[Any]:
     dims = _dims(types, 0)
     if dims is not None and len(dims) > 1:
-        channels = _Dim(dim_value=int(node.attributes["channels"]))
-        dims = (
-            [dims[0], *dims[2:], channels] if node.attributes.get("channels_last") else [dims[0], channels, *dims[2:]]
-        )
+        channels = int(node.attributes["channels"])
+        last = node.attributes.get("channels_last")
+        dims = [dims[0], *dims[2:], channels] if last else [dims[0], channels, *dims[2:]]
     return [_typed(_elem(types, 0), dims)]
 
 
 def _upsample(node: Node, types: Types, constant: Constant) -> list[Any]:
     dims, scales = _dims(types, 0), node.attributes.get("scales")
-    scaled = (
-        None if dims is None or scales is None else [_times(d, _Dim(dim_value=int(n))) for d, n in zip(dims, scales)]
-    )
+    scaled = None if dims is None or scales is None else [_times(dim, int(n)) for dim, n in zip(dims, scales)]
     return [_typed(_elem(types, 0), scaled)]
 
 
@@ -279,35 +257,44 @@ RULES: dict[tuple[str, str], Callable[..., list[Any]]] = {
 # ---- dimensions -----------------------------------------------------------------------------------------------------
 
 
-def _dims(types: Types, position: int) -> Dims | None:
+def _tensor(types: Types, position: int) -> Any | None:
     proto = types[position] if position < len(types) else None
-    tensor = None if proto is None else tensor_of(proto)
-    return list(tensor.shape.dim) if tensor is not None and tensor.HasField("shape") else None
+    return None if proto is None else tensor_of(proto)
+
+
+def _dims(types: Types, position: int) -> Dims | None:
+    tensor = _tensor(types, position)
+    if tensor is None or not tensor.HasField("shape"):
+        return None
+    return [
+        dim.dim_value if dim.HasField("dim_value") else name_text(dim.dim_param) or None for dim in tensor.shape.dim
+    ]
 
 
 def _elem(types: Types, position: int) -> int:
-    proto = types[position] if position < len(types) else None
-    tensor = None if proto is None else tensor_of(proto)
+    tensor = _tensor(types, position)
     return 0 if tensor is None else int(tensor.elem_type)
 
 
 def _typed(code: int, dims: Dims | None) -> Any:
-    proto = helper.make_tensor_type_proto(code, None)
-    if dims is not None:
-        proto.tensor_type.shape.SetInParent()
-        proto.tensor_type.shape.dim.extend(dims)
-    return proto
+    return helper.make_tensor_type_proto(code, dims)
 
 
-def _times(a: Any, b: Any) -> Any:
-    return _Dim(dim_value=a.dim_value * b.dim_value) if a.HasField("dim_value") and b.HasField("dim_value") else _Dim()
+def _part(dim: Dim, count: int) -> Dim:
+    return dim // count if isinstance(dim, int) else None
 
 
-def _longer(past: Dims, axis: int, more: Any) -> Dims | None:
+def _times(*dims: Dim) -> Dim:
+    numbers = [dim for dim in dims if isinstance(dim, int)]
+    return math.prod(numbers) if len(numbers) == len(dims) else None
+
+
+def _longer(past: Dims, axis: int, more: Dim) -> Dims | None:
     """The past with more rows; nothing is known unless both lengths are numbers."""
-    if len(past) <= axis or not past[axis].HasField("dim_value") or more.dim_value <= 0:
+    rows = past[axis] if axis < len(past) else None
+    if not isinstance(rows, int) or not isinstance(more, int) or more <= 0:
         return None
-    return [*past[:axis], _Dim(dim_value=past[axis].dim_value + more.dim_value), *past[axis + 1 :]]
+    return [*past[:axis], rows + more, *past[axis + 1 :]]
 
 
 def _transposed(dims: Dims, swap: bool, batch: bool) -> Dims:
@@ -315,14 +302,3 @@ def _transposed(dims: Dims, swap: bool, batch: bool) -> Dims:
     if batch and len(dims) > 2:
         dims = [*dims[1:-1], dims[0], dims[-1]]
     return [*dims[:-2], dims[-1], dims[-2]] if swap and len(dims) > 1 else dims
-
-
-def _product(left: Dims, right: Dims) -> Dims | None:
-    """The shape that ONNX's MatMul infers."""
-    node = helper.make_node("MatMul", ["a", "b"], ["c"])
-    given = {"a": _typed(onnx.TensorProto.FLOAT, left), "b": _typed(onnx.TensorProto.FLOAT, right)}
-    try:
-        found = shape_inference.infer_node_outputs(onnx.defs.get_schema("MatMul", 13), node, given)
-    except shape_inference.InferenceError:
-        return None
-    return _dims([found.get("c")], 0)

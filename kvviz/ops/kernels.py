@@ -218,7 +218,7 @@ def kernel_of(node: Node) -> Kernel:
     if spec is not None and spec.kernel is None:
         return Kernel(_overwriting(foreign_kernel(node)), spec, dict(node.attributes))
     if spec is not None and spec.kernel is not None:
-        accepted = _keywords(spec.kernel)
+        accepted = _keywords(spec.kernel, node.domain, node.op_type, node.opset)
         unknown = [name for name in node.attributes if name not in accepted and name not in _HARMLESS]
         if not unknown:
             keywords = {name: value for name, value in node.attributes.items() if name in accepted}
@@ -260,9 +260,13 @@ def _overwriting(compute: Callable[..., tuple]) -> Callable[..., tuple]:
 
 
 @cache
-def _keywords(kernel: Callable) -> frozenset[str]:
+def _keywords(kernel: Callable, domain: str, op_type: str, opset: int) -> frozenset[str]:
+    """The attributes that a kernel knows: those that it names, and of ``**others`` those that ONNX's schema has."""
     parameters = inspect.signature(kernel).parameters.values()
-    return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+    named = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters) and onnx.defs.has(op_type, opset, domain):
+        named |= onnx.defs.get_schema(op_type, opset, domain).attributes.keys()
+    return named
 
 
 @cache

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.graph import Graph, Node, load
-from kvviz.graph.blocks import needs_between
 from kvviz.graph.layers import Part, Place, aligned, inside, places
+from kvviz.graph.topological_order import needs_between
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
 
 

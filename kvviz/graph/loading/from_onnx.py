@@ -26,7 +26,7 @@ from kvviz.graph.loading.functions import (
 from kvviz.graph.loading.tensors import Weights, attribute, constant, read_sparse, read_tensor, value_type
 from kvviz.graph.model import MAX_NODES, Graph, GraphPath, Node, Value
 from kvviz.graph.module_paths import module_paths
-from kvviz.graph.topological_order import find_cycle, topological
+from kvviz.graph.topological_order import find_cycle, needs_between, topological
 
 _A = onnx.AttributeProto
 
@@ -167,8 +167,7 @@ class Reader:
         body = None
         if function is not None:
             body = self._body(node, proto, function, opsets, (*path, (node.index, "function")))
-        who = node.name, node.op_type, node.domain, node.inputs, node.outputs, node.index
-        return Node(*who, attributes, subgraphs, captures, function=body)
+        return replace(node, attributes=attributes, subgraphs=subgraphs, captures=captures, function=body)
 
     def _body(self, node: Node, call: Any, function: Any, opsets: dict[str, int], path: GraphPath) -> Graph:
         key = function_key(function)
@@ -203,11 +202,10 @@ class Reader:
         names = unique_names(nodes)
         stated = [metadata(proto.node[node.index]) for node in nodes]
         scopes = module_paths(names, [node.inputs for node in nodes], [node.outputs for node in nodes], stated)
-        named = []
-        for n, name, scope in zip(nodes, names, scopes):
-            what = n.op_type, n.domain, n.inputs, n.outputs, n.index, n.attributes, n.subgraphs, n.captures
-            named.append(Node(name, *what, opsets.get(n.domain, 1), n.function, scope))
-        return tuple(named)
+        return tuple(
+            replace(node, name=name, opset=opsets.get(node.domain, 1), scope=scope)
+            for node, name, scope in zip(nodes, names, scopes)
+        )
 
 
 def read_opsets(imports: Iterable[Any]) -> dict[str, int]:
@@ -282,12 +280,11 @@ def free_names(
 
 def in_running_order(where: str, nodes: Sequence[Node]) -> list[Node]:
     """The nodes sorted topologically, otherwise as they were; an error names the nodes of a cycle."""
-    reads = [(*node.inputs, *node.captures) for node in nodes]
-    makes = [node.outputs for node in nodes]
-    order = topological(reads, makes)
+    needs = needs_between(nodes)
+    order = topological(needs)
     if order is not None:
         return [nodes[i] for i in order]
-    circle = find_cycle(reads, makes)
+    circle = find_cycle(needs)
     names = " → ".join(label(nodes[i]) for i in (*circle[:8], circle[0]))
     more = f" ({len(circle) - 8} more nodes lie between)" if len(circle) > 8 else ""
     raise GraphError(f"nodes wait for each other in {where}: {names}{more}; break the cycle")

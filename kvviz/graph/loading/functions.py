@@ -140,13 +140,12 @@ def _own(root: Any, functions: Mapping[FunctionKey, Any]) -> _Own:
 
 def _callees_first(own: Mapping[FunctionKey, _Own], label: str) -> list[FunctionKey]:
     keys = list(own)
-    number = {key: str(i) for i, key in enumerate(keys)}
-    reads = [list(dict.fromkeys(number[called] for called, _ in own[key].calls)) for key in keys]
-    makes = [[number[key]] for key in keys]
-    order = topological(reads, makes)
+    number = {key: i for i, key in enumerate(keys)}
+    needs = [{number[called] for called, _ in own[key].calls} for key in keys]
+    order = topological(needs)
     if order is not None:
         return [keys[i] for i in order]
-    circle = [keys[i] for i in reversed(find_cycle(reads, makes))]
+    circle = [keys[i] for i in reversed(find_cycle(needs))]
     names = [quoted(name)[1:-1] for _, name, _ in (*circle[:8], circle[0])]
     more = f" ({len(circle) - 8} more functions lie between)" if len(circle) > 8 else ""
     raise GraphError(f"function {quoted(circle[0][1])} of {label} calls itself: {' → '.join(names)}{more}")

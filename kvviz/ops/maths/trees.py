@@ -55,10 +55,25 @@ def _forest_of(*parts: Any) -> _Forest:
     return _forests[key][1]
 
 
+_COLUMNS = ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
+_LEAVES = ("treeids", "nodeids", "ids", "weights")
+
+
+def _parts_of(ensemble: dict[str, Any], leaves: str) -> tuple[Any, ...]:
+    """The attributes of nodes and of what their leaves give, to a ``"class"`` or a ``"target"``."""
+    names = [f"nodes_{name}" for name in (*_COLUMNS, "missing_value_tracks_true")]
+    names += [f"{leaves}_{name}" for name in _LEAVES]
+    return tuple(_either(ensemble, name) for name in names)
+
+
+def _either(attributes: dict[str, Any], name: str) -> Any:
+    """An attribute that may be given as numbers or as a tensor."""
+    return attributes.get(f"{name}_as_tensor", attributes.get(name, ()))
+
+
 def _planted(trees, nodes, features, values, modes, true, false, missing, at_trees, at_nodes, targets, weights):
     count = len(trees)
-    columns = {"ids": nodes, "features": features, "values": values, "modes": modes, "true": true, "false": false}
-    for name, column in columns.items():
+    for name, column in zip(_COLUMNS, (trees, nodes, features, values, modes, true, false)):
         if len(column) != count:
             raise OpError(f"{len(column)} {name} of nodes do not fit {count} nodes")
     places = {name: place for place, name in enumerate(zip(trees, nodes))}
@@ -144,86 +159,25 @@ def _rows(x: np.ndarray) -> np.ndarray:
 
 
 @op("TreeEnsembleRegressor", domain=ML)
-def tree_ensemble_regressor(
-    x,
-    *,
-    aggregate_function="SUM",
-    base_values=(),
-    base_values_as_tensor=None,
-    n_targets=1,
-    nodes_falsenodeids=(),
-    nodes_featureids=(),
-    nodes_hitrates=(),
-    nodes_hitrates_as_tensor=None,
-    nodes_missing_value_tracks_true=(),
-    nodes_modes=(),
-    nodes_nodeids=(),
-    nodes_treeids=(),
-    nodes_truenodeids=(),
-    nodes_values=(),
-    nodes_values_as_tensor=None,
-    post_transform="NONE",
-    target_ids=(),
-    target_nodeids=(),
-    target_treeids=(),
-    target_weights=(),
-    target_weights_as_tensor=None,
-):
+def tree_ensemble_regressor(x, *, aggregate_function="SUM", n_targets=1, post_transform="NONE", **ensemble):
     """What the leaves reached give to each target, put together, plus the base values; always float32."""
     if aggregate_function not in ("SUM", "AVERAGE", "MIN", "MAX"):
         raise OpError(f"aggregate_function {aggregate_function!r} is none of SUM, AVERAGE, MIN, MAX")
-    forest = _forest_of(
-        nodes_treeids, nodes_nodeids, nodes_featureids, _either(nodes_values, nodes_values_as_tensor), nodes_modes,
-        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true, target_treeids, target_nodeids,
-        target_ids, _either(target_weights, target_weights_as_tensor),
-    )  # fmt: skip
+    forest = _forest_of(*_parts_of(ensemble, "target"))
     y, _ = _scores(_rows(x), forest, n_targets, aggregate_function)
-    base = _either(base_values, base_values_as_tensor)
+    base = _either(ensemble, "base_values")
     return transformed((y + np.asarray(base) if len(base) else y).astype(FLOAT32), post_transform)
 
 
-def _either(numbers, tensor):
-    return numbers if tensor is None else tensor
-
-
 @op("TreeEnsembleClassifier", domain=ML)
-def tree_ensemble_classifier(
-    x,
-    *,
-    base_values=(),
-    base_values_as_tensor=None,
-    class_ids=(),
-    class_nodeids=(),
-    class_treeids=(),
-    class_weights=(),
-    class_weights_as_tensor=None,
-    classlabels_int64s=(),
-    classlabels_strings=(),
-    nodes_falsenodeids=(),
-    nodes_featureids=(),
-    nodes_hitrates=(),
-    nodes_hitrates_as_tensor=None,
-    nodes_missing_value_tracks_true=(),
-    nodes_modes=(),
-    nodes_nodeids=(),
-    nodes_treeids=(),
-    nodes_truenodeids=(),
-    nodes_values=(),
-    nodes_values_as_tensor=None,
-    post_transform="NONE",
-):
+def tree_ensemble_classifier(x, *, classlabels_int64s=(), classlabels_strings=(), post_transform="NONE", **ensemble):
     """The label with the highest score of those that a leaf gave, and all scores. Of two classes the second one is
     chosen where its score, or the only one, is over 0, or over 0.5 if one class alone is scored by no negative weight
     (onnxruntime 1.31; to two base values of two classes it gives another meaning, of which the text knows nothing)."""
-    weights = _either(class_weights, class_weights_as_tensor)
-    forest = _forest_of(
-        nodes_treeids, nodes_nodeids, nodes_featureids, _either(nodes_values, nodes_values_as_tensor), nodes_modes,
-        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true, class_treeids, class_nodeids,
-        class_ids, weights,
-    )  # fmt: skip
+    forest = _forest_of(*_parts_of(ensemble, "class"))
     labels = np.array(classlabels_strings, object) if classlabels_strings else np.array(classlabels_int64s, np.int64)
     y, given = _scores(_rows(x), forest, len(labels), "SUM")
-    base = np.asarray(_either(base_values, base_values_as_tensor), FLOAT64)
+    base = np.asarray(_either(ensemble, "base_values"), FLOAT64)
     if len(labels) != 2 or base.size > 1:
         best = (y + base if base.size else np.where(given, y, -np.inf)).argmax(1)
         return labels[best], transformed((y + base if base.size else y).astype(FLOAT32), post_transform)
@@ -231,7 +185,7 @@ def tree_ensemble_classifier(
         y[given[:, 0], 0] += base
     alone, y = ~given[:, 1], y.astype(FLOAT32)
     score = np.where(alone, y[:, 0], y[:, 1])
-    positive = len(set(class_ids)) == 1 and forest.weight.min(initial=0) >= 0
+    positive = len(set(ensemble.get("class_ids", ()))) == 1 and forest.weight.min(initial=0) >= 0
     best = (score > (0.5 if positive else 0)).astype(np.int64)
     # The two softmaxes leave a pair that was made of one score alone.
     logistic = post_transform == "LOGISTIC"

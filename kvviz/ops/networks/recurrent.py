@@ -21,51 +21,26 @@ _GATED, _DELTA = ("gated", "gated_delta"), ("delta", "gated_delta")
 
 @op("LinearAttention", since=27, grows=STATE)
 def linear_attention(
-    query,
-    key,
-    value,
-    past_state=None,
-    decay=None,
-    beta=None,
-    *,
-    q_num_heads,
-    kv_num_heads,
-    update_rule="gated_delta",
-    scale=0.0,
-    chunk_size=64,
-    grown=None,
+    *inputs, q_num_heads, kv_num_heads, update_rule="gated_delta", scale=0.0, chunk_size=64, grown=None
 ):
     """Recurrent attention whose cache is one matrix a head, overwritten at every token (LinearAttention-27).
 
     Per token: ``S ← exp(g)·S``, then ``S ← S + k ⊗ β(v − Sᵀk)`` (or ``k ⊗ v``), then ``o = scale · qᵀS``. The
     recurrence is computed in float32 at least; ``chunk_size`` is a hint for parallel hardware.
 
-    The state is ``(batch, kv_heads, key size, value size)``, ``grown`` the past state itself, when it may be
-    overwritten. ``decay`` (``g``, for the gated rules) is ``(batch, tokens, kv_heads)`` or ``(batch, tokens,
-    kv_heads·key size)``, ``beta`` (for the delta rules) ``(batch, tokens, kv_heads)`` or ``(batch, tokens, 1)``.
+    Inputs are query, key, value, past state, decay and beta. The state is ``(batch, kv_heads, key size, value size)``,
+    ``grown`` the past state itself, when it may be overwritten. The decay (``g``, for the gated rules) is ``(batch,
+    tokens, kv_heads)`` or ``(batch, tokens, kv_heads·key size)``, beta (for the delta rules) ``(batch, tokens,
+    kv_heads)`` or ``(batch, tokens, 1)``.
     """
     if kv_num_heads <= 0 or q_num_heads <= 0 or q_num_heads % kv_num_heads:
         raise OpError(f"{q_num_heads} query heads are not a multiple of {kv_num_heads} key heads")
-    heads = (q_num_heads, kv_num_heads)
-    return _recur(query, key, value, past_state, decay, beta, heads, update_rule, scale, grown)
+    return _recur(*inputs, counts=(q_num_heads, kv_num_heads), rule=update_rule, scale=scale, grown=grown)
 
 
 @op("LinearAttention", domain="com.microsoft", grows=STATE)
 def linear_attention_ms(
-    query,
-    key,
-    value,
-    past_state=None,
-    decay=None,
-    beta=None,
-    *,
-    q_num_heads,
-    kv_num_heads,
-    update_rule="gated_delta",
-    scale=0.0,
-    chunk_size=64,
-    state_window=0,
-    grown=None,
+    *inputs, q_num_heads, kv_num_heads, update_rule="gated_delta", scale=0.0, chunk_size=64, state_window=0, grown=None
 ):
     """com.microsoft's form, which also takes more key heads than query heads: the output has the larger number of
     heads."""
@@ -73,8 +48,7 @@ def linear_attention_ms(
     if least <= 0 or most % least:
         raise OpError(f"{q_num_heads} query heads and {kv_num_heads} key heads do not divide each other")
     refuse_window(state_window)
-    heads = (q_num_heads, kv_num_heads)
-    return _recur(query, key, value, past_state, decay, beta, heads, update_rule, scale, grown)
+    return _recur(*inputs, counts=(q_num_heads, kv_num_heads), rule=update_rule, scale=scale, grown=grown)
 
 
 def refuse_window(window: int) -> None:
@@ -83,7 +57,7 @@ def refuse_window(window: int) -> None:
         raise OpError(f"state_window {window} (a state after each of the last tokens) is not supported")
 
 
-def _recur(query, key, value, past, decay, beta, counts, rule: str, scale: float, grown) -> tuple:
+def _recur(query, key, value, past=None, decay=None, beta=None, *, counts, rule: str, scale: float, grown) -> tuple:
     """The recurrence; ``counts`` are the numbers of query and of key heads."""
     if rule not in ("linear", *_GATED, "delta"):
         raise OpError(f"update_rule {rule!r} is none of linear, gated, delta, gated_delta")

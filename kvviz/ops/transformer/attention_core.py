@@ -130,6 +130,17 @@ def attend(
     return weigh(p, v), p if kept == 3 else found
 
 
+def attend_wide(q, k, v, scale, *, sink=None, **how):
+    """`attend`, as com.microsoft's operators do: half precisions in float32, and the results rounded once."""
+    kind = q.dtype
+    if kind.itemsize < 4:
+        q, k, v = q.astype(np.float32), k.astype(np.float32), v.astype(np.float32)
+    y, kept = attend(q, k, v, scale, sink=None if sink is None else sink.astype(q.dtype, copy=False), **how)
+    with np.errstate(over="ignore"):
+        # The lowest number of a mask is none of half precision.
+        return y.astype(kind, copy=False), None if kept is None else kept.astype(kind, copy=False)
+
+
 def check_pasts(key: np.ndarray | None, value: np.ndarray | None, k: np.ndarray, v: np.ndarray) -> None:
     """A past of keys and one of values come together, hold as many rows, and take the new rows ``k`` and ``v``. Nothing
     is written before that is known of both."""

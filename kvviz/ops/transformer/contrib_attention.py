@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ import numpy as np
 from kvviz.errors import OpError
 from kvviz.ops.numeric import same_batch, scalar
 from kvviz.ops.registry import Grow, Parts, op, rows_along, spans_along
-from kvviz.ops.transformer import attention_core
 from kvviz.ops.transformer.attention_core import (
+    attend_wide,
     cache_cost,
     check_bias,
     check_pasts,
@@ -40,8 +40,12 @@ def _growth(args: Sequence[Any], attributes: dict) -> int:
         return 0
     # Sequences of unequal length write into rows that the past has already, so a past that others may read cannot be
     # extended: it counts as rows that no block has room for.
-    first = 0 if length == total else min(last) + 1 - length
-    return total - held if first >= held else _NO_BLOCK
+    return total - held if min(first_rows(last, length, total)) >= held else _NO_BLOCK
+
+
+def first_rows(lasts: Sequence[int], length: int, total: int) -> list[int]:
+    """By batch entry the row of the first of ``length`` new tokens; ``lasts`` are the rows of the last ones."""
+    return [0 if length == total else last + 1 - length for last in lasts]
 
 
 def _lengths(seqlens_k: np.ndarray | None, total: np.ndarray | None, batch: int) -> tuple[int, list[int]]:
@@ -57,24 +61,30 @@ def _cost(args: Sequence[Any], outs: Any, in_place: bool, attributes: dict) -> t
     batch, length = args[0].shape[:2]
     row = outs[1].shape[1] * outs[1].shape[3] * outs[1].itemsize
     if attributes.get("sliding_window_cache"):
-        new = row * windowed_rows(args, attributes["local_window_size"])
+        new = row * sum(stop - first for first, stop in _windows(args, attributes["local_window_size"]))
     else:
         new = row * batch * length
     return cache_cost(args, outs, ((3, 1), (4, 2)), (), new)
 
 
 def _written(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Parts:
-    length, past, lasts, total = args[0].shape[1], args[3], args[5].reshape(-1).tolist(), args[6].item()
+    length, past, total = args[0].shape[1], args[3], args[6].item()
     window = attributes["local_window_size"] if attributes.get("sliding_window_cache") else 0
     if past is None or (total > past.shape[2] and not window):
         return ()
-    starts = [0 if length == total else last + 1 - length for last in lasts]
     presents = [i for i in (1, 2)[: len(outs) - 1] if outs[i] is not None]
-    if not window:
-        return tuple([(i, rows_along(outs[i], 2, starts, length)) for i in presents])
-    ends = zip(starts, lasts)
-    spans = [(stored(start, last + 1, past.shape[2], window),) for start, last in ends]
-    return tuple([(i, spans_along(outs[i], 2, spans)) for i in presents])
+    if window:
+        spans = [(span,) for span in _windows(args, window)]
+        return tuple([(i, spans_along(outs[i], 2, spans)) for i in presents])
+    starts = first_rows(args[5].reshape(-1).tolist(), length, total)
+    return tuple([(i, rows_along(outs[i], 2, starts, length)) for i in presents])
+
+
+def _windows(args: Sequence[Any], window: int) -> list[tuple[int, int]]:
+    """By batch entry the rows that a call writes into caches that hold a window."""
+    lasts, capacity = args[5].reshape(-1).tolist(), args[3].shape[2]
+    starts = first_rows(lasts, args[0].shape[1], args[6].item())
+    return [stored(start, last + 1, capacity, window) for start, last in zip(starts, lasts)]
 
 
 _GROWS = tuple(Grow(past, present, lambda args, attributes: 2, _growth) for past, present in ((3, 1), (4, 2)))
@@ -133,7 +143,7 @@ def group_query_attention(
     batch, _, length, size = q.shape
     total, lasts = _lengths(seqlens_k, total_sequence_length, batch)
     valid = [last + 1 for last in lasts]
-    starts = [0] * batch if length == total else [count - length for count in valid]
+    starts = first_rows(lasts, length, total)
     if min(starts) < 0 or max(valid) > total:
         raise OpError(f"seqlens_k {[n - 1 for n in valid]} do not fit {length} new of {total} rows in all")
     check_pasts(past_key, past_value, k, v)
@@ -158,21 +168,24 @@ def group_query_attention(
         raise OpError(f"local_window_size {local_window_size} must be -1 (no window) or at least 1")
     if local_window_size > 0 and not causal:
         raise OpError(f"local_window_size {local_window_size} counts keys before a query and needs causal 1")
-    rules = Rules(
+    attend = partial(
+        _attend,
         scale=scale or 1 / math.sqrt(size),
         softcap=softcap,
         causal=bool(causal),
         window=local_window_size,
         sink=_sink(head_sink, smooth_softmax, num_heads),
-        bias=attention_bias,
         qk_output=qk_output,
     )
     rooms = grown or (None, None)
     if sliding_window_cache:
-        return windowed(q, k, v, past_key, past_value, starts, valid, rules, rooms)[:n_outputs]
+        if qk_output:
+            raise OpError("qk_output is not supported with sliding_window_cache")
+        caches = (past_key, past_value, *rooms)
+        return windowed(q, k, v, caches, starts, valid, attention_bias, local_window_size, attend)[:n_outputs]
     present_key = _store(past_key, k, starts, total, rooms[0])
     present_value = _store(past_value, v, starts, total, rooms[1])
-    y, kept = attend(q, present_key[:, :, :total], present_value[:, :, :total], starts, valid, rules)
+    y, kept = attend(q, present_key[:, :, :total], present_value[:, :, :total], starts, valid, attention_bias)
     return (from_heads(y), present_key, present_value, kept)[:n_outputs]
 
 
@@ -252,41 +265,21 @@ def _store(
 # alone.
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What one call does to its scores: ``window`` keys at most, the query's own included (-1: all)."""
-
-    scale: float
-    softcap: float
-    causal: bool
-    window: int
-    sink: np.ndarray | None
-    bias: np.ndarray | None
-    qk_output: int
-
-
-def attend(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, starts: Sequence[int], valid: Sequence[int], rules: Rules
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Attention of queries at rows ``starts[b] …`` over the first ``valid[b]`` rows; half precisions in float32. With
-    it the scores before (``qk_output`` 1, hidden keys 0) or after (2) the softmax, where asked for."""
-    left = rules.window - 1 if rules.window > 0 else -1
+def _attend(q, k, v, starts, valid, bias, *, scale, softcap, causal, window, sink, qk_output):
+    """Attention of queries at rows ``starts[b] …`` over the first ``valid[b]`` rows, of which a query sees at most
+    ``window``, its own included (-1: all). With it the scores before (``qk_output`` 1, hidden keys 0) or after (2) the
+    softmax, where asked for."""
     offsets = starts if len(set(starts)) > 1 else starts[:1]
     rows = valid if min(valid) < k.shape[2] else None
-    seen = visible(
-        q.shape[2], k.shape[2], offsets=offsets, causal=rules.causal, left=left, valid=rows, trim=not rules.qk_output
-    )
-    kind = q.dtype
+    left = window - 1 if window > 0 else -1
+    seen = visible(q.shape[2], k.shape[2], offsets=offsets, causal=causal, left=left, valid=rows, trim=not qk_output)
     k, v = k[:, :, seen.start : seen.stop], v[:, :, seen.start : seen.stop]
-    if kind.itemsize < 4:
-        q, k, v = q.astype(np.float32), k.astype(np.float32), v.astype(np.float32)
-    bias = None if rules.bias is None else rules.bias[..., seen.start : seen.stop]
-    sink = None if rules.sink is None else rules.sink.astype(q.dtype, copy=False)
-    how: dict[str, Any] = {"softcap": rules.softcap, "added": [bias], "allowed": seen.allowed, "sink": sink}
-    y, kept = attention_core.attend(q, k, v, rules.scale, **how, kept={1: 2, 2: 3}.get(rules.qk_output, -1))
-    if kept is not None and rules.qk_output == 1 and seen.allowed is not None:
-        np.copyto(kept, 0, where=~seen.allowed)
-    return y.astype(kind, copy=False), None if kept is None else kept.astype(kind, copy=False)
+    added = [None if bias is None else bias[..., seen.start : seen.stop]]
+    kept = {1: 2, 2: 3}.get(qk_output, -1)
+    y, found = attend_wide(q, k, v, scale, softcap=softcap, added=added, allowed=seen.allowed, sink=sink, kept=kept)
+    if found is not None and qk_output == 1 and seen.allowed is not None:
+        np.copyto(found, 0, where=~seen.allowed)
+    return y, found
 
 
 def resident(tokens: int, capacity: int, window: int) -> int:
@@ -297,41 +290,21 @@ def resident(tokens: int, capacity: int, window: int) -> int:
     return tokens - step * -(-(tokens - capacity) // step)
 
 
-def windowed_rows(args: Sequence, window: int) -> int:
-    """Rows that a call writes into windowed caches of all batch entries: the new ones, or all after an eviction."""
-    length, capacity, total = args[0].shape[1], args[3].shape[2], int(args[6].item())
-    rows = 0
-    for last in args[5].reshape(-1).tolist():
-        first, stop = stored(0 if length == total else last + 1 - length, last + 1, capacity, window)
-        rows += stop - first
-    return rows
-
-
 def stored(before: int, after: int, capacity: int, window: int) -> tuple[int, int]:
     """The rows of a windowed cache that a call writes after which so many tokens were seen, and before it so many."""
     held, left = resident(before, capacity, window), resident(after, capacity, window)
     return (held if held + after - before == left else 0), left
 
 
-def windowed(
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    past_key: np.ndarray | None,
-    past_value: np.ndarray | None,
-    starts: Sequence[int],
-    valid: Sequence[int],
-    rules: Rules,
-    rooms: Sequence[np.ndarray | None],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, None]:
-    """Attention over a cache that holds a window; rows beyond the resident ones keep what they held."""
+def windowed(q, k, v, caches, starts, valid, bias, window, attend):
+    """Attention over a cache that holds a window; rows beyond the resident ones keep what they held. ``caches`` are the
+    pasts, and the presents where they are given."""
+    past_key, past_value, *rooms = caches
     if past_key is None or past_value is None:
         raise OpError("sliding_window_cache needs past_key and past_value, which set the capacity")
-    capacity, window = past_key.shape[2], rules.window
+    capacity = past_key.shape[2]
     if window < 1 or capacity < window:
         raise OpError(f"a cache of capacity {capacity} does not hold a window of {window} rows")
-    if rules.qk_output:
-        raise OpError("qk_output is not supported with sliding_window_cache")
     present_key = past_key.copy() if rooms[0] is None else rooms[0]
     present_value = past_value.copy() if rooms[1] is None else rooms[1]
     parts = []
@@ -342,10 +315,8 @@ def windowed(
         # Rows about to be evicted are still read by the first queries, so both are put side by side.
         keys = np.concatenate((present_key[one, :, :held], k[one, :, :new]), axis=2)
         values = np.concatenate((present_value[one, :, :held], v[one, :, :new]), axis=2)
-        bias = rules.bias
-        if bias is not None:
-            bias = (bias if bias.shape[0] == 1 else bias[one])[..., before - held : after]
-        parts.append(attend(q[one], keys, values, [held], [held + new], replace(rules, bias=bias))[0])
+        own = None if bias is None else (bias if bias.shape[0] == 1 else bias[one])[..., before - held : after]
+        parts.append(attend(q[one], keys, values, [held], [held + new], own)[0])
         present_key[b, :, first:left] = keys[0, :, held + new - left + first :]
         present_value[b, :, first:left] = values[0, :, held + new - left + first :]
     return from_heads(np.concatenate(parts)), present_key, present_value, None

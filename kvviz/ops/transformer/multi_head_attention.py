@@ -15,6 +15,7 @@ from kvviz.ops.registry import Grow, Parts, op, rows_along
 from kvviz.ops.transformer.attention_core import (
     append,
     attend,
+    attend_wide,
     cache_cost,
     check_bias,
     check_pasts,
@@ -104,16 +105,9 @@ def multi_head_attention(
         put = append if past_sequence_length is None else partial(_overwrite, start=past)
         present_key, present_value = put(past_key, k, rooms[0]), put(past_value, v, rooms[1])
         k, v = present_key[:, :, :keys], present_value[:, :, :keys]
-    kind = q.dtype
-    if kind.itemsize < 4:
-        q, k, v = q.astype(np.float32), k.astype(np.float32), v.astype(np.float32)
     scale = scale or 1 / math.sqrt(q.shape[3])
-    y, kept = attend(q, k, v, scale, added=[attention_bias, hide], kept=2 if n_outputs > 3 else -1)
-    if kept is not None:
-        with np.errstate(over="ignore"):
-            # The lowest number of a mask is none of half precision.
-            kept = kept.astype(kind, copy=False)
-    return (from_heads(y).astype(kind, copy=False), present_key, present_value, kept)[:n_outputs]
+    y, kept = attend_wide(q, k, v, scale, added=[attention_bias, hide], kept=2 if n_outputs > 3 else -1)
+    return (from_heads(y), present_key, present_value, kept)[:n_outputs]
 
 
 def projected(query, key, value, bias, heads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -267,6 +261,5 @@ def _append(past: np.ndarray | None, k: np.ndarray, v: np.ndarray, present: np.n
         present = np.empty((2, batch, heads, held + length, size), k.dtype)
         if past is not None:
             present[:, :, :, :held] = past
-    present[0, :, :, held:] = k
-    present[1, :, :, held:] = v
+    present[0, :, :, held:], present[1, :, :, held:] = k, v
     return present
