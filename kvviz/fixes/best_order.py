@@ -21,9 +21,8 @@ from kvviz.fixes.order_model import Larger, Move, OrderModel
 _GREEDY, _BY_PEAK = 200_000, 40_000
 # How often an order is cut at its peak and reassembled.
 _CUTS = 24
-# In a graph of more ops, the search ignores the smallest blocks, up to this share of the peak in total, and accepts an
-# order this near to the bound; both without the weights.
-FEW, _SMALL, _NEAR = 40, 1 / 200, 1 / 100
+# In a graph of more ops, the search accepts an order this near to the bound, without the weights.
+FEW, _NEAR = 40, 1 / 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,6 @@ def best_order(model: OrderModel, enough: int | None = None) -> BestOrder:
     found = _cut(model, BestOrder(recorded, model.peak(recorded), model.start))
     near = 0 if len(model.nodes) <= FEW else _NEAR
     cost = 1 + len(model.nodes) // 500
-    rough = _rough(model, found.peak)
     greedy = max(_GREEDY // cost, 4 * len(model.nodes))
     searches = ((_Search.greedily, greedy), (_Search.by_peak, _BY_PEAK // cost))
     for way, moves in searches if len(model.nodes) <= FEW or not model.loose else ():
@@ -58,7 +56,7 @@ def best_order(model: OrderModel, enough: int | None = None) -> BestOrder:
             break
         if enough is not None and found.least > enough:
             break
-        search = _Search(rough, found.peak, found.least)
+        search = _Search(model, found.peak, found.least)
         found = _better(model, found, way(search, moves), search.least)
     return found
 
@@ -91,20 +89,6 @@ def _cut(model: OrderModel, found: BestOrder) -> BestOrder:
         first = [other for other in order if done >> other & 1]
         order = (*first, op, *(other for other in order if other != op and not done >> other & 1))
     return replace(best, least=min(least, best.peak))
-
-
-def _rough(model: OrderModel, peak: int) -> OrderModel:
-    """The same model without negligible blocks, if there are many ops; no order needs more in it."""
-    if len(model.nodes) <= FEW:
-        return model
-    left, least = (peak - model.weights) * _SMALL, 0
-    for least in sorted(block.size for block in model.blocks):
-        left -= least
-        if left < 0:
-            break
-    blocks = [block if block.size >= least else replace(block, size=0) for block in model.blocks]
-    given = sum(a.size - b.size for a, b in zip(model.blocks, blocks) if a.maker < 0)
-    return replace(model, blocks=blocks, start=model.start - given)
 
 
 @dataclass(slots=True)
