@@ -16,7 +16,7 @@ from kvviz.errors import GraphError, UnknownValueError, UnsupportedOpsError
 from kvviz.graph.model import Graph, Node
 from kvviz.ops.kernels import Kernel, foreign_available, kernel_of
 from kvviz.ops.registry import Grow, OpSpec, find
-from kvviz.trace.schema.events import OpNode
+from kvviz.trace.schema.events import Grows, OpNode
 
 Counts = Mapping[str, int]
 """Counts that depend on data, stated for a dry run by node: elements picked, iterations, 1 or 0 for a branch."""
@@ -129,9 +129,9 @@ class PlannedNode:
         """Make the record of this node for the log."""
         self.record = OpNode(
             *(self.node, self.position, self.control, self.foreign, self.views),
-            overwrites=[position for position, _ in self.candidates],
-            grows=[(grow.input, grow.output, grow.reads) for grow in self.grows],
-            unread=[position for position in self.spec.unread if position < len(self.inputs)] if self.spec else (),
+            overwrites=tuple(position for position, _ in self.candidates),
+            grows=tuple(Grows(grow.input, grow.output, grow.reads) for grow in self.grows),
+            unread=tuple(at for at in self.spec.unread if at < len(self.inputs)) if self.spec else (),
             note=note,
         )
 

@@ -217,36 +217,26 @@ def peak(trace: Trace) -> Peak:
     total, rows = trace.peak_bytes, index.rows
     alive = np.asarray(rows.column("live"))
     step = int(np.argmax(alive)) if len(alive) else None
-    run: int | None = None
-    moment: int | None = None
+    run: int | None
     if step is not None and alive[step] >= total:
         run, moment = index.frames[rows[step].frame].run, index.moment(step)
     else:
         step = None
         live = live_curve(index)
         run = next((run for run in index.mains if live[index.binding(run)] == total), None)
-        moment = None if run is None else index.binding(run)
-    if run is None:
-        return _forgotten(index, total)
-    parts = [] if moment is None else [_part(index, life, moment) for life in index.lives.alive(moment)]
-    rest = total - sum(part.bytes for part in parts)
-    if rest:
-        parts.append(PeakPart(None, "not recorded", "run", rest))
+        moment = 0 if run is None else index.binding(run)
+    group = "activations"
+    if run is not None:
+        parts = [_part(index, life, moment) for life in index.lives.alive(moment)]
+    else:
+        # In a run whose steps were not kept: the weights are known, and the total of the rest.
+        run = next((run.index for run in trace.runs if run.first == run.last and run.peak_bytes == total), None)
+        weights = [life for life in index.lives if trace.log.storages[life.storage].origin == "weights"]
+        parts = [] if run is None else [_part(index, life, life.last) for life in weights]
+        group = "activations" if run is None else "not recorded"
+    parts.append(PeakPart(None, "not recorded", "run", total - sum(part.bytes for part in parts), group))
     found = sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes)
     return Peak(total, step, run, tuple(found))
-
-
-def _forgotten(index: Index, total: int) -> Peak:
-    """The peak of a run whose steps were not kept: the weights are known, and the total of the rest."""
-    runs = index.trace.runs
-    run = next((run.index for run in runs if run.first == run.last and run.peak_bytes == total), None)
-    storages = index.trace.log.storages
-    lives = [life for life in index.lives if run is not None and storages[life.storage].origin == "weights"]
-    parts = [_part(index, life, life.last) for life in lives]
-    rest = total - sum(part.bytes for part in parts)
-    parts.append(PeakPart(None, "not recorded", "run", rest, "activations" if run is None else "not recorded"))
-    found = sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes)
-    return Peak(total, None, run, tuple(found))
 
 
 def _part(index: Index, life: Life, moment: int) -> PeakPart:

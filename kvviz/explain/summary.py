@@ -5,8 +5,8 @@ Invariant: every step is counted once, and the bytes of the missed list are thos
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,11 +14,12 @@ import numpy as np
 
 from kvviz.fixes.fix import Fix
 from kvviz.trace.blockers import Blocker, BlockerCode
-from kvviz.trace.index.value_index import index_of
+from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.outcome import endings
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import VIEW, Op
+from kvviz.trace.schema.log import Ints
 from kvviz.trace.units import count, short
 
 _KINDS = ("in_place", "views", "missed", "cannot", "bodies")
@@ -144,15 +145,35 @@ def missed(trace: Trace) -> tuple[Missed, ...]:
 
     ``trace``: the same node in different runs, or in iterations of a loop, is one entry.
     """
-    index = index_of(trace)
-    paths = _paths(trace.frames)
-    found: dict[tuple[tuple[str, ...], int], list[int]] = {}
-    steps = index.kinds.where(is_missed(trace, row) for row in index.kinds.examples)
-    for step, frame in zip(steps.tolist(), index.values.frame[steps].tolist()):
-        found.setdefault((paths[frame], index.values.ops[step].node.index), []).append(step)
-    entries = [_missed(trace, path, steps) for (path, _), steps in found.items()]
-    entries += _copying_loops(trace, paths)
+    index, copied = index_of(trace), clones(trace)
+    kinds = index.kinds
+    entries = []
+    steps = kinds.where(is_missed(trace, row) for row in kinds.examples)
+    for path, alike in _by_node(index, steps.tolist()):
+        spent, allocated, moved = (column[alike] for column in (kinds.spent, kinds.allocated, kinds.copied))
+        entries.append(_entry(trace, path, alike, spent, int(allocated.sum()), int(moved.sum())))
+    # Loops that copied captured values for their iterations.
+    for path, alike in _by_node(index, sorted(copied)):
+        sizes = [sum(clone.bytes for clone in copied[step]) for step in alike]
+        entry = _entry(trace, path, alike, np.array(sizes), sum(sizes), sum(sizes))
+        entries.append(replace(entry, clones=copied[entry.step]))
     return tuple(sorted(entries, key=lambda entry: (-entry.bytes, entry.steps[0])))
+
+
+def _by_node(index: Index, steps: Iterable[int]) -> Iterator[tuple[tuple[str, ...], list[int]]]:
+    """Steps of one node in all runs and iterations, with the path of its frame."""
+    paths = _paths(index.trace.frames)
+    found: dict[tuple[tuple[str, ...], int], list[int]] = {}
+    for step in steps:
+        frame, op, _ = index.rows.called(step)
+        found.setdefault((paths[frame], op.node.index), []).append(step)
+    return ((path, alike) for (path, _), alike in found.items())
+
+
+def _entry(trace: Trace, path: tuple[str, ...], steps: list[int], spent: Ints, allocated: int, copied: int) -> Missed:
+    worst = steps[int(np.argmax(spent))]
+    node = trace.log[worst].op.node
+    return Missed(node.name, node.op_type, path, tuple(steps), worst, int(spent.sum()), allocated, copied, trace)
 
 
 def distinct(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
@@ -168,43 +189,6 @@ def _kind(row: Op, found: set[str]) -> str:
     if "in_place" in found:
         return "in_place"
     return "views" if {where.how for where in row.outs if where is not None} == {VIEW} else "cannot"
-
-
-def _missed(trace: Trace, path: tuple[str, ...], steps: list[int]) -> Missed:
-    index = index_of(trace)
-    sizes = index.kinds.spent[steps]
-    worst = steps[int(np.argmax(sizes))]
-    allocated, copied = (int(column[steps].sum()) for column in (index.kinds.allocated, index.kinds.copied))
-    node = index.values.ops[worst].node
-    return Missed(
-        node.name,
-        node.op_type,
-        path,
-        tuple(steps),
-        worst,
-        int(sizes.sum()),
-        allocated,
-        copied,
-        trace,
-    )
-
-
-def _copying_loops(trace: Trace, paths: list[tuple[str, ...]]) -> list[Missed]:
-    """Loops that copied captured values for their iterations."""
-    rows = index_of(trace).rows
-    copied = clones(trace)
-    found: dict[tuple[tuple[str, ...], int], list[int]] = {}
-    for step in copied:
-        found.setdefault((paths[rows[step].frame], rows[step].op.node.index), []).append(step)
-    entries = []
-    for (path, _), steps in found.items():
-        sizes = {step: sum(clone.bytes for clone in copied[step]) for step in sorted(steps)}
-        worst, total = max(sizes, key=sizes.__getitem__), sum(sizes.values())
-        node = rows[worst].op.node
-        entries.append(
-            Missed(node.name, node.op_type, path, tuple(sizes), worst, total, total, total, trace, copied[worst])
-        )
-    return entries
 
 
 def _paths(frames: list[Any]) -> list[tuple[str, ...]]:

@@ -1,31 +1,28 @@
 """The order of least peak: proven for small graphs, otherwise the best one found, with a lower bound for all orders.
 
-Three methods are used, each starting from the best result so far. An order is cut at its peak and reassembled. The sets
-of ops that may have run are searched by their peak, which proves an order if the search ends. A beam keeps the best few
-of these sets. In all of them, an op that leaves no more bytes alive than before runs at once: delaying it never helps.
+Three methods are used, each starting from the best result so far. An order is cut at its peak and reassembled. Always
+the op runs next that leaves fewest bytes alive. The sets of ops that may have run are searched by their peak, which
+proves an order if the search ends; there an op that leaves no more bytes alive than before runs at once: delaying it
+never helps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
 
 from kvviz.fixes.least_bytes import least_bytes
 from kvviz.fixes.order_model import Larger, Move, OrderModel
 
-# The searches, in order, until one is good enough: the width of a beam (0: all sets by their peak), and the maximum of
-# moves to examine. In a large graph each move takes longer.
-_SEARCHES = ((1, 200_000), (2, 30_000), (0, 40_000), (16, 40_000))
-# How many successors of each set in a beam are examined.
-_NEXT = 4
+# The maximum of moves that each search examines. In a large graph each move takes longer.
+_GREEDY, _BY_PEAK = 200_000, 40_000
 # How often an order is cut at its peak and reassembled.
 _CUTS = 24
-# In a graph of more ops, the search ignores the smallest blocks, up to this share of the peak in total, and accepts an
-# order this near to the bound; both without the weights.
-FEW, _SMALL, _NEAR = 40, 1 / 200, 1 / 100
+# In a graph of more ops, the search accepts an order this near to the bound, without the weights.
+FEW, _NEAR = 40, 1 / 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +49,15 @@ def best_order(model: OrderModel, enough: int | None = None) -> BestOrder:
     found = _cut(model, BestOrder(recorded, model.peak(recorded), model.start))
     near = 0 if len(model.nodes) <= FEW else _NEAR
     cost = 1 + len(model.nodes) // 500
-    rough = _rough(model, found.peak)
-    for width, moves in _SEARCHES if len(model.nodes) <= FEW or not model.loose else ():
+    greedy = max(_GREEDY // cost, 4 * len(model.nodes))
+    searches = ((_Search.greedily, greedy), (_Search.by_peak, _BY_PEAK // cost))
+    for way, moves in searches if len(model.nodes) <= FEW or not model.loose else ():
         if found.peak - found.least <= near * (found.least - model.weights):
             break
         if enough is not None and found.least > enough:
             break
-        search = _Search(rough, found.peak, found.least)
-        if width == 1:
-            order = search.greedily(max(moves // cost, 4 * len(model.nodes)))
-        else:
-            order = search.by_beam(width, moves // cost) if width else search.by_peak(moves // cost)
-        found = _better(model, found, order, search.least)
+        search = _Search(model, found.peak, found.least)
+        found = _better(model, found, way(search, moves), search.least)
     return found
 
 
@@ -95,20 +89,6 @@ def _cut(model: OrderModel, found: BestOrder) -> BestOrder:
         first = [other for other in order if done >> other & 1]
         order = (*first, op, *(other for other in order if other != op and not done >> other & 1))
     return replace(best, least=min(least, best.peak))
-
-
-def _rough(model: OrderModel, peak: int) -> OrderModel:
-    """The same model without negligible blocks, if there are many ops; no order needs more in it."""
-    if len(model.nodes) <= FEW:
-        return model
-    left, least = (peak - model.weights) * _SMALL, 0
-    for least in sorted(block.size for block in model.blocks):
-        left -= least
-        if left < 0:
-            break
-    blocks = [block if block.size >= least else replace(block, size=0) for block in model.blocks]
-    given = sum(a.size - b.size for a, b in zip(model.blocks, blocks) if a.maker < 0)
-    return replace(model, blocks=blocks, start=model.start - given)
 
 
 @dataclass(slots=True)
@@ -188,33 +168,6 @@ class _Search:
                 heappush(states, (after.peak, -after.done.bit_count(), next(number), after))
         self.least = self.below
         return None
-
-    def by_beam(self, width: int, most: int) -> list[int] | None:
-        """The best order that a beam finds; None if none has a lower peak, or if it would take too long."""
-        levels: dict[int, dict[tuple[int, Larger], _State]] = {0: {(0, ()): self.first}}
-        total = len(self.model.nodes)
-        for level in range(total):
-            kept = sorted(levels.pop(level, {}).values(), key=lambda state: (state.peak, state.live))[:width]
-            for state in kept:
-                self.moved += len(state.moves) // 8
-                for op in self._ways(state):
-                    after = self._after(state, op)
-                    if after is None:
-                        continue
-                    self._settle(after)
-                    there = levels.setdefault(after.done.bit_count(), {})
-                    other = there.get((after.done, after.larger))
-                    if other is None or after.peak < other.peak:
-                        there[after.done, after.larger] = after
-            if self.moved > most:
-                return None
-        ends = levels.get(total, {}).values()
-        return min(ends, key=lambda state: state.peak).order if ends else None
-
-    def _ways(self, state: _State) -> list[int]:
-        """The few ops of the frontier that need the fewest bytes, then those that leave the fewest alive."""
-        room, moves = state.peak - state.live, state.moves
-        return nsmallest(_NEXT, moves, key=lambda op: (max(moves[op].new - room, 0), moves[op].change, op))
 
     def _settle(self, state: _State) -> None:
         """Run all ops that leave no more alive and need no more than was needed already."""

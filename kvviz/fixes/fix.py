@@ -24,6 +24,7 @@ from kvviz.trace.blockers import Blocker
 from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Branch
+from kvviz.trace.trace_data import noted
 from kvviz.trace.units import place_of, short, size
 
 
@@ -94,20 +95,14 @@ def fix_for(index: Index, step: int, position: int) -> Fix | None:
 
     ``position``: of the input.
     """
-    known: dict[tuple[int, int], Fix | None] = index.notes.setdefault("fixes", {})
     if not is_repeatable(index, step) or index.trace.graph.spelled is not None:
         return None
-    if (step, position) not in known:
-        known[step, position] = _find(index, step, position)
-    return known[step, position]
+    return noted(index.notes, ("fix", step, position), lambda: _find(index, step, position))
 
 
 def replays_of(index: Index, picked: bool) -> Replays:
     """The replays of a trace, which cache their trials."""
-    found: dict[bool, Replays] = index.notes.setdefault("replays", {})
-    if picked not in found:
-        found[picked] = Replays(index, picked)
-    return found[picked]
+    return noted(index.notes, ("replays", picked), lambda: Replays(index, picked))
 
 
 def _find(index: Index, step: int, position: int) -> Fix | None:
@@ -289,9 +284,7 @@ def is_repeatable(index: Index, step: int) -> bool:
     given = trace.options.given
     if not over or not (given is None or given.alike):
         return False
-    if "chance" not in index.notes:
-        index.notes["chance"] = any(map(is_random, index.kinds.examples))
-    return not index.notes["chance"]
+    return not noted(index.notes, "chance", lambda: any(map(is_random, index.kinds.examples)))
 
 
 def _is_picked(index: Index, path: list[int]) -> bool:

@@ -289,7 +289,7 @@ def _strides(index: Index, run: int, bind: Any) -> tuple[int, ...] | None:
 def _describe_weights(trace: Trace) -> None:
     """Give the weights of a loaded model the layouts in its frames."""
     for frame in trace.log.frames:
-        weights = frame.program.graph.weights
+        weights: Any = frame.program.graph.weights
         for bind in frame.bindings:
             if bind.how == "weight" and bind.shape is not None and weights[bind.name].shape != bind.shape:
                 weights[bind.name] = ghost(bind.shape, np.dtype(bind.dtype))

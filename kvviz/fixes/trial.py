@@ -29,6 +29,7 @@ from kvviz.trace import blockers as b
 from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import Op
+from kvviz.trace.trace_data import noted
 
 Proposal = tuple[Change, ...]
 
@@ -299,14 +300,8 @@ def _replayed(replays: Replays, run: int, changes: tuple[Change, ...]) -> Trace 
 
 def _steps(trace: Trace) -> dict[Where, int]:
     """The steps of a replay, by place."""
-    found: dict[Where, int] | None = trace.notes.get("steps by place")
-    if found is None:
-        frames = trace.frames
-        found = {
-            (frames[row.frame].run, frames[row.frame].path, row.op.node.name): i for i, row in enumerate(trace.log)
-        }
-        trace.notes["steps by place"] = found
-    return found
+    steps = range(len(trace.log))
+    return noted(trace.notes, "steps by place", lambda: {place_of_step(trace, step): step for step in steps})
 
 
 def _same_step(replay: Trace, where: Where, whole: bool) -> int | None:

@@ -14,7 +14,7 @@ from kvviz.graph.model import Node
 from kvviz.query.grammar import HAZARDS
 from kvviz.trace.index.hazards import find_hazards
 from kvviz.trace.outcome import Kinds, outcome
-from kvviz.trace.reasons import blocker_codes, is_missed, placed_before
+from kvviz.trace.reasons import blocker_codes, is_missed, looked_up, placed_before
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.element_types import dims, nbytes
 from kvviz.trace.schema.events import HOW, Op
@@ -82,16 +82,15 @@ class Scene:
 
     def hazards(self, step: int) -> tuple[str, ...]:
         """Kinds and states of the pairs that a step is part of; none if ops did not declare what they touch."""
-        known = self.trace.notes.get("query hazards")
-        if known is None or known[0] != len(self.log):
-            found: dict[int, set[str]] = {}
-            for hazard in find_hazards(self.trace) if self.log.declared.accesses else ():
-                for at in (hazard.first, hazard.second):
-                    found.setdefault(at, set()).update((hazard.kind, "broken" if hazard.broken else "hidden"))
-            by_step = {at: tuple(name for name in HAZARDS if name in names) for at, names in found.items()}
-            known = self.trace.notes["query hazards"] = len(self.log), by_step
-        pairs: tuple[str, ...] = known[1].get(step, ())
-        return pairs
+        found = looked_up(self.trace, "query hazards", self._hazards).get(step, ())
+        return tuple(name for name in HAZARDS if name in found)
+
+    def _hazards(self) -> dict[int, set[str]]:
+        found: dict[int, set[str]] = {}
+        for hazard in find_hazards(self.trace) if self.log.declared.accesses else ():
+            for at in (hazard.first, hazard.second):
+                found.setdefault(at, set()).update((hazard.kind, hazard.state))
+        return found
 
     def capacity(self, storage: int, step: int) -> int:
         if self._grown_to != len(self.log.grew):

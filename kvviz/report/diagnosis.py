@@ -21,6 +21,7 @@ from kvviz.report.finding_groups import MissedGroup
 from kvviz.report.findings import leading, ranked
 from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.recording import Trace
+from kvviz.trace.trace_data import noted
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,7 +88,4 @@ class Diagnosis:
 
 
 def _other_order(index: Index) -> OtherOrder | None:
-    if "other order" not in index.notes:
-        index.notes["other order"] = lower_peak(index)
-    found: OtherOrder | None = index.notes["other order"]
-    return found
+    return noted(index.notes, "other order", lambda: lower_peak(index))

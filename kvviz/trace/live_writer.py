@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Run
 from kvviz.trace.schema.events import Program
 from kvviz.trace.schema.log import Log
-from kvviz.trace.trace_data import PolicyFacts
-from kvviz.trace.value_summaries import SeenArrays
 from kvviz.trace.writer import Writer
-from kvviz.trace.written_run import OpenRun, WrittenRun
 
 
 class LiveWriter(Writer):
@@ -43,8 +39,7 @@ class LiveWriter(Writer):
     def live(self, outputs: Sequence[int] = ()) -> LiveTrace:
         """A trace that grows with what is written from now on: in the present run, all of whose ops are declared, and
         in those that `LiveTrace.begin` is called for. ``outputs``: what this run hands out."""
-        state = (self.title, self.policy, self.log, self._runs, self.freed, self.arrays)
-        return LiveTrace(*state, tuple(self.named(outputs)))
+        return LiveTrace(self, tuple(self.named(outputs)))
 
 
 class LiveTrace:
@@ -57,65 +52,37 @@ class LiveTrace:
     trace : Trace
     """
 
-    def __init__(
-        self,
-        title: str,
-        policy: PolicyFacts,
-        written: Log,
-        runs: Sequence[WrittenRun],
-        freed: Mapping[int, Sequence[int]],
-        arrays: SeenArrays,
-        outputs: tuple[str, ...],
-    ) -> None:
-        self._title, self._runs, self._freed, self._arrays = title, runs, freed, arrays
-        self._log = Log()
-        self._log.storages, self._log.declared = written.storages, written.declared
-        self._open: OpenRun | None = None
+    def __init__(self, writer: Writer, outputs: tuple[str, ...]) -> None:
+        self._writer, self._log = writer, Log()
+        self._log.storages, self._log.declared = writer.log.storages, writer.log.declared
         self._known: dict[Any, Program] = {}
         self._died = 0  # storages that died with the last op, and are in the log
-        self.trace = self._begun(policy, outputs)
-
-    def _begun(self, policy: PolicyFacts, outputs: tuple[str, ...]) -> Trace:
-        runs: list[Run] = []
-        self._begin(runs, outputs)
-        trace = Trace(self._log.frames[0].program.graph, policy, self._log, self._title)
-        trace.runs = runs
-        return trace
-
-    def _begin(self, runs: list[Run], outputs: tuple[str, ...]) -> None:
-        run = self._runs[-1]
-        self._open = run.open(self._log, len(runs), self._title, outputs, self._known)
-        runs.append(Run(len(runs), run.first, run.first, None, run.text))
+        self._open = writer.run().open(self._log, 0, writer.title, outputs, self._known)
+        self.trace = Trace(self._log.frames[0].program.graph, writer.policy, self._log, writer.title)
+        self.trace.runs = [self._open.record]
 
     def begin(self, outputs: tuple[str, ...]) -> None:
         """Take over the run that the writer has begun, and declared; ``outputs``: what it hands out."""
         self._let_go()
-        self._begin(self.trace.runs, outputs)
+        runs, writer = self.trace.runs, self._writer
+        self._open = writer.run().open(self._log, len(runs), writer.title, outputs, self._known)
+        runs.append(self._open.record)
 
     def follow(self) -> None:
         """Take over the ops that are new in the present run."""
-        trace, log = self.trace, self._log
         self._let_go()
-        run, record = self._runs[-1], trace.runs[-1]
-        assert self._open is not None
-        since = len(log) - run.first
-        if since < len(run.rows):
-            run.pour(log, self._open, since, self._freed)
-            self._died = len(self._freed.get(len(log) - 1, ()))
-        record.last = len(log)
-        record.peak_bytes = run.peak
-        for row in run.rows[since:]:
-            record.bytes_allocated += row.allocated
-            record.bytes_copied += row.copied
-            record.bytes_written += row.written
+        before = len(self._log)
+        self._writer.run().pour(self._log, self._open, self._writer.freed)
+        if len(self._log) > before:
+            self._died = len(self._writer.freed.get(len(self._log) - 1, ()))
 
     def summarise(self) -> None:
         """Put the summaries of values into the trace."""
-        self.trace.value_summaries = self._arrays.summaries(len(self._log))
+        self.trace.value_summaries = self._writer.arrays.summaries(len(self._log))
 
     def _let_go(self) -> None:
         """Log the storages that died after the last op of the log."""
-        died = self._freed.get(len(self._log) - 1, ())[self._died :] if len(self._log) else ()
+        died = self._writer.freed.get(len(self._log) - 1, ())[self._died :] if len(self._log) else ()
         if died:
             self._log.free(died)
             self._died += len(died)

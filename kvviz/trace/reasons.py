@@ -12,7 +12,7 @@ from kvviz.graph.model import Node
 from kvviz.trace.blockers import Blocker, BlockerCode, Decision, codes, rules
 from kvviz.trace.schema.element_types import nbytes
 from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Bind, FrameEvent, Op, Output
-from kvviz.trace.trace_data import TraceData
+from kvviz.trace.trace_data import Noted, TraceData
 
 
 def decision_of(trace: TraceData, index: int) -> Decision:
@@ -31,7 +31,11 @@ def decision_of(trace: TraceData, index: int) -> Decision:
     blockers: list[Blocker] = []
     for position, mask in masks:
         blockers += (_blocker(trace, index, position, code) for code in codes(mask))
-        blockers += (_rule(trace, index, position, number) for number in rules(mask))
+        own = trace.policy.rules
+        blockers += (
+            _blocker(trace, index, position, BlockerCode.POLICY, own[number] if number < len(own) else _UNKNOWN)
+            for number in rules(mask)
+        )
     if not trace.policy.decides:
         return Decision(dispatch, names, shares, ())
     whole = _wholly(trace, index, row, bool(shares))
@@ -151,7 +155,7 @@ def placed_before(trace: TraceData, frame: int, name: str, index: int) -> Output
 def offset_of(trace: TraceData, index: int) -> int:
     """Bytes from the start of its storage to what a step viewed or overwrote: where that began, this begins."""
     log, frames = trace.log, trace.log.frames
-    known: dict[int, int] = _looked_up(trace, "offsets", dict)
+    known: dict[int, int] = looked_up(trace, "offsets", dict)
     asked: list[int] = []
     found = 0
     while index not in known:
@@ -179,7 +183,7 @@ def offset_of(trace: TraceData, index: int) -> int:
 
 def next_reader(trace: TraceData, frame: int, name: str, index: int, but: Node | None = None) -> tuple[str, int | None]:
     """The op that reads a value next after a step: (node name, its step or None if it has not run)."""
-    known = _looked_up(trace, "readers", dict)
+    known: dict[Any, Any] = looked_up(trace, "readers", dict)
     found: tuple[list[tuple[int, Node]], list[Node]] | None = known.get((frame, name))
     if found is None:
         plan = trace.log.frames[frame].program
@@ -196,12 +200,13 @@ def next_reader(trace: TraceData, frame: int, name: str, index: int, but: Node |
     return next(((node.name, None) for node in due if node is not but), ("", None))
 
 
-def _looked_up(trace: TraceData, what: str, make: Callable[[], Any]) -> Any:
+def looked_up(trace: TraceData, what: str, make: Callable[[], Noted]) -> Noted:
     """What was looked up in the rows of a trace, as long as it has no others."""
     found = trace.notes.get(what)
     if found is None or found[0] != trace.log.version:
         found = trace.notes[what] = trace.log.version, make()
-    return found[1]
+    known: Noted = found[1]
+    return known
 
 
 def _culprit(trace: TraceData, index: int, name: str, code: BlockerCode) -> tuple[str, int | None]:
@@ -277,7 +282,7 @@ def _alias(trace: TraceData, index: int, name: str) -> str:
     if here is None:
         return ""
     run = frames[frame].run
-    placed = _looked_up(trace, f"placed in {run}", partial(_placed, trace, run)).get(here.storage, [])
+    placed = looked_up(trace, f"placed in {run}", partial(_placed, trace, run)).get(here.storage, [])
     for step, output in reversed(placed[: bisect_left(placed, (index, ""))]):
         if output != name and _is_needed(trace, rows[step].frame, output, index):
             return output
@@ -307,7 +312,8 @@ def _is_needed(trace: TraceData, frame: int, name: str, index: int) -> bool:
     return name in trace.log.frames[frame].program.wanted or bool(next_reader(trace, frame, name, index - 1)[0])
 
 
-def _blocker(trace: TraceData, index: int, position: int, code: BlockerCode) -> Blocker:
+def _blocker(trace: TraceData, index: int, position: int, code: BlockerCode, rule: str = "") -> Blocker:
+    """A reason against an input; ``rule``: the sentence of a reason that only the trace's policy has."""
     row = trace.log[index]
     node = row.op.node
     name = node.inputs[position] if position >= 0 else ""
@@ -317,25 +323,10 @@ def _blocker(trace: TraceData, index: int, position: int, code: BlockerCode) -> 
     if code in (BlockerCode.NO_CAPACITY, BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS):
         facts["more"] = _sizes(trace, index, position, code)
     cost = row.copied if code in (BlockerCode.NO_CAPACITY, BlockerCode.NOT_CONTIGUOUS) and row.copied else row.allocated
-    text = _COMPUTES if code is BlockerCode.OP_CANNOT and row.op.views else TEXTS[code]
-    return Blocker(code, name, position, culprit, text.format(**facts), cost, _finder(trace, index))
-
-
-def _finder(trace: TraceData, index: int) -> Any:
-    """What finds the fix of a blocker of a step when somebody asks for it."""
-    return partial(public_trace.fix_of, trace, index)
-
-
-def _rule(trace: TraceData, index: int, position: int, number: int) -> Blocker:
-    """A reason that only the trace's policy has."""
-    row = trace.log[index]
-    node = row.op.node
-    name = node.inputs[position]
-    known = trace.policy.rules[number] if number < len(trace.policy.rules) else "{op} did not take {input}: {policy}"
-    text = known.format(op=node.op_type, input=name, policy=trace.policy.name)
-    return Blocker(
-        BlockerCode.POLICY, name, position, trace.policy.name, text, row.allocated or row.copied, _finder(trace, index)
-    )
+    cost = cost or (row.copied if rule else 0)
+    text = rule or (_COMPUTES if code is BlockerCode.OP_CANNOT and row.op.views else TEXTS[code])
+    find = partial(public_trace.fix_of, trace, index)
+    return Blocker(code, name, position, culprit, text.format(**facts), cost, find)
 
 
 def _sizes(trace: TraceData, index: int, position: int, code: BlockerCode) -> str:
@@ -360,6 +351,7 @@ def _sizes(trace: TraceData, index: int, position: int, code: BlockerCode) -> st
 
 
 # Of an op that gives views in other cases, or appends to a past where it is given one.
+_UNKNOWN = "{op} did not take {input}: {policy}"
 _COMPUTES = "{op} has no input here that could hold what it computes"
 TEXTS = {
     BlockerCode.NOT_LAST_USE: "{op} cannot overwrite {input}: {culprit} still reads it",

@@ -75,6 +75,15 @@ class TypeFacts(NamedTuple):
 
 
 Data = TypeVar("Data", bound="TraceData")
+Noted = TypeVar("Noted")
+
+
+def noted(notes: dict[Any, Any], key: Any, make: Callable[[], Noted]) -> Noted:
+    """What notes keep under a key; it is made when it is first asked for."""
+    if key not in notes:
+        notes[key] = make()
+    found: Noted = notes[key]
+    return found
 
 
 class Recorded:
@@ -128,7 +137,7 @@ class TraceData:
         self.types_of: Callable[[TraceData], TypeFacts] | None = None
         self.type_facts: TypeFacts | None = None
         self.value_summaries: ValueSummaries | None = None
-        self.notes: dict[str, Any] = {}
+        self.notes: dict[Any, Any] = {}
         self._frames: list[TraceFrame] = []
         self._lives: tuple[Any, list[StorageRecord]] = (None, [])
 

@@ -290,25 +290,23 @@ class Writer:
         label = name or (made[0] if outputs else op_type)
         place = run.node(op_type, label, read, made, None, position, scope, attributes)
         run.made.update(outputs)
-        step, self.steps = self.steps, self.steps + 1
         touched = [(value, False) for value in dict.fromkeys(inputs if reads is None else reads)]
         touched += [(value, True) for value in writes]
-        self.log.declared.accesses[step] = accesses = tuple(
+        accesses = tuple(
             self._access(value, written, (rows or {}).get(value), (regions or {}).get((value, written)))
             for value, written in touched
         )
-        if start is not None and end is not None:
-            self.log.declared.times[step] = Timing(lane, start, end)
+        timing = None if start is None or end is None else Timing(lane, start, end)
         for slot, array in enumerate(arrays):
-            self.arrays.look(step, slot, array)
+            self.arrays.look(self.steps, slot, array)
         written = sum(stored_bytes(access.region) for access in accesses if access.writes)
         over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
         taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
         seen = {storage for storage, _, how, *_ in placed if how == VIEW and self.policy.decides}
         run.views[place] = tuple(i for i, value in enumerate(inputs) if self._where[value][0] in seen)
         masks = tuple(sorted((refused or {}).items()))
-        run.add(Row(None, place, tuple(taken), masks, tuple(placed), allocated, copied, written, self._live))
-        return step
+        self.add(Row(None, place, tuple(taken), masks, tuple(placed), allocated, copied, written, 0), accesses, timing)
+        return self.steps - 1
 
     def transfer(
         self, source: int, target: int, *, copied: int | None = None, lane: str = "", start: float = 0, end: float = 0
@@ -344,11 +342,13 @@ class Writer:
         written = [run for run in self._runs if run.rows] or self._runs
         ends = [tuple(self.named(outputs)) if run is written[-1] else () for run in written]
         known: dict[Any, Program] = {}
-        runs = [run.write(log, i, self.title, ends[i], self.freed, known) for i, run in enumerate(written)]
-        if not runs:
+        opened = [run.open(log, i, self.title, ends[i], known) for i, run in enumerate(written)]
+        for run, there in zip(written, opened):
+            run.pour(log, there, self.freed)
+        if not opened:
             raise KvvizError(f"{self.title!r} has no op")
         trace = Trace(log.frames[0].program.graph, self.policy, log, self.title)
-        trace.runs = runs
+        trace.runs = [there.record for there in opened]
         trace.value_summaries = self.arrays.summaries(self.steps)
         return trace
 

@@ -47,10 +47,12 @@ class Called(NamedTuple):
 
 
 class OpenRun(NamedTuple):
-    """A run whose frames are in a log: its own one, and what each of its nodes is there, by the place of the node."""
+    """A run whose frames are in a log: its own one, what each of its nodes is there, by the place of the node, and the
+    record of it."""
 
     main: int
     ops: list[OpNode]
+    record: Run
 
 
 @dataclass(slots=True, eq=False)
@@ -124,29 +126,9 @@ class WrittenRun:
         weights = {name: np.empty(0) for name, bind in bound if bind.how == "weight"}
         return Graph(title, inputs, tuple(map(Value, outputs)), nodes, weights)
 
-    def write(
-        self,
-        log: Log,
-        number: int,
-        title: str,
-        outputs: tuple[str, ...],
-        freed: Mapping[int, Sequence[int]],
-        known: dict[Any, Program],
-    ) -> Run:
-        """Put the run into a log that has all runs before it.
-
-        ``number``: of the run. ``freed``: storages that died with each op, by its number in the log. ``known``: as in
-        `open`.
-        """
-        ops = self.open(log, number, title, outputs, known)
-        self.pour(log, ops, 0, freed)
-        allocated, copied = sum(row.allocated for row in self.rows), sum(row.copied for row in self.rows)
-        written = sum(row.written for row in self.rows)
-        stop = self.first + len(self.rows)
-        return Run(number, self.first, stop, None, self.text, self.peak, copied, written, allocated)
-
     def open(self, log: Log, number: int, title: str, outputs: tuple[str, ...], known: dict[Any, Program]) -> OpenRun:
-        """Put the frames of the run into a log, and its program with all ops that are known of.
+        """Put the frames of the run into a log that has all runs before it, and its program with all ops that are
+        known of.
 
         ``known``: programs of the runs before; one that is the same is taken, so that runs of one graph are of one.
         """
@@ -167,25 +149,30 @@ class WrittenRun:
             known[key] = Program(graph, ops, outputs)
         program, order = known[key], known[key].order
         main = len(log.frames)
-        frame = FrameEvent(program, None, None, "", None, number, self.first)
-        frame.bindings = tuple(self.bound.values())
-        log.frames.append(frame)
+        log.frames.append(FrameEvent(program, None, None, "", None, number, self.first, tuple(self.bound.values())))
         for called, parent, caller, attribute, iteration, opened, bindings in self.called:
             above, op = (main, order[places[caller]]) if parent is None else (main + 1 + parent, caller)
-            frame = FrameEvent(called, above, op, attribute, iteration, number, self.first + opened)
-            frame.bindings = bindings
+            frame = FrameEvent(called, above, op, attribute, iteration, number, self.first + opened, bindings)
             log.frames.append(frame)
-        return OpenRun(main, [order[place] for place in places])
+        record = Run(number, self.first, self.first, None, self.text)
+        return OpenRun(main, [order[place] for place in places], record)
 
-    def pour(self, log: Log, run: OpenRun, since: int, freed: Mapping[int, Sequence[int]]) -> None:
-        """Put the rows of an open run into the log, from one on."""
-        for step, (inside, op, taken, masks, outs, *counts) in enumerate(self.rows[since:], self.first + since):
+    def pour(self, log: Log, run: OpenRun, freed: Mapping[int, Sequence[int]]) -> None:
+        """Put the rows that are new into the log, and count them.
+
+        ``freed``: storages that died with each op, by its number in the log.
+        """
+        record = run.record
+        fresh = self.rows[record.last - self.first :]
+        for step, (inside, op, taken, masks, outs, *counts) in enumerate(fresh, record.last):
             where, what = (run.main, run.ops[op]) if inside is None else (run.main + 1 + inside, op)
             log.write((where, what, taken, masks, outs, tuple(freed.get(step, ())), *counts))
-        log.allocated += sum(row.allocated for row in self.rows[since:])
-        log.copied += sum(row.copied for row in self.rows[since:])
-        log.written += sum(row.written for row in self.rows[since:])
-        log.peak = max(log.peak, self.peak)
+        for name in ("allocated", "copied", "written"):
+            total = sum(getattr(row, name) for row in fresh)
+            setattr(log, name, getattr(log, name) + total)
+            setattr(record, f"bytes_{name}", getattr(record, f"bytes_{name}") + total)
+        record.last += len(fresh)
+        record.peak_bytes, log.peak = self.peak, max(log.peak, self.peak)
 
 
 def check_refused(op: str, refused: Iterable[int], inputs: int, decides: bool) -> None:

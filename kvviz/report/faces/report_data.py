@@ -42,18 +42,8 @@ def report_data(found: Diagnosis) -> dict[str, Any]:
         "totals": {**totals(trace), "bytes_moved_outside": moved_outside(trace)},
         "in_place": asdict(found.counts),
         "runs": [
-            {
-                "label": run_label(trace, run.index),
-                "steps": run.last - run.first,
-                "kept": run.index in kept,
-                "token": run.token,
-                "text": run.text,
-                "peak_bytes": run.peak_bytes,
-                "bytes_allocated": run.bytes_allocated,
-                "bytes_written": run.bytes_written,
-                "bytes_copied": run.bytes_copied,
-                "bytes_moved_outside": run.bytes_moved_outside,
-            }
+            {"label": run_label(trace, run.index), "steps": run.last - run.first, "kept": run.index in kept}
+            | {name: value for name, value in asdict(run).items() if name not in ("index", "first", "last")}
             for run in trace.runs
         ],
         "prompt": trace.prompt,

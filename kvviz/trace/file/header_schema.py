@@ -19,7 +19,7 @@ from kvviz.trace.guided_tour import Tour
 from kvviz.trace.records import Branch, Cache, CacheRun, Rows
 from kvviz.trace.schema.declared import Access, Arena, Free, Mark
 from kvviz.trace.schema.element_types import is_known
-from kvviz.trace.schema.events import Bind
+from kvviz.trace.schema.events import Bind, Grows
 from kvviz.trace.schema.regions import KNOWN, Region
 from kvviz.trace.schema.run_options import KINDS, GivenInputs, InputLayout, RunOptions
 from kvviz.trace.trace_data import GraphTypes, PolicyFacts, TypeFacts
@@ -291,7 +291,7 @@ def read_header(saved: Any) -> dict[str, Any]:
     read(saved["nodes"], list)
     header["programs"] = read(saved["programs"], [(graph, [below(len(saved["nodes"]))], [str])])
     program = below(len(header["programs"]))
-    grows = (count, count, bool)
+    grows = Made(Grows, count, count, bool)
     header["nodes"] = read(
         saved["nodes"], [(program, count, count, str, bool, [count], [count], [grows], [count], str)]
     )

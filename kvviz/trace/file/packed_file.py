@@ -33,11 +33,13 @@ def write_packed(path: Any, members: Mapping[str, bytes]) -> None:
     read again are not packed. The same members give the same bytes."""
     with replacing(path) as file:
         archive = zipfile.ZipFile(file, "w")
-        digest = Checksum()
+        digest = hashlib.sha256()
         try:
             for name in sorted(members):
-                _write(archive, name, digest.add(name, members[name]))
-            _write(archive, _CHECKSUM, digest.text.encode())
+                data = members[name]
+                _add(digest, name, data)
+                _write(archive, name, data)
+            _write(archive, _CHECKSUM, digest.hexdigest().encode())
         except BaseException:
             archive.fp = None  # to close a member that was begun would raise in the place of what stopped it
             raise
@@ -53,30 +55,17 @@ def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     archive.writestr(entry, data, zipfile.ZIP_DEFLATED if packs else zipfile.ZIP_STORED, level)
 
 
-class Checksum:
-    """SHA-256 over names and contents of members, which are added in the order of their names."""
-
-    def __init__(self) -> None:
-        self._digest = hashlib.sha256()
-
-    def add(self, name: str, data: bytes) -> bytes:
-        """Count one more member; gives its contents."""
-        self._digest.update(f"{name} {len(data)}\n".encode())
-        self._digest.update(data)
-        return data
-
-    @property
-    def text(self) -> str:
-        """Of all members so far, as a file has it."""
-        return self._digest.hexdigest()
+def _add(digest: Any, name: str, data: bytes) -> None:
+    digest.update(f"{name} {len(data)}\n".encode())
+    digest.update(data)
 
 
 def checksum(members: Mapping[str, bytes]) -> str:
-    """The checksum of members."""
-    digest = Checksum()
+    """SHA-256 over names and contents of members, in the order of their names."""
+    digest = hashlib.sha256()
     for name in sorted(members):
-        digest.add(name, members[name])
-    return digest.text
+        _add(digest, name, members[name])
+    return digest.hexdigest()
 
 
 class Packed:
@@ -215,7 +204,7 @@ def fill(log: Log, columns: Columns, nodes: Sequence[OpNode], refusals: Sequence
     """
     for table in (*COLUMNS, "storage"):
         lengths = {len(column) for name, column in columns.items() if name.startswith(f"{table}.")}
-        _expect(len(lengths) == 1, "columns of other lengths")
+        expect(len(lengths) == 1, "columns of other lengths")
     ops, outputs, storages = (len(columns[name]) for name in ("op.frame", "out.storage", "storage.origin"))
     limits = {
         "op.frame": (0, len(log.frames), "frame"),
@@ -236,16 +225,16 @@ def fill(log: Log, columns: Columns, nodes: Sequence[OpNode], refusals: Sequence
     for name, (low, high, what) in limits.items():
         _within(columns[name], low, high, what)
     made = np.diff(columns["op.outputs"].astype(np.int64), prepend=0)
-    _expect(int(made.sum()) == outputs, "outputs of no op")
+    expect(int(made.sum()) == outputs, "outputs of no op")
     counts = np.array([len(op.node.outputs) for op in nodes], np.int64)[columns["op.node"]]
-    _expect(bool(((made >= 0) & (made <= counts)).all()), "an op with more outputs than its node has")
-    _expect(bool((np.diff(columns["free.op"].astype(np.int64)) >= 0).all()), "frees in no order")
+    expect(bool(((made >= 0) & (made <= counts)).all()), "an op with more outputs than its node has")
+    expect(bool((np.diff(columns["free.op"].astype(np.int64)) >= 0).all()), "frees in no order")
     known = max(len(refusals), 1)
     pairs, _ = distinct(columns["op.node"].astype(np.int64) * known + columns["op.refusal"], len(nodes) * known)
     for node, refusal in zip(*(part.tolist() for part in np.divmod(pairs, known))):
         given = {position for position, name in enumerate(nodes[node].node.inputs) if name}
         taken, masks = refusals[refusal]
-        _expect(given.issuperset((*taken, *(i for i, _ in masks))), "an input that the node does not have")
+        expect(given.issuperset((*taken, *(i for i, _ in masks))), "an input that the node does not have")
     log.nodes, log.refusals, log.forms = Table(nodes), Table(refusals), Table(forms)
     log.ops, log.outs, log.frees = (
         _side_by_side([columns[f"{table}.{name}"] for name in names]) for table, names in COLUMNS.items()
@@ -259,7 +248,7 @@ def bindings(columns: Columns, binds: Sequence[Bind], counts: Sequence[int]) -> 
     """What each frame begins with: so many entries of a table. Raises `ValueError` unless they are all in it."""
     numbers = columns["frame.bind"]
     _within(numbers, 0, len(binds), "binding")
-    _expect(sum(counts) == len(numbers), "bindings of no frame")
+    expect(sum(counts) == len(numbers), "bindings of no frame")
     begun = map(binds.__getitem__, numbers.tolist())
     return (tuple(islice(begun, count)) for count in counts)
 
@@ -275,9 +264,10 @@ def _side_by_side(columns: Sequence[np.ndarray]) -> array[int]:
 def _within(column: np.ndarray, low: int, high: int, what: str) -> None:
     if column.size:
         worst = int(column.min()) if column.min() < low else int(column.max())
-        _expect(low <= worst < high, f"{what} {worst}")
+        expect(low <= worst < high, f"{what} {worst}")
 
 
-def _expect(holds: bool, what: str) -> None:
+def expect(holds: bool, what: str) -> None:
+    """Raise `ValueError` with what a file has and should not have, unless all is well."""
     if not holds:
         raise ValueError(f"it has {what}")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from kvviz.trace.file.packed_file import expect
 from kvviz.trace.index.viewed_offsets import viewed_offsets
+from kvviz.trace.records import Cache
 from kvviz.trace.schema.element_types import unit
 from kvviz.trace.schema.events import APPEND, BINDINGS, IN_PLACE, NEW
 from kvviz.trace.schema.log import Ints, distinct
@@ -27,33 +29,33 @@ LARGEST = 1 << 48
 def check_trace(trace: TraceData) -> None:
     """Raise ValueError, with what is wrong, unless a trace is consistent."""
     rows, frames, storages = trace.log, trace.log.frames, trace.log.storages
-    _expect(all(storage < len(storages) for storage in trace.log.later), "a storage that does not exist")
+    expect(all(storage < len(storages) for storage in trace.log.later), "a storage that does not exist")
     _check_runs(trace)
     _check_growth(trace)
     _check_declared(trace)
     _check_layouts(trace)
     opened, known = 0, set[int]()
     for number, frame in enumerate(frames):
-        _expect(opened <= frame.opened <= len(rows), f"frame {number} opened at step {frame.opened}")
+        expect(opened <= frame.opened <= len(rows), f"frame {number} opened at step {frame.opened}")
         opened = frame.opened
-        _expect((frame.caller is None) == (frame.parent is None), f"frame {number} without a caller")
+        expect((frame.caller is None) == (frame.parent is None), f"frame {number} without a caller")
         begins = frame.parent is not None or frame.opened == trace.runs[frame.run].first
-        _expect(begins, f"frame {number} in the middle of its run")
-        _expect(frame.parent is None or frames[frame.parent].run == frame.run, f"frame {number} in another run")
+        expect(begins, f"frame {number} in the middle of its run")
+        expect(frame.parent is None or frames[frame.parent].run == frame.run, f"frame {number} in another run")
         for bind in frame.bindings:
             # Frames that begin with the same share the records of it.
             if id(bind) in known:
                 continue
             known.add(id(bind))
             _, storage, generation, how, shape, dtype, offset = bind
-            _expect(how in BINDINGS, f"binding {how!r}")
-            _expect(generation < 1 << 31, f"generation {generation}")
-            _expect(storage < len(storages), f"storage {storage}")
+            expect(how in BINDINGS, f"binding {how!r}")
+            expect(generation < 1 << 31, f"generation {generation}")
+            expect(storage < len(storages), f"storage {storage}")
             _check_place(storages.capacities[storage], False, shape, dtype, offset, None)
     ops, outs = rows.tables()
     if len(rows):
         _check_steps(trace, ops, outs)
-    _check_caches(trace, ops, outs)
+    _check_caches(trace)
 
 
 def _check_steps(trace: TraceData, ops: Ints, outs: Ints) -> None:
@@ -73,11 +75,11 @@ def _check_steps(trace: TraceData, ops: Ints, outs: Ints) -> None:
     nodes = log.nodes.entries
     pairs, _ = distinct(program * len(nodes) + node, len(frames) * len(nodes))
     for number, op in zip(*(part.tolist() for part in np.divmod(pairs, len(nodes)))):
-        _expect(nodes[op].node in frames[number].program.graph.nodes, f"node {nodes[op].node.name!r} in another graph")
+        expect(nodes[op].node in frames[number].program.graph.nodes, f"node {nodes[op].node.name!r} in another graph")
     place = np.array([op.position for op in nodes])[node]
     places = int(place.max()) + 1
     ran, _ = distinct(frame * places + place, len(frames) * places)
-    _expect(len(ran) == len(ops), "a step that ran before")
+    expect(len(ran) == len(ops), "a step that ran before")
     counts = np.diff(ops[:, -1], prepend=0)
     made = np.repeat(steps, counts)
     there = outs[:, 0] >= 0
@@ -112,7 +114,7 @@ def _check_reads(trace: TraceData, frame: Ints, node: Ints, there: np.ndarray, c
         for step, made in zip(steps.tolist(), outputs):
             op = trace.log.nodes.entries[node[step]].node
             unmade = {name for name in op.inputs if name} - values
-            _expect(not unmade, f"step {step} reading {min(unmade, default='')!r}, which nothing made")
+            expect(not unmade, f"step {step} reading {min(unmade, default='')!r}, which nothing made")
             values.update(name for name, one in zip(op.outputs, made) if one)
 
 
@@ -140,7 +142,7 @@ def _check_outputs(trace: TraceData, ops: Ints, outs: Ints, there: np.ndarray, s
     low, high = np.array(ends, np.int64).reshape(-1, 2)[kind].T
     shaped = np.array([shape is not None for shape, *_ in trace.log.forms.entries])[form]
     capacity = np.array(trace.log.storages.capacities)[storage]
-    _expect(bool((abs(offset) < LARGEST).all()), "a value that is too far from its storage")
+    expect(bool((abs(offset) < LARGEST).all()), "a value that is too far from its storage")
     inside = ~shaped | ((offset + low >= 0) & (offset + high <= capacity))
     if not inside.all():
         raise ValueError(f"it has an output of step {steps[int(np.argmin(inside))]} outside of its storage")
@@ -157,40 +159,40 @@ def _check_declared(trace: TraceData) -> None:
     declared, ops, storages = trace.log.declared, len(trace.log), trace.log.storages
     after = (*(free.after for free in declared.frees), *(mark.after for mark in declared.marks))
     stated = (*declared.accesses, *declared.written, *declared.times, *after)
-    _expect(all(op < ops for op in stated), "an op that does not exist")
+    expect(all(op < ops for op in stated), "an op that does not exist")
     touched = [access for accesses in declared.accesses.values() for access in accesses]
     said = (*(free.storage for free in declared.frees), *(mark.storage for mark in declared.marks))
     named = (*(a.storage for a in touched), *declared.places, *said)
-    _expect(all(storage < len(storages) for storage in named), "a storage that does not exist")
+    expect(all(storage < len(storages) for storage in named), "a storage that does not exist")
     for access in touched:
         _inside(_check_extent(access.region), storages[access.storage].capacity)
     for op, parts in declared.written.items():
         outs = trace.log[op].outs
         for output, part in parts:
             where = outs[output] if output < len(outs) else None
-            _expect(where is not None and where.how in (IN_PLACE, APPEND), "rows of an output with memory of its own")
+            expect(where is not None and where.how in (IN_PLACE, APPEND), "rows of an output with memory of its own")
             # A part outside the storage counts as all of the storage: see `kvviz.trace.index.accesses`.
             _check_extent(part)
-    _expect(all(timing.start <= timing.end for timing in declared.times.values()), "an op that ends before it starts")
+    expect(all(timing.start <= timing.end for timing in declared.times.values()), "an op that ends before it starts")
 
 
 def _check_runs(trace: TraceData) -> None:
     last = 0
     for run in trace.runs:
-        _expect(last <= run.first <= run.last <= len(trace.log), f"run {run.index} of other steps")
+        expect(last <= run.first <= run.last <= len(trace.log), f"run {run.index} of other steps")
         last = run.last
-    _expect(last == len(trace.log), "steps after the last run")
+    expect(last == len(trace.log), "steps after the last run")
 
 
 def _check_growth(trace: TraceData) -> None:
     """Storages grow one step after the other, and no storage by more than it has at the end."""
     last, grown = 0, Counter[int]()
     for step, storage, more in trace.log.grew:
-        _expect(last <= step <= len(trace.log), f"a storage that grew at step {step}")
+        expect(last <= step <= len(trace.log), f"a storage that grew at step {step}")
         last = step
         grown[storage] += more
-        _expect(storage < len(trace.log.storages), f"storage {storage}")
-        _expect(grown[storage] <= trace.log.storages[storage].capacity, f"a storage that grew by {more} bytes")
+        expect(storage < len(trace.log.storages), f"storage {storage}")
+        expect(grown[storage] <= trace.log.storages[storage].capacity, f"a storage that grew by {more} bytes")
 
 
 def _check_layouts(trace: TraceData) -> None:
@@ -198,13 +200,13 @@ def _check_layouts(trace: TraceData) -> None:
     bound = {bind.name: bind for frame in trace.log.frames[:1] for bind in frame.bindings}
     for name, layout in trace.options.layouts.items():
         bind = bound.get(name)
-        _expect(bind is None or bind.shape is None or len(bind.shape) == len(layout.strides), f"strides of {name!r}")
-        _expect(layout.offset <= layout.size, f"a place of {name!r}")
-        _expect(all(-LARGEST < stride < LARGEST for stride in layout.strides), f"strides of {name!r}")
+        expect(bind is None or bind.shape is None or len(bind.shape) == len(layout.strides), f"strides of {name!r}")
+        expect(layout.offset <= layout.size, f"a place of {name!r}")
+        expect(all(-LARGEST < stride < LARGEST for stride in layout.strides), f"strides of {name!r}")
         _check_place(layout.size, False, layout.shape, layout.dtype, layout.offset, layout.strides)
         if layout.reserved is not None:
             shape, _, axis = layout.reserved
-            _expect(axis < len(shape) == len(layout.strides), f"the axis that {name!r} may grow on")
+            expect(axis < len(shape) == len(layout.strides), f"the axis that {name!r} may grow on")
 
 
 def _check_place(
@@ -212,84 +214,66 @@ def _check_place(
 ) -> None:
     """A value lies inside of its storage; ``whole``: as in `_extent`."""
     if shape is not None:
-        _expect(-LARGEST < offset < LARGEST, f"a value at {offset}")
+        expect(-LARGEST < offset < LARGEST, f"a value at {offset}")
         _inside(_extent(whole, shape, dtype, offset, strides), capacity)
 
 
 def _extent(whole: bool, shape: Sequence[int], dtype: Any, offset: int, strides: Any) -> tuple[int, int]:
     """The first byte of a value and the one behind its last; ``whole``: without strides its elements are contiguous."""
-    _expect(len(shape) <= 64 and (strides is None or len(strides) == len(shape)), "a shape")
-    _expect(math.prod(shape) < LARGEST, f"a value of {shape}")
+    expect(len(shape) <= 64 and (strides is None or len(strides) == len(shape)), "a shape")
+    expect(math.prod(shape) < LARGEST, f"a value of {shape}")
     if strides is None:
         # A view may repeat bytes, and rten, which stores bool and int64 with the same width, reuses a buffer of one
         # for the other.
         counts, size = unit(tuple(shape), dtype)
         elements = math.prod(counts) if whole else min(math.prod(counts), 1)
-        _expect(size * elements < LARGEST, f"a value of {shape}")
+        expect(size * elements < LARGEST, f"a value of {shape}")
         return offset, offset + size * elements
     return _check_extent(Region(offset, tuple(shape), tuple(strides), dtype))
 
 
 def _check_extent(region: Region) -> tuple[int, int]:
-    _expect(len(region.shape) == len(region.strides) <= 64, "a shape")
-    _expect(math.prod(region.shape) < LARGEST, f"a value of {region.shape}")
+    expect(len(region.shape) == len(region.strides) <= 64, "a shape")
+    expect(math.prod(region.shape) < LARGEST, f"a value of {region.shape}")
     low, high = bounds(region)
-    _expect(-LARGEST < low <= high < LARGEST, f"a value at bytes {low} to {high}")
+    expect(-LARGEST < low <= high < LARGEST, f"a value at bytes {low} to {high}")
     return low, high
 
 
 def _inside(ends: tuple[int, int], capacity: int) -> None:
     low, high = ends
-    _expect(low >= 0 and high <= capacity, f"a value at bytes {low} to {high} of {capacity}")
+    expect(low >= 0 and high <= capacity, f"a value at bytes {low} to {high} of {capacity}")
 
 
-def _check_caches(trace: TraceData, ops: Ints, outs: Ints) -> None:
+def _check_caches(trace: TraceData) -> None:
     """Every cache is an input and an output of the main graph, as often as there are runs, on an axis that it has.
 
     Where a model declares no shapes, one of the two may turn out to have fewer axes than the other. A cache that is
     written where it lies, and by no name of its own, is its own output.
     """
-    graph = trace.graph
-    inputs, outputs = ({value.name: value for value in values} for values in (graph.inputs, graph.outputs))
-    recorded = _main_ranks(trace, ops, outs) if any(cache.axis is not None for cache in trace.caches) else {}
+    inputs, outputs = ({value.name for value in values} for values in (trace.graph.inputs, trace.graph.outputs))
     for cache in trace.caches:
-        _expect(cache.input in inputs and cache.output in {*outputs, cache.input}, f"cache {cache.name!r}")
-        _expect(len(cache.runs) <= len(trace.runs), f"cache {cache.name!r} in {len(cache.runs)} runs")
+        expect(cache.input in inputs and cache.output in {*outputs, cache.input}, f"cache {cache.name!r}")
+        expect(len(cache.runs) <= len(trace.runs), f"cache {cache.name!r} in {len(cache.runs)} runs")
         for run in cache.runs:
             for rows in run.items:
                 spans = [*rows.wrote, *(rows.read or ()), *((a, b) for a, b, _ in rows.held)]
                 spans += [*((a, b) for a, b, _ in rows.notes), *((a, b) for a, b, *_ in rows.owners)]
-                _expect(all(0 <= a <= b <= run.capacity for a, b in spans), f"rows of cache {cache.name!r}")
+                expect(all(0 <= a <= b <= run.capacity for a, b in spans), f"rows of cache {cache.name!r}")
         if cache.axis is not None:
-            declared = inputs[cache.input].shape, {**inputs, **outputs}[cache.output].shape
-            ranks = {len(shape) for shape in declared if shape is not None}
-            ranks |= recorded.get(cache.input, set()) | recorded.get(cache.output, set())
-            _expect(0 <= cache.axis < max(ranks, default=LARGEST), f"axis {cache.axis} of a cache")
+            expect(0 <= cache.axis < max(_ranks(trace, cache), default=LARGEST), f"axis {cache.axis} of a cache")
 
 
-def _main_ranks(trace: TraceData, ops: Ints, outs: Ints) -> dict[str, set[int]]:
-    """By name, the numbers of axes that values of main frames had."""
+def _ranks(trace: TraceData, cache: Cache) -> Iterator[int]:
+    """Numbers of axes that a cache has in the declarations of the graph, and had in main frames."""
     log = trace.log
-    found: dict[str, set[int]] = {}
-    for frame in log.frames:
-        for bound in frame.bindings if frame.parent is None else ():
-            if bound.shape is not None:
-                found.setdefault(bound.name, set()).add(len(bound.shape))
-    counts = np.diff(ops[:, -1], prepend=0)
-    made = np.repeat(np.arange(len(ops)), counts)
-    nodes = log.nodes.entries
-    names = np.cumsum([0, *(len(op.node.outputs) for op in nodes)])
-    named = (names[ops[:, 1]] - ops[:, -1] + counts)[made] + np.arange(len(outs))
-    ranks = np.array([-1 if shape is None else len(shape) for shape, *_ in log.forms.entries], np.int64)[outs[:, 4]]
-    mains = np.array([frame.parent is None for frame in log.frames], bool)
-    there = mains[ops[made, 0]] & (outs[:, 0] >= 0) & (ranks >= 0)
-    outputs = [name for op in nodes for name in op.node.outputs]
-    most = int(ranks.max(initial=0)) + 1
-    for name, rank in zip(*np.divmod(distinct((named * most + ranks)[there], len(outputs) * most)[0], most)):
-        found.setdefault(outputs[name], set()).add(int(rank))
-    return found
-
-
-def _expect(holds: bool, what: str) -> None:
-    if not holds:
-        raise ValueError(f"it has {what}")
+    inputs, outputs = trace.graph.inputs, trace.graph.outputs
+    yield from (len(v.shape) for v in inputs if v.name == cache.input and v.shape is not None)
+    yield from (len(v.shape) for v in outputs if v.name == cache.output and v.shape is not None)
+    for number, frame in enumerate(log.frames):
+        if frame.parent is None:
+            producer, made = frame.program.graph.producers.get(cache.output), None
+            if producer is not None and (step := log.step_of(number, producer.index)) is not None:
+                made = log.output(step, producer.outputs.index(cache.output))
+            had = (frame.bound(cache.input), frame.bound(cache.output), made)
+            yield from (len(one.shape) for one in had if one is not None and one.shape is not None)

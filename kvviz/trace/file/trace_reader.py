@@ -123,27 +123,17 @@ def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
     return Graph(saved["name"], saved["inputs"], saved["outputs"], tuple(nodes), weights, **facts)
 
 
-def _op_node(
-    graph: Graph,
-    place: int,
-    position: int,
-    control: str,
-    foreign: bool,
-    views: Any,
-    overwrites: Any,
-    grows: Any,
-    unread: Any,
-    note: str,
-) -> OpNode:
+def _op_node(graph: Graph, place: int, *facts: Any) -> OpNode:
     read(place, below(len(graph.nodes)))
-    node = graph.nodes[place]
-    read([*views, *overwrites, *unread, *(past for past, _, _ in grows)], [below(len(node.inputs))])
-    read([present for _, present, _ in grows], [below(len(node.outputs))])
+    op = OpNode(graph.nodes[place], *facts)
+    node = op.node
+    read([*op.views, *op.overwrites, *op.unread, *(grow.input for grow in op.grows)], [below(len(node.inputs))])
+    read([grow.output for grow in op.grows], [below(len(node.outputs))])
     # A function that has a kernel of ours is no control node, as some operators with a body are none.
     entered = "function" if node.function is not None else node.op_type if node.subgraphs else ""
     must = node.subgraphs and node.op_type in ("If", "Loop", "Scan") and not node.domain
-    read(control, ((entered,) if must else ("", entered)).__contains__)
-    return OpNode(node, position, control, foreign, views, overwrites, grows, unread, note)
+    read(op.control, ((entered,) if must else ("", entered)).__contains__)
+    return op
 
 
 def _program(number: int, header: dict[str, Any], graph: Graph, nodes: list[OpNode]) -> Program:
@@ -173,9 +163,7 @@ def _frame(
         read(parent, below(len(before)))
         read(caller, below(len(before[parent].program.order)))
         calling = before[parent].program.order[caller]
-    frame = FrameEvent(programs[program], parent, calling, attribute, iteration, run, opened)
-    frame.bindings = bound
-    return frame
+    return FrameEvent(programs[program], parent, calling, attribute, iteration, run, opened, bound)
 
 
 def _declared(saved: dict[str, Any]) -> Declared:

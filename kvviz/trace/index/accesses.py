@@ -13,6 +13,7 @@ from kvviz.trace.schema.declared import Access
 from kvviz.trace.schema.element_types import unit
 from kvviz.trace.schema.events import APPEND, PASSED, POOL, VIEW, Op
 from kvviz.trace.schema.regions import Region, bounds, packed_strides, whole
+from kvviz.trace.trace_data import noted
 
 
 def accesses_of(index: Index, step: int) -> tuple[Access, ...]:
@@ -67,7 +68,9 @@ def _region(index: Index, row: Op, place: Place, part: Region | None = None) -> 
         if not isinstance(dtype, str) and dtype.hasobject:
             dtype = np.dtype(np.intp)
         if strides is None:
-            appended = _append_strides(index, index.frames[row.frame].run).get(place.storage, ())
+            run = index.frames[row.frame].run
+            known = noted(index.notes, ("append strides", run), lambda: _append_strides(index, run))
+            appended = known.get(place.storage, ())
             strides = appended if len(appended) == len(shape) else packed_strides(*unit(shape, dtype))
         region = Region(place.offset, shape, strides, dtype)
     low, high = bounds(region)
@@ -78,16 +81,14 @@ def _region(index: Index, row: Op, place: Place, part: Region | None = None) -> 
 
 def _append_strides(index: Index, run: int) -> dict[int, tuple[int, ...]]:
     """The strides of each block that an op of a run appended to; a past that the caller gave has them too."""
-    known: dict[int, dict[int, Any]] = index.notes.setdefault("append strides", {})
-    if run not in known:
-        log, values, part = index.trace.log, index.values, index.trace.runs[run]
-        outs = values.made_in(part.first, part.last)
-        known[run] = {}
-        for value in (np.flatnonzero(values.how[outs] == APPEND) + outs.start).tolist():
-            strides = log.forms.entries[values.form[value]][2]
-            if strides is not None and log.called(int(values.step[value]))[2]:
-                known[run][int(values.storage[value])] = strides
-    return known[run]
+    log, values, part = index.trace.log, index.values, index.trace.runs[run]
+    outs = values.made_in(part.first, part.last)
+    found = {}
+    for value in (np.flatnonzero(values.how[outs] == APPEND) + outs.start).tolist():
+        strides = log.forms.entries[values.form[value]][2]
+        if strides is not None and log.called(int(values.step[value]))[2]:
+            found[int(values.storage[value])] = strides
+    return found
 
 
 def _appended(index: Index, row: Op, present: Region) -> Region:

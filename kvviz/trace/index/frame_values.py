@@ -39,8 +39,7 @@ class FrameValues:
 
     def outputs(self, frame: int) -> tuple[str, ...]:
         """Names of what a frame hands out; for a main frame what the caller asked for."""
-        names: tuple[str, ...] = self.rows[frame].program.outputs
-        return names
+        return self.rows[frame].program.outputs
 
     def scanned(self, frame: int) -> tuple[str, ...]:
         """Outputs of a loop body that are collected until the loop ends."""
@@ -100,8 +99,7 @@ class FrameValues:
 
     def graph(self, frame: int) -> Graph:
         """The graph that runs in a frame."""
-        graph: Graph = self.rows[frame].program.graph
-        return graph
+        return self.rows[frame].program.graph
 
     def _position(self, graph: Graph, name: str) -> int | None:
         """Which of a body's inputs a name is."""

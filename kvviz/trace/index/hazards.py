@@ -24,6 +24,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.schema.declared import Access
 from kvviz.trace.schema.events import NEW, POOL
 from kvviz.trace.schema.regions import KNOWN, LEVELS, Level, confidence, overlap
+from kvviz.trace.trace_data import noted
 from kvviz.trace.units import short, size
 
 # Up to this many touches are examined one by one, more of them together.
@@ -129,11 +130,12 @@ def _since(index: Index, storage: int, touches: Sequence[Touch]) -> int:
 def hidden_pairs(trace: Trace, run: int) -> tuple[Hazard, ...]:
     """All broken and hidden pairs of one run, first those that share bytes, then those that only ranges report, then
     those that only whole roots report: accesses that share bytes share a range, and then they share a root."""
-    known: dict[int, tuple[Hazard, ...]] = index_of(trace).notes.setdefault("hidden pairs", {})
-    if run not in known:
-        found = find_hazards(trace, "root", run=run)
-        known[run] = tuple(sorted(found, key=lambda hazard: (not hazard.exact, not hazard.range)))
-    return known[run]
+
+    def found() -> tuple[Hazard, ...]:
+        pairs = find_hazards(trace, "root", run=run)
+        return tuple(sorted(pairs, key=lambda hazard: (not hazard.exact, not hazard.range)))
+
+    return noted(index_of(trace).notes, ("hidden pairs", run), found)
 
 
 def explaining(broken: Sequence[Hazard], step: int, reads: Iterable[int]) -> Hazard | None:
@@ -155,10 +157,7 @@ def path_between(trace: Trace, first: int, second: int) -> tuple[int, ...]:
 
 
 def _reachability(index: Index, run: int) -> Reachability:
-    known: dict[int, Reachability] = index.notes.setdefault("reachability", {})
-    if run not in known:
-        known[run] = Reachability(index, run)
-    return known[run]
+    return noted(index.notes, ("reachability", run), lambda: Reachability(index, run))
 
 
 _FINEST_FIRST = tuple(reversed(LEVELS))

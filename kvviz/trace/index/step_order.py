@@ -1,12 +1,7 @@
-"""Which steps of a run the graph itself puts in order: questions about two steps, close to linear in all.
+"""Which steps of a run the graph itself puts in order.
 
-The steps and two marks for each body, its start and its end, are the nodes of a graph without circles. Two walks
-through it give every node a number and an interval. Within the interval of one walk's tree the answer is yes; out of
-the interval of all that a node can reach it is no; a search between the two steps decides the rest.
-
-References
-----------
-H. Yıldırım, V. Chaoji, M. Zaki: GRAIL, scalable reachability index for large graphs, VLDB 2010.
+The steps and two marks for each body, its start and its end, are the nodes of a graph without circles; a search goes
+back from the later step, no further than the earliest one that is asked about.
 """
 
 from __future__ import annotations
@@ -18,8 +13,6 @@ from kvviz.trace.index.frame_values import head_and_carried
 from kvviz.trace.index.lifetimes import Key
 from kvviz.trace.index.value_index import Index
 from kvviz.trace.schema.events import OpNode
-
-_APART = 4
 
 
 class Reachability:
@@ -47,23 +40,22 @@ class Reachability:
             self._waits += [self._of_start(number), ends[number]]
             self._when[start] = index.frames[number].opened - self.first - 1
             self._when[start + 1] = max(self._when[start], ends[number][-1] if len(ends[number]) > 1 else -1)
-        self._walks = (self._walk(True), self._walk(False)) if self.steps else ()
         # It is kept by the index, and must not keep it in turn.
         del self.index
 
-    def ordered(self, first: int, second: int) -> bool:
-        """Whether a path of the graph leads from one step of the run to a later one."""
-        return bool(self.before({first}, second))
-
     def before(self, steps: set[int], late: int) -> set[int]:
         """Those of the steps from which a path of the graph leads to a later step of the run."""
-        node = late - self.first
-        known = {step: self._known_order(step - self.first, node) for step in steps}
-        unsure = {step - self.first for step, answer in known.items() if answer is None}
-        # A search for one step leaves out more than a search for all of them, but there may be many.
-        parts = [unsure] if len(unsure) > _APART else [{step} for step in unsure]
-        found = {step + self.first for part in parts for step in self._search(part, node)}
-        return found | {step for step, answer in known.items() if answer}
+        wanted, node = {step - self.first for step in steps}, late - self.first
+        lowest, found = min(wanted), set[int]()
+        seen, stack = {node}, [node]
+        while stack and len(found) < len(wanted):
+            for wait in self._waits[stack.pop()]:
+                if wait not in seen and self._when[wait] >= lowest:
+                    seen.add(wait)
+                    stack.append(wait)
+                    if wait in wanted:
+                        found.add(wait + self.first)
+        return found
 
     def path(self, first: int, second: int) -> tuple[int, ...]:
         """The steps of a shortest path of the graph from one step of the run to a later one, both with it; empty where
@@ -75,11 +67,7 @@ class Reachability:
             further = []
             for late in ahead:
                 for wait in self._waits[late]:
-                    if (
-                        wait not in came
-                        and self._when[wait] >= start
-                        and (wait == start or self._known_order(start, wait) is not False)
-                    ):
+                    if wait not in came and self._when[wait] >= start:
                         came[wait] = late
                         further.append(wait)
             ahead = further
@@ -89,32 +77,6 @@ class Reachability:
         while found[-1] != node:
             found.append(came[found[-1]])
         return tuple(step + self.first for step in found if step < self.steps)
-
-    def _search(self, wanted: set[int], node: int) -> set[int]:
-        """Those of the nodes from which a path leads to a later one, by going back from there."""
-        lowest, alone = min(wanted), min(wanted) if len(wanted) == 1 else None
-        found: set[int] = set()
-        seen, stack = {node}, [node]
-        while stack and len(found) < len(wanted):
-            for wait in self._waits[stack.pop()]:
-                if wait in seen or self._when[wait] < lowest:
-                    continue
-                seen.add(wait)
-                ordered = None if alone is None or wait == alone else self._known_order(alone, wait)
-                if wait in wanted or ordered:
-                    found.add(wait if alone is None else alone)
-                if ordered is None:
-                    stack.append(wait)
-        return found
-
-    def _known_order(self, early: int, late: int) -> bool | None:
-        """Whether one node comes before another, as far as the two walks show; None if they do not."""
-        for enter, low, rank in self._walks:
-            if enter[late] <= rank[early] < rank[late]:
-                return True
-            if low[early] < low[late] or rank[early] > rank[late]:
-                return False
-        return None
 
     # -- what waits for what ----------------------------------------------------------------------------------------
 
@@ -162,42 +124,6 @@ class Reachability:
             key = index.outer(*key)
         self._makers.update(dict.fromkeys(asked, found))
         return found
-
-    # -- numbers ----------------------------------------------------------------------------------------------------
-
-    def _walk(self, forward: bool) -> tuple[list[int], list[int], list[int]]:
-        """Depth first along what each node waits for.
-
-        ``enter, low, rank``: by node: the count when it was met; the smallest ``rank`` of all that it waits for; the
-          count when it was left. ``forward`` says from which side nodes are taken.
-        """
-        total = len(self._waits)
-        enter, low, rank = [-1] * total, [0] * total, [0] * total
-        count = 0
-        awaited = {wait for waits in self._waits for wait in waits}
-        ends = [node for node in range(total) if node not in awaited]
-        for root in ends if forward else reversed(ends):
-            enter[root] = low[root] = count
-            stack = [(root, iter(self._ordered(root, forward)))]
-            while stack:
-                node, rest = stack[-1]
-                for wait in rest:
-                    if enter[wait] < 0:
-                        enter[wait] = low[wait] = count
-                        stack.append((wait, iter(self._ordered(wait, forward))))
-                        break
-                    low[node] = min(low[node], low[wait])
-                else:
-                    rank[node] = count
-                    count += 1
-                    stack.pop()
-                    if stack:
-                        above = stack[-1][0]
-                        low[above] = min(low[above], low[node])
-        return enter, low, rank
-
-    def _ordered(self, node: int, forward: bool) -> list[int]:
-        return sorted(self._waits[node], key=self._when.__getitem__, reverse=not forward)
 
 
 def _awaited(planned: OpNode) -> tuple[str, ...]:

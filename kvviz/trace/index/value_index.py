@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, NamedTuple
 from weakref import proxy
 
 import numpy as np
 
 from kvviz.graph.model import Node
 from kvviz.trace.index.frame_values import FrameValues
-from kvviz.trace.index.lifetimes import Key, Life, Lives, LogValues
+from kvviz.trace.index.lifetimes import Key, Lives, LogValues
 from kvviz.trace.outcome import Kinds
-from kvviz.trace.reasons import offset_of
+from kvviz.trace.reasons import looked_up, offset_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import IN_PLACE, NEW, PASSED, POOL, OpNode
 from kvviz.trace.schema.log import Ints
+from kvviz.trace.trace_data import noted
 
 
 class Ran:
@@ -152,7 +153,7 @@ class Index:
     """What is asked of a trace again and again.
 
     ``places``: where every value lay; looked up when it is asked for.
-    ``bodies, before``: frames that a control node opened, and the frame of the iteration before; see `FrameValues`.
+    ``bodies, before, outputs, scanned, outer``: how values cross frames; see `FrameValues`.
     ``by_run``: frames of every run.
     ``lives``: of all storages, in order of birth.
     ``last_use``: the last step that made or read each value, by its number in ``values``; bodies read what they
@@ -170,10 +171,10 @@ class Index:
         self.places = Places(self)
         self._flow = FrameValues(self.frames)
         self.bodies, self.before = self._flow.opened, self._flow.before
+        self.outputs, self.scanned, self.outer = self._flow.outputs, self._flow.scanned, self._flow.outer
         self.by_run: dict[int, list[int]] = {}
         self.moments = len(self.rows) + len(trace.runs)
-        self.notes: dict[str, Any] = {}
-        self._starts = [self.binding(run.index) for run in trace.runs]
+        self.notes: dict[Any, Any] = {}
         self.mains = {frame.run: i for i, frame in enumerate(self.frames) if frame.parent is None}
         for number, frame in enumerate(self.frames):
             self.by_run.setdefault(frame.run, []).append(number)
@@ -204,12 +205,7 @@ class Index:
 
     def run_at(self, moment: int) -> int:
         """The run that a moment belongs to."""
-        return max(bisect_right(self._starts, moment) - 1, 0)
-
-    def life(self, storage: int, moment: int) -> Life:
-        """The life that a storage has at a moment."""
-        lives = np.flatnonzero((self.lives.storage == storage) & (self.lives.first <= moment))
-        return self.lives[int(lives[-1])]
+        return max(bisect_right(self.trace.runs, moment, key=lambda run: run.first + run.index) - 1, 0)
 
     def in_storage(self, storage: int) -> list[Key]:
         """Values that ever lay in a storage, in the order in which they were made."""
@@ -264,18 +260,6 @@ class Index:
             found.append(parent)
         return found[::-1]
 
-    def outputs(self, frame: int) -> tuple[str, ...]:
-        """Names of what a frame hands out; for a main frame what the caller asked for."""
-        return self._flow.outputs(frame)
-
-    def scanned(self, frame: int) -> tuple[str, ...]:
-        """Outputs of a loop body that are collected until the loop ends."""
-        return self._flow.scanned(frame)
-
-    def outer(self, frame: int, name: str) -> Key | None:
-        """The value of another frame that a body started with under this name; see `FrameValues.outer`."""
-        return self._flow.outer(frame, name)
-
     def inner(self, frame: int, name: str) -> Key | None:
         """The value of a body that a control node handed out under this name, or the initial value of a loop without
         iterations; None for what it made itself, as scan outputs."""
@@ -289,7 +273,7 @@ class Index:
         return found if given is not None and given.storage == place.storage else None
 
 
-class Places(Mapping[Key, Place]):
+class Places:
     """Where the values of a trace lay, each looked up in the log when it is asked for first."""
 
     def __init__(self, index: Index) -> None:
@@ -302,30 +286,19 @@ class Places(Mapping[Key, Place]):
             raise KeyError(key)
         return place
 
-    @overload
-    def get(self, key: Key | None) -> Place | None: ...
-    @overload
-    def get(self, key: Key | None, default: Any) -> Any: ...
-    def get(self, key: Key | None, default: Any = None) -> Any:
-        """The place of a value, or another object where there is none."""
+    def get(self, key: Key | None) -> Place | None:
+        """The place of a value; None where there is none."""
         if key is None:
-            return default
-        place = self._known.get(key)
-        if place is None:
-            place = self._found(*key)
-            if place is None:
-                return default
+            return None
+        place = self._known.get(key) or self._found(*key)
+        if place is not None:
             self._known[key] = place
         return place
 
-    def __contains__(self, key: object) -> bool:
-        return self.get(cast(Key, key)) is not None
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(dict.fromkeys(map(self._index.values.key, self._index.values.order.tolist())))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+    def items(self) -> Iterator[tuple[Key, Place]]:
+        """All values and their places, in the order in which they were made."""
+        keys = dict.fromkeys(map(self._index.values.key, self._index.values.order.tolist()))
+        return ((key, self[key]) for key in keys)
 
     def _found(self, frame: int, name: str) -> Place | None:
         index = self._index
@@ -353,10 +326,7 @@ class Places(Mapping[Key, Place]):
 
 def index_of(trace: Trace) -> Index:
     """The index of a trace, made once for as long as the trace does not grow."""
-    found: tuple[Any, Index] | None = trace.notes.get("index")
-    if found is None or found[0] != trace.log.version:
-        found = trace.notes["index"] = trace.log.version, Index(trace)
-    return found[1]
+    return looked_up(trace, "index", lambda: Index(trace))
 
 
 Curve = np.ndarray[Any, np.dtype[np.int64]]
@@ -364,15 +334,15 @@ Curve = np.ndarray[Any, np.dtype[np.int64]]
 
 def live_curve(index: Index) -> Curve:
     """Bytes alive at every moment: before each run, and while each step ran."""
-    if "curve" not in index.notes:
-        curve = np.zeros(index.moments + 1, np.int64)
-        lives = index.lives
-        np.add.at(curve, lives.first, lives.bytes)
-        np.subtract.at(curve, lives.last + 1, lives.bytes)
-        for life, grew in lives.grew.items():
-            for moment, more in grew:
-                curve[lives.first[life]] -= more
-                curve[moment] += more
-        index.notes["curve"] = np.cumsum(curve)[:-1]
-    found: Curve = index.notes["curve"]
-    return found
+    return noted(index.notes, "curve", lambda: _live_curve(index.lives, index.moments))
+
+
+def _live_curve(lives: Lives, moments: int) -> Curve:
+    curve = np.zeros(moments + 1, np.int64)
+    np.add.at(curve, lives.first, lives.bytes)
+    np.subtract.at(curve, lives.last + 1, lives.bytes)
+    for life, grew in lives.grew.items():
+        for moment, more in grew:
+            curve[lives.first[life]] -= more
+            curve[moment] += more
+    return np.cumsum(curve)[:-1]

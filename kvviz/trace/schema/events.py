@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
 
 from kvviz.graph.model import Graph, Node
@@ -91,6 +92,7 @@ def grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tupl
     return other[0] if len(other) == 1 and present[other[0][0]] > other[0][1] else None
 
 
+@dataclass(slots=True, eq=False)
 class OpNode:
     """A node as a producer runs it.
 
@@ -103,29 +105,15 @@ class OpNode:
     ``note``: what the runtime's own planner says of it.
     """
 
-    __slots__ = ("control", "foreign", "grows", "node", "note", "overwrites", "position", "unread", "views")
-
-    def __init__(
-        self,
-        node: Node,
-        position: int,
-        control: str = "",
-        foreign: bool = False,
-        views: Sequence[int] = (),
-        overwrites: Sequence[int] = (),
-        grows: Sequence[tuple[int, int, bool]] = (),
-        unread: Sequence[int] = (),
-        note: str = "",
-    ) -> None:
-        self.node = node
-        self.position = position
-        self.control = control
-        self.foreign = foreign
-        self.views = tuple(views)
-        self.overwrites = tuple(overwrites)
-        self.grows = tuple(Grows(*pair) for pair in grows)
-        self.unread = tuple(unread)
-        self.note = note
+    node: Node
+    position: int
+    control: str = ""
+    foreign: bool = False
+    views: tuple[int, ...] = ()
+    overwrites: tuple[int, ...] = ()
+    grows: tuple[Grows, ...] = ()
+    unread: tuple[int, ...] = ()
+    note: str = ""
 
 
 class Program:
@@ -220,6 +208,7 @@ class Op(NamedTuple):
     live: int
 
 
+@dataclass(slots=True, eq=False)
 class FrameEvent:
     """One activation of a graph: its program, who called it, which values it started with, and before which op.
 
@@ -237,27 +226,15 @@ class FrameEvent:
     bindings : tuple of Bind
     """
 
-    __slots__ = ("_bound", "attribute", "bindings", "caller", "iteration", "opened", "parent", "program", "run")
-
-    def __init__(
-        self,
-        program: Any,
-        parent: int | None,
-        caller: OpNode | None,
-        attribute: str,
-        iteration: int | None,
-        run: int,
-        opened: int = 0,
-    ) -> None:
-        self.program = program
-        self.parent = parent
-        self.caller = caller
-        self.attribute = attribute
-        self.iteration = iteration
-        self.run = run
-        self.opened = opened
-        self.bindings: tuple[Bind, ...] = ()
-        self._bound: dict[str, Bind] | None = None
+    program: Program
+    parent: int | None
+    caller: OpNode | None
+    attribute: str
+    iteration: int | None
+    run: int
+    opened: int = 0
+    bindings: tuple[Bind, ...] = ()
+    _bound: dict[str, Bind] | None = field(default=None, init=False, repr=False)
 
     def bound(self, name: str) -> Bind | None:
         """What the frame started with under a name."""

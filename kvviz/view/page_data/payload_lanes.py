@@ -35,19 +35,11 @@ def lane_header(number: int, label: str, trace: Trace, left: tuple[int, str, Any
         "id": number,
         "label": label,
         "step": 0 if trace.branch is None else trace.branch.step,
-        "of": None,
         "live": trace.live is not None,
-        "figures": None,
-        "note": "",
-        "runs": None,
-        "first": None,
-        "order": None,
-        "value": None,
-        "holds": "",
-        "throughout": False,
     }
     if left is None:
-        return about
+        compared = dict.fromkeys(("of", "figures", "runs", "first", "order", "value"))
+        return {**about, **compared, "note": "", "holds": "", "throughout": False}
     of, name, other = left
     shared = alike(other, trace)
     first = first_difference(other, trace, (name, label))
