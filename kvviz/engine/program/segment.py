@@ -117,9 +117,9 @@ class Segment:
             layouts.append((value.shape, value.strides))
         return (facts, layouts) if frame.done.find(1, self.first) < 0 else None
 
-    def run(self, execution: RunState) -> tuple[bool, bool]:
+    def run(self, execution: RunState, frame: Frame) -> tuple[bool, bool]:
         """Run its ops, as far as they are as they were: whether it began, and whether that was to the end."""
-        frame, now = execution.main, self.look(execution.main)
+        now = self.look(frame)
         if now is None or self.start is None or self.code is None or now[0] != self.start[0]:
             return False, False
         if any(a != b and steady for a, b, steady in zip(now[1], self.start[1], self._steady)):

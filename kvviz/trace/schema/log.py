@@ -103,8 +103,7 @@ class Log(Sequence[Op]):
         self._rows: list[Any] = []
         self._freed: list[tuple[int, int]] = []
         self.write: Callable[[tuple], None] = self._rows.append
-        # Of what `write_done` got: how often, and how many rows more than that.
-        self._many = self._more = 0
+        self._more = 0  # how many rows more than entries `write_done` got
         self._whole = (0, 0, 0)  # ops, outputs and frees in the columns
         self._made_ops: list[Op] = []
         self._block: tuple[int, list[Op]] = (0, [])
@@ -124,7 +123,6 @@ class Log(Sequence[Op]):
     def write_done(self, done: Any) -> None:
         """Append many ops: ``done`` has a length, and rows as `write` takes them, which are made when they are read."""
         self._rows.append(done)
-        self._many += 1
         self._more += len(done) - 1
 
     def settle(self) -> None:
@@ -140,13 +138,13 @@ class Log(Sequence[Op]):
             del self.ops[first * OP :], self.outs[outs * OUT :], self.frees[frees * FREE :]
             self._block = (0, [])
             rows = self._rows
-            if self._many:
+            if set(map(type, rows)) - {tuple}:
                 rows = [row for some in rows for row in ((some,) if type(some) is tuple else some.rows())]
             died = self._pack(rows) if rows else []
             # Those that died with an op come before those that died after it.
             self.frees.extend(part for pair in sorted((*died, *self._freed), key=itemgetter(0)) for part in pair)
             self.columns_are_whole()
-            self._rows[:], self._freed[:], self._many, self._more = (), (), 0, 0
+            self._rows[:], self._freed[:], self._more = (), (), 0
 
     def _pack(self, rows: list[tuple]) -> list[tuple[int, int]]:
         """Put ops into the columns; gives (op, storage) of what died with them."""
