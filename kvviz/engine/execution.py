@@ -1,4 +1,4 @@
-"""Executing a graph step by step. Everything that runs goes through `Execution.step`.
+"""Executing a graph step by step. Everything that runs goes through `Execution.step`, or many steps through `run`.
 
 A step picks a node, decides, calls the kernel, accounts for memory and appends one row to the trace. A control
 node (If, Loop, Scan, a local function) is logged when its body is done: a step is a completed op.
@@ -18,6 +18,7 @@ from kvviz.engine.placement import UNUSUAL, every_output, kernel_homes, lender, 
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.planning import checked_captures, checked_pool, checked_rule
 from kvviz.engine.policy import Policy
+from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.step_program import program_of
 from kvviz.engine.program.watched_run import Watch
 from kvviz.engine.run_state import Recorder, raise_failure
@@ -58,12 +59,11 @@ class Execution:
         self.captures = checked_captures(policy)
         self.placed = policy.homes is not None
         self.ledger.pool = checked_pool(policy)
+        self.donate = donate
         self.main = self.open_frame(plan, None, None, "", None)
         bind_inputs(self, feeds, donate)
         self.stack = [self.main]
         self.finished = False
-        self.program = program_of(plan, self.ledger, policy, donate)
-        self.watch = Watch() if self.program is not None and self.program.watches and recorder.on else None
 
     # -- stepping ---------------------------------------------------------------------------------------------------
 
@@ -98,35 +98,33 @@ class Execution:
 
     def run(self) -> None:
         """Complete the run as by `step`, or until Ctrl-C waits; what a step program does is done by it."""
-        program = self.program
-        if program is not None:
-            for segment in program.segments:
-                if not self._reach(segment.first):
-                    return
-                if self.main.done.find(0) != segment.first:
-                    continue
-                if self.watch is not None:
-                    looked = segment.look(self.main), self.main.uses.copy()
-                    self.watch.starts[segment.first] = segment.slots, *looked
-                    continue
-                program.ran(segment, *segment.run(self))
-                if WAITING:
-                    return
-        while self.step():
+        while not self.finished:
+            frame = self.stack[-1]
+            planned = frame.following()
+            if planned is None:
+                if frame.watch is not None:
+                    frame.program.learn(frame.plan, frame.watch)
+                if frame is self.main:
+                    self.finished = True
+                else:
+                    control_flow.leave(self, frame)
+            elif (segment := frame.ahead.pop(planned.position, None)) is not None and self._ran(frame, segment):
+                pass
+            elif planned.control:
+                control_flow.enter(self, frame, planned)
+            else:
+                self.execute(frame, planned)
             if WAITING:
                 return
-        if program is not None and self.watch is not None:
-            program.learn(self.main.plan, self.watch)
-            self.watch = None
 
-    def _reach(self, position: int) -> bool:
-        """Run all ops before a position of the main frame; False where Ctrl-C waits."""
-        done = self.main.done
-        while self.frame is not self.main or 0 <= done.find(0) < position:
-            self.step()
-            if WAITING:
-                return False
-        return True
+    def _ran(self, frame: Frame, segment: Segment) -> bool:
+        """Let a segment run; False where it does not begin. Of a frame that is watched, take down how it would."""
+        if frame.watch is not None:
+            frame.watch.starts[segment.first] = segment.slots, segment.look(frame), frame.uses.copy()
+            return False
+        begun, whole = segment.run(self, frame)
+        frame.program.ran(segment, begun, whole)
+        return begun
 
     def settle(self) -> None:
         """Go on to where the next op runs, without running one: into bodies, and on to a loop's next iteration.
@@ -195,8 +193,8 @@ class Execution:
         if how == UNUSUAL:
             placed, allocated, written, copied, more = place(self, frame, planned, args, out, taken, home)
             masks += more
-            if self.watch is not None and frame is self.main:
-                self.watch.add(frame, planned, args, out, (taken, masks), placed, (allocated, copied, written), False)
+            if frame.watch is not None:
+                frame.watch.add(frame, planned, args, out, (taken, masks), placed, (allocated, copied, written), False)
         else:
             # One output in a usual place: what `place` does, written out.
             shape = out.shape
@@ -235,8 +233,8 @@ class Execution:
                 written = out.nbytes if cost is None else cost(args, (out,), True, planned.attributes)[0]
             vals[slot] = out
             stores[slot] = storage
-            if self.watch is not None and frame is self.main:
-                self.watch.add(frame, planned, args, out, (taken, masks), placed, (allocated, copied, written), True)
+            if frame.watch is not None:
+                frame.watch.add(frame, planned, args, out, (taken, masks), placed, (allocated, copied, written), True)
         if taken and planned.written is not None:
             self.recorder.note_written(planned, args, [vals[slot] for slot in planned.outputs], placed)
         self.note(frame, planned, taken, masks, placed, allocated, copied, written, ledger.live)
@@ -295,10 +293,14 @@ class Execution:
         """A new activation of a plan, with its weights bound."""
         frames = self.log.frames
         frame = Frame(len(frames), plan, parent, caller)
-        program, outer = self.recorder.program(plan), parent.id if parent else None
+        recorded, outer = self.recorder.program(plan), parent.id if parent else None
         entered = caller.record if caller else None
-        frames.append(FrameEvent(program, outer, entered, attribute, iteration, self.run_index, len(self.log)))
+        frames.append(FrameEvent(recorded, outer, entered, attribute, iteration, self.run_index, len(self.log)))
         self.weights.bind(frame)
+        program = program_of(plan, self.ledger, self.policy, frozenset() if parent else self.donate)
+        if program is not None:
+            frame.program, frame.ahead = program, program.by_position()
+            frame.watch = Watch() if program.watches and self.recorder.on else None
         return frame
 
     def note_bindings(self, frame: Frame, how: Sequence[tuple[str, int, str]]) -> None:

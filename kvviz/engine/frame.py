@@ -19,9 +19,12 @@ class Frame:
     ``caller``: the control node of the parent that this frame is the body of.
     ``control``: the state of a Loop or Scan that the frame is an iteration of.
     ``notes``: data that a policy keeps for this activation.
+    ``program``: the step program of its plan, if it has one. ``ahead``: segments of that which have not been tried, by
+      the position of their first op. ``watch``: what the ops do, while the program is made.
     """
 
     __slots__ = (
+        "ahead",
         "caller",
         "control",
         "done",
@@ -30,9 +33,11 @@ class Frame:
         "notes",
         "parent",
         "plan",
+        "program",
         "stores",
         "uses",
         "vals",
+        "watch",
     )
 
     def __init__(self, id: int, plan: Plan, parent: Frame | None = None, caller: PlannedNode | None = None) -> None:
@@ -48,6 +53,9 @@ class Frame:
         self.caller = caller
         self.control: Any = None
         self.notes: Any = None
+        self.program: Any = None
+        self.ahead: dict[int, Any] = {}
+        self.watch: Any = None
 
     def bind(self, slot: int, value: Any, storage: Storage) -> None:
         """Put a value into a slot and hold its storage."""

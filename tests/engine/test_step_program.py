@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given as given_that
 from hypothesis import settings
@@ -193,13 +194,61 @@ def test_ops_with_several_outputs_are_logged_alike(sizes: list[int]) -> None:
     assert found[0] == found[1]
 
 
+def branching() -> Graph:
+    """A loop, in whose body an If has bodies of its own; one carried value grows, one does not."""
+    value = helper.make_tensor_value_info
+    chain = [helper.make_node(op, [x], [y]) for op, x, y in zip(["Neg", "Exp", "Tanh", "Neg"], "cdef", "defg")]
+
+    def branch(name: str, last: str) -> onnx.GraphProto:
+        nodes = [helper.make_node("Add", ["b", "x"], ["c"]), *chain, helper.make_node(last, ["g", "b"], ["r" + name])]
+        return helper.make_graph(nodes, name, [], [value("r" + name, 1, None)])
+
+    nodes = [
+        helper.make_node("Identity", ["going"], ["on"]),
+        helper.make_node("Sin", ["a"], ["s"]),
+        helper.make_node("Cos", ["s"], ["t"]),
+        helper.make_node("Abs", ["t"], ["u"]),
+        helper.make_node("Sqrt", ["u"], ["b"]),
+        helper.make_node("Mod", ["i", "two"], ["odd"]),
+        helper.make_node("Cast", ["odd"], ["flag"], to=9),
+        helper.make_node("If", ["flag"], ["new"], then_branch=branch("then", "Add"), else_branch=branch("else", "Mul")),
+        helper.make_node("Split", ["new"], ["left", "right"], axis=1, num_outputs=2),
+        helper.make_node("Concat", ["all", "left"], ["more"], axis=0),
+    ]
+    heads = [value("i", 7, []), value("going", 9, []), value("a", 1, None), value("all", 1, None)]
+    tails = [value("on", 9, []), value("new", 1, None), value("more", 1, None), value("right", 1, None)]
+    two = helper.make_tensor("two", 7, [], [2])
+    body = helper.make_graph(nodes, "body", heads, tails, [two])
+    loop = helper.make_node("Loop", ["trips", "", "x", "start"], ["y", "joined", "stacked"], body=body)
+    given = [value("trips", 7, []), value("x", 1, [None, 4]), value("start", 1, [None, 2])]
+    outs = [value(name, 1, None) for name in ("y", "joined", "stacked")]
+    made = helper.make_graph([loop], "branching", given, outs)
+    return kvviz.load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+
+
+@pytest.mark.parametrize("policy", ["ideal", "never"])
+def test_bodies_are_logged_alike(policy: str) -> None:
+    graph = branching()
+    found: list[list] = [[], []]
+    for programs in (True, False):
+        with counted(programs) as ops:
+            for trips, rows in ((9, 3), (2, 3), (6, 2), (0, 2), (7, 3)):
+                x = np.linspace(0, 1, rows * 4, dtype=np.float32).reshape(rows, 4)
+                start = kvviz.reserve(x[:1, :2], 0, 16)
+                feeds = {"trips": np.array(trips), "x": x, "start": start}
+                session = SingleRun(graph, feeds, None, ["start"], policy)
+                found[programs].append((told(session), bits(session.run_to_end().outputs.values()), told(session)))
+        assert not programs or sum(ops) > 100
+    assert found[0] == found[1]
+
+
 def ready(graph: Graph) -> tuple[SingleRun, dict[str, Any]]:
     """A session whose run has a program, and the names in its code."""
     for _ in range(4):
         SingleRun(graph, numbers(2, 4)).run_to_end()
     session = SingleRun(graph, numbers(2, 4))
-    assert session.execution is not None and session.execution.program is not None
-    (segment,) = session.execution.program.segments
+    assert session.execution is not None and session.execution.main.program is not None
+    (segment,) = session.execution.main.program.segments
     assert segment.code is not None
     return session, segment.code.__globals__
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import ABSENT, KEEP, Plan
+from kvviz.engine.program.done_rows import Bytes, Done, Templates
 from kvviz.engine.program.segment_code import NOT_RUN, Code, Op, Out, code_of
 from kvviz.engine.program.watched_run import Layout, Seen
 from kvviz.engine.run_state import RunState, raise_failure
@@ -31,52 +31,6 @@ class State(NamedTuple):
     lent: list[tuple[int, int, int, bool, list[int]]]
     uses: list[tuple[int, int]]
     gone: list[int]
-
-
-class Bytes(NamedTuple):
-    """What some ops of a segment do to memory, counted from what was live before.
-
-    ``key``: what it hangs on; ``capacities``: of new storages. ``lives``: after each op, and ``highest`` of them;
-    ``end``: at the end. ``sums``: bytes allocated, copied, written by each op; ``totals``: by all.
-    """
-
-    key: tuple
-    capacities: list[int]
-    lives: np.ndarray
-    highest: int
-    end: int
-    sums: np.ndarray
-    totals: tuple[int, int, int]
-
-
-class Done:
-    """Ops of a segment that have run, as the log takes them: rows are made when they are asked for."""
-
-    __slots__ = ("_bytes", "_facts", "_frame", "_lent", "_live", "_made", "_ops")
-
-    def __init__(
-        self, ops: list[Op], frame: int, made: int, lent: list[Storage], facts: list, bytes: Bytes, live: int
-    ) -> None:
-        self._ops, self._frame, self._facts, self._bytes, self._live = ops, frame, facts, bytes, live
-        self._made, self._lent = made, [(storage.id, storage.generation) for storage in lent]
-
-    def __len__(self) -> int:
-        return len(self._bytes.lives)
-
-    def rows(self) -> Iterator[tuple]:
-        """One row an op; see `Log.write`."""
-        loose = iter(self._facts)
-        lives, sums = (self._bytes.lives + self._live).tolist(), self._bytes.sums.tolist()
-        for live, (allocated, copied, written), op in zip(lives, sums, self._ops):
-            forms = next(loose)[0] if op.loose else [out and out.form for out in op.outs]
-            placed = [None if out is None else self._place(out, form) for out, form in zip(op.outs, forms)]
-            freed = [self._made + ref if ref >= 0 else self._lent[~ref][0] for ref in op.freed]
-            yield self._frame, op.record, op.taken, op.masks, placed, freed, allocated, copied, written, live
-
-    def _place(self, out: Out, form: tuple) -> tuple:
-        shape, strides, offset = form
-        id, since = (self._made + out.ref, 0) if out.ref >= 0 else self._lent[~out.ref]
-        return id, since + out.generation, out.how, shape, out.dtype, offset, strides
 
 
 class Segment:
@@ -117,9 +71,9 @@ class Segment:
             layouts.append((value.shape, value.strides))
         return (facts, layouts) if frame.done.find(1, self.first) < 0 else None
 
-    def run(self, execution: RunState) -> tuple[bool, bool]:
+    def run(self, execution: RunState, frame: Frame) -> tuple[bool, bool]:
         """Run its ops, as far as they are as they were: whether it began, and whether that was to the end."""
-        frame, now = execution.main, self.look(execution.main)
+        now = self.look(frame)
         if now is None or self.start is None or self.code is None or now[0] != self.start[0]:
             return False, False
         if any(a != b and steady for a, b, steady in zip(now[1], self.start[1], self._steady)):
@@ -153,7 +107,7 @@ class Segment:
         found = self._bytes if self._bytes is not None and self._bytes.key == key else self._count(*key)
         self._bytes, base = found, len(ledger.storages)
         if execution.recorder.on:
-            log.write_done(Done(self.ops, frame.id, base, lent, facts, found, ledger.live))
+            log.write_done(Done(self._templates, frame.id, base, lent, facts, found, ledger.live))
         ledger.storages += [None] * state.made
         ledger.facts.capacities.extend(found.capacities)
         ledger.facts.origins.frombytes(bytes((RUN,)) * state.made)
@@ -210,6 +164,7 @@ class Segment:
         self._steady = [slot not in loose for slot in self.slots]
         self._lent: list[int] = []
         self.ops, self._whole = self._simulate(len(self.nodes))
+        self._templates = Templates(self.ops)
         self._loose = [at for at, op in enumerate(self.ops) if op.loose]
         new = [[at for at, out in enumerate(op.outs) if out is not None and out.how == NEW] for op in self.ops]
         self._made = np.cumsum(list(map(len, new)))

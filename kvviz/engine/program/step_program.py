@@ -1,10 +1,11 @@
 """The step program: what a plan did twice with the same decisions runs as straight-line code from then on.
 
 `Execution.step` finds out for every op whether it may run in place, where its output lives, what dies with it, and what
-the log says of it. In a loop all of this is as it was a moment ago. So two runs are watched (`Watch`), op by op. What
-they did alike becomes a `Segment`: Python source with one kernel call an op, its inputs and outputs in the slots of the
-frame, and the values that die set to None. What ran differently stays an ordinary step between two segments, as do
-bodies, ops that write rows inside a value, values that are no arrays, and kernels of the caller's own.
+the log says of it. In a loop all of this is as it was a moment ago. So two runs of a plan, or of a body, are watched
+(`Watch`), op by op. What they did alike becomes a `Segment`: Python source with one kernel call an op, its inputs and
+outputs in the slots of the frame, and the values that die set to None. What ran differently stays an ordinary step
+between two segments, as do control nodes, ops that write rows inside a value, values that are no arrays, and kernels of
+the caller's own.
 
 A decision hangs on the layouts of inputs, on who holds them, and on what is read later. The last is the plan's. The
 first two are compared when a segment begins (`Segment.look`), and after each op its output is compared with what was
@@ -52,6 +53,10 @@ class StepProgram:
         """Whether the next run is to be watched."""
         ready = self.segments and all(segment.code for segment in self.segments)
         return self._learned < _PATIENCE and (not ready or self._missed > 2)
+
+    def by_position(self) -> dict[int, Segment]:
+        """The segments by the position of their first op."""
+        return {segment.first: segment for segment in self.segments}
 
     def ran(self, segment: Segment, begun: bool, whole: bool) -> None:
         """A segment was tried: where one stops half-way, or the first no longer begins, the plan is watched again."""

@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
 
 class Watch:
-    """What the ops of the main frame did in one run, by position; of unusual ones nothing.
+    """What the ops of one frame did, by position; of unusual ones nothing.
 
     ``starts``: of the segments that are known so far, by position: what they read, how that was when they began (see
       `Segment.look`), and how often each slot was still to be read.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any, overload
 
@@ -103,8 +103,7 @@ class Log(Sequence[Op]):
         self._rows: list[Any] = []
         self._freed: list[tuple[int, int]] = []
         self.write: Callable[[tuple], None] = self._rows.append
-        # Of what `write_done` got: how often, and how many rows more than that.
-        self._many = self._more = 0
+        self._more = 0  # how many rows more than entries `write_done` got
         self._whole = (0, 0, 0)  # ops, outputs and frees in the columns
         self._made_ops: list[Op] = []
         self._block: tuple[int, list[Op]] = (0, [])
@@ -122,9 +121,8 @@ class Log(Sequence[Op]):
             self._freed.append((at, storage))
 
     def write_done(self, done: Any) -> None:
-        """Append many ops: ``done`` has a length, and rows as `write` takes them, which are made when they are read."""
+        """Append many ops: ``done`` has a length, and columns, which are made when somebody reads."""
         self._rows.append(done)
-        self._many += 1
         self._more += len(done) - 1
 
     def settle(self) -> None:
@@ -139,14 +137,17 @@ class Log(Sequence[Op]):
             # Left by a try that was stopped.
             del self.ops[first * OP :], self.outs[outs * OUT :], self.frees[frees * FREE :]
             self._block = (0, [])
-            rows = self._rows
-            if self._many:
-                rows = [row for some in rows for row in ((some,) if type(some) is tuple else some.rows())]
-            died = self._pack(rows) if rows else []
+            died: list[tuple[int, int]] = []
+            for kind, rows in groupby(self._rows, type):
+                if kind is tuple:
+                    died += self._pack(list(rows))
+                else:
+                    for done in rows:
+                        died += self._pack_done(done)
             # Those that died with an op come before those that died after it.
             self.frees.extend(part for pair in sorted((*died, *self._freed), key=itemgetter(0)) for part in pair)
             self.columns_are_whole()
-            self._rows[:], self._freed[:], self._many, self._more = (), (), 0, 0
+            self._rows[:], self._freed[:], self._more = (), (), 0
 
     def _pack(self, rows: list[tuple]) -> list[tuple[int, int]]:
         """Put ops into the columns; gives (op, storage) of what died with them."""
@@ -162,6 +163,15 @@ class Log(Sequence[Op]):
             forms = self.forms.numbers(zip(shapes, dtypes, strides))
             self.outs.frombytes(_side_by_side(storages, generations, hows, known, forms).tobytes())
         return [(op, storage) for op, died in enumerate(freed, first) if died for storage in died]
+
+    def _pack_done(self, done: Any) -> list[tuple[int, int]]:
+        """Put many ops into the columns, as `_pack` does."""
+        ops, outs, died = done.columns(self)
+        ops[:, -1] += len(self.outs) // OUT
+        died[:, 0] += len(self.ops) // OP
+        self.ops.frombytes(ops.tobytes())
+        self.outs.frombytes(outs.tobytes())
+        return list(map(tuple, died.tolist()))
 
     def __len__(self) -> int:
         return self._whole[0] + len(self._rows) + self._more
