@@ -133,13 +133,14 @@ def picture(drawing: Any, alt: str) -> None:
     display(data, metadata={"image/png": {"alt": alt}, "alt": alt}, raw=True)
 
 
-# In a dark notebook white becomes the ground and hues stay; on paper a chart is as it was drawn.
-_DARK = (
+# In a dark notebook white becomes the ground and hues stay. On paper a chart is as it was drawn, and code is not cut.
+_LOOK = (
     "<style>@media screen{:is([data-jp-theme-light=false],[data-vscode-theme-kind$=dark],.vscode-dark) .kv-chart"
-    "{filter:invert(1) hue-rotate(180deg);mix-blend-mode:screen}}</style>"
+    "{filter:invert(1) hue-rotate(180deg);mix-blend-mode:screen}}"
+    "@media print{.jp-InputArea :is(pre,.cm-line),.kv-code{white-space:pre-wrap!important}}</style>"
 )
 
 
 def _image(alt: str, address: str) -> str:
     look = "max-width:100%;break-inside:avoid"
-    return f'{_DARK}<img class="kv-chart" alt="{escape(alt)}" style="{look}" src="{address}">'
+    return f'{_LOOK}<img class="kv-chart" alt="{escape(alt)}" style="{look}" src="{address}">'

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.lessons import Question, ask, begin, score
-from kvviz.lessons.questions.answer_kinds import read_number, write_number
+from kvviz.lessons.questions.written_numbers import readings, write_number
 from tests.graph.build import model, node
 
 
@@ -57,7 +57,7 @@ def graph() -> Any:
     ],
 )
 def test_a_number_may_be_written_in_any_usual_way(text: str, unit: str, number: float) -> None:
-    assert read_number(text, unit) == number
+    assert readings(text, unit)[0][0] == number
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_a_number_may_be_written_in_any_usual_way(text: str, unit: str, number: 
 )
 def test_what_is_no_number_of_bytes_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(kvviz.KvvizError, match=r"is not a number|is asked for in B"):
-        read_number(text, "B")
+        readings(text, "B")[0][0]
 
 
 @given(st.integers(-(10**15), 10**15))
 def test_a_number_is_read_as_it_is_written(number: int) -> None:
-    assert read_number(write_number(number, "B"), "B") == number
+    assert readings(write_number(number, "B"), "B")[0][0] == number
 
 
 def test_a_wrong_number_is_told_by_what_it_is_off_and_gets_its_own_hint() -> None:

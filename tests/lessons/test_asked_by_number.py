@@ -6,7 +6,7 @@ import pytest
 
 import kvviz
 from kvviz.lessons import Question, ask, begin, read_score, score
-from kvviz.lessons.questions.answer_kinds import read_number
+from kvviz.lessons.questions.written_numbers import readings
 
 
 @pytest.fixture(autouse=True)
@@ -94,13 +94,13 @@ def test_what_a_learner_wrote_may_fail_and_the_verdict_says_how() -> None:
     ],
 )
 def test_a_number_may_be_said_as_people_say_it(text: str, unit: str, number: float) -> None:
-    assert read_number(text, unit) == number
+    assert readings(text, unit)[0][0] == number
 
 
 @pytest.mark.parametrize("text", ["10 + 13 + … + 20", "9 + … + 3", "5 + 5 + … + 9", "…", "row", "4 mod 0"])
 def test_a_sum_that_does_not_come_out_is_no_number(text: str) -> None:
     with pytest.raises(kvviz.KvvizError, match="is not a number"):
-        read_number(text)
+        readings(text)[0][0]
 
 
 @pytest.mark.parametrize(

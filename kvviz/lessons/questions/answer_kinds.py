@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,121 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kvviz.errors import KvvizError
-from kvviz.query.grammar import UNITS
-
-_BYTES = {unit.lower(): float(size) for unit, size in UNITS.items() if "B" in unit}
-_BYTES |= {"": 1.0, "byte": 1.0, "tb": 1e12, "tib": 2.0**40}
-_BOTH: dict[type, Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
-_MOST_POWER = 64  # a larger one would take long to work out
-_LONGEST = 4000  # a sum of a few hundred numbers is an answer, too
-# Other signs that people write, or copy from a page, for those of Python.
-_SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "⋅": "*", "÷": "/", "^": "\x00", "’": "'"})
-_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_DIGITS = {word: str(number) for number, word in enumerate(_WORDS)}
-# What may stand before a number: a word for what is counted, as in ``row 5``, or for about, and in ``x4`` a sign.
-_BEFORE = re.compile(r"^(?:[a-z]+\s+|[=≈~]\s*|[x×]\s*(?=\d))+(?=[-+−(\d])", re.I)
-# ``13 + 14 + … + 85`` has equal steps; without a second number the step is 1.
-_SERIES = re.compile(r"(\d+)\s*\+\s*(?:(\d+)\s*\+\s*)?(?:\d+\s*\+\s*)*(?:…|\.\.\.?)\s*\+\s*(\d+)")
-_SLOPPY = {"kb": 2.0**10, "mb": 2.0**20, "gb": 2.0**30}  # what is often meant by them
-_ROUNDS = 0.005  # share of the answer that is lost where one writes 131 kB for 131,072 B
-
-
-def read_number(text: str, unit: str = "") -> float:
-    """The number that a text says.
-
-    ``text``: digits with or without thousands separators, arithmetic with ``+ - * / // % mod **`` and brackets, a sum
-    with an ellipsis, or a word such as *four*, and after it a unit, which may be left out.
-    ``unit``: what is asked for. ``"B"`` takes kB, MB, KiB, MiB and so on as well. Where no unit is asked for, a word
-    before or after the number is taken for what is counted.
-
-    Raises `KvvizError`: if it is no number, or one of something else.
-    """
-    return readings(text, unit)[0][0]
-
-
-def readings(text: str, unit: str = "") -> list[tuple[float, str]]:
-    """What a text may say, each with how it was read: by its unit, then by the one that is often meant by it."""
-    given = " ".join(text.split())
-    if len(given) > _LONGEST:
-        raise KvvizError(f"the answer has {len(given):,} characters; write it in {_LONGEST:,} at most")
-    refused = KvvizError(f"{given[:60]!r} is not a number: write digits, or arithmetic such as 2 * 3 * 64")
-    digits = re.sub(r"[a-zA-Z]+", lambda word: _DIGITS.get(word[0].lower(), word[0]), given)
-    digits = re.sub(r"^(\d+),(\d\d?)(?!\d)", r"\1.\2", digits)  # a decimal comma
-    digits = re.sub(r"\bmod\b", "%", _BEFORE.sub("", digits), flags=re.I)
-    found = re.fullmatch(r"(.*?[\d).])\s*([^\d\s()+*/.,-][^\d()+*/]*)?", digits)
-    if found is None:
-        raise refused
-    word = (found[2] or "").strip()
-    scale = _scale(word.lower().rstrip("s"), unit)
-    if scale is None:
-        raise KvvizError(f"the answer is asked for in {unit or 'a plain number'}, and {given[:60]!r} is in {word}")
-    plain = re.sub(r"(?<=\d)[,_'\u00a0\u202f ](?=\d{3}(\D|$))", "", found[1].translate(_SIGNS)).replace("\x00", "**")
-    # Of a long number every separator is followed by three more digits.
-    while plain != (shorter := re.sub(r"(?<=\d)[,_' ](?=\d{3}(?!\d))", "", plain)):
-        plain = shorter
-    plain = re.sub(r"(?<![\w.])0+(?=\d)", "", plain)
-    try:
-        value = _value(ast.parse(_SERIES.sub(_summed, plain).strip(), mode="eval").body)
-        scales = dict.fromkeys((scale, _SLOPPY.get(word.lower(), scale) if unit == "B" else scale))
-        how = f"{found[1]} {word} read as {found[1]} × "
-        return [(one * value, f"{how}{one:,.0f} B" if one != 1 else "") for one in scales]
-    except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError, MemoryError):
-        raise refused from None
-
-
-def _summed(series: re.Match[str]) -> str:
-    first, second, last = (int(one) if one else None for one in series.groups())
-    assert first is not None and last is not None
-    step = 1 if second is None else second - first
-    count, rest = divmod(last - first, step)  # a step of 0 is refused with what divides by it
-    if rest or count < 0:
-        raise ValueError
-    return f"({(first + last) * (count + 1) // 2})"
-
-
-def _scale(word: str, unit: str) -> float | None:
-    """What one of the unit that was written is in the unit that is asked for; None where it is of another kind."""
-    if unit == "B" and word in _BYTES:
-        return _BYTES[word]
-    counts = not unit and word not in _BYTES and word != "%"
-    return 1.0 if not word or word == unit.lower().rstrip("s") or counts else None
-
-
-def _value(node: ast.expr) -> float:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return float(node.value)  # type: ignore[arg-type]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
-        return -_value(node.operand) if isinstance(node.op, ast.USub) else _value(node.operand)
-    if isinstance(node, ast.BinOp) and type(node.op) in _BOTH:
-        left, right = _value(node.left), _value(node.right)
-        if not isinstance(node.op, ast.Pow) or abs(right) <= _MOST_POWER:
-            made = _BOTH[type(node.op)](left, right)
-            if isinstance(made, float) and made == made:
-                return made
-    raise ValueError
-
-
-def write_number(number: float, unit: str = "") -> str:
-    """A number as a reader expects it: ``4,992 B``, ``0.25``."""
-    # Figures after the point as a reader can use them: four in all, and one at least.
-    text = f"{number:,.1f}" if abs(number) >= 1000 else f"{number:.4g}"
-    text = f"{round(number):,}" if is_whole(number) else text
-    one = abs(number) == 1 and len(unit) > 1
-    return f"{text} {unit.removesuffix('s') if one else unit}".strip()
-
-
-def is_whole(number: float) -> bool:
-    """Whether it is a whole number, but for what rounding leaves of one."""
-    return abs(number - round(number)) <= 1e-9 * abs(number)
-
+from kvviz.lessons.questions.written_numbers import is_whole, readings, write_number
 
 Hint = str | Mapping[Any, str] | Callable[[Any], str | None] | None
 
@@ -136,6 +20,7 @@ Hint = str | Mapping[Any, str] | Callable[[Any], str | None] | None
 # a count that is so little off; and from where on an answer is of another size.
 _TELLING = frozenset({*range(2, 17), 32, 64, 100, 1000, 1024, 10**6, 2**20})
 _NEAR, _MUCH, _SMALL = 2, 10, 10
+_ROUNDS = 0.005  # share of the answer that is lost where one writes 131 kB for 131,072 B
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +158,9 @@ class OpTask:
     def read(self, given: Any) -> str:
         name = str(getattr(given, "node", getattr(given, "name", given))).strip()
         known = dict.fromkeys([*(kind for _, kind in self.nodes), *(name for name, _ in self.nodes)])
+        if name not in known:  # a kind as people say it: *the reshapes*
+            bare = re.sub(r"^(?:an?|the) | ops?$", "", name, flags=re.I).lower()
+            name = next((one for one in known if one.lower() in (bare, bare.removesuffix("s"))), name)
         ends = [one for one in known if one.endswith(f"/{name}")]
         if name not in known and len(ends) != 1:
             near = get_close_matches(name, known, 3)

@@ -30,11 +30,10 @@ from kvviz.lessons.questions.answer_kinds import (
     Task,
     Verdict,
     grade,
-    is_whole,
-    write_number,
 )
 from kvviz.lessons.questions.by_number import is_number, numbered
 from kvviz.lessons.questions.score import enter, present, score
+from kvviz.lessons.questions.written_numbers import is_whole, write_number
 from kvviz.view.page_modules import bundled
 from kvviz.widget.page_widget import Listener
 from kvviz.widget.still_image import stands_in

@@ -17,16 +17,6 @@ from kvviz.lessons.serving.forward_pass import (
 from kvviz.lessons.serving.paged_server import Moment, PagedServer, Request
 from kvviz.lessons.serving.request_load import WAYS, LoadRun, request_load, serve_load
 
-__all__ = [
-    "WAYS",
-    "Decoded",
-    "LoadRun",
-    "Moment",
-    "PagedServer",
-    "Pass",
-    "Request",
-    "Speculation",
-    "empty_rows",
-    "forward",
-]
-__all__ += ["in_bits", "repeat_draft", "request_load", "roll_back", "serve_load", "sinks", "speculate", "take", "tell"]
+__all__ = ["WAYS", "Decoded", "LoadRun", "Moment", "PagedServer", "Pass", "Request", "Speculation"]
+__all__ += ["empty_rows", "forward", "in_bits", "repeat_draft", "request_load", "roll_back", "serve_load", "sinks"]
+__all__ += ["speculate", "take", "tell"]
