@@ -14,7 +14,7 @@ from kvviz.errors import KvvizError
 
 # The bundle belongs to the widget, a higher layer: only its files are read, nothing is imported.
 STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"
-_PAGES = frozenset({"kvviz", "planner", "ask", "lesson", "lessonpage", "unpack"})
+_PAGES = frozenset({"kvviz", "planner", "ask", "lesson", "lessonpage", "start"})
 # The page's reader knows the bits of context.
 _FILTER = {"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 20, "lc": 2, "lp": 0, "pb": 0}
 _PART = re.compile(r"/\*! part (\w+) \*/")
@@ -40,7 +40,7 @@ def page_modules() -> bytes:
 
 @lru_cache(maxsize=8)
 def file_modules(page: str, without: frozenset[str] = frozenset()) -> bytes:
-    """The texts of a page, of its parts and of their style sheet by name: what ``assets/widget/src/unpack.ts`` reads.
+    """The texts of a page, its parts and their style sheet: what ``assets/widget/src/filestart.ts`` reads.
 
     ``page``: the name of the page.
     ``without``: parts that the file cannot need.
