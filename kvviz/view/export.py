@@ -51,9 +51,9 @@ _PAGE = """<!doctype html>
 <style>
 :root {{ color-scheme: light dark }}
 body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas; color: CanvasText }}
-#kvviz-still table {{ border-collapse: collapse; font-size: 12px }}
-#kvviz-still td, #kvviz-still th {{ padding: 2px 8px; border-bottom: 1px solid #8884; vertical-align: top }}
-#kvviz-still img {{ max-width: 100% }}
+:where(#kvviz-still) table {{ border-collapse: collapse; font-size: 12px }}
+:where(#kvviz-still) :is(td, th) {{ padding: 2px 8px; border-bottom: 1px solid #8884; vertical-align: top }}
+:where(#kvviz-still) img {{ max-width: 100% }}
 {rules}
 </style>
 <style id="kvviz-style"></style>
@@ -329,8 +329,8 @@ def _classed(still: str) -> tuple[str, str]:
     names: dict[str, str] = {}
     html = still.replace(f'<td style="{usual}"', "<td")
     html = re.sub(r'style="([^"]*)"', lambda found: f"class={names.setdefault(found[1], f'k{len(names)}')}", html)
-    rules = {"td:not([class], [colspan])": usual} | {f".{name}": style for style, name in names.items()}
-    return re.sub("</t[dhr]>", "", html), "\n".join(f"#kvviz-still {of} {{ {style} }}" for of, style in rules.items())
+    rules = {"#kvviz-still td:not([class], [colspan])": usual} | {f".{name}": style for style, name in names.items()}
+    return re.sub("</t[dhr]>", "", html), "\n".join(f"{of} {{ {style} }}" for of, style in rules.items())
 
 
 def _ends(steps: int) -> list[int]:

@@ -49,7 +49,7 @@ def file_modules(page: str, without: frozenset[str] = frozenset()) -> bytes:
     0; the first line of each is its name.
     """
     names = [page, *([] if page == "planner" else [name for name in _parts() if name not in without])]
-    named = {name: bundled(f"{name}.js").decode() for name in names} | {"style": _rules(names)}
+    named = {"style": _rules(names)} | {name: bundled(f"{name}.js").decode() for name in names}
     texts = "\0".join(f"{name}\n{text}" for name, text in named.items()).encode()
     return len(texts).to_bytes(4, "big") + lzma.compress(texts, format=lzma.FORMAT_RAW, filters=[_FILTER])
 
@@ -59,8 +59,8 @@ def _parts() -> list[str]:
 
 
 def _rules(parts: Collection[str]) -> str:
-    """The style sheet, with the rules that all pages share and those of some parts."""
+    """The style sheet: the rules that all pages share and those of some parts, but none against a notebook around."""
     shared, *rest = _PART.split(bundled("kvviz.css").decode())
-    text = shared + "".join(rules for part, rules in zip(rest[::2], rest[1::2]) if part in parts)
+    text = shared + "".join(rules for part, rules in zip(rest[::2], rest[1::2]) if part in {"page", *parts})
     # The guard against the rules of a page around, see assets/widget/build.mjs: a file has no other rules.
     return text.replace(":not(#_)", "")
