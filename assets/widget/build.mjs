@@ -8,10 +8,10 @@ import * as esbuild from "esbuild";
 const SRC = fileURLToPath(new URL("src", import.meta.url));
 const OUT = fileURLToPath(new URL("../../kvviz/widget/static", import.meta.url));
 const LIMIT = 120_000; // bytes: a page's script is stored once per widget in a saved notebook
-const PAGES = { kvviz: "widget", planner: "planner", ask: "askwidget", lesson: "lessoncell", lessonpage: "lessonpage", unpack: "unpack" };
+const PAGES = { kvviz: "widget", planner: "planner", ask: "askwidget", lesson: "lessoncell", lessonpage: "lessonpage", start: "filestart" };
 const PARTS = { cache: "caches", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graph", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour" };
 
-const IMPORT = /import (?:\{([^}]*)\}|\w+) from "\.\/(\w+)\.js";?\n?/g;
+const IMPORT = /^import (?:\{([^}]*)\} from |[^"]* from )?"\.\/(\w+)\.js"/gm;
 
 const options = {
   outdir: OUT,
@@ -32,97 +32,67 @@ const apart = (root) => ({
   })),
 });
 
-/** A file as JavaScript, and what it imports of others: `[file, [name there, name here]…]`. */
-async function read(name) {
-  const { code } = await esbuild.transform(await readFile(join(SRC, name), "utf8"), { loader: "ts", target: "es2022" });
-  const found = [...code.matchAll(IMPORT)].map(([, names = "", from]) => (
-    [`${from}.ts`, names.split(",").filter((each) => each.trim()).map((each) => {
-      const [there, here = there] = each.trim().split(" as ");
-      return [there, here];
-    })]
-  ));
-  return { code, found };
-}
-
-/** Files of which the page itself uses more than half. */
-async function shared() {
-  const { metafile } = await page("kvviz", { metafile: true, write: false, external: ["shared"] });
-  const [{ inputs }] = Object.values(metafile.outputs);
-  const used = Object.entries(inputs).map(async ([path, { bytesInOutput }]) => {
-    const name = basename(path);
-    const { code } = await esbuild.transform(await readFile(join(SRC, name), "utf8"), { loader: "ts", minify: true, format: "esm" });
-    return bytesInOutput > code.length / 2 ? [name] : [];
-  });
-  return new Set((await Promise.all(used)).flat());
-}
-
-/** What `entry` and the files under it need of the files in `known`: `"file name"`. */
-async function needs(entry, known) {
-  const files = new Set([entry]);
-  const all = new Set();
-  for (const file of files) {
-    for (const [from, names] of (await read(file)).found) {
-      if (!known.has(from)) files.add(from);
-      else for (const [there] of names) all.add(`${from} ${there}`);
+/** Names that a file and those under it import as values, by file; `known`: files that are not looked into. */
+async function imports(entry, known = new Map()) {
+  const all = new Map([[entry, new Set()]]);
+  for (const file of all.keys()) {
+    if (known.has(file)) continue;
+    const { code } = await esbuild.transform(await readFile(join(SRC, `${file}.ts`), "utf8"), { loader: "ts", target: "es2022" });
+    for (const [, names, from] of code.matchAll(IMPORT)) {
+      if (!all.has(from)) all.set(from, new Set());
+      for (const name of names?.split(",") ?? [null]) all.get(from).add(name && name.trim().split(" as ")[0]);
     }
   }
   return all;
 }
 
+/** What the page shares: `shared` becomes an object of these. */
+const sharing = (names) => ({
+  name: "shared",
+  setup: (build) => {
+    build.onResolve({ filter: /^shared$/ }, ({ path }) => ({ path, namespace: path }));
+    build.onLoad({ filter: /./, namespace: "shared" }, () => ({
+      contents: `FILE("shared");${names.map(([file, name], i) => `import { ${name} as shared${i} } from "./${file}.js";`).join("")}
+        export const shared = { ${names.map((_, i) => `shared${i}`).join(", ")} };`,
+      resolveDir: SRC,
+    }));
+    // a call that nobody can do without says where a file begins
+    build.onLoad({ filter: /\.ts$/ }, async ({ path }) => ({
+      contents: `FILE("${basename(path, ".ts")}");${await readFile(path, "utf8")}`, loader: "ts",
+    }));
+  },
+});
+
 /**
- * The page and its parts. What both need is in the page alone: a part is a function of it (`shared`) and of a callback that takes the
- * part's default export; see src/modules.ts. It has the same short names in all of them, which packs best.
+ * The page and its parts, cut from one bundle, so that everything has the same short name in all of them, which packs best. A part is a
+ * function of what it shares with the page and of a callback that takes its default export; see src/modules.ts.
  */
 async function debuggerAndParts() {
-  const known = await shared();
-  const needed = await Promise.all(Object.values(PARTS).map((entry) => needs(`${entry}.ts`, known)));
-  const all = [...new Set(needed.flatMap((names) => [...names]))];
-  const imported = all.map((each, i) => `import { ${each.split(" ")[1]} as shared${i} } from "./${each.split(".")[0]}.js";`);
-  const object = `export const shared = { ${all.map((_, i) => `shared${i}`).join(", ")} };`;
-  await page("kvviz", {
-    plugins: [{
-      name: "shared",
-      setup: (build) => {
-        build.onResolve({ filter: /^shared$/ }, ({ path }) => ({ path, namespace: path }));
-        build.onLoad({ filter: /./, namespace: "shared" }, () => ({ contents: [...imported, object].join("\n"), resolveDir: SRC }));
-      },
-    }],
+  const own = await imports(PAGES.kvviz);
+  const parts = Object.entries(PARTS);
+  const under = await Promise.all(parts.map(([, entry]) => imports(entry, own)));
+  const needs = under.map((found) => [...found].flatMap(([file, names]) => (own.has(file) ? [...names].map((name) => [file, name]) : [])));
+  const names = [...new Map(needs.flat().map((each) => [each.join(), each])).values()];
+  const entries = [PAGES.kvviz, ...parts.map(([, entry]) => entry)];
+  const { outputFiles: [{ text }] } = await esbuild.build({
+    ...options,
+    write: false,
+    stdin: { contents: `${entries.map((entry, i) => `import entry${i} from "./${entry}.js";`).join("")}FILE("");use(${entries.map((_, i) => `entry${i}`)});`, resolveDir: SRC },
+    plugins: [sharing(names)],
   });
-  const short = new Map();
-  const text = await readFile(join(OUT, "kvviz.js"), "utf8");
-  const given = new RegExp(`\\{\\s*${all.map((_, i) => `shared${i}(?:: ?([\\w$]+))?`).join(",\\s*")}\\s*\\}`);
-  await writeFile(join(OUT, "kvviz.js"), text.replace(given, (_, ...found) => {
-    all.forEach((each, i) => short.set(each, found[i] ?? `shared${i}`));
-    return `{${[...new Set(short.values())].join(",")}}`;
-  }));
-  if (short.size < all.length) throw new Error("what the page shares with its parts is not found in its script");
-
-  // each has a name of its own until locals have theirs
-  const free = {
-    name: "free",
-    setup: (build) => build.onLoad({ filter: /\.ts$/ }, async ({ path }) => {
-      const { code, found } = await read(basename(path));
-      const define = Object.fromEntries(found.filter(([from]) => known.has(from)).flatMap(
-        ([from, names]) => names.map(([there, here]) => [here, `shared${all.indexOf(`${from} ${there}`)}`]),
-      ));
-      const own = code.replace(IMPORT, (text, _, from) => (known.has(`${from}.ts`) ? "" : text));
-      return { contents: (await esbuild.transform(own, { define })).code };
-    }),
-  };
-  await Promise.all(Object.entries(PARTS).map(async ([out, entry], i) => {
-    const names = [...new Set([...needed[i]].map((each) => short.get(each)))].join(",");
-    await esbuild.build({
-      ...options,
-      // what stands here is no name of a local
-      stdin: { contents: `import part from "./${entry}.js"; done(part,${names});`, resolveDir: SRC, sourcefile: out },
-      entryNames: out,
-      banner: { js: `export default ({${names}},done)=>{` },
-      footer: { js: "};" },
-      plugins: [free],
-    });
-    const text = await readFile(join(OUT, `${out}.js`), "utf8");
-    const named = text.replace(/\bshared(\d+)\b/g, (_, i) => short.get(all[i])).replace(/\bdone\(([\w$]+),[^)]*\)/, "done($1)");
-    await writeFile(join(OUT, `${out}.js`), named);
+  const [before, ...pieces] = text.split(/FILE\("(\w*)"\)[,;]\n?/);
+  const files = Object.fromEntries(pieces.flatMap((name, i) => (i % 2 ? [] : [[name, pieces[i + 1]]])));
+  const defaults = /use\(([^)]*)\)/.exec(files[""])[1].split(/, ?/);
+  const object = files.shared.match(/\{([^}]*)\}/)[1].split(",").map((pair) => pair.split(":").pop().trim());
+  files.shared = files.shared.replace(/\{[^}]*\}/, `{${[...new Set(object)]}}`);
+  const short = new Map(names.map((each, i) => [each.join(), object[i]]));
+  const textOf = (some) => Object.keys(files).filter((file) => some.has(file)).map((file) => files[file]).join("");
+  own.set("shared");
+  await writeFile(join(OUT, "kvviz.js"), `${before}${textOf(own)}export{${defaults[0]} as default};\n`);
+  await Promise.all(parts.map(([out], i) => {
+    const given = [...new Set(needs[i].map((each) => short.get(each.join())))];
+    const mine = new Map([...under[i]].filter(([file]) => !own.has(file)));
+    return writeFile(join(OUT, `${out}.js`), `export default ({${given}},done)=>{${textOf(mine)}done(${defaults[i + 1]})};\n`);
   }));
 }
 
@@ -138,7 +108,7 @@ function sheet(entry, out, root) {
 async function build() {
   await debuggerAndParts();
   for (const name of ["planner", "ask", "lesson", "lessonpage"]) await page(name);
-  await page("unpack", { format: "iife", globalName: "unpack", footer: { js: "unpack = unpack.default;" } });
+  await page("start", { format: "iife" });
   await sheet("style.css", "kvviz", ".kvviz");
   // A question, and a picture in steps, stand by themselves, many on a page: they have the same colours under classes of their own.
   for (const name of ["ask", "lesson"]) await sheet(`${name}.css`, name, `.kv-${name}`);

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -50,9 +51,9 @@ _PAGE = """<!doctype html>
 <style>
 :root {{ color-scheme: light dark }}
 body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas; color: CanvasText }}
-#kvviz-still table {{ border-collapse: collapse; font-size: 12px }}
-#kvviz-still td, #kvviz-still th {{ padding: 2px 8px; border-bottom: 1px solid #8884; vertical-align: top }}
-#kvviz-still img {{ max-width: 100% }}
+:where(#kvviz-still) table {{ border-collapse: collapse; font-size: 12px }}
+:where(#kvviz-still) :is(td, th) {{ padding: 2px 8px; border-bottom: 1px solid #8884; vertical-align: top }}
+:where(#kvviz-still) img {{ max-width: 100% }}
 {rules}
 </style>
 <style id="kvviz-style"></style>
@@ -67,49 +68,8 @@ body {{ margin: 16px; font: 13px/1.45 system-ui, sans-serif; background: Canvas;
 </div>
 {payloads}
 <script type="application/json" id="kvviz-state">{state}</script>
-<script>
-{unpack}
-(async () => {{
-  const digits = "{digits}", worth = new Uint8Array(128);
-  for (let i = 0; i < 91; i++) worth[digits.charCodeAt(i)] = i;
-  const bytes = (id) => {{
-    const text = document.getElementById(id).textContent, found = new Uint8Array(text.length * 13 >> 4);
-    for (let at = 0, i = 0, bits = 0, word = 0; i < text.length; i += 2) {{
-      word |= worth[text.charCodeAt(i)] + worth[text.charCodeAt(i + 1) & 127] * 91 << bits;
-      for (bits += 13; bits > 7; bits -= 8, word >>= 8) found[at++] = word;
-    }}
-    return found;
-  }};
-  const still = document.getElementById("kvviz-still");
-  try {{
-    const file = () => {{
-      const page = document.documentElement.cloneNode(true), place = page.querySelector("#kvviz");
-      place.replaceChildren();
-      page.querySelector("#kvviz-style").textContent = "";
-      const now = Object.entries(state).filter(([name]) => name !== "height" && !{names}.includes(name));
-      const text = JSON.stringify(Object.fromEntries(now));
-      page.querySelector("#kvviz-state").textContent = text.replaceAll("<", "\\u003c");
-      if (!page.querySelector("#kvviz-still")) place.after(still.cloneNode(true));
-      return "<!doctype html>" + page.outerHTML;
-    }};
-    const texts = new TextDecoder().decode(unpack(bytes("kvviz-modules"))).split("\\x00");
-    const parts = Object.fromEntries(texts.map((text) => [text.split("\\n", 1)[0], text.slice(text.indexOf("\\n"))]));
-    document.getElementById("kvviz-style").textContent = parts.style;
-    const address = URL.createObjectURL(new Blob([parts.{module}], {{ type: "text/javascript" }}));
-    const page = (await import(address)).default;
-    const given = JSON.parse(document.getElementById("kvviz-state").textContent);
-    const state = {{ decode_step: 0, selection: null, breakpoints: [], theme: "auto",
-      height: Math.max(560, innerHeight - 40), ...given }};
-    for (const name of {names}) state[name] = name === "modules" ? parts : new DataView(bytes("kvviz-" + name).buffer);
-    const model = {{ get: (name) => state[name], set: (name, value) => {{ state[name] = value; }},
-      save_changes() {{}}, on() {{}}, off() {{}}, file }};
-    page.render({{ model, el: document.getElementById("kvviz") }});
-    still.remove();
-  }} catch (error) {{
-    still.querySelector("p").append(" This browser could not start the page: " + error);
-  }}
-}})();
-</script>
+<script data-page="{module}" data-digits="{digits}">
+{start}</script>
 </body>
 </html>
 """
@@ -187,7 +147,7 @@ def to_html(
         path,
         trace.title,
         summary,
-        f"{picture(trace, cursor)._repr_html_()}\n{table.html()}",
+        f"{_image(picture(trace, cursor).svg)}\n{table.html()}",
         payloads,
         {"mode": "debugger", "cursor": None if step is None else cursor, "selection": selection, "place": place or {}},
         above=above,
@@ -331,11 +291,10 @@ def _write(
         summary=escape(summary),
         still=still,
         above=above,
-        module=module,
         payloads="\n".join(blocks),
-        names=json.dumps(list(payloads)),
+        module=module,
         digits=_DIGITS,
-        unpack=bundled("unpack.js").decode(),
+        start=bundled("start.js").decode(),
         state=json.dumps(dict(state)).replace("<", "\\u003c"),
     )
     if path is not None:
@@ -353,16 +312,25 @@ def base91(data: bytes) -> str:
     return np.frombuffer(_DIGITS.encode(), np.uint8)[digits[:used]].tobytes().decode()
 
 
+def _image(svg: str) -> str:
+    """A picture as an image, in which nothing can run; its letters as they are take less than base 64."""
+    escaped = {"%": "%25", "#": "%23", "\n": "", "&": "&amp;", "'": "&#39;"}
+    return f"<img alt='graph around this step' src='data:image/svg+xml,{svg.translate(str.maketrans(escaped))}'>"
+
+
 def _classed(still: str) -> tuple[str, str]:
     """HTML with a class instead of each inline style, and the rules of these classes.
 
-    A table repeats the same few styles in every cell, which is most of its bytes. The ends of cells and rows are left
-    out: HTML has them where the next one begins.
+    A table repeats the same few styles in every cell, which is most of its bytes: cells of the most frequent one have
+    no class. The ends of cells and rows are left out: HTML has them where the next one begins.
     """
+    cells = Counter(re.findall('<td style="([^"]*)"', still))
+    usual = max(cells, key=cells.__getitem__, default="")
     names: dict[str, str] = {}
-    html = re.sub(r'style="([^"]*)"', lambda found: f"class={names.setdefault(found[1], f'k{len(names)}')}", still)
-    html = re.sub("</t[dhr]>", "", html)
-    return html, "\n".join(f"#kvviz-still .{name} {{ {style} }}" for style, name in names.items())
+    html = still.replace(f'<td style="{usual}"', "<td")
+    html = re.sub(r'style="([^"]*)"', lambda found: f"class={names.setdefault(found[1], f'k{len(names)}')}", html)
+    rules = {"#kvviz-still td:not([class], [colspan])": usual} | {f".{name}": style for style, name in names.items()}
+    return re.sub("</t[dhr]>", "", html), "\n".join(f"{of} {{ {style} }}" for of, style in rules.items())
 
 
 def _ends(steps: int) -> list[int]:

@@ -14,7 +14,7 @@ from kvviz.errors import KvvizError
 
 # The bundle belongs to the widget, a higher layer: only its files are read, nothing is imported.
 STATIC = Path(__file__).resolve().parent.parent / "widget" / "static"
-_PAGES = frozenset({"kvviz", "planner", "ask", "lesson", "lessonpage", "unpack"})
+_PAGES = frozenset({"kvviz", "planner", "ask", "lesson", "lessonpage", "start"})
 # The page's reader knows the bits of context.
 _FILTER = {"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 20, "lc": 2, "lp": 0, "pb": 0}
 _PART = re.compile(r"/\*! part (\w+) \*/")
@@ -40,7 +40,7 @@ def page_modules() -> bytes:
 
 @lru_cache(maxsize=8)
 def file_modules(page: str, without: frozenset[str] = frozenset()) -> bytes:
-    """The texts of a page, of its parts and of their style sheet by name: what ``assets/widget/src/unpack.ts`` reads.
+    """The texts of a page, its parts and their style sheet: what ``assets/widget/src/filestart.ts`` reads.
 
     ``page``: the name of the page.
     ``without``: parts that the file cannot need.
@@ -49,7 +49,7 @@ def file_modules(page: str, without: frozenset[str] = frozenset()) -> bytes:
     0; the first line of each is its name.
     """
     names = [page, *([] if page == "planner" else [name for name in _parts() if name not in without])]
-    named = {name: bundled(f"{name}.js").decode() for name in names} | {"style": _rules(names)}
+    named = {"style": _rules(names)} | {name: bundled(f"{name}.js").decode() for name in names}
     texts = "\0".join(f"{name}\n{text}" for name, text in named.items()).encode()
     return len(texts).to_bytes(4, "big") + lzma.compress(texts, format=lzma.FORMAT_RAW, filters=[_FILTER])
 
@@ -59,8 +59,8 @@ def _parts() -> list[str]:
 
 
 def _rules(parts: Collection[str]) -> str:
-    """The style sheet, with the rules that all pages share and those of some parts."""
+    """The style sheet: the rules that all pages share and those of some parts, but none against a notebook around."""
     shared, *rest = _PART.split(bundled("kvviz.css").decode())
-    text = shared + "".join(rules for part, rules in zip(rest[::2], rest[1::2]) if part in parts)
+    text = shared + "".join(rules for part, rules in zip(rest[::2], rest[1::2]) if part in {"page", *parts})
     # The guard against the rules of a page around, see assets/widget/build.mjs: a file has no other rules.
     return text.replace(":not(#_)", "")

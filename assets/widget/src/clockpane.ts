@@ -3,9 +3,8 @@ import { bordered, filled, Inks, outline, polygon, sized, stroked } from "./canv
 import { barAt, beside, clock, clockView, heldAt, place, ROW, timeAt, xAt, zoomTime, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
 import { BanksCard, MarksCard } from "./clockmarks.js";
 import { button, el, mark, on, onKey, onResize } from "./dom.js";
-import { buffer, bytes, count, plural } from "./format.js";
+import { buffer, bytes, count, plural, ticks } from "./format.js";
 import type { MakePane } from "./lazypane.js";
-import { ticks } from "./mapview.js";
 import { numberOf } from "./replay.js";
 import { executed } from "./select.js";
 import type { Change, Store, View } from "./store.js";

@@ -81,3 +81,9 @@ export function round(least: number): number {
   const power = 10 ** Math.floor(Math.log10(least || 1));
   return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= least) ?? least;
 }
+
+/** Round numbers from 0 to `most`, about `count` of them. */
+export function ticks(most: number, count: number): number[] {
+  const step = round(most / Math.max(1, count));
+  return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
+}

@@ -1,10 +1,10 @@
 // The parts around the memory map: its header with sorting, colouring and zoom, the list beside it, its scales.
 import { button, el, hit, mark, name, on, onKey, say, set } from "./dom.js";
-import { bytes, count, plural, visible } from "./format.js";
+import { bytes, count, plural, ticks, visible } from "./format.js";
 import { COLOURS, type Class, type Colour } from "./mappicture.js";
 import { addressed, age, inOrder, ORDERS, type Layout, type Order, type Sort } from "./mapdata.js";
 import { nameOf } from "./mapmarks.js";
-import { ticks, yOf, type Range, type Sheet } from "./mapview.js";
+import { yOf, type Range, type Sheet } from "./mapview.js";
 import { numberOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 

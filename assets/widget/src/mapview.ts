@@ -1,6 +1,5 @@
 // Conversions between steps, bytes and pixels of the memory map, hit tests, and gestures.
 import { on, onDrag, onKey, stop } from "./dom.js";
-import { round } from "./format.js";
 import type { Layout } from "./mapdata.js";
 import type { Store } from "./store.js";
 
@@ -119,12 +118,6 @@ export function neighbour(s: Sheet, layout: Layout, k: number, key: string, step
     if (score < best) [best, found] = [score, o];
   }
   return found;
-}
-
-/** Round numbers from 0 to `most`, about `count` of them. */
-export function ticks(most: number, count: number): number[] {
-  const step = round(most / Math.max(1, count));
-  return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
 }
 
 const NEAR = 4; // px that a click may tremble
