@@ -103,9 +103,14 @@ def failure(case: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def failures() -> dict[str, str]:
+def cases() -> list[Any]:
+    return list(load_model_tests(kind="node"))
+
+
+@pytest.fixture(scope="module")
+def failures(cases: list[Any]) -> dict[str, str]:
     """Every case of the node suite that does not pass, and why; an empty text for those that do."""
-    return {case.name: failure(case) for case in load_model_tests(kind="node")}
+    return {case.name: failure(case) for case in cases}
 
 
 def test_the_whole_node_suite_passes_but_for_random_numbers(failures: dict[str, str]) -> None:
@@ -116,10 +121,10 @@ def test_the_whole_node_suite_passes_but_for_random_numbers(failures: dict[str, 
     assert len(failures) - len(failed) >= 1860
 
 
-def test_random_outputs_have_the_right_type_and_range() -> None:
-    cases = [case for case in load_model_tests(kind="node") if case.name in RANDOM]
-    assert len(cases) == len(RANDOM)
-    for case in cases:
+def test_random_outputs_have_the_right_type_and_range(cases: list[Any]) -> None:
+    drawn = [case for case in cases if case.name in RANDOM]
+    assert len(drawn) == len(RANDOM)
+    for case in drawn:
         graph = kvviz.load(case.model)
         ((inputs, (expected,)),) = case.data_sets
         have = kvviz.run(graph, {graph.inputs[0].name: plain(inputs[0])}).outputs[graph.outputs[0].name]

@@ -216,8 +216,15 @@ def test_the_logger_is_silent_unless_asked(capfd: pytest.CaptureFixture[str]) ->
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("setting", [{"COLUMNS": "40"}, {"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
-@pytest.mark.parametrize("line", [["--help"], ["report", str(LLAMA), "--prompt", "5,17"], ["about", str(LLAMA)]])
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ({"COLUMNS": "40"}, ["--help"]),
+        ({"COLUMNS": "40"}, ["report", str(LLAMA), "--prompt", "5,17"]),
+        ({"LC_ALL": "C"}, ["about", str(LLAMA)]),
+        ({"LC_ALL": "C", "PYTHONUTF8": "0"}, ["report", str(LLAMA), "--prompt", "5,17"]),
+    ],
+)
 def test_commands_work_on_a_narrow_terminal_and_without_a_locale(setting: dict[str, str], line: list[str]) -> None:
     plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     command = [sys.executable, "-m", "kvviz", *line]

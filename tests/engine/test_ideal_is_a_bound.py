@@ -46,10 +46,10 @@ def assert_bound(ideal: Trace, other: Trace) -> tuple[bool, bool]:
 
 @pytest.mark.parametrize("model", DECODERS)
 def test_in_a_decode_no_policy_copies_fewer_bytes_or_has_a_lower_peak(model: str) -> None:
-    for prompt in (3, 7):
-        for ideal, other in pairs(partial(kvviz.dry, graph_of(model), prompt_tokens=prompt, max_new_tokens=6)):
-            assert assert_bound(ideal, other) == (False, False)
-            assert bound(ideal, other).startswith("no rules copy fewer bytes than ideal in this order")
+    prompt = (3, 7)[DECODERS.index(model) % 2]
+    for ideal, other in pairs(partial(kvviz.dry, graph_of(model), prompt_tokens=prompt, max_new_tokens=6)):
+        assert assert_bound(ideal, other) == (False, False)
+        assert bound(ideal, other).startswith("no rules copy fewer bytes than ideal in this order")
 
 
 @pytest.mark.parametrize("growth", ["start", "after"])

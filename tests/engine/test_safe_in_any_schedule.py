@@ -119,13 +119,15 @@ def test_every_schedule_of_a_larger_graph_gives_the_same_bits(name: str) -> None
     counts: Counter[str] = Counter()
     found: list[str] = []
     policy = find_policy(name)
-    for seed in range(GRAPHS):
+    # The scatters and attention of the others are those of ideal, which overwrites the most.
+    graphs = GRAPHS if name == "ideal" else GRAPHS // 2
+    for seed in range(graphs):
         for schedule in NAMES:
             found += wrong(seed, 12, replace(policy, schedule=named(schedule)), counts)
         draw = random.Random(seed)
         found += [text for _ in range(2) for text in wrong(seed, 12, policy, counts, draw)]
     assert not found, found[:5]
-    assert counts["runs"] == GRAPHS * (len(NAMES) + 2)
+    assert counts["runs"] == graphs * (len(NAMES) + 2)
     if name == "ideal":
         assert min(counts[op] for op in (*WRITERS, *STATES)) > 25, counts
 
@@ -150,9 +152,6 @@ def test_the_graphs_are_given_in_every_layout_donated_and_borrowed() -> None:
         example = made(seed, 12)[0]
         ways[example.layout, {"past0", "past1"} <= set(example.donate)] += 1
     assert min(ways[layout, donated] for layout in LAYOUTS for donated in (False, True)) > 2, ways
-
-
-# -- what would be noticed --------------------------------------------------------------------------------------------
 
 
 # -- room that two values could grow into -----------------------------------------------------------------------------

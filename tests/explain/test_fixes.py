@@ -65,18 +65,19 @@ def assert_every_refusal_has_a_reason(trace: Trace) -> None:
 @pytest.mark.parametrize("path", DECODERS, ids=file_id)
 @pytest.mark.parametrize("ideal", [True, False])
 def test_every_fix_of_a_decode_works(path: Path, ideal: bool) -> None:
-    # Other policies in turn: each has several models.
-    policy = "ideal" if ideal else POLICIES[1 + DECODERS.index(path) % 3]
-    # Two branches of a merged decoder have as many ops as two models.
-    for capacity in (None, 40) if ideal or path.parent.name != "merged_if" else (40,):
-        trace = decoded(path, 3, policy=policy, kv_capacity=capacity)
+    # Other policies in turn, with room and without in turn: each has several models.
+    at = DECODERS.index(path)
+    policy = "ideal" if ideal else POLICIES[1 + at % 3]
+    for capacity in (None, 40) if ideal else (None, 40)[at // 3 % 2 :][:1]:
+        trace = decoded(path, 3 if ideal else 2, policy=policy, kv_capacity=capacity)
         assert_every_refusal_has_a_reason(trace)
-        assert problems(trace, most=None if policy == "ideal" else 8) == []
+        assert problems(trace, most=None if ideal else 8) == []
 
 
 @pytest.mark.parametrize("path", DECODERS, ids=file_id)
 def test_every_fix_of_a_stored_run_works(path: Path) -> None:
-    for number, policy in ((0, "ideal"), (1, "ideal"), (1, "never"), (1, "rten"), (1, "onnxruntime")):
+    # Under another policy than the decode above.
+    for number, policy in ((0, "ideal"), (1, "ideal"), (1, POLICIES[1 + (DECODERS.index(path) + 1) % 3])):
         trace = kvviz.run(graph_of(path), stored(path, number), policy=policy)
         assert_every_refusal_has_a_reason(trace)
         assert problems(trace, most=None if policy == "ideal" else 8) == []
@@ -105,7 +106,7 @@ def test_every_fix_of_an_encoder_works() -> None:
         assert problems(trace) == []
 
 
-@settings(max_examples=500, derandomize=True, suppress_health_check=calm)
+@settings(max_examples=300, derandomize=True, suppress_health_check=calm)
 @given(example=examples())
 def test_every_fix_of_a_random_graph_works(example: Example) -> None:
     trace = of_example(example, "ideal")
@@ -123,7 +124,7 @@ def test_every_fix_of_a_random_graph_works_under_other_policies(example: Example
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_fix_of_bodies_inside_bodies_works(policy: str) -> None:
     kinds: set[str] = set()
-    for seed in range(250):
+    for seed in range(120):
         trace = of_seed(seed, policy)
         assert problems(trace) == [], f"seed {seed}"
         kinds |= {type(change).__name__ for _, _, fix in offered(trace) for change in fix.changes}

@@ -17,6 +17,7 @@ from kvviz.explain.figures import unlike
 from kvviz.fixes.forking import Departure, fork_session, offers, what_holds
 from kvviz.trace.recording import Trace
 from tests.debugger.cursors import recording, session
+from tests.decode.small import small
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
 from tests.outside.told import differences, loaded
@@ -176,7 +177,7 @@ def test_a_loaded_trace_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_where_a_fork_left_the_other_trace_is_in_its_file_too() -> None:
-    trace = story()
+    trace = kvviz.decode(kvviz.load(small("merged").proto), [1, 2, 3], 3)
     other = kvviz.fork(trace, trace.runs[1].first, policy="never")
     assert loaded(other).branch == other.branch == ("never", trace.runs[1].first)
     assert loaded(other).label == "never" and loaded(trace).branch is None

@@ -8,7 +8,6 @@ import pytest
 
 from kvviz.errors import OpError
 from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
-from tests.ops.ort_oracle import ort_run
 from tests.ops.test_slice import room_for
 
 Q, K, V = rand(2, 4, 3, 8), rand(2, 2, 5, 8), rand(2, 2, 5, 6)
@@ -117,28 +116,13 @@ def test_a_hidden_key_stays_hidden_however_large_its_score() -> None:
     np.testing.assert_array_equal(np.isfinite(y), True)
 
 
-ERRORS = [
-    ([Q, K, V, None, PAST_K, PAST_V, ints(1, 1)], {}, "nonpad_kv_seqlen .* cannot be given with past_key"),
-    ([Q, K, V, None, PAST_K], {}, "past_key and past_value must be given together"),
-    ([Q, K, V, None, None, None, ints(6, 1)], {}, r"nonpad_kv_seqlen 6 is out of range \[0, 5\]"),
-    ([Q, K, V, None, None, None, ints(1)], {}, "nonpad_kv_seqlen holds 1 numbers for a batch of 2"),
-    ([Q, K, V, KEEP[..., :2], None, None, ints(3, 1)], {}, "reaches 2 keys, but nonpad_kv_seqlen says that 3"),
-    ([flat(Q), flat(K), flat(V)], {}, "need q_num_heads and kv_num_heads"),
+# Other wrong calls are those of `test_invalid_caches`.
+ERRORS: list[tuple[list, dict[str, Any], str]] = [
     ([flat(Q), flat(K), flat(V)], {"q_num_heads": 5, "kv_num_heads": 2}, "does not divide into 5 heads"),
-    ([Q, K, V], {"q_num_heads": 2, "kv_num_heads": 2}, "contradict the shapes"),
-    ([Q[:, :3], K, V], {}, "3 query heads are not a multiple of 2 key heads"),
-    ([Q, K, V[:, :, :4]], {}, "differ before the last dimension"),
     ([Q[..., :4], K, V], {}, "differ in batch or head size"),
     ([Q, K, flat(V)], {}, "must all have 3 or all have 4 dimensions"),
-    ([Q, K, V, np.zeros((3, 6), np.float32)], {}, "longer than the 5 keys"),
-    ([Q, K, V, np.zeros((2, 5), np.float32)], {}, "does not broadcast"),
-    ([Q, K, V, None, PAST_K[:, :1], PAST_V[:, :1]], {}, "past_key of shape .* does not take new rows"),
-    ([Q, K, V, None, PAST_K, PAST_V[:, :, :3]], {}, "past_key holds . rows and past_value ."),
-    ([Q, K, V, None, flat(PAST_K), flat(PAST_V)], {}, "past_key must have 4 dimensions"),
     ([Q, K, V, None, None, None, ints(3, 4)[:, None]], {}, "nonpad_kv_seqlen must have one dimension"),
     ([Q, K, V], {"left_window_size": -2}, "must be -1"),
-    ([Q, K, V], {"scale": -0.5}, "scale -0.5 must be greater than 0"),
-    ([Q, K, V], {"softmax_precision": 7}, "softmax_precision 7 must be 1"),
 ]
 
 
@@ -146,14 +130,6 @@ ERRORS = [
 def test_a_forbidden_combination_names_its_rule(inputs: list, attributes: dict, message: str) -> None:
     with pytest.raises(OpError, match=message):
         run_kernel("Attention", inputs, 3, 25, **attributes)
-
-
-def test_a_past_without_presents_is_refused_as_by_onnxruntime() -> None:
-    for n_outputs in (1, 2):
-        with pytest.raises(OpError, match="need present_key and present_value as outputs"):
-            run_kernel("Attention", [Q, K, V, None, PAST_K, PAST_V], n_outputs, 24)
-        with pytest.raises(Exception, match="being null"):
-            ort_run("Attention", [Q, K, V, None, PAST_K, PAST_V], n_outputs, 24)
 
 
 def test_an_unknown_mode_is_refused_where_its_output_is_asked_for() -> None:

@@ -158,16 +158,10 @@ def altered(position: int, value: np.ndarray | None, rotary: bool = False, **att
 
 QUERY = rand(1, 1, 64)
 ERRORS = [
-    (altered(5, np.array([9], np.int32)), r"seqlens_k \[9\] do not fit 1 new of 7 rows"),
-    (altered(5, np.array([1, 1], np.int32)), "holds 2 numbers for a batch of 1"),
-    (altered(6, np.array(9, np.int32)), "a past of 6 rows and 1 new ones do not make 9 rows"),
     (altered(3, rand(1, 2, 6, 8)), "does not take new rows"),
-    (altered(3, rand(1, 2, 9, SIZE)), "past_key holds . rows and past_value ."),
     (altered(3, rand(2, 6, SIZE)), "past_key must have 4 dimensions"),
-    (altered(4, None), "given together"),
     (altered(0, rand(1, 1, 60)), "do not fit together|does not divide"),
     (altered(1, rand(1, 32)), "key must have 3 dimensions"),
-    (altered(0, QUERY, do_rotary=1), "needs cos_cache and sin_cache"),
     (altered(8, SIN[:-1], rotary=True), "do not rotate heads of size 16"),
     (altered(9, np.array([[3, 4]]), rotary=True), r"position_ids must have shape \(1, 1\), but have \(1, 2\)"),
     (altered(0, QUERY, num_heads=3), "3 heads for 2 key heads"),
@@ -175,7 +169,6 @@ ERRORS = [
     (altered(0, QUERY, local_window_size=3, causal=0), "needs causal 1"),
     (altered(0, QUERY, k_quant_type="PER_TENSOR"), "quantized cache"),
     (altered(0, QUERY, sliding_window_cache=1, local_window_size=7), "does not hold a window of 7"),
-    (altered(10, rand(1, 4, 1, 9)), r"attention_bias must have shape \(1 or 1, 1 or 4, 1, 7\)"),
     (altered(11, rand(3)), r"head_sink must have shape \(4,\)"),
     (altered(14, rand(SIZE)), "q_norm_weight and k_norm_weight must be given together"),
 ]

@@ -17,10 +17,6 @@ PAST = [rand(B, N, P, H, seed=5), rand(B, N, P, H, seed=6)]
 BUFFER = [rand(B, N, 12, H, seed=5), rand(B, N, 12, H, seed=6)]
 
 
-def seen(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).integers(0, 2, shape).astype(np.int32)
-
-
 def test_a_buffer_is_written_in_place_with_the_same_bits() -> None:
     inputs = [*ONE, None, None, None, *BUFFER, np.array([5], np.int32)]
     plain = run_kernel(MHA, inputs, 3, domain=MS, num_heads=N)
@@ -48,9 +44,6 @@ def test_the_table_says_how_many_rows_a_call_appends() -> None:
 
 
 ERRORS = [
-    ([*ONE, None, None, None, *BUFFER, ints(12)], "a past of 12 rows does not take rows 12 to 12"),
-    ([*ONE, None, None, None, BUFFER[0]], "given together"),
-    ([*OWN, None, seen(B, S), None, *PAST], "fits none of"),
     ([Q], "needs a key"),
     ([Q, K], "come together"),
     ([Q, K, V[:, :4]], "which do not fit"),
@@ -58,7 +51,6 @@ ERRORS = [
     ([rand(B, S, N, 2, H)], "must hold 4 heads of 3"),
     ([Q, rand(B, L, N, 3, H)], "must hold 4 heads of 2"),
     ([Q, K, V, rand(3 * D + 1)], r"bias must have shape \(96,\)"),
-    ([Q, K, V, None, None, rand(N, S, L)], r"attention_bias must have shape \(1 or 2, 1 or 4, 3, 5\)"),
     ([*OWN, None, None, None, PAST[0], PAST[1][:, :, :5]], "past_key holds . rows and past_value ."),
     ([*ONE, None, None, None, *(b[..., :4] for b in BUFFER), ints(3)], "does not take new rows"),
 ]

@@ -52,8 +52,10 @@ def box(what: Locator) -> dict[str, float]:
     return {"x": found["x"], "y": found["y"], "width": found["width"], "height": found["height"]}
 
 
-@pytest.mark.parametrize("width", [1200, 1500, 2300])
-@pytest.mark.parametrize("look", [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"forced_colors": "active"}])
+@pytest.mark.parametrize(
+    ("width", "look"),
+    [(1200, {"color_scheme": "light"}), (1500, {"color_scheme": "dark"}), (2300, {"forced_colors": "active"})],
+)
 def test_three_columns_fill_the_width_and_the_graph_has_most_of_the_middle(
     show: Show, width: int, look: dict[str, Any]
 ) -> None:

@@ -26,16 +26,29 @@ MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 Show = Callable[[Any], GraphPage]
 
 
+@pytest.fixture(scope="module")
+def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Path]:
+    """The file of a trace, written once."""
+    known: dict[int, tuple[Any, Path]] = {}
+
+    def written(trace: Any) -> Path:
+        if id(trace) not in known:
+            known[id(trace)] = trace, tmp_path_factory.mktemp("graph") / "trace.html"
+            to_html(trace, known[id(trace)][1], diagnosis=False)
+        return known[id(trace)][1]
+
+    return written
+
+
 @pytest.fixture
-def show(browser: Browser, tmp_path: Path) -> Iterator[Show]:
+def show(browser: Browser, file_of: Callable[[Any], Path]) -> Iterator[Show]:
     context = browser.new_context(viewport={"width": 1500, "height": 1000})
     errors: list[str] = []
 
     def open_one(trace: Any) -> GraphPage:
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
-        to_html(trace, tmp_path / "trace.html", diagnosis=False)
-        return GraphPage(page, tmp_path / "trace.html")
+        return GraphPage(page, file_of(trace))
 
     yield open_one
     context.close()

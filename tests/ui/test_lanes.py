@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+import onnx
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 import kvviz
+from tests.decode.small import small
 from tests.ui.conftest import OpenNotebook, from_cells, opened
 from tests.ui.debugger import DebuggerPage
 from tests.ui.filepage import FilePage
@@ -18,12 +20,10 @@ from tests.ui.server import Jupyter
 
 pytestmark = pytest.mark.ui
 
-MODELS = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 CELL = """
-import json, kvviz
-words = json.load(open("assets/models/storyteller/vocab.json"))
-graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
-first = kvviz.decode(graph, "once upon a time", 5, tokenizer=words)
+import kvviz
+graph = kvviz.load("small.onnx")
+first = kvviz.decode(graph, [5, 7, 3], 5)
 kvviz.debug(first)
 """
 
@@ -40,6 +40,7 @@ def sums(root: Locator) -> list[int]:
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, jupyter: Jupyter) -> Iterator[NotebookPage]:
+    onnx.save(small("concat").proto, jupyter.root / "small.onnx")
     nbformat.write(from_cells([CELL]), jupyter.root / "lanes.ipynb")
     with opened(browser, jupyter, "lanes.ipynb", width=1600) as page:
         page.run_all()
@@ -64,11 +65,11 @@ def fork_to_rten(debugger: DebuggerPage) -> None:
 
 def test_two_lanes_are_compared_and_each_difference_leads_to_its_step_in_both(debugger: DebuggerPage) -> None:
     # given
-    debugger.goto(700)
+    debugger.goto(40)
     # when
     fork_to_rten(debugger)
     # then the same op is shown in a lane that says what it costs
-    assert debugger.python("t.steps[d.cursor].node == first.steps[700].node")
+    assert debugger.python("t.steps[d.cursor].node == first.steps[40].node")
     debugger.expect_step(debugger.python("d.cursor"))
     # and when both are compared
     lanes(debugger.root).last.locator('[data-kv="lane-compare"]').click()
@@ -103,10 +104,10 @@ def test_two_lanes_are_compared_and_each_difference_leads_to_its_step_in_both(de
 def test_python_shows_another_lane_and_the_page_follows(debugger: DebuggerPage) -> None:
     fork_to_rten(debugger)
     # when
-    debugger.notebook.execute("_kv.lane = 0\n_kv.cursor = 500")
+    debugger.notebook.execute("_kv.lane = 0\n_kv.cursor = 60")
     # then
     expect(debugger.kv("policy")).to_have_text("policy: ideal")
-    debugger.expect_step(500)
+    debugger.expect_step(60)
     # and back
     debugger.notebook.execute("_kv.lane = _kv.lanes[-1]['id']")
     expect(debugger.kv("policy")).to_have_text("policy: rten")
@@ -162,18 +163,18 @@ def test_at_the_live_edge_one_goes_back_and_chooses_again(open_notebook: OpenNot
 
 def test_lanes_of_a_file_are_shown_and_compared_without_a_kernel(browser: Browser, tmp_path: Path) -> None:
     # given
-    graph = kvviz.load(MODELS / "concat" / "model.onnx")
+    graph = kvviz.load(small("concat").proto)
     found = kvviz.compare(graph, prompt=[1, 2, 3], max_new_tokens=3)
     found.to_html(tmp_path / "lanes.html")
     file = FilePage(browser, tmp_path / "lanes.html", width=800)
     expect(lanes(file.root)).to_have_count(3)
     # when
-    file.kv("goto").fill("400")
+    file.kv("goto").fill("40")
     file.kv("goto").press("Enter")
     lanes(file.root).nth(1).locator('[data-kv="lane-name"]').click()
     # then the same op is shown in the other lane
     there, _ = found.align(0, 1)
-    expect(file.root).to_have_attribute("data-step", str(there[400]))
+    expect(file.root).to_have_attribute("data-step", str(there[40]))
     expect(file.kv("policy")).to_have_text("policy: rten")
     # and the differences come to those of the traces
     for other in (1, 2):

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import onnx
 import pytest
 from nbclient import NotebookClient
 from playwright.sync_api import Browser, expect
 
 import kvviz
 from kvviz.view.export import base91, to_html
+from tests.decode.small import small
 from tests.ui.conftest import from_cells, opened
 from tests.ui.server import Jupyter
 from tests.view.test_export import unpacked
@@ -28,20 +30,21 @@ pytestmark = pytest.mark.ui
 CELLS = [
     """
 import numpy as np, kvviz
-graph = kvviz.load("assets/models/o01_optimum_llama/model.onnx")
-debugger = kvviz.debug(kvviz.decode(graph, [5, 17, 33], 3, progress=False))
-debugger.goto(600)
+graph = kvviz.load("small.onnx")
+debugger = kvviz.debug(kvviz.decode(graph, [5, 7, 3], 3, progress=False))
+debugger.goto(40)
 debugger
 """,
-    "from kvviz.widget import Pair\nPair(debugger.trace, kvviz.decode(graph, [5, 17], 2, progress=False))",
+    "from kvviz.widget import Pair\nPair(debugger.trace, kvviz.decode(graph, [5, 7], 2, progress=False))",
     "from kvviz.widget import plan\nplan(graph)",
 ]
-PICTURES = ['img[alt^="Step 600 of 1,200: "]', "table", "table"]
+PICTURES = ['img[alt^="Step 40 of 96: "]', "table", "table"]
 
 
 @cache
 def executed(root: Path) -> str:
     """A notebook after its run, with the state of its widgets, as JSON."""
+    onnx.save(small("concat").proto, root / "small.onnx")
     notebook = from_cells(CELLS)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(root)}}).execute()
     assert "widgets" in notebook.metadata
@@ -95,10 +98,10 @@ def test_with_the_state_of_its_widgets_it_opens_as_the_page_that_scrubs(browser:
         first = page.locator(".kvviz").first
         # then
         # JupyterLab asks the kernel first, which may be starting yet
-        expect(first).to_have_attribute("data-step", "600", timeout=60_000)
+        expect(first).to_have_attribute("data-step", "40", timeout=60_000)
         first.focus()
         page.keyboard.press("n")
-        expect(first).to_have_attribute("data-step", "601")
+        expect(first).to_have_attribute("data-step", "41")
         # every cell has its page, and no picture beside it
         for cell, picture in zip(page.locator(".jp-CodeCell").all(), PICTURES, strict=True):
             cell.scroll_into_view_if_needed()
@@ -177,7 +180,7 @@ def test_a_static_view_of_a_notebook_has_a_picture_and_tables(browser: Browser, 
     page = browser.new_page()
     page.route(re.compile("^https?:"), lambda route: route.abort())
     page.goto((jupyter.root / "static.html").as_uri(), wait_until="domcontentloaded")
-    expect(page.locator('img[alt^="Step 600 of 1,200: "], img[src^="data:image"]').first).to_be_visible()
+    expect(page.locator('img[alt^="Step 40 of 96: "], img[src^="data:image"]').first).to_be_visible()
     expect(page.get_by_text("Error displaying widget")).to_have_count(0)
     page.close()
 

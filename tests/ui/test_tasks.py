@@ -16,8 +16,9 @@ from playwright.sync_api import Browser, Locator, expect
 
 import kvviz
 from kvviz.report.explain import explain
+from kvviz.smollm2 import convert
 from kvviz.trace.units import size
-from tests.smollm2.real import real_folder
+from tests.smollm2.tiny import Tiny, write_tiny
 from tests.ui.filepage import FilePage
 from tests.ui.hand import Hand
 from tests.ui.test_device_lanes import recorded
@@ -25,7 +26,7 @@ from tests.ui.test_device_lanes import recorded
 pytestmark = pytest.mark.ui
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
-START = 2000  # the step that the file of SmolLM2 is opened at
+START = 2000  # the step that the file of six layers is opened at
 TURNS = 20
 BUFFER = 1112
 # Takes 1 away in every turn but the first, so that the root of what is left is not a number.
@@ -62,41 +63,40 @@ CLICKS = {
 }
 
 
-def smollm2() -> kvviz.Trace:
-    folder = real_folder()
-    words = kvviz.smollm2.tokenizer(folder)
-    prompt = words.chat("What is Paris?")
-    return kvviz.decode(kvviz.load(folder / "model.onnx"), prompt, 8, tokenizer=words, progress=False)
+def layers(folder: Path) -> kvviz.Trace:
+    """SmolLM2's graph with six layers and small weights."""
+    convert(folder, "concat", write_tiny(folder / "tiny.gguf", Tiny(layers=6)))
+    return kvviz.decode(kvviz.load(folder / "model.onnx"), [5, 6, 7, 8, 9, 10], 8, progress=False)
 
 
-def turns() -> kvviz.Trace:
+def turns(_: Path) -> kvviz.Trace:
     """A Loop with an If inside."""
     inputs = {"x": np.full(4, 2.0, np.float32), "n": np.int64(TURNS), "less": np.ones(1, np.float32)}
     return kvviz.run(kvviz.load(parser.parse_model(LOOP)), inputs)
 
 
-def llama_cpp() -> kvviz.Trace:
+def llama_cpp(_: Path) -> kvviz.Trace:
     made: kvviz.Trace = kvviz.ggml.load(sorted((MODELS / "llama_cpp").glob("*.jsonl.gz"))[0]).graphs[-1].trace
     return made
 
 
-def policies() -> kvviz.Comparison:
+def policies(_: Path) -> kvviz.Comparison:
     return kvviz.compare(
         kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx"), prompt=[1, 2, 3], max_new_tokens=3
     )
 
 
-def storyteller() -> kvviz.Trace:
+def storyteller(_: Path) -> kvviz.Trace:
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
     return kvviz.decode(graph, [1, 77, 108], 512, progress=False, detail=range(500, 512))
 
 
 # Each recording with the place that its file is opened at.
-RECORDINGS: dict[str, tuple[Callable[[], kvviz.Trace | kvviz.Comparison], str]] = {
-    "smollm2": (smollm2, f"#step={START}"),
+RECORDINGS: dict[str, tuple[Callable[[Path], kvviz.Trace | kvviz.Comparison], str]] = {
+    "layers": (layers, f"#step={START}"),
     "turns": (turns, ""),
     "llama_cpp": (llama_cpp, ""),
-    "device": (lambda: recorded(4), ""),
+    "device": (lambda _: recorded(4), ""),
     "policies": (policies, ""),
     "storyteller": (storyteller, ""),
 }
@@ -110,12 +110,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
     def one(name: str) -> tuple[kvviz.Trace | kvviz.Comparison, Path]:
         if name not in known:
-            trace = RECORDINGS[name][0]()
-            path = tmp_path_factory.mktemp("tasks") / f"{name}.html"
+            folder = tmp_path_factory.mktemp("tasks")
+            trace = RECORDINGS[name][0](folder)
+            path = folder / f"{name}.html"
             if isinstance(trace, kvviz.Comparison):
                 trace.to_html(path)
             else:
-                trace.to_html(path, values="200 kB" if name in ("smollm2", "turns") else None)
+                trace.to_html(path, values="200 kB" if name in ("layers", "turns") else None)
             known[name] = trace, path
         return known[name]
 
@@ -292,22 +293,22 @@ def what_was_copied_at_token_200_of_512(hand: Hand, trace: kvviz.Trace) -> None:
 
 
 TASKS: dict[Callable[..., None], str] = {
-    why_an_op_of_layer_3_is_not_in_place: "smollm2",
-    what_the_peak_consists_of: "smollm2",
-    the_cache_row_written_at_token_5: "smollm2",
-    on_to_a_concat_that_copies_past_rows: "smollm2",
-    one_step_back: "smollm2",
-    the_longest_lived_buffer: "smollm2",
-    an_op_by_name: "smollm2",
-    token_7: "smollm2",
+    why_an_op_of_layer_3_is_not_in_place: "layers",
+    what_the_peak_consists_of: "layers",
+    the_cache_row_written_at_token_5: "layers",
+    on_to_a_concat_that_copies_past_rows: "layers",
+    one_step_back: "layers",
+    the_longest_lived_buffer: "layers",
+    an_op_by_name: "layers",
+    token_7: "layers",
     into_an_if_and_into_iteration_17_of_its_loop: "turns",
     values_and_the_first_nan: "turns",
-    a_picture_and_markdown: "smollm2",
-    the_file_without_a_kernel_at_my_step: "smollm2",
+    a_picture_and_markdown: "layers",
+    the_file_without_a_kernel_at_my_step: "layers",
     what_only_the_order_of_a_ggml_graph_keeps: "llama_cpp",
     which_tensor_of_a_device_leaked_and_which_line_made_it: "device",
     the_first_difference_to_rten: "policies",
-    who_holds_a_buffer_until_when: "smollm2",
+    who_holds_a_buffer_until_when: "layers",
     what_was_copied_at_token_200_of_512: "storyteller",
 }
 

@@ -1,14 +1,16 @@
-"""What people ask where a kernel runs, counted in clicks: on a recorded storyteller in JupyterLab."""
+"""What people ask where a kernel runs, counted in clicks: on recordings in JupyterLab."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import nbformat
+import onnx
 import pytest
 from playwright.sync_api import Browser, expect
 
 from kvviz.trace.units import size
+from tests.decode.small import small
 from tests.ui.conftest import from_cells, opened
 from tests.ui.debugger import DebuggerPage
 from tests.ui.hand import Hand
@@ -19,10 +21,9 @@ from tests.ui.test_tasks import CLICKS
 pytestmark = pytest.mark.ui
 
 CELL = """
-import json, kvviz
-words = json.load(open("assets/models/storyteller/vocab.json"))
-graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
-first = kvviz.decode(graph, "once upon a time", 5, tokenizer=words)
+import kvviz
+graph = kvviz.load("small.onnx")
+first = kvviz.decode(graph, [5, 7, 3], 5)
 kvviz.debug(first)
 """
 LIVE = """
@@ -40,6 +41,7 @@ def signed(nbytes: int) -> str:
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, jupyter: Jupyter) -> Iterator[NotebookPage]:
+    onnx.save(small("concat").proto, jupyter.root / "small.onnx")
     nbformat.write(from_cells([CELL]), jupyter.root / "tasks.ipynb")
     with opened(browser, jupyter, "tasks.ipynb", width=1600) as page:
         page.run_all()
@@ -56,7 +58,7 @@ def debugger(notebook: NotebookPage) -> Iterator[DebuggerPage]:
 
 
 def test_another_ready_op_runs_with_one_click_and_a_second_undoes_it(debugger: DebuggerPage) -> None:
-    debugger.goto(300)
+    debugger.goto(43)
     hand = Hand(debugger.root)
     row = hand.kv("frontier-row").filter(has=hand.root.page.locator('[data-kv="run-next"]')).first
     node = (row.get_attribute("title") or "").partition(": ran as")[0]
@@ -64,9 +66,9 @@ def test_another_ready_op_runs_with_one_click_and_a_second_undoes_it(debugger: D
     hand.click(row.locator('[data-kv="run-next"]'))
     # then
     expect(hand.kv("lane")).to_have_count(2)
-    hand.expect_step(301)
-    assert debugger.python("t.steps[301].node") == node
-    assert debugger.python("first.steps[301].node") != node
+    hand.expect_step(44)
+    assert debugger.python("t.steps[44].node") == node
+    assert debugger.python("first.steps[44].node") != node
     # and undone
     hand.click(hand.kv("lane").last.locator('[data-kv="lane-close"]'))
     expect(hand.kv("lane")).to_have_count(0)
@@ -76,7 +78,7 @@ def test_another_ready_op_runs_with_one_click_and_a_second_undoes_it(debugger: D
 
 
 def test_ideal_against_rten_takes_two_clicks(debugger: DebuggerPage) -> None:
-    debugger.goto(700)
+    debugger.goto(40)
     hand = Hand(debugger.root)
     # when
     hand.click(hand.kv("fork"))

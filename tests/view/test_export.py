@@ -144,29 +144,30 @@ def test_a_missing_bundle_is_said_in_one_sentence(
 
 
 @pytest.mark.ui
-@pytest.mark.parametrize("name", ["decoded", "hostile", "branching"])
-def test_the_page_opens_from_a_file_with_no_network(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    # given
-    trace = request.getfixturevalue(name)
-    to_html(trace, tmp_path / "trace.html")
+def test_the_page_opens_from_a_file_with_no_network(
+    decoded: Trace, hostile: Trace, branching: Trace, tmp_path: Path
+) -> None:
     found = find_browser()
     assert found
     asked: list[str] = []
     errors: list[str] = []
-    # when
     with chromium(found) as browser:
-        page = browser.new_page()
-        page.on("request", lambda r: asked.append(r.url))
-        page.on("pageerror", lambda e: errors.append(str(e)))
-        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-        page.goto((tmp_path / "trace.html").as_uri())
-        page.wait_for_selector("#kvviz-still", state="detached")
-        page.wait_for_selector('#kvviz [data-kv="graph-node"]', state="attached")
-        text = page.inner_text("#kvviz")
-    # then
+        for trace in (decoded, hostile, branching):
+            # given
+            to_html(trace, tmp_path / "trace.html")
+            page = browser.new_page()
+            page.on("request", lambda r: asked.append(r.url))
+            page.on("pageerror", lambda e: errors.append(str(e)))
+            page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+            # when
+            page.goto((tmp_path / "trace.html").as_uri())
+            page.wait_for_selector("#kvviz-still", state="detached")
+            page.wait_for_selector('#kvviz [data-kv="graph-node"]', state="attached")
+            # then
+            assert f"{len(trace.steps):,}" in page.inner_text("#kvviz")
+            page.close()
     assert errors == []
     assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
-    assert f"{len(trace.steps):,}" in text
 
 
 def test_perfetto_reads_one_slice_for_every_op_in_order(trace: Trace, tmp_path: Path) -> None:

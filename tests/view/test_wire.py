@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -25,13 +26,19 @@ from tests.trace.recordings import copy_into_view, two_lanes
 from tests.view.conftest import HOSTILE
 
 
+@cache
+def sent_of(trace: kvviz.Trace) -> tuple[dict, dict[str, np.ndarray]]:
+    """Header and columns of the payload of a trace."""
+    return payload.decode(payload.payload(trace))
+
+
 def parts(offsets: np.ndarray, i: int) -> range:
     return range(offsets[i], offsets[i + 1])
 
 
 def test_every_step_is_told_as_its_record_says(trace: kvviz.Trace) -> None:
     # given
-    head, col = payload.decode(payload.payload(trace))
+    head, col = sent_of(trace)
     text = head["strings"]
     # then
     assert len(col["step.node"]) == len(trace.steps)
@@ -47,7 +54,7 @@ def test_every_step_is_told_as_its_record_says(trace: kvviz.Trace) -> None:
 
 
 def test_every_output_is_told_with_its_place(trace: kvviz.Trace) -> None:
-    head, col = payload.decode(payload.payload(trace))
+    head, col = sent_of(trace)
     for i, step in enumerate(trace.steps):
         graph = head["graphs"][col["frame.graph"][col["step.frame"][i]]]
         told = [
@@ -82,7 +89,7 @@ def test_a_second_input_overwritten_behind_the_start_of_its_storage_is_told_with
 
 
 def test_every_blocker_and_every_freed_storage_is_told(trace: kvviz.Trace) -> None:
-    head, col = payload.decode(payload.payload(trace))
+    head, col = sent_of(trace)
     text = head["strings"]
     for i, step in enumerate(trace.steps):
         told = [
@@ -102,7 +109,7 @@ def test_every_blocker_and_every_freed_storage_is_told(trace: kvviz.Trace) -> No
 
 
 def test_flags_say_what_the_decision_says(trace: kvviz.Trace) -> None:
-    head, col = payload.decode(payload.payload(trace))
+    head, col = sent_of(trace)
     names = head["codes"]["flag"]
     for i, step in enumerate(trace.steps):
         told = {name for bit, name in enumerate(names) if col["step.flags"][i] >> bit & 1}
@@ -127,7 +134,7 @@ def test_flags_say_what_the_decision_says(trace: kvviz.Trace) -> None:
 
 
 def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) -> None:
-    head, col = payload.decode(payload.payload(trace))
+    head, col = sent_of(trace)
     for i, frame in enumerate(trace.frames):
         assert col["frame.parent"][i] == (-1 if frame.parent is None else frame.parent)
         assert col["frame.iteration"][i] == (-1 if frame.iteration is None else frame.iteration)
@@ -148,7 +155,7 @@ def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) ->
 
 
 def test_blocks_share_out_the_nodes_that_run_and_each_has_a_drawing_of_its_size(trace: kvviz.Trace) -> None:
-    head, _ = payload.decode(payload.payload(trace))
+    head, _ = sent_of(trace)
     uses = [0] * len(head["drawings"])
     names = [cache["input"] for cache in head["caches"]]
     for graph in head["graphs"]:
@@ -283,7 +290,7 @@ def test_texts_that_differ_in_numbers_alone_are_told_once() -> None:
 @pytest.mark.parametrize("recorded", [copy_into_view, two_lanes])
 def test_where_storages_lie_is_told_where_any_lies_in_an_arena(recorded: Callable[[], kvviz.Trace]) -> None:
     trace = recorded()
-    head, col = payload.decode(payload.payload(trace))
+    head, col = sent_of(trace)
     strings = head["strings"]
     told = list(zip(col["storage.space"], col["storage.arena"], col["storage.address"], strict=True))
     assert [(strings[space], strings[arena], None if at < 0 else int(at)) for space, arena, at in told] == [
@@ -293,4 +300,4 @@ def test_where_storages_lie_is_told_where_any_lies_in_an_arena(recorded: Callabl
 
 
 def test_memory_of_the_host_needs_no_such_columns(trace: kvviz.Trace) -> None:
-    assert not {"storage.space", "storage.arena", "storage.address"} & set(payload.decode(payload.payload(trace))[1])
+    assert not {"storage.space", "storage.arena", "storage.address"} & set(sent_of(trace)[1])
