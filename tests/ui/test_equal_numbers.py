@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -10,14 +11,26 @@ from playwright.sync_api import Browser, expect
 
 import kvviz
 from kvviz.report.explain import explain
+from kvviz.report.faces.report_data import sarif
 from kvviz.trace.units import size
 from tests.ui.filepage import FilePage
-from tests.ui.test_evidence import MODELS, decoded
+from tests.ui.test_evidence import decoded
 
 pytestmark = pytest.mark.ui
 
 # Models whose caches grow, stand still, wrap around a merged graph, or do not exist.
-NAMES = (*MODELS, "storyteller/merged_if", "storyteller/static_scatter_nd")
+NAMES = (
+    "o01_optimum_llama",
+    "o02_optimum1_merged_gpt2",
+    "o05_dynamo_llama_op23",
+    "o06_mobius_static_llama_op24",
+    "o09_dynamo_qwen2_nocache",
+    "storyteller/concat",
+    "storyteller/gqa",
+    "storyteller/tensor_scatter",
+    "storyteller/merged_if",
+    "storyteller/static_scatter_nd",
+)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -30,6 +43,36 @@ def shown(
     page = FilePage(browser, path, width=1500, permissions=["clipboard-read", "clipboard-write"])
     yield page, trace
     page.close()
+
+
+def test_page_report_json_and_sarif_print_the_same_findings(shown: tuple[FilePage, kvviz.Trace]) -> None:
+    # given
+    page, trace = shown
+    found = kvviz.findings(trace)
+    report = kvviz.explain(trace)
+    # when
+    rows = page.kv("finding")
+    expect(rows).to_have_count(len(found))
+    effects = dict(
+        page.root.locator(".kv-found > li").evaluate_all(
+            "(all) => all.map((one) => [one.dataset.id, one.querySelector('[data-kv=effect]')?.firstChild.data ?? ''])"
+        )
+    )
+    # then
+    assert rows.locator("b").all_inner_texts() == [one.title for one in found]
+    assert rows.locator(".kv-num").all_inner_texts() == [size(one.bytes) if one.bytes else "" for one in found]
+    assert rows.locator(".kv-at").all_inner_texts() == [one.where for one in found]
+    assert effects == {str(i): one.change for i, one in enumerate(found)}
+    scope = f"{len(found)} · of {len(trace.steps):,} steps, all {len(trace.runs)} runs"
+    assert page.kv("findings-scope").inner_text() == scope
+    data = json.loads(json.dumps(report.to_dict()))["findings"]
+    assert [(one["title"], one["bytes"]) for one in data] == [(one.title, one.bytes) for one in found]
+    text = " ".join(repr(report).split())
+    assert all(one.title in text for one in found[:8])
+    results = sarif(report, "model.onnx")["runs"][0]["results"]
+    chosen = [one for one in found if not one.calm and one.kind != "peak"]
+    assert [one["properties"]["bytes"] for one in results] == [one.bytes for one in chosen]
+    assert all(one["message"]["text"].startswith(there.line) for one, there in zip(results, chosen, strict=True))
 
 
 def test_the_peak_is_the_same_in_its_finding_over_the_timeline_and_in_the_report(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 import kvviz
-from kvviz.report.faces.report_data import sarif
 from kvviz.trace.units import size
 from tests.test_models import graph_of, reference
 from tests.ui.conftest import from_cells, opened
@@ -20,17 +18,6 @@ from tests.ui.filepage import FilePage
 from tests.ui.server import Jupyter
 
 pytestmark = pytest.mark.ui
-
-MODELS = (
-    "o01_optimum_llama",
-    "o02_optimum1_merged_gpt2",
-    "o05_dynamo_llama_op23",
-    "o06_mobius_static_llama_op24",
-    "o09_dynamo_qwen2_nocache",
-    "storyteller/concat",
-    "storyteller/gqa",
-    "storyteller/tensor_scatter",
-)
 
 
 def decoded(name: str) -> kvviz.Trace:
@@ -62,42 +49,6 @@ def finding(page: FilePage, number: int) -> Locator:
 
 def place_of(trace: kvviz.Trace, kind: str) -> int:
     return next(i for i, one in enumerate(kvviz.findings(trace)) if one.kind == kind)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_page_report_json_and_sarif_print_the_same_findings(browser: Browser, tmp_path: Path, name: str) -> None:
-    # given
-    trace = decoded(name)
-    found = kvviz.findings(trace)
-    report = kvviz.explain(trace)
-    # when
-    trace.to_html(tmp_path / "page.html")
-    page = FilePage(browser, tmp_path / "page.html", width=1500)
-    rows = page.kv("finding")
-    expect(rows).to_have_count(len(found))
-    titles, bytes_ = rows.locator("b").all_inner_texts(), rows.locator(".kv-num").all_inner_texts()
-    places = rows.locator(".kv-at").all_inner_texts()
-    effects = dict(
-        page.root.locator(".kv-found > li").evaluate_all(
-            "(all) => all.map((one) => [one.dataset.id, one.querySelector('[data-kv=effect]')?.firstChild.data ?? ''])"
-        )
-    )
-    scope = page.kv("findings-scope").inner_text()
-    page.close()
-    # then
-    assert titles == [one.title for one in found]
-    assert bytes_ == [size(one.bytes) if one.bytes else "" for one in found]
-    assert places == [one.where for one in found]
-    assert effects == {str(i): one.change for i, one in enumerate(found)}
-    assert scope == f"{len(found)} · of {len(trace.steps):,} steps, all {len(trace.runs)} runs"
-    data = json.loads(json.dumps(report.to_dict()))["findings"]
-    assert [(one["title"], one["bytes"]) for one in data] == [(one.title, one.bytes) for one in found]
-    text = " ".join(repr(report).split())
-    assert all(one.title in text for one in found[:8])
-    results = sarif(report, "model.onnx")["runs"][0]["results"]
-    chosen = [one for one in found if not one.calm and one.kind != "peak"]
-    assert [one["properties"]["bytes"] for one in results] == [one.bytes for one in chosen]
-    assert all(one["message"]["text"].startswith(there.line) for one, there in zip(results, chosen, strict=True))
 
 
 def test_it_opens_on_the_first_finding_at_its_widest_step(page: FilePage, trace: kvviz.Trace) -> None:

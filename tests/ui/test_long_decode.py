@@ -132,15 +132,21 @@ def test_dragging_over_all_runs_is_fast(debugger: DebuggerPage) -> None:
     assert pace.cost_of(debugger, pace.DRAG_RUNS, 128) < pace.DRAG
 
 
-@pytest.fixture
-def exported(browser: Browser, tmp_path: Path) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A decode in a file, with the steps of its first and last run; of run 2 they were not even recorded."""
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
     trace = kvviz.decode(graph, [5, 17, 33], 6, progress=False)
     trace.runs[2].last = trace.runs[2].first
-    to_html(trace, tmp_path / "trace.html", detail={0, 5})
+    path = tmp_path_factory.mktemp("exported") / "trace.html"
+    to_html(trace, path, detail={0, 5})
+    return path
+
+
+@pytest.fixture
+def exported(browser: Browser, file: Path) -> Iterator[Page]:
     page = browser.new_page()
-    page.goto((tmp_path / "trace.html").as_uri())
+    page.goto(file.as_uri())
     expect(page.locator('[data-kv="sentence"]')).to_be_visible()
     yield page
     page.close()

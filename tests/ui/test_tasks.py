@@ -18,6 +18,7 @@ import kvviz
 from kvviz.report.explain import explain
 from kvviz.smollm2 import convert
 from kvviz.trace.units import size
+from tests.decode.small import small
 from tests.smollm2.tiny import Tiny, write_tiny
 from tests.ui.filepage import FilePage
 from tests.ui.hand import Hand
@@ -81,9 +82,7 @@ def llama_cpp(_: Path) -> kvviz.Trace:
 
 
 def policies(_: Path) -> kvviz.Comparison:
-    return kvviz.compare(
-        kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx"), prompt=[1, 2, 3], max_new_tokens=3
-    )
+    return kvviz.compare(kvviz.load(small("concat").proto), prompt=[5, 7, 3], max_new_tokens=3)
 
 
 def storyteller(_: Path) -> kvviz.Trace:

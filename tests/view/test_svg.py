@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-import kvviz
 from kvviz.report.palette import LIGHT, STATES
 from kvviz.trace.recording import Trace
 from kvviz.view.charts import png
@@ -139,7 +138,3 @@ def test_no_sentence_of_the_png_runs_out_at_its_edge(decoded: Trace, monkeypatch
     words = np.abs(pixels[-180:] - pixels[-1, 0]).max(axis=(0, 2)) > 0.02
     edge = words.nonzero()[0].max()
     assert 840 < edge < 900 - 100 * png.RIGHT + 4
-
-
-def test_kvviz_draws_without_a_display() -> None:
-    assert kvviz.plot.__name__ == "kvviz.view.charts.plots"
