@@ -127,16 +127,6 @@ def rows_given(trace: Trace, cache: Cache) -> tuple[int, int]:
     return min(tokens, rows), max(rows, reserved_rows(trace, 0, cache))
 
 
-def rows_text(number: int) -> str:
-    """``1 row``, ``1,024 rows``."""
-    return f"{number:,} row{'s' * (number != 1)}"
-
-
-def tokens_text(number: int) -> str:
-    """``1 token``, ``1,024 tokens``."""
-    return f"{number:,} token{'s' * (number != 1)}"
-
-
 def spans_text(spans: Sequence[Span]) -> str:
     """``row 3``, ``rows 3 to 7, row 9``; the first three of many."""
     parts = [f"row {a}" if b - a == 1 else f"rows {a} to {b - 1}" for a, b in spans[:3]]

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvviz.caches.cache_facts import Scene, rows_text, spans_text, tokens_text
+from kvviz.caches.cache_facts import Scene, spans_text
 from kvviz.caches.row_contents import NO_TOKEN, both, count, live, minus, stale
 from kvviz.errors import quoted
 from kvviz.graph.model import Node
+from kvviz.trace import units
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.model_or_trace import as_trace
@@ -80,7 +81,7 @@ def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
 def _sentence(runs: list[tuple[int, Told]]) -> str:
     first, (_, happened, advice) = runs[0]
     more = len(runs) - 1
-    again = f" (and in {more} more run{'s' * (more > 1)})" if more else ""
+    again = f" (and in {units.count(more, 'more run')})" if more else ""
     return f"run {first}{again}: {happened}; {advice}"
 
 
@@ -113,7 +114,7 @@ def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
         for place, name in enumerate(reader.node.inputs):
             if (reader.node.op_type, place) in (("Attention", 6), ("GroupQueryAttention", 5)) and name:
                 return (
-                    f"{quoted(name, 60)} counts {rows_text(seen)} and {tokens} of them hold tokens",
+                    f"{quoted(name, 60)} counts {units.count(seen, 'row')} and {tokens} of them hold tokens",
                     "give the number of rows that hold tokens once the run has written its own",
                 )
     return "no mask hides them", "mask the rows that hold no token, or give attention the number of valid rows"
@@ -136,8 +137,9 @@ def _hidden(scene: Scene) -> Told | None:
             return "mask", f"{text}, because the mask or causality hides it", advice
         early = seen == min(start for start, _ in item.wrote)
         text = (
-            f"{scene.cache.name} got {wrote}, but {quoted(counted, 60)} counts {rows_text(seen)}, so that attention "
-            f"does not read the newest token: the count was {'taken before the write' if early else 'too small'}"
+            f"{scene.cache.name} got {wrote}, but {quoted(counted, 60)} counts {units.count(seen, 'row')}, so that "
+            "attention does not read the newest token: the count was "
+            f"{'taken before the write' if early else 'too small'}"
         )
         index = scene.index_input()
         return "count", text, f"give {quoted(counted, 60)} = {newest + 1}, which is {index} and the rows written"
@@ -163,13 +165,13 @@ def _overwritten(scene: Scene) -> Told | None:
     item = max(scene.entry.items, key=lambda one: one.lost, default=None)
     if item is None or not item.lost:
         return None
-    name, lost, wrote = scene.cache.name, tokens_text(item.lost), spans_text(item.wrote)
+    name, lost, wrote = scene.cache.name, units.count(item.lost, "token"), spans_text(item.wrote)
     if scene.cache.protocol == "window":
         text = (
-            f"{rows_text(count(item.wrote))} wrapped around in the {rows_text(scene.rows)} of {name} and overwrote "
-            f"{lost} in the window of the run's first query"
+            f"{units.count(count(item.wrote), 'row')} wrapped around in the {units.count(scene.rows, 'row')} of {name} "
+            f"and overwrote {lost} in the window of the run's first query"
         )
-        return "wrap", text, f"feed fewer tokens at once, or make the cache {rows_text(item.lost)} longer"
+        return "wrap", text, f"feed fewer tokens at once, or make the cache {units.count(item.lost, 'row')} longer"
     text = f"{name} got {wrote}, over {lost} that attention still reads, because of {scene.index_input()}"
     return "index", text, "write after the rows that hold tokens"
 
@@ -190,8 +192,8 @@ def _capacity(scene: Scene) -> Told | None:
     if not min(free):
         return None
     text = (
-        f"{scene.cache.name} grew from {had} to {rows_text(has)}, although {min(free)} of them hold no token: the "
-        f"capacity of the past was taken for its valid length"
+        f"{scene.cache.name} grew from {had} to {units.count(has, 'row')}, although {min(free)} of them hold no token: "
+        f"the capacity of the past was taken for its valid length"
     )
     if any(link.node.op_type == "GroupQueryAttention" for _, link in scene.writers):
         advice = "let total_sequence_length count tokens, so that past and present can be one buffer"
@@ -209,7 +211,7 @@ def _thrown(scene: Scene) -> Told | None:
     storage, room, how = block
     if how != "donated" or room <= had or scene.entry.storage == storage or scene.entry.capacity > scene.rows:
         return None
-    text = f"the buffer B{storage} with room for {rows_text(room)} of {scene.cache.name} was thrown away"
+    text = f"the buffer B{storage} with room for {units.count(room, 'row')} of {scene.cache.name} was thrown away"
     if not scene.way.reached:
         why, advice = "because the branch that ran makes the cache anew", "reserve room after that run: growth='after'"
     else:

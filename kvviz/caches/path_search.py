@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvviz.graph.cache_writes import PICKS, VIEWS, cache_ops
+from kvviz.graph.cache_writes import MS, PICKS, VIEWS, cache_ops
 from kvviz.graph.model import Node
 from kvviz.trace.index.frame_values import RunFrames, Spot
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache
-
-MS = "com.microsoft"
 
 
 @dataclass(frozen=True, slots=True)

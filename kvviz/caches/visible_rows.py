@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from kvviz.caches.control_values import Known
-from kvviz.caches.path_search import MS, SCORES, Reader
+from kvviz.caches.path_search import SCORES, Reader
 from kvviz.caches.row_contents import spans_of
 from kvviz.caches.row_writes import first_kept, grouped_rows, rows_ahead
+from kvviz.graph.cache_writes import MS
 from kvviz.graph.model import Node
 from kvviz.ops.transformer.attention_core import padding_seen, visible
 from kvviz.ops.transformer.contrib_attention import resident
@@ -58,7 +59,8 @@ def _allowed(known: Known, reader: Reader) -> np.ndarray | None:
     """The keys that the queries of an attention may see, ``(batch or 1, queries, keys)``."""
     if reader.kind == "softmax":
         return of_softmax(known, reader.frame, reader.node)
-    return None if reader.kind == "product" else _of_operator(known, reader)
+    rule = _OPERATORS.get((reader.node.domain, reader.node.op_type))
+    return None if rule is None else rule(known, reader)
 
 
 def window_of(reader: Reader) -> int:
@@ -96,17 +98,6 @@ def _through(known: Known, frame: int, node: Node, name: str, start: int, keys: 
 
 
 # -- attention inside an operator -------------------------------------------------------------------------------------
-
-
-def _of_operator(known: Known, reader: Reader) -> np.ndarray | None:
-    node = reader.node
-    if node.op_type == "GroupQueryAttention":
-        return _of_grouped(known, reader)
-    if (node.domain, node.op_type) == ("", "Attention"):
-        return _of_attention(known, reader)
-    if (node.domain, node.op_type) in ((MS, "MultiHeadAttention"), (MS, "Attention")):
-        return _of_contrib(known, reader)
-    return None
 
 
 def _of_attention(known: Known, reader: Reader) -> np.ndarray | None:
@@ -178,6 +169,14 @@ def _of_contrib(known: Known, reader: Reader) -> np.ndarray | None:
             return None
         allowed = allowed & padded
     return with_mask(known, frame, node.given(bias), allowed)
+
+
+_OPERATORS: dict[tuple[str, str], Callable[[Known, Reader], np.ndarray | None]] = {
+    ("", "Attention"): _of_attention,
+    (MS, "GroupQueryAttention"): _of_grouped,
+    (MS, "MultiHeadAttention"): _of_contrib,
+    (MS, "Attention"): _of_contrib,
+}
 
 
 def _evicted(known: Known, reader: Reader) -> int:

@@ -12,8 +12,6 @@ from kvviz.errors import InputError
 from kvviz.graph.model import Graph
 from kvviz.text.companions import Words
 
-__all__ = ["Words", "as_batch", "as_tokenizer", "text_of", "tokenizer_for"]
-
 _KINDS = "a prompt is a text, a list of token numbers, or a list of such lists"
 
 

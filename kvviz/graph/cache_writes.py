@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.graph.model import Graph, Node
 
-_MS = "com.microsoft"
+MS = "com.microsoft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ _TABLE: dict[tuple[str, str], tuple[CacheOp, ...]] = {
     ("", "LSTM"): _pairs("state", None, (5, 1), (6, 2)),
     ("", "GRU"): _pairs("state", None, (5, 1)),
     ("", "RNN"): _pairs("state", None, (5, 1)),
-    (_MS, "GroupQueryAttention"): _pairs("growing", 2, (3, 1), (4, 2)),
-    (_MS, "MultiHeadAttention"): _pairs("growing", 2, (6, 1), (7, 2)),
-    (_MS, "Attention"): _pairs("growing", 3, (4, 1)),
-    (_MS, "QAttention"): _pairs("growing", 3, (8, 1)),
-    (_MS, "DecoderMaskedMultiHeadAttention"): _pairs("growing", 2, (5, 1), (6, 2)),
-    (_MS, "DecoderMaskedSelfAttention"): _pairs("growing", 3, (4, 1)),
-    (_MS, "SparseAttention"): _pairs("static", 2, (3, 1), (4, 2)),
-    (_MS, "PagedAttention"): _pairs("static", None, (3, 1), (4, 2)),
-    (_MS, "LinearAttention"): _pairs("state", None, (3, 1)),
-    (_MS, "CausalConvWithState"): _pairs("state", None, (3, 1)),
-    (_MS, "DynamicQuantizeLSTM"): _pairs("state", None, (5, 1), (6, 2)),
+    (MS, "GroupQueryAttention"): _pairs("growing", 2, (3, 1), (4, 2)),
+    (MS, "MultiHeadAttention"): _pairs("growing", 2, (6, 1), (7, 2)),
+    (MS, "Attention"): _pairs("growing", 3, (4, 1)),
+    (MS, "QAttention"): _pairs("growing", 3, (8, 1)),
+    (MS, "DecoderMaskedMultiHeadAttention"): _pairs("growing", 2, (5, 1), (6, 2)),
+    (MS, "DecoderMaskedSelfAttention"): _pairs("growing", 3, (4, 1)),
+    (MS, "SparseAttention"): _pairs("static", 2, (3, 1), (4, 2)),
+    (MS, "PagedAttention"): _pairs("static", None, (3, 1), (4, 2)),
+    (MS, "LinearAttention"): _pairs("state", None, (3, 1)),
+    (MS, "CausalConvWithState"): _pairs("state", None, (3, 1)),
+    (MS, "DynamicQuantizeLSTM"): _pairs("state", None, (5, 1), (6, 2)),
 }
 _SCATTERS = frozenset({"ScatterND", "ScatterElements", "Scatter", "TensorScatter"})
 
@@ -83,7 +83,7 @@ def _special_protocol(node: Node) -> str:
     if given.get("past_present_share_buffer"):
         return "static"
     # The length of the past as an input means that the buffers have a fixed size (onnxruntime's MultiHeadAttention).
-    if (node.domain, node.op_type) == (_MS, "MultiHeadAttention") and node.given(8):
+    if (node.domain, node.op_type) == (MS, "MultiHeadAttention") and node.given(8):
         return "static"
     return ""
 

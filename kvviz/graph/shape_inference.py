@@ -22,8 +22,8 @@ from kvviz.errors import LoadError
 from kvviz.graph.loading.external import Source
 from kvviz.graph.loading.from_onnx import graph_proto, node_proto
 from kvviz.graph.loading.tensors import Weights, value_type
-from kvviz.graph.model import Graph, Node, Value, weight_layout
-from kvviz.graph.shape_merge import merge, tensor_of, union, without_shape
+from kvviz.graph.model import Dim, Graph, Node, Value, weight_layout
+from kvviz.graph.shape_merge import dims_of, merge, tensor_of, union, without_shape
 
 # Inference looks into constants that say a shape, axes or pads; nothing larger is handed to it.
 _SMALL = 1024
@@ -224,7 +224,7 @@ def _loop(node: Node, types: Sequence[Any], walk: Walk) -> list[Any]:
     condition = types[1] if len(types) > 1 else None
     found = walk(node.subgraphs["body"], [iteration, condition, *carried])[1:]
     ends = [None if proto is None else without_shape(proto) for proto in found[: len(carried)]]
-    return ends + [_stacked(proto, 0, _Dimension()) for proto in found[len(carried) :]]
+    return ends + [_stacked(proto, 0, None) for proto in found[len(carried) :]]
 
 
 def _scan(node: Node, types: Sequence[Any], walk: Walk) -> list[Any]:
@@ -246,44 +246,35 @@ def _scan(node: Node, types: Sequence[Any], walk: Walk) -> list[Any]:
     return ends
 
 
-_Dimension = onnx.TensorShapeProto.Dimension
-
-
-def _dim(proto: Any | None, axis: int) -> Any | None:
-    tensor = None if proto is None else tensor_of(proto)
-    dims = () if tensor is None else tensor.shape.dim
+def _dim(proto: Any | None, axis: int) -> Dim:
+    dims = dims_of(proto) or ()
     return dims[axis] if -len(dims) <= axis < len(dims) else None
 
 
-def _common(dims: Sequence[Any]) -> Any:
+def _common(dims: Sequence[Dim]) -> Dim:
     """What several dimensions of one length are known to be: a number if one says so, else the first name."""
-    stated = [dim for dim in dims if dim is not None and dim.WhichOneof("value") is not None]
-    return next((dim for dim in stated if dim.HasField("dim_value")), stated[0] if stated else _Dimension())
+    stated = [dim for dim in dims if dim is not None]
+    return next((dim for dim in stated if isinstance(dim, int)), stated[0] if stated else None)
 
 
 def _sliced(proto: Any | None, axis: int | None, batched: bool) -> Any | None:
     """The type of one slice along an axis (None: of the whole), without the batch dimension of Scan-8."""
-    tensor = None if proto is None else tensor_of(proto)
-    if tensor is None or not tensor.HasField("shape"):
+    dims = dims_of(proto)
+    if dims is None:
         return proto
-    dims = list(tensor.shape.dim)
     gone = {axis % len(dims) if dims else 0} if axis is not None else set()
-    return _with_dims(tensor.elem_type, [dim for i, dim in enumerate(dims) if i not in gone and (i or not batched)])
+    return _with_dims(proto, [dim for i, dim in enumerate(dims) if i not in gone and (i or not batched)])
 
 
-def _stacked(proto: Any | None, axis: int, length: Any) -> Any | None:
+def _stacked(proto: Any | None, axis: int, length: Dim) -> Any | None:
     """The type of several of these along a new axis; without a known shape only the element type is known."""
-    tensor = None if proto is None else tensor_of(proto)
-    if tensor is None or not tensor.HasField("shape"):
+    dims = dims_of(proto)
+    if dims is None:
         return proto
-    dims = list(tensor.shape.dim)
     dims.insert(axis % (len(dims) + 1), length)
-    return _with_dims(tensor.elem_type, dims)
+    return _with_dims(proto, dims)
 
 
-def _with_dims(elem_type: int, dims: Sequence[Any]) -> Any:
-    proto = onnx.TypeProto()
-    proto.tensor_type.elem_type = elem_type
-    proto.tensor_type.shape.dim.extend(dims)
-    proto.tensor_type.shape.SetInParent()
-    return proto
+def _with_dims(proto: Any, dims: Sequence[Dim]) -> Any:
+    tensor = tensor_of(proto)
+    return helper.make_tensor_type_proto(0 if tensor is None else tensor.elem_type, dims)

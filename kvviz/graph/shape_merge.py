@@ -9,6 +9,9 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from kvviz.errors import name_text
+from kvviz.graph.model import Dim
+
 
 def merge(declared: Any | None, inferred: Any | None) -> Any | None:
     """What the model says of a value, completed by what was found out about it; neither is changed.
@@ -57,6 +60,16 @@ def tensor_of(proto: Any) -> Any | None:
     if kind == "optional_type":
         return tensor_of(proto.optional_type.elem_type)
     return getattr(proto, kind) if kind in ("tensor_type", "sparse_tensor_type") else None
+
+
+def dims_of(proto: Any | None) -> list[Dim] | None:
+    """The lengths and names of a type's dimensions, None for one without either; None where the shape is not known."""
+    tensor = None if proto is None else tensor_of(proto)
+    if tensor is None or not tensor.HasField("shape"):
+        return None
+    return [
+        dim.dim_value if dim.HasField("dim_value") else name_text(dim.dim_param) or None for dim in tensor.shape.dim
+    ]
 
 
 def without_shape(proto: Any) -> Any:

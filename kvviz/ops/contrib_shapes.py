@@ -15,9 +15,8 @@ import numpy as np
 import onnx
 from onnx import helper, shape_inference
 
-from kvviz.errors import name_text
 from kvviz.graph.model import Dim, Node
-from kvviz.graph.shape_merge import tensor_of
+from kvviz.graph.shape_merge import dims_of, tensor_of
 
 Types = Sequence[Any]
 Constant = Callable[[int], np.ndarray | None]
@@ -257,22 +256,13 @@ RULES: dict[tuple[str, str], Callable[..., list[Any]]] = {
 # ---- dimensions -----------------------------------------------------------------------------------------------------
 
 
-def _tensor(types: Types, position: int) -> Any | None:
-    proto = types[position] if position < len(types) else None
-    return None if proto is None else tensor_of(proto)
-
-
 def _dims(types: Types, position: int) -> Dims | None:
-    tensor = _tensor(types, position)
-    if tensor is None or not tensor.HasField("shape"):
-        return None
-    return [
-        dim.dim_value if dim.HasField("dim_value") else name_text(dim.dim_param) or None for dim in tensor.shape.dim
-    ]
+    return dims_of(types[position]) if position < len(types) else None
 
 
 def _elem(types: Types, position: int) -> int:
-    tensor = _tensor(types, position)
+    proto = types[position] if position < len(types) else None
+    tensor = None if proto is None else tensor_of(proto)
     return 0 if tensor is None else int(tensor.elem_type)
 
 

@@ -82,6 +82,9 @@ class OpSpec:
     wants: frozenset[str] = field(default_factory=frozenset)
 
 
+MICROSOFT = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
+
 _TABLE: dict[tuple[str, str], list[OpSpec]] = {}
 _registrations = 0
 _EXTRA = ("n_outputs", "opset", "out", "grown")

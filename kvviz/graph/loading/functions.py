@@ -92,13 +92,8 @@ class Extent:
     depth: int = 1  # graphs within each other
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """What one graph or function says itself: nodes, levels of subgraphs, and calls with the level they stand at."""
-
-    nodes: int
-    depth: int
-    calls: tuple[tuple[FunctionKey, int], ...]
+Own = tuple[Extent, list[tuple[FunctionKey, int]]]
+"""What one graph or function says itself, and its calls with the level that they stand at."""
 
 
 def extents(
@@ -106,20 +101,20 @@ def extents(
 ) -> tuple[Extent, dict[FunctionKey, Extent]]:
     """Extent of a main graph, and of each function that it reaches, those that it calls first."""
     main = _own(graph, functions)
-    own: dict[FunctionKey, _Own] = {}
-    waiting = [key for key, _ in main.calls]
+    own: dict[FunctionKey, Own] = {}
+    waiting = [key for key, _ in main[1]]
     while waiting:
         key = waiting.pop()
         if key not in own:
             own[key] = _own(functions[key], functions)
-            waiting += [called for called, _ in own[key].calls]
+            waiting += [called for called, _ in own[key][1]]
     found: dict[FunctionKey, Extent] = {}
     for key in _callees_first(own, label):
         found[key] = _sum(own[key], found)
     return _sum(main, found), found
 
 
-def _own(root: Any, functions: Mapping[FunctionKey, Any]) -> _Own:
+def _own(root: Any, functions: Mapping[FunctionKey, Any]) -> Own:
     count, deepest = 0, 1
     calls: list[tuple[FunctionKey, int]] = []
     # Not by recursion: a proto in memory may nest thousands of levels.
@@ -135,13 +130,13 @@ def _own(root: Any, functions: Mapping[FunctionKey, Any]) -> _Own:
                 key = call_key(node)
                 if key in functions:
                     calls.append((key, depth))
-    return _Own(count, deepest, tuple(calls))
+    return Extent(count, depth=deepest), calls
 
 
-def _callees_first(own: Mapping[FunctionKey, _Own], label: str) -> list[FunctionKey]:
+def _callees_first(own: Mapping[FunctionKey, Own], label: str) -> list[FunctionKey]:
     keys = list(own)
     number = {key: i for i, key in enumerate(keys)}
-    needs = [{number[called] for called, _ in own[key].calls} for key in keys]
+    needs = [{number[called] for called, _ in own[key][1]} for key in keys]
     order = topological(needs)
     if order is not None:
         return [keys[i] for i in order]
@@ -151,10 +146,11 @@ def _callees_first(own: Mapping[FunctionKey, _Own], label: str) -> list[Function
     raise GraphError(f"function {quoted(circle[0][1])} of {label} calls itself: {' → '.join(names)}{more}")
 
 
-def _sum(own: _Own, found: Mapping[FunctionKey, Extent]) -> Extent:
-    called = [(found[key], depth) for key, depth in own.calls]
+def _sum(own: Own, found: Mapping[FunctionKey, Extent]) -> Extent:
+    alone, calls = own
+    called = [(found[key], depth) for key, depth in calls]
     return Extent(
-        own.nodes + sum(extent.nodes for extent, _ in called),
+        alone.nodes + sum(extent.nodes for extent, _ in called),
         len(called) + sum(extent.calls for extent, _ in called),
-        max([own.depth, *(depth + extent.depth for extent, depth in called)]),
+        max([alone.depth, *(depth + extent.depth for extent, depth in called)]),
     )

@@ -19,7 +19,7 @@ from kvviz.ops.numeric import (
     rounded_once,
     spreads,
 )
-from kvviz.ops.registry import by_reference, op
+from kvviz.ops.registry import MICROSOFT, by_reference, op
 
 
 @op("Relu", overwrites=(0,), by_element=True)
@@ -165,9 +165,6 @@ for _name, _kernel in (("Softmax", softmax), ("LogSoftmax", log_softmax), ("Hard
 
 # -- gelu -------------------------------------------------------------------------------------------------------------
 # The error function and the activations made from it or standing in for it: Erf and the Gelu family.
-
-
-MICROSOFT = "com.microsoft"
 
 # erf(x) = x P(x²) / Q(x²) for |x| <= 3.95, beyond which it is 1 in float32. Our own fit: least squares on Chebyshev
 # points against math.erf, reweighted until the relative error is level. Largest error in float32: 5.2e-8.

@@ -20,9 +20,7 @@ from kvviz.ops.numeric import (
     rounded_once,
     spreads,
 )
-from kvviz.ops.registry import by_reference, op
-
-MICROSOFT = "com.microsoft"
+from kvviz.ops.registry import MICROSOFT, by_reference, op
 
 _sum = np.add.reduce
 
@@ -90,7 +88,7 @@ def skip_rms_norm(x, skip, gamma, bias=None, *, epsilon=1e-12, n_outputs=1, out=
     """RMS norm of ``x + skip + bias``; output 3 is that sum, which feeds the next residual, and output 1, a mean
     that is not taken, holds zeros (onnxruntime 1.31)."""
     if x.dtype.char not in "fd":
-        return _in_float32(skip_rms_norm, (x, skip, gamma, bias), epsilon, n_outputs, out)
+        return _in_float32(skip_rms_norm, (x, skip, gamma, bias), n_outputs, out, epsilon=epsilon)
     total, target = _residual(x, skip, bias, n_outputs, out)
     root = deviation(total, -1, epsilon)
     y = np.divide(total, root, target)
@@ -102,10 +100,7 @@ def skip_rms_norm(x, skip, gamma, bias=None, *, epsilon=1e-12, n_outputs=1, out=
 def layer_norm(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type=1, n_outputs=1, out=None):
     """Mean 0 and variance 1 over trailing axes, then scale and bias; also the mean and 1 / deviation in float32."""
     if x.dtype.char not in "fd":
-        wide = (_wide(x), _wide(scale), None if bias is None else _wide(bias))
-        y, *rest = layer_norm(*wide, axis=axis, epsilon=epsilon, n_outputs=3)
-        y = rounded(y, x.dtype, out)
-        return y if n_outputs == 1 else (y, *rest)[:n_outputs]
+        return _in_float32(layer_norm, (x, scale, bias), n_outputs, out, axis=axis, epsilon=epsilon)
     y, centre, root = _standard(x, _trailing(x, axis), epsilon, blank(x) if out is None else out)
     np.multiply(y, _checked(scale, x), y)
     if bias is not None:
@@ -117,7 +112,7 @@ def layer_norm(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type=1, n_ou
 def skip_layer_norm(x, skip, gamma, beta=None, bias=None, *, epsilon=1e-12, n_outputs=1, out=None):
     """Layer norm of ``x + skip + bias``; output 3 is that sum."""
     if x.dtype.char not in "fd":
-        return _in_float32(skip_layer_norm, (x, skip, gamma, beta, bias), epsilon, n_outputs, out)
+        return _in_float32(skip_layer_norm, (x, skip, gamma, beta, bias), n_outputs, out, epsilon=epsilon)
     total, target = _residual(x, skip, bias, n_outputs, out)
     y, centre, root = _standard(total, -1, epsilon, target)
     np.multiply(y, gamma, y)
@@ -153,15 +148,13 @@ def _wide(x, beside=None):
     return x.astype(FLOAT64 if double else FLOAT32, copy=False)
 
 
-def _in_float32(kernel, args, epsilon, n_outputs, out):
+def _in_float32(kernel, args, n_outputs, out, **how):
     """Run on float32 copies; the statistics stay float32, the outputs that hold tokens are rounded."""
     dtype = args[0].dtype
     wide = [None if a is None else _wide(a) for a in args]
-    results = kernel(*wide, epsilon=epsilon, n_outputs=4)
-    y = rounded(results[0], dtype, out)
-    if n_outputs == 1:
-        return y
-    return (y, results[1], results[2], rounded(results[3], dtype, None))[:n_outputs]
+    y, centre, inverse, *total = kernel(*wide, n_outputs=4, **how)
+    y = rounded(y, dtype, out)
+    return y if n_outputs == 1 else (y, centre, inverse, *(rounded(x, dtype, None) for x in total))[:n_outputs]
 
 
 def _by_channel(vector, x):

@@ -9,9 +9,7 @@ from kvviz.ops.maths.quant import Kept, dynamic_uint8
 from kvviz.ops.networks.conv import conv
 from kvviz.ops.networks.rnn import Product, activations_of, lstm_layer
 from kvviz.ops.numeric import FLOAT32, FLOAT64, whole_limits
-from kvviz.ops.registry import op
-
-MICROSOFT = "com.microsoft"
+from kvviz.ops.registry import MICROSOFT, op
 
 # The sum of so many products of two 8-bit numbers, one less a zero point, is a whole number that float32 has exactly.
 _EXACT = 256
@@ -154,7 +152,7 @@ def _convolved(x, x_zero_point, w, w_zero_point, geometry):
     return conv(image.astype(wide, copy=False), filters.astype(wide, copy=False), **geometry)
 
 
-@op("DynamicQuantizeLSTM", domain="com.microsoft")
+@op("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(
     x,
     w,

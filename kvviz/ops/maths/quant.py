@@ -10,9 +10,7 @@ from onnx import TensorProto
 from kvviz.errors import OpError
 from kvviz.ops.movement.cast import DTYPES, converted
 from kvviz.ops.numeric import FLOAT32, FLOAT64, counted, whole_limits
-from kvviz.ops.registry import op
-
-MICROSOFT = "com.microsoft"
+from kvviz.ops.registry import MICROSOFT, op
 
 
 @op("QuantizeLinear", since=10)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.registry import Grow, op
+from kvviz.ops.registry import MICROSOFT, Grow, op
 
 STATE = (Grow(3, 1, lambda args, attributes: 0, lambda args, attributes: 0),)
 """A state: input 3 and output 1, of one shape, so that no axis grows."""
@@ -38,7 +38,7 @@ def linear_attention(
     return _recur(*inputs, counts=(q_num_heads, kv_num_heads), rule=update_rule, scale=scale, grown=grown)
 
 
-@op("LinearAttention", domain="com.microsoft", grows=STATE)
+@op("LinearAttention", domain=MICROSOFT, grows=STATE)
 def linear_attention_ms(
     *inputs, q_num_heads, kv_num_heads, update_rule="gated_delta", scale=0.0, chunk_size=64, state_window=0, grown=None
 ):
@@ -122,9 +122,6 @@ def _heads(x: np.ndarray, heads: int, name: str, dtype: type) -> np.ndarray:
     return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).astype(dtype)
 
 
-_MS = "com.microsoft"
-
-
 def _conv_cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
     """Columns that stay in the state are moved, whether to a new state or within the old one."""
     outs = outs if isinstance(outs, (tuple, list)) else (outs,)
@@ -145,7 +142,7 @@ def causal_conv_with_state(x, weight, bias=None, past_state=None, *, activation=
     return _convolve(x, weight, bias, past_state, activation, 1, grown)[:n_outputs]
 
 
-@op("CausalConvWithState", domain=_MS, grows=STATE, cost=_conv_cost)
+@op("CausalConvWithState", domain=MICROSOFT, grows=STATE, cost=_conv_cost)
 def causal_conv_with_state_ms(
     x,
     weight,
