@@ -97,32 +97,27 @@ def _check_reads(trace: TraceData, frame: Ints, node: Ints, there: np.ndarray, c
 
     ``there``: of every output, whether it is there. Frames that ran the same ops are checked once.
     """
-    order = np.argsort(frame, kind="stable")
-    starts = np.searchsorted(frame[order], np.arange(len(trace.log.frames) + 1)).tolist()
-    ends = np.cumsum(counts)
+    frames = trace.log.frames
     known: set[Any] = set()
-    for number, row in enumerate(trace.log.frames):
-        steps = order[starts[number] : starts[number + 1]]
-        outputs = _of_steps(there, steps, ends, counts)
-        present = b"".join(part.tobytes() for part in outputs), counts[steps].tobytes()
-        key = node[steps].tobytes(), *present, tuple(bind.name for bind in row.bindings)
+    parts = (_by_frame(column, len(frames)) for column in (frame, np.repeat(frame, counts)))
+    for row, steps, outs in zip(frames, *parts):
+        made, present = counts[steps], there[outs]
+        key = node[steps].tobytes(), made.tobytes(), present.tobytes(), tuple(bind.name for bind in row.bindings)
         if key in known:
             continue
         known.add(key)
         values = {bind.name for bind in row.bindings}
-        outputs = [there[end - count : end] for end, count in zip(ends[steps].tolist(), counts[steps].tolist())]
-        for step, made in zip(steps.tolist(), outputs):
+        for step, outputs in zip(steps.tolist(), np.split(present, np.cumsum(made)[:-1])):
             op = trace.log.nodes.entries[node[step]].node
             unmade = {name for name in op.inputs if name} - values
             expect(not unmade, f"step {step} reading {min(unmade, default='')!r}, which nothing made")
-            values.update(name for name, one in zip(op.outputs, made) if one)
+            values.update(name for name, one in zip(op.outputs, outputs) if one)
 
 
-def _of_steps(there: np.ndarray, steps: Ints, ends: Ints, counts: Ints) -> list[np.ndarray]:
-    """The outputs of some steps: in one piece, where no other step ran between them."""
-    if len(steps) and steps[-1] - steps[0] + 1 == len(steps):
-        return [there[ends[steps[0]] - counts[steps[0]] : ends[steps[-1]]]]
-    return [there[end - count : end] for end, count in zip(ends[steps].tolist(), counts[steps].tolist())]
+def _by_frame(frame: Ints, frames: int) -> list[Ints]:
+    """By frame the places of a column of frames."""
+    order = np.argsort(frame, kind="stable")
+    return np.split(order, np.searchsorted(frame[order], np.arange(1, frames)))
 
 
 def _check_outputs(trace: TraceData, ops: Ints, outs: Ints, there: np.ndarray, steps: Ints) -> None:

@@ -64,10 +64,7 @@ class FrameSteps:
         self.ran: list[Ran] = []
         for frame in range(count):
             steps = self.of(frame)
-            if len(steps) and steps[-1] - steps[0] + 1 == len(steps):
-                ops = tuple(values.ops[steps[0] : steps[-1] + 1])
-            else:
-                ops = tuple(values.ops[step] for step in steps.tolist())
+            ops = tuple(map(values.ops.__getitem__, steps.tolist()))
             if ops not in known:
                 known[ops] = Ran(ops)
             self.ran.append(known[ops])
