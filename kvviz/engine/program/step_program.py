@@ -30,6 +30,7 @@ from kvviz.engine.plan import Plan
 from kvviz.engine.policy import Policy
 from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.watched_run import Seen, Watch
+from kvviz.interrupts import interruptible
 
 _SHORTEST = 4  # fewer ops in a row are not worth a segment
 _PATIENCE = 8  # how often two watched runs of a plan are compared, and for how many ways to donate
@@ -66,20 +67,22 @@ class StepProgram:
             self._missed += 3 if begun else segment is self.segments[0]
 
     def learn(self, plan: Plan, watch: Watch) -> None:
-        """Compare a watched run with the one before."""
-        before, self._last = self._last, watch
-        if before is None:
-            return
-        again = bool(self._missed)
-        loose, alike = set(self._loose) if again else set[int](), dict[int, Seen]()
+        """Compare a watched run with the one before. Ctrl-C is heard at once, as nothing has changed by then."""
+        if self._last is not None:
+            with interruptible():
+                loose, segments = self._compared(plan, self._last, watch)
+            self._learned += 1
+            self._loose, self._missed, self.segments = loose, 0, segments
+        self._last = watch
+
+    def _compared(self, plan: Plan, before: Watch, watch: Watch) -> tuple[set[int], tuple[Segment, ...]]:
+        loose, alike = set(self._loose) if self._missed else set[int](), dict[int, Seen]()
         for position, seen in watch.ops.items():
             past = before.ops.get(position)
             if past is not None and _alike(past, seen):
                 alike[position] = seen
                 slots = (*plan.order[position].inputs, *plan.order[position].outputs)
                 loose.update(slot for slot, a, b in zip(slots, past.layouts, seen.layouts) if a != b)
-        self._learned += 1
-        self._loose, self._missed = loose, 0
         segments = []
         for first, stop in _stretches(len(plan.order), alike):
             segment = Segment(plan, first, stop)
@@ -88,7 +91,7 @@ class StepProgram:
                 segment.start, segment.uses = start, uses
                 segment.build([alike[position] for position in range(first, stop)], loose)
             segments.append(segment)
-        self.segments = tuple(segments)
+        return loose, tuple(segments)
 
 
 def _alike(one: Seen, two: Seen) -> bool:

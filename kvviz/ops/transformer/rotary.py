@@ -8,29 +8,20 @@ from kvviz.errors import OpError
 from kvviz.ops.registry import op
 
 
-def rotate(x, cos, sin, *, interleaved, out=None):
+def rotate(x, cos, sin, *, interleaved):
     """Rotate the leading ``2·half`` elements of the last axis by pairs; the rest pass unchanged. ``cos`` and ``sin``
     are ``(…, half)``. Pairs are neighbours (``interleaved``) or half the rotated width apart."""
     half = cos.shape[-1]
     width = 2 * half
-    y = np.empty(x.shape, x.dtype) if out is None else out
-    part, z = x, y
+    y = np.empty(x.shape, x.dtype)
     if width < x.shape[-1]:
         y[..., width:] = x[..., width:]
-        part, z = x[..., :width], y[..., :width]
-    # As pairs: the partner of each element is the other one of its pair, with sin subtracted once and added once.
-    pairs = (*x.shape[:-1], half, 2) if interleaved else (*x.shape[:-1], 2, half)
-    part, z = part.reshape(pairs), z.reshape(pairs)
-    if interleaved:
-        np.multiply(part, cos[..., None], out=z)
-        turned = part[..., ::-1] * sin[..., None]
-        z[..., 0] -= turned[..., 0]
-        z[..., 1] += turned[..., 1]
-    else:
-        np.multiply(part, cos[..., None, :], out=z)
-        turned = part[..., ::-1, :] * sin[..., None, :]
-        z[..., 0, :] -= turned[..., 0, :]
-        z[..., 1, :] += turned[..., 1, :]
+    one, two = (slice(0, width, 2), slice(1, width, 2)) if interleaved else (slice(0, half), slice(half, width))
+    a, b, first, second = x[..., one], x[..., two], y[..., one], y[..., two]
+    np.multiply(a, cos, first)
+    np.multiply(b, cos, second)
+    np.subtract(first, np.multiply(b, sin), first)
+    np.add(second, np.multiply(a, sin), second)
     return y
 
 
