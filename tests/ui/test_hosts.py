@@ -113,7 +113,7 @@ def test_the_look_follows_when_the_host_changes_its_theme(show: Show, file: str,
 
 
 def test_a_look_that_was_asked_for_stands_in_any_host(show: Show, file: str) -> None:
-    asked = page(file, DARK["vscode"]).replace('theme: "auto"', 'theme: "light"')
+    asked = page(file, DARK["vscode"]).replace('id="kvviz-state">{', 'id="kvviz-state">{"theme": "light", ')
     check_look(show(asked), "light")
 
 

@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from playwright.sync_api import Browser, expect
 
 import kvviz
-from kvviz.view.export import base85, to_html
+from kvviz.view.export import base91, to_html
 from tests.ui.conftest import from_cells, opened
 from tests.ui.server import Jupyter
 from tests.view.test_export import unpacked
@@ -202,8 +202,8 @@ def other_format(tmp_path: Path) -> Callable[[int], Path]:
     assert block is not None
 
     def page(number: int) -> Path:
-        other = base85(renumbered(unpacked(block[1]), number))
-        told = text.replace(block[1], other).replace('theme: "auto"', 'theme: "auto", still: "abc"')
+        other = base91(renumbered(unpacked(block[1]), number))
+        told = text.replace(block[1], other).replace('id="kvviz-state">{', 'id="kvviz-state">{"still": "abc", ')
         told = told.replace('<div id="kvviz"></div>', '<div id="kvviz"></div><p data-kv-still="abc">the picture</p>')
         (tmp_path / f"{number}.html").write_text(told, "utf-8")
         return tmp_path / f"{number}.html"
