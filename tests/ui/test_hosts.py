@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -134,9 +135,10 @@ def test_rules_for_articles_do_not_reach_into_the_widget(show: Show, file: str) 
 def test_a_breakpoint_that_cannot_be_used_says_so_where_it_stands(show: Show, file: str) -> None:
     # given what the kernel made of two breakpoints
     said = "the condition 'open(1)' cannot be read: there is no function 'open' here"
-    bad = f'{{kind: "condition", value: "open(1)", enabled: true, error: "{said}"}}'
-    good = '{kind: "op", value: "MatMul", enabled: true}'
-    shown = show(file.replace("breakpoints: []", f"breakpoints: [{bad}, {good}]"))
+    bad = {"kind": "condition", "value": "open(1)", "enabled": True, "error": said}
+    good = {"kind": "op", "value": "MatMul", "enabled": True}
+    kept = f'id="kvviz-state">{{"breakpoints": {json.dumps([bad, good])}, '
+    shown = show(file.replace('id="kvviz-state">{', kept))
     # when the menu is opened
     shown.locator("[data-kv=breakpoints]").click()
     # then one of them has its error below it
