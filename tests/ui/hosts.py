@@ -117,7 +117,8 @@ def page(file: str, host: Host) -> str:
     """The debugger's own file as a page of this host: what the file says about the page is gone."""
     own = file[file.index("<style>") + 7 : file.index("</style>")]
     sheet = bundled("kvviz.css").decode()
-    file = file.replace('document.getElementById("kvviz-style").textContent = parts.style;', "")
+    inert = '<script type="text/plain" id="kvviz-style"></script>'
+    file = file.replace('<style id="kvviz-style"></style>', inert)
     text = file.replace(own, "").replace('<html lang="en">', f"<html {host.html}>")
     place = '<div id="kvviz" style="width: 1100px"></div>'
     if host.shadow:

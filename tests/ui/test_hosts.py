@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -112,7 +113,7 @@ def test_colours_of_the_host_are_used_where_they_are_its_own(show: Show, file: s
 
 
 def test_a_look_that_was_asked_for_stands_in_any_host(show: Show, file: str) -> None:
-    asked = page(file, DARK["vscode"]).replace('theme: "auto"', 'theme: "light"')
+    asked = page(file, DARK["vscode"]).replace('id="kvviz-state">{', 'id="kvviz-state">{"theme": "light", ')
     check_look(show(asked), "light")
 
 
@@ -133,9 +134,10 @@ def test_rules_for_articles_do_not_reach_into_the_widget(show: Show, file: str) 
 def test_a_breakpoint_that_cannot_be_used_says_so_where_it_stands(show: Show, file: str) -> None:
     # given what the kernel made of two breakpoints
     said = "the condition 'open(1)' cannot be read: there is no function 'open' here"
-    bad = f'{{kind: "condition", value: "open(1)", enabled: true, error: "{said}"}}'
-    good = '{kind: "op", value: "MatMul", enabled: true}'
-    shown = show(file.replace("breakpoints: []", f"breakpoints: [{bad}, {good}]"))
+    bad = {"kind": "condition", "value": "open(1)", "enabled": True, "error": said}
+    good = {"kind": "op", "value": "MatMul", "enabled": True}
+    kept = f'id="kvviz-state">{{"breakpoints": {json.dumps([bad, good])}, '
+    shown = show(file.replace('id="kvviz-state">{', kept))
     # when the menu is opened
     shown.locator("[data-kv=breakpoints]").click()
     # then one of them has its error below it

@@ -206,7 +206,7 @@ def other_format(tmp_path: Path) -> Callable[[int], Path]:
 
     def page(number: int) -> Path:
         other = base91(renumbered(unpacked(block[1]), number))
-        told = text.replace(block[1], other).replace('theme: "auto"', 'theme: "auto", still: "abc"')
+        told = text.replace(block[1], other).replace('id="kvviz-state">{', 'id="kvviz-state">{"still": "abc", ')
         told = told.replace('<div id="kvviz"></div>', '<div id="kvviz"></div><p data-kv-still="abc">the picture</p>')
         (tmp_path / f"{number}.html").write_text(told, "utf-8")
         return tmp_path / f"{number}.html"

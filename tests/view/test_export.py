@@ -66,11 +66,14 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
 def unpacked(text: str) -> bytes:
     """A block of the page: base 91, two digits are 13 bits, the lowest first."""
     digits = "".join(chr(code) for code in range(32, 127) if chr(code) not in '"&<\\')
-    bits = number = 0
+    found, word, bits = bytearray(), 0, 0
     for i in range(0, len(text), 2):
-        number |= sum(digits.index(digit) * 91**place for place, digit in enumerate(text[i : i + 2])) << bits
+        word |= sum(digits.index(digit) * 91**place for place, digit in enumerate(text[i : i + 2])) << bits
         bits += 13
-    return number.to_bytes(bits // 8 + 1, "little")[: len(text) * 13 // 16]
+        while bits > 7:
+            found.append(word & 255)
+            word, bits = word >> 8, bits - 8
+    return bytes(found[: len(text) * 13 // 16])
 
 
 def texts(page: Page) -> dict[str, str]:
