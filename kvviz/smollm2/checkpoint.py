@@ -149,6 +149,9 @@ def _opened(gguf: Any, path: Path) -> Any:
     That of the package ``gguf`` does not: 113 bytes that declare a list of 2^60 numbers would fill the memory.
     """
 
+    if not hasattr(gguf.GGUFReader, "_get"):
+        raise KvvizError("this version of the package gguf is not known; get one that is with: pip install gguf==0.19.0")
+
     class Bounded(gguf.GGUFReader):
         def _get(self, offset: int, dtype: Any, count: int = 1, **how: Any) -> np.ndarray:
             end, size = int(offset) + np.dtype(dtype).itemsize * int(count), len(self.data)
