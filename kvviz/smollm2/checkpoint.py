@@ -150,7 +150,7 @@ def _opened(gguf: Any, path: Path) -> Any:
     """
 
     if not hasattr(gguf.GGUFReader, "_get"):
-        raise KvvizError("this version of the package gguf is not known; get one that is with: pip install gguf==0.19.0")
+        raise KvvizError("this version of gguf is not known; get one that is: pip install gguf==0.19.0")
 
     class Bounded(gguf.GGUFReader):
         def _get(self, offset: int, dtype: Any, count: int = 1, **how: Any) -> np.ndarray:
