@@ -121,7 +121,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     (
         "kvviz/ops/contrib_shapes.py",
         "_gather_block",
-        'packed = 8 // int(node.attributes.get("bits", 4))',
-        'packed = 9 // int(node.attributes.get("bits", 4))',
+        'packed = 8 // int(node.attributes.get("bits", 4)) if _elem(types, 0) == onnx.TensorProto.UINT8 else 1',
+        'packed = 9 // int(node.attributes.get("bits", 4)) if _elem(types, 0) == onnx.TensorProto.UINT8 else 1',
     ): "of 2, 4 and 8 bits as many go into nine as into eight",
 }
