@@ -169,7 +169,8 @@ class Segment:
         new = [[at for at, out in enumerate(op.outs) if out is not None and out.how == NEW] for op in self.ops]
         self._made = np.cumsum(list(map(len, new)))
         self._sums = np.array([one.sums for one in seen], np.int64)
-        sizes = [_bytes(one.placed[at]) for one, some in zip(seen, new) for at in some]
+        made_here = [one.placed[at] for one, some in zip(seen, new) for at in some]
+        sizes = [math.prod(where[3]) * where[4].itemsize for where in made_here]
         self._capacities = np.array(sizes, np.int64)
         events, signs, upto, self._ends, made = [-1], [0], list[int](), list[int](), 0
         self._loose_new: list[int] = []
@@ -257,8 +258,3 @@ class Segment:
         ]
         changed = [(slot, left) for slot, (left, before) in enumerate(zip(uses, self.uses)) if left != before]
         return ops, State(made, alive, lent, changed, [slot for slot in dead_slots if slot in outer])
-
-
-def _bytes(where: tuple) -> int:
-    """Bytes of a value, as the log has its place."""
-    return math.prod(where[3]) * int(where[4].itemsize)

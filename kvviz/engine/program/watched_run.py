@@ -127,10 +127,6 @@ def fits_of(planned: PlannedNode, args: Sequence[Any]) -> tuple:
         found += (misfit, flags.writeable, flags.c_contiguous, flags.c_contiguous or repeats(array))
     for grow in planned.grows:
         if (past := args[grow.input]) is not None:
-            lies = (
-                decide.rows_are_in_order(past.shape, past.strides, past.itemsize),
-                past.flags.writeable,
-                repeats(past),
-            )
-            found += (grow.rows(args, planned.attributes) > 0, *lies)
+            found += (grow.rows(args, planned.attributes) > 0, past.flags.writeable, repeats(past))
+            found.append(decide.rows_are_in_order(past.shape, past.strides, past.itemsize))
     return tuple(found)
