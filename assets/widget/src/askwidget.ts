@@ -96,7 +96,7 @@ export function drawing({ labels, top, marks }: Curve, edited: () => void, signa
     } else put(at, (points[at] ?? 0) + by! * top);
     edited();
     draw();
-  }, signal);
+  }, signal, true);
   draw();
   return {
     node, points: () => points, left: () => points.filter((v) => v === null).length,
@@ -139,7 +139,7 @@ function choice(model: Model, { check, edited }: Calls, signal: AbortSignal): Fi
   const node = el("div.kv-choices", { role: "radiogroup", "aria-label": "Answer: arrows or digits choose, Enter checks" },
     ...boxes.map((box, i) => el("label", {}, box, el("span.kv-digit", { "aria-hidden": "true" }, String(i + 1)), el("span", {}, ...spoken(choices[i])))));
   onKey(node, (key, event) => {
-    const at = boxes.indexOf(event.target as HTMLInputElement);
+    const at = boxes.indexOf(event.composedPath()[0] as HTMLInputElement);
     const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, " ": 0 }[key];
     if (key === "Enter" && !event.shiftKey) check();
     else if (by === undefined && !boxes[Number(key) - 1]) return false;
@@ -151,7 +151,7 @@ function choice(model: Model, { check, edited }: Calls, signal: AbortSignal): Fi
       box.focus({ preventScroll: true });
       edited();
     }
-  }, signal);
+  }, signal, true);
   return { node, value: () => boxes.find((box) => box.checked)?.value ?? null, lacks: () => "Choose one first." };
 }
 

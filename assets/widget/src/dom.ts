@@ -115,10 +115,14 @@ export function stop(event: Event): void {
 }
 
 /** Keys without Ctrl, Cmd or Alt. If `act` returns false, the event goes on. */
-export function onKey(node: HTMLElement, act: (key: string, event: KeyboardEvent) => boolean | void, signal: AbortSignal): void {
-  on(node, "keydown", (event) => {
+export function onKey(node: HTMLElement, act: (key: string, event: KeyboardEvent) => boolean | void, signal: AbortSignal, first = false): void {
+  const look = (event: KeyboardEvent) => {
+    if (first && !event.composedPath().includes(node)) return;
     if (!event.ctrlKey && !event.metaKey && !event.altKey && act(event.key, event) !== false) stop(event);
-  }, signal);
+  };
+  // Notebook 7.6 goes to the next cell at an arrow, whatever a shortcut may do: so the key is taken before it gets there.
+  if (first) addEventListener("keydown", look, { capture: true, signal });
+  else on(node, "keydown", look, signal);
 }
 
 /** A press, and with `moving` every move while it is held. */
