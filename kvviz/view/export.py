@@ -314,7 +314,7 @@ def base91(data: bytes) -> str:
 
 def _image(svg: str) -> str:
     """A picture as an image, in which nothing can run; its letters as they are take less than base 64."""
-    escaped = {"%": "%25", "#": "%23", "\n": "", "&": "&amp;", "'": "&#39;"}
+    escaped: dict[str, str | int | None] = {"%": "%25", "#": "%23", "\n": "", "&": "&amp;", "'": "&#39;"}
     return f"<img alt='graph around this step' src='data:image/svg+xml,{svg.translate(str.maketrans(escaped))}'>"
 
 
