@@ -1,4 +1,4 @@
-// Bundles src/*.ts and src/*.css into kvviz/widget/static: a script for each page, one for each part that is loaded on demand, and one
+// Bundles src and lessons into kvviz/widget/static: a script for each page, one for each part that is loaded on demand, and one
 // style sheet. `--watch` rebuilds on change; the output is committed, so that nobody needs Node to install kvviz.
 import { readFile, stat, watch, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -8,7 +8,7 @@ import * as esbuild from "esbuild";
 const SRC = fileURLToPath(new URL("src", import.meta.url));
 const OUT = fileURLToPath(new URL("../../kvviz/widget/static", import.meta.url));
 const LIMIT = 120_000; // bytes: a page's script is stored once per widget in a saved notebook
-const PAGES = { kvviz: "widget", planner: "planner", ask: "askwidget", lesson: "lessoncell", lessonpage: "lessonpage", start: "filestart" };
+const PAGES = { kvviz: "widget", planner: "planner", ask: "../lessons/askwidget", lesson: "../lessons/lessoncell", lessonpage: "../lessons/lessonpage", start: "filestart" };
 const PARTS = { cache: "caches", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graph", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour" };
 
 const IMPORT = /^import (?:\{([^}]*)\} from |[^"]* from )?"\.\/(\w+)\.js"/gm;
@@ -111,7 +111,7 @@ async function build() {
   await page("start", { format: "iife" });
   await sheet("style.css", "kvviz", ".kvviz");
   // A question, and a picture in steps, stand by themselves, many on a page: they have the same colours under classes of their own.
-  for (const name of ["ask", "lesson"]) await sheet(`${name}.css`, name, `.kv-${name}`);
+  for (const name of ["ask", "lesson"]) await sheet(`../lessons/${name}.css`, name, `.kv-${name}`);
   for (const name of [...Object.keys({ ...PAGES, ...PARTS }).map((out) => `${out}.js`), "kvviz.css", "ask.css", "lesson.css"]) {
     const { size } = await stat(join(OUT, name));
     console.log(`${name} ${(size / 1000).toFixed(1)} kB`);
@@ -123,5 +123,8 @@ async function build() {
 
 await build();
 if (process.argv.includes("--watch")) {
-  for await (const _ of watch(SRC)) await build().catch((error) => console.error(String(error)));
+  const follow = async (folder) => {
+    for await (const _ of watch(folder)) await build().catch((error) => console.error(String(error)));
+  };
+  await Promise.all([SRC, join(SRC, "../lessons")].map(follow));
 }

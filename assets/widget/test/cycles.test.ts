@@ -5,12 +5,11 @@ import { expect, test } from "vitest";
 type Imports = Map<string, string[]>;
 
 function sources(): Imports {
-  const folder = new URL("../src/", import.meta.url);
-  const files = readdirSync(folder).filter((file) => file.endsWith(".ts"));
-  return new Map(files.map((file) => {
+  const folders = ["../src/", "../lessons/"].map((folder) => new URL(folder, import.meta.url));
+  return new Map(folders.flatMap((folder) => readdirSync(folder).filter((file) => file.endsWith(".ts")).map((file): [string, string[]] => {
     const text = readFileSync(new URL(file, folder), "utf8");
-    return [file, [...text.matchAll(/(?:from\s*|import\s*\(?\s*)"\.\/([\w-]+)\.js"/g)].map((found) => `${found[1]}.ts`)];
-  }));
+    return [file, [...text.matchAll(/(?:from\s*|import\s*\(?\s*)"\.\.?\/(?:src\/)?([\w-]+)\.js"/g)].map((found) => `${found[1]}.ts`)];
+  })));
 }
 
 /** Modules that import each other in a ring, the first one told again at the end; empty where there is none. */

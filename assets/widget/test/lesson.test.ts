@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { readNumber, scoreCode } from "../src/lessongrade.js";
+import { readNumber, scoreCode } from "../lessons/lessongrade.js";
 
 test("a number is read in each way that people write it", () => {
   const spelled = ["85", " 85 ", "85 rows", "85 rows.", "about 85", "row 85", "13 + 72", "13+72 = 85", "13 + 1*72", "13 + 1 × 72", "13 + 72 x 1", "170 / 2", "100 − 15", "85.0", "= 85", "rows: 85"];

@@ -1,7 +1,7 @@
 // The entry of the module "lesson": pictures in steps, see kvviz/lessons/stepping.py. It starts all that are in the page and not started.
-import { button, el, mark, on, onKey } from "./dom.js";
-import { shareKeys } from "./keys.js";
-import { follow } from "./mount.js";
+import { button, el, mark, on, onKey } from "../src/dom.js";
+import { shareKeys } from "../src/keys.js";
+import { follow } from "../src/mount.js";
 
 /** By number of the cell: state, weight in percent, text where it is another than the cell's own. */
 type Changes = Record<string, [string, number, string?]>;

@@ -1,8 +1,8 @@
 // The entry of the module "ask": a question whose answer the kernel grades; see kvviz/lessons/questions/question.py.
-import { button, el, mark, on, onKey, svg, uid } from "./dom.js";
-import { shareKeys } from "./keys.js";
-import { spoken } from "./tour.js";
-import { follow, line, listen, type Model, type Theme } from "./mount.js";
+import { button, el, mark, on, onKey, svg, uid } from "../src/dom.js";
+import { shareKeys } from "../src/keys.js";
+import { spoken } from "../src/tour.js";
+import { follow, line, listen, type Model, type Theme } from "../src/mount.js";
 
 /** `top`: of the scale; `marks`: values of the scale with their words. */
 export interface Curve { labels: string[]; top: number; marks: [number, string][] }

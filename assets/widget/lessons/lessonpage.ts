@@ -1,6 +1,6 @@
 // The entry of "lessonpage": the lesson that is one file (kvviz/demo/lesson_page.py). The page grades its questions itself, and writes a code
 // that says which were right.
-import { mark, on } from "./dom.js";
+import { mark, on } from "../src/dom.js";
 import { light, startAll } from "./lesson.js";
 import { readNumber, scoreCode } from "./lessongrade.js";
 
