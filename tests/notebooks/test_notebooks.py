@@ -75,7 +75,7 @@ def test_it_runs_from_top_to_bottom(
         cell.source = cell.source.replace(*changed)
     assert changed[1] in "".join(cell.source for cell in notebook.cells)
     notebook.cells.append(nbformat.v4.new_code_cell(QUESTIONS))
-    done = NotebookClient(notebook, timeout=600, kernel_name="python3", resources=here).execute()
+    done = NotebookClient(notebook, timeout=180, kernel_name="python3", resources=here).execute()
     # then
     asked = int(done.cells.pop().outputs[-1].text.split()[0])
     assert asked >= 3, "a lesson asks three questions at least"
