@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import json
@@ -119,6 +120,7 @@ class Sender:
 def stop(call: Callable[[], Any], whole: Any, seconds: float, sender: Sender) -> tuple[str, int]:
     """One call, stopped: how it ended, and how many lines ran after the interrupt."""
     ended = "raised"
+    gc.collect()  # what earlier calls left behind does not run its callbacks here
     try:
         try:
             sender.after(seconds)
