@@ -1,7 +1,7 @@
 """A picture in steps: groups of cells whose states change from frame to frame, forward and back.
 
-One script and one style sheet (``assets/widget/lessons/lesson.ts``) move all of them. Without a script, a reader sees one
-frame as it is and the text of every frame.
+One script and one style sheet (``assets/widget/lessons/lesson.ts``) move all of them. Without a script, a reader sees
+one frame as it is and the text of every frame.
 """
 
 from __future__ import annotations
