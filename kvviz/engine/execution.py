@@ -1,4 +1,4 @@
-"""Executing a graph step by step. Everything that runs goes through `Execution.step`, or many steps through `run`.
+"""Executing a graph step by step. Everything that runs goes through `Execution.step`, or through `run`: many of them.
 
 A step picks a node, decides, calls the kernel, accounts for memory and appends one row to the trace. A control
 node (If, Loop, Scan, a local function) is logged when its body is done: a step is a completed op.
@@ -72,48 +72,36 @@ class Execution:
 
         ``choice``: a node of the current frame's frontier, to run in place of the next one in plan order.
         """
-        if self.finished:
+        while not self.finished:
+            completed, choice = self._go(choice), None
+            if completed or (WAITING and not self.finished):
+                return True
+        return False
+
+    def _go(self, planned: PlannedNode | None) -> bool:
+        """Run one op, the next in plan order by default, or enter or leave a body; whether an op is complete now."""
+        frame = self.stack[-1]
+        planned = planned or frame.following()
+        if planned is None:
+            if frame is not self.main:
+                return control_flow.leave(self, frame)
+            self.finished = True
             return False
-        while True:
-            frame = self.stack[-1]
-            if choice is not None:
-                planned, choice = choice, None
-            else:
-                # What `Frame.following` does, written out.
-                position = frame.done.find(0, frame.next_position)
-                if position < 0:
-                    if frame is self.main:
-                        self.finished = True
-                        return False
-                    if control_flow.leave(self, frame) or WAITING:
-                        return True
-                    continue
-                frame.next_position = position
-                planned = frame.plan.order[position]
-            if not planned.control:
-                self.execute(frame, planned)
-                return True
-            if control_flow.enter(self, frame, planned) or WAITING:
-                return True
+        if planned.control:
+            return control_flow.enter(self, frame, planned)
+        self.execute(frame, planned)
+        return True
 
     def run(self) -> None:
         """Complete the run as by `step`, or until Ctrl-C waits; what a step program does is done by it."""
         while not self.finished:
             frame = self.stack[-1]
             planned = frame.following()
-            if planned is None:
-                if frame.watch is not None:
-                    frame.program.learn(frame.plan, frame.watch)
-                if frame is self.main:
-                    self.finished = True
-                else:
-                    control_flow.leave(self, frame)
-            elif (segment := frame.ahead.pop(planned.position, None)) is not None and self._ran(frame, segment):
-                pass
-            elif planned.control:
-                control_flow.enter(self, frame, planned)
-            else:
-                self.execute(frame, planned)
+            if planned is None and frame.watch is not None:
+                frame.program.learn(frame.plan, frame.watch)
+            segment = None if planned is None else frame.ahead.pop(planned.position, None)
+            if segment is None or not self._ran(frame, segment):
+                self._go(planned)
             if WAITING:
                 return
 
