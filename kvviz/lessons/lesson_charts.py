@@ -133,11 +133,10 @@ def picture(drawing: Any, alt: str) -> None:
     display(data, metadata={"image/png": {"alt": alt}, "alt": alt}, raw=True)
 
 
-# In a dark notebook white becomes the ground and hues stay. On paper a chart is as it was drawn, and code is not cut.
+# In a dark notebook white becomes the ground and hues stay. On paper a chart is as it was drawn.
 _LOOK = (
     "<style>@media screen{:is([data-jp-theme-light=false],[data-vscode-theme-kind$=dark],.vscode-dark) .kv-chart"
-    "{filter:invert(1) hue-rotate(180deg);mix-blend-mode:screen}}"
-    "@media print{.jp-InputArea :is(pre,.cm-line),.kv-code{white-space:pre-wrap!important}}</style>"
+    "{filter:invert(1) hue-rotate(180deg);mix-blend-mode:screen}}</style>"
 )
 
 

@@ -84,6 +84,8 @@ _OWN = """
 .kvviz-report .wide{overflow-x:auto}
 .kvviz-report .wide table{min-width:720px}
 .kvviz-report caption{text-align:left;font-weight:600;padding:10px 0 4px}
+@media print{.kvviz-report .wide{overflow:visible}.kvviz-report .wide table{min-width:0;font-size:9px}
+.kvviz-report .wide :is(th,td){padding-right:4px}}
 """
 # Key, heading, whether it is a number, and the most characters, as in every `Table`.
 _COLUMNS = (

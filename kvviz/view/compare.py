@@ -24,7 +24,7 @@ from kvviz.fixes.fix import Fix
 from kvviz.graph.model import Graph
 from kvviz.memory.storage import find_room, reserve, root_of
 from kvviz.other_names import with_other_names
-from kvviz.report.faces.steps_table import Table
+from kvviz.report.faces.steps_table import Table, cell_text
 from kvviz.runtimes.named_policies import find_policy, label, named
 from kvviz.runtimes.schedules import least_live
 from kvviz.trace.model_or_trace import as_graph, as_inputs
@@ -46,7 +46,7 @@ _COLUMNS = (
     ("in_place", "in place", True, 8),
     ("missed", "missed", True, 8),
     ("missed_bytes", "spent by missed", True, 15),
-    ("cannot_bytes", "by what cannot", True, 15),
+    ("cannot_bytes", "spent by what cannot", True, 20),
     ("steps", "steps", True, 8),
     ("results", "results", False, 120),
 )
@@ -130,10 +130,11 @@ class Comparison:
         return iter(self.rows)
 
     def table(self) -> Table:
-        """The rows as a table, which prints as text, has a display in notebooks, and has ``rows``."""
-        alike = _alike(self)
-        columns = tuple(c for c in used(_COLUMNS, self.rows) if not alike or c[0] not in ("steps", "results"))
-        rows = [{k: _results(row) if k == "results" else getattr(row, k) for k, *_ in columns} for row in self]
+        """The rows as a table, which prints as text, has a display in notebooks, and has ``rows``.
+
+        Figures that are the same in all rows have no column: the title says them.
+        """
+        columns, rows, alike = _columns(self)
         return Table(rows, columns, f"Comparison: {alike}" if alike else "Comparison")
 
     def plot(self, figure: Any = None) -> Any:
@@ -141,8 +142,8 @@ class Comparison:
         return plot_comparison(self.rows, list(self.traces.values()), figure)
 
     def __repr__(self) -> str:
-        alike = _alike(self)
-        return "\n".join([self.table().text(), *([alike] if alike else []), *_partings(self)])
+        columns, rows, alike = _columns(self)
+        return "\n".join([Table(rows, columns).text(), *([alike] if alike else []), *_partings(self)])
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{escape(line)}</p>" for line in _partings(self))
@@ -275,13 +276,22 @@ def _named(schedules: Schedules | None) -> list[tuple[str, str | Schedule | None
     return found
 
 
-def _alike(comparison: Comparison) -> str:
-    """What all rows have in common, so that no column repeats it: the number of steps, and the state of results."""
-    rows = list(comparison)
-    steps, results = {row.steps for row in rows}, {_results(row) for row in rows}
-    if len(rows) < 2 or len(steps) > 1 or len(results) > 1 or any(row.equal is False for row in rows):
-        return ""
-    return f"{steps.pop():,} steps each, {'results equal' if comparison.equal else results.pop()}"
+def _columns(comparison: Comparison) -> tuple[tuple[Any, ...], list[dict[str, Any]], str]:
+    """The columns in which rows differ, the values of all columns, and a text on what is the same in all rows."""
+    above = any(row.above_weights != row.peak for row in comparison)
+    columns = tuple(c for c in used(_COLUMNS, comparison.rows) if above or c[0] != "above_weights")
+    rows = [{k: _results(row) if k == "results" else getattr(row, k) for k, *_ in columns} for row in comparison]
+    if len(rows) < 2:
+        return columns, rows, ""
+    same = {key: heading for key, heading, *_ in columns if len({row[key] for row in rows}) == 1}
+    parts = []
+    if "steps" in same and "results" in same and not any(row.equal is False for row in comparison):
+        parts = [f"{rows[0]['steps']:,} steps each, {'results equal' if comparison.equal else rows[0]['results']}"]
+    left = {"steps", "results"} if parts else set()
+    # With one figure for all rows there is nothing to compare in its column.
+    if figures := [key for key in same if key not in ("steps", "results")]:
+        parts.append("in all rows " + ", ".join(f"{same[key]} {cell_text(key, rows[0])}" for key in figures))
+    return tuple(c for c in columns if c[0] not in {*left, *figures}), rows, "; ".join(parts)
 
 
 def _results(row: Row) -> str:

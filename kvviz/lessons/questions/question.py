@@ -180,11 +180,22 @@ class Question(Listener):
         page = {kind: data for kind, data in bundle.items() if kind != "text/html"}
         # Where the page cannot be shown, the text is: once is enough.
         display({**page, "text/plain": ""}, metadata=metadata, raw=True)
-        display({"text/html": stands_in(self.still, self._fold(), "kv-ask"), "text/plain": repr(self)}, raw=True)
+        display(
+            {"text/html": stands_in(self.still, _PAPER + self._fold(), "kv-ask"), "text/plain": repr(self)}, raw=True
+        )
         if self.after:
             answered = self.right or self.revealed or os.environ.get(READ)
             self._place = f"after-{self.model_id}"
             display(_text(self.after if answered else ""), raw=True, display_id=self._place)
+
+
+# On paper code and wide tables are not cut, and answers are open.
+_PAPER = (
+    "<style>@media print{"
+    ".jp-InputArea :is(pre,.cm-line),.kv-code{white-space:pre-wrap!important;overflow-wrap:anywhere}"
+    "details::details-content{content-visibility:visible;block-size:auto}"
+    ".jp-RenderedHTMLCommon table{font-size:70%}.jp-RenderedHTMLCommon :is(th,td){padding:.3em}}</style>"
+)
 
 
 def _text(markdown: str) -> dict[str, str]:

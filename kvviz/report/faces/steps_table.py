@@ -67,7 +67,7 @@ class Table:
         """The table in columns of fixed width; a long one is reduced to its first and last rows."""
         lines = [[heading for _, heading, _, _ in self.columns]]
         shown, left_out = _ends(self.rows, limit)
-        lines += [[short(_cell(key, row), most) for key, _, _, most in self.columns] for row in shown]
+        lines += [[short(cell_text(key, row), most) for key, _, _, most in self.columns] for row in shown]
         widths = [max(map(len, column)) for column in zip(*lines)]
         texts = [
             "  ".join(
@@ -90,14 +90,14 @@ class Table:
                 f'<td style="{_align(number, len(text))}">{escape(text)}</td>'
                 for key, _, number, most in self.columns
                 # if styles are stripped, a number still comes before its unit
-                for text in (short(_cell(key, row), most).replace(" ", "\u00a0" if number else " "),)
+                for text in (short(cell_text(key, row), most).replace(" ", "\u00a0" if number else " "),)
             )
             + "</tr>"
             for row in shown
         ]
         if left_out and limit:
             body.insert(limit // 2, f'<tr><td colspan="{len(self.columns)}">… {left_out:,} rows …</td></tr>')
-        caption = f"<caption>{escape(short(self.title, 120))}</caption>" if self.title else ""
+        caption = f"<caption>{escape(short(self.title, 240))}</caption>" if self.title else ""
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
     def _repr_html_(self) -> str:
@@ -147,7 +147,8 @@ def step_row(trace: Trace, step: Step) -> dict[str, Any]:
     }
 
 
-def _cell(key: str, row: dict[str, Any]) -> str:
+def cell_text(key: str, row: dict[str, Any]) -> str:
+    """What a table shows of a row under a key: bytes as sizes, counts with separators."""
     value = row.get(key, "")
     if isinstance(value, int) and key in _SIZES:
         return size(value)
