@@ -85,7 +85,7 @@ _OWN = """
 .kvviz-report .wide table{min-width:720px}
 .kvviz-report caption{text-align:left;font-weight:600;padding:10px 0 4px}
 @media print{.kvviz-report .wide{overflow:visible}.kvviz-report .wide table{min-width:0;font-size:9px}
-.kvviz-report .wide :is(th,td){padding-right:4px}}
+.kvviz-report .wide :is(th,td){padding-right:4px;overflow-wrap:break-word}}
 """
 # Key, heading, whether it is a number, and the most characters, as in every `Table`.
 _COLUMNS = (

@@ -84,7 +84,8 @@ def report_html(found: Diagnosis) -> str:
 def _findings(found: Diagnosis) -> str:
     shown, rest = found.findings[:_FINDINGS], found.findings[_FINDINGS:]
     rows = "".join(_finding(rank, one) for rank, one in enumerate(shown, 1))
-    head = f'<tr><th class="n"></th><th class="n">bytes</th><th {LEFT}>finding</th><th {LEFT}>what to change</th></tr>'
+    texts = f'<th {LEFT} width="50%">finding</th><th {LEFT}>what to change</th>'
+    head = f'<tr><th class="n"></th><th class="n">bytes</th>{texts}</tr>'
     more = f'<p class="soft">{count(len(rest), "more finding")}: see <code>report.findings</code></p>' if rest else ""
     title = f"Findings{by_time(found.groups)}" + (f": {spent}" if (spent := spent_on(found)) else "")
     return f"<h4>{title}</h4><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
