@@ -85,11 +85,7 @@ def _sentence(runs: list[tuple[int, Told]]) -> str:
     return f"run {first}{again}: {happened}; {advice}"
 
 
-# -- results that may be wrong ----------------------------------------------------------------------------------------
-
-
 def _stale(scene: Scene) -> Told | None:
-    """Attention may read rows that hold no live token."""
     for item in scene.entry.items:
         wrong = minus(item.read or (), live(item.held))
         if wrong:
@@ -107,7 +103,7 @@ def _are(item: Rows, wrong: tuple) -> str:
 
 
 def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
-    """Which input lets attention see so many rows, and what it should be."""
+    """Which input lets attention see so many rows, and its correct value."""
     seen = max((stop for _, stop in item.read or ()), default=0)
     tokens = count(both(live(item.held), [(0, seen)]))
     for reader in scene.readers:
@@ -176,9 +172,6 @@ def _overwritten(scene: Scene) -> Told | None:
     return "index", text, "write after the rows that hold tokens"
 
 
-# -- memory that is wasted --------------------------------------------------------------------------------------------
-
-
 def _capacity(scene: Scene) -> Told | None:
     """A cache grew although it has free rows: its capacity was taken for its valid length."""
     had, has, items = scene.past_rows, scene.rows, scene.entry.items
@@ -242,7 +235,7 @@ def _refused(scene: Scene) -> tuple[str, str]:
         blockers = [b for b in decision_of(scene.trace, step).blockers if b.input in ("", past)]
         if blockers:
             causes = [_cause(blocker.code, blocker.message) for blocker in blockers]
-            # The messages begin alike: which op could not do what to which value.
+            # The messages share a prefix: which op could not do what to which value.
             causes[1:] = [cause.partition(": ")[2] or cause for cause in causes[1:]]
             advice = dict.fromkeys(_advice(blocker.code, blocker.culprit, scene) for blocker in blockers)
             return f"because {', and '.join(causes)}", ", and ".join(advice)
@@ -251,7 +244,7 @@ def _refused(scene: Scene) -> tuple[str, str]:
 
 
 def _cause(code: BlockerCode, message: str) -> str:
-    # Lengths differ from run to run, and are no other cause.
+    # Lengths differ from run to run, and are not separate causes.
     return message.partition(": it ")[0] if code is BlockerCode.NO_CAPACITY else message
 
 
