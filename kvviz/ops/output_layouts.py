@@ -26,7 +26,8 @@ from kvviz.ops.movement.cast import DTYPES
 from kvviz.ops.registry import OpSpec
 
 
-class UnknownLengthError(UnknownValueError): ...
+class UnknownLengthError(UnknownValueError):
+    """One length of an output depends on data; whoever supplies it states the whole shape."""
 
 
 Layout = tuple[tuple[int, ...], np.dtype]
