@@ -59,6 +59,7 @@ class BlockTable:
 
     @property
     def free(self) -> list[int]:
+        """Blocks that no sequence has."""
         used = {block for row in self.rows for block in row}
         return [block for block in range(self.blocks) if block not in used]
 

@@ -62,7 +62,6 @@ def plot_comparison(rows: Sequence[Row], traces: Sequence[Trace], figure: Any = 
 
 
 def weights_of(traces: Sequence[Trace]) -> int:
-    """Bytes of weights that all traces hold under any rules."""
     return min(map(weight_bytes, traces), default=0)
 
 
@@ -73,7 +72,6 @@ def used(columns: tuple[Any, ...], rows: Sequence[Row]) -> tuple[Any, ...]:
 
 
 def _bars(ax: Any, rows: Sequence[Row], key: str, title: str) -> None:
-    """Draw one kind of bytes: a bar for each row, followed by its number."""
     ax, theme = axes_and_theme(ax, (2.0, 2.0))
     values = [getattr(row, key) for row in rows]
     for place, (value, hue) in enumerate(zip(values, hues(theme))):
@@ -88,7 +86,6 @@ def _bars(ax: Any, rows: Sequence[Row], key: str, title: str) -> None:
 
 
 def _curves(ax: Any, names: Sequence[str], traces: Sequence[Trace]) -> None:
-    """Draw the bytes alive at every step, one curve for each trace."""
     ax, theme = axes_and_theme(ax, (9.0, 2.6))
     curves = [live_bytes(trace) for trace in traces]
     top = max((curve.max(initial=0.0) for curve in curves), default=0.0)

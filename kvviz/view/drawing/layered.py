@@ -72,14 +72,12 @@ def layered(sketch: Sketch) -> Places:
     return corners, lines
 
 
-# -- layer ranks ------------------------------------------------------------------------------------------------------
 # The row of each box in a layered drawing: lines are as short as possible, and none leads upward.
 
 
 Links = Sequence[tuple[int, int]]
 
 ROUNDS = 8
-# The largest set of boxes that is moved together.
 LARGEST_SET = 64
 
 
@@ -87,8 +85,8 @@ def ranks(n: int, links: Links) -> list[int]:
     """The row of each of ``n`` boxes, from 0 at the top; ``links`` go forward by index.
 
     First every box is placed as far up as the longest path to it allows. Then a box moves, together with the boxes that
-    it pushes, while this shortens the lines in total. The result equals or nearly equals that of network simplex, with
-    a fraction of the code.
+    it pushes, while this shortens the lines in total. The result nearly equals that of network simplex, with a fraction
+    of the code.
     """
     rank = [0] * n
     readers: list[list[int]] = [[] for _ in range(n)]
@@ -146,7 +144,6 @@ def _move(item: int, rank: list[int], ahead: list[list[int]], behind: list[list[
     return room > 0
 
 
-# -- layer order ------------------------------------------------------------------------------------------------------
 # The order of the boxes in each row of a layered drawing, with as few crossing lines as can be found.
 
 
@@ -231,7 +228,6 @@ def _sort(rows: Rows, above: Near, below: Near, position: list[float], sweep: in
 
 
 def _exchange(rows: Rows, above: Near, below: Near, position: list[float]) -> None:
-    """Exchange neighbours while this reduces crossings."""
     waiting = set(range(len(rows)))
     for _ in range(4 * len(rows)):
         if not waiting:
@@ -265,7 +261,6 @@ def _number(row: list[int], position: list[float]) -> None:
 
 
 def _crossings(rows: Rows, below: Near, position: list[float]) -> int:
-    """The number of crossing pairs of lines between neighbouring rows."""
     found = 0
     for row in rows:
         ends: list[float] = []

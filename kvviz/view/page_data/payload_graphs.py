@@ -22,12 +22,8 @@ from kvviz.view.drawing.sketch import Sketch, sketch
 
 
 class GraphTable:
-    """Numbers for the nodes and values of one graph.
-
-    ``index``: the graph's own number.
-    ``node_at``: ``id(node)`` to number.
-    ``order``: nodes that run, in plan order.
-    """
+    """Numbers for the nodes and values of one graph. ``index``: the graph's own number. ``node_at``: by ``id(node)``.
+    ``order``: nodes that run, in plan order."""
 
     def __init__(
         self,
@@ -64,14 +60,12 @@ class GraphTable:
             self.order.setdefault(id(node), node)
 
     def cut(self) -> None:
-        """Cut the graph into blocks, if more nodes have run since it was last cut."""
         if self._cut != len(self.order):
             self.blocks = tuple(blocks(self.graph, tuple(self.order.values())))
             self._still = self._without_blocks()
             self._cut = len(self.order)
 
     def header(self, drawing: Mapping[int, int], alike: Sequence[int]) -> dict[str, Any]:
-        """The graph's entry in the payload's header."""
         parts = [
             {
                 "title": block.title,
@@ -86,7 +80,6 @@ class GraphTable:
         return {**self._still, "blocks": parts}
 
     def _without_blocks(self) -> dict[str, Any]:
-        """The fields that do not change when shapes are added."""
         graph, value = self.graph, self.value
         nodes = [
             [
@@ -128,7 +121,6 @@ class GraphTable:
 
 
 def _places_within(outer: GraphTable, parent: tuple[int, int] | None, attribute: str, graph: Graph) -> dict[int, Place]:
-    """Places of the nodes of a body, relative to the main graph."""
     assert parent is not None
     caller = outer.places[outer.graph.nodes[parent[1]].index]
     return {index: inside(caller, outer.graph, attribute, own) for index, own in places(graph).items()}
@@ -152,10 +144,7 @@ def add_tables(tables: dict[int, GraphTable], frames: Sequence[Any], start: int 
 
 
 class Drawings:
-    """Drawings of all blocks, updated only when a graph or a shape was added.
-
-    ``tables``: may grow between calls.
-    """
+    """Drawings of all blocks, updated only when a graph or a shape was added. ``tables`` may grow between calls."""
 
     def __init__(self, tables: Mapping[int, GraphTable]) -> None:
         self._tables = tables
@@ -165,12 +154,10 @@ class Drawings:
     def headers(
         self, shapes: Mapping[int, str], pills: Collection[str] = ()
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Headers of all graphs and the drawings that their blocks share.
+        """Headers of all graphs, and the drawings that their blocks share.
 
-        ``shapes``: ``id(node)`` to the shape that its box shows.
-        ``pills``: names of values that are drawn where they are read, such as the pasts of caches.
-
-        ``graphs, drawings``: as in the payload's header.
+        ``shapes``: by ``id(node)``, the shape that its box shows. ``pills``: names of values that are drawn where they
+        are read, such as the pasts of caches.
         """
         tables = list(self._tables.values())
         state = ([len(table.order) for table in tables], dict(shapes), tuple(pills))
@@ -234,11 +221,8 @@ def _short(number: float) -> float:
     return whole if whole == number else number
 
 
-# -- short names ------------------------------------------------------------------------------------------------------
-# Short names of nodes and values, just long enough to distinguish the names in one list.
-#
-# Invariant: operators with the short names of a block's nodes are distinct, and so are short names of a graph's
-# inputs, and of its outputs.
+# Short names of nodes and values, just long enough to distinguish the names in one list. || Invariant: operators with
+# the short names of a block's nodes are distinct, and so are short names of a graph's inputs, and of its outputs.
 
 
 _PARTS = re.compile(r"[/:]+")
@@ -290,7 +274,7 @@ def value_names(graph: Graph, names: Iterable[str]) -> list[str]:
 
 
 def distinct(names: Sequence[str]) -> dict[str, str]:
-    """The last parts of some names by name: at least two, and as many as needed to make them unique."""
+    """The last parts of each name: at least two, and as many as needed to make them unique."""
     found: dict[str, str] = {}
     left = list(dict.fromkeys(names))
     for length in range(2, 2 + max((_length(name) for name in left), default=0)):
@@ -315,7 +299,6 @@ def _split(name: str) -> tuple[str, list[str]]:
     return mark, [part for part in name.split(mark) if part]
 
 
-# -- attribute text ---------------------------------------------------------------------------------------------------
 # Attributes of an op as one short line, for people.
 
 
