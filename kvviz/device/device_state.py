@@ -20,9 +20,10 @@ from kvviz.interrupts import held_back
 from kvviz.trace.schema.declared import Arena
 from kvviz.trace.writer import Writer
 
-# Handles that the caller drops wait in a queue until no call of the device is under way. || Python may run a finalizer
-# between any two bytecodes, also in the middle of the device's own bookkeeping, and, for what is part of a reference
-# cycle, in any thread.
+# Handles that the caller drops wait in a queue until no call of the device is under way.
+#
+# Python may run a finalizer between any two bytecodes, also in the middle of the device's own bookkeeping, and, for
+# what is part of a reference cycle, in any thread.
 
 
 class DroppedHandles:

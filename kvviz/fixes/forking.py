@@ -26,8 +26,6 @@ Rows = Mapping[str, int | tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """The changes of a fork, as in the arguments of `fork`."""
-
     run: str | Node | None = None
     donate: str | Sequence[str] = ()
     reserve: Rows | None = None
@@ -144,10 +142,7 @@ def _in_order(trace: Trace, step: int, asked: Departure) -> Session:
 
 
 def what_holds(trace: Trace, other: Trace) -> str:
-    """Which part of a run the change of a fork affects, in a sentence; empty for a trace that is no fork of ``other``.
-
-    ``other``: the trace that it left.
-    """
+    """Which part of a run the change of a fork affects, in a sentence; empty if the trace is no fork of ``other``."""
     if trace.branch is None or not trace.branch.step:
         return ""
     step = f"{trace.branch.step:,}"
@@ -166,10 +161,10 @@ def holds_throughout(trace: Trace, other: Trace) -> bool:
 
 
 def offers(trace: Trace) -> dict[str, Any]:
-    """What could be changed for a whole run: other policies by name, inputs to donate, rows to reserve.
+    """Possible changes of a whole run: other policies by name, inputs to donate, rows to reserve.
 
-    ``kv_capacity``: the number of rows that the caches of a decode hold in the end; None if it has no growing caches,
-      or if they have enough room. ``orders``: rules by which a list of nodes could be reordered.
+    ``kv_capacity``: the final number of rows of the caches of a decode; None without growing caches, or if they have
+    enough room. ``orders``: rules by which a list of nodes could be reordered.
     """
     orders = trace.recipe.orders if trace.recipe is not None else ()
     if orders or trace.log.declared.accesses:

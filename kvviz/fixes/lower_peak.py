@@ -19,7 +19,7 @@ from kvviz.trace.index.value_index import Index
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import keeps_all, size
 
-# An order is offered if it saves more than this share of the peak beside the weights.
+# An order is offered if it saves more than this share of the peak besides the weights.
 WORTH = 1 / 10
 # Larger graphs are not searched. Longer traces are not run again as a whole: an order is tried in this many runs.
 _MOST_NODES, _MOST_STEPS, _RUNS = 20_000, 50_000, 16
@@ -86,7 +86,6 @@ def lower_peak(index: Index) -> OtherOrder | None:
 
 
 def _picks(trace: Trace, model: OrderModel, found: BestOrder) -> Picks:
-    """An order of the main graph as a schedule; bodies stay as they ran."""
     recorded = Picks.of(trace)
     main = tuple(((), model.nodes[place].index) for place in found.order)
     return Picks((*main, *(pick for pick in recorded.picks if pick[0] != ())), recorded.model)

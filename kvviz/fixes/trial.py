@@ -106,7 +106,7 @@ def _cleared(index: Index, step: int, position: int, trace: Trace) -> Sequence[C
 
 
 def _room(index: Index, step: int, position: int, trace: Trace) -> list[Proposal]:
-    """Changes that give a past room for new rows, according to its source."""
+    """Changes that give a past room for new rows, by its source."""
     row, options = index.rows[step], trace.options
     run = index.frames[row.frame].run
     name = row.op.node.inputs[position]
@@ -133,7 +133,7 @@ def _room(index: Index, step: int, position: int, trace: Trace) -> list[Proposal
     return [tuple(changes)]
 
 
-# At most this many sets of changes are tried for one op.
+# The maximum number of sets of changes tried for one op.
 _TRIES = 10
 
 Where = tuple[int, tuple[str, ...], str]
@@ -144,12 +144,9 @@ Where = tuple[int, tuple[str, ...], str]
 class Effect:
     """The effect of changes on the part of a trace that they were tried on.
 
-    ``runs``: the runs in that part.
-    ``falls``: operator, and bytes allocated and copied that a step saves, if not 0.
-    ``takes``: inputs that ops newly take over, by name.
-    ``total``: bytes allocated, and bytes copied, that are saved in total.
-    ``moved``: additional bytes that the caller moves between runs.
-    ``peak``: bytes by which the peak is higher.
+    ``runs``: in that part. ``falls``: operator, and bytes allocated and copied that a step saves, if not 0. ``takes``:
+    inputs that ops newly take over, by name. ``total``: bytes allocated, and bytes copied, that are saved in total.
+    ``moved``: additional bytes that the caller moves between runs. ``peak``: bytes by which the peak is higher.
     """
 
     runs: range
@@ -180,10 +177,8 @@ class Effect:
 
 
 def find_changes(replays: Replays, step: int, position: int) -> tuple[Change, ...] | None:
-    """The first set of changes after which a step takes over an input; None if none was found.
-
-    A run is tried alone, unless a change affects several runs.
-    """
+    """The first set of changes after which a step takes over an input; None if none was found. A run is tried alone,
+    unless a change affects several runs."""
     trace = replays.trace
     run = trace.log.frames[trace.log[step].frame].run
     where = place_of_step(trace, step)
@@ -226,7 +221,6 @@ def effect_of(replays: Replays, run: int, changes: tuple[Change, ...]) -> Effect
 
 
 def place_of_step(trace: Trace, step: int) -> Where:
-    """The place of a step, the same in every replay."""
     row = trace.log[step]
     frame = trace.frames[row.frame]
     return frame.run, frame.path, row.op.node.name
@@ -273,7 +267,6 @@ def _effect(replays: Replays, run: int, changes: tuple[Change, ...], whole: bool
 
 
 def _taken(row: Op) -> set[str]:
-    """Inputs that an op takes over without a reason against it."""
     return {row.op.node.inputs[place] for place in row.taken if place not in dict(row.masks)}
 
 
@@ -299,7 +292,6 @@ def _replayed(replays: Replays, run: int, changes: tuple[Change, ...]) -> Trace 
 
 
 def _steps(trace: Trace) -> dict[Where, int]:
-    """The steps of a replay, by place."""
     steps = range(len(trace.log))
     return noted(trace.notes, "steps by place", lambda: {place_of_step(trace, step): step for step in steps})
 

@@ -204,7 +204,8 @@ def _longest(equal: np.ndarray) -> tuple[int, int]:
     return int(starts[at]), int(ends[at] - starts[at])
 
 
-# Layers side by side: which op of one layer corresponds to which of another, by name, neighbours and order. ||
+# Layers side by side: which op of one layer corresponds to which of another, by name, neighbours and order.
+#
 # Invariant: a name is unique in each layer; two layers of the same parts in the same order have the same names.
 
 

@@ -170,9 +170,10 @@ def _trimmed(line: Sequence[tuple[float, float]]) -> tuple[float, ...]:
     return tuple(coordinate for point in kept for coordinate in point)
 
 
-# A block as DOT text, for Graphviz. || Invariant: the text holds only ``n0``, ``n1`` … and numbers; no name of a model
-# ever reaches the DOT parser. Splines are poly-lines: ``ortho`` aborts and ``curved`` takes minutes on graphs of a few
-# hundred nodes.
+# A block as DOT text, for Graphviz.
+#
+# Invariant: the text holds only ``n0``, ``n1`` … and numbers; no name of a model ever reaches the DOT parser. Splines
+# are poly-lines: ``ortho`` aborts and ``curved`` takes minutes on graphs of a few hundred nodes.
 
 
 INCH = 72.0

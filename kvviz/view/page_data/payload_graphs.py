@@ -221,8 +221,10 @@ def _short(number: float) -> float:
     return whole if whole == number else number
 
 
-# Short names of nodes and values, just long enough to distinguish the names in one list. || Invariant: operators with
-# the short names of a block's nodes are distinct, and so are short names of a graph's inputs, and of its outputs.
+# Short names of nodes and values, just long enough to distinguish the names in one list.
+#
+# Invariant: operators with the short names of a block's nodes are distinct, and so are short names of a graph's inputs,
+# and of its outputs.
 
 
 _PARTS = re.compile(r"[/:]+")
