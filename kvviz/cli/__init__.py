@@ -20,12 +20,10 @@ _INTERRUPTED = 130  # as in shells: 128 plus the number of the signal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    ``arguments``: without the program's name; those of the process by default.
+    """Run the command line, by default with the arguments of the process.
 
     Returns the exit status: 0; 1 if a limit of ``report --fail-on`` was exceeded; 2 if the input was wrong; 130 if it
-      was stopped from the keyboard.
+    was interrupted from the keyboard.
     """
     _open_streams()
     try:
@@ -37,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _status(arguments: Sequence[str] | None) -> int:
     line, rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"], []
     if line[:1] == ["lab"] and line[1:] not in (["-h"], ["--help"]):
-        # After the folder, everything is JupyterLab's own.
+        # Everything after the folder is JupyterLab's own.
         cut = 1 + (len(line) > 1 and not line[1].startswith("-"))
         line, rest = line[:cut], line[cut:]
     try:

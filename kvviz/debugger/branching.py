@@ -16,11 +16,11 @@ from kvviz.trace.records import Branch
 def forked(trace: Trace, step: int, label: str, choice: tuple[int, Node] | None = None, **changes: Any) -> Session:
     """A session from the same inputs that has run the steps before ``step`` in the recorded order.
 
-    ``choice``: frame and node of the op that runs as this step; see `find_choice`.
-    ``**changes``: options that differ from the beginning; see `kvviz.engine.sessions.recipe.Recipe.session`.
+    ``choice``: frame and node of the op that runs as this step; see `find_choice`. ``**changes``: options that differ
+    from the beginning; see `kvviz.engine.sessions.recipe.Recipe.session`.
 
-    Raises `KvvizError`: if the trace cannot be run again, or its order cannot be kept under what differs.
-    Raises `ReplayError`: if its inputs were not kept.
+    Raises `KvvizError`: if the trace cannot be run again, or its order cannot be kept with these changes. Raises
+    `ReplayError`: if its inputs were not kept.
     """
     check_repeatable(trace)
     if not 0 <= step <= len(trace.log):
@@ -44,12 +44,8 @@ def check_repeatable(trace: Trace) -> None:
 
 
 def find_choice(trace: Trace, step: int, wanted: Node | str) -> tuple[int, Node]:
-    """Frame and node of an op that could have run as a step.
-
-    ``wanted``: the node or its name.
-
-    Raises `KvvizError`: if it could not, with the inputs that it waits for.
-    """
+    """Frame and node of an op, given as a node or by name, that could have run as a step; raises `KvvizError` that
+    names the inputs it waits for if it could not."""
     name = wanted if isinstance(wanted, str) else wanted.name
     at = f"at step {step:,}"
     frame = frame_id_after(trace, step - 1)
@@ -84,7 +80,6 @@ def called(node: Node) -> str:
 
 
 def _missing(trace: Trace, frame: int, step: int, node: Node) -> list[str]:
-    """Inputs of a node of a frame that are not made before a step."""
     made_by = {name: other for other in trace.frames[frame].order for name in other.outputs if name}
 
     def is_missing(name: str) -> bool:

@@ -9,15 +9,12 @@ from kvviz.trace.recording import Trace
 
 
 def depth_of(trace: Trace, index: int) -> int:
-    """Number of bodies around a step."""
     return len(trace.frames[trace.log[index].frame].path)
 
 
 def frame_id_after(trace: Trace, position: int) -> int | None:
-    """The frame of the op that runs next; None at the end.
-
-    Before a control node completes, this is its last body, with an empty frontier.
-    """
+    """The frame of the op that runs next; None at the end. Before a control node completes, this is its last body, with
+    an empty frontier."""
     rows = trace.log
     if position + 1 >= len(rows):
         return trace.live.frame if trace.live else None
@@ -33,7 +30,6 @@ def frame_id_after(trace: Trace, position: int) -> int | None:
 
 
 def frame_after(trace: Trace, position: int) -> tuple[str, ...]:
-    """Path of the frame of the op that runs next; empty at the end."""
     frame = frame_id_after(trace, position)
     return () if frame is None else trace.frames[frame].path
 

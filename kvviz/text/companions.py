@@ -29,16 +29,9 @@ _ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>"
 class TextSettings:
     """The text settings of a model.
 
-    Attributes
-    ----------
-    end : tuple of str
-        Tokens that end an answer, as text; the one that the model names comes first.
-    end_ids : tuple of int
-        The same as numbers, from the generation settings.
-    template : str
-        The chat template; empty if there is none.
-    begin : str
-        The token that texts begin with; empty if there is none.
+    ``end``: tokens that end an answer, as text; the one that the model names comes first. ``end_ids``: the same as
+    numbers, from the generation settings. ``template``: the chat template; empty if there is none. ``begin``: the token
+    that texts begin with; empty if there is none.
     """
 
     end: tuple[str, ...] = ()
@@ -133,19 +126,9 @@ LONGEST = 10.0
 def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> str:
     """The prompt for a conversation that the model is to continue.
 
-    Parameters
-    ----------
-    template : str
-        A Jinja template.
-    messages : sequence of mapping
-        Each with ``role`` and ``content``.
-    names : mapping of str to str
-        Special tokens by their names in templates: ``bos_token``, ``eos_token``.
-
-    Raises
-    ------
-    KvvizError
-        If Jinja is not installed, or the template cannot be used for these messages, or takes too long.
+    ``messages``: each with ``role`` and ``content``. ``names``: special tokens by their names in templates:
+    ``bos_token``, ``eos_token``. Raises `KvvizError`: if Jinja is not installed, or the template cannot be used for
+    these messages, or takes too long.
     """
     needed("jinja2")
     given = json.dumps([template, [dict(message) for message in messages], dict(names)], default=str)
@@ -170,9 +153,6 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Map
     if "failed" in answer:
         raise KvvizError(f"the model's chat template fails: {answer['failed']}")
     return str(answer["text"])
-
-
-# -- tokenizers -------------------------------------------------------------------------------------------------------
 
 
 class Words:
@@ -272,14 +252,9 @@ def open_tokenizer(folders: Sequence[str]) -> Tokenizer | Words | None:
 class Companions:
     """The files beside a model, read when needed.
 
-    Attributes
-    ----------
-    folders : tuple of str
-        Where to look, in this order: the model's folder, and its parent if the model lies in ``onnx/``.
-    files : tuple of str
-        All models in the folder, by the names that ``kvviz.load(…, graph=…)`` takes.
-    made : callable, optional
-        Makes the tokenizer, if the model file itself contains it.
+    ``folders``: where to look, in this order: the model's folder, and its parent if the model lies in ``onnx/``.
+    ``files``: all models in the folder, by the names that ``kvviz.load(…, graph=…)`` takes. ``made``: makes the
+    tokenizer, if the model file itself contains it.
     """
 
     folders: tuple[str, ...]
@@ -299,7 +274,6 @@ class Companions:
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """The contents of ``config.json``; empty if there is no such file."""
         return json_file(self.folders, "config.json")
 
     def __getstate__(self) -> dict[str, Any]:
