@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvviz.debugger.branching import find_choice
 from kvviz.debugger.breakpoints import Breakpoint
-from kvviz.debugger.state import depth_of, frame_after, frontier_after
+from kvviz.debugger.state import depth_of, find_choice, frame_after, frontier_after
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
 from kvviz.graph.blocks import blocks

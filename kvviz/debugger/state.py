@@ -1,7 +1,8 @@
-"""The state at a position of a trace: frames, frontier, and where values live. Pure functions of the recording."""
+"""The state at a position of a trace: frames, frontier, and what could have run. Pure functions of the recording."""
 
 from __future__ import annotations
 
+from kvviz.errors import KvvizError
 from kvviz.graph.model import Node
 from kvviz.graph.topological_order import frontier, needs_between
 from kvviz.trace.outcome import outcome
@@ -44,6 +45,51 @@ def frontier_after(trace: Trace, position: int) -> tuple[Node, ...]:
     order = trace.frames[frame].order
     done = [(step := trace.step_of(frame, node.index)) is not None and step <= position for node in order]
     return tuple(order[at] for at in frontier(needs_between(order), done))
+
+
+def find_choice(trace: Trace, step: int, wanted: Node | str) -> tuple[int, Node]:
+    """Frame and node of an op, given as a node or by name, that could have run as a step; raises `KvvizError` that
+    names the inputs it waits for if it could not."""
+    name = wanted if isinstance(wanted, str) else wanted.name
+    at = f"at step {step:,}"
+    frame = frame_id_after(trace, step - 1)
+    if frame is None or not 0 <= step <= len(trace.log):
+        raise KvvizError(f"nothing is left to run {at}")
+    ready = frontier_after(trace, step - 1)
+    if not ready:
+        raise KvvizError(f"no other op can run {at}: {trace.log[step].op.node.name!r} completes there")
+    chosen = next((node for node in ready if wanted in (node, node.name)), None)
+    if chosen is not None:
+        return frame, chosen
+    here = trace.frames[frame]
+    node = next((node for node in here.order if wanted in (node, node.name)), None)
+    if node is None:
+        raise KvvizError(f"{name!r} is not an op of the graph that runs {at}; ready are {_names(ready)}")
+    ran = trace.step_of(frame, node.index)
+    if ran is not None and ran < step:
+        raise KvvizError(f"{name!r} cannot run {at}: it ran as step {ran:,}")
+    missing = _missing(trace, frame, step, node)
+    raise KvvizError(
+        f"{name!r} cannot run {at}: it waits for {', '.join(map(repr, missing))}; ready are {_names(ready)}"
+    )
+
+
+def _missing(trace: Trace, frame: int, step: int, node: Node) -> list[str]:
+    made_by = {name: other for other in trace.frames[frame].order for name in other.outputs if name}
+
+    def is_missing(name: str) -> bool:
+        maker = made_by.get(name)
+        if maker is None:
+            return False
+        ran = trace.step_of(frame, maker.index)
+        return ran is None or ran >= step
+
+    return [name for name in dict.fromkeys((*node.inputs, *node.captures)) if name and is_missing(name)]
+
+
+def _names(ready: tuple[Node, ...]) -> str:
+    shown = ", ".join(repr(node.name) for node in ready[:8])
+    return shown + (f" and {len(ready) - 8} more" if len(ready) > 8 else "")
 
 
 def node_states(trace: Trace, position: int) -> list[str]:

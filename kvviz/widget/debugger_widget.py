@@ -13,8 +13,8 @@ from typing import Any
 import traitlets
 
 from kvviz.debugger import Breakpoint, Cursor, Stop
-from kvviz.debugger.branching import find_choice
 from kvviz.debugger.breakpoints import from_page
+from kvviz.debugger.state import find_choice
 from kvviz.engine.sessions.session import Session
 from kvviz.fixes.forking import offers
 from kvviz.trace.recording import Trace

@@ -277,7 +277,7 @@ class GraphSession:
                 self._step(self._nodes[row.op.node.index])
 
     def take(self, trace: Trace, frame: int, node: Node) -> None:
-        """Run an op that was ready in a recording at this point; see `kvviz.debugger.branching.find_choice`."""
+        """Run an op that was ready in a recording at this point; see `kvviz.debugger.state.find_choice`."""
         self.look_ahead()
         self.advance(node)
 
