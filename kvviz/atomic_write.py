@@ -26,12 +26,9 @@ _AGE = 24 * 3600  # seconds since a part was written to: longer than anybody wri
 
 @contextmanager
 def replacing(path: Any) -> Iterator[IO[bytes]]:
-    """A binary file to write; it replaces ``path`` when the block ends without an error.
-
-    A link is followed, and the permissions of an old file are kept. Anything but a regular file (a pipe, a terminal),
-    and an open file instead of a path, is written to directly. Raises `SaveError`: if the file cannot be written; the
-    old one is unchanged.
-    """
+    """A binary file to write; it replaces ``path`` when the block ends without an error. A link is followed, and the
+    permissions of an old file are kept. Anything but a regular file (a pipe, a terminal), and an open file instead of a
+    path, is written to directly. Raises `SaveError`: if the file cannot be written; the old one is unchanged."""
     if hasattr(path, "write"):
         yield path
         return
@@ -70,10 +67,8 @@ def check_writable(path: Any) -> None:
 @contextmanager
 def replacing_files(folder: Path, last: str) -> Iterator[Path]:
     """A folder to write several related files into; they move to ``folder`` when all of them are there, ``last``, which
-    completes the others, at the end.
-
-    Raises `SaveError`: if something cannot be written; the old files are unchanged.
-    """
+    completes the others, at the end. Raises `SaveError`: if something cannot be written; the old files are
+    unchanged."""
     with _reported(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(folder)

@@ -56,11 +56,9 @@ class TimeLimitError(BaseException):
 
 
 def audit_one(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one model under every policy.
-
-    ``path``: a file, any URL that fsspec reads, or ``shapes:`` with the name of a preset. ``options``: those of
-    `DEFAULTS` that differ. Returns the fields of `kvviz.audit.audit.AuditRow` without ``name``, as plain JSON data.
-    """
+    """Run one model under every policy. ``path``: a file, any URL that fsspec reads, or ``shapes:`` with the name of a
+    preset. ``options``: those of `DEFAULTS` that differ. Returns the fields of `kvviz.audit.audit.AuditRow` without
+    ``name``, as plain JSON data."""
     options, begun = {**DEFAULTS, **options}, time.perf_counter()
     row: dict[str, Any] = {"path": path, "state": "done", "error": "", "kvviz": VERSION, "onnx": onnx.__version__}
     try:
@@ -77,11 +75,8 @@ def audit_one(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise `TimeLimitError` in this thread after so many seconds.
-
-    It works in any thread on any system, and takes effect between two bytecodes of Python: a kernel within NumPy is
-    finished first.
-    """
+    """Raise `TimeLimitError` in this thread after so many seconds. It works in any thread on any system, and takes
+    effect between two bytecodes of Python: a kernel within NumPy is finished first."""
     if not seconds:
         yield
         return
@@ -142,10 +137,7 @@ def load_model(path: str) -> Graph:
 
 def _runner(graph: Graph, options: Mapping[str, Any]) -> tuple[Callable[[str], Trace], str, int | None]:
     """A function that runs the graph under a policy, why it stays dry (empty: it does not), and the bytes that a run
-    needs.
-
-    A dry run comes first, because it determines the need before any weight is read.
-    """
+    needs. A dry run comes first, because it determines the need before any weight is read."""
     weights = cast(Weights, graph.weights)  # a loaded graph has no others
     decodes, tokens, more = model_kind(graph).decodes, options["prompt_tokens"], options["max_new_tokens"]
     lengths = {"prompt_tokens": tokens, "max_new_tokens": more} if decodes else {}

@@ -25,10 +25,8 @@ _LOST = "the worker was killed while it ran this model: by the system for its me
 def completed(
     paths: Sequence[str], options: Mapping[str, Any], executor: Any = None, jobs: int | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each path with its row, in the order in which they are done.
-
-    ``executor``: anything with ``submit`` whose futures have ``add_done_callback``; by default ``jobs`` processes.
-    """
+    """Each path with its row, in the order in which they are done. ``executor``: anything with ``submit`` whose futures
+    have ``add_done_callback``; by default ``jobs`` processes."""
     jobs = jobs or os.cpu_count() or 1
     pool = _processes(jobs) if executor is None else executor
     ahead = jobs + 1 if executor is None else _AHEAD

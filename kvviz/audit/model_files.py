@@ -20,11 +20,9 @@ _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])
 
 
 def model_paths(given: Sequence[Any]) -> dict[str, str]:
-    """The models at these paths, by name.
-
-    ``given``: a file, a folder (all models in it, at any depth), a URL of either, or several of these. A name is the
-    path from the common folder, so that it is the same on another machine.
-    """
+    """The models at these paths, by name. ``given``: a file, a folder (all models in it, at any depth), a URL of
+    either, or several of these. A name is the path from the common folder, so that it is the same on another
+    machine."""
     found = list(dict.fromkeys(model for path in given for model in _models_in(os.fspath(path))))
     if not found:
         raise InputError(

@@ -86,9 +86,7 @@ class Scene:
 
 def reserved_rows(trace: Trace, run: int, cache: Cache) -> int:
     """Rows of the buffer that a cache enters a run in, old ones included, if it was reserved for the cache; else 0.
-
-    `kvviz.reserve`, ``kv_capacity`` and growth after a run reserve rows. A view into a larger buffer has no room.
-    """
+    `kvviz.reserve`, ``kv_capacity`` and growth after a run reserve rows. A view into a larger buffer has no room."""
     if not run:
         layout = trace.options.layouts.get(cache.input)
         room = None if layout is None else layout.room

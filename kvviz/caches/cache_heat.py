@@ -40,10 +40,8 @@ class Heat:
 
 def row_states(cache: Cache, run: int, item: int = 0) -> Iterator[tuple[int, int, int, int]]:
     """Rows after a run for one batch entry, in spans of one state: first row, row after the last, the state's bits, and
-    the position of the first row's token, -1 if there is none.
-
-    Nothing for recurrent states, and if the written rows depend on more than the control inputs.
-    """
+    the position of the first row's token, -1 if there is none. Nothing for recurrent states, and if the written rows
+    depend on more than the control inputs."""
     entry = cache.runs[run]
     if not entry.items or cache.axis is None:
         return

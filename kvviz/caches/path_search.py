@@ -77,10 +77,8 @@ def way_of(trace: Trace, frames: RunFrames, cache: Cache) -> Way:
 
 
 def attention_ops(trace: Trace, cache: Cache) -> tuple[str, ...]:
-    """Names of the ops that compute attention weights of a cache: softmaxes, and operators with attention inside.
-
-    A prefill and a step with a past are examined; other runs go the same ways.
-    """
+    """Names of the ops that compute attention weights of a cache: softmaxes, and operators with attention inside. A
+    prefill and a step with a past are examined; other runs go the same ways."""
     with_steps = [run.index for run in trace.runs if run.last > run.first][:2]
     found = (reader for run in with_steps for reader in way_of(trace, RunFrames(trace, run), cache).readers)
     return tuple(dict.fromkeys(reader.node.name for reader in found if reader.kind != "product"))

@@ -164,11 +164,9 @@ class Book:
 
 
 def store(book: Book, writes: list[Writes], start: int, *, circular: int = 0, base: int | None = None) -> None:
-    """Put new tokens into their rows, by batch entry or equally for all.
-
-    ``start``: position of the first new token if the cache holds none. ``circular``: the capacity of a circular cache.
-    ``base``: position of the first new token if the book has none; by default new tokens follow the held ones.
-    """
+    """Put new tokens into their rows, by batch entry or equally for all. ``start``: position of the first new token if
+    the cache holds none. ``circular``: the capacity of a circular cache. ``base``: position of the first new token if
+    the book has none; by default new tokens follow the held ones."""
     book.spread(len(writes))
     for entry, rows in enumerate(writes * len(book.held) if len(writes) == 1 else writes):
         held = book.held[entry]

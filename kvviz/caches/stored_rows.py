@@ -143,11 +143,8 @@ RECURRENT = ("cache_r_", "cache_s_")
 
 
 class _Layout(NamedTuple):
-    """``rows`` of a cache that are ``step`` bytes apart.
-
-    In a transposed cache, tokens are columns: ``step`` is one element, and the elements of a token are ``rows * step``
-    bytes apart.
-    """
+    """``rows`` of a cache that are ``step`` bytes apart. In a transposed cache, tokens are columns: ``step`` is one
+    element, and the elements of a token are ``rows * step`` bytes apart."""
 
     rows: int
     step: int
@@ -160,10 +157,8 @@ class _Touch(NamedTuple):
 
 
 def stored_caches(trace: Trace) -> Caches:
-    """The caches of a trace, found by the ops that store rows in them; they are metered on demand.
-
-    Memory that does not exist before the first run is left out, and so is memory whose stores are not known exactly.
-    """
+    """The caches of a trace, found by the ops that store rows in them; they are metered on demand. Memory that does not
+    exist before the first run is left out, and so is memory whose stores are not known exactly."""
     log = trace.log
     bound = {bind.storage: bind for frame in log.frames[:1] for bind in frame.bindings if bind.how == "donated"}
     touched: dict[int, list[_Touch]] = {storage: [] for storage in bound}

@@ -20,11 +20,8 @@ _INTERRUPTED = 130  # as in shells: 128 plus the number of the signal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, by default with the arguments of the process.
-
-    Returns the exit status: 0; 1 if a limit of ``report --fail-on`` was exceeded; 2 if the input was wrong; 130 if it
-    was interrupted from the keyboard.
-    """
+    """Run the command line, by default with the arguments of the process. Returns the exit status: 0; 1 if a limit of
+    ``report --fail-on`` was exceeded; 2 if the input was wrong; 130 if it was interrupted from the keyboard."""
     _open_streams()
     try:
         return _status(arguments)

@@ -93,11 +93,9 @@ def _names(ready: tuple[Node, ...]) -> str:
 
 
 def node_states(trace: Trace, position: int) -> list[str]:
-    """The state of every node of a step's graph as of that step, in the order of the graph.
-
-    ``"running"``: the step's own op; ``"frontier"``: ready to run; ``"waiting"``: not ready. Other nodes have run, and
-    show their outcome (see `kvviz.trace.outcome`), or ``"done"`` for a new buffer.
-    """
+    """The state of every node of a step's graph as of that step, in the order of the graph. ``"running"``: the step's
+    own op; ``"frontier"``: ready to run; ``"waiting"``: not ready. Other nodes have run, and show their outcome (see
+    `kvviz.trace.outcome`), or ``"done"`` for a new buffer."""
     frame = trace.log[position].frame
     ready = frontier_after(trace, position) if frame_id_after(trace, position) == frame else ()
     states = []

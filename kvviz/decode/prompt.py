@@ -27,10 +27,8 @@ def as_tokenizer(tokenizer: Any) -> Any:
 def tokenizer_for(
     graph: Graph, prompt: Any, tokenizer: Any, stop_tokens: Collection[int] | None
 ) -> tuple[Any, frozenset[int]]:
-    """The tokenizer of a decode, and the tokens that end it.
-
-    By default the tokenizer beside the model encodes a text, and then its end-of-text tokens are the default too.
-    """
+    """The tokenizer of a decode, and the tokens that end it. By default the tokenizer beside the model encodes a text,
+    and then its end-of-text tokens are the default too."""
     own = as_tokenizer(tokenizer)
     if own is not None or not _is_text(prompt) or graph.companions is None:
         return own, frozenset(stop_tokens or ())

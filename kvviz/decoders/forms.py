@@ -18,10 +18,8 @@ INPUTS = ("input_ids", "attention_mask", "position_ids")
 
 class Form:
     """``concat``, and the base of the other forms: how the cache is kept, the mask, and the operators of attention.
-
-    Values between operators are ``(batch, new, heads·size)``. With ``by_head``, queries, keys and values are
-    ``(batch, heads, new, size)`` while they are rotated, kept and attended to.
-    """
+    Values between operators are ``(batch, new, heads·size)``. With ``by_head``, queries, keys and values are ``(batch,
+    heads, new, size)`` while they are rotated, kept and attended to."""
 
     name = "concat"
     opset = 18
@@ -81,11 +79,9 @@ class Form:
         return found[0], found[1]
 
     def _mask(self, window: int) -> str:
-        """The attention mask, ``(batch, 1, new, total)``: 0 where a query sees a key, else the lowest number.
-
-        A query sees the tokens up to its own that are not padding. The lowest number is used instead of minus infinity
-        because rows of padding see nothing, and would become NaN.
-        """
+        """The attention mask, ``(batch, 1, new, total)``: 0 where a query sees a key, else the lowest number. A query
+        sees the tokens up to its own that are not padding. The lowest number is used instead of minus infinity because
+        rows of padding see nothing, and would become NaN."""
         build = self.build
         total = build.op("Squeeze", build.op("Shape", "attention_mask", start=1, end=2))
         past = self._rows_before()

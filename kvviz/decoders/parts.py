@@ -134,11 +134,9 @@ def _products(parts: Parts, queries: str, keys: str) -> str:
 
 
 def experts(parts: Parts, layer: int, x: str) -> str:
-    """The experts' feed-forward part as one wide product, in which each token weights the experts that it chose.
-
-    ONNX has no operator for this, so all experts are computed. The groups that limit DeepSeek's router are left out:
-    they only affect which experts are chosen.
-    """
+    """The experts' feed-forward part as one wide product, in which each token weights the experts that it chose. ONNX
+    has no operator for this, so all experts are computed. The groups that limit DeepSeek's router are left out: they
+    only affect which experts are chosen."""
     build, shape, sizes, theirs = parts.build, parts.shape, parts.shape.experts, f"blk.{layer}.ffn"
     assert sizes is not None
     fit = build.op("Sigmoid", parts.linear(x, "gate", f"{theirs}_gate_inp", shape.hidden, sizes.count), name="gate")

@@ -54,10 +54,8 @@ class PageQuestion:
 
 
 def lesson_page(beginning: str = BEGINNING) -> str:
-    """Record the story three times, and return the lesson about it as HTML.
-
-    ``beginning``: of the story, in the model's words. Raises `KvvizError`: if the story is too short to be asked about.
-    """
+    """Record the story three times, and return the lesson about it as HTML. ``beginning``: of the story, in the model's
+    words. Raises `KvvizError`: if the story is too short to be asked about."""
     trace = story(beginning)
     words, prompt, runs = trace.words or [], len(trace.prompt), len(trace.runs)
     if trace.interrupted:

@@ -204,10 +204,8 @@ class Device(DeviceState):
 
     @contextmanager
     def together(self, name: str) -> Iterator[None]:
-        """Make all calls inside one run of the recording, so that hazards between them are found.
-
-        Otherwise a run is a submit, with the calls that lead up to it, and transfers of its results to the host.
-        """
+        """Make all calls inside one run of the recording, so that hazards between them are found. Otherwise a run is a
+        submit, with the calls that lead up to it, and transfers of its results to the host."""
         with self.dropped.wait():
             self.forward()
             self.grouped = name

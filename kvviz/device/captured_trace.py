@@ -83,11 +83,9 @@ def capture(state: DeviceState, captured: Captured, inputs: Mapping[str, Handle]
 def replay(
     state: DeviceState, captured: Captured, inputs: Mapping[str, Handle], *, check: bool = True
 ) -> dict[str, Handle]:
-    """Run a captured program again; returns the slots of its outputs, which every replay overwrites.
-
-    ``check``: capture it again if another one was captured after it. Without, it overwrites whatever lies now where its
-    intermediates lay.
-    """
+    """Run a captured program again; returns the slots of its outputs, which every replay overwrites. ``check``: capture
+    it again if another one was captured after it. Without, it overwrites whatever lies now where its intermediates
+    lay."""
     wrappers = checked(state, captured.program, inputs)
     if check and captured.generation != state.generation:
         text = f"{captured.program.name!r}: generation {captured.generation} is past, {state.generation} is captured"

@@ -76,11 +76,8 @@ def sizes(shape: Sequence[int], layout: Layout) -> tuple[int, int]:
 
 
 def zero_copy(before: Sequence[int], after: Sequence[int], tiled: bool) -> bool:
-    """Whether a reshape makes a view.
-
-    Source: ``isAliasingViewOp`` of tt-mlir: the last axis stays, and for tiled tensors also the one before it, or both
-    are whole tiles.
-    """
+    """Whether a reshape makes a view. Source: ``isAliasingViewOp`` of tt-mlir: the last axis stays, and for tiled
+    tensors also the one before it, or both are whole tiles."""
     if not before or not after or before[-1] != after[-1]:
         return tuple(before) == tuple(after)
     heights = [(1, *shape)[-2] for shape in (before, after)]

@@ -202,10 +202,8 @@ def place(
     owners: Mapping[int, int],
 ) -> Placed:
     """Give every storage of a run a block, at its time: results where they are to lie, the rest in L1 if it fits.
-
     ``memories``: of the storages that existed, inputs and weights; the others are added. ``outputs``: layout and shape
-    of results, by storage. ``owners``: numbers of the blocks that the run may free: those of donated inputs.
-    """
+    of results, by storage. ``owners``: numbers of the blocks that the run may free: those of donated inputs."""
     log, index = run.trace.log, index_of(run.trace)
     blocks: dict[int, Room] = {}
     placed = Placed(blocks, {}, [], [])

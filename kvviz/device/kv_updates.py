@@ -140,11 +140,9 @@ def update_cache(state: DeviceState, cache: Handle, input: Handle, index: Index,
 def paged_update_cache(
     state: DeviceState, cache: Handle, input: Handle, positions: Any, page_table: Any = None
 ) -> None:
-    """``cache[table[u][pos // size], :, pos % size, :] = input[0, u, :, :]`` for each user u at its position.
-
-    Without a table each user has a row of its own. With a `BlockTable` the writer gets a copy of a shared block; with
-    plain numbers the block is written for all sequences that share it.
-    """
+    """``cache[table[u][pos // size], :, pos % size, :] = input[0, u, :, :]`` for each user u at its position. Without a
+    table each user has a row of its own. With a `BlockTable` the writer gets a copy of a shared block; with plain
+    numbers the block is written for all sequences that share it."""
     op = "paged_update_cache"
     target, source = _wrappers(state, op, cache, input)
     blocks, heads, size, width = target.array.shape

@@ -11,10 +11,8 @@ from kvviz.device.handles import Handle, Outcome, Wrapper, caller_line
 
 
 def deallocate(state: DeviceState, handle: Handle, force: bool | None = None) -> None:
-    """Free a tensor: nothing happens if it is retained; without force, only what the ownership model allows.
-
-    ``force``: by default as the contract says: not as landed, and as proposed it is forced.
-    """
+    """Free a tensor: nothing happens if it is retained; without force, only what the ownership model allows. ``force``:
+    by default as the contract says: not as landed, and as proposed it is forced."""
     force = state.contract == "proposed" if force is None else force
     wrapper = state.mine(handle, "deallocate")
     buffer = wrapper.buffer
@@ -66,11 +64,9 @@ def note(state: DeviceState, wrapper: Wrapper, outcome: Outcome, why: str) -> No
 
 
 def release(state: DeviceState, handle: Handle) -> None:
-    """Let a handle go out of scope, as a C++ tensor does; with the last one the tensor is deallocated unforced.
-
-    As landed, this also happens to a handle that Python frees: after ``del``, or when its variable is assigned another
-    one. As proposed, a tensor whose handles are all gone stays, and is a leak.
-    """
+    """Let a handle go out of scope, as a C++ tensor does; with the last one the tensor is deallocated unforced. As
+    landed, this also happens to a handle that Python frees: after ``del``, or when its variable is assigned another
+    one. As proposed, a tensor whose handles are all gone stays, and is a leak."""
     wrapper = state.mine(handle, "release")
     if handle.released or not wrapper.handles:
         state.warn("DOUBLE_FREE", handle, "is released again")

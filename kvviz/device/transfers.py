@@ -123,12 +123,9 @@ def _fetched_before(state: DeviceState, array: np.ndarray) -> tuple[str, str] | 
 
 
 def to_layout(state: DeviceState, handle: Handle, layout: Layout, *, retain: bool | None = None) -> Handle:
-    """A tensor in another layout; in its own, another handle of the same tensor.
-
-    As landed, the source is deallocated without force unless it is retained, the result is retained like its source,
-    and a tensor on the host goes to the device. Source: ``toLayout`` of tt-mlir's runtime, which has no call that only
-    moves a tensor to the device.
-    """
+    """A tensor in another layout; in its own, another handle of the same tensor. As landed, the source is deallocated
+    without force unless it is retained, the result is retained like its source, and a tensor on the host goes to the
+    device. Source: ``toLayout`` of tt-mlir's runtime, which has no call that only moves a tensor to the device."""
     wrapper = state.need(handle, "to_layout", host=state.contract == "landed")
     state.a_layout(layout, "to_layout")
     layout = layout.of(wrapper.array)
@@ -266,10 +263,8 @@ class Move(NamedTuple):
 
 
 def reserve(state: DeviceState, handle: Handle, memory: str) -> Move:
-    """Find room and time for a buffer in another memory; only banks and clock change, which can be set back.
-
-    Raises `DeviceError`: if there is no room.
-    """
+    """Find room and time for a buffer in another memory; only banks and clock change, which can be set back. Raises
+    `DeviceError`: if there is no room."""
     buffer = handle.wrapper.held
     page = sizes(handle.wrapper.array.shape, handle.wrapper.layout)[1]
     room = state.room(memory, buffer.extent, page, state.clock.now, f"{handle.name!r}")

@@ -97,11 +97,8 @@ def passed(value: Any, storage: Storage) -> tuple:
 def capture(
     execution: RunState, frame: Frame, plan: Plan, parent: Frame, planned: PlannedNode, taken: frozenset[int]
 ) -> list[tuple[str, int, str]]:
-    """Bind the values that a body captures; returns (name, slot, how) for the trace.
-
-    ``taken``: slots of the parent that the policy lets the body take over. Each iteration of a loop gets a copy of
-    them.
-    """
+    """Bind the values that a body captures; returns (name, slot, how) for the trace. ``taken``: slots of the parent
+    that the policy lets the body take over. Each iteration of a loop gets a copy of them."""
     noted: list[tuple[str, int, str]] = []
     for name, slot in plan.captured:
         outer = parent.plan.slots.get(name)

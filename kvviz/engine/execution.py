@@ -28,12 +28,9 @@ from kvviz.trace.schema.events import IN_PLACE, NEW, POOL, VIEW, FrameEvent
 
 
 class Execution:
-    """One run of a graph, advanced op by op.
-
-    ``plan``: the main graph's plan. ``feeds``: inputs, already validated. ``donate``: inputs that the run may
-    overwrite. ``recorder``: where rows go; its ledger holds the storages. ``weights``: the model's weights, bound to
-    the same ledger. ``run``: number of this run in the trace.
-    """
+    """One run of a graph, advanced op by op. ``plan``: the main graph's plan. ``feeds``: inputs, already validated.
+    ``donate``: inputs that the run may overwrite. ``recorder``: where rows go; its ledger holds the storages.
+    ``weights``: the model's weights, bound to the same ledger. ``run``: number of this run in the trace."""
 
     def __init__(
         self,
@@ -63,10 +60,8 @@ class Execution:
         self.finished = False
 
     def step(self, choice: PlannedNode | None = None) -> bool:
-        """Complete one more op, or none where Ctrl-C waits to be heard; False when nothing was left to run.
-
-        ``choice``: a node of the current frame's frontier, to run in place of the next one in plan order.
-        """
+        """Complete one more op, or none where Ctrl-C waits to be heard; False when nothing was left to run. ``choice``:
+        a node of the current frame's frontier, to run in place of the next one in plan order."""
         while not self.finished:
             completed, choice = self._go(choice), None
             if completed or (WAITING and not self.finished):
@@ -111,10 +106,8 @@ class Execution:
 
     def settle(self) -> None:
         """Go on to where the next op runs, without running one: into bodies, and on to a loop's next iteration.
-
         Afterwards the frame's frontier is what may run next; it is empty if the next step completes a control node. A
-        body is entered only if nothing else could run instead: else its node is one choice among others.
-        """
+        body is entered only if nothing else could run instead: else its node is one choice among others."""
         while not WAITING:
             frame = self.stack[-1]
             planned = frame.following()
@@ -136,10 +129,8 @@ class Execution:
         return collect_outputs(self)
 
     def execute(self, frame: Frame, planned: PlannedNode, ran: tuple[Any, Any, Any, Any] | None = None) -> None:
-        """Run one op that has a kernel, and log it.
-
-        ``ran``: of an op whose kernel a step program has called: arguments, what it returned, and the verdict.
-        """
+        """Run one op that has a kernel, and log it. ``ran``: of an op whose kernel a step program has called:
+        arguments, what it returned, and the verdict."""
         vals, stores = frame.vals, frame.stores
         fetch, lone = planned.fetch, planned.lone_input
         args = fetch(vals) if fetch is not None else (vals[lone],) if lone >= 0 else ()

@@ -154,11 +154,9 @@ class PlannedNode:
 
 
 class Plan:
-    """The nodes of one graph that the requested outputs need, ready to run in ``order``.
-
-    ``slots``: value name to slot. ``uses``: reads of each slot in one activation, plus one for a requested output.
-    ``dry``: if not None, its kernels make ghosts, and these are the counts that depend on data.
-    """
+    """The nodes of one graph that the requested outputs need, ready to run in ``order``. ``slots``: value name to slot.
+    ``uses``: reads of each slot in one activation, plus one for a requested output. ``dry``: if not None, its kernels
+    make ghosts, and these are the counts that depend on data."""
 
     def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node], dry: Counts | None = None) -> None:
         self.dry = dry

@@ -277,11 +277,9 @@ def _last_order(plans: dict[tuple, Plan], outputs: tuple[str, ...], policy: Poli
 
 
 def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy, dry: Counts | None = None) -> Plan:
-    """The plan of a whole model, after checking that every operator has a kernel and every output exists.
-
-    Raises `UnsupportedOpsError`: with all operators that have no kernel, at any depth.
-    Raises `GraphError`: for an output that the graph does not have.
-    """
+    """The plan of a whole model, after checking that every operator has a kernel and every output exists. Raises
+    `UnsupportedOpsError`: with all operators that have no kernel, at any depth. Raises `GraphError`: for an output that
+    the graph does not have."""
     _drop_plans_of_old_kernels()
     if graph not in _CHECKED and not isinstance(dry, Answers):
         missing = unsupported(graph)

@@ -24,11 +24,8 @@ from kvviz.trace.schema.log import Log
 
 
 class Recorder:
-    """The writer of a log.
-
-    ``on``: whether steps are logged (byte totals are counted either way). ``unlogged``: while a run begins after one
-    whose steps were dropped, the first storage that no step refers to.
-    """
+    """The writer of a log. ``on``: whether steps are logged (byte totals are counted either way). ``unlogged``: while a
+    run begins after one whose steps were dropped, the first storage that no step refers to."""
 
     __slots__ = ("_programs", "ledger", "log", "on", "unlogged")
 
@@ -106,11 +103,9 @@ class Detail:
 
 
 class RunState(Protocol):
-    """The state of one run of a graph, as `kvviz.engine.execution.Execution` has it.
-
-    ``captures``: the policy's rule for captured values. ``placed``: whether the policy decides where each output lives.
-    ``stack``: the open frames, innermost last.
-    """
+    """The state of one run of a graph, as `kvviz.engine.execution.Execution` has it. ``captures``: the policy's rule
+    for captured values. ``placed``: whether the policy decides where each output lives. ``stack``: the open frames,
+    innermost last."""
 
     policy: Policy
     dry: Counts | None

@@ -20,10 +20,8 @@ Place = tuple[int, tuple[str, ...], int]
 
 
 def align(a: Trace, b: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """For each step of one trace, the step of the other at which the same op ran, or -1, as (a to b, b to a).
-
-    Steps correspond if run, frame (with the iteration of a loop) and node index are the same.
-    """
+    """For each step of one trace, the step of the other at which the same op ran, or -1, as (a to b, b to a). Steps
+    correspond if run, frame (with the iteration of a loop) and node index are the same."""
     ours, theirs = places(a), places(b)
     return _lookup(ours, theirs), _lookup(theirs, ours)
 
@@ -127,11 +125,9 @@ _FIGURES = ("smallest", "largest", "mean")
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """The first step of a trace that made other numbers than its partner.
-
-    ``step, other``: its number, and that of its partner. ``sentence``: which numbers differ, and, if both traces can be
-    run again, which bytes. ``why``: the broken pair that explains it; empty if there is none.
-    """
+    """The first step of a trace that made other numbers than its partner. ``step, other``: its number, and that of its
+    partner. ``sentence``: which numbers differ, and, if both traces can be run again, which bytes. ``why``: the broken
+    pair that explains it; empty if there is none."""
 
     step: int
     other: int

@@ -20,12 +20,9 @@ TOLERANCE = 1e-5
 
 
 def unlike(trace: Trace, reference: Trace) -> tuple[bool | None, str]:
-    """Compare the results of a trace with those of another one.
-
-    Returns whether all common results agree within `TOLERANCE`, relative or absolute; tokens, integers and shapes
-    exactly; None if one of them is a dry run. Also a text: the largest difference, or what one of them lacks; empty if
-    everything agrees.
-    """
+    """Compare the results of a trace with those of another one. Returns whether all common results agree within
+    `TOLERANCE`, relative or absolute; tokens, integers and shapes exactly; None if one of them is a dry run. Also a
+    text: the largest difference, or what one of them lacks; empty if everything agrees."""
     if trace.dry or reference.dry:
         return None, "dry run, no results"
     if trace is reference:

@@ -36,11 +36,8 @@ class BestOrder:
 
 
 def best_order(model: OrderModel, enough: int | None = None) -> BestOrder:
-    """The order of least peak, or the best one that is found.
-
-    ``enough``: a peak above this is useless; the search stops once every order is known to need more. If many ops run
-    by unknown rules, only cuts give that bound.
-    """
+    """The order of least peak, or the best one that is found. ``enough``: a peak above this is useless; the search
+    stops once every order is known to need more. If many ops run by unknown rules, only cuts give that bound."""
     recorded = tuple(range(len(model.nodes)))
     found = _cut(model, BestOrder(recorded, model.peak(recorded), model.start))
     near = 0 if len(model.nodes) <= FEW else _NEAR

@@ -100,11 +100,9 @@ Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | S
 def arguments(
     trace: Trace, changes: Sequence[Change], picked: bool, policy: Policy, model: Graph | None = None
 ) -> dict[str, Any]:
-    """The arguments of `kvviz.engine.sessions.recipe.Recipe.again`.
-
-    ``picked``: keep the order that a person chose for the trace. ``policy``: the policy of the trace. ``model``: a
-    graph like the trace's own, which is changed instead of it.
-    """
+    """The arguments of `kvviz.engine.sessions.recipe.Recipe.again`. ``picked``: keep the order that a person chose for
+    the trace. ``policy``: the policy of the trace. ``model``: a graph like the trace's own, which is changed instead of
+    it."""
     graph = model or trace.graph
     found: dict[str, Any] = {**changed_options(trace, changes)}
     changed = _policy(trace, changes, picked, policy)

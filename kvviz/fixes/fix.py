@@ -140,11 +140,8 @@ def _fix(
     tried: tuple[Change, ...],
     replays: Replays,
 ) -> Fix | None:
-    """The fix of a step, by the effect of changes on it; None if they have none.
-
-    ``like``: a step of the same kind, for which ``tried`` were found; in a long trace that is enough if both spend the
-    same.
-    """
+    """The fix of a step, by the effect of changes on it; None if they have none. ``like``: a step of the same kind, for
+    which ``tried`` were found; in a long trace that is enough if both spend the same."""
     trace, row, node = index.trace, index.rows[step], index.rows[step].op.node
     other = index.rows[like]
     if replays.is_short or (row.allocated, row.copied) != (other.allocated, other.copied):

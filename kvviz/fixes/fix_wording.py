@@ -87,11 +87,9 @@ def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, 
 
 
 def code_of(trace: Trace, changes: Sequence[Change], picked: bool) -> str:
-    """The change as Python: to the model file if the model must change, otherwise to the call.
-
-    The code may use ``kvviz`` and the arguments of the call, ``graph``, ``inputs`` …, and, if these change, ``model``
-    (the file), ``trace``, and a ``policy`` without a name.
-    """
+    """The change as Python: to the model file if the model must change, otherwise to the call. The code may use
+    ``kvviz`` and the arguments of the call, ``graph``, ``inputs`` …, and, if these change, ``model`` (the file),
+    ``trace``, and a ``policy`` without a name."""
     graph, base = trace.graph, _policy_name(trace)
     lines = []
     planned = [c for c in changes if isinstance(c, RunFirst)]

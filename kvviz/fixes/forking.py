@@ -195,11 +195,9 @@ def holds_throughout(trace: Trace, other: Trace) -> bool:
 
 
 def offers(trace: Trace) -> dict[str, Any]:
-    """Possible changes of a whole run: other policies by name, inputs to donate, rows to reserve.
-
-    ``kv_capacity``: the final number of rows of the caches of a decode; None without growing caches, or if they have
-    enough room. ``orders``: rules by which a list of nodes could be reordered.
-    """
+    """Possible changes of a whole run: other policies by name, inputs to donate, rows to reserve. ``kv_capacity``: the
+    final number of rows of the caches of a decode; None without growing caches, or if they have enough room.
+    ``orders``: rules by which a list of nodes could be reordered."""
     orders = trace.recipe.orders if trace.recipe is not None else ()
     if orders or trace.log.declared.accesses:
         return {"policies": [], "donate": [], "kv_capacity": None, "orders": list(orders)}

@@ -55,10 +55,8 @@ class OtherOrder:
 
 def lower_peak(index: Index) -> OtherOrder | None:
     """The best order that is found for the run with the highest peak, if it needs much less than that of the trace.
-
     Main graphs of up to 20,000 ops are searched. For a graph of some tens of ops, or a long chain, the best order is
-    exact.
-    """
+    exact."""
     trace = index.trace
     if not index.rows or not trace.policy.decides or trace.graph.spelled is not None or not keeps_all(trace):
         return None

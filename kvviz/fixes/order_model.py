@@ -40,11 +40,9 @@ class Move(NamedTuple):
 
 @dataclass(slots=True)
 class Block:
-    """Memory that is alive from the op that makes it to the last op that reads a value in it.
-
-    ``maker``: place of that op among the ops; -1 for a block that the run starts with. ``readers``: the ops that read
-    it, as bits. ``kept``: the caller owns it, or gets it.
-    """
+    """Memory that is alive from the op that makes it to the last op that reads a value in it. ``maker``: place of that
+    op among the ops; -1 for a block that the run starts with. ``readers``: the ops that read it, as bits. ``kept``: the
+    caller owns it, or gets it."""
 
     size: int
     maker: int

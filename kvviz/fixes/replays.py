@@ -41,11 +41,8 @@ _MOST_STEPS = 40_000
 
 
 class Replays:
-    """Replays of the trace of an index, which caches them; the caller holds the index.
-
-    ``picked``: it ran in an order that a person chose, which is kept. Raises `KvvizError`: if its policy is not known
-    here.
-    """
+    """Replays of the trace of an index, which caches them; the caller holds the index. ``picked``: it ran in an order
+    that a person chose, which is kept. Raises `KvvizError`: if its policy is not known here."""
 
     def __init__(self, index: Index, picked: bool = False) -> None:
         trace = index.trace

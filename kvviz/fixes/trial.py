@@ -37,10 +37,8 @@ _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b
 
 
 def proposals(index: Index, step: int, position: int, trace: Trace, policy: Policy) -> list[Proposal]:
-    """Further changes that might let a step take over an input, the most likely first; empty if none would.
-
-    ``index``: of a replay of ``trace``, which ran under ``policy``.
-    """
+    """Further changes that might let a step take over an input, the most likely first; empty if none would. ``index``:
+    of a replay of ``trace``, which ran under ``policy``."""
     row = index.rows[step]
     masks = dict(row.masks)
     mask = masks.get(position, 0)
@@ -161,10 +159,8 @@ class Effect:
         return (where[0] if where[0] in self.runs else self.runs[-1], *where[1:])
 
     def gain(self, where: Where) -> tuple[int, int]:
-        """Bytes of new memory or copies that a step saves, and those that all others spend more.
-
-        Their difference is the saving that remains in total, of the better kind. Bytes moved between runs are copies.
-        """
+        """Bytes of new memory or copies that a step saves, and those that all others spend more. Their difference is
+        the saving that remains in total, of the better kind. Bytes moved between runs are copies."""
         _, *fell = self.falls.get(where, ("", 0, 0))
         saved = max(fell)
         return max(saved, 0), max(saved, 0) - max(map(min, fell, (self.total[0], self.total[1] - self.moved)))

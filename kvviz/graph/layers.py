@@ -20,12 +20,9 @@ from kvviz.graph.topological_order import needs_between
 
 
 class Place(NamedTuple):
-    """Where a node stands among the repeated layers of its graph.
-
-    ``layer``: its number, None for a node of no layer. ``role``: its place inside its layer by name,
-    ``"self_attn/k_cache/Concat"``; a number after ``#`` counts in the order of the model, other numbers are the
-    exporter's own.
-    """
+    """Where a node stands among the repeated layers of its graph. ``layer``: its number, None for a node of no layer.
+    ``role``: its place inside its layer by name, ``"self_attn/k_cache/Concat"``; a number after ``#`` counts in the
+    order of the model, other numbers are the exporter's own."""
 
     layer: int | None
     role: str
@@ -53,11 +50,9 @@ _KNOWN: WeakKeyDictionary[Graph, Mapping[int, Place]] = WeakKeyDictionary()
 
 
 def places(graph: Graph) -> Mapping[int, Place]:
-    """The place of every node of a graph, by node index.
-
-    Layers are the numbered parts of module paths (``layers.3``, ``h.3``), outermost first. Without such paths they are
-    repetitions in the order of the model: the same operators, wired alike.
-    """
+    """The place of every node of a graph, by node index. Layers are the numbered parts of module paths (``layers.3``,
+    ``h.3``), outermost first. Without such paths they are repetitions in the order of the model: the same operators,
+    wired alike."""
     if graph not in _KNOWN:
         _KNOWN[graph] = _places(graph)
     return _KNOWN[graph]
@@ -165,10 +160,8 @@ _ENOUGH = 0.95
 
 
 def repeated(graph: Graph) -> list[list[Node]]:
-    """Nodes of each repetition, in the order of the model; empty if nothing repeats.
-
-    Repetitions have the same operators in the same order; the cut is where the fewest values pass from one to the next.
-    """
+    """Nodes of each repetition, in the order of the model; empty if nothing repeats. Repetitions have the same
+    operators in the same order; the cut is where the fewest values pass from one to the next."""
     nodes = graph.nodes
     codes = _codes(nodes)
     size = len(codes)

@@ -14,12 +14,9 @@ from kvviz.graph.model import Dim
 
 
 def merge(declared: Any | None, inferred: Any | None) -> Any | None:
-    """The declaration of a value, completed by inference; neither is changed.
-
-    A declared dimension stays, but a number replaces a name. If two numbers differ, all dimensions on which the two do
-    not agree become unknown; if the ranks differ, the shape does. Of the elements of an inferred sequence only the type
-    is kept.
-    """
+    """The declaration of a value, completed by inference; neither is changed. A declared dimension stays, but a number
+    replaces a name. If two numbers differ, all dimensions on which the two do not agree become unknown; if the ranks
+    differ, the shape does. Of the elements of an inferred sequence only the type is kept."""
     if declared is None or declared.WhichOneof("value") is None:
         return None if inferred is None else _plain(inferred)
     if inferred is None or inferred.WhichOneof("value") != declared.WhichOneof("value"):

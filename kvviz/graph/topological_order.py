@@ -54,8 +54,6 @@ def needs_between(nodes: Sequence[Node]) -> list[list[int]]:
 
 def frontier(needs: Iterable[Collection[int]], done: Sequence[int]) -> list[int]:
     """The ready set, called frontier everywhere else: positions, in order, of the nodes that have not run and whose
-    needs all have.
-
-    ``needs``: for each node the positions of those that must run before it. ``done``: for each node whether it has run.
-    """
+    needs all have. ``needs``: for each node the positions of those that must run before it. ``done``: for each node
+    whether it has run."""
     return [at for at, before in enumerate(needs) if not done[at] and all(done[one] for one in before)]

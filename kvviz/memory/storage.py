@@ -230,10 +230,8 @@ def offset_in(storage: Storage, value: np.ndarray) -> int:
 
 def _place_of_pointer() -> int:
     """Offset of the data pointer in an array object; 0 if it does not follow the object's header as in NumPy's C API.
-
     The pointer is read some hundred times per decode step, and ``__array_interface__`` is twenty times slower; it
-    serves other implementations of Python and debug builds.
-    """
+    serves other implementations of Python and debug builds."""
     head = object.__basicsize__
     if sys.implementation.name != "cpython" or np.ndarray.__basicsize__ < 2 * head:
         return 0

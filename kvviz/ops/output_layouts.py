@@ -45,12 +45,9 @@ def layout_rule(
     count: int | None = None,
     elsewhere: Sequence[int] = (),
 ) -> Rule:
-    """``rule(args)`` returns shape and dtype of every output of a node; None for an absent output.
-
-    ``count``: number of elements of an output whose length depends on data. ``elsewhere``: outputs that the caller
-    makes; the rule returns None for them. The rule raises `UnknownValueError` if they depend on values that ghosts do
-    not have.
-    """
+    """``rule(args)`` returns shape and dtype of every output of a node; None for an absent output. ``count``: number of
+    elements of an output whose length depends on data. ``elsewhere``: outputs that the caller makes; the rule returns
+    None for them. The rule raises `UnknownValueError` if they depend on values that ghosts do not have."""
     plain = None if node.domain else _PLAIN.get(node.op_type)
     if plain is not None or (spec is not None and spec.overwrites):
         check_use(node, count)

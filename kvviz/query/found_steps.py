@@ -102,10 +102,8 @@ def steps_of(trace: Trace, query: Query) -> list[int]:
 
 def _holds_of(scene: Scene, groups: StepGroups | None, part: Part | None, steps: Ints) -> Holds:
     """For which of some steps a part of a query holds. Each test runs once for all steps that it cannot distinguish,
-    and not for steps that another test decides.
-
-    ``groups``: None tests each step, without the columns of the whole log.
-    """
+    and not for steps that another test decides. ``groups``: None tests each step, without the columns of the whole
+    log."""
     if part is None:
         return np.ones(len(steps), bool)
     if isinstance(part, Not):

@@ -51,11 +51,8 @@ def ranked(
     other: Callable[[], OtherOrder | None],
 ) -> tuple[Finding, ...]:
     """Dangers to results first, then costs, and last what needs no action. The peak ranks by its bytes besides the
-    weights.
-
-    ``warnings``: from `kvviz.cache_warnings`, so that all places count the same. ``other``: searches for an order with
-    a lower peak.
-    """
+    weights. ``warnings``: from `kvviz.cache_warnings`, so that all places count the same. ``other``: searches for an
+    order with a lower peak."""
     if not index.rows and not top.bytes:
         return (Finding("nothing", "nothing has run", calm=True),)
     trace = index.trace

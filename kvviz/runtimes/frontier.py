@@ -142,11 +142,8 @@ def forward(
 
 
 def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
-    """Go through a given order, and log it as picks from the frontier.
-
-    ``order``: every node once, in an order in which they can run, with the reason for its place. ``nodes``: the same
-    nodes in the model's order.
-    """
+    """Go through a given order, and log it as picks from the frontier. ``order``: every node once, in an order in which
+    they can run, with the reason for its place. ``nodes``: the same nodes in the model's order."""
     if log is None:
         return [node for node, _ in order]
     places = {node.index: place for place, (node, _) in enumerate(order)}
@@ -158,11 +155,9 @@ def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | 
 
 
 def pull(order: Sequence[Node], needs: Mapping[int, Sequence[Node]]) -> Iterator[tuple[Node, Node]]:
-    """Follow an order, but before each node run everything that it needs and that has not run.
-
-    ``needs``: by node index, the nodes that must run before it, in the order in which they are pulled. Yields the next
-    node, and the one of ``order`` that it runs for (often itself). Raises `Circle`: if nodes need each other.
-    """
+    """Follow an order, but before each node run everything that it needs and that has not run. ``needs``: by node
+    index, the nodes that must run before it, in the order in which they are pulled. Yields the next node, and the one
+    of ``order`` that it runs for (often itself). Raises `Circle`: if nodes need each other."""
     done: set[int] = set()
     for goal in order:
         if goal.index in done:

@@ -129,11 +129,9 @@ _SPACE = "▁"
 def piece_tokenizer(
     library: Any, tokens: Sequence[str], scores: Sequence[float], kinds: Sequence[int], prefix: bool
 ) -> Any:
-    """A tokenizer of the package ``tokenizers`` (``library``) that splits text as SentencePiece does.
-
-    ``tokens, scores, kinds``: text, score and kind (as numbered in GGUF) of each piece. ``prefix``: whether a space is
-    added before a text.
-    """
+    """A tokenizer of the package ``tokenizers`` (``library``) that splits text as SentencePiece does. ``tokens, scores,
+    kinds``: text, score and kind (as numbered in GGUF) of each piece. ``prefix``: whether a space is added before a
+    text."""
     vocabulary = {token: i for i, token in enumerate(tokens)}
     order = []
     for i, piece in enumerate(tokens):

@@ -27,12 +27,9 @@ _ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>"
 
 @dataclass(frozen=True, slots=True)
 class TextSettings:
-    """The text settings of a model.
-
-    ``end``: tokens that end an answer, as text; the one that the model names comes first. ``end_ids``: the same as
-    numbers, from the generation settings. ``template``: the chat template; empty if there is none. ``begin``: the token
-    that texts begin with; empty if there is none.
-    """
+    """The text settings of a model. ``end``: tokens that end an answer, as text; the one that the model names comes
+    first. ``end_ids``: the same as numbers, from the generation settings. ``template``: the chat template; empty if
+    there is none. ``begin``: the token that texts begin with; empty if there is none."""
 
     end: tuple[str, ...] = ()
     end_ids: tuple[int, ...] = ()
@@ -124,12 +121,9 @@ LONGEST = 10.0
 
 
 def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> str:
-    """The prompt for a conversation that the model is to continue.
-
-    ``messages``: each with ``role`` and ``content``. ``names``: special tokens by their names in templates:
-    ``bos_token``, ``eos_token``. Raises `KvvizError`: if Jinja is not installed, or the template cannot be used for
-    these messages, or takes too long.
-    """
+    """The prompt for a conversation that the model is to continue. ``messages``: each with ``role`` and ``content``.
+    ``names``: special tokens by their names in templates: ``bos_token``, ``eos_token``. Raises `KvvizError`: if Jinja
+    is not installed, or the template cannot be used for these messages, or takes too long."""
     needed("jinja2")
     given = json.dumps([template, [dict(message) for message in messages], dict(names)], default=str)
     # The process finds the same packages as this one.
@@ -156,10 +150,8 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Map
 
 
 class Words:
-    """A tokenizer for a vocabulary of words, one token each.
-
-    Texts begin with ``start``, by default ``"<s>"``, and end with ``"</s>"`` if the vocabulary has it.
-    """
+    """A tokenizer for a vocabulary of words, one token each. Texts begin with ``start``, by default ``"<s>"``, and end
+    with ``"</s>"`` if the vocabulary has it."""
 
     def __init__(self, words: Sequence[str], start: int | None = None) -> None:
         self.words = list(words)
@@ -250,12 +242,9 @@ def open_tokenizer(folders: Sequence[str]) -> Tokenizer | Words | None:
 
 @dataclass(frozen=True)
 class Companions:
-    """The files beside a model, read when needed.
-
-    ``folders``: where to look, in this order: the model's folder, and its parent if the model lies in ``onnx/``.
-    ``files``: all models in the folder, by the names that ``kvviz.load(…, graph=…)`` takes. ``made``: makes the
-    tokenizer, if the model file itself contains it.
-    """
+    """The files beside a model, read when needed. ``folders``: where to look, in this order: the model's folder, and
+    its parent if the model lies in ``onnx/``. ``files``: all models in the folder, by the names that ``kvviz.load(…,
+    graph=…)`` takes. ``made``: makes the tokenizer, if the model file itself contains it."""
 
     folders: tuple[str, ...]
     files: tuple[str, ...] = ()

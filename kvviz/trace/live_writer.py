@@ -24,10 +24,8 @@ class LiveWriter(Writer):
         scope: Sequence[str] = (),
     ) -> None:
         """Declare an op of this run that has not run yet, so that the growing trace has the whole program from the
-        start.
-
-        All ops of the run are declared in program order before the first one runs. `op` recognises each by its outputs.
-        """
+        start. All ops of the run are declared in program order before the first one runs. `op` recognises each by its
+        outputs."""
         for value in inputs:
             self.use(value)
         run = self.run()
@@ -43,10 +41,8 @@ class LiveWriter(Writer):
 
 
 class LiveTrace:
-    """Moves into one trace what a `LiveWriter` has written since the last call.
-
-    Storages and declarations are the writer's own; rows go from its runs into the log as they come.
-    """
+    """Moves into one trace what a `LiveWriter` has written since the last call. Storages and declarations are the
+    writer's own; rows go from its runs into the log as they come."""
 
     def __init__(self, writer: Writer, outputs: tuple[str, ...]) -> None:
         self._writer, self._log = writer, Log()

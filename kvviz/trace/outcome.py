@@ -49,11 +49,8 @@ def endings(trace: TraceData, row: Op) -> set[str]:
 
 class Kinds:
     """The steps of a log by kind: the same op, refused for the same reasons, with outputs of the same kinds. `endings`
-    are equal for all steps of a kind.
-
-    ``kind``: by step. ``examples``: the first step of each kind. ``allocated, copied, spent``: bytes of every step; see
-    `spent`.
-    """
+    are equal for all steps of a kind. ``kind``: by step. ``examples``: the first step of each kind. ``allocated,
+    copied, spent``: bytes of every step; see `spent`."""
 
     def __init__(self, log: Log) -> None:
         numbers, outs = log.tables()

@@ -91,10 +91,8 @@ def _no_view(trace: TraceData, index: int, position: int) -> tuple[int, BlockerC
 
 def is_missed(trace: TraceData, row: Op) -> bool:
     """Whether an op could have run in place, or have been a view, by kind, and memory was spent because it did not.
-
     That includes an op that was called in place and allocated all the same. It excludes a Cast to another type and the
-    like, which no layout of their input makes a view. Nothing is missed if the runtime made no in-place decisions.
-    """
+    like, which no layout of their input makes a view. Nothing is missed if the runtime made no in-place decisions."""
     if not trace.policy.decides:
         return False
     if row.masks:

@@ -49,11 +49,9 @@ GONE = "gone"
 
 
 class GraphTypes(NamedTuple):
-    """The types of one graph's own values.
-
-    ``path``: of the graph in its model: nodes and attributes, outermost first. ``fixed``: those that change when the
-    free dimensions get lengths. ``written``: nodes whose inputs the runtime has changed, with those of the model.
-    """
+    """The types of one graph's own values. ``path``: of the graph in its model: nodes and attributes, outermost first.
+    ``fixed``: those that change when the free dimensions get lengths. ``written``: nodes whose inputs the runtime has
+    changed, with those of the model."""
 
     path: tuple[tuple[int, str], ...]
     types: tuple[Value, ...]

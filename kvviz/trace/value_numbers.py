@@ -182,11 +182,9 @@ _UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "Ki
 
 
 class Seen(NamedTuple):
-    """A value that could be kept.
-
-    ``at``: the step that made it; ``-1 - run`` for an input of a run. ``slot``: which output of the step, or which
-    binding of the run's main frame. ``rank``: smaller ones come first, and among equals those of more bytes.
-    """
+    """A value that could be kept. ``at``: the step that made it; ``-1 - run`` for an input of a run. ``slot``: which
+    output of the step, or which binding of the run's main frame. ``rank``: smaller ones come first, and among equals
+    those of more bytes."""
 
     at: int
     slot: int

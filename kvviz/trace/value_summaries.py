@@ -65,12 +65,9 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ValueSummaries:
-    """What was kept of the values of a recording.
-
-    ``budget``: maximum bytes of all columns. ``missing``: why some values were not examined; empty if all were.
-    ``first``: ``"nan"`` and ``"inf"`` to the first value that has one, whether it was kept or not. ``columns``: as in
-    `COLUMNS`.
-    """
+    """What was kept of the values of a recording. ``budget``: maximum bytes of all columns. ``missing``: why some
+    values were not examined; empty if all were. ``first``: ``"nan"`` and ``"inf"`` to the first value that has one,
+    whether it was kept or not. ``columns``: as in `COLUMNS`."""
 
     budget: int
     counted: Counted

@@ -31,11 +31,9 @@ class Row(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A frame of a program that an op of the run called.
-
-    ``parent``: the frame that opened it, by its place among those called; None: the run's own. ``caller``: the op
-    there, or for the run's own frame the place of its node. ``opened`` counts from the first op of the run.
-    """
+    """A frame of a program that an op of the run called. ``parent``: the frame that opened it, by its place among those
+    called; None: the run's own. ``caller``: the op there, or for the run's own frame the place of its node. ``opened``
+    counts from the first op of the run."""
 
     program: Program
     parent: int | None
@@ -122,9 +120,7 @@ class WrittenRun:
 
     def open(self, log: Log, number: int, title: str, outputs: tuple[str, ...], known: dict[Any, Program]) -> OpenRun:
         """Put the frames of the run into a log that has all earlier runs, and its program with all ops known so far.
-
-        ``known``: programs of earlier runs, reused if equal, so that runs of one graph share one.
-        """
+        ``known``: programs of earlier runs, reused if equal, so that runs of one graph share one."""
         places, nodes = self.in_program()
         views = {places[op]: viewed for op, viewed in self.views.items()}
         facts = [

@@ -88,9 +88,7 @@ def room(item: Record) -> int | None:
 
 def verify_recording(graph: Graph, runs: tuple[RtenRun, ...], feeds: Mapping[str, Any]) -> Verification:
     """The first run that differs from its prediction, or else the first of all; the others are counted in the notes.
-
-    ``feeds``: inputs whose values matter; the recording has the shapes of the others.
-    """
+    ``feeds``: inputs whose values matter; the recording has the shapes of the others."""
     try:
         found = [_verified_run(graph, run, feeds) for run in runs]
     except KeyError as error:

@@ -38,12 +38,9 @@ _TYPES = {"float": "float32", "double": "float64", "string": "object"}
 
 
 class NodeRun(NamedTuple):
-    """One execution of a node.
-
-    ``name``: the node's, or without one its operator and its index in the session. ``inputs, outputs``: shape and type
-    of each present one; None for a type that NumPy does not have. ``microseconds``: inside the kernel. ``start``: in
-    microseconds of the session's clock.
-    """
+    """One execution of a node. ``name``: the node's, or without one its operator and its index in the session.
+    ``inputs, outputs``: shape and type of each present one; None for a type that NumPy does not have. ``microseconds``:
+    inside the kernel. ``start``: in microseconds of the session's clock."""
 
     name: str
     op_type: str
@@ -75,11 +72,9 @@ class SessionRecord(NamedTuple):
 
 
 def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> SessionRecord:
-    """The record of a session of a model.
-
-    ``run``: makes all runs of the session. ``options``: the caller's ``onnxruntime.SessionOptions``, to which reporting
-    is added. Raises `KvvizError`: without onnxruntime, or if the session refuses the model or its inputs.
-    """
+    """The record of a session of a model. ``run``: makes all runs of the session. ``options``: the caller's
+    ``onnxruntime.SessionOptions``, to which reporting is added. Raises `KvvizError`: without onnxruntime, or if the
+    session refuses the model or its inputs."""
     ort = needed("onnxruntime", "")
     options = ort.SessionOptions() if options is None else options
     if not isinstance(options, ort.SessionOptions):
@@ -235,10 +230,8 @@ def run_bound(
 
 
 def bound_values(session: Any, feeds: Mapping[str, Any], bound: Mapping[str, str]) -> dict[str, Any]:
-    """Run a session with IO binding, and return all outputs as OrtValues.
-
-    ``feeds``: arrays, whose memory is used directly and must be kept alive, or OrtValues. ``bound``: input by output.
-    """
+    """Run a session with IO binding, and return all outputs as OrtValues. ``feeds``: arrays, whose memory is used
+    directly and must be kept alive, or OrtValues. ``bound``: input by output."""
     make = needed("onnxruntime", "ort").OrtValue.ortvalue_from_numpy
     values = {name: make(value) if isinstance(value, np.ndarray) else value for name, value in feeds.items()}
     binding = session.io_binding()

@@ -94,11 +94,8 @@ def run_session(feeds: Mapping[str, Any], session: Any) -> None:
 
 
 def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | None = None) -> Verification:
-    """A session's record beside the prediction for its graph, in its order.
-
-    ``feeds``: inputs of the run; the record has the shapes of missing ones. ``model``: the session's original model, to
-    find what its optimiser changed.
-    """
+    """A session's record beside the prediction for its graph, in its order. ``feeds``: inputs of the run; the record
+    has the shapes of missing ones. ``model``: the session's original model, to find what its optimiser changed."""
     graph = record.graph
     runs, missing, policy, answers = replay(record)
     if not record.version and missing:
@@ -201,10 +198,8 @@ def timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
 
 def _new_outputs(trace: Trace) -> list[list[int]]:
     """Bytes of each new output of each step, as onnxruntime counts them: for an If what its branch makes for it, or
-    copies for it from a weight.
-
-    A name counts once in a run: not again in the next iteration, in another body, or for an If whose branch reads it.
-    """
+    copies for it from a weight. A name counts once in a run: not again in the next iteration, in another body, or for
+    an If whose branch reads it."""
     found: list[list[int]] = []
     counted: set[str] = set()
     handed: dict[tuple[int, str], list[tuple[str, int]]] = defaultdict(list)

@@ -65,11 +65,9 @@ class VerifiedCache:
 
 
 class BoundLoop(DecodeSession):
-    """A greedy decode whose runs are made by an onnxruntime session.
-
-    ``bound``: outputs that are bound to the buffers of inputs; other presents become pasts unchanged. None for a loop
-    without IO binding, which passes NumPy arrays on. ``seen``: all caches, run by run.
-    """
+    """A greedy decode whose runs are made by an onnxruntime session. ``bound``: outputs that are bound to the buffers
+    of inputs; other presents become pasts unchanged. None for a loop without IO binding, which passes NumPy arrays on.
+    ``seen``: all caches, run by run."""
 
     def __init__(
         self,

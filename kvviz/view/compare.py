@@ -227,11 +227,9 @@ def runner(
     options: Mapping[str, Any],
     layouts_only: bool = False,
 ) -> Callable[[Policy], Any]:
-    """A function that runs or decodes a graph under a policy, each time from the same inputs.
-
-    ``layouts_only``: dry runs; without a prompt the options are those of `kvviz.dry`. Raises `InputError`: if something
-    is donated to a decode, which donates its caches by itself.
-    """
+    """A function that runs or decodes a graph under a policy, each time from the same inputs. ``layouts_only``: dry
+    runs; without a prompt the options are those of `kvviz.dry`. Raises `InputError`: if something is donated to a
+    decode, which donates its caches by itself."""
     donated = names_in(donate)
     if prompt is not None:
         if donated:

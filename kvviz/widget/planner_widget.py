@@ -20,10 +20,8 @@ from kvviz.widget.still_image import still_plan
 
 class Planner(Page):
     """Step through the planning of a graph, a main graph or a body; the parameters are those of `kvviz.plan`.
-
     ``cursor``: number of the event that is shown; -1 before the first. Synced. ``selection``: ``{"kind": "node", "id":
-    …, "graph": 0}``. Synced.
-    """
+    …, "graph": 0}``. Synced."""
 
     _esm = bundled("planner.js").decode()
 

@@ -50,10 +50,8 @@ def stands_in(key: str, html: str, root: str = "kvviz") -> str:
 
 
 def still_bundle(trace: Trace, position: int, selection: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The picture by mime type. Untrusted notebooks strip inline SVG, so it is a data URI.
-
-    ``selection``: as in the page. For a cache, or a step that makes one, the rows are shown too.
-    """
+    """The picture by mime type. Untrusted notebooks strip inline SVG, so it is a data URI. ``selection``: as in the
+    page. For a cache, or a step that makes one, the rows are shown too."""
     step = position if position >= 0 else len(trace.steps) - 1
     if step < 0:
         return {"text/plain": repr(trace)}

@@ -32,12 +32,9 @@ _ORIGINS = {"weight": "weights", "donated": "donated", "borrowed": "caller"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in the text that costs memory or is wrong.
-
-    ``code``: ``"WHOLE_CACHE_COPY"`` (one for each function, with the bytes of all copies of a call), and
-    ``"USE_AFTER_FREE"``, ``"DOUBLE_FREE"``, ``"LEAK"`` (never deallocated and not returned), ``"LATE_FREE"`` (freed
-    later than behind the last use) or ``"HOST_ROUND_TRIP"``.
-    """
+    """Something in the text that costs memory or is wrong. ``code``: ``"WHOLE_CACHE_COPY"`` (one for each function,
+    with the bytes of all copies of a call), and ``"USE_AFTER_FREE"``, ``"DOUBLE_FREE"``, ``"LEAK"`` (never deallocated
+    and not returned), ``"LATE_FREE"`` (freed later than behind the last use) or ``"HOST_ROUND_TRIP"``."""
 
     code: str
     value: str

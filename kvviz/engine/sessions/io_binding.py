@@ -24,11 +24,9 @@ _SHOWN = 2
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A dispatch rule that follows the bindings, and the policy's own rule for all other ops.
-
-    ``rule, homes``: those of the policy. If the policy places outputs, a bound output of any op goes into its input's
-    storage; else only the output of an op that can write there. ``pairs``: output and input.
-    """
+    """A dispatch rule that follows the bindings, and the policy's own rule for all other ops. ``rule, homes``: those of
+    the policy. If the policy places outputs, a bound output of any op goes into its input's storage; else only the
+    output of an op that can write there. ``pairs``: output and input."""
 
     rule: Callable[..., Any]
     homes: Callable[..., Any] | None

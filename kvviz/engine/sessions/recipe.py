@@ -47,11 +47,9 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a trace was made.
-
-    ``begin(**inputs, **options)`` makes a session. ``options``: keyword arguments other than the inputs. ``given()``
-    returns fresh inputs for one run as keyword arguments; it raises `ReplayError` if they were not kept.
-    """
+    """How a trace was made. ``begin(**inputs, **options)`` makes a session. ``options``: keyword arguments other than
+    the inputs. ``given()`` returns fresh inputs for one run as keyword arguments; it raises `ReplayError` if they were
+    not kept."""
 
     begin: Callable[..., Any]
     options: Mapping[str, Any]
@@ -66,12 +64,9 @@ class Recipe:
         return self.session(room=room, **changes).run_to_end()
 
     def session(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Any:
-        """A session that begins with the same inputs.
-
-        ``room``: inputs to put into a buffer with room to grow, as (axis, rows). ``**changes``: options that differ,
-        such as ``policy``, ``donate``, ``outputs`` or ``graph``. Raises `ReplayError`: if the inputs were larger than
-        the budget for keeping them.
-        """
+        """A session that begins with the same inputs. ``room``: inputs to put into a buffer with room to grow, as
+        (axis, rows). ``**changes``: options that differ, such as ``policy``, ``donate``, ``outputs`` or ``graph``.
+        Raises `ReplayError`: if the inputs were larger than the budget for keeping them."""
         inputs = self.given()
         for name, (axis, rows) in (room or {}).items():
             inputs["inputs"][name] = with_room(inputs["inputs"][name], axis, rows)

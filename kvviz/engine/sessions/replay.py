@@ -103,10 +103,8 @@ class Rerun(NamedTuple):
     frame_shift: int
 
     def steps(self, stop: int, hold: int = -1) -> Iterator[int]:
-        """Repeat the recorded steps of the run before ``stop``; yields the number of each afterwards.
-
-        ``hold``: a step whose outputs all stay alive. Raises `ReplayError`: at a step that draws random numbers.
-        """
+        """Repeat the recorded steps of the run before ``stop``; yields the number of each afterwards. ``hold``: a step
+        whose outputs all stay alive. Raises `ReplayError`: at a step that draws random numbers."""
         rows, run = self.trace.log, self.trace.runs[self.run]
         for step in range(run.first, min(stop, run.last)):
             if is_random(rows[step]):
@@ -116,11 +114,9 @@ class Rerun(NamedTuple):
 
 
 def repeated_runs(trace: Trace, runs: Sequence[int], kind: type[Execution] = Execution) -> Iterator[Rerun]:
-    """Repeat runs in ascending order; the caller repeats the steps of each one.
-
-    Each run begins with the outputs of those before it. Nothing is overwritten, so that every value up to the current
-    step can be read. Raises `ReplayError`: if a run whose steps were not kept draws random numbers.
-    """
+    """Repeat runs in ascending order; the caller repeats the steps of each one. Each run begins with the outputs of
+    those before it. Nothing is overwritten, so that every value up to the current step can be read. Raises
+    `ReplayError`: if a run whose steps were not kept draws random numbers."""
     replayer: Replayer = trace.replayer
     recorder = Recorder()
     weights = Weights(trace.graph, recorder.ledger)
@@ -179,10 +175,7 @@ def _never(frame: Frame, planned: PlannedNode, args: Sequence[Any]) -> tuple:
 
 def repeat(execution: Execution, trace: Trace, row: Op, frame_shift: int = 0, hold: bool = False) -> None:
     """Run the op of a recorded row, after entering the bodies that lead to it; the recorded order may differ from the
-    plan's.
-
-    ``hold``: keep all outputs of the op alive.
-    """
+    plan's. ``hold``: keep all outputs of the op alive."""
     target = row.frame - frame_shift
     enter_frame(execution, trace, row.frame, frame_shift)
     frame = next(f for f in execution.stack if f.id == target)

@@ -89,11 +89,9 @@ class Session:
         self.log.peak = self.recorder.ledger.peak
 
     def advance(self, choice: Node | None = None) -> bool:
-        """Complete one more op, and start the next run if one is due; False when nothing is left to run.
-
-        ``choice``: an op of the frontier to run next, instead of the first one. Raises `KvvizError`: if that op is not
-        in the frontier.
-        """
+        """Complete one more op, and start the next run if one is due; False when nothing is left to run. ``choice``: an
+        op of the frontier to run next, instead of the first one. Raises `KvvizError`: if that op is not in the
+        frontier."""
         with held_back(), self._repaired():
             while True:
                 if self.execution is None and not self.next_run():
@@ -162,11 +160,9 @@ class Session:
             return self.trace.live
 
     def follow(self, trace: Trace, upto: int) -> None:
-        """Run the steps before ``upto`` of a recording in its order, in a session in which nothing has run yet.
-
-        A run whose steps were dropped runs in the order of the plan. Raises `KvvizError`: if the session does not run
-        one of these ops.
-        """
+        """Run the steps before ``upto`` of a recording in its order, in a session in which nothing has run yet. A run
+        whose steps were dropped runs in the order of the plan. Raises `KvvizError`: if the session does not run one of
+        these ops."""
         rows, runs = trace.log, trace.runs
         target = rows.frames[rows[upto].frame].run if upto < len(rows) else len(runs) - 1
         with held_back():

@@ -25,12 +25,9 @@ _WEIGHT = re.compile(r"^(?:enc\.|dec\.)?blk\.(\d{1,5})\.")
 
 
 def layers_of(nodes: Sequence[Tensor]) -> list[int | None]:
-    """The layer of each node; None for those of no layer.
-
-    The node's own name states its layer, else the weight or cache that it uses. A node without such a name belongs to
-    the layer of its sources if that has not ended, otherwise to the one around it: ggml mixes the end of a layer with
-    the start of the next.
-    """
+    """The layer of each node; None for those of no layer. The node's own name states its layer, else the weight or
+    cache that it uses. A node without such a name belongs to the layer of its sources if that has not ended, otherwise
+    to the one around it: ggml mixes the end of a layer with the start of the next."""
     places = {node: place for place, node in enumerate(nodes)}
     said = [_said(node) for node in nodes]
     first: dict[int, int] = {}

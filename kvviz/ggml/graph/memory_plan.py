@@ -53,12 +53,9 @@ class TensorPlace(NamedTuple):
 
 
 class NodePlan(NamedTuple):
-    """What was decided for one node.
-
-    ``masks``: all reasons against each source that was tried, by its position, as bits of `kvviz.trace.blockers`; none
-    for views and for ops not in `CAN_INPLACE`. ``freed``: tensors whose memory was released after it ran. ``withheld``:
-    tensors that would have been freed but are flagged OUTPUT.
-    """
+    """What was decided for one node. ``masks``: all reasons against each source that was tried, by its position, as
+    bits of `kvviz.trace.blockers`; none for views and for ops not in `CAN_INPLACE`. ``freed``: tensors whose memory was
+    released after it ran. ``withheld``: tensors that would have been freed but are flagged OUTPUT."""
 
     node: Tensor
     masks: Mapping[int, int]
@@ -146,11 +143,9 @@ def lives(graph: ComputeGraph) -> list[Life]:
 
 
 def observed_plan(graph: ComputeGraph) -> MemoryPlan:
-    """What the allocator must have decided for a recorded graph, as its addresses show.
-
-    A result takes over a source if it lies where the source lay, and all other users of the source are known to run
-    before it. Outputs, and results that no node uses, stay to the end of the graph.
-    """
+    """What the allocator must have decided for a recorded graph, as its addresses show. A result takes over a source if
+    it lies where the source lay, and all other users of the source are known to run before it. Outputs, and results
+    that no node uses, stay to the end of the graph."""
     end, found = len(graph.nodes) - 1, lives(graph)
     taken = _taken_over(graph.nodes, found)
     places = {

@@ -213,10 +213,7 @@ class GraphSession:
 
     def advance(self, choice: Node | None = None) -> bool:
         """Run one more node (``choice``: which of the frontier), beginning the next graph where one is due; False at
-        the end.
-
-        Raises `KvvizError`: if that node is not in the frontier, or cannot be run.
-        """
+        the end. Raises `KvvizError`: if that node is not in the frontier, or cannot be run."""
         with held_back():
             if self.execution is None and not self.next_run():
                 self.trace.live = None

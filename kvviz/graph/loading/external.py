@@ -98,10 +98,7 @@ class Source:
 def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: Source) -> tuple[str, int]:
     """The absolute path and the offset of a weight's external data, ``entries``. The rules follow the ONNX
     specification: a relative path, inside the model's folder even after links are followed, to a regular file that is
-    long enough.
-
-    Raises `MissingDataError`: if the file is missing, or a Git LFS pointer.
-    """
+    long enough. Raises `MissingDataError`: if the file is missing, or a Git LFS pointer."""
     location = entries.get("location", "")
     if source.folder is None:
         raise MissingDataError(

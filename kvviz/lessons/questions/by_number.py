@@ -33,10 +33,8 @@ def all_numbers() -> Mapping[str, str]:
 
 
 def numbered(number: str, names: Mapping[str, Any], ask: Callable[..., Any]) -> Any:
-    """Ask the question of a number, about names of the lesson; the question's own names stay local.
-
-    Raises `KvvizError`: if there is no such question, or the cells that define these names have not run.
-    """
+    """Ask the question of a number, about names of the lesson; the question's own names stay local. Raises
+    `KvvizError`: if there is no such question, or the cells that define these names have not run."""
     if number not in all_numbers():
         raise KvvizError(f"there is no question {number!r}; give the text of one, or a number such as '05-2'")
     source, _, after = all_numbers()[number].partition("\n---\n")

@@ -123,10 +123,8 @@ def tell(
     graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | None = None, fed: Sequence[int] = ()
 ) -> Decoded:
     """Decode greedily, and change the caches after each pass; rows keep the positions at which they were computed.
-
     ``fed``: tokens of a text that replace the chosen ones, so that each choice is about this text. Raises `KvvizError`:
-    if no new token is requested.
-    """
+    if no new token is requested."""
     graph = as_graph(graph, "kvviz.lessons.serving.tell")
     if new_tokens < 1:
         raise KvvizError(f"new_tokens is {new_tokens}; ask for one at least")
@@ -172,13 +170,9 @@ def sinks(size: int, first: int = 4) -> Change:
 
 
 def in_bits(bits: int) -> Change:
-    """A change for `tell`: round every row to so many bits per number.
-
-    A head's row has one scale, its largest magnitude divided by the ``2**(bits-1) - 1`` steps on either side of 0. The
-    next pass gets ``round(x / scale) * scale``.
-
-    Raises `KvvizError`: if there are no such numbers.
-    """
+    """A change for `tell`: round every row to so many bits per number. A head's row has one scale, its largest
+    magnitude divided by the ``2**(bits-1) - 1`` steps on either side of 0. The next pass gets ``round(x / scale) *
+    scale``. Raises `KvvizError`: if there are no such numbers."""
     if not isinstance(bits, int) or bits < 2:
         raise KvvizError(f"a number needs a whole number of bits, 2 or more: {bits}")
     steps = 2 ** (bits - 1) - 1
@@ -200,10 +194,8 @@ Draft = Callable[[list[int], int], list[int]]
 
 
 def roll_back(rows: Rows, length: int) -> Rows:
-    """The first rows of the caches, as views: only the count decreases, and the next pass overwrites later rows.
-
-    Raises `KvvizError`: if there are fewer rows.
-    """
+    """The first rows of the caches, as views: only the count decreases, and the next pass overwrites later rows. Raises
+    `KvvizError`: if there are fewer rows."""
     held = min((array.shape[AXIS] for array in rows.values()), default=0)
     if not 0 <= length <= held:
         raise KvvizError(f"the caches have {held} rows; they cannot go back to {length}")

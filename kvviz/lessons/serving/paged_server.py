@@ -46,11 +46,9 @@ class Moment:
 
 
 class PagedServer:
-    """Serve requests with a fixed pool of blocks, for a decoder with growing caches.
-
-    ``table``: the blocks of each request; ``table.copies`` are those that were copied before a write. ``pool``: by
-    cache: (blocks, KV heads, rows of a block, head size). ``history``: one moment per step.
-    """
+    """Serve requests with a fixed pool of blocks, for a decoder with growing caches. ``table``: the blocks of each
+    request; ``table.copies`` are those that were copied before a write. ``pool``: by cache: (blocks, KV heads, rows of
+    a block, head size). ``history``: one moment per step."""
 
     def __init__(self, graph: Graph, blocks: int, block_size: int) -> None:
         self.graph = graph = as_graph(graph, "kvviz.lessons.serving.PagedServer")
@@ -79,10 +77,8 @@ class PagedServer:
         return request
 
     def fork(self, request: Request, most: int) -> Request:
-        """Continue a running request as another one: it shares all blocks, and copies nothing.
-
-        Raises `KvvizError`: if the request is not running, or the pool could run out of blocks before both are done.
-        """
+        """Continue a running request as another one: it shares all blocks, and copies nothing. Raises `KvvizError`: if
+        the request is not running, or the pool could run out of blocks before both are done."""
         if request not in self._running:
             raise KvvizError(f"request {request.number} is not running, so it cannot be continued")
         if most <= len(request.tokens):

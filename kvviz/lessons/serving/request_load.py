@@ -74,11 +74,9 @@ def request_load(count: int = 400, longest: int = 4096, seed: int = 0) -> list[t
 def serve_load(
     load: Sequence[tuple[int, int]], way: str, rows: int = 16384, longest: int = 4096, block: int = 16
 ) -> LoadRun:
-    """Serve requests that all wait from the start, first come first served, until the last one is admitted.
-
-    In each step every running request gets one row. If no block is free for it, the latest request is evicted. Raises
-    `KvvizError`: if the way is unknown, or a request can never be served.
-    """
+    """Serve requests that all wait from the start, first come first served, until the last one is admitted. In each
+    step every running request gets one row. If no block is free for it, the latest request is evicted. Raises
+    `KvvizError`: if the way is unknown, or a request can never be served."""
     if way not in WAYS:
         raise KvvizError(f"way={way!r}: one of {', '.join(WAYS)}")
     done, running = LoadRun(way, rows), list[Served]()

@@ -35,10 +35,8 @@ Arrays = Sequence[np.ndarray | None]
 
 
 def propagate(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
-    """The value of a node's output, as a scalar or a list of numbers; None if onnxruntime does not know it.
-
-    ``types``: of its inputs. ``known``: earlier results for its inputs. ``constant(position)`` returns a small weight.
-    """
+    """The value of a node's output, as a scalar or a list of numbers; None if onnxruntime does not know it. ``types``:
+    of its inputs. ``known``: earlier results for its inputs. ``constant(position)`` returns a small weight."""
     rule = _RULES.get(node.op_type) if not node.domain else None
     return None if rule is None or not node.inputs else rule(node, types, known, constant)
 
@@ -139,11 +137,9 @@ RULES = Rules(contrib_shapes.RULES, propagate)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What is known of one graph.
-
-    ``types``: of its own values and of its captures. ``inside``: operator whose body it is: ``"If"``, ``"Loop"``,
-    ``"Scan"``, ``"function"``, or empty. ``written``: for a graph with changed nodes, the model's nodes by index.
-    """
+    """What is known of one graph. ``types``: of its own values and of its captures. ``inside``: operator whose body it
+    is: ``"If"``, ``"Loop"``, ``"Scan"``, ``"function"``, or empty. ``written``: for a graph with changed nodes, the
+    model's nodes by index."""
 
     types: Mapping[str, Value]
     inside: str = ""
@@ -170,11 +166,8 @@ def know_blocks(graph: Graph, size: int) -> None:
 
 
 def adopt(graph: Graph, original: Graph, copies: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Apply the knowledge of a graph to one that was made from it by changing nodes.
-
-    ``copies``: new values, with those that they are copies of. Without any, the original's nodes are kept as those that
-    are written.
-    """
+    """Apply the knowledge of a graph to one that was made from it by changing nodes. ``copies``: new values, with those
+    that they are copies of. Without any, the original's nodes are kept as those that are written."""
     known_types = own_types(original)
     new = {name: replace(known_types[source], name=name) for name, source in copies.items() if source in known_types}
     facts = known(original)

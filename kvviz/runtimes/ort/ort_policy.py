@@ -99,12 +99,9 @@ def lend(frame: Frame, planned: PlannedNode) -> frozenset[int]:
 
 
 def variant(mem_reuse: bool = True, parallel: bool = False) -> Policy:
-    """onnxruntime with session options changed.
-
-    ``mem_reuse``: ``SessionOptions.enable_mem_reuse``: whether dead buffers are reused. It has no effect on what runs
-    in place. ``parallel``: ``ExecutionMode.ORT_PARALLEL``: in the main graph every output has memory of its own. Bodies
-    run sequentially there, too, and are planned as usual.
-    """
+    """onnxruntime with session options changed. ``mem_reuse``: ``SessionOptions.enable_mem_reuse``: whether dead
+    buffers are reused. It has no effect on what runs in place. ``parallel``: ``ExecutionMode.ORT_PARALLEL``: in the
+    main graph every output has memory of its own. Bodies run sequentially there, too, and are planned as usual."""
     return _made(bool(mem_reuse), bool(parallel))
 
 

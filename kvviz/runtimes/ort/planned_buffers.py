@@ -60,11 +60,9 @@ class Notes:
 
 
 def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> None:
-    """Plan the buffers of a graph as onnxruntime does, and note the results on every node, as `Notes`.
-
-    Every requested value counts as an output of the graph, as if the model had been changed to return it: inspecting a
-    value changes the plan.
-    """
+    """Plan the buffers of a graph as onnxruntime does, and note the results on every node, as `Notes`. Every requested
+    value counts as an output of the graph, as if the model had been changed to return it: inspecting a value changes
+    the plan."""
     graph, facts = plan.graph, known(plan.graph)
     outputs = [plan.names[slot] for slot in plan.outputs]
     rewritten = remaining(graph, [planned.node for planned in plan.order], outputs)

@@ -68,11 +68,8 @@ OUTPUT, UNKNOWN, NAMES, TEXT = (b.rule(number) for number in range(len(RULES)))
 
 
 def size(one: Value | None, other: Value | None) -> int:
-    """Why two values do not count as being of one size; 0 if they do.
-
-    Element sizes and dimensions must be equal, each by number or by name. The number of bytes is not compared: 4 by 8
-    is not 8 by 4.
-    """
+    """Why two values do not count as being of one size; 0 if they do. Element sizes and dimensions must be equal, each
+    by number or by name. The number of bytes is not compared: 4 by 8 is not 8 by 4."""
     if one is None or other is None or one.kind != "tensor" or other.kind != "tensor":
         return UNKNOWN
     if one.dtype is None or other.dtype is None or one.shape is None or other.shape is None:

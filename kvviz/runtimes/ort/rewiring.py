@@ -186,10 +186,8 @@ def with_own_dequantizers(
     graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]
 ) -> tuple[tuple[Node, ...], Mapping[str, str]]:
     """The nodes of a graph with the copies that onnxruntime adds, each just behind its original; also a map from the
-    output of each copy to that of its original.
-
-    ``nodes``: those that run; the others stay unchanged. ``outputs``: wanted values.
-    """
+    output of each copy to that of its original. ``nodes``: those that run; the others stay unchanged. ``outputs``:
+    wanted values."""
     readers = _readers(nodes)
     if not any(_is_shared(node, readers, outputs) for node in nodes):
         return graph.nodes, {}

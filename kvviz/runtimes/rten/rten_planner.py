@@ -63,11 +63,8 @@ QUIRKS = {
 
 
 def rten(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
-    """The order in which rten runs the needed nodes of a graph.
-
-    ``outputs``: in the requested order, which may change the plan. ``log``: called with every visit of the walk and
-    every pick.
-    """
+    """The order in which rten runs the needed nodes of a graph. ``outputs``: in the requested order, which may change
+    the plan. ``log``: called with every visit of the walk and every pick."""
     if graph.spelled is not None:
         return graph.nodes
     walked = walk(graph, nodes, outputs, log)

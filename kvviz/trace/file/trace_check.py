@@ -231,11 +231,8 @@ def _inside(ends: tuple[int, int], capacity: int) -> None:
 
 def _check_caches(trace: TraceData) -> None:
     """Every cache is an input and an output of the main graph, has as many entries as there are runs, and an axis that
-    exists.
-
-    Where a model declares no shapes, one of the two may have fewer axes than the other. A cache that is written in
-    place, without an output name of its own, is its own output.
-    """
+    exists. Where a model declares no shapes, one of the two may have fewer axes than the other. A cache that is written
+    in place, without an output name of its own, is its own output."""
     inputs, outputs = ({value.name for value in values} for values in (trace.graph.inputs, trace.graph.outputs))
     for cache in trace.caches:
         expect(cache.input in inputs and cache.output in {*outputs, cache.input}, f"cache {cache.name!r}")

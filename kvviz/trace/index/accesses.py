@@ -17,11 +17,9 @@ from kvviz.trace.trace_data import noted
 
 
 def accesses_of(index: Index, step: int) -> tuple[Access, ...]:
-    """What a step reads and writes, as its producer declared it or as the table of operators implies.
-
-    Implied accesses have the reads first, and no weights, which are never overwritten. An op whose outputs are all
-    views, or come out of a body, touches no bytes itself.
-    """
+    """What a step reads and writes, as its producer declared it or as the table of operators implies. Implied accesses
+    have the reads first, and no weights, which are never overwritten. An op whose outputs are all views, or come out of
+    a body, touches no bytes itself."""
     declared = index.trace.log.declared.accesses.get(step)
     if declared is not None:
         return declared

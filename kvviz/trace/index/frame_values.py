@@ -14,12 +14,9 @@ Spot = tuple[int, str]
 
 
 class FrameValues:
-    """Frames of a log, and where each of their values comes from and goes to.
-
-    ``first``: number of the first of them in the log; all other numbers count from it. ``opened``: by frame and index
-    of a control node, the frames that it opened, in order. ``before``: the frame of the preceding iteration of the same
-    control node, if any.
-    """
+    """Frames of a log, and where each of their values comes from and goes to. ``first``: number of the first of them in
+    the log; all other numbers count from it. ``opened``: by frame and index of a control node, the frames that it
+    opened, in order. ``before``: the frame of the preceding iteration of the same control node, if any."""
 
     def __init__(self, rows: Sequence[FrameEvent], first: int = 0) -> None:
         self.rows, self.first = rows, first
@@ -107,10 +104,8 @@ class FrameValues:
 
 class RunFrames(FrameValues):
     """The frames of one run, the main frame first, in the order in which they were opened, numbered within the run.
-
     ``signature`` is equal for two runs in which the same graphs were entered in the same order, so that they can share
-    results.
-    """
+    results."""
 
     def __init__(self, trace: TraceData, run: int) -> None:
         frames = trace.log.frames

@@ -140,10 +140,8 @@ def hidden_pairs(trace: Trace, run: int) -> tuple[Hazard, ...]:
 
 def explaining(broken: Sequence[Hazard], step: int, reads: Iterable[int]) -> Hazard | None:
     """The broken pair because of which a step read other bytes: it ran before a write that it needs, or after one that
-    it must not see (the last such write), or two writes into its input ran in the other order.
-
-    ``reads``: the storages that the step reads.
-    """
+    it must not see (the last such write), or two writes into its input ran in the other order. ``reads``: the storages
+    that the step reads."""
     early = [pair for pair in broken if pair.kind == "RAW" and pair.first == step]
     late = [pair for pair in broken if pair.kind == "WAR" and pair.second == step]
     swapped = [pair for pair in broken if pair.kind == "WAW" and pair.second < step and pair.storage in reads]
@@ -167,11 +165,9 @@ _Pair = tuple[int, int]
 
 
 class _Pairs:
-    """The pairs in one storage.
-
-    Everything that the graph orders before the write of a value is ordered before all uses of the value. So a write is
-    compared only with the touches after its source, and with those not ordered before the source.
-    """
+    """The pairs in one storage. Everything that the graph orders before the write of a value is ordered before all uses
+    of the value. So a write is compared only with the touches after its source, and with those not ordered before the
+    source."""
 
     def __init__(self, index: Index, run: int, storage: int, touches: Sequence[Touch], level: Level) -> None:
         self.index = index

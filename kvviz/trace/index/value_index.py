@@ -100,12 +100,9 @@ class FrameSteps:
 
 
 def last_uses(steps: FrameSteps, lives: Lives, entered: dict[int, int], scanned: list[tuple[int, int]]) -> Ints:
-    """The last step that made or read every value; sets ``used`` of the lives.
-
-    ``entered``: by step of a control node, the step at which its first body was opened. The node reads its inputs then,
-    and the steps of its bodies read the rest; this does not count as reading a value. ``scanned``: (storage, step) of
-    what a loop collected at its end.
-    """
+    """The last step that made or read every value; sets ``used`` of the lives. ``entered``: by step of a control node,
+    the step at which its first body was opened. The node reads its inputs then, and the steps of its bodies read the
+    rest; this does not count as reading a value. ``scanned``: (storage, step) of what a loop collected at its end."""
     values = steps.values
     value, step, enters = steps.reads()
     last = values.step.copy()
@@ -122,11 +119,9 @@ def last_uses(steps: FrameSteps, lives: Lives, entered: dict[int, int], scanned:
 
 
 class Place(NamedTuple):
-    """Where a value lay: ``offset`` bytes from the start of a storage.
-
-    ``how``: a code of `kvviz.trace.schema.events`, -1 for a binding, whose kind is in ``bound`` (``"weight"``,
-    ``"borrowed"`` …). ``step``: the maker, or the step before which its frame was opened.
-    """
+    """Where a value lay: ``offset`` bytes from the start of a storage. ``how``: a code of `kvviz.trace.schema.events`,
+    -1 for a binding, whose kind is in ``bound`` (``"weight"``, ``"borrowed"`` …). ``step``: the maker, or the step
+    before which its frame was opened."""
 
     storage: int
     how: int

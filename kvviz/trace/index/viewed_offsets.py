@@ -8,11 +8,9 @@ from kvviz.trace.schema.log import Ints, Log, distinct
 
 
 def viewed_offsets(log: Log, ops: Ints, outs: Ints, steps: Ints) -> Ints:
-    """Bytes from the start of its storage to what each of these steps viewed or overwrote.
-
-    ``ops, outs``: the columns of the log. ``steps``: with an output whose offset is not recorded. The viewed value may
-    itself be the output of such a step, and so on to one whose offset is known.
-    """
+    """Bytes from the start of its storage to what each of these steps viewed or overwrote. ``ops, outs``: the columns
+    of the log. ``steps``: with an output whose offset is not recorded. The viewed value may itself be the output of
+    such a step, and so on to one whose offset is known."""
     if not len(steps):
         return np.zeros(0, np.int64)
     ends = ops[:, -1]

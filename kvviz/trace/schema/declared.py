@@ -29,10 +29,8 @@ class Timing(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a storage lies: the space, and in it an arena and the address there.
-
-    ``taken``: bytes that it occupies there, if not its capacity: pages in all banks in lockstep occupy more.
-    """
+    """Where a storage lies: the space, and in it an arena and the address there. ``taken``: bytes that it occupies
+    there, if not its capacity: pages in all banks in lockstep occupy more."""
 
     space: str
     arena: str

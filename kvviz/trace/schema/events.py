@@ -119,12 +119,9 @@ BINDINGS = ("weight", "borrowed", "donated", "captured by reference", "captured 
 
 
 class Output(NamedTuple):
-    """Where an output of an op lies.
-
-    ``how``: a code; its words are in `HOW`. ``shape``: None for sequences and optionals. ``dtype``: for those, their
-    kind. ``offset``: bytes from the start of the storage; None: that of the value that the op viewed or overwrote.
-    ``strides``: in bytes; None if values lie in row-major order.
-    """
+    """Where an output of an op lies. ``how``: a code; its words are in `HOW`. ``shape``: None for sequences and
+    optionals. ``dtype``: for those, their kind. ``offset``: bytes from the start of the storage; None: that of the
+    value that the op viewed or overwrote. ``strides``: in bytes; None if values lie in row-major order."""
 
     storage: int
     generation: int

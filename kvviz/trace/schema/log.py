@@ -43,10 +43,8 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def distinct(numbers: Ints, limit: int) -> tuple[Ints, Ints]:
-    """The distinct values among numbers below a limit, ascending, and the index among them of each number.
-
-    A table of all possible numbers takes a tenth of the time of sorting, unless there are far fewer.
-    """
+    """The distinct values among numbers below a limit, ascending, and the index among them of each number. A table of
+    all possible numbers takes a tenth of the time of sorting, unless there are far fewer."""
     if limit > 8 * len(numbers) + (1 << 16):
         found, places = np.unique(numbers, return_inverse=True)
         return found, places

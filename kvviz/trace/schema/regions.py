@@ -77,11 +77,9 @@ def packed_strides(shape: Any, size: int) -> tuple[int, ...]:
 
 
 def blocks(starts: Sequence[int] | np.ndarray, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Region:
-    """Equal blocks that begin at so many bytes each: a grid if the distances repeat, else their places one by one.
-
-    Of more than 4,096 places that form no grid, and of more than 65,536 in all, only the range from the first to the
-    last byte is kept, to bound the time.
-    """
+    """Equal blocks that begin at so many bytes each: a grid if the distances repeat, else their places one by one. Of
+    more than 4,096 places that form no grid, and of more than 65,536 in all, only the range from the first to the last
+    byte is kept, to bound the time."""
     shape, strides = tuple(shape), tuple(strides)
     if not len(starts):
         return Region(0, (0, *shape), (0, *strides), dtype)
@@ -152,11 +150,9 @@ def overlap(one: Region, two: Region, level: Level = "exact", capacity: int | No
 
 
 def confidence(one: Region, two: Region) -> str:
-    """Whether two accesses to one storage share bytes: ``"certain"``, ``"likely"`` or ``"unknown"``.
-
-    It is likely if only a name suggests the storage of one of them, and certain if one is known exactly and covers
-    everything that the other may touch.
-    """
+    """Whether two accesses to one storage share bytes: ``"certain"``, ``"likely"`` or ``"unknown"``. It is likely if
+    only a name suggests the storage of one of them, and certain if one is known exactly and covers everything that the
+    other may touch."""
     if "name" in (one.known, two.known):
         return "likely"
     for region, other in ((one, two), (two, one)):

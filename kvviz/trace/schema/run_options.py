@@ -19,12 +19,9 @@ def names_in(given: str | Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class InputLayout:
-    """Where an array lay in its block.
-
-    ``block``: equal for arrays of one block. ``size``: bytes of the block. ``offset``: bytes from its start.
-    ``reserved``: made by `kvviz.reserve`. ``repeats``: elements share memory, so the array cannot be donated. ``shape,
-    dtype``: of the array; missing in older files.
-    """
+    """Where an array lay in its block. ``block``: equal for arrays of one block. ``size``: bytes of the block.
+    ``offset``: bytes from its start. ``reserved``: made by `kvviz.reserve`. ``repeats``: elements share memory, so the
+    array cannot be donated. ``shape, dtype``: of the array; missing in older files."""
 
     block: int
     size: int
@@ -46,11 +43,9 @@ class InputLayout:
 
 @dataclass(frozen=True, slots=True)
 class GivenInputs:
-    """The inputs of the first run, including those that no op reads.
-
-    ``layouts``: of those that did not fill a plain block alone. ``alike``: fresh arrays get the given layouts; else
-    another run may make a view where this one had to copy.
-    """
+    """The inputs of the first run, including those that no op reads. ``layouts``: of those that did not fill a plain
+    block alone. ``alike``: fresh arrays get the given layouts; else another run may make a view where this one had to
+    copy."""
 
     names: frozenset[str]
     layouts: Mapping[str, InputLayout]

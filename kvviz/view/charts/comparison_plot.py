@@ -36,9 +36,7 @@ _NAME = 32
 
 def plot_comparison(rows: Sequence[Row], traces: Sequence[Trace], figure: Any = None) -> Any:
     """Draw bars of what each row costs, with a scale for each kind of bytes, above the live memory of all rows.
-
-    ``figure``: an empty one to draw on; a new one by default.
-    """
+    ``figure``: an empty one to draw on; a new one by default."""
     # A dollar sign would begin a formula.
     names = [short(row.name, _NAME).replace("$", r"\$") for row in rows]
     bars = used(_BARS, rows)

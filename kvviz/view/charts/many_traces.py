@@ -56,10 +56,8 @@ def rows_chart(
     joined: Callable[[list[str]], str],
     nothing: str = NO_CACHES,
 ) -> Any:
-    """Rows valid and rows reserved after every run, as ``curves`` by name.
-
-    ``joined``: one text for names with equal curves. ``nothing``: shown without curves.
-    """
+    """Rows valid and rows reserved after every run, as ``curves`` by name. ``joined``: one text for names with equal
+    curves. ``nothing``: shown without curves."""
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     lines, names, top = [], [], 1.0
     for label, (valid, capacity), look in _lines(curves, theme, joined):
@@ -83,10 +81,8 @@ def held(traces: Mapping[str, Trace], ax: Any = None) -> Any:
 
 def copied(traces: Mapping[str, Trace], ax: Any = None, closed: Any = None) -> Any:
     """Bytes that kernels copied to carry the caches through every run; crosses for bytes that the caller moved outside.
-
     ``closed``: the calculated bytes, by the name of the trace, for every run or as a function of its number, drawn as a
-    thin dashed line.
-    """
+    thin dashed line."""
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     curves = {name: _moved(trace) for name, trace in traces.items() if trace.runs}
     return _bytes(

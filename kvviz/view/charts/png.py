@@ -24,10 +24,8 @@ _MOST, _SIZE, _INDENT, _SLACK = 122, 8.5, 0.06, 0.98
 
 def still(trace: Trace, step: int | None = None, cache: int | None = None) -> bytes:
     """Draw the picture that replaces the debugger when no kernel runs: a PNG of about 900 px width, under 200 kB.
-
     ``step``: the last step that is described in words; the last of the trace by default. ``cache``: the cache whose
-    rows are drawn run by run; by default the row counts of all caches are drawn.
-    """
+    rows are drawn run by run; by default the row counts of all caches are drawn."""
     from matplotlib.figure import Figure
 
     steps = len(trace.steps)

@@ -53,9 +53,7 @@ _CACHE_SIZE = 512
 
 def layout(sketches: Iterable[Sketch], deadline: float = DEADLINE) -> list[Drawing]:
     """Lay out blocks, with one child process for all that are not cached; equal sketches share one drawing.
-
-    ``deadline``: seconds for Graphviz altogether; blocks not done by then get the built-in layout.
-    """
+    ``deadline``: seconds for Graphviz altogether; blocks not done by then get the built-in layout."""
     wanted = list(sketches)
     fresh = [s for s in dict.fromkeys(wanted) if s not in _CACHE]
     known = {s: _CACHE[s] for s in wanted if s in _CACHE}

@@ -77,10 +77,8 @@ def engines() -> list[Engine]:
 
 def run_engine(engine: Engine, sources: Sequence[str], deadline: float) -> list[Plain]:
     """Lay out graphs, DOT texts with nodes ``n0`` …, in one child process, which is killed after ``deadline`` seconds.
-
     Returns the graphs that were laid out, in the order of ``sources``; fewer than requested if the engine failed or was
-    killed.
-    """
+    killed."""
     text = json.dumps(list(sources)) if engine.json_input else "\n".join(sources)
     with tempfile.TemporaryFile() as inlet, tempfile.TemporaryFile() as outlet:
         inlet.write(text.encode())

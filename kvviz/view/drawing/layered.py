@@ -82,12 +82,9 @@ LARGEST_SET = 64
 
 
 def ranks(n: int, links: Links) -> list[int]:
-    """The row of each of ``n`` boxes, from 0 at the top; ``links`` go forward by index.
-
-    First every box is placed as far up as the longest path to it allows. Then a box moves, together with the boxes that
-    it pushes, while this shortens the lines in total. The result nearly equals that of network simplex, with a fraction
-    of the code.
-    """
+    """The row of each of ``n`` boxes, from 0 at the top; ``links`` go forward by index. First every box is placed as
+    far up as the longest path to it allows. Then a box moves, together with the boxes that it pushes, while this
+    shortens the lines in total. The result nearly equals that of network simplex, with a fraction of the code."""
     rank = [0] * n
     readers: list[list[int]] = [[] for _ in range(n)]
     feeders: list[list[int]] = [[] for _ in range(n)]
@@ -157,12 +154,9 @@ SHUFFLES = 6
 
 
 def best_order(rows: Rows, above: Near, below: Near) -> None:
-    """Sort each row so that few lines between the rows cross.
-
-    For each of several initial orders, rows are sorted by the means of their neighbours' positions, downward and upward
-    in turn. Then neighbours are exchanged where that helps (Gansner and others, "A Technique for Drawing Directed
-    Graphs", 1993). The best order found is kept.
-    """
+    """Sort each row so that few lines between the rows cross. For each of several initial orders, rows are sorted by
+    the means of their neighbours' positions, downward and upward in turn. Then neighbours are exchanged where that
+    helps (Gansner and others, "A Technique for Drawing Directed Graphs", 1993). The best order found is kept."""
     position = [0.0] * len(above)
     best, fewest = rows, -1
     for start in _starts(rows, above, below):

@@ -58,12 +58,9 @@ def sketch(
     order: Container[int] | None = None,
     pills: Container[str] = (),
 ) -> Sketch:
-    """Reduce a block, nodes of ``graph`` in running order, to numbers.
-
-    ``shape(node)`` returns the second line of its box. ``order``: indices of the nodes that run; a value whose only
-    other readers never run gets no stub. ``pills``: names of values that get a box of their own if they come from
-    elsewhere.
-    """
+    """Reduce a block, nodes of ``graph`` in running order, to numbers. ``shape(node)`` returns the second line of its
+    box. ``order``: indices of the nodes that run; a value whose only other readers never run gets no stub. ``pills``:
+    names of values that get a box of their own if they come from elsewhere."""
     inside = {name for node in nodes for name in node.outputs}
     asked = [[name for name in _reads(node) if name in pills and name not in inside] for node in nodes]
     pill = {

@@ -59,18 +59,14 @@ decode = unpack
 
 def payload(trace: Trace, *, detail: Collection[int] | None = None) -> bytes:
     """The trace as compressed bytes in the layout of `kvviz.view.page_data.packed_columns`; `decode` reads them back.
-
     ``detail``: runs whose steps are sent; by default all, or those of `few_runs` in a long recording. Of the others
-    only the totals are sent.
-    """
+    only the totals are sent."""
     return Payloads(trace, detail).encode()
 
 
 class Payloads:
-    """Payloads of a growing trace: finished runs are encoded once, the unfinished run each time.
-
-    ``detail``: as in `payload`. ``kept``: numbers of the steps in the last payload, ascending.
-    """
+    """Payloads of a growing trace: finished runs are encoded once, the unfinished run each time. ``detail``: as in
+    `payload`. ``kept``: numbers of the steps in the last payload, ascending."""
 
     def __init__(self, trace: Trace, detail: Collection[int] | None = None) -> None:
         self.trace = trace
@@ -88,11 +84,8 @@ class Payloads:
         self._begin()
 
     def encode(self, level: int = 6, lazy: bool = False, cures: bool = True) -> bytes:
-        """The current payload.
-
-        ``level``: of zlib. ``lazy``: leave out the diagnosis if not all steps are sent and it was not made before; the
-        page requests it. ``cures``: as in `report`; the page requests them.
-        """
+        """The current payload. ``level``: of zlib. ``lazy``: leave out the diagnosis if not all steps are sent and it
+        was not made before; the page requests it. ``cures``: as in `report`; the page requests them."""
         content = self._content(lazy, cures)
         whole = written(content, level)
         self._bases = [(content, len(whole))]
@@ -100,10 +93,8 @@ class Payloads:
 
     def change(self, level: int = 1, lazy: bool = False, cures: bool = True) -> tuple[bytes | None, bytes] | None:
         """What changed since, see `kvviz.view.page_data.packed_columns.change`; None if a new payload is hardly larger.
-
         ``level, lazy, cures``: as in `encode`. Returns ``edge``: the change from the last payload (None: the last edge
-        still holds), and ``latest``: the change from both together, empty if there is none.
-        """
+        still holds), and ``latest``: the change from both together, empty if there is none."""
         content = self._content(lazy, cures)
         if len(self._bases) > 1:
             latest = change(self._bases[1][0], content, level)

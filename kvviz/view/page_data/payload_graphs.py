@@ -154,11 +154,8 @@ class Drawings:
     def headers(
         self, shapes: Mapping[int, str], pills: Collection[str] = ()
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Headers of all graphs, and the drawings that their blocks share.
-
-        ``shapes``: by ``id(node)``, the shape that its box shows. ``pills``: names of values that are drawn where they
-        are read, such as the pasts of caches.
-        """
+        """Headers of all graphs, and the drawings that their blocks share. ``shapes``: by ``id(node)``, the shape that
+        its box shows. ``pills``: names of values that are drawn where they are read, such as the pasts of caches."""
         tables = list(self._tables.values())
         state = ([len(table.order) for table in tables], dict(shapes), tuple(pills))
         if self._drawn is None or self._drawn[0] != state:
@@ -231,12 +228,9 @@ _PARTS = re.compile(r"[/:]+")
 
 
 def node_names(parts: Iterable[Block]) -> dict[int, str]:
-    """The distinguishing part of the names of all nodes of some blocks, by ``id(node)``.
-
-    This is the last part of the name. If that only repeats the operator, it is the enclosing module, unless that is the
-    block's own. A name that is then not unique in its block gets the exporter's number (``Concat_5`` gives ``#5``), or
-    else more of its path.
-    """
+    """The distinguishing part of the names of all nodes of some blocks, by ``id(node)``. This is the last part of the
+    name. If that only repeats the operator, it is the enclosing module, unless that is the block's own. A name that is
+    then not unique in its block gets the exporter's number (``Concat_5`` gives ``#5``), or else more of its path."""
     found: dict[int, str] = {}
     for block in parts:
         home = block.path[-1] if block.path else ""

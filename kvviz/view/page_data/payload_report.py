@@ -39,12 +39,9 @@ from kvviz.view.page_data.payload_graphs import GraphTable
 def report_header(
     report: Diagnosis, trace: Trace, tables: Mapping[int, GraphTable], kept: Sequence[int], cures: bool = True
 ) -> dict[str, Any]:
-    """The findings as the page reads them.
-
-    ``tables``: numbers of nodes, by ``id(graph)``. ``kept``: the steps in the payload, ascending. Lists of steps hold
-    their places in it; a single step keeps its own number, since it may not be in the payload. ``cures``: include the
-    changes that help, which take time to find.
-    """
+    """The findings as the page reads them. ``tables``: numbers of nodes, by ``id(graph)``. ``kept``: the steps in the
+    payload, ascending. Lists of steps hold their places in it; a single step keeps its own number, since it may not be
+    in the payload. ``cures``: include the changes that help, which take time to find."""
     return {
         **({} if cures else {"cures": False}),
         "steps": len(kept),

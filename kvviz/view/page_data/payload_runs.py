@@ -28,11 +28,8 @@ _BETWEEN = 6
 
 def few_runs(runs: Sequence[Any], budget: int | None = None) -> frozenset[int] | None:
     """The runs whose steps are sent if there are too many: the first two, the last one, and some in between; None: all
-    fit.
-
-    Those in between are multiples of a power of two, so that they stay the same while a recording grows. ``budget``:
-    steps.
-    """
+    fit. Those in between are multiples of a power of two, so that they stay the same while a recording grows.
+    ``budget``: steps."""
     budget = BUDGET if budget is None else budget
     if sum(run.last - run.first for run in runs) <= budget or len(runs) < 2:
         return None
@@ -49,11 +46,9 @@ def few_runs(runs: Sequence[Any], budget: int | None = None) -> frozenset[int] |
 
 
 def runs_header(trace: Trace, kept: Sequence[int]) -> list[dict[str, Any]]:
-    """Totals of every run.
-
-    ``kept``: numbers of the steps that are sent, ascending. ``first`` and ``last`` are places among them, equal for a
-    run whose steps are not sent; ``from`` is the number of its first step, and ``steps`` how many were recorded.
-    """
+    """Totals of every run. ``kept``: numbers of the steps that are sent, ascending. ``first`` and ``last`` are places
+    among them, equal for a run whose steps are not sent; ``from`` is the number of its first step, and ``steps`` how
+    many were recorded."""
     return [
         {
             "first": bisect_left(kept, run.first),
@@ -173,12 +168,9 @@ def storage_columns(
     strings: Strings,
     columns: Columns,
 ) -> None:
-    """Add the columns of all storages.
-
-    A storage that is not in ``used``, which no sent step refers to, keeps only its number. A storage in ``later``
-    outlives the step that it was written to. Locations are added if any storage lies in an arena or outside of the
-    host's memory; an unknown address is -1.
-    """
+    """Add the columns of all storages. A storage that is not in ``used``, which no sent step refers to, keeps only its
+    number. A storage in ``later`` outlives the step that it was written to. Locations are added if any storage lies in
+    an arena or outside of the host's memory; an unknown address is -1."""
     steps = len(kept)
     whole = used is None
 

@@ -55,12 +55,9 @@ class Values:
 
 
 class StepColumns:
-    """Collects steps one by one, and then writes them as columns.
-
-    ``tables``: by ``id(graph)``. ``strings, values``: shared with the rest of the payload. ``number``: places of the
-    frames that are sent, by their ids in the trace. ``shapes``: by ``id(node)``, the longest shape that its first
-    output had.
-    """
+    """Collects steps one by one, and then writes them as columns. ``tables``: by ``id(graph)``. ``strings, values``:
+    shared with the rest of the payload. ``number``: places of the frames that are sent, by their ids in the trace.
+    ``shapes``: by ``id(node)``, the longest shape that its first output had."""
 
     def __init__(
         self,

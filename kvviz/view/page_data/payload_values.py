@@ -23,11 +23,9 @@ CODES = {"bins": BINS, "shades": SHADES, "empty": EMPTY, "below": BELOW, "above"
 
 
 def values_payload(trace: Trace) -> bytes:
-    """The values in a recording as compressed bytes; empty if it has none.
-
-    The header has ``about``, one sentence on what is kept; ``first``: the first value with a NaN, and with an infinity;
-    ``codes``. The columns are those of `COLUMNS`; 8-bit and 16-bit columns are packed into 32 bits.
-    """
+    """The values in a recording as compressed bytes; empty if it has none. The header has ``about``, one sentence on
+    what is kept; ``first``: the first value with a NaN, and with an infinity; ``codes``. The columns are those of
+    `COLUMNS`; 8-bit and 16-bit columns are packed into 32 bits."""
     kept = trace.value_summaries
     if kept is None:
         return b""
@@ -107,11 +105,8 @@ def _as_json(number: Any) -> Any:
 
 def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, Any]:
     """The attention weights of one query of a run (-1: the last), by query head and row, recomputed by replaying the
-    run.
-
-    ``cache``: its place in ``trace.caches``. Raises `KvvizError`: if the graph does not show them, or the run's inputs
-    were not kept.
-    """
+    run. ``cache``: its place in ``trace.caches``. Raises `KvvizError`: if the graph does not show them, or the run's
+    inputs were not kept."""
     if not (0 <= cache < len(trace.caches) and 0 <= run < len(trace.caches[cache].runs)):
         raise KvvizError(f"cache {cache} has no run {run}")
     weights = weights_of(trace, trace.caches[cache], run, query)
