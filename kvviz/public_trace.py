@@ -220,7 +220,6 @@ def trace_card(trace: Trace) -> str:
 
 
 def fix_of(trace: TraceData, step: int, blocker: Blocker) -> Fix | None:
-    """The change that removes a blocker of a step; None if there is none."""
     from kvviz.fixes.fix import fixer
 
     return fixer(cast("Trace", trace), step, blocker)

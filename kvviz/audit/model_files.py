@@ -55,7 +55,6 @@ def _models_in(path: str) -> list[str]:
 
 
 def external_names(data: bytes) -> list[str]:
-    """Names of the files of external data in a model's bytes."""
     names = []
     for match in _LOCATION.finditer(data):
         length = match[1][0] if len(match[1]) == 1 else (match[1][0] & 0x7F) | match[1][1] << 7

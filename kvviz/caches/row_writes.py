@@ -158,7 +158,6 @@ def _starts(known: Known, frame: int, node: Node, place: int) -> list[int]:
 
 
 def _scattered(known: Known, frame: int, node: Node, shape: Sequence[int], axis: int) -> list[int]:
-    """The rows that ScatterND or ScatterElements writes, each once, in order."""
     indices = _sure(known.value(frame, node.inputs[1]))
     if node.op_type == "ScatterND":
         if axis >= indices.shape[-1]:

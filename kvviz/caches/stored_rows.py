@@ -81,7 +81,6 @@ def row_steps(trace: Trace, run: int) -> list[tuple[RowStep, ...]]:
 
 
 def caches_at(trace: Trace, step: int) -> list[CacheAt]:
-    """The caches after a step; see `kvviz.Trace.caches_at`."""
     run = trace.steps[step].run
     at = step if step >= 0 else step + len(trace.log)
     states = []
@@ -197,7 +196,6 @@ def _layout(bind: Bind, stores: Sequence[Region]) -> _Layout | None:
 def _meter(
     storage: int, layout: _Layout, touched: Sequence[_Touch], copied: int, cache: Cache, runs: list[CacheRun]
 ) -> None:
-    """Add the meter of one run."""
     held: tuple[Held, ...] = runs[-1].items[0].held if runs else ()
     position = max((first + stop - start for start, stop, first in held), default=0)
     wrote: list[Span] = []

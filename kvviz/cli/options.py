@@ -51,7 +51,6 @@ def parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, about: str, **how: Any) -> Callable[..., Any]:
-        """Add a command; returns the function that adds an option to it."""
         made = commands.add_parser(name, help=about, allow_abbrev=False, **how)
         made.set_defaults(run=run)
         return made.add_argument

@@ -29,7 +29,6 @@ def say_written(path: str) -> None:
 
 
 def open_page(path: str) -> None:
-    """Open a page in the browser, or print its address if there is no browser."""
     if not webbrowser.open(Path(path).resolve().as_uri()):
         say(f"open {path} in a browser")
 

@@ -137,7 +137,6 @@ _JOINED = {"and": " ", "or": " or ", "not": "-"}
 
 
 def _by_text(text: str) -> Callable[[Trace], Test]:
-    """The test of the equivalent query."""
     query, at, rest = "", 0, text.strip()
     while at < len(rest) or not query:
         piece = _PIECE.match(rest, at)

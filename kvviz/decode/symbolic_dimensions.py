@@ -29,7 +29,6 @@ _LONGEST = 1 << 40
 
 
 def place(value: Value, axis: int) -> str:
-    """The name of a dimension by its place."""
     return f"{value.name}.{axis}"
 
 

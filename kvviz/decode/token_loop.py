@@ -119,7 +119,6 @@ class DecodeSession(Session):
         self.detail = Detail()
 
     def next_run(self) -> bool:
-        """Feed the tokens that are due, with the caches of the previous run."""
         if self.chosen >= self.most or self.done.all():
             return False
         if self.trace.runs and self.options.growth == "after":

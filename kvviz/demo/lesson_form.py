@@ -11,7 +11,6 @@ from pathlib import Path
 
 
 def to_learn(path: Path) -> str:
-    """The text of a notebook without outputs and saved widgets."""
     notebook = json.loads(path.read_text("utf-8"))
     notebook.get("metadata", {}).pop("widgets", None)
     for cell in notebook["cells"]:

@@ -157,7 +157,6 @@ class Banks:
         return address, when
 
     def free(self, owner: int, time: float, now: float) -> None:
-        """Free a buffer's block at a time; free neighbours whose time is past are merged."""
         merged: list[Block] = []
         for block in self.blocks:
             if block.owner == owner:

@@ -233,7 +233,6 @@ def _in_blocks(
 def _write(
     state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle], writes: Sequence[tuple[Any, Any]]
 ) -> None:
-    """Write values into their places of the cache, as an op without results that writes only parts."""
     target = cache.wrapper
     buffer = target.held
     state.forward()

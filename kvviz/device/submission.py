@@ -92,7 +92,6 @@ def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]])
 
 
 def in_order(state: DeviceState, program: DeviceProgram, handles: Any) -> dict[str, Handle]:
-    """Inputs by name, from a list of them in the order of the program's inputs."""
     what = f"submit of {program.name!r}"
     if isinstance(handles, Handle) or not isinstance(handles, Sequence):
         state.fail("inputs of the program", what, f"it takes a list of handles, not a {type(handles).__name__}")
@@ -235,7 +234,6 @@ class ConstEvalCache:
         return submit(state, tail, {name: given[name] for name in tail.inputs})
 
     def evict(self, wrapper: Wrapper) -> None:
-        """Drop results computed from a wrapper that is gone."""
         keys, wrapper.evictions = wrapper.evictions, []
         for key in keys:
             self._drop(key, "its input is gone")

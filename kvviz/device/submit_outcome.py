@@ -53,7 +53,6 @@ class Work:
         return list({id(b): b for b in map(self.buffer, self.wrappers)}.values())
 
     def place_constants(self, state: DeviceState) -> None:
-        """Place the program's own weights in DRAM, where they stay."""
         for number, capacity, origin in self.run.trace.log.storages:
             if origin == "weights" and number not in self.constants:
                 found = state.room("dram", capacity, 0, state.clock.now, f"a weight of program {self.program.name!r}")

@@ -66,7 +66,6 @@ def _arrived(state: DeviceState, source: int, array: np.ndarray) -> None:
 
 
 def _fetch(state: DeviceState, wrapper: Wrapper, name: str, array: np.ndarray) -> None:
-    """Move the bytes of a tensor over the link into an array of the caller's."""
     buffer, writer = wrapper.held, state.writer
     start, end = state.clock.move(buffer.ready, state.cost.of_transfer(array.nbytes))
     target = writer.value(f"{name} (host)", array.shape, str(array.dtype))
@@ -197,7 +196,6 @@ def reshape(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle:
 
 
 def host_tensor(state: DeviceState, array: Any, *, borrow: bool = False, name: str | None = None) -> Handle:
-    """A tensor on the host: a copy of an array, or the caller's own memory."""
     state.open()
     if borrow:
         if not isinstance(array, np.ndarray):

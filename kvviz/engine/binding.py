@@ -111,7 +111,7 @@ def _converted(given: Any, dtype: np.dtype | None) -> np.ndarray:
 
 
 def bind_inputs(execution: RunState, feeds: Mapping[str, Any], donate: frozenset[str]) -> None:
-    """Bind the inputs to the main frame; inputs that share memory share a storage."""
+    """Inputs that share memory share a storage."""
     frame = execution.main
     plan = frame.plan
     known = Roots()

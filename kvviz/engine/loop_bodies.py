@@ -306,7 +306,6 @@ def restart_scan(child: Frame, state: LoopState) -> list[tuple[str, int, str]]:
 
 
 def bind_slices(child: Frame, state: LoopState) -> list[tuple[str, int, str]]:
-    """Bind this iteration's slice of every scan input; a slice is a view of its array."""
     assert child.parent is not None
     noted = []
     item, at = _item(state)

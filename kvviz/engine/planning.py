@@ -153,7 +153,6 @@ def checked_kernel(planned: PlannedNode, declared: Mapping[str, Any]) -> Callabl
 
 
 def _wrong(verdict: Any, policy: Policy, planned: PlannedNode, inputs: int) -> str:
-    """What is wrong with a verdict; empty if nothing is."""
     if not isinstance(verdict, tuple) or len(verdict) != 3:
         return f"returned {_brief(verdict)}"
     taken, refused, how = verdict

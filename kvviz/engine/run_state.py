@@ -139,7 +139,6 @@ class RunState(Protocol):
 
 
 def raise_failure(planned: PlannedNode, args: Sequence[Any], error: Exception) -> NoReturn:
-    """Raise the error of an op with its node and inputs."""
     node = planned.node
     if isinstance(error, (ExtensionError, InputError, UnknownValueError)):
         raise error

@@ -102,7 +102,6 @@ def _has(row: Op, how: int) -> bool:
 
 
 def _spans(index: Index) -> dict[int, list[_Span]]:
-    """The needed spans of each storage, without weights."""
     found: dict[int, list[_Span]] = {}
     storages = index.trace.log.storages
     shown: dict[Key, Place] = {}  # a copy that could be avoided counts at its source

@@ -35,7 +35,6 @@ def partner(to: np.ndarray, step: int) -> int:
 
 
 def places(trace: Trace) -> list[Place]:
-    """Run, frame path and node index of every step."""
     frames = [(frame.run, frame.path) for frame in trace.frames]
     return [(*frames[row.frame], row.op.node.index) for row in trace.log]
 

@@ -146,7 +146,6 @@ def finished(trace: Trace) -> int:
 
 
 def figures(trace: Trace, runs: int | None = None) -> dict[str, int]:
-    """Bytes at the peak, copied and allocated, and steps, of a trace or of its first runs."""
     count = counts(trace, runs)
     if runs is None:
         peak, copied, allocated = trace.peak_bytes, trace.bytes_copied, trace.bytes_allocated
@@ -160,7 +159,6 @@ def figures(trace: Trace, runs: int | None = None) -> dict[str, int]:
 
 
 def row_of(name: str, trace: Trace, reference: Trace) -> Row:
-    """A trace as a row of a comparison; its results are compared with those of a reference."""
     count = counts(trace)
     weights = weight_bytes(trace)
     equal, difference = unlike(trace, reference)

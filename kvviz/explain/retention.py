@@ -107,7 +107,6 @@ def _reason(index: Index, life: Life, members: list[Key], end: int) -> str:
 
 
 def _stated_reason(index: Index, life: Life) -> str:
-    """The reason that the producer stated for its end."""
     frees = [free for free in index.trace.log.declared.frees if free.storage == life.storage]
     refused = next((free for free in reversed(frees) if not free.done), None)
     if refused is not None:

@@ -304,7 +304,6 @@ def _because(op: str, blockers: Sequence[Blocker]) -> str:
 
 
 def _brief(blocker: Blocker) -> str:
-    """A blocker's message with long names shortened."""
     text = blocker.message
     for name in (blocker.input, blocker.culprit):
         if len(name) > 60:

@@ -151,7 +151,6 @@ def missed(trace: Trace) -> tuple[Missed, ...]:
 
 
 def _by_node(index: Index, steps: Iterable[int]) -> Iterator[tuple[tuple[str, ...], list[int]]]:
-    """Steps of one node in all runs and iterations, with the path of its frame."""
     paths = _paths(index.trace.frames)
     found: dict[tuple[tuple[str, ...], int], list[int]] = {}
     for step in steps:

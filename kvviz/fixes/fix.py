@@ -236,7 +236,6 @@ def _appends(index: Index, step: int, position: int) -> bool:
 
 
 def _exchange(effect: Effect, where: Where, saved: int, lost: int) -> str:
-    """A text on what the change makes worse."""
     text = ""
     worst = effect.worse(where)
     if worst is not None and (lost > 0 or min(effect.total) < 0):

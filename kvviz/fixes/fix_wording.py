@@ -71,7 +71,6 @@ def label_of(graph: Graph, changes: Sequence[Change]) -> str:
 
 
 def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, appends: bool, saved: int) -> str:
-    """What the changes do and save, in a sentence."""
     clauses = []
     firsts = [c for c in changes if isinstance(c, RunFirst)]
     for change in firsts[:2]:

@@ -132,7 +132,6 @@ def _fix(index: Index, weights: int, name: str, order: Picks, peak: int, least: 
 
 
 def _bound(peak: int, least: int) -> str:
-    """A text on how near a peak is to the bound for all orders."""
     if peak == least:
         return "no order needs less"
     text = f"no order needs less than {size(least)}"

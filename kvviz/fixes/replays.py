@@ -102,7 +102,6 @@ class Replays:
         return policy
 
     def decode(self, changes: tuple[Change, ...] = (), most: int | None = _MOST_STEPS) -> Trace:
-        """The decode from its start with changes: the runs that make up ``most`` steps, at least two."""
         if changes not in self._loops or most is None:
             made = self._answered(0, len(self.trace.runs), lambda dry: self._decode(changes, most, dry))
             if most is None or (changes and not reaches_over_runs(self.trace, changes)):
@@ -251,7 +250,6 @@ def _block(blocks: dict[Any, np.ndarray], storage: int, size: int, room: Any) ->
 
 
 def _room(trace: Trace, bind: Any, size: int) -> tuple[tuple[int, ...], np.dtype, int] | None:
-    """The block of a growing cache of a decode, if it had room."""
     axis = next((c.axis for c in trace.caches if c.input == bind.name and c.protocol == "growing"), None)
     if trace.options.kind != "decode" or axis is None or bind.offset:
         return None

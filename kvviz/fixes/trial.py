@@ -207,7 +207,6 @@ def find_changes(replays: Replays, step: int, position: int) -> tuple[Change, ..
 
 
 def effect_of(replays: Replays, run: int, changes: tuple[Change, ...]) -> Effect | None:
-    """The effect of changes on a trace, or on one run of a long one; None if it is not known."""
     whole = replays.is_short or reaches_over_runs(replays.trace, changes)
     key = None if whole else run, changes
     if key not in replays.effects:

@@ -209,7 +209,6 @@ class Cutter:
         return None
 
     def title(self, group: Group, path: Scope) -> str:
-        """The title of a group; empty if no module name is known."""
         prefix, rest = "", path
         if layer := self.layer(path):
             prefix, rest = f"{layer.name} {layer.number}", path[layer.depth :]

@@ -28,8 +28,6 @@ _EVENTS: tuple[tuple[str, str, str | int], ...] = (
 
 
 class BlockSteps:
-    """A pool of blocks, and a frame for each event."""
-
     def __init__(self, blocks: int, size: int) -> None:
         self.table, self.size = BlockTable([], blocks, size), size
         self.names: list[str] = []  # by row of the table

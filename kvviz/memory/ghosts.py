@@ -56,7 +56,6 @@ def with_room(array: np.ndarray, axis: int, capacity: int) -> np.ndarray:
 
 
 def reserved_block(shape: tuple[int, ...], dtype: np.dtype, axis: int, without_contents: bool) -> np.ndarray:
-    """A whole block with room to grow along an axis."""
     block = _root(shape, dtype) if without_contents else Reserved(shape, dtype)
     block.grow_axis = axis
     return block.view(np.ndarray)

@@ -71,7 +71,6 @@ class ArrayLayout(Protocol):
 
 
 def is_array(value: object) -> TypeGuard[ArrayLayout]:
-    """Whether a value is an array, not a list or None."""
     return isinstance(value, np.ndarray)
 
 

@@ -53,7 +53,6 @@ def _skip_layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
 
 
 def _matmul(node: Node, types: Types, constant: Constant) -> list[Any]:
-    """A product like MatMul's, after the transpositions of the attributes."""
     left, right = _dims(types, 0), _dims(types, 1)
     code = _elem(types, 2) if node.op_type == "MatMulIntegerToFloat" else _elem(types, 0)
     if left is None or right is None:

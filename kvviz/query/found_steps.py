@@ -179,7 +179,6 @@ _LARGER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator
 
 
 def _of_nodes(scene: Scene, test: Callable[[int, Node], bool]) -> Test:
-    """A test of nodes, which runs once for each."""
     known: dict[int, bool] = {}
 
     def of_step(step: int) -> bool:
@@ -194,7 +193,6 @@ def _of_nodes(scene: Scene, test: Callable[[int, Node], bool]) -> Test:
 
 
 def _word(scene: Scene, text: str) -> list[GroupTest]:
-    """Tests of which one holds if a word is found."""
     word = text.lower()
     buffer = _BUFFER.match(word)
     if buffer:
@@ -242,7 +240,6 @@ def _compared(scene: Scene, part: Compare) -> GroupTest:
 
 
 def _value_test(name: str, sign: str, values: tuple[Any, ...]) -> Callable[[Fact], bool]:
-    """A test of a step's value of a field."""
     kind = BY_NAME[name].kind
     if kind == "buffer":
         return lambda fact: any(

@@ -58,8 +58,6 @@ class Graphs:
 
 
 class Scene:
-    """The trace of a query, and looked-up data."""
-
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.log = trace.log

@@ -280,13 +280,11 @@ def _query(every: Sequence[MissedGroup], groups: Sequence[MissedGroup]) -> str:
 
 
 def _first_best(index: Index, groups: Sequence[MissedGroup]) -> Cure | None:
-    """The change that saves most at the steps of the first of these groups that has one."""
     cures = (_best(index, _widest(index, _steps([group]))) for group in groups[:_MOST_KINDS])
     return next((cure for cure in cures if cure is not None), None)
 
 
 def _best(index: Index, steps: Sequence[int]) -> Cure | None:
-    """The one change that saves most at these steps, the bytes saved, and the number of steps that it helps."""
     ways: dict[Any, list[tuple[Fix, int]]] = {}
     for step in steps[:_MOST_STEPS]:
         for fix, saved in _ways(index, step):

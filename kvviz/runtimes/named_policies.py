@@ -79,7 +79,6 @@ def named(name: str) -> Schedule:
 
 
 def _found(given: str | Policy | Schedule) -> Policy | Schedule:
-    """The policy of a name, the schedule if only a schedule has it, or the given value."""
     if not isinstance(given, str):
         return given
     return _SCHEDULES[given] if given in NAMES and given not in NAMED else find_policy(given)

@@ -214,7 +214,6 @@ def convert(
 
 
 def _write_origin(checkpoint: Checkpoint, folder: Path, own: bool) -> None:
-    """Write the origin of the weights, their licence, and what was changed."""
     lines = [
         f"{checkpoint.get('general.name', checkpoint.path.stem)}, made by "
         f"{checkpoint.get('general.organization', 'an organization that its file does not name')}.",

@@ -279,7 +279,6 @@ class Companions:
         return self.tokenizer
 
     def chat(self, text: str, system: str | None = None) -> str:
-        """The prompt for an answer to a text, from the model's chat template."""
         words = self.needed_tokenizer()
         if not hasattr(words, "chat"):
             raise InputError("a model with a vocabulary of whole words cannot chat; give it a text")

@@ -58,8 +58,6 @@ def call(
 
 
 class _Here:
-    """A program's recording, renumbered for the trace that calls it."""
-
     def __init__(self, writer: Writer, storages: Mapping[int, int], body: Trace, kept: Mapping[int, int]) -> None:
         self.writer = writer
         self.kept = kept

@@ -63,7 +63,6 @@ class Picture(NamedTuple):
 
 
 def has_numbers(shape: Any, dtype: Any) -> bool:
-    """Whether a value of this form is an array of numbers."""
     if shape is None:
         return False
     try:

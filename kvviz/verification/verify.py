@@ -229,7 +229,6 @@ def _new_outputs(trace: Trace) -> list[list[int]]:
 
 
 def _cause(graph: Graph, node: Node, predicted: int, observed: int) -> str:
-    """The known cause of a difference."""
     types = known(graph).types
     for name in (*node.outputs, *node.inputs):
         value = types.get(name)

@@ -297,7 +297,6 @@ class _DryLoop(DecodeSession):
 
 
 def _compared(trace: Trace, seen: Sequence[VerifiedCache]) -> list[VerifiedCache]:
-    """Each cache in each run, observed and as in a dry decode."""
     caches = {cache.input: cache for cache in trace.caches}
     pasts = {frame.run: {one.storage: one.name for one in frame.bindings} for frame in trace.frames if not frame.path}
     steps = {(step.run, name): step for step in trace.steps if not step.frame for name in step.outputs}

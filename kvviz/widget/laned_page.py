@@ -234,7 +234,6 @@ class LanedPage(Page):
         return None
 
     def _apply(self, request: Mapping[str, Any]) -> None:
-        """Apply the fix that the page names: of a finding, or of a reason of a missed step."""
         if "finding" in request:
             findings, number = self._here.payloads.diagnosis().findings, whole_number(request, "finding")
             if not 0 <= number < len(findings) or findings[number].fix is None:

@@ -132,7 +132,6 @@ def debug(
 
 
 def _opened(source: Any, tour: Tour | None, height: int, step: int | None) -> Debugger:
-    """A debugger on a trace, or on a session that may still run on."""
     if tour is not None:
         runs_on = not isinstance(source, Trace)
         keep_tour(source.trace if runs_on else source, tour, runs_on)
@@ -173,8 +172,6 @@ _RESULT = "_kvviz_result"
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """The hook of ``%load_ext kvviz``."""
-
     def kvviz(line: str, cell: str) -> Any:
         """Run the cell and open the debugger on its trace: the value of its last line, or the last trace it named."""
         return debug(trace_made(shell, cell))

@@ -101,7 +101,6 @@ class _Writing:
         self.findings: list[Finding] = []
 
     def function(self, function: TtnnFunction) -> list[int]:
-        """Write a function as a run; returns the values that it returns."""
         self.writer.begin_run(function.name)
         self.values: dict[str, int] = {}
         self.types: dict[str, TensorType | None] = {}  # of all names, devices too

@@ -82,7 +82,6 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 
 def _by_table(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """A function of x rounded to f16, itself rounded to f16."""
     return lambda x: rounded(function(rounded(x, "f16")), "f16")
 
 

@@ -41,7 +41,6 @@ class GraphRecipe:
 
     @property
     def orders(self) -> tuple[str, ...]:
-        """Rules that can order the whole list."""
         return tuple(name for name in RULES if name != "as listed")
 
     def session(self, order: Order | None = None) -> GraphSession:
@@ -111,7 +110,6 @@ def listed(graphs: Sequence[ComputeGraph], title: str, about: str = LISTED, labe
 
 
 def session_of(graph: ComputeGraph, values: int | str = "1 MB") -> GraphSession:
-    """A session that runs a graph node by node; see `ComputeGraph.session`."""
     why_not = graph.cannot_run
     if why_not:
         raise KvvizError(f"{graph.title!r} cannot be run: {why_not}")

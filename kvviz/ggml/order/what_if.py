@@ -124,7 +124,6 @@ def _broken_addresses(graph: ComputeGraph, other: ComputeGraph, trace: Trace) ->
 
 
 def _access(trace: Trace, step: int, node: Tensor, root: Tensor, writes: bool) -> Access:
-    """How a node touches a root. Accesses are declared in the order of its effects."""
     declared = zip(effects(node), trace.log.declared.accesses[step])
     return next(access for effect, access in declared if effect.tensor.root is root and effect.writes is writes)
 

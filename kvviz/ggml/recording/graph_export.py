@@ -112,7 +112,6 @@ def export(graph: ComputeGraph, path: str | PathLike[str], level: Level = "exact
 
 
 def _ids(graph: ComputeGraph) -> dict[Tensor, str]:
-    """Ids of leafs and nodes, and of roots that have no edges."""
     nodes = {node: f"n{i}" for i, node in enumerate(graph.nodes)}
     leafs = dict.fromkeys([*graph.leafs, *(one for node in nodes for one in (*node.sources, node.root))])
     return {**{leaf: f"l{i}" for i, leaf in enumerate(one for one in leafs if one not in nodes)}, **nodes}

@@ -144,7 +144,6 @@ class Reader:
     def _filled(
         self, node: Node, proto: Any, opsets: dict[str, int], visible: tuple[frozenset[str], ...], path: GraphPath
     ) -> Node:
-        """A node with its attributes, its bodies and their captures."""
         function = self.functions.get(call_key(proto)) if self.functions else None
         if not proto.attribute and function is None:
             return node
@@ -190,7 +189,6 @@ class Reader:
         return self._graph(proto, {**opsets, **read_opsets(function.opset_import)}, path=path)
 
     def _named(self, nodes: Sequence[Node], proto: Any, opsets: dict[str, int]) -> tuple[Node, ...]:
-        """Nodes with names of their own, module paths, and the versions of their operators."""
         for node in nodes:
             if not node.domain and "" not in opsets:
                 raise LoadError(

@@ -173,7 +173,6 @@ def _is_ir(model: Any) -> bool:
 
 
 def _placed(path: str, graph: str | None) -> tuple[str, Companions]:
-    """The path of the model file, and its companions."""
     if "\0" not in path and os.path.isdir(path):
         return find_model(path, graph)
     if graph is not None:
@@ -239,7 +238,6 @@ def _parse(data: bytes, source: Source) -> Any:
 
 
 def _from_ir(model: onnx_ir.Model, limit: int) -> tuple[Any, Source]:
-    """Protobuf of an onnx_ir model whose weights stay where they are."""
     import onnx_ir as ir
 
     held: dict[str, Any] = {}

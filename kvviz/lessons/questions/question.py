@@ -123,7 +123,6 @@ class Question(Listener):
         return verdict
 
     def _go_on(self) -> None:
-        """Show the text after the question, in its place, once it was answered."""
         if self._place and (self.right or self.revealed):
             update_display(_text(self.after), raw=True, display_id=self._place)
             self._place = ""

@@ -144,7 +144,6 @@ def tell(
 
 
 def take(rows: Mapping[str, np.ndarray], places: Sequence[int]) -> Rows:
-    """The rows at these places, copied."""
     return {name: np.take(array, np.asarray(places, np.int64), axis=AXIS) for name, array in rows.items()}
 
 

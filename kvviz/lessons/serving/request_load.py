@@ -53,7 +53,6 @@ class LoadRun:
     evicted: list[int] = field(default_factory=list)  # rows of each
 
     def shares(self) -> dict[str, float]:
-        """Mean share of the rows for each of `PARTS`, while requests wait."""
         parts = np.array([parts for parts, _ in self.history], float)
         return dict(zip(PARTS, (parts.mean(0) / self.rows).tolist()))
 

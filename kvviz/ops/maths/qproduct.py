@@ -38,7 +38,6 @@ def _wide_weights(b):
 
 
 def _product(a, b, zero_point):
-    """The exact product of a centred tensor and a wide one less its zero point."""
     if FLOAT64 in (a.dtype, b.dtype):
         total = np.matmul(a, b)
     else:

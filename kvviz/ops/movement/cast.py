@@ -108,7 +108,6 @@ def _to_text(x):
 
 @op("BitCast", since=26, views=(0,))
 def bit_cast(x, *, to):
-    """The same bits under another dtype of the same width."""
     dtype = DTYPES[to]
     if dtype.itemsize != x.dtype.itemsize or (dtype in _NIBBLES) != (x.dtype in _NIBBLES):
         raise OpError(f"BitCast: {x.dtype} and {dtype} differ in width")

@@ -295,7 +295,6 @@ def tensor_scatter(past, update, write_indices=None, *, axis=-2, mode="linear", 
 
 
 def _write_rows(cache: np.ndarray, update: np.ndarray, start: int, axis: int) -> None:
-    """Write along an axis from ``start`` on, wrapping to row 0."""
     if axis:
         cache, update = cache.swapaxes(0, axis), update.swapaxes(0, axis)
     capacity, rows = len(cache), len(update)

@@ -195,7 +195,6 @@ def tfidf_vectorizer(
 
 
 def _pool(items: list, counts: tuple[int, ...], least: int, most: int) -> dict[tuple, int]:
-    """The number of each n-gram of a length from ``least`` to ``most``, in the order of the pool."""
     found: dict[tuple, int] = {}
     number = 0
     for length, (start, end) in enumerate(zip(counts, (*counts[1:], len(items))), 1):

@@ -49,7 +49,6 @@ def first_rows(lasts: Sequence[int], length: int, total: int) -> list[int]:
 
 
 def _lengths(seqlens_k: np.ndarray | None, total: np.ndarray | None, batch: int) -> tuple[int, list[int]]:
-    """The total sequence length, and the index of the last row of each sequence."""
     if seqlens_k is None or total is None:
         raise OpError("seqlens_k and total_sequence_length must be given")
     return int(scalar(total, "total_sequence_length")), same_batch(seqlens_k, batch, "seqlens_k")

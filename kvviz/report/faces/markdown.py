@@ -90,7 +90,6 @@ def held_after(trace: Trace, step: Step) -> int:
 
 
 def _part_of(report: Diagnosis, step: Step) -> Part | None:
-    """The part of a finding that a missed step belongs to, else one with the same role and op type."""
     if not any(step.index in entry.steps for entry in report.missed):
         return None
     parts = [part for one in report.findings for part in one.parts]

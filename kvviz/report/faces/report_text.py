@@ -227,7 +227,6 @@ def _part(part: PeakPart) -> str:
 
 
 def _cache_lines(trace: Trace, limit: int) -> list[str]:
-    """Caches with their first and last run; copied and written are bytes of that run."""
     rows = []
     for cache in trace.caches:
         if cache.runs:

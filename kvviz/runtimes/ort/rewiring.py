@@ -268,7 +268,6 @@ def walk(nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
 
 
 def walked(node: Node, reader: Node | None, depth: int, leaving: bool, again: bool, planned: int) -> PlanningEvent:
-    """One step of the walk: a node is met, met again, or put into the order."""
     first = next((name for name in node.outputs if name), "")
     if leaving:
         why = f"all that {node.op_type} reads is in the order now"

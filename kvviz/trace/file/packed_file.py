@@ -163,7 +163,6 @@ class LogMembers(dict[str, Any]):
 
 
 def column_members(there: Collection[str], version: int) -> list[str]:
-    """Names of the members that hold the columns in a file of this format."""
     if version == 11:
         return [f"{table}.i64" for table in _TABLES]
     found = []
@@ -255,6 +254,5 @@ def _within(column: np.ndarray, low: int, high: int, what: str) -> None:
 
 
 def expect(holds: bool, what: str) -> None:
-    """Raise `ValueError` that names what a file has and should not have."""
     if not holds:
         raise ValueError(f"it has {what}")

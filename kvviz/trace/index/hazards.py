@@ -309,7 +309,6 @@ class _Pairs:
 
 
 def _root(index: Index, storage: int, first: Touch) -> str:
-    """The value that a storage was made for, or that a pool provided it for."""
     place = index.places.get((index.rows[first.step].frame, first.value))
     made = first.writes and place is not None and place.how in (NEW, POOL)
     return first.value if made else str(index.trace.storages[storage].name)

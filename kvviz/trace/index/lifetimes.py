@@ -82,7 +82,6 @@ class LogValues:
         return int(self.frame[step]), self.ops[step].node.outputs[value - int(self.begins[step])]
 
     def made_in(self, first: int, last: int) -> slice:
-        """The numbers of the outputs of a range of steps."""
         return slice(*(int(self.begins[step]) if step < len(self.begins) else self.outputs for step in (first, last)))
 
     @cached_property

@@ -219,7 +219,6 @@ class Index:
         return order, np.searchsorted(self.values.storage[order], numbers)
 
     def readers(self, frame: int, name: str) -> Iterator[tuple[Node, int]]:
-        """Nodes of a frame that read a value, with their steps; those that have not run are left out."""
         for node in self.frames[frame].program.graph.consumers.get(name, ()):
             step = self.step_of(frame, node.index)
             if step is not None:

@@ -308,7 +308,6 @@ class Log(Sequence[Op]):
         self._looked_at = len(self)
 
     def _shared(self, nodes: list[int], later: Ints) -> dict[int, int]:
-        """Steps of a frame's nodes, shared by frames that ran alike."""
         key = (tuple(nodes), later.tobytes())
         if key not in self._alike:
             if len(self._alike) == _ALIKE:

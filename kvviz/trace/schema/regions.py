@@ -109,7 +109,6 @@ def whole(capacity: int) -> Region:
 
 
 def stored_bytes(region: Region) -> int:
-    """The most bytes that the elements of a region take."""
     size = nbytes(region.shape, region.dtype) * (1 if region.rows is None else len(region.rows))
     return size if region.most is None else min(size, region.most)
 

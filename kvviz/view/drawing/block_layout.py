@@ -179,7 +179,6 @@ NODE_GAP, RANK_GAP = 14, 24
 
 
 def dot_source(sketch: Sketch) -> str:
-    """DOT text of a sketch: fixed box sizes, no labels, edges without arrow heads; equal for equal sketches."""
     block = graphviz.Digraph("block")
     gaps = {"nodesep": _inches(NODE_GAP), "ranksep": _inches(RANK_GAP)}
     block.attr("graph", nslimit="1", rankdir="TB", splines="polyline", **gaps)

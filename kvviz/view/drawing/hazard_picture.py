@@ -194,7 +194,6 @@ def _at_level(hazard: Hazard, level: Level, shared: int) -> str:
 
 
 def pair_texts(trace: Trace, hazard: Hazard) -> dict[str, str]:
-    """The texts of a pair by their names in `PAIR_TEXTS`, shortened to fit."""
     lines = wrap(short(hazard.sentence, 200), 106) or [""]
     if len(lines) > 2:
         lines = [lines[0], short(" ".join(lines[1:]), 106)]

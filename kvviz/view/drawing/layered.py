@@ -121,7 +121,6 @@ def _even_out(rank: list[int], readers: list[list[int]], feeders: list[list[int]
 
 
 def _move(item: int, rank: list[int], ahead: list[list[int]], behind: list[list[int]], way: int) -> bool:
-    """Move a box, and the boxes in its way, towards ``ahead`` if this shortens the lines."""
     together, stack, gain = {item}, [item], 0
     while stack:
         box = stack.pop()

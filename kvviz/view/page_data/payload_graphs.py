@@ -107,7 +107,6 @@ class GraphTable:
         }
 
     def _names(self) -> dict[str, Any]:
-        """Layers (-1: none) and roles of the nodes, and the short names of nodes and values."""
         places = [self.places[node.index] for node in self.graph.nodes]
         roles = {role: i for i, role in enumerate(dict.fromkeys(place.role for place in places))}
         names = node_names(self.blocks)
@@ -249,7 +248,6 @@ def node_names(parts: Iterable[Block]) -> dict[int, str]:
 
 
 def _short_part(node: Node, home: str) -> tuple[str, str]:
-    """The distinguishing part of one name, and the exporter's number after it."""
     parts = [part for part in _PARTS.split(node.name) if part]
     last = parts.pop() if parts else ""
     match = re.fullmatch(rf"(?:node_)?{re.escape(node.op_type)}(?:_node)?(?:_(\d+))?", last, re.IGNORECASE)

@@ -69,7 +69,6 @@ def _finding(
 
 
 def _run_of(one: Finding, report: Diagnosis) -> dict[str, Any]:
-    """The run of the peak if its step was not kept."""
     return {"run": report.peak.run} if one.kind == "peak" and one.step is None and report.peak.run is not None else {}
 
 
@@ -228,7 +227,6 @@ class HazardColumns:
 
 
 def _says(found: Sequence[Hazard], counts: Sequence[int]) -> str:
-    """How many pairs there are at each known precision."""
     exact, ranges, roots = counts
     vague = [pair for pair in found if pair.known != "exact"]
     if not vague:

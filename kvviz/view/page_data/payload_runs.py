@@ -68,7 +68,6 @@ def runs_header(trace: Trace, kept: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def story_header(trace: Trace) -> list[dict[str, Any]]:
-    """Words of the prompt, then of every token with the run that produced it."""
     tokens = [*trace.prompt, *trace.known("tokens")]
     words = list(trace.words or ())
     words += [str(token) for token in tokens[len(words) :]]

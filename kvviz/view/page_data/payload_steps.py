@@ -172,7 +172,6 @@ class StepColumns:
         columns.ints("free.storage", self._freed)
 
     def storages(self) -> set[int]:
-        """The storages that the steps place values in, or free."""
         return {out[1] for out in self._outs} | set(self._freed)
 
     def _place(self, frame_id: int, fact: _Fact, placed: tuple, taken: tuple[int, ...]) -> list[Out]:

@@ -50,7 +50,6 @@ def tour_header(trace: Trace) -> dict[str, Any]:
 
 
 def tour_runs(trace: Trace) -> frozenset[int]:
-    """The runs of the stops, whose steps the page needs."""
     tour: Tour | None = trace.tour
     at = [step_of(trace, i, stop) for i, stop in enumerate(tour.stops)] if tour is not None else []
     return frozenset(
