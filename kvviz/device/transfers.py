@@ -196,6 +196,7 @@ def reshape(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle:
 
 
 def host_tensor(state: DeviceState, array: Any, *, borrow: bool = False, name: str | None = None) -> Handle:
+    """A tensor on the host: a copy of an array, or the caller's own memory."""
     state.open()
     if borrow:
         if not isinstance(array, np.ndarray):
