@@ -79,7 +79,7 @@ __all__ = [
     "verify_decode",
 ]
 
-# Everything is imported when it is used first: the shell answers at once, and drawing and Jupyter wait for their turn.
+# Everything is imported on first use: the shell answers at once, and drawing and Jupyter are loaded only if needed.
 _LATER = {
     "Audit": "kvviz.audit.audit:Audit",
     "Comparison": "kvviz.view.compare:Comparison",
@@ -121,7 +121,6 @@ _HIDDEN = {"load_ipython_extension"}
 
 
 def _submodule(name: str) -> ModuleType:
-    """``kvviz.errors`` and the like, without an import of their own."""
     try:
         if not name.startswith("_") and name not in attributes("kvviz"):
             return import_module(f"kvviz.{name}")
@@ -132,7 +131,7 @@ def _submodule(name: str) -> ModuleType:
 
 
 class _Names(ModuleType):
-    """This module. Importing a package inside of it must not hide the function of the same name, ``decode`` say, nor
+    """This module. Importing a package inside it must not hide the function of the same name, such as ``decode``, nor
     the error that names the right one, as for ``report``."""
 
     def __getattr__(self, name: str) -> Any:
@@ -154,7 +153,7 @@ class _Names(ModuleType):
 
 
 class _Moved(MetaPathFinder, Loader):
-    """Modules by the names that they had before."""
+    """Modules under their former names."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         moved = tables()["moved"] if name.startswith("kvviz.") else {}

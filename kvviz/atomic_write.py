@@ -1,8 +1,8 @@
-"""Writing files so that an old one stays whole until the new one is: write beside it, then rename.
+"""Writing files so that an old one stays complete until the new one is: write beside it, then rename.
 
-Invariant: whatever stops a write (a full disk, an interrupt, an error in what is written), the path holds either the
-old contents or all of the new ones, and nothing is left beside it. What a process left that was killed is removed by a
-write into that folder a day later.
+Invariant: whatever stops a write (a full disk, an interrupt, an error in the content), the path holds either the old
+contents or all of the new ones, and nothing is left beside it. Parts left by killed processes are removed by a write
+into that folder a day later.
 """
 
 from __future__ import annotations
@@ -26,13 +26,9 @@ _AGE = 24 * 3600  # seconds since a part was written to: longer than anybody wri
 
 @contextmanager
 def replacing(path: Any) -> Iterator[IO[bytes]]:
-    """A binary file to write; it takes the place of ``path`` when the block ends without an error.
-
-    A link is followed, and the permissions of an old file are kept. What is no regular file (a pipe, a terminal), and
-    an open file in place of a path, is written to directly.
-
-    Raises `SaveError`: if the file cannot be written; the old one is as it was.
-    """
+    """A binary file to write; it replaces ``path`` when the block ends without an error. A link is followed, and the
+    permissions of an old file are kept. Anything but a regular file (a pipe, a terminal), and an open file instead of a
+    path, is written to directly. Raises `SaveError`: if the file cannot be written; the old one is unchanged."""
     if hasattr(path, "write"):
         yield path
         return
@@ -58,7 +54,7 @@ def replacing(path: Any) -> Iterator[IO[bytes]]:
 
 
 def check_writable(path: Any) -> None:
-    """Raise `SaveError` where `replacing` would, before the work whose result it is to hold."""
+    """Raise `SaveError` if `replacing` would, before the work on the contents."""
     with _reported(path):
         target = _target(path)
         if not is_device(target):
@@ -70,11 +66,9 @@ def check_writable(path: Any) -> None:
 
 @contextmanager
 def replacing_files(folder: Path, last: str) -> Iterator[Path]:
-    """A folder to write several files into that belong together; they move to ``folder`` when all of them are there,
-    and the one called ``last``, which makes the others complete, at the end.
-
-    Raises `SaveError`: if something cannot be written; the old files are as they were.
-    """
+    """A folder to write several related files into; they move to ``folder`` when all of them are there, ``last``, which
+    completes the others, at the end. Raises `SaveError`: if something cannot be written; the old files are
+    unchanged."""
     with _reported(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(folder)
@@ -96,7 +90,7 @@ def write_text(path: Any, text: str) -> None:
 
 @contextmanager
 def _reported(path: Any) -> Iterator[None]:
-    """One sentence for whatever the operating system has against it."""
+    """Turn errors of the operating system into one sentence."""
     try:
         yield
     except SaveError:
@@ -110,7 +104,7 @@ def _reported(path: Any) -> Iterator[None]:
 
 
 def _target(path: Any) -> str:
-    """The file that is meant, at the end of all links."""
+    """The file at the end of all links."""
     name = os.fsdecode(path)
     if name.endswith((os.sep, os.altsep or os.sep)):
         raise IsADirectoryError(0, "Is a directory")
@@ -118,20 +112,19 @@ def _target(path: Any) -> str:
 
 
 def is_device(target: str) -> bool:
-    """Whether it is a pipe, a terminal or the like."""
     return os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target)
 
 
 def _beside(target: str) -> tuple[str, int]:
-    """A new file beside a target: its path, and its number to write to."""
+    """A new file beside a target: its path, and its file descriptor."""
     _remove_abandoned(os.path.dirname(target))
     path = os.path.join(os.path.dirname(target), _name())
-    # Only a name that nobody has yet: whatever lies there, or links from there, is not ours.
+    # Only a new name: existing files and links are not ours.
     return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
 
 
 def _mode(target: str) -> int | None:
-    """Permissions of the file that is replaced; None where there is none."""
+    """Permissions of the replaced file; None if there is none."""
     try:
         found = os.stat(target)
     except FileNotFoundError:
@@ -149,7 +142,7 @@ def _name() -> str:
 
 
 def _remove_abandoned(folder: str | os.PathLike[str]) -> None:
-    """Remove the parts that killed processes left here: only what is named as ours are, and is old."""
+    """Remove parts left here by killed processes: only old ones, with names like ours."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if _PART.fullmatch(entry.name) and time.time() - entry.stat(follow_symlinks=False).st_mtime > _AGE:

@@ -11,12 +11,9 @@ _LEAST = 100_000  # fewest new objects that a full collection is made for
 
 
 class unwatched:
-    """Create many objects without a collection; afterwards they belong to the oldest generation.
-
-    Python makes a full collection when a quarter of all objects is new. It does not count the objects that get old
-    here, so this class counts them and collects by the same rule. If the application has frozen objects, they stay
-    frozen.
-    """
+    """Create many objects without a collection; afterwards they belong to the oldest generation. Python makes a full
+    collection when a quarter of all objects is new. It does not count the objects that become old here, so this class
+    counts them and collects by the same rule. Frozen objects of the application stay frozen."""
 
     _new = 0  # objects that became old here since the last count
     _all = 0  # number of objects at that count

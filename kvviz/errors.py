@@ -1,4 +1,4 @@
-"""Errors that kvviz raises, and names as their messages show them."""
+"""Errors that kvviz raises, and the form of names in their messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class KvvizError(Exception):
     """Base class. In a notebook it shows as one line, without a traceback of our internals."""
 
     def _render_traceback_(self) -> list[str]:
-        """Lines that IPython prints in place of a traceback."""
+        """The lines that IPython prints instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 

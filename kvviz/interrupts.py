@@ -1,4 +1,4 @@
-"""Deferring Ctrl-C until an op is complete and logged, so that a step is done whole or not at all.
+"""Deferring Ctrl-C until an op is complete and logged, so that a step is done completely or not at all.
 
 Python runs a signal handler between any two bytecodes of the main thread. After a `KeyboardInterrupt` between a kernel
 that overwrote its input and the accounting for it, that op would run again on the new bytes. Other signals than SIGINT
@@ -23,10 +23,8 @@ WAITING: list[tuple[Callable[..., Any], int, Any]] = []
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Defer Ctrl-C to calls of `deliver` and to the end of the context.
-
-    Only Python handlers in the main thread are deferred: no others can raise here.
-    """
+    """Defer Ctrl-C to calls of `deliver` and to the end of the context. Only Python handlers in the main thread are
+    deferred: no others can raise here."""
     global _handler, _callers
     handler = None if _handler is not None else signal.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():
@@ -52,10 +50,8 @@ def deliver() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt at once inside `held_back`: for long work that changes no state.
-
-    Exceptions are marked, so that no repair is attempted; see `changed_nothing`.
-    """
+    """Let Ctrl-C interrupt at once inside `held_back`: for long work that changes no state. Exceptions are marked, so
+    that no repair is attempted; see `changed_nothing`."""
     global _at_once
     try:
         _at_once = True
@@ -70,7 +66,7 @@ def interruptible() -> Iterator[None]:
 
 
 def changed_nothing(error: BaseException) -> bool:
-    """Whether an exception was raised where no state was being changed."""
+    """Whether an exception was raised while no state was being changed."""
     return getattr(error, "changed_nothing", False)
 
 

@@ -1,4 +1,4 @@
-"""What people type by instinct, and what it is called here.
+"""Names that people try by instinct, and kvviz's own names for them.
 
 The names are in ``other_names.json``. A name of another library is answered with the right one. Modules that lessons or
 the README named and that have moved can be imported for one more release.
@@ -19,8 +19,8 @@ R = TypeVar("R")
 
 @cache
 def tables() -> dict[str, Any]:
-    """``attributes`` (by class, or ``kvviz``) and ``arguments``: what is meant, and what is tried instead; ``moved``:
-    where a module was, and where it is now."""
+    """``attributes`` (by class, or ``kvviz``) and ``arguments``: right names and tried ones; ``moved``: former and
+    present places of modules."""
     import json
 
     found: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
@@ -33,13 +33,11 @@ def _tried(meant: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 @cache
 def attributes(owner: str) -> dict[str, str]:
-    """What is tried of a class, or of ``kvviz`` itself, and what to write."""
     return _tried(tables()["attributes"].get(owner, {}))
 
 
 @cache
 def arguments() -> dict[str, str]:
-    """What is tried, and the argument that is meant, in all public functions that have it."""
     return _tried(tables()["arguments"])
 
 
@@ -54,7 +52,7 @@ def missing(owner: str, name: str, known: Iterable[str]) -> AttributeError:
 
 
 def not_there(thing: Any, name: str) -> Any:
-    """What ``__getattr__`` of a class in the table does: raise the error that names the right attribute."""
+    """The ``__getattr__`` of a class in the table: raise the error that names the right attribute."""
     kind = type(thing)
     if hasattr(kind, name):
         # A property that failed: its own error, which Python has dropped by now.

@@ -1,8 +1,8 @@
-"""What data shows of itself by way of higher layers: the methods of a `Trace` that explain, draw and export it.
+"""Methods by which data uses higher layers: those of a `Trace` that explain, draw and export it.
 
-Each function here is a method of the class of its first argument: `kvviz.trace.recording.Trace` puts its own together,
-and so do records, graphs and hazards with what a notebook displays of them. This is the only file that imports from
-above. It does so when a function is called, so that data can be read without what draws it.
+Each function here is a method of the class of its first argument: `kvviz.trace.recording.Trace` includes its own, and
+so do records, graphs and hazards for their display in notebooks. This is the only file that imports from above. It does
+so when a function is called, so that data can be read without the code that draws it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from kvviz.view.drawing.graphviz_drawing import GraphDrawing
 
     Path = str | os.PathLike[str]
-
-
-# -- methods of a trace -----------------------------------------------------------------------------------------------
 
 
 def summarise(trace: Trace, budget: int | str = "2 MB") -> Values | None:
@@ -141,7 +138,6 @@ def to_arrow(trace: Trace, table: str = "steps") -> Any:
 
 
 def _columns(trace: Trace, table: str) -> tuple[dict[str, Any], set[str]]:
-    """Columns by key, and the keys of those that hold numbers."""
     from kvviz.errors import InputError
     from kvviz.report.faces import data_frames
     from kvviz.report.finding import finding_columns
@@ -218,82 +214,65 @@ def to_perfetto(trace: Trace, path: Path) -> None:
 
 
 def trace_card(trace: Trace) -> str:
-    """A few figures, the curve of live bytes and the verdict, in HTML."""
     from kvviz.view.cards import trace_card
 
     return trace_card(trace)
 
 
-# -- what records find and show ---------------------------------------------------------------------------------------
-
-
 def fix_of(trace: TraceData, step: int, blocker: Blocker) -> Fix | None:
-    """The change that removes a blocker of a step; None where there is none."""
     from kvviz.fixes.fix import fixer
 
     return fixer(cast("Trace", trace), step, blocker)
 
 
 def hazard_html(hazard: Hazard) -> str:
-    """A hazard as a table of one row."""
     from kvviz.report.faces.hazard_table import Hazards
 
     return Hazards((hazard,))._repr_html_()
 
 
 def step_text(step: Step) -> str:
-    """A step in a few lines."""
     from kvviz.view.cards import step_text
 
     return step_text(step)
 
 
 def step_html(step: Step) -> str:
-    """A step as a table of two columns."""
     from kvviz.view.cards import step_table
 
     return step_table(step).html()
 
 
 def cache_text(cache: Cache) -> str:
-    """A cache in one line."""
     from kvviz.view.cards import cache_text
 
     return cache_text(cache)
 
 
 def cache_html(cache: Cache) -> str:
-    """A cache as a table, one row for each run."""
     from kvviz.view.cards import cache_table
 
     return cache_table(cache).html()
 
 
 def caches_text(caches: Sequence[Cache]) -> str:
-    """Caches as a table, one line for each."""
     from kvviz.view.cards import caches_table
 
     return repr(caches_table(caches)) if caches else "[]"
 
 
 def caches_html(caches: Sequence[Cache]) -> str:
-    """Caches as a table, one row for each."""
     from kvviz.view.cards import caches_table
 
     return caches_table(caches).html()
 
 
 def steps_text(steps: Steps) -> str:
-    """Steps as a table, one line for each."""
     return repr(cast("Trace", steps.trace).table())
 
 
 def steps_html(steps: Steps) -> str:
-    """Steps as a table, one row for each."""
     return cast("Trace", steps.trace).table()._repr_html_()
-
-
-# -- graphs, and the caches of ggml -----------------------------------------------------------------------------------
 
 
 def graph_drawing(graph: Graph, *, fold: bool = True) -> GraphDrawing:
@@ -310,7 +289,6 @@ def graph_drawing(graph: Graph, *, fold: bool = True) -> GraphDrawing:
 
 
 def graph_card(graph: Graph) -> str:
-    """The kind of a graph, its ops, its inputs and how its caches are kept, in HTML."""
     from kvviz.view.cards import graph_card
 
     return graph_card(graph)
@@ -344,7 +322,6 @@ def hidden_pairs(graph: ComputeGraph, level: Level = "exact") -> Hazards:
 
 
 def cells_html(cache: KVCache) -> str:
-    """The cells of a cache over all calls, for a notebook."""
     from kvviz.view.charts.cell_plot import picture
 
     return picture(cache)

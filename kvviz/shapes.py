@@ -199,7 +199,6 @@ def _code(dtype: DTypeLike) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-# -- absent weights ---------------------------------------------------------------------------------------------------
 # Weights that have only a shape and a type, or that are random.
 
 

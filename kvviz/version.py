@@ -1,3 +1,3 @@
-"""The version of kvviz, for what says by which one it was made."""
+"""The version of kvviz, which files and reports state."""
 
 VERSION = "0.1.0"

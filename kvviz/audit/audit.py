@@ -1,4 +1,4 @@
-"""`kvviz.audit`: many models, on any executor, beside what they were."""
+"""`kvviz.audit`: many models, on any executor, compared with an earlier audit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,6 @@ class Audit:
         return iter(self.rows)
 
     def __getitem__(self, key: int | str) -> AuditRow:
-        """A row by number or name."""
         return self.rows[key] if isinstance(key, int) else {row.name: row for row in self.rows}[key]
 
     @property

@@ -91,12 +91,11 @@ def audit_junit(rows: Sequence[AuditRow], passed: Exceeded) -> str:
 
 
 def _attribute(raw: str) -> str:
-    """A quoted attribute of XML, which has no control characters."""
+    """A quoted attribute of XML, without control characters."""
     return quoteattr("".join(sign if sign.isprintable() else " " for sign in raw))
 
 
 def audit_sarif(rows: Sequence[AuditRow]) -> dict[str, Any]:
-    """One result for each finding of each model and policy."""
     return sarif_log(
         {
             "ruleId": one["reasons"][0] if one["reasons"] else one["kind"],
@@ -166,7 +165,7 @@ field.oninput=()=>{const words=field.value.toLowerCase().split(/\\s+/)
 
 
 def page_name(name: str) -> str:
-    """File name of a model's page: readable, and another one for every model."""
+    """File name of a model's page: readable, and unique for every model."""
     return f"{re.sub(r'[^A-Za-z0-9.-]+', '-', name)[-80:]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}.html"
 
 
@@ -208,7 +207,7 @@ def _lines(row: AuditRow, changed: dict[tuple[str, str], ModelChange]) -> list[s
 
 
 def _note(row: AuditRow, change: ModelChange | None) -> str:
-    """What is worth a look: a dry run, findings that are new, gone or larger, and the first op that differs."""
+    """Notable facts: a dry run, findings that are new, gone or larger, and the first op that differs."""
     notes = [row.note] if row.note else []
     if change is not None and change.state == "changed":
         notes += [f"new: {one['title']}" for one in change.appeared]
@@ -237,7 +236,7 @@ def _number(numeric: bool) -> str:
 
 
 def _sparkline(curve: Sequence[int]) -> str:
-    """The curve between its least and its largest value: weights, which are always alive, would make it flat."""
+    """The curve between its minimum and maximum: weights, which are always alive, would flatten it."""
     low, top, last = min(curve, default=0), max(curve, default=0), max(len(curve) - 1, 1)
     heights = (23 - 22 * (value - low) / ((top - low) or 1) for value in curve)
     points = " ".join(f"{100 * at / last:.1f},{height:.1f}" for at, height in enumerate(heights))

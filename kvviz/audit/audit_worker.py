@@ -1,6 +1,6 @@
-"""What one worker does for one model: path and options in, plain data out.
+"""One worker's task for one model: path and options in, plain data out.
 
-Invariant: nothing but `KeyboardInterrupt` and `SystemExit` leaves `audit_one`; every other error is a row.
+Invariant: only `KeyboardInterrupt` and `SystemExit` leave `audit_one`; every other error is a row.
 """
 
 from __future__ import annotations
@@ -52,24 +52,13 @@ DEFAULTS: dict[str, Any] = {
 
 
 class TimeLimitError(BaseException):
-    """The time for a model is over. No handler of `Exception` in a kernel takes it for a failed op."""
+    """The time for a model is over. No handler of `Exception` in a kernel catches it as a failed op."""
 
 
 def audit_one(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one model under every policy.
-
-    Parameters
-    ----------
-    path : str
-        A file, any URL that fsspec reads, or ``shapes:`` with the name of a preset.
-    options : mapping
-        Those of `DEFAULTS` that differ.
-
-    Returns
-    -------
-    dict
-        The fields of `kvviz.audit.audit.AuditRow` but ``name``. It survives JSON unchanged.
-    """
+    """Run one model under every policy. ``path``: a file, any URL that fsspec reads, or ``shapes:`` with the name of a
+    preset. ``options``: those of `DEFAULTS` that differ. Returns the fields of `kvviz.audit.audit.AuditRow` without
+    ``name``, as plain JSON data."""
     options, begun = {**DEFAULTS, **options}, time.perf_counter()
     row: dict[str, Any] = {"path": path, "state": "done", "error": "", "kvviz": VERSION, "onnx": onnx.__version__}
     try:
@@ -86,11 +75,8 @@ def audit_one(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise `TimeLimitError` in this thread after so many seconds.
-
-    It works in any thread of any system, and takes effect between two bytecodes of Python: a kernel within NumPy is
-    finished first.
-    """
+    """Raise `TimeLimitError` in this thread after so many seconds. It works in any thread on any system, and takes
+    effect between two bytecodes of Python: a kernel within NumPy is finished first."""
     if not seconds:
         yield
         return
@@ -141,7 +127,6 @@ def title_of(path: str) -> str:
 
 
 def load_model(path: str) -> Graph:
-    """A graph from a file, or one without weights from `kvviz.shapes`."""
     if not path.startswith(SHAPES):
         return load(path)
     name, _, rest = path.removeprefix(SHAPES).partition("?")
@@ -151,10 +136,8 @@ def load_model(path: str) -> Graph:
 
 
 def _runner(graph: Graph, options: Mapping[str, Any]) -> tuple[Callable[[str], Trace], str, int | None]:
-    """What runs the graph under a policy, why it stays dry (empty: it does not), and the bytes that a run needs.
-
-    A dry run comes first, because it states the need before any weight is read.
-    """
+    """A function that runs the graph under a policy, why it stays dry (empty: it does not), and the bytes that a run
+    needs. A dry run comes first, because it determines the need before any weight is read."""
     weights = cast(Weights, graph.weights)  # a loaded graph has no others
     decodes, tokens, more = model_kind(graph).decodes, options["prompt_tokens"], options["max_new_tokens"]
     lengths = {"prompt_tokens": tokens, "max_new_tokens": more} if decodes else {}
@@ -186,7 +169,6 @@ def _runner(graph: Graph, options: Mapping[str, Any]) -> tuple[Callable[[str], T
 
 
 def _result(trace: Trace, fixes: bool) -> dict[str, Any]:
-    """What an audit keeps of a trace besides the trace itself."""
     report, live = explain(trace), np.asarray(trace.log.column("live"), float)
     parts = np.array_split(live, min(_CURVE, max(len(live), 1)))
     return {
@@ -206,7 +188,6 @@ def _finding(one: Finding, fixes: bool) -> dict[str, Any]:
 
 
 def _packed(trace: Trace) -> str:
-    """The trace as a file in base64, which JSON can hold."""
     file = BytesIO()
     trace.save(file)
     return base64.b64encode(file.getvalue()).decode()

@@ -54,22 +54,19 @@ _GROWTH = re.compile(r"([^+]*[<>=:]\s*)\+\s*([^%]*?)\s*(%?)\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A comparison of a figure, or of its growth.
-
-    ``growth``: ``""``, or the unit of the growth: ``"+"`` for that of the figure, ``"%"`` for percent.
-    """
+    """A comparison of a figure, or of its growth. ``growth``: ``""``, or the unit of the growth: ``"+"`` for that of
+    the figure, ``"%"`` for percent."""
 
     compare: Compare
     growth: str = ""
 
 
 def figures_of(report: Diagnosis) -> dict[str, float]:
-    """All figures of a report, by name."""
     return {field.name: figure(report) for field, figure in _FIGURES}
 
 
 def read_budget(text: str) -> Limit:
-    """Parse a limit. Raises `KvvizError`: if the text is not one, with the reason."""
+    """Parse a limit; raises `KvvizError` with the reason if the text is not one."""
     grown = _GROWTH.match(text)
     if grown is None:
         return Limit(read_comparison(text, FIELDS))
@@ -78,10 +75,8 @@ def read_budget(text: str) -> Limit:
 
 
 def over(limit: Limit, figures: Mapping[str, float], before: Mapping[str, float] | None = None) -> str | None:
-    """A sentence on an exceeded limit, with the figure; None if the limit is kept.
-
-    ``before``: earlier figures; without them, a limit on growth is kept.
-    """
+    """A sentence on an exceeded limit, with the figure; None if the limit is kept. ``before``: earlier figures; without
+    them, a limit on growth is kept."""
     name = limit.compare.field
     bound: Any = limit.compare.values[0]
     figure, field = figures[name], FIELDS[name]

@@ -1,7 +1,7 @@
-"""Handing models to an executor, and taking rows back as they are done.
+"""Submitting models to an executor, and collecting rows as they are done.
 
-Invariant: every model gives exactly one row, also if a worker dies. When a pool breaks, nobody can tell which of the
-models in it was to blame, so each of them runs again alone, in a process of its own.
+Invariant: every model has exactly one row, even if a worker dies. When a pool breaks, it is unknown which of its models
+was the cause, so each of them runs again alone, in a process of its own.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ _LOST = "the worker was killed while it ran this model: by the system for its me
 def completed(
     paths: Sequence[str], options: Mapping[str, Any], executor: Any = None, jobs: int | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each path with its row, in the order in which they are done.
-
-    ``executor``: anything with ``submit`` whose futures have ``add_done_callback``; by default ``jobs`` processes.
-    """
+    """Each path with its row, in the order in which they are done. ``executor``: anything with ``submit`` whose futures
+    have ``add_done_callback``; by default ``jobs`` processes."""
     jobs = jobs or os.cpu_count() or 1
     pool = _processes(jobs) if executor is None else executor
     ahead = jobs + 1 if executor is None else _AHEAD
@@ -65,21 +63,21 @@ def completed(
 
 
 def _processes(jobs: int) -> ProcessPoolExecutor:
-    # A fork of a process with threads (a notebook's kernel has some) may wait for a lock for ever.
-    # Ctrl-C reaches every process of a terminal; the one that started the others ends them.
+    # A fork of a process with threads (a notebook's kernel has some) may wait for a lock for ever. Ctrl-C reaches every
+    # process of a terminal; the parent ends its workers.
     ignore = (signal.SIGINT, signal.SIG_IGN)
     return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), signal.signal, ignore)
 
 
 def _renewed(pool: Any, executor: Any, jobs: int) -> Executor:
-    """Processes of our own in place of a pool that is broken, also where the caller gave that pool."""
+    """Processes of our own that replace a broken pool, even the caller's."""
     if pool is not executor:
         _stop(pool)
     return _processes(jobs)
 
 
 def _stop(pool: Any) -> None:
-    """End a pool of our own at once, with what still runs in it."""
+    """End a pool of our own at once, with everything that still runs in it."""
     processes = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
@@ -97,7 +95,7 @@ def _alone(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lost(path: str, error: BaseException) -> dict[str, Any]:
-    """The row of a model whose worker gave none. Dask raises KilledWorker after it has tried several workers."""
+    """The row of a model whose worker returned none. Dask raises KilledWorker after it has tried several workers."""
     killed = isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"
     state, why = ("killed", _LOST) if killed else ("failed", f"{type(error).__name__}: {error}")
     return {"path": path, "state": state, "error": why, "seconds": 0.0, "kvviz": VERSION, "onnx": ""}

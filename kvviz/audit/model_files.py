@@ -1,4 +1,4 @@
-"""The files of models: which ones a folder has, what a model consists of, and a local copy of a remote one."""
+"""The files of models: those in a folder, the files of one model, and a local copy of a remote one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ _LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])
 
 
 def model_paths(given: Sequence[Any]) -> dict[str, str]:
-    """The models that are meant, by name.
-
-    ``paths``: a file, a folder (all models in it, at any depth), a URL of either, or several of these.
-
-    A name is the path from the folder that all of them are in, so that it is the same on another machine.
-    """
+    """The models at these paths, by name. ``given``: a file, a folder (all models in it, at any depth), a URL of
+    either, or several of these. A name is the path from the common folder, so that it is the same on another
+    machine."""
     found = list(dict.fromkeys(model for path in given for model in _models_in(os.fspath(path))))
     if not found:
         raise InputError(
@@ -37,7 +34,6 @@ def model_paths(given: Sequence[Any]) -> dict[str, str]:
 
 
 def _bare(path: str) -> str:
-    """A path with slashes, without the scheme of a URL."""
     return path.split("://")[1].lstrip("/") if "://" in path else path.replace(os.sep, "/")
 
 
@@ -59,7 +55,6 @@ def _models_in(path: str) -> list[str]:
 
 
 def external_names(data: bytes) -> list[str]:
-    """Names of the files of external data that a model's bytes mention."""
     names = []
     for match in _LOCATION.finditer(data):
         length = match[1][0] if len(match[1]) == 1 else (match[1][0] & 0x7F) | match[1][1] << 7
@@ -87,7 +82,7 @@ def local_model(path: str) -> Iterator[str]:
 
 
 def remote_state(path: str) -> str:
-    """What a remote file system states of a file, so that a changed file is noticed: its size, time or checksum."""
+    """A remote file's size, time or checksum, to notice changes."""
     system, inner = _remote(path)
     return str(system.ukey(inner))
 

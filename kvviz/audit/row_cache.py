@@ -1,7 +1,7 @@
-"""Finished rows on the disk, so that an unchanged model is not run again, and an interrupted audit goes on.
+"""Finished rows on the disk, so that an unchanged model is not run again, and an interrupted audit continues.
 
-A row is found by what it depends on: the contents of the model, the options, and the versions of kvviz and onnx.
-Only rows that are done are kept: a failure may have causes outside of the model.
+A row is found by everything it depends on: the contents of the model, the options, and the versions of kvviz and onnx.
+Only finished rows are kept: a failure may have causes outside of the model.
 """
 
 from __future__ import annotations
@@ -26,15 +26,11 @@ _BESIDE = ("config.json", "genai_config.json")  # they say what kind of model it
 
 
 def default_folder() -> Path:
-    """``kvviz/audit`` in the user's folder of caches."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvviz" / "audit"
 
 
 def row_key(path: str, options: Mapping[str, Any]) -> str:
-    """Digest of everything that a row depends on.
-
-    Raises `OSError`: if the model cannot be read.
-    """
+    """Digest of everything that a row depends on; raises `OSError` if the model cannot be read."""
     kept = {name: value for name, value in {**DEFAULTS, **options}.items() if name not in _LIMITS}
     digest = hashlib.sha256(json.dumps([VERSION, onnx.__version__, kept, _state(path)], sort_keys=True).encode())
     return digest.hexdigest()
@@ -64,7 +60,6 @@ def _file_state(file: Path, large: bool = False) -> list[Any]:
 
 
 def cached_row(folder: Path, key: str) -> dict[str, Any] | None:
-    """The row of that key; None if there is none, or if its file is damaged."""
     try:
         row: dict[str, Any] = json.loads((folder / f"{key}.json").read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Caches whose rows come out alike in a run: layers do the same with values of the same shapes, and need one answer.
+"""Caches with equal rows in a run: layers that do the same with values of the same shapes share one answer.
 
-What a run does to the rows of a cache follows from the ops of its way and of the attention that reads it, from how
-these are wired, and from shapes and values of what they read and make. If all of these are equal, so is the answer.
+What a run does to the rows of a cache follows from the ops of its way and of the attention that reads it, from their
+wiring, and from shapes and values of what they read and make. If all of these are equal, so is the answer.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Asked = tuple[tuple[Spot, ...], list[int], tuple[Rows, ...]]
 
 def outline_of(known: Known, cache: Cache, way: Way) -> tuple[int, tuple[Spot, ...]]:
     """The ops that decide what happens to the rows of a cache in a run; found once for all runs that entered the same
-    bodies. A number that is equal for two caches whose ops are of one kind, have equal attributes and are wired alike,
-    and the values that these ops read and make, in an order that is the same for such caches."""
+    bodies. Returns a number, equal for caches whose ops have equal kinds, attributes and wiring, and the values that
+    these ops read and make, in the same order for such caches."""
     notes = known.trace.notes
     outlines: dict[Any, tuple[int, tuple[Spot, ...]]] = notes.setdefault("cache outlines", {})
     key = (known.frames.signature, cache.input, cache.output)
@@ -39,17 +39,13 @@ def outline_of(known: Known, cache: Cache, way: Way) -> tuple[int, tuple[Spot, .
 
 @dataclass
 class AlikeRows:
-    """What followed for the caches of one run so far."""
-
     found: dict[Any, list[Asked]] = field(default_factory=dict)
 
     def rows(
         self, known: Known, cache: Cache, way: Way, facts: tuple[Any, ...], work_out: Callable[[], tuple[Rows, ...]]
     ) -> tuple[Rows, ...]:
-        """The rows of a cache: those of another one if all that they follow from is equal, else worked out.
-
-        ``facts``: what they follow from that is not in the run.
-        """
+        """The rows of a cache: those of another one with equal facts, else computed. ``facts``: those not in the
+        run."""
         number, mine = outline_of(known, cache, way)
         shapes = tuple(known.shape(*spot) for spot in mine)
         others = self.found.setdefault((number, shapes, facts), [])
@@ -64,7 +60,7 @@ class AlikeRows:
 
 
 def _same(known: Known, first: Spot, second: Spot) -> bool:
-    """Whether two values are equal; two that are not known count as equal."""
+    """Whether two values are equal; two unknown values count as equal."""
     if first == second:
         return True
     one, other = known.value(*first), known.value(*second)
@@ -74,14 +70,13 @@ def _same(known: Known, first: Spot, second: Spot) -> bool:
 
 
 class _Walk:
-    """``spots``: the values that were met, by number."""
+    """``spots``: the values met, by number."""
 
     def __init__(self, frames: RunFrames) -> None:
         self.frames = frames
         self.spots = Table()
 
     def of(self, cache: Cache, way: Way) -> tuple[Any, ...]:
-        """The facts of the ops that are compared, with numbers instead of names."""
         ends = self.spots.numbers(((0, cache.input), (0, cache.output)))
         spine = tuple(map(self._link, way.spine))
         return (*ends, spine, tuple(map(self._reader, way.readers)))
@@ -114,7 +109,7 @@ class _Walk:
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as a key; one that cannot be a key equals only itself."""
+    """An attribute as a key; an unhashable one equals only itself."""
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return str(value.dtype), value.shape, value.tobytes()
     if isinstance(value, tuple | list):

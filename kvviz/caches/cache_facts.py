@@ -1,5 +1,3 @@
-"""The facts about a cache in one run from which sentences are made: rows, blocks, writers and readers."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -17,7 +15,6 @@ from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Cache, CacheRun, Span
 
-# The input that determines which rows are written, by operator.
 _INDEX = {"TensorScatter": 2, "ScatterND": 1, "ScatterElements": 1, "MultiHeadAttention": 8, "GroupQueryAttention": 5}
 
 
@@ -59,7 +56,6 @@ class Scene:
 
     @cached_property
     def writers(self) -> list[tuple[int, Link]]:
-        """The ops that pass the cache on, with their steps, in order."""
         found = [(self.step(link.frame, link.node.index), link) for link in self.way.links]
         return sorted(((step, link) for step, link in found if step is not None), key=lambda one: one[0])
 
@@ -70,7 +66,6 @@ class Scene:
         )
 
     def index_input(self) -> str:
-        """The value that determines which rows are written."""
         for _, link in self.writers:
             place = _INDEX.get(link.node.op_type)
             if link.kind == "write" and place is not None and link.node.given(place):
@@ -90,10 +85,8 @@ class Scene:
 
 
 def reserved_rows(trace: Trace, run: int, cache: Cache) -> int:
-    """Rows of the buffer that a cache comes in to a run, old ones included, if it was reserved for the cache; else 0.
-
-    `kvviz.reserve`, ``kv_capacity`` and growth after a run reserve rows. A view into a larger buffer has no room.
-    """
+    """Rows of the buffer that a cache enters a run in, old ones included, if it was reserved for the cache; else 0.
+    `kvviz.reserve`, ``kv_capacity`` and growth after a run reserve rows. A view into a larger buffer has no room."""
     if not run:
         layout = trace.options.layouts.get(cache.input)
         room = None if layout is None else layout.room
@@ -109,10 +102,8 @@ def reserved_rows(trace: Trace, run: int, cache: Cache) -> int:
 
 
 def rows_given(trace: Trace, cache: Cache) -> tuple[int, int]:
-    """Rows of a cache that held tokens, and rows that there was room for, when the first run began.
-
-    A row that held a token and was overwritten by that run is not counted.
-    """
+    """Rows of a cache that held tokens before the first run, and rows that there was room for. Rows whose tokens that
+    run overwrote are not counted."""
     frames = RunFrames(trace, 0).rows
     bound = frames[0].bound(cache.input) if frames else None
     if bound is None or not bound.shape or cache.axis is None:
@@ -120,7 +111,7 @@ def rows_given(trace: Trace, cache: Cache) -> tuple[int, int]:
     axis = cache.axis % len(bound.shape)
     rows = bound.shape[axis]
     if not cache.runs:
-        # Which rows of a static cache hold tokens is known when the run is over.
+        # The tokens of a static cache are known after the run.
         return rows if cache.protocol == "growing" else 0, rows
     first = cache.runs[0]
     tokens = max((count(minus(live(item.held), item.wrote)) for item in first.items), default=rows)

@@ -25,7 +25,6 @@ WRITTEN, OUTSIDE, WRAPPED, READ = 4, 8, 16, 32
 """Written in this run; holds a live token that no query of the run sees; its token replaced an older one; at least one
 query may see it."""
 
-# Which output of an operator has the scores.
 _SCORES = {"Attention": 3, "GroupQueryAttention": 3, "MultiHeadAttention": 3}
 
 
@@ -41,10 +40,8 @@ class Heat:
 
 def row_states(cache: Cache, run: int, item: int = 0) -> Iterator[tuple[int, int, int, int]]:
     """Rows after a run for one batch entry, in spans of one state: first row, row after the last, the state's bits, and
-    the position of the first row's token, -1 where there is none.
-
-    Nothing for recurrent states, and if the written rows depend on more than the control inputs.
-    """
+    the position of the first row's token, -1 if there is none. Nothing for recurrent states, and if the written rows
+    depend on more than the control inputs."""
     entry = cache.runs[run]
     if not entry.items or cache.axis is None:
         return
@@ -121,14 +118,12 @@ class Source:
 
 
 def known_of(trace: Trace, frames: RunFrames) -> Known:
-    """The values that the inputs of a run, without its caches, determine."""
     caches = {one.input for one in trace.caches}
     kept = trace.replayer.runs[frames.run].kept.values
     return Known(trace, frames, {name: value for name, value in kept.items() if name not in caches})
 
 
 def sources(trace: Trace, cache: Cache, frames: RunFrames, known: Known) -> Iterator[Source]:
-    """The values of a run that may show attention weights for a cache."""
     for reader in way_of(trace, frames, cache).readers:
         step = known.step(reader.frame, reader.node.index)
         output = 0 if reader.kind == "softmax" else _SCORES.get(reader.node.op_type, 0)

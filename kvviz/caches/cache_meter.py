@@ -40,7 +40,6 @@ from kvviz.trace.records import Cache, CacheRun, Caches, Rows, Span
 from kvviz.trace.schema.element_types import nbytes
 from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, POOL, VIEW, Output
 
-# Protocols whose rows do not depend on the tokens.
 _WHOLE = ("state", "cross")
 
 
@@ -53,8 +52,6 @@ class Fed:
 
 
 class Seen(NamedTuple):
-    """Facts that are read from a cache at the end of a run, before its array may change."""
-
     shape: tuple[int, ...]
     axis: int | None  # the sequence axis, if the array has one
     capacity: int  # rows in all, reserved ones included
@@ -121,7 +118,6 @@ class _Facts:
 
     @cached_property
     def known(self) -> Known:
-        """Values that the control inputs determine."""
         feeds = self.feeds
         if feeds is None:
             kept = self.trace.replayer.runs[self.run].kept.values
@@ -130,7 +126,7 @@ class _Facts:
 
     @cached_property
     def padding(self) -> list[tuple[Span, ...]] | None:
-        """Positions that hold padding, by batch entry; None if there are none."""
+        """Positions of padding, by batch entry; None if there is none."""
         mask = self.fed.mask
         if mask is None:
             roles: dict[str, str] = self.trace.notes.setdefault("control inputs", control_inputs(self.trace.graph))
@@ -141,7 +137,6 @@ class _Facts:
 
 
 def _enter(facts: _Facts, seen: Seen, cache: Cache, runs: list[CacheRun]) -> None:
-    """Add the meter of one cache after one run."""
     fed, axis, whole = facts.fed, seen.axis, cache.protocol in _WHOLE
     with np.errstate(all="ignore"):
         known = facts.known
@@ -166,7 +161,7 @@ def _enter(facts: _Facts, seen: Seen, cache: Cache, runs: list[CacheRun]) -> Non
 
 
 def _untouched(trace: Trace, run: int, feeds: dict[str, Any], caches: Collection[str]) -> dict[str, Any]:
-    """The inputs that the run cannot have overwritten: those that were not donated."""
+    """The inputs that the run cannot have overwritten: those not donated."""
     frames = RunFrames(trace, run).rows
     given = {bound.name for bound in frames[0].bindings if bound.how == "donated"} if frames else set()
     known = {name: value for name, value in feeds.items() if name not in caches and name not in given}
@@ -183,11 +178,9 @@ _END = 1 << 62
 def _occupancy(
     facts: _Facts, cache: Cache, way: Way, seen: Seen, axis: int, before: tuple[Rows, ...]
 ) -> tuple[Rows, ...]:
-    """The rows of a cache after a run, by batch entry; empty if they depend on more than the control inputs.
-
-    ``axis``: its sequence axis. ``before``: the same after the previous run; empty for the first.
-    """
-    # What is the same for all caches is asked before it is noted what one of them asks.
+    """The rows of a cache (along ``axis``) after a run, by batch entry; empty if they depend on more than the control
+    inputs. ``before``: the same after the previous run, empty for the first."""
+    # Facts common to all caches are computed before those of a single cache are noted.
     padding = None if cache.protocol in _WHOLE else facts.padding
     content = None if seen.content is None else tuple(seen.content)
     given = (cache.protocol, axis, seen.returned, seen.shape[axis], content, before)
@@ -256,8 +249,8 @@ def _read(known: Known, way: Way, axis: int) -> list[tuple[Span, ...]] | None:
 
 
 def _traffic(known: Known, cache: Cache, way: Way, items: tuple[Rows, ...], axis: int | None) -> dict[str, int]:
-    """The sums of what the links of a way did, as `CacheRun` names them. ``items``: what the run did to the cache's
-    rows, if that is known."""
+    """Sums over the links of a way, as `CacheRun` names them. ``items``: the run's effect on the cache's rows, if
+    known."""
     log = known.trace.log
     found = {"bytes_copied": 0, "bytes_written": 0, "reallocations": 0, "generations": 1}
     storages: dict[int, int] = {}
@@ -291,7 +284,7 @@ def _bytes(
     """Bytes that an op moved and stored for a cache. ``where, size``: of the output that continues it."""
     node = link.node
     if link.kind == "make":
-        # What computed the rows may have computed more, as one projection of queries, keys and values does.
+        # An op such as a projection of queries, keys and values may have computed more than the cache's rows.
         here = known.place(0, cache.output)
         whole = size if here is None else nbytes(here.shape, here.dtype)
         if len(node.outputs) == 1:

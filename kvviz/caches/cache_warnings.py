@@ -21,7 +21,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.records import Rows
 from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW
 
-Told = tuple[str, str, str]
+Problem = tuple[str, str, str]
 """A key for the cause, what happened and why, and what to do."""
 
 
@@ -60,7 +60,7 @@ def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
     """
     trace = as_trace(trace, "kvviz.cache_warnings")
     frames = [RunFrames(trace, run.index) for run in trace.runs]
-    found: dict[tuple[str, str, str], list[tuple[int, Told]]] = {}
+    found: dict[tuple[str, str, str], list[tuple[int, Problem]]] = {}
     for cache in trace.caches:
         if cache.protocol in ("state", "cross") or cache.axis is None:
             continue
@@ -78,18 +78,14 @@ def cache_warnings(trace: Trace) -> tuple[CacheWarning, ...]:
     )
 
 
-def _sentence(runs: list[tuple[int, Told]]) -> str:
+def _sentence(runs: list[tuple[int, Problem]]) -> str:
     first, (_, happened, advice) = runs[0]
     more = len(runs) - 1
     again = f" (and in {units.count(more, 'more run')})" if more else ""
     return f"run {first}{again}: {happened}; {advice}"
 
 
-# -- results that may be wrong ----------------------------------------------------------------------------------------
-
-
-def _stale(scene: Scene) -> Told | None:
-    """Attention may read rows that hold no live token."""
+def _stale(scene: Scene) -> Problem | None:
     for item in scene.entry.items:
         wrong = minus(item.read or (), live(item.held))
         if wrong:
@@ -107,7 +103,7 @@ def _are(item: Rows, wrong: tuple) -> str:
 
 
 def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
-    """Which input lets attention see so many rows, and what it should be."""
+    """Which input lets attention see so many rows, and its correct value."""
     seen = max((stop for _, stop in item.read or ()), default=0)
     tokens = count(both(live(item.held), [(0, seen)]))
     for reader in scene.readers:
@@ -120,7 +116,7 @@ def _length_or_mask(scene: Scene, item: Rows) -> tuple[str, str]:
     return "no mask hides them", "mask the rows that hold no token, or give attention the number of valid rows"
 
 
-def _hidden(scene: Scene) -> Told | None:
+def _hidden(scene: Scene) -> Problem | None:
     """The run's last token is not attended to, usually because the valid rows were counted before the write."""
     if not scene.reads_what_it_wrote():
         return None
@@ -160,7 +156,7 @@ def _newest(item: Rows) -> int | None:
     return max(written)[1] if written else None
 
 
-def _overwritten(scene: Scene) -> Told | None:
+def _overwritten(scene: Scene) -> Problem | None:
     """Tokens were overwritten that the run's first query still attends to."""
     item = max(scene.entry.items, key=lambda one: one.lost, default=None)
     if item is None or not item.lost:
@@ -176,10 +172,7 @@ def _overwritten(scene: Scene) -> Told | None:
     return "index", text, "write after the rows that hold tokens"
 
 
-# -- memory that is wasted --------------------------------------------------------------------------------------------
-
-
-def _capacity(scene: Scene) -> Told | None:
+def _capacity(scene: Scene) -> Problem | None:
     """A cache grew although it has free rows: its capacity was taken for its valid length."""
     had, has, items = scene.past_rows, scene.rows, scene.entry.items
     if scene.cache.protocol != "growing" or not items or had is None or has <= had:
@@ -202,7 +195,7 @@ def _capacity(scene: Scene) -> Told | None:
     return "grew", text, advice
 
 
-def _thrown(scene: Scene) -> Told | None:
+def _thrown(scene: Scene) -> Problem | None:
     """The input had room for more rows, but the cache moved to another buffer."""
     block, had = scene.past_block, scene.past_rows
     # A caller who makes room after the run has followed the advice.
@@ -219,7 +212,7 @@ def _thrown(scene: Scene) -> Told | None:
     return "thrown", f"{text}, {why}", advice
 
 
-def _copied(scene: Scene) -> Told | None:
+def _copied(scene: Scene) -> Problem | None:
     """Past and present were alive at once, and rows were copied from one to the other."""
     if not scene.entry.bytes_copied or scene.entry.generations < 2 or not scene.way.reached or not scene.past_rows:
         return None
@@ -242,7 +235,7 @@ def _refused(scene: Scene) -> tuple[str, str]:
         blockers = [b for b in decision_of(scene.trace, step).blockers if b.input in ("", past)]
         if blockers:
             causes = [_cause(blocker.code, blocker.message) for blocker in blockers]
-            # The messages begin alike: which op could not do what to which value.
+            # The messages share a prefix: which op could not do what to which value.
             causes[1:] = [cause.partition(": ")[2] or cause for cause in causes[1:]]
             advice = dict.fromkeys(_advice(blocker.code, blocker.culprit, scene) for blocker in blockers)
             return f"because {', and '.join(causes)}", ", and ".join(advice)
@@ -251,7 +244,7 @@ def _refused(scene: Scene) -> tuple[str, str]:
 
 
 def _cause(code: BlockerCode, message: str) -> str:
-    # Lengths differ from run to run, and are no other cause.
+    # Lengths differ from run to run, and are not separate causes.
     return message.partition(": it ")[0] if code is BlockerCode.NO_CAPACITY else message
 
 
@@ -276,7 +269,7 @@ def _advice(code: BlockerCode, culprit: str, scene: Scene) -> str:
     return "no change of the inputs helps here"
 
 
-_KINDS: dict[str, Callable[[Scene], Told | None]] = {
+_KINDS: dict[str, Callable[[Scene], Problem | None]] = {
     "stale rows attended": _stale,
     "newest row not attended": _hidden,
     "live rows overwritten": _overwritten,

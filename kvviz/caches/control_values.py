@@ -1,6 +1,6 @@
-"""Values that the control inputs of a run determine: masks, lengths and positions, computed again from these alone.
+"""Values that the control inputs of a run determine: masks, lengths and positions, recomputed from these alone.
 
-Only arithmetic on indices and masks is repeated, with the kernels that ran and the recorded shapes. Values that depend
+Only arithmetic on indices and masks is repeated, with the original kernels and the recorded shapes. Values that depend
 on the network's numbers are unknown.
 """
 
@@ -20,7 +20,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import Bind, Output
 
 LARGEST = 1 << 24
-"""The maximum number of elements of a value that is computed again."""
+"""The maximum number of elements of a recomputed value."""
 
 # The operators with which exporters make masks and positions. Matrix products, norms and activations are not among
 # them, so the network itself is never repeated.
@@ -53,11 +53,10 @@ class Known:
         )
 
     def place(self, frame: int, name: str) -> Output | Bind | None:
-        """The place of a value that is no weight; None if it was not made."""
+        """The place of a value other than a weight; None if it was not made."""
         return placed_before(self.trace, self.frames.first + frame, name, len(self.trace.log))
 
     def shape(self, frame: int, name: str) -> tuple[int, ...] | None:
-        """The recorded shape of a value; None if it was not made."""
         graph = self.frames.graph(frame)
         if name in graph.weights:
             return cast("tuple[int, ...]", weight_layout(graph, name).shape)
@@ -74,7 +73,7 @@ class Known:
         return self.trace.step_of(self.frames.first + frame, index)
 
     def died(self, storage: int, born: int) -> int:
-        """The first step from ``born`` on at which a storage was freed; after the last step if it was not."""
+        """The first step from ``born`` on at which a storage was freed; after the last step if none."""
         run = self.trace.runs[self.frames.run]
         if self._died is None:
             self._died = {}
@@ -100,7 +99,6 @@ class Known:
         return values[spot]
 
     def _order(self, spot: Spot) -> tuple[tuple[Spot, Rule], ...]:
-        """All values that a value is computed from, in topological order."""
         order: dict[Spot, Rule] = {}
         rules: dict[Spot, Rule] = {}
         stack = [spot]
@@ -143,7 +141,7 @@ class Known:
         if row.parent is None:
             return _fed, (name,), ()
         inputs = self.frames.graph(frame).inputs
-        # The first input of a Loop's body counts its turns.
+        # The first input of a Loop's body is the iteration number.
         counts = row.caller is not None and row.caller.node.op_type == "Loop" and inputs and inputs[0].name == name
         count = None if row.iteration is None or not counts else np.array(row.iteration, np.int64)
         return _settled, (count,), ()

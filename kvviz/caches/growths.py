@@ -16,10 +16,9 @@ _PACKS = ("Reshape", "Flatten")
 class Growth(NamedTuple):
     """A past of one step, the present that it becomes, and where the past comes from.
 
-    ``frame, past``: the value.
-    ``input``: the input of the model that it is, or was before others appended to it.
-    ``steps``: the ops that append to it, in order; the last one is the step itself.
-    ``axis, rows``: the axis along which it grows, and the length of the present there.
+    ``frame, past``: the value. ``input``: the input of the model that it is, or was before others appended to it.
+    ``steps``: the ops that append to it, in order, the step itself last. ``axis, rows``: the axis along which it grows,
+    and the length of the present there.
     """
 
     frame: int
@@ -44,7 +43,6 @@ def growths(index: Index, run: int) -> list[Growth]:
 
 
 def _growth(index: Index, step: int, grow: Grows) -> Growth | None:
-    """What a step appends; None if the past does not grow along one axis, or comes from no input."""
     frame, name = int(index.values.frame[step]), index.values.ops[step].node.inputs[grow.input]
     present = index.rows.output(step, grow.output)
     longer = grown(index.places[frame, name].shape, None if present is None else present.shape)
@@ -78,7 +76,7 @@ def _source(index: Index, frame: int, name: str, axis: int, steps: list[int]) ->
             frame, name = inner
         elif place.how == VIEW and _is_same(node, place, index.places.get((frame, node.inputs[0]))):
             if index.trace.policy.places_outputs and node.op_type in _PACKS and prod(place.shape[:axis]) > 1:
-                # The rows of a block with room have gaps between them, which these operators close in a new block.
+                # The rows of a block with room have gaps, which these operators close in a new block.
                 return None
             name = node.inputs[0]
         else:

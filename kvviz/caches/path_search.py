@@ -1,4 +1,4 @@
-"""Find the way of a cache: back from its output to its input, and from there to the attention that reads it."""
+"""The way of a cache: back from its output to its input, and from there to the attention that reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvviz.trace.records import Cache
 @dataclass(frozen=True, slots=True)
 class Link:
     """One op on the path of a cache. Its kind is ``"write"`` (adds or overwrites rows), ``"move"`` (a view, or the same
-    rows in another order or place), ``"join"`` (puts parts together that were written apart) or ``"make"``."""
+    rows in another order or place), ``"join"`` (combines parts that were written separately) or ``"make"``."""
 
     frame: int  # number of its frame within the run
     node: Node
@@ -27,9 +27,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An attention that reads a cache: an operator with attention inside, a Softmax, or a product without one. Its kind
-    is ``"past"`` (the operator keeps the cache itself), ``"keys"`` (it is given keys or values), ``"softmax"``, or
-    ``"product"``."""
+    """An attention that reads a cache. Its kind is ``"past"`` (an operator that keeps the cache itself), ``"keys"``
+    (one that gets keys or values), ``"softmax"``, or ``"product"`` (without a softmax)."""
 
     frame: int
     node: Node
@@ -42,8 +41,6 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The path of a cache through a run."""
-
     links: tuple[Link, ...]  # unordered; each runs at its own step
     spine: tuple[Link, ...]  # in order from the input; only one branch if parts are written separately and joined
     reached: bool  # whether the output leads back to the input
@@ -80,10 +77,8 @@ def way_of(trace: Trace, frames: RunFrames, cache: Cache) -> Way:
 
 
 def attention_ops(trace: Trace, cache: Cache) -> tuple[str, ...]:
-    """Names of the ops that compute attention weights of a cache: softmaxes, and operators with attention inside.
-
-    Of a prefill and of a step with a past: the others go the same ways.
-    """
+    """Names of the ops that compute attention weights of a cache: softmaxes, and operators with attention inside. A
+    prefill and a step with a past are examined; other runs go the same ways."""
     with_steps = [run.index for run in trace.runs if run.last > run.first][:2]
     found = (reader for run in with_steps for reader in way_of(trace, RunFrames(trace, run), cache).readers)
     return tuple(dict.fromkeys(reader.node.name for reader in found if reader.kind != "product"))
@@ -98,7 +93,7 @@ class _Walk:
         self.before: dict[Spot, list[tuple[Spot, Link | None]]] = {}
 
     def way(self) -> Way:
-        """Go back from the output, keep what leads to the input, then find the readers."""
+        """Go back from the output, keep the paths from the input, then find the readers."""
         self._go_back()
         reached = self._reached()
         if self.input in reached:
@@ -107,7 +102,7 @@ class _Walk:
         else:
             links, reached = self._made()
             spine = tuple(reversed(links))
-        # If the run makes the cache anew, its input may still be read, as that of an encoder is.
+        # If the run makes the cache anew, its input may still be read, like an encoder's.
         spots = list(dict.fromkeys([*(spot for spot in self.after if spot in reached), self.input]))
         return Way(links, spine, self.input in reached, tuple(self._readers(spots)))
 
@@ -123,7 +118,7 @@ class _Walk:
                 stack.append((source, chain if link is None else (*chain, link)))
 
     def _sources(self, frame: int, name: str) -> Iterator[tuple[Spot, Link | None]]:
-        """The values that a value may continue, each with the op in between."""
+        """The values that a value may continue, each with the op between."""
         node = self.frames.graph(frame).producers.get(name)
         if node is None:
             outer = self.frames.outer(frame, name)
@@ -148,7 +143,7 @@ class _Walk:
         elif node.op_type in VIEWS | PICKS:
             yield (frame, node.inputs[0]), Link(frame, node, position, 0, "move")
         elif node.op_type == "Attention" and position in (1, 2) and position < len(node.inputs):
-            # Without a past it returns the keys and values that it was given.
+            # Without a past it returns its keys and values.
             yield (frame, node.inputs[position]), Link(frame, node, position, position, "move")
 
     def _reached(self) -> set[Spot]:
@@ -172,7 +167,6 @@ class _Walk:
                 yield link
 
     def _step_back(self, spot: Spot, reached: set[Spot]) -> tuple[Spot | None, Link | None]:
-        """The first value that a value continues, and the op in between."""
         found = [(source, link) for source, link in self.before[spot] if source in reached]
         if not found:
             return None, None
@@ -191,7 +185,7 @@ class _Walk:
         return tuple(reversed(spine))
 
     def _made(self) -> tuple[tuple[Link, ...], set[Spot]]:
-        """Links of rows that do not come from the input: the views after the op that made them, and that op."""
+        """Links of rows that do not come from the input: the op that made them, and later views."""
         links: list[Link] = []
         spot, seen = self.output, {self.output}
         while True:
@@ -209,8 +203,6 @@ class _Walk:
         if node is not None and not self.frames.bodies(spot[0], node):
             links.append(Link(spot[0], node, node.outputs.index(spot[1]), -1, "make"))
         return tuple(links), seen
-
-    # -- readers ------------------------------------------------------------------------------------------------------
 
     def _readers(self, spots: list[Spot]) -> Iterator[Reader]:
         found: dict[tuple[int, int], Reader] = {}

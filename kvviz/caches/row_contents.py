@@ -15,28 +15,24 @@ _END = 1 << 62
 
 
 def put(held: Sequence[Held], start: int, stop: int, position: int) -> tuple[Held, ...]:
-    """Let the rows ``start`` to ``stop`` hold the tokens from ``position`` on."""
     if stop <= start:
         return tuple(held)
     return joined([*drop(held, start, stop), (start, stop, position)])
 
 
 def drop(held: Sequence[Held], start: int, stop: int) -> tuple[Held, ...]:
-    """The rows ``start`` to ``stop`` no longer hold anything."""
     if stop <= start:
         return tuple(held)
     return (*cut(held, 0, start), *cut(held, stop, _END))
 
 
 def cut(held: Sequence[Held], start: int, stop: int) -> tuple[Held, ...]:
-    """The contents of the rows ``start`` to ``stop``."""
     return tuple(
         (max(a, start), min(b, stop), _at(p, max(start - a, 0))) for a, b, p in held if max(a, start) < min(b, stop)
     )
 
 
 def shift(held: Sequence[Held], by: int) -> tuple[Held, ...]:
-    """Renumber all rows."""
     return tuple((a + by, b + by, p) for a, b, p in held)
 
 
@@ -68,8 +64,8 @@ def count(spans: Iterable[Sequence[int]]) -> int:
 
 
 def tally(items: Sequence[Rows]) -> dict[str, int]:
-    """The rows of a cache that are valid, stale and written in a run, as `CacheRun` names them: of several batch
-    entries the largest number."""
+    """The rows of a cache that are valid, stale and written in a run, as `CacheRun` names them; the largest number of
+    any batch entry."""
     return {
         "valid": max(count(live(item.held)) for item in items),
         "stale": max(count(stale(item.held)) for item in items),
@@ -87,7 +83,7 @@ def stale(held: Iterable[Held]) -> tuple[Span, ...]:
 
 
 def union(spans: Iterable[Sequence[int]]) -> tuple[Span, ...]:
-    """Sorted spans, merged where they overlap or touch."""
+    """Sorted spans, merged if they overlap or touch."""
     found: list[Span] = []
     for start, stop in sorted((span[0], span[1]) for span in spans if span[0] < span[1]):
         if found and start <= found[-1][1]:
@@ -115,7 +111,6 @@ def minus(spans: Iterable[Sequence[int]], others: Iterable[Sequence[int]]) -> tu
 
 
 def spans_of(flags: np.ndarray) -> tuple[Span, ...]:
-    """Spans in which a vector of booleans is true."""
     if flags.all():
         return ((0, len(flags)),) if len(flags) else ()
     padded = np.zeros(len(flags) + 2, np.bool_)
@@ -149,8 +144,6 @@ class Unknown(Exception):
 
 @dataclass(slots=True)
 class Book:
-    """The contents of a cache's rows during a run, by batch entry."""
-
     held: list[tuple[Held, ...]]  # one entry if all batch entries are alike
     given: bool = False  # the cache came from the caller, and only the number of its rows is known yet
     # position of the run's first token; if None, the tokens follow the existing ones
@@ -161,10 +154,7 @@ class Book:
     lost: list[int] = field(default_factory=list)
 
     def spread(self, entries: int) -> None:
-        """Give each of so many batch entries its own account.
-
-        Raises `Unknown`: if there are accounts of another number of entries, because an op cut or joined the batch.
-        """
+        """Give each of so many batch entries its own account. Raises `Unknown` if an op cut or joined the batch."""
         if entries > 1 and len(self.held) not in (1, entries):
             raise Unknown
         for name in ("held", "wrote", "lost"):
@@ -174,12 +164,9 @@ class Book:
 
 
 def store(book: Book, writes: list[Writes], start: int, *, circular: int = 0, base: int | None = None) -> None:
-    """Put new tokens into their rows, by batch entry or alike for all.
-
-    ``start``: position of the first new token if the cache holds none.
-    ``circular``: the capacity of a circular cache.
-    ``base``: position of the first new token if the book has none; by default new tokens follow those that are held.
-    """
+    """Put new tokens into their rows, by batch entry or equally for all. ``start``: position of the first new token if
+    the cache holds none. ``circular``: the capacity of a circular cache. ``base``: position of the first new token if
+    the book has none; by default new tokens follow the held ones."""
     book.spread(len(writes))
     for entry, rows in enumerate(writes * len(book.held) if len(writes) == 1 else writes):
         held = book.held[entry]
@@ -225,7 +212,6 @@ def _rows_before(start: int, capacity: int, circular: bool) -> tuple[Held, ...]:
 
 
 def store_rows(book: Book, rows: list[int]) -> None:
-    """Write rows by number, in this order."""
     first = min(rows, default=0)
     if book.given and not any(book.held):
         book.held = [((0, first, 0),) if first else ()] * len(book.held)

@@ -1,4 +1,4 @@
-"""Which rows the ops of one run wrote, and which tokens they hold afterwards: the way of a cache, replayed on spans."""
+"""Which rows the ops of one run wrote, and which tokens they hold afterwards: the ops of a cache, replayed on spans."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int
     if book.given and book.held == [()] and not any(_overwrites(link.node) for link in way.spine):
         book.held = [((0, rows, 0),)] if rows else [()]
     if way.spine and way.spine[0].kind == "make":
-        # The rows come from no past, so all of them are new.
         shape = known.shape(0, output)
         if shape is None or axis >= len(shape):
             raise Unknown
@@ -83,7 +82,6 @@ def _apply(known: Known, link: Link, book: Book, axis: int | None) -> int | None
 
 
 def _gather(known: Known, link: Link, book: Book, before: Sequence[int], axis: int) -> None:
-    """Reorder beams, or pick rows."""
     node = link.node
     along = node.attributes.get("axis", 0) % len(before)
     if along not in (axis, batch_axis(before, axis)):
@@ -98,9 +96,6 @@ def _gather(known: Known, link: Link, book: Book, before: Sequence[int], axis: i
         pick_rows(book, picked)
     else:
         pick_entries(book, picked)
-
-
-# -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def _write(known: Known, link: Link, book: Book, before: Sequence[int], after: Sequence[int], axis: int) -> None:
@@ -147,9 +142,6 @@ def _store_grouped(known: Known, link: Link, book: Book, held: int) -> None:
     store(book, writes, min(starts))
 
 
-# -- lengths and indices ----------------------------------------------------------------------------------------------
-
-
 def _sure(fact: Fact | None) -> Fact:
     if fact is None:
         raise Unknown
@@ -166,7 +158,6 @@ def _starts(known: Known, frame: int, node: Node, place: int) -> list[int]:
 
 
 def _scattered(known: Known, frame: int, node: Node, shape: Sequence[int], axis: int) -> list[int]:
-    """The rows that ScatterND or ScatterElements writes, each once, in order."""
     indices = _sure(known.value(frame, node.inputs[1]))
     if node.op_type == "ScatterND":
         if axis >= indices.shape[-1]:
@@ -188,13 +179,11 @@ def grouped_rows(known: Known, frame: int, node: Node) -> tuple[int, int, list[i
 
 
 def _new_keys(known: Known, frame: int, node: Node) -> int:
-    """The number of rows that a MultiHeadAttention adds."""
     shape = _sure(known.shape(frame, node.given(1) or node.inputs[0]))
     return shape[2 if len(shape) == 4 else 1]
 
 
 def rows_ahead(known: Known, frame: int, node: Node, place: int, axis: int) -> int:
-    """Number of rows that a Concat puts before one of its inputs."""
     shapes = [known.shape(frame, name) for name in node.inputs[:place]]
     return sum(shape[axis] if shape else 0 for shape in shapes)
 

@@ -81,7 +81,6 @@ def row_steps(trace: Trace, run: int) -> list[tuple[RowStep, ...]]:
 
 
 def caches_at(trace: Trace, step: int) -> list[CacheAt]:
-    """The caches after a step; see `kvviz.Trace.caches_at`."""
     run = trace.steps[step].run
     at = step if step >= 0 else step + len(trace.log)
     states = []
@@ -143,11 +142,8 @@ RECURRENT = ("cache_r_", "cache_s_")
 
 
 class _Layout(NamedTuple):
-    """``rows`` of a cache that are ``step`` bytes apart.
-
-    In a transposed cache, tokens are columns: ``step`` is one element, and the elements of a token are ``rows * step``
-    bytes apart.
-    """
+    """``rows`` of a cache that are ``step`` bytes apart. In a transposed cache, tokens are columns: ``step`` is one
+    element, and the elements of a token are ``rows * step`` bytes apart."""
 
     rows: int
     step: int
@@ -160,10 +156,8 @@ class _Touch(NamedTuple):
 
 
 def stored_caches(trace: Trace) -> Caches:
-    """The caches of a trace, found by the ops that store rows in them; they are metered on demand.
-
-    Memory that does not exist before the first run is left out, and so is memory whose stores are not known exactly.
-    """
+    """The caches of a trace, found by the ops that store rows in them; they are metered on demand. Memory that does not
+    exist before the first run is left out, and so is memory whose stores are not known exactly."""
     log = trace.log
     bound = {bind.storage: bind for frame in log.frames[:1] for bind in frame.bindings if bind.how == "donated"}
     touched: dict[int, list[_Touch]] = {storage: [] for storage in bound}
@@ -202,7 +196,6 @@ def _layout(bind: Bind, stores: Sequence[Region]) -> _Layout | None:
 def _meter(
     storage: int, layout: _Layout, touched: Sequence[_Touch], copied: int, cache: Cache, runs: list[CacheRun]
 ) -> None:
-    """Add the meter of one run."""
     held: tuple[Held, ...] = runs[-1].items[0].held if runs else ()
     position = max((first + stop - start for start, stop, first in held), default=0)
     wrote: list[Span] = []

@@ -20,8 +20,6 @@ from kvviz.trace.records import Span
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The rows of a cache that the queries of one attention may see."""
-
     allowed: np.ndarray  # ``(batch or 1, queries, keys)``
     start: int  # the cache's row (after the run) that key 0 is; negative where earlier rows have left the cache
     keys: int  # how many of the keys are rows of the cache

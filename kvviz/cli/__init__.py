@@ -20,13 +20,8 @@ _INTERRUPTED = 130  # as in shells: 128 plus the number of the signal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    ``arguments``: without the program's name; those of the process by default.
-
-    Returns the exit status: 0; 1 if a limit of ``report --fail-on`` was exceeded; 2 if the input was wrong; 130 if it
-      was stopped from the keyboard.
-    """
+    """Run the command line, by default with the arguments of the process. Returns the exit status: 0; 1 if a limit of
+    ``report --fail-on`` was exceeded; 2 if the input was wrong; 130 if it was interrupted from the keyboard."""
     _open_streams()
     try:
         return _status(arguments)
@@ -37,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _status(arguments: Sequence[str] | None) -> int:
     line, rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"], []
     if line[:1] == ["lab"] and line[1:] not in (["-h"], ["--help"]):
-        # After the folder, everything is JupyterLab's own.
+        # Everything after the folder is JupyterLab's own.
         cut = 1 + (len(line) > 1 and not line[1].startswith("-"))
         line, rest = line[:cut], line[cut:]
     try:

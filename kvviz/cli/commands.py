@@ -116,7 +116,6 @@ def _shape(shape: tuple[int | str | None, ...] | None) -> str:
 
 
 def _place(path: str) -> str:
-    """A path that is not taken for an option."""
     return os.path.join(os.curdir, path) if path.startswith("-") else path
 
 
@@ -299,7 +298,6 @@ def lab_command(options: argparse.Namespace) -> int:
 
 
 def open_lab(folder: Path, rest: Sequence[str] = ()) -> int:
-    """Start JupyterLab on a folder; its exit status."""
     if importlib.util.find_spec("jupyterlab") is None:
         raise KvvizError("JupyterLab is not installed; get it with: pip install 'kvviz[lab]'")
     if not folder.is_dir():

@@ -47,7 +47,7 @@ _FOR_RUNNING = (
 
 
 def trace_of(options: argparse.Namespace) -> Any:
-    """The trace that a command is about: read from a file, of our own or of ggml's, or made by running the model."""
+    """The trace of a command: read from a file, of kvviz or ggml, or made by running the model."""
     if holds_trace(options.model):
         refuse(options, _FOR_RUNNING, f"cannot be used here: {options.model} is a saved trace, so nothing runs")
         trace = kvviz.Trace.load(options.model)
@@ -93,7 +93,6 @@ def _only_reads(graph: Graph) -> bool:
 
 
 def arguments_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The inputs, and the other arguments, of a dry run, a decode or a single run."""
     if options.dry:
         return dry_arguments(graph, options)
     refuse(options, ("prompt_tokens",), "counts the tokens of a dry run; give --dry too, or the tokens with --prompt")
@@ -176,7 +175,7 @@ def run_arguments(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
 
 
 def _inputs(graph: Graph, options: argparse.Namespace, decoding: bool = False) -> dict[str, Any]:
-    """The inputs of the npz file, and the others made from what the graph declares."""
+    """The inputs of the npz file, and the others made from the graph's declarations."""
     given = arrays_of(options.inputs)
     if not decoding and options.text is not None:
         _tokenizer(graph, options)
@@ -210,7 +209,6 @@ def _tokenizer(graph: Graph, options: argparse.Namespace) -> Any:
 
 
 def text_inputs(graph: Graph, text: str) -> dict[str, np.ndarray]:
-    """The tokens of a text, as inputs of a model that does not decode."""
     assert graph.companions is not None
     name = control_inputs(graph)["tokens"]
     dtype = next(value.dtype for value in graph.inputs if value.name == name)

@@ -51,7 +51,6 @@ def parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, about: str, **how: Any) -> Callable[..., Any]:
-        """A command; gives what adds an option to it."""
         made = commands.add_parser(name, help=about, allow_abbrev=False, **how)
         made.set_defaults(run=run)
         return made.add_argument
@@ -249,7 +248,6 @@ def audit_command(options: argparse.Namespace) -> int:
     return 1 if found.exceeded else 0
 
 
-# -- completion -------------------------------------------------------------------------------------------------------
 # Shell completion of commands and options: a script made from the parser, so that it is always up to date.
 
 

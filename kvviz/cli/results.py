@@ -29,7 +29,6 @@ def say_written(path: str) -> None:
 
 
 def open_page(path: str) -> None:
-    """Open a page in the browser, or print its address if there is no browser."""
     if not webbrowser.open(Path(path).resolve().as_uri()):
         say(f"open {path} in a browser")
 
@@ -42,7 +41,6 @@ def answer_of(trace: Trace) -> str:
     return str(beside.tokenizer.decode([token for token in trace.tokens if token not in beside.stop_tokens])).strip()
 
 
-# -- output paths -----------------------------------------------------------------------------------------------------
 # The files that a command writes. A path that cannot be written, or would destroy a file, is refused before a run.
 
 
@@ -83,7 +81,6 @@ def figure_file(path: str) -> str:
 
 
 def proposed(message: str, line: Sequence[str]) -> str:
-    """An error's message with a command line that would work."""
     return f"{message}, for example: kvviz {shlex.join(line)}"
 
 

@@ -64,10 +64,8 @@ class Breakpoint:
 
 
 def from_page(entries: Any) -> tuple[list[Breakpoint], list[dict[str, Any]]]:
-    """Breakpoints from the entries that a page sent, and all entries, those that cannot be used with an ``"error"``.
-
-    Entries are ``{"kind", "value", "enabled"}``; they are not trusted.
-    """
+    """Breakpoints from the entries of a page, and all entries, unusable ones with an ``"error"``. Entries are
+    ``{"kind", "value", "enabled"}``; they are not trusted."""
     points, checked = [], []
     for entry in entries:
         given = entry if isinstance(entry, Mapping) else {"value": entry}
@@ -110,7 +108,7 @@ def _by_function(condition: Callable[[Step], Any]) -> Callable[[Trace], Test]:
     return lambda trace: partial(holds, trace)
 
 
-# -- conditions as text, as earlier versions kept them ----------------------------------------------------------------
+# Conditions as text, from earlier versions.
 
 _FIELDS = {
     "index": "step",
@@ -139,7 +137,6 @@ _JOINED = {"and": " ", "or": " or ", "not": "-"}
 
 
 def _by_text(text: str) -> Callable[[Trace], Test]:
-    """The test of the equivalent query."""
     query, at, rest = "", 0, text.strip()
     while at < len(rest) or not query:
         piece = _PIECE.match(rest, at)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvviz.debugger.branching import find_choice
 from kvviz.debugger.breakpoints import Breakpoint
-from kvviz.debugger.state import depth_of, frame_after, frontier_after
+from kvviz.debugger.state import depth_of, find_choice, frame_after, frontier_after
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
 from kvviz.graph.blocks import blocks
@@ -40,11 +39,8 @@ class Cursor:
         self.breakpoints: list[Breakpoint] = []
         self._blocks: dict[int, int] = {}
 
-    # -- where we are -----------------------------------------------------------------------------------------------
-
     @property
     def step(self) -> Step | None:
-        """The step that was completed last, or None before the first."""
         return self.trace.steps[self.position] if self.position >= 0 else None
 
     @property
@@ -53,7 +49,6 @@ class Cursor:
 
     @property
     def decode_step(self) -> int:
-        """Number of the run that the cursor is in."""
         return self.trace.steps[self.position].run if self.position >= 0 else 0
 
     def frontier(self) -> tuple[Node, ...]:
@@ -64,12 +59,9 @@ class Cursor:
         return frontier_after(self.trace, self.position)
 
     def frame(self) -> tuple[str, ...]:
-        """Path of the frame that runs next."""
         if self.at_edge and self.session is not None:
             self.session.look_ahead()
         return frame_after(self.trace, self.position)
-
-    # -- moving -----------------------------------------------------------------------------------------------------
 
     def next(self) -> Stop:
         """Complete the next op of this frame; the body of a control node counts as part of it."""
@@ -107,10 +99,7 @@ class Cursor:
         return Stop("start", -1)
 
     def resume(self, until: Breakpoint | None = None) -> Stop:
-        """Continue to the next breakpoint or to the end.
-
-        ``until``: one more breakpoint, for this time.
-        """
+        """Continue to the next breakpoint or to the end. ``until``: one more breakpoint, for this time."""
         return self._move(lambda index: until is not None and until.matches(self.trace, index), stops=True)
 
     def reverse(self) -> Stop:
@@ -149,10 +138,8 @@ class Cursor:
         return self._move(lambda index: index >= position)
 
     def choose(self, node: Node | str) -> Stop:
-        """Run an op of the frontier next, instead of the first one.
-
-        Raises `KvvizError`: if it cannot run there, or another op has run there already: a fork runs it instead.
-        """
+        """Run an op of the frontier next, instead of the first one. Raises `KvvizError` if it cannot run there, or
+        another op has run there already: a fork runs it instead."""
         if self.session is None or not self.at_edge:
             raise KvvizError("an op can be chosen where none has run yet; elsewhere, kvviz.fork runs another one")
         if self.session.look_ahead() is None:
@@ -161,8 +148,6 @@ class Cursor:
         self.position = len(self.trace.steps) - 1
         self.session.look_ahead()
         return Stop("step", self.position)
-
-    # -- inside -----------------------------------------------------------------------------------------------------
 
     def _forward(self) -> bool:
         if self.at_edge:
@@ -192,7 +177,6 @@ class Cursor:
         return hits[0] if hits else None
 
     def _block(self) -> int:
-        """Number of the block of the op that was completed last."""
         if not self._blocks:
             frame = next(f for f in self.trace.frames if f.parent is None)
             cut = enumerate(blocks(self.trace.graph, frame.order))
@@ -203,7 +187,6 @@ class Cursor:
         return depth_of(self.trace, self.position) if self.position >= 0 else 0
 
     def _ends_run(self, index: int, run: int) -> bool:
-        """Whether a step is the last one of its run."""
         rows, frames = self.trace.log, self.trace.log.frames
         if index + 1 < len(rows):
             return frames[rows[index + 1].frame].run != run

@@ -1,4 +1,4 @@
-"""How a cache is kept where the graph leaves a choice: rows of those of fixed size, and room for those that grow."""
+"""How a cache is kept if the graph leaves a choice: rows of fixed-size ones, and room for growing ones."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _GROUPED = "com.microsoft.GroupQueryAttention"
 
 def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
     """The pairs of a decode whose caches grow (``"growing"``), or whose past and present are one buffer (``"shared"``).
-    GroupQueryAttention (onnxruntime 1.31) takes both: a past that is longer than ``total_sequence_length`` asks for is
-    a buffer, and the present has its shape."""
+    GroupQueryAttention (onnxruntime 1.31) accepts both: a past longer than ``total_sequence_length`` is a buffer, and
+    the present has its shape."""
     if cache not in CACHES:
         raise InputError(f"cache must be 'growing', 'shared' or 'window', not {cache!r}")
     if cache != "shared":
@@ -43,9 +43,9 @@ def kept_as(pairs: tuple[CachePair, ...], cache: str) -> tuple[CachePair, ...]:
 def padded_for(
     pairs: tuple[CachePair, ...], roles: Mapping[str, str], tokens: np.ndarray, mask: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts of unequal length, padded on the left, with their padding where the graph can tell it from tokens. A mask
-    hides padding on the left. GroupQueryAttention has no mask: it counts rows from the first one on, so that padding
-    must come last. Where nothing is carried from run to run tokens do not see what comes after them."""
+    """Prompts of unequal length, padded where the graph can distinguish padding from tokens. A mask hides padding on
+    the left. GroupQueryAttention has no mask: it counts rows from the first one on, so padding must come last. If
+    nothing is carried from run to run, tokens do not see later ones."""
     if mask.all():
         return tokens, mask
     if all(pair.protocol == "cross" for pair in pairs) or any(_GROUPED in writers(pair) for pair in pairs):
@@ -62,7 +62,7 @@ def padded_for(
 def last_logits(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The scores of the token after the last real one of each sequence, ``(batch, vocabulary)``. Logits are ``(batch,
     length, vocabulary)``, of all tokens or the last ones; ``(batch, vocabulary)`` of the last token; ``(batch × length,
-    vocabulary)`` or, of a batch of one, ``(vocabulary,)``."""
+    vocabulary)`` or, for a batch of one, ``(vocabulary,)``."""
     (batch, new), shape = mask.shape, list(logits.shape)
     if logits.ndim == 1:
         logits = logits[None]
@@ -86,20 +86,19 @@ def last_logits(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def writers(pair: CachePair) -> tuple[str, ...]:
-    """Operators that write a cache, with their domain where that is not ONNX's own, one for each branch."""
+    """Operators that write a cache, one per branch, with their domain if it is not ONNX's own."""
     return tuple(ops.split("<-")[-1] for ops in pair.ops)
 
 
 def is_fixed(pair: CachePair) -> bool:
-    """Whether the cache has a fixed number of rows, which are overwritten."""
     if pair.protocol == "window":
         return any(op in ("TensorScatter", _GROUPED) for op in writers(pair))
     return pair.protocol in ("static", "shared")
 
 
 def fixed_rows(graph: Graph, pair: CachePair, capacity: int | None, rows: int) -> int:
-    """Rows of a cache of fixed size that the model leaves open: the caller's capacity, else those of the model's
-    window, else the ``rows`` that the decode will need."""
+    """Rows of a fixed-size cache that the model leaves open: the caller's capacity, else those of the model's window,
+    else the ``rows`` that the decode will need."""
     windows = [node.attributes.get("local_window_size", -1) for node in graph.nodes if node.name in pair.writer]
     window = int(max(windows, default=-1)) if pair.protocol == "window" else -1
     if capacity is not None:
@@ -114,14 +113,13 @@ def fixed_rows(graph: Graph, pair: CachePair, capacity: int | None, rows: int) -
 
 
 def may_share(pair: CachePair) -> bool:
-    """Whether past and present of a cache that grows can be one buffer instead."""
     return pair.protocol == "growing" and set(writers(pair)) == {_GROUPED}
 
 
 def make_room(trace: Trace, pairs: tuple[CachePair, ...], caches: dict[str, Any], capacity: int | None) -> None:
     """Move growing caches that are full into buffers of twice their length, or of ``capacity`` rows if that is more.
-    Moved ones are replaced in ``caches``. The bytes so moved are noted in the last run of the trace and in the meters
-    of its caches. rten-generate does the same after every run (commit c7f7bad9)."""
+    Moved ones are replaced in ``caches``. These bytes are noted in the last run of the trace and in the meters of its
+    caches. rten-generate does the same after every run (commit c7f7bad9)."""
     metered = {cache.input: cache for cache in trace.caches}
     for pair in pairs:
         past = caches[pair.input]

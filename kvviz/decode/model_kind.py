@@ -1,7 +1,7 @@
-"""What kind of model a graph is: whether it can be decoded token by token, and what it is where it cannot.
+"""What kind of model a graph is: whether it can be decoded token by token, and otherwise what it is.
 
-The configuration beside the model is asked first (what Hugging Face's libraries call its class), then the graph: the
-names and types of what goes in and comes out, and whether it scores the same vocabulary that it reads.
+The configuration beside the model decides first (the class name in Hugging Face's libraries), then the graph: names and
+types of inputs and outputs, and whether it scores the vocabulary that it reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SPEECH = re.compile(
 )
 _VISION = re.compile(r"^(pixel_values|images?|img|x_image)$", re.IGNORECASE)
 _DECODER = "a text decoder"
-# Ends of the names of classes in config.json's "architectures", and what such a model is.
+# Endings of class names in config.json's "architectures", and the kinds of such models.
 _CLASSES = (
     ("ForMaskedLM", "a masked language model"),
     ("ForSequenceClassification", "a text classifier"),
@@ -97,11 +97,11 @@ def model_kind(graph: Graph) -> ModelKind:
 
 
 def _scoring(graph: Graph, tokens: str, logits: str, surely: bool, pairs: tuple[CachePair, ...]) -> ModelKind:
-    """What a graph is that scores something for tokens. It decodes if what it scores are the tokens that it reads, and
-    something says that each is scored by those before it: its configuration or its caches (``surely``), or its ops."""
+    """The kind of a graph that scores something for tokens. It decodes if it scores the tokens that it reads, and each
+    is scored by those before it, as shown by its configuration or its caches (``surely``), or its ops."""
     table, shape = index_range(graph, tokens, shape_of), shape_of(graph, logits)
     read, scored = table and table.high, shape[-1] if shape and isinstance(shape[-1], int) else None
-    # The table of a decoder may be padded, so that some of its rows are scored for no token.
+    # The table of a decoder may be padded with rows that are scored for no token.
     if read and scored and (scored > read or (scored < read and not surely)):
         name = f"a {'text' if len(shape) == 2 else 'token'} classifier"
         return ModelKind(name, False, True, why=f"it reads {read:,} tokens and scores {scored:,} classes")
@@ -115,18 +115,17 @@ def _scoring(graph: Graph, tokens: str, logits: str, surely: bool, pairs: tuple[
 
 
 def _keeps_rows(pairs: tuple[CachePair, ...]) -> bool:
-    """Whether a graph has caches with rows for tokens."""
     return any(pair.protocol not in ("state", "cross") for pair in pairs)
 
 
-# Operators in which a token sees only those before it.
+# Operators in which a token sees only earlier ones.
 _ONE_WAY = frozenset({"GroupQueryAttention", "PagedAttention", "SparseAttention", "LinearAttention", "Trilu"})
 _ONE_WAY |= {"CausalConvWithState"}
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 _COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 _COUNTS = frozenset({"Range", "CumSum"})
 _MEASURES = frozenset({"Shape", "Size", "ConstantOfShape"})
-# Which inputs of an operator its output has the numbers of; the first one where nothing else is said.
+# The inputs whose numbers an operator's output has; by default the first one.
 _BOTH = frozenset({"Add", "Sub", "Mul", "Concat", "Where", "Max"})
 _CORNER = 8
 
@@ -150,7 +149,7 @@ def _looks_back(graph: Graph) -> bool:
 
 
 def _counts(graph: Graph, name: str, positions: Collection[str]) -> bool:
-    """Whether a value holds positions: given as an input, counted by the graph, or written down as a weight."""
+    """Whether a value holds positions: an input, counted by the graph, or a weight."""
     stack, seen = [name], set()
     while stack:
         name = stack.pop()
@@ -170,7 +169,7 @@ def _counts(graph: Graph, name: str, positions: Collection[str]) -> bool:
 
 
 def _is_triangle(graph: Graph, name: str) -> bool:
-    """Whether a value is a weight that holds one thing on and below its diagonal, and another above."""
+    """Whether a value is a weight with one number on and below its diagonal, and another above."""
     shape = shape_of(graph, name) if name in graph.weights else ()
     if len(shape) < 2 or shape[-1] != shape[-2] or any(n != 1 for n in shape[:-2]) or shape[-1] in (0, 1):
         return False
@@ -192,7 +191,7 @@ def _two_parts(graph: Graph) -> bool:
 
 
 def _is_embedding(graph: Graph) -> bool:
-    """Whether what comes out are states of tokens or of a text, by their names."""
+    """Whether the outputs are states of tokens or of a text, by their names."""
     words = re.compile(r"hidden_state|embedding|pooler|pooled|sentence", re.IGNORECASE)
     outputs = [value.name for value in graph.outputs]
     return bool(outputs) and all(words.search(name) for name in outputs)

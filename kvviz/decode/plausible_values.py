@@ -1,4 +1,4 @@
-"""Values for inputs that nobody gave, chosen by name, by type and by what the graph looks up with them."""
+"""Values for missing inputs, chosen by name, by type and by what the graph looks up with them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ def array(scene: Scene, value: Value, shape: tuple[int, ...], random: np.random.
 
 
 def shape_of(graph: Graph, name: str) -> tuple[Dim, ...]:
-    """The shape of a value as far as inference knows it."""
     value = known(graph).types.get(name)
     return () if value is None or value.shape is None else value.shape
 
@@ -61,7 +60,7 @@ def is_data(value: Value) -> bool:
 
 
 def is_batch(value: Value) -> bool:
-    """Whether the first dimension of an input is a batch, by its name or, where it has none, by the rank."""
+    """Whether the first dimension of an input is a batch, by its name or, without one, by the rank."""
     dim = (value.shape or (1,))[0]
     if isinstance(dim, int):
         return False
@@ -106,13 +105,13 @@ def _integers(scene: Scene, value: Value, shape: tuple[int, ...], random: np.ran
 
 
 def _measured_by(stem: str, measured: Mapping[str, int]) -> int:
-    """The length of the input that a name speaks of (``audio_length`` of ``audio_signal``), or else of the first."""
+    """The length of the input that a name refers to (``audio_length`` of ``audio_signal``), or else of the first."""
     related = [n for n in measured if stem and (n.startswith(stem) or stem.startswith(n))]
     return measured[related[0]] if related else next(iter(measured.values()))
 
 
 def check_vocabulary(graph: Graph, name: str, tokens: np.ndarray) -> None:
-    """Raise `InputError` for a token that the model looks up in an embedding that ends before it."""
+    """Raise `InputError` for a token beyond the end of the embedding that the model looks it up in."""
     bounds = index_range(graph, name, shape_of)
     if bounds is not None and bounds.high is not None and (most := int(tokens.max(initial=0))) >= bounds.high:
         raise InputError(
@@ -122,7 +121,7 @@ def check_vocabulary(graph: Graph, name: str, tokens: np.ndarray) -> None:
 
 
 def _vocabulary(graph: Graph) -> int:
-    """Tokens are smaller than this, and than the vocabulary as far as the model declares it."""
+    """The upper limit of tokens, also by the declared vocabulary."""
     logits = logits_output(graph)
     shape = next((value.shape for value in graph.outputs if value.name == logits), None)
     last = shape[-1] if shape else None

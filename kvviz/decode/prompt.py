@@ -27,11 +27,8 @@ def as_tokenizer(tokenizer: Any) -> Any:
 def tokenizer_for(
     graph: Graph, prompt: Any, tokenizer: Any, stop_tokens: Collection[int] | None
 ) -> tuple[Any, frozenset[int]]:
-    """The tokenizer of a decode, and the tokens that end it.
-
-    A text is cut by the tokenizer beside the model where none is given, and then that one's end-of-text tokens hold
-    where none are given.
-    """
+    """The tokenizer of a decode, and the tokens that end it. By default the tokenizer beside the model encodes a text,
+    and then its end-of-text tokens are the default too."""
     own = as_tokenizer(tokenizer)
     if own is not None or not _is_text(prompt) or graph.companions is None:
         return own, frozenset(stop_tokens or ())
@@ -47,14 +44,13 @@ def _is_text(prompt: Any) -> bool:
 
 
 def text_of(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
-    """The text of each token by itself; the number where there is no tokenizer."""
+    """The text of each token by itself; the number without a tokenizer."""
     if tokenizer is None:
         return [str(token) for token in tokens]
     return [str(tokenizer.decode([token])) for token in tokens]
 
 
 def as_prompts(prompt: Any) -> list[Any]:
-    """The prompts of all sequences, each a text or a list of tokens."""
     if isinstance(prompt, str):
         return [prompt]
     try:
@@ -65,7 +61,7 @@ def as_prompts(prompt: Any) -> list[Any]:
 
 
 def as_batch(prompt: Any, tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts as one block of tokens, padded on the left with token 0, and the mask of what is no padding."""
+    """Prompts as one block of tokens, padded on the left with token 0, and the mask of real tokens."""
     rows = [_encode(row, tokenizer) for row in as_prompts(prompt)]
     width = max((len(row) for row in rows), default=0)
     if any(not row for row in rows):

@@ -1,4 +1,4 @@
-"""What people call: run a graph once, decode, or work out what either does to memory from layouts alone."""
+"""The public functions: run a graph once, decode, or compute from layouts alone what either does to memory."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def decode(
     session = DecodeSession(graph, prompt, options, inputs, policy, record, poison)
     with held_back():
         with tqdm(total=max_new_tokens, unit="token", delay=1.0, disable=not progress, leave=False) as bar:
-            # A session that its own bell holds would wait for the collector.
+            # A session held by its own bell would wait for the collector.
             runs = session.trace.runs
             session.on_run_end = lambda: bar.update(int(runs[-1].token is not None))
             session.run_to_end()
@@ -279,7 +279,7 @@ def _dry_run(
     given, stated = as_inputs(inputs), _checked(graph, counts)
     donate = names_in(donate)
     policy = find_policy(policy)
-    # Inputs that only what is given would have needed are left out.
+    # Inputs that only given values would have needed are left out.
     begun = policy.feeds_inner(graph, tuple(given), donate, outputs) if policy.feeds_inner else graph
     feeds = generated(begun, dims or {}, given, dry=True)
     return _traced(SingleRun(graph, feeds, outputs, donate, policy, record, dry=stated), given)
@@ -302,7 +302,7 @@ def _dry_decode(
 
 
 def _traced(session: Session, given: Mapping[str, Any]) -> Trace:
-    """Every face of a trace shows its title. What the caller donated has its contents still."""
+    """Every display of a trace shows its title. Donated inputs still have their contents."""
     try:
         trace = session.run_to_end()
     finally:
@@ -314,7 +314,7 @@ def _traced(session: Session, given: Mapping[str, Any]) -> Trace:
 
 
 def _checked(graph: Graph, counts: Counts | None) -> Counts:
-    """What is stated of data, by nodes that have a use for it."""
+    """The given counts, after checking that their nodes use them."""
     nodes = {node.name: node for _, node in graph.walk()} if counts else {}
     for name, count in (counts or {}).items():
         if name not in nodes:

@@ -1,4 +1,4 @@
-"""Inputs of each run of a decode loop, from what the graph declares: caches, masks, positions, flags."""
+"""Inputs of each run of a decode loop, from the graph's declarations: caches, masks, positions, flags."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ _AXES = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32
 
 
 def check_rank(value: Value) -> None:
-    """Refuse to make an input that NumPy cannot hold."""
     rank = len(value.shape or ())
     if rank > _AXES:
         raise InputError(
@@ -44,11 +43,11 @@ def first_caches(
     later: bool = False,
     dry: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Empty caches for the first run: no rows for growing ones, zeros in full for static ones and states.
+    """Empty caches for the first run: no rows for growing ones, full zeros for static ones and states.
 
-    ``capacity`` is how many rows to reserve for growing caches, and the length of those of fixed size whose length the
-    model leaves open; ``rows`` what the whole decode will need. ``later``: growing caches get more room later, and
-    begin with ``capacity`` rows or one. ``dry``: caches without contents.
+    ``capacity``: rows to reserve for growing caches, and the length of fixed-size ones that the model leaves open.
+    ``rows``: those that the whole decode will need. ``later``: growing caches get more room later, and begin with
+    ``capacity`` rows or one. ``dry``: caches without contents.
     """
     declared = {value.name: value for value in graph.inputs}
     if capacity is not None and not any(pair.axis is not None and pair.protocol != "cross" for pair in pairs):
@@ -113,7 +112,7 @@ BY_ROLE: dict[str, Made] = {
     "past_sequence_length": lambda tokens, mask, past, rows: np.array(past),
     "total_sequence_length": lambda tokens, mask, past, rows: np.array(past + tokens.shape[1]),
     "seqlens_k": lambda tokens, mask, past, rows: mask.sum(1) - 1,
-    # Of padding the scores say nothing.
+    # Scores of padding are meaningless.
     "num_logits_to_keep": lambda tokens, mask, past, rows: np.array(1 if mask[:, -1:].all() else tokens.shape[1]),
 }
 """The inputs of a run that follow from its tokens, their mask, and the rows in its caches before and after it."""
@@ -128,8 +127,8 @@ def control_feeds(
     given: Mapping[str, Any],
     window: int | None = None,
 ) -> dict[str, Any]:
-    """Every input but caches for one run; those of the caller, ``given``, win. ``mask`` is ``(batch, past + new)``.
-    ``window``: rows of a cache that is written round and round, so that no more of them can hold tokens."""
+    """Every input of one run except caches; the caller's ``given`` ones take precedence. ``mask`` is ``(batch, past +
+    new)``. ``window``: rows of a circular cache, the most that can hold tokens."""
     batch, new = tokens.shape
     rows = past + new if window is None else min(past + new, window)
     declared = {value.name: value for value in graph.inputs}
@@ -147,7 +146,7 @@ def control_feeds(
 
 
 def check_positions(graph: Graph, roles: Mapping[str, str], rows: int) -> None:
-    """Refuse more tokens than the table of positions has rows, where the graph looks up those that it is given."""
+    """Refuse more tokens than the table of positions has rows, if the graph looks up its position input."""
     for name in (roles[role] for role in ("position_ids", "cache_position") if role in roles):
         table = index_range(graph, name, shape_of)
         if table is not None and table.high < rows:
@@ -158,7 +157,7 @@ def check_positions(graph: Graph, roles: Mapping[str, str], rows: int) -> None:
 
 
 def _fitted(value: Value, array: np.ndarray) -> np.ndarray:
-    """An input in the dtype and rank that the graph declares; a mask is padded to a fixed length."""
+    """An input in the declared dtype and rank; a mask is padded to a fixed length."""
     array = np.asarray(array).astype(value.dtype or np.int64)
     if value.shape is None:
         return array
@@ -166,7 +165,7 @@ def _fitted(value: Value, array: np.ndarray) -> np.ndarray:
     if array.ndim < rank:
         array = array.reshape((1,) * (rank - array.ndim) + array.shape)
     while array.ndim > rank and array.shape[0] == 1:
-        # A batch of one that the graph does not know of.
+        # A batch of one that the graph does not declare.
         array = array[0]
     if rank == 2 and isinstance(value.shape[1], int) and array.shape[1] < value.shape[1]:
         array = np.pad(array, ((0, 0), (0, value.shape[1] - array.shape[1])))
@@ -180,15 +179,14 @@ def _fitted(value: Value, array: np.ndarray) -> np.ndarray:
 # new rows, else from the ``genai_config.json`` beside the model.
 
 
-# Attention operators that take queries, keys and values as inputs 0 to 2; all three packed in the first where the
-# others are absent (com.microsoft of onnxruntime 1.31, Attention of ONNX 23).
+# Attention operators that take queries, keys and values as inputs 0 to 2; all three packed in the first if the others
+# are absent (com.microsoft of onnxruntime 1.31, Attention of ONNX 23).
 _PROJECTED = frozenset({"GroupQueryAttention", "MultiHeadAttention", "SparseAttention", "PagedAttention"})
-# How many operators may lie between an attention and the projection that feeds it (bias, norm, rotation …).
+# The most operators between an attention and the projection that feeds it (bias, norm, rotation …).
 _FARTHEST = 12
 
 
 def cache_dimension(graph: Graph, pair: CachePair, axis: int) -> int | None:
-    """Length of a dimension of a cache that is neither batch nor rows; None where it is unknown."""
     present = known(graph).types.get(pair.output)
     if present is not None and present.shape is not None and axis < len(present.shape):
         length = present.shape[axis]
@@ -210,7 +208,7 @@ def _writers(graph: Graph, pair: CachePair) -> Iterator[tuple[Graph, Node, Cache
 
 
 def _from_attention(graph: Graph, node: Node, op: CacheOp, axis: int, rank: int) -> int:
-    """What an attention operator says of its cache; 0 for nothing."""
+    """The dimension by an attention operator's attributes; 0 if unknown."""
     given = node.attributes
     heads = int(given.get("num_heads") or given.get("q_num_heads") or 0)
     kv_heads = int(given.get("kv_num_heads") or heads)
@@ -239,8 +237,8 @@ def _from_attention(graph: Graph, node: Node, op: CacheOp, axis: int, rank: int)
 
 
 def _width(graph: Graph, name: str) -> int:
-    """Length of the last axis of a value, by its shape or, where an operator on the way is unknown, by the weights of
-    the projection that made it; 0 where neither is known."""
+    """Length of the last axis of a value, by its shape or, behind an unknown operator, by the weights of the projection
+    that made it; 0 if neither is known."""
     for _ in range(_FARTHEST):
         if width := length_at(shape_of(graph, name), -1):
             return width
@@ -260,7 +258,7 @@ def _width(graph: Graph, name: str) -> int:
 
 
 def _part(graph: Graph, node: Node, position: int) -> int:
-    """Width of one output of a Split of the last axis, as far as its sizes are known without a shape."""
+    """Width of one output of a Split of the last axis, if its sizes determine it."""
     if node.attributes.get("axis", 0) not in (-1, 2):
         return 0
     sizes = node.attributes.get("split")
@@ -274,7 +272,7 @@ def _part(graph: Graph, node: Node, position: int) -> int:
 
 
 def _configured(graph: Graph, axis: int, rank: int) -> int | None:
-    """What onnxruntime-genai's configuration says; None where it is missing, damaged or silent."""
+    """The dimension by onnxruntime-genai's configuration; None if that is missing, damaged or silent."""
     key = "head_size" if axis == rank - 1 else "num_key_value_heads" if (axis, rank) == (1, 4) else None
     said: Any = None
     if key is not None and graph.folder is not None:

@@ -1,4 +1,4 @@
-"""A session of one run, and one of a recurrent graph that is fed chunk by chunk: its states go from run to run."""
+"""A session of one run, and one of a recurrent graph that gets chunks of input and carries its states along."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from kvviz.trace.schema.run_options import RunOptions, names_in
 
 
 class SingleRun(Session):
-    """One run that can be advanced op by op; parameters as in `run`."""
-
     def __init__(
         self,
         graph: Graph,
@@ -102,8 +100,6 @@ def stream(
 
 
 class StreamSession(Session):
-    """A recurrent graph fed chunk by chunk; see `stream`."""
-
     def __init__(
         self,
         graph: Graph,
@@ -127,12 +123,11 @@ class StreamSession(Session):
         self.trace.recipe = self._recipe(tuple(states))
 
     def next_run(self) -> bool:
-        """Feed the next chunk with the states of the run before."""
         run = len(self.trace.runs)
         if run >= len(self.chunks):
             return False
         self.feeds = {**self.chunks[run], **self.states}
-        # What the first run starts with is the caller's, unless zeros were made for it.
+        # The initial states of the first run are the caller's, unless zeros were made for it.
         own = [pair.input for pair in self.pairs if run or pair.input not in self.given]
         self.begin(self.feeds, list(dict.fromkeys((*own, *self.donated))), self.carried)
         return True
@@ -147,7 +142,7 @@ class StreamSession(Session):
             self.carried[pair.input] = (len(self.trace.runs) - 1, pair.output)
 
     def _recipe(self, states: tuple[str, ...]) -> Recipe:
-        """How to run the same stream again; chunks that have not run are as the caller has them."""
+        """How to run the same stream again; chunks that have not run are the caller's current ones."""
         options = {
             "graph": self.graph,
             "policy": self.policy,

@@ -1,4 +1,4 @@
-"""Symbolic dimensions: which names they hold, and how long they are once the names are known.
+"""Symbolic dimensions: their names, and their lengths once the names are known.
 
 A dimension is a number, a name, a sum or product of names such as ``past + new``, or has no name at all. Each can also
 be given by its place: ``x.0`` is the first dimension of input x.
@@ -29,13 +29,12 @@ _LONGEST = 1 << 40
 
 
 def place(value: Value, axis: int) -> str:
-    """How a dimension is named by its place."""
     return f"{value.name}.{axis}"
 
 
 class Dimensions:
-    """Lengths of the symbolic dimensions of a graph's inputs, as far as they are known. They are given by name or by
-    place; a place counts for itself, and for its name where that is not given."""
+    """Known lengths of the symbolic dimensions of a graph's inputs, by name or by place; a place counts for itself, and
+    for its name unless that is given."""
 
     def __init__(self, graph: Graph, stated: Mapping[str, int]) -> None:
         self.lengths: dict[str, int] = {}
@@ -67,13 +66,13 @@ class Dimensions:
             raise InputError(f"dimension {name!r} cannot be {length}: the model fixes it at {fixed}")
 
     def learn(self, value: Value, axis: int, length: int) -> None:
-        """Take over a length that follows from elsewhere, unless it was stated."""
+        """Set a length that follows from elsewhere, unless it was given."""
         dim = (value.shape or ())[axis]
         if not isinstance(dim, int):
             self.lengths.setdefault(place(value, axis) if dim is None else dim, length)
 
     def observe(self, value: Value, axis: int, length: int) -> None:
-        """Take over a length that a given input has. Raises `InputError`: if another one was stated."""
+        """Set a length that a given input has; raises `InputError` if another one was given."""
         dim = (value.shape or ())[axis]
         if isinstance(dim, str) and self._stated.get(dim, length) != length:
             where = f"axis {axis} of the given input {value.name!r}"
@@ -81,7 +80,7 @@ class Dimensions:
         self.learn(value, axis, length)
 
     def unknown(self, value: Value, axis: int) -> list[str]:
-        """Names that the length of a dimension still hangs on."""
+        """Names that the length of a dimension still depends on."""
         dim = (value.shape or ())[axis]
         if isinstance(dim, int) or place(value, axis) in self.lengths or dim in self.lengths:
             return []
@@ -103,14 +102,14 @@ class Dimensions:
         return length
 
     def missing_part(self, dim: str, part: str, others: Mapping[str, int], total: int) -> int | None:
-        """The length of one name with which a sum or product comes to a total; None where there is none."""
+        """The length of one name that makes a sum or product equal a total; None if there is none."""
         span = 5040  # 2 to 10 divide it, so that the slope of a quotient comes out as well
         low, high = (_value(dim, {**self.lengths, **others, part: length}) for length in (0, span))
         length = (total - low) * span // (high - low) if high > low else -1
         return length if length >= 0 and _value(dim, {**self.lengths, **others, part: length}) == total else None
 
     def names(self, dim: str | None) -> list[str]:
-        """The names in a dimension such as ``past + new``; the whole where it is no sum or product of names."""
+        """The names in a dimension such as ``past + new``; the whole if it is no sum or product of names."""
         if dim is None:
             return []
         try:
@@ -119,7 +118,7 @@ class Dimensions:
             _evaluate(tree, dict.fromkeys(found, 1))
         except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
             return [dim]
-        # A hyphen joins words: batch-size is a difference only where batch and size are dimensions as well.
+        # A hyphen joins words: batch-size is a difference only if batch and size are dimensions as well.
         if " " not in dim and "-" in dim and len(found) > 1 and not self._plain.issuperset(found):
             return [dim]
         return found or [dim]
@@ -143,7 +142,6 @@ def _evaluate(tree: ast.expr, lengths: Mapping[str, int]) -> int:
     raise ValueError("not a sum or product of names and numbers")
 
 
-# -- fitting lengths --------------------------------------------------------------------------------------------------
 # Lengths that a window fits into: a graph with convolutions takes no signal of four numbers.
 
 
@@ -154,7 +152,7 @@ _WINDOWS = frozenset(
         *("STFT", "DFT", "MelWeightMatrix", "Col2Im", "DepthToSpace", "SpaceToDepth", "Pad", "Resize", "Upsample"),
     }
 )
-# Powers of two for nets that halve again and again, and what nets for images are usually trained at.
+# Powers of two for nets that halve again and again, and the usual training sizes of nets for images.
 _LADDER = (16, 32, 48, 64, 96, 128, 192, 224, 256, 299, 320, 384, 448, 512, 640, 1024, 2048, 4096, 8192, 16384, 32768)
 _LARGEST = 1 << 22
 _GROUPS = 4
@@ -163,14 +161,14 @@ _GROUPS = 4
 def fitting(
     graph: Graph, lengths: Mapping[str, int], free: list[str], make: Callable[[Mapping[str, int]], dict[str, Any]]
 ) -> dict[str, int]:
-    """Lengths with which the graph runs: those given, or else the first larger ones of the ``free`` dimensions. Where
-    nothing fits they stay as given, so that the run itself says what is wrong."""
+    """Lengths with which the graph runs: the given ones, or else the first larger ones of the ``free`` dimensions. If
+    nothing fits they stay as given, so that the run itself reports what is wrong."""
     first = dict(lengths)
     # Only an operator that looks at several places at once may find an input too small.
     if not free or not has_windows(graph):
         return first
     for group in [free, *_groups(free)]:
-        # The others are one: a state beside a signal has the batch anywhere.
+        # The others are 1: a state beside a signal may have the batch on any axis.
         ones = {**first, **dict.fromkeys(set(free) - set(group), 1)}
         for tried in _candidates(ones, group):
             feeds = make(tried)
@@ -182,12 +180,11 @@ def fitting(
 
 
 def has_windows(graph: Graph) -> bool:
-    """Whether an operator looks at several places at once."""
     return any(node.op_type in _WINDOWS for _, node in graph.walk())
 
 
 def _groups(free: list[str]) -> list[list[str]]:
-    """The dimensions of each input for themselves, where several inputs have such as have no name but their place."""
+    """The dimensions of each input separately, if several inputs have dimensions without names."""
     found: dict[str, list[str]] = {}
     for name in free:
         found.setdefault(name.rpartition(".")[0] or name, []).append(name)
@@ -202,20 +199,20 @@ def _candidates(first: dict[str, int], free: list[str]) -> Iterator[dict[str, in
 
 
 def _runs(graph: Graph, feeds: dict[str, Any]) -> bool:
-    """Whether a run ends, and no window had nothing to look at."""
+    """Whether a run completes, and no window was empty."""
     try:
         trace = whole(SingleRun(graph, feeds).run_to_end())
     except OpError:
         return False
     except KvvizError:
-        # Not a matter of lengths; the run that the caller wants says it.
+        # Not caused by lengths; the actual run reports it.
         return True
     windows = [step for step in trace.steps if step.op_type in _WINDOWS]
     return all(out.nbytes for step in windows for out in step.outs) and all(_reflects(graph, step) for step in windows)
 
 
 def _reflects(graph: Graph, step: Step) -> bool:
-    """Whether a reflected edge is shorter than what it reflects, as onnxruntime demands (NumPy reflects again)."""
+    """Whether a reflected edge is shorter than the reflected data, as onnxruntime demands (NumPy reflects again)."""
     node, shape = step.graph_node, step.outs[0].shape
     if node.op_type != "Pad" or node.attributes.get("mode") not in ("reflect", b"reflect"):
         return True

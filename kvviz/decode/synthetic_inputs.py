@@ -1,4 +1,4 @@
-"""Inputs made from what a graph declares, for those who have a model and nothing to feed it.
+"""Inputs made from a graph's declarations, for models without data.
 
 Numbers are seeded, so that the same model and dimensions give the same inputs every time.
 """
@@ -73,16 +73,15 @@ def inputs(
 def generated(
     graph: Graph, dims: Mapping[str, int], given: Mapping[str, Any], *, decoding: int = 0, dry: bool = False
 ) -> dict[str, Any]:
-    """The given inputs, and the others with lengths that would do for a first try; options as of `Maker`."""
+    """The given inputs, and the others with plausible lengths; options as of `Maker`."""
     maker = Maker(graph, dims, given, decoding, dry)
     return maker.filled(maker.open_dims()).make()
 
 
 class Maker:
     """Makes the inputs that a caller did not give; ``dims`` as in `inputs`. ``decoding``: they are for a decode of so
-    many sequences, which makes tokens, caches and all that follows from them by itself. ``dry``: only layouts count;
-    data have no contents.
-    """
+    many sequences, which makes tokens, caches and derived inputs itself. ``dry``: only layouts count; data have no
+    contents."""
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class Maker:
         self._learn()
 
     def open_dims(self) -> dict[str, int]:
-        """Dimensions without a known length, each with a length that would do for a first try."""
+        """Dimensions without a known length, each with a plausible length."""
         missing: dict[str, int] = {}
         for value in self.wanted:
             for axis in range(len(value.shape or ())):
@@ -124,7 +123,7 @@ class Maker:
         return {name: length for name, length in missing.items() if name not in past[1:]}
 
     def proposed(self) -> dict[str, int]:
-        """The open dimensions with lengths that the graph was seen to take, where windows make demands on them."""
+        """The open dimensions, with lengths that the graph accepted in a trial if windows constrain them."""
         first = self._agreeing(self.open_dims())
         keep = {*self._past_names(), *(name for name in first if "batch" in name.lower()), *self._batches()}
         free = [name for name in first if name not in keep]
@@ -133,7 +132,7 @@ class Maker:
         return fitting(self.graph, first, free, lambda lengths: self.filled(lengths).make())
 
     def _agreeing(self, lengths: dict[str, int]) -> dict[str, int]:
-        """Open lengths, changed so that sums and products come to the stated totals."""
+        """Open lengths, adjusted so that sums and products equal the given totals."""
         for name, total in self.stated.items():
             parts = [part for part in self.dims.names(name) if part in lengths]
             if parts and parts != [name]:
@@ -167,15 +166,13 @@ class Maker:
         return {name: feeds[name] for name in (*(n for n in self._declared if n in feeds), *self.given)}
 
     def _is_data(self, value: Value) -> bool:
-        """Whether an input holds what the model computes with, and not lengths, masks or positions."""
+        """Whether an input holds data, not lengths, masks or positions."""
         if value.name in self.pairs or value.name in (self.roles.get("tokens"), self.roles.get("embeddings")):
             return True
         return plausible_values.is_data(value)
 
-    # -- dimensions ---------------------------------------------------------------------------------------------------
-
     def _learn(self) -> None:
-        """Dimensions that need not be asked for."""
+        """Learn dimensions that follow from the model."""
         for value in self.graph.inputs:
             if value.name in self.given and value.shape is not None:
                 for axis, length in enumerate(np.shape(self.given[value.name])[: len(value.shape)]):
@@ -193,7 +190,7 @@ class Maker:
             self.dims.lengths.update({name: length for name in past if name not in self.dims.lengths})
 
     def _check_stated(self) -> None:
-        """A decode counts its sequences, its tokens and the rows of its caches itself."""
+        """Check that a decode is given none of the dimensions that it determines: sequences, tokens and cache rows."""
         tokens = self._declared.get(self.roles.get("tokens", ""))
         batch = {str(tokens.shape[0]), place(tokens, 0)} if tokens is not None and tokens.shape else set()
         used = {
@@ -216,7 +213,7 @@ class Maker:
         return {value.name: value for value in self.graph.inputs}
 
     def _learn_size(self, value: Value, pair: CachePair) -> None:
-        """What the model or its configuration says of a cache's size, beside batch and rows."""
+        """Learn a cache's sizes, other than batch and rows, from the model or its configuration."""
         try:
             shape = first_caches(self.graph, (pair,), 1, None, {}, 0)[value.name].shape
         except InputError:
@@ -239,7 +236,7 @@ class Maker:
         return list(dict.fromkeys(names))
 
     def _batches(self) -> set[str]:
-        """Names of first dimensions that are a batch, whatever they are called."""
+        """Names of first dimensions that are a batch."""
         found = set()
         for value in self.wanted:
             if value.shape and plausible_values.is_batch(value):
@@ -275,7 +272,7 @@ class Maker:
         return 0
 
     def _tokens(self, feeds: Mapping[str, Any]) -> np.ndarray | None:
-        """The tokens of the run as (batch, length), or as many zeros where it is fed embeddings; None without both."""
+        """The tokens of the run as (batch, length), or as many zeros if it gets embeddings; None without both."""
         tokens = feeds.get(self.roles.get("tokens", ""))
         if tokens is not None:
             array = np.asarray(tokens)
@@ -284,7 +281,7 @@ class Maker:
         return np.zeros(embeddings[:2], np.int64) if len(embeddings) == 3 else None
 
     def _measured(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-        """For each input with rows of something the length of its longest open dimension beside the batch."""
+        """For each input with rows of data the length of its longest open dimension besides the batch."""
         found = {}
         for value in self.graph.inputs:
             shape = np.shape(self.given[value.name]) if value.name in self.given else shapes.get(value.name, ())

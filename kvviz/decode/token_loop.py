@@ -29,7 +29,7 @@ from kvviz.trace.schema.run_options import DECODE, RunOptions, names_in
 
 
 class DecodeSession(Session):
-    """A greedy decode that can be advanced op by op; the next run begins when the one before is done. ``**changes``:
+    """A greedy decode that can be advanced op by op; the next run begins when the previous one is done. ``**changes``:
     options that differ from ``options``; the other arguments are those of `decode` and of `Session`."""
 
     def __init__(
@@ -119,7 +119,6 @@ class DecodeSession(Session):
         self.detail = Detail()
 
     def next_run(self) -> bool:
-        """Feed the tokens that are due, with the caches of the run before."""
         if self.chosen >= self.most or self.done.all():
             return False
         if self.trace.runs and self.options.growth == "after":
@@ -131,7 +130,7 @@ class DecodeSession(Session):
             **self.caches,
         }
         if self.trace.dry:
-            # Which tokens they are is data.
+            # The tokens themselves are data.
             tokens = self.feeds[self.roles["tokens"]]
             self.feeds[self.roles["tokens"]] = ghost(tokens.shape, tokens.dtype)
         own = [pair.input for pair in self.pairs if pair.protocol != "cross"]
@@ -161,7 +160,6 @@ class DecodeSession(Session):
         self._keep_or_forget(trace.runs[-1].index)
 
     def _choose(self, last: np.ndarray) -> None:
-        """Pick the tokens with the highest scores."""
         trace = self.trace
         self.chosen += 1
         trace.logits.append(last.copy())
@@ -179,7 +177,7 @@ class DecodeSession(Session):
         self.sequence.add(chosen)
 
     def _keep_or_forget(self, run: int) -> None:
-        """Let go of the steps of a run that was not asked for; what the meters need of them is read before."""
+        """Drop the steps of a run that was not requested, after the meters have read them."""
         if self.options.detail is None or run in self.options.detail:
             self.detail.keep()
             return
@@ -188,7 +186,7 @@ class DecodeSession(Session):
         self.detail.forget(self.trace, self.recorder)
 
     def _recipe(self, prompt: Any) -> Recipe:
-        """How to decode the same again; what the caller gave is among the inputs of the first run."""
+        """A recipe of the same decode; the caller's inputs are among those of the first run."""
         options = {
             "graph": self.graph,
             "prompt": prompt,
@@ -207,8 +205,7 @@ class DecodeSession(Session):
         return Recipe(DecodeSession, options, given)
 
     def _check_donated(self) -> None:
-        """Only what no later run is fed again may be given away: inputs that are made for each run, and caches to
-        start from."""
+        """Check that only inputs of a single run are donated: those made for each run, and initial caches."""
         lent, inputs = self._lent(), {value.name for value in self.graph.inputs}
         for name in self.options.donate:
             if name in lent or name not in inputs:
@@ -220,7 +217,6 @@ class DecodeSession(Session):
         return cross | (self.given.keys() - {pair.input for pair in self.pairs})
 
     def _rows_given(self) -> int:
-        """Rows in the growing caches that the caller gave to start from."""
         growing = [pair for pair in self.pairs if pair.protocol == "growing" and pair.axis is not None]
         shapes = [(np.shape(self.given[pair.input]), pair.axis or 0) for pair in growing if pair.input in self.given]
         lengths = {shape[axis] for shape, axis in shapes if axis < len(shape)}
@@ -229,7 +225,7 @@ class DecodeSession(Session):
         return lengths.pop() if lengths else 0
 
     def _window_rows(self, pair: CachePair) -> int:
-        """Rows of a cache of fixed size whose oldest tokens make way for new ones; 0 for others."""
+        """Rows of a fixed-size cache whose oldest tokens make way for new ones; 0 for others."""
         if pair.protocol != "window" or pair.axis is None or not is_fixed(pair):
             return 0
         return int(np.shape(self.caches[pair.input])[pair.axis])
@@ -259,13 +255,12 @@ _WINDOW = "window"
 class FedTokens:
     """The tokens of a decode.
 
-    With caches every run is fed the tokens that follow those in the caches: the prompt, as many at once as the graph
-    takes, and then one at a time. Without caches every run is fed the whole sequence; where its length is fixed,
-    padding follows the tokens.
+    With caches every run gets the tokens that follow those in the caches: the prompt, as many at once as the graph
+    takes, and then one at a time. Without caches every run gets the whole sequence, padded at the end if its length is
+    fixed.
 
-    ``past``: rows that are in the caches before the first run.
-    ``chunk``: tokens of the prompt that a run is fed at most.
-    ``slides``: whether the oldest tokens make way where a sequence is longer than a graph without caches takes.
+    ``past``: rows in the caches before the first run. ``chunk``: maximum tokens of the prompt per run. ``slides``:
+    whether the oldest tokens are dropped if a sequence is longer than a graph without caches takes.
     """
 
     def __init__(
@@ -300,11 +295,11 @@ class FedTokens:
 
     @property
     def due(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens of the run that is due, and the mask of what is in the caches and of these."""
+        """Tokens of the next run, and the mask of the caches' rows and these tokens."""
         return self.tokens, self.mask[:, : self.past + self.tokens.shape[1]]
 
     def ended(self) -> bool:
-        """The run that was due has ended. Returns whether it chooses tokens: what is left of a prompt comes first."""
+        """End the current run; returns whether it chooses tokens, which the end of a prompt does."""
         if not self.caches:
             return True
         self.past += self.tokens.shape[1]
@@ -314,7 +309,7 @@ class FedTokens:
         return False
 
     def add(self, chosen: np.ndarray) -> None:
-        """Let these tokens, one for each sequence, be what follows."""
+        """Append these tokens, one per sequence."""
         chosen = chosen.astype(np.int64)
         if self.caches:
             self.tokens = chosen[:, None]
@@ -345,7 +340,7 @@ class FedTokens:
         self.tokens, self._later = self.tokens[:, :chunk], self.tokens[:, chunk:]
 
     def _divide(self, name: str, length: int, new: int) -> None:
-        """Feed a prompt in parts, as a graph with caches takes them."""
+        """Feed a prompt in parts of the size that a graph with caches takes."""
         size = self.size or length
         if length % size or (size > 1 and new > 1):
             raise InputError(

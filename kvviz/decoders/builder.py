@@ -19,8 +19,6 @@ PAGE = 4096
 
 
 class Store:
-    """A new file that arrays are appended to, for a model with external data in the same folder."""
-
     contents = True
 
     def __init__(self, path: Path) -> None:
@@ -56,10 +54,8 @@ class Store:
 
 
 class Held:
-    """Arrays in memory instead of a file, by the location that their initializers name.
-
-    ``absent``: given for weights without contents; it stands for each of them.
-    """
+    """Arrays in memory instead of a file, by the location in their initializers. ``absent``: stands for weights without
+    contents."""
 
     def __init__(self, absent: Any = None) -> None:
         # A prefix that no file contains by chance or intent.
@@ -83,7 +79,7 @@ class Held:
 
 
 class Keeper(Protocol):
-    """Where large weights are kept. Without ``contents``, only their types and shapes are."""
+    """Keeps large weights. Without ``contents``, only their types and shapes are kept."""
 
     contents: bool
 
@@ -126,7 +122,6 @@ class Builder:
         return name
 
     def constant(self, name: str, array: np.ndarray | np.generic) -> str:
-        """Keep a small weight in the model itself, once for each name."""
         if name not in self.weights:
             self.weights[name] = numpy_helper.from_array(np.asarray(array), name)
         return name

@@ -41,10 +41,9 @@ def decoder(
 ) -> ModelProto:
     """Build the graph, writing weights to the store as they are read.
 
-    Inputs are ``input_ids``, what the form needs beside it (masks, positions, int64), and
-    ``past_key_values.N.key|value``, ``(batch, key heads, past, head size)``. Outputs are ``logits`` of the last
-    position, ``(batch, 1, vocabulary)``, and ``present.N.key|value``. ``dtype`` is the type of all floating-point
-    values.
+    Inputs are ``input_ids``, further inputs of the form (masks, positions, int64), and ``past_key_values.N.key|value``,
+    ``(batch, key heads, past, head size)``. Outputs are ``logits`` of the last position, ``(batch, 1, vocabulary)``,
+    and ``present.N.key|value``. ``dtype`` is the type of all floating-point values.
     """
     build, shape = Builder(store, dtype), source.shape
     parts = Parts(source, form(build, shape), build)
@@ -73,9 +72,8 @@ def decoder(
 
 
 def _embedding(parts: Parts) -> tuple[str, str]:
-    """Embeddings of the tokens, and the weight they come from if the head shares it. A shared weight is kept once, as
-    ``(hidden, vocabulary)`` for the head: a product with one row is about twice as fast, and gathering a few columns is
-    cheap."""
+    """Embeddings of the tokens, and their weight if the head shares it. A shared weight is kept once, as ``(hidden,
+    vocabulary)`` for the head: a product with one row is about twice as fast, and gathering a few columns is cheap."""
     build, shape = parts.build, parts.shape
     build.scope = "/model/embed_tokens"
     weight, table = parts.source.matrix("token_embd.weight", shape.hidden, shape.vocabulary), ""
@@ -115,7 +113,7 @@ def _blocks(shape: Shape) -> tuple[_Block, ...]:
 
 
 def _added(parts: Parts, layer: int, block: _Block, hidden: str, rest: str) -> tuple[str, str]:
-    """Add one block. It takes and returns the residual stream and what is still to be added to it."""
+    """Add one block. It takes and returns the residual stream and the value still to be added to it."""
     build, width, theirs, scope = parts.build, parts.shape.hidden, f"blk.{layer}", f"/model/layers.{layer}"
     build.scope = scope
     x, hidden = parts.norm(hidden, rest, block.norm, f"{theirs}.{block.theirs}", width)

@@ -18,10 +18,8 @@ INPUTS = ("input_ids", "attention_mask", "position_ids")
 
 class Form:
     """``concat``, and the base of the other forms: how the cache is kept, the mask, and the operators of attention.
-
-    Values between operators are ``(batch, new, heads·size)``. With ``by_head``, queries, keys and values are
-    ``(batch, heads, new, size)`` while they are rotated, kept and attended to.
-    """
+    Values between operators are ``(batch, new, heads·size)``. With ``by_head``, queries, keys and values are ``(batch,
+    heads, new, size)`` while they are rotated, kept and attended to."""
 
     name = "concat"
     opset = 18
@@ -42,8 +40,6 @@ class Form:
         self.presents: list[ValueInfoProto] = []
         self._biases: dict[int, str] = {}
         self._angles: dict[float, tuple[str, str]] = {}
-
-    # -- what layers share ----------------------------------------------------------------------------------------
 
     def prepare(self, sight: Sight) -> None:
         """Add what all layers with one sight share: cosines and sines of the tokens' positions, and the mask."""
@@ -83,11 +79,9 @@ class Form:
         return found[0], found[1]
 
     def _mask(self, window: int) -> str:
-        """The attention mask, ``(batch, 1, new, total)``: 0 where a query sees a key, else the lowest number.
-
-        A query sees the tokens up to its own that are not padding. The lowest number is used instead of minus infinity
-        because rows of padding see nothing, and would become NaN.
-        """
+        """The attention mask, ``(batch, 1, new, total)``: 0 where a query sees a key, else the lowest number. A query
+        sees the tokens up to its own that are not padding. The lowest number is used instead of minus infinity because
+        rows of padding see nothing, and would become NaN."""
         build = self.build
         total = build.op("Squeeze", build.op("Shape", "attention_mask", start=1, end=2))
         past = self._rows_before()
@@ -105,7 +99,6 @@ class Form:
         return self.build.op("Range", zero, total, one)
 
     def _back(self, columns: str, rows: str, window: int) -> str:
-        """Whether a query in a row sees a column."""
         seen = self.build.op("LessOrEqual", columns, rows)
         if window:
             first = self.build.op("Sub", rows, self.build.constant(f"window.{window}", np.int64(window)))
@@ -116,18 +109,14 @@ class Form:
         lowest = float(ml_dtypes.finfo(self.build.dtype).min)
         return self.build.op("Where", seen, self.build.number("shown", 0), self.build.number("hidden", lowest))
 
-    # -- caches ---------------------------------------------------------------------------------------------------
-
     @property
     def kinds(self) -> tuple[str, str]:
-        """The contents of the two caches of a layer."""
         if self.shape.latent:
             return "latent", "rotary"
         return ("decoder.key", "decoder.value") if self.shape.encoder_rows else ("key", "value")
 
     @property
     def axis(self) -> int:
-        """The axis of a cache's rows."""
         return 2 if self.caches_by_head and not self.shape.latent else 1
 
     def cache(self, layer: int, kind: str, heads: int, size: int) -> tuple[str, str]:
@@ -138,7 +127,6 @@ class Form:
         return names
 
     def given(self, layer: int, kind: str, rows: int, heads: int, size: int) -> str:
-        """Declare a cache that is only read."""
         name = f"past_key_values.{layer}.{kind}"
         self.pasts.append(self._value(name, rows, heads, size, self.by_head))
         return name
@@ -152,8 +140,6 @@ class Form:
         """Write new rows to a cache; returns all of its rows."""
         past, present = self.cache(layer, kind, heads, size)
         return self.build.op("Concat", past, new, name=cache_module(kind), output=present, axis=self.axis)
-
-    # -- operators ------------------------------------------------------------------------------------------------
 
     def norm(self, x: str, rest: str, weight: str) -> tuple[str, str]:
         """The RMS norm of ``x``, or of ``x + rest`` if ``rest`` is not empty; and the value that was normed."""
@@ -171,7 +157,6 @@ class Form:
         return build.op("Add", build.op("Mul", x, cos, name=name), build.op("Mul", turned, sin, name=name), name=name)
 
     def attend(self, layer: int, projected: tuple[str, ...]) -> str:
-        """Rotary embedding, cache and attention, of queries, keys and values."""
         shape = self.shape
         counts = (shape.heads, shape.kv_heads, shape.kv_heads)
         q, k, v = (self.to_heads(x, heads, name) for x, heads, name in zip(projected, counts, "qkv"))
@@ -183,7 +168,6 @@ class Form:
         return self.mixed(q, keys, values, self.bias(layer))
 
     def cross(self, q: str, keys: str, values: str) -> str:
-        """Attention to rows that all queries see."""
         return self.mixed(self.to_heads(q, self.shape.heads, "q"), keys, values, "")
 
     def mixed(self, q: str, keys: str, values: str, bias: str) -> str:

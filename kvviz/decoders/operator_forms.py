@@ -40,14 +40,12 @@ class AttentionForm(Form):
         return self.build.node("Attention", inputs, ("", *presents), **self._heads("q_num_heads"))[0]
 
     def over(self, layer: int, q: str, keys: str, values: str, **options: Any) -> str:
-        """Attention to all rows of caches, after new rows were written."""
         return self.build.op("Attention", q, keys, values, self.bias(layer), **options)
 
     def cross(self, q: str, keys: str, values: str) -> str:
         return self.build.op("Attention", q, keys, values, **self._heads("q_num_heads"))
 
     def _pairs(self, layer: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Pasts and presents."""
         first, second = (self.cache(layer, kind, self.shape.kv_heads, self.shape.head) for kind in self.kinds)
         return (first[0], second[0]), (first[1], second[1])
 

@@ -1,4 +1,4 @@
-"""Parts of the layers of all families: products, norms, feed-forward; and what DeepSeek and Whisper do otherwise."""
+"""Parts of the layers of all families: products, norms, feed-forward; and special parts of DeepSeek and Whisper."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvviz.decoders.operator_forms import AttentionForm
 
 
 class Weights(Protocol):
-    """Where a decoder's sizes and weights come from; a `kvviz.smollm2.checkpoint.Checkpoint` is one."""
+    """The source of a decoder's sizes and weights; a `kvviz.smollm2.checkpoint.Checkpoint` is one."""
 
     @property
     def shape(self) -> Shape: ...
@@ -68,7 +68,6 @@ class Parts:
         return y
 
     def bent(self, x: str) -> str:
-        """The activation function."""
         build = self.build
         if self.shape.gemma:
             return self.gelu(x, "tanh")
@@ -126,7 +125,6 @@ def latent_attention(parts: Parts, layer: int, x: str) -> str:
 
 
 def _by_head(parts: Parts, x: str, module: str, theirs: str, inputs: int, outputs: int) -> str:
-    """A product with a separate weight for each head."""
     weight = parts.source.tensor(theirs, parts.shape.heads, inputs, outputs)
     return parts.build.op("MatMul", x, parts.weight(f"{module}.weight", weight), name=module)
 
@@ -136,11 +134,9 @@ def _products(parts: Parts, queries: str, keys: str) -> str:
 
 
 def experts(parts: Parts, layer: int, x: str) -> str:
-    """The experts' feed-forward part as one wide product, in which each token weights the experts that it chose.
-
-    ONNX has no operator for this, so all experts are computed. The groups that limit DeepSeek's router are left out:
-    they only affect which experts are chosen.
-    """
+    """The experts' feed-forward part as one wide product, in which each token weights the experts that it chose. ONNX
+    has no operator for this, so all experts are computed. The groups that limit DeepSeek's router are left out: they
+    only affect which experts are chosen."""
     build, shape, sizes, theirs = parts.build, parts.shape, parts.shape.experts, f"blk.{layer}.ffn"
     assert sizes is not None
     fit = build.op("Sigmoid", parts.linear(x, "gate", f"{theirs}_gate_inp", shape.hidden, sizes.count), name="gate")

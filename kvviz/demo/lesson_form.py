@@ -1,7 +1,7 @@
-"""The two forms of a lesson. As committed it was executed, to be read; to be learnt from, it has no outputs: what tells
-the answer to a question appears when the question was answered, or when the cell after it runs.
+"""The two forms of a lesson: as committed it has outputs, for reading; for learning it has none, and the answer to a
+question appears when the question was answered, or when the next cell runs.
 
-Needs nothing but Python, since the build of the wheel calls it, too.
+It needs only Python, since the build of the wheel calls it, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from pathlib import Path
 
 
 def to_learn(path: Path) -> str:
-    """The text of a notebook without outputs and saved widgets."""
     notebook = json.loads(path.read_text("utf-8"))
     notebook.get("metadata", {}).pop("widgets", None)
     for cell in notebook["cells"]:
@@ -21,10 +20,8 @@ def to_learn(path: Path) -> str:
 
 
 def write_lessons(notebooks: Path, folder: Path) -> Path:
-    """Write the lessons of a checkout to a folder beside its notebooks, so that they find the models.
-
-    What somebody changed there stays; the others are as the notebooks are now.
-    """
+    """Write the lessons of a checkout to a folder beside its notebooks, so that they find the models. Changed lessons
+    stay; the others are updated from the notebooks."""
     folder.mkdir(exist_ok=True)
     for path in sorted(path for kind in ("ipynb", "py", "md", "html") for path in notebooks.glob(f"*.{kind}")):
         place, made = folder / path.name, folder / ".made" / path.name

@@ -1,7 +1,7 @@
-"""The first lesson as one HTML file that needs no kernel and no network: what a teacher sends to a class.
+"""The first lesson as one HTML file without a kernel or a network, which a teacher can send to a class.
 
-Everything in it comes from three decodes of the storyteller that are recorded while the file is made: with growing
-caches, with reserved room, and without a cache.
+Its contents come from three decodes of the storyteller that are recorded while the file is made: with growing caches,
+with reserved room, and without a cache.
 """
 
 from __future__ import annotations
@@ -54,12 +54,8 @@ class PageQuestion:
 
 
 def lesson_page(beginning: str = BEGINNING) -> str:
-    """Record the story three times, and return the lesson about it as HTML.
-
-    ``beginning``: of the story, in the model's words.
-
-    Raises `KvvizError`: if the story is too short to be asked about.
-    """
+    """Record the story three times, and return the lesson about it as HTML. ``beginning``: of the story, in the model's
+    words. Raises `KvvizError`: if the story is too short to be asked about."""
     trace = story(beginning)
     words, prompt, runs = trace.words or [], len(trace.prompt), len(trace.runs)
     if trace.interrupted:

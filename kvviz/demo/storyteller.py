@@ -41,7 +41,6 @@ def model() -> Graph:
 
 @cache
 def vocabulary() -> Words:
-    """Its 118 words."""
     return Words(json.loads(files("kvviz.demo").joinpath("vocab.json").read_text("utf-8")))
 
 
@@ -68,8 +67,8 @@ LESSONS = "kvviz-lessons"
 
 
 def unpack_lessons(folder: Path) -> Path:
-    """Copy the lessons to a folder, and give that of the notebooks; files that are there stay as they are, so that what
-    was tried out in them is kept. In a checkout, where there is no archive, they go to its folder ``lessons``."""
+    """Copy the lessons to a folder, and return that of the notebooks; existing files stay, so that experiments in them
+    are kept. In a checkout, without an archive, they go to its folder ``lessons``."""
     packed = files("kvviz.demo").joinpath(ARCHIVE)
     if not packed.is_file():
         own = Path(__file__).resolve().parents[2] / "notebooks"
@@ -100,7 +99,6 @@ _STEPS = 127
 
 
 def pack(model: onnx.ModelProto) -> bytes:
-    """Pack a model; it is not changed."""
     small = onnx.ModelProto()
     small.CopyFrom(model)
     tensors = list(small.graph.initializer)
@@ -118,7 +116,7 @@ def pack(model: onnx.ModelProto) -> bytes:
 
 
 def unpack(data: bytes) -> onnx.ModelProto:
-    """The model in float32, with the names and the order of weights that it had."""
+    """The model in float32, with its original weight names and order."""
     model = onnx.ModelProto.FromString(lzma.decompress(data))
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     del model.graph.initializer[:]

@@ -30,10 +30,8 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 def _whole(call: _Call) -> _Call:
-    """A call that is done whole or not at all: an interrupt and what finalizers do wait for its end.
-
-    The first argument is the device, so a function of another file becomes a method by it.
-    """
+    """A call that is done completely or not at all: interrupts and finalizers wait for its end. The first argument is
+    the device, so a function of another file becomes a method."""
 
     @wraps(call)
     def held(*arguments: Any, **named: Any) -> Any:
@@ -41,7 +39,7 @@ def _whole(call: _Call) -> _Call:
             with held_back(), arguments[0].dropped.wait():
                 return call(*arguments, **named)
         except KvvizError as error:
-            # Who keeps the error, as a notebook keeps the last one, must not keep the tensors in its frames.
+            # A kept error, as the last one in a notebook, must not keep the tensors in its frames.
             del arguments, named
             raise error.with_traceback(None) from None
 
@@ -100,8 +98,6 @@ class Device(DeviceState):
         self.const_eval = ConstEvalCache(self)
         self._trace: tuple[Any, Trace] | None = None
 
-    # -- tensors ----------------------------------------------------------------------------------------------------
-
     to_device = _whole(transfers.to_device)
     to_host = _whole(transfers.to_host)
     to_layout = _whole(transfers.to_layout)
@@ -116,15 +112,14 @@ class Device(DeviceState):
     def get_layout(self, program: Binary, name: int, input_index: int) -> Layout: ...
 
     def get_layout(self, program: Any, name: Any, input_index: Any = None) -> Layout:
-        """What a program wants of an input: ``(program, name)``, or ``(binary, program_index, input_index)``."""
+        """The layout that a program wants for an input: ``(program, name)``, or ``(binary, program_index,
+        input_index)``."""
         found: Layout = program.layout(name, input_index) if isinstance(program, Binary) else program.layout(name)
         return found
 
     def has_layout(self, handle: Handle, layout: Layout) -> bool:
-        """Whether a tensor lies so already."""
+        """Whether a tensor already has a layout."""
         return handle.has_layout(layout)
-
-    # -- programs ---------------------------------------------------------------------------------------------------
 
     def program(
         self,
@@ -209,10 +204,8 @@ class Device(DeviceState):
 
     @contextmanager
     def together(self, name: str) -> Iterator[None]:
-        """What is asked for in here is one run in the recording, so that hazards are found between its calls.
-
-        Without it a run is a submit, with what leads up to it, and what follows of it to the host.
-        """
+        """Make all calls inside one run of the recording, so that hazards between them are found. Otherwise a run is a
+        submit, with the calls that lead up to it, and transfers of its results to the host."""
         with self.dropped.wait():
             self.forward()
             self.grouped = name
@@ -222,8 +215,6 @@ class Device(DeviceState):
             self.grouped = ""
             self._submitted = True  # so that the next call begins another run
 
-    # -- caches -----------------------------------------------------------------------------------------------------
-
     fill_cache = _whole(kv_updates.fill_cache)
     update_cache = _whole(kv_updates.update_cache)
     paged_update_cache = _whole(kv_updates.paged_update_cache)
@@ -232,8 +223,6 @@ class Device(DeviceState):
     def block_table(self, cache: Handle, rows: Sequence[Sequence[int]]) -> BlockTable:
         """A table of the blocks of a paged cache, by sequence."""
         return BlockTable(rows, cache.shape[0], cache.shape[2])
-
-    # -- ownership --------------------------------------------------------------------------------------------------
 
     deallocate = _whole(releases.deallocate)
     release = _whole(releases.release)
@@ -248,7 +237,7 @@ class Device(DeviceState):
 
     @_whole
     def set_retain(self, handle: Handle, retain: bool) -> None:
-        """What ``handle.retain = …`` does."""
+        """The same as ``handle.retain = …``."""
         if handle.wrapper.retain != retain:
             handle.wrapper.retain = retain
             self.mark(
@@ -256,7 +245,7 @@ class Device(DeviceState):
             )
 
     def close(self) -> None:
-        """The end: what is still allocated is reported as a leak; as landed, that is what is still held."""
+        """End the use of the device; whatever is still allocated (as landed: still held) is reported as a leak."""
         if not self.closed and self.contract == "landed" and any(self.live_bytes.values()):
             gc.collect()  # whether a cycle was collected before must not decide what a leak is
         self._close()
@@ -273,11 +262,9 @@ class Device(DeviceState):
     def __exit__(self, *raised: Any) -> None:
         self.close()
 
-    # -- what there is ----------------------------------------------------------------------------------------------
-
     @property
     def live_bytes(self) -> dict[str, int]:
-        """Bytes of tensors that are allocated now, by memory; what programs bring with them is `constant_bytes`."""
+        """Bytes of allocated tensors, by memory; the programs' own weights are `constant_bytes`."""
         with self.dropped.wait():
             live = dict.fromkeys(self.banks, 0)
             for buffer in self.buffers.values():
@@ -297,7 +284,7 @@ class Device(DeviceState):
 
     @property
     def trace(self) -> Trace:
-        """The recording so far; what happens later is in the one that is asked for then."""
+        """The recording so far; it does not grow afterwards."""
         with self.dropped.wait():
             version = self.writer.version
             if self._trace is None or self._trace[0] != version:

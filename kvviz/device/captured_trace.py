@@ -1,9 +1,8 @@
-"""Captured traces: a program whose addresses are fixed, with slots for inputs and outputs, that is replayed as it is.
+"""Captured traces: a program with fixed addresses, and slots for inputs and outputs, that is replayed unchanged.
 
-Source: ``TraceCache`` of tt-mlir: persistent slots, a generation, slots that are brought up to date by comparing
-versions; a capture makes older traces invalid, and they are captured again on demand (#7608, #7618). What the user puts
-after a capture into memory that the trace writes is overwritten all the same (open there; model behaviour here: such
-bytes become 0xFF).
+Source: ``TraceCache`` of tt-mlir: persistent slots, a generation, slots that are updated by comparing versions; a
+capture invalidates older traces, which are captured again on demand (#7608, #7618). Tensors that the user puts, after a
+capture, into memory that the trace writes are overwritten (open there; model behaviour here: such bytes become 0xFF).
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ class Captured:
 
 
 def capture(state: DeviceState, captured: Captured, inputs: Mapping[str, Handle]) -> Captured:
-    """Run a program once and fix where everything lies."""
     program = captured.program
     wrappers = checked(state, program, inputs)
     release_slots(state, captured)
@@ -85,11 +83,9 @@ def capture(state: DeviceState, captured: Captured, inputs: Mapping[str, Handle]
 def replay(
     state: DeviceState, captured: Captured, inputs: Mapping[str, Handle], *, check: bool = True
 ) -> dict[str, Handle]:
-    """Run a captured program again: the slots that its outputs are in, which every replay overwrites.
-
-    ``check``: capture it again if another one was captured after it. Without, it overwrites whatever lies now where
-    its intermediates lay.
-    """
+    """Run a captured program again; returns the slots of its outputs, which every replay overwrites. ``check``: capture
+    it again if another one was captured after it. Without, it overwrites whatever lies now where its intermediates
+    lay."""
     wrappers = checked(state, captured.program, inputs)
     if check and captured.generation != state.generation:
         text = f"{captured.program.name!r}: generation {captured.generation} is past, {state.generation} is captured"
@@ -123,7 +119,7 @@ def replay(
 
 
 def _hit(state: DeviceState, captured: Captured) -> list[Wrapper]:
-    """Tensors that lie in what the trace writes besides its slots; their bytes there are gone."""
+    """Tensors in memory that the trace writes besides its slots; their bytes there are lost."""
     found = []
     for buffer in list(state.buffers.values()):
         wrappers = state.of_buffer(buffer)

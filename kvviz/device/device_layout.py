@@ -3,9 +3,9 @@
 Source of layouts: ``LayoutDesc`` of tt-mlir's runtime (storage, row major or tile, data type, memory config; equality
 is field by field). A tile has 32 x 32 elements; the pages of interleaved tensors are spread over all banks of a memory.
 
-Banks are filled in lock step: a block lies at one place in all of them, and its size is that in all banks. A block that
-was freed is taken again only by what begins after that moment of simulated time, as long as there is room elsewhere.
-Source of the table of blocks: ``getMemoryView`` of tt-mlir's runtime.
+Banks are filled in lock step: a block lies at one place in all of them, and its size is that in all banks. A freed
+block is reused only by work that begins after that moment of simulated time, as long as there is room elsewhere. Source
+of the table of blocks: ``getMemoryView`` of tt-mlir's runtime.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Layout:
                 raise KvvizError(f"the dtype of a layout is a NumPy type or 'bfloat16', not {self.dtype!r}") from None
 
     def of(self, array: Any) -> Layout:
-        """This layout with the type of an array where it names none."""
+        """This layout with the type of an array if it names none."""
         return self if self.dtype is not None else replace(self, dtype=str(array.dtype))
 
     def __str__(self) -> str:
@@ -76,11 +76,8 @@ def sizes(shape: Sequence[int], layout: Layout) -> tuple[int, int]:
 
 
 def zero_copy(before: Sequence[int], after: Sequence[int], tiled: bool) -> bool:
-    """Whether a reshape makes a view.
-
-    Source: ``isAliasingViewOp`` of tt-mlir: the last axis stays, and of tiled tensors also the one before it, or both
-    are whole tiles.
-    """
+    """Whether a reshape makes a view. Source: ``isAliasingViewOp`` of tt-mlir: the last axis stays, and for tiled
+    tensors also the one before it, or both are whole tiles."""
     if not before or not after or before[-1] != after[-1]:
         return tuple(before) == tuple(after)
     heights = [(1, *shape)[-2] for shape in (before, after)]
@@ -88,23 +85,18 @@ def zero_copy(before: Sequence[int], after: Sequence[int], tiled: bool) -> bool:
 
 
 def in_all_banks(nbytes: int, page: int, banks: int) -> int:
-    """Bytes that an interleaved tensor takes in all banks: the pages are dealt out, and the fullest bank counts.
-
-    Rows are dealt out evenly, to the byte (a simplification: on hardware a row is a page).
-    """
+    """Bytes that an interleaved tensor takes in all banks: pages are distributed, and the fullest bank counts. Rows are
+    distributed evenly, to the byte (a simplification: on hardware a row is a page)."""
     return -(-(nbytes // page) // banks) * page * banks if page else nbytes
 
 
 def converted(array: np.ndarray, dtype: str) -> np.ndarray:
-    """A copy of an array in a block of its own, in another type where that is asked for."""
+    """A fresh copy of an array, of another type."""
     return np.array(array, dtype=np.dtype(dtype), order="C", copy=True)
 
 
 class Block(NamedTuple):
-    """A block, as wide as all banks.
-
-    ``owner``: number of the buffer in it, -1: it is free, since the time ``since``.
-    """
+    """A block, as wide as all banks. ``owner``: number of the buffer in it, -1: free since the time ``since``."""
 
     address: int
     size: int
@@ -132,10 +124,7 @@ class MemoryView:
 
 
 class Banks:
-    """The banks of one memory.
-
-    ``blocks``: all blocks, by address; together they are the whole bank.
-    """
+    """The banks of one memory. ``blocks``: all blocks, by address; together they are the whole bank."""
 
     def __init__(self, name: str, nbytes: int, banks: int) -> None:
         self.name = name
@@ -144,7 +133,8 @@ class Banks:
         self.blocks = [Block(0, self.size, -1, 0.0)] if self.size else []
 
     def allocate(self, size: int, owner: int, time: float) -> tuple[int, float] | None:
-        """First block that is free at a time, else the one that is free first: (address, when). None: there is none."""
+        """The first block that is free at a time, else the one that is free first: (address, when); None if there is
+        none."""
         if not size:
             return 0, time
         best: tuple[float, int, int] | None = None
@@ -167,7 +157,6 @@ class Banks:
         return address, when
 
     def free(self, owner: int, time: float, now: float) -> None:
-        """Give a buffer's block back at a time; free neighbours whose time is past become one."""
         merged: list[Block] = []
         for block in self.blocks:
             if block.owner == owner:
@@ -187,7 +176,6 @@ class Banks:
 
     @property
     def largest_free(self) -> int:
-        """Bytes of the longest stretch that nobody holds."""
         longest = here = 0
         for block in self.blocks:
             here = 0 if block.owner >= 0 else here + block.size

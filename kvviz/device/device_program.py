@@ -1,6 +1,6 @@
 """A program for a device: an ONNX graph with layouts for its inputs and outputs, and one run of it by the engine.
 
-A run has no consequences yet: it says what was computed, and where each storage is to lie.
+A run has no consequences yet: it holds the results, and where each storage is to lie.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class DeviceProgram:
         return self._layouts[name]
 
     def output_layout(self, name: str) -> Layout:
-        """How it leaves an output."""
+        """The layout of an output."""
         return self._outputs[name]
 
     def __repr__(self) -> str:
@@ -150,8 +150,6 @@ def _typed(layout: Layout, value: Value) -> Layout:
 
 
 class Result(NamedTuple):
-    """An output: its values, and the storage of the engine that they lie in."""
-
     array: np.ndarray
     storage: int
     generation: int
@@ -166,11 +164,8 @@ class Computed(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where what a run made lies, and when it did what.
-
-    ``blocks``: by storage of the engine. ``died``: when storages died. ``times``: start and end of every op.
-    ``spilled``: names and bytes of what L1 had no room for.
-    """
+    """Places and times of a run. ``blocks``: by storage of the engine. ``died``: when storages died. ``times``: start
+    and end of every op. ``spilled``: names and bytes of tensors that L1 had no room for."""
 
     blocks: dict[int, Room]
     died: dict[int, float]
@@ -179,7 +174,7 @@ class Placed(NamedTuple):
 
 
 def compute(graph: Graph, feeds: Mapping[str, np.ndarray], donate: Collection[str], wanted: Any = None) -> Computed:
-    """Run a graph by kvviz's engine. An interrupt between two ops stops it, and nothing has happened then."""
+    """Run a graph by kvviz's engine. An interrupt between two ops stops it, without consequences."""
     session = Session(graph, wanted, find_policy("ideal"))
     session.begin(feeds, tuple(donate))
     while not session.run_is_over:
@@ -206,21 +201,9 @@ def place(
     start: float,
     owners: Mapping[int, int],
 ) -> Placed:
-    """Give every storage that a run made a block, at its time: results where they are to lie, the rest in L1 if it can.
-
-    Parameters
-    ----------
-    memories
-        Of the storages that were there: inputs and weights; the others are added.
-    outputs
-        Layout and shape of results, by their storages.
-    owners
-        Numbers of the blocks that the run may free: those of donated inputs.
-
-    Returns
-    -------
-    Placed
-    """
+    """Give every storage of a run a block, at its time: results where they are to lie, the rest in L1 if it fits.
+    ``memories``: of the storages that existed, inputs and weights; the others are added. ``outputs``: layout and shape
+    of results, by storage. ``owners``: numbers of the blocks that the run may free: those of donated inputs."""
     log, index = run.trace.log, index_of(run.trace)
     blocks: dict[int, Room] = {}
     placed = Placed(blocks, {}, [], [])

@@ -20,21 +20,18 @@ from kvviz.interrupts import held_back
 from kvviz.trace.schema.declared import Arena
 from kvviz.trace.writer import Writer
 
-# -- dropped handles --------------------------------------------------------------------------------------------------
-# Handles that the caller drops: they wait in a queue until no call of the device is under way.
+# Handles that the caller drops wait in a queue until no call of the device is under way.
 #
 # Python may run a finalizer between any two bytecodes, also in the middle of the device's own bookkeeping, and, for
 # what is part of a reference cycle, in any thread.
 
 
 class DroppedHandles:
-    """Wrappers of dropped handles, in the order in which they were dropped.
-
-    ``let_go``: a method of the device, called with a wrapper once for each of its dropped handles.
-    """
+    """Wrappers of dropped handles, in order. ``let_go``: a method of the device, called with a wrapper once for each of
+    its dropped handles."""
 
     def __init__(self, let_go: Callable[[Wrapper], None]) -> None:
-        # Finalizers are kept by the interpreter: a strong reference would keep a device whose handles it holds itself.
+        # The interpreter keeps finalizers: a strong reference would keep a device whose handles it holds itself.
         self._let_go: Callable[[], Any] = WeakMethod(let_go)
         self._queue: deque[Wrapper] = deque()
         self._lock = RLock()
@@ -53,7 +50,7 @@ class DroppedHandles:
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        """A call of the device: what was dropped before it is let go first, what is dropped meanwhile afterwards."""
+        """A call of the device: handles dropped before it are released first, those dropped meanwhile afterwards."""
         with self._lock:
             if not self._calls:
                 self._drain()
@@ -81,7 +78,7 @@ CONTRACTS = ("landed", "proposed")
 
 
 class Room(NamedTuple):
-    """A block of memory: its number, bytes in all banks, bytes of a page (0: none), its address in all of the memory,
+    """A block of memory: its number, bytes in all banks, bytes of a page (0: none), its address in the whole memory,
     and when it is free."""
 
     memory: str
@@ -93,7 +90,7 @@ class Room(NamedTuple):
 
 
 class DeviceState:
-    """What `kvviz.device.Device` is made of; its calls change it."""
+    """The parts of `kvviz.device.Device` that its calls change."""
 
     def __init__(
         self,
@@ -139,8 +136,6 @@ class DeviceState:
         self.grouped = ""  # name of a run that goes on whatever is submitted
         self._submitted = False  # whether the present run has its submit
 
-    # -- errors and warnings ----------------------------------------------------------------------------------------
-
     def fail(self, rule: str, handle: Any, why: str) -> NoReturn:
         """Refuse a call; nothing has changed."""
         line = caller_line()
@@ -164,7 +159,7 @@ class DeviceState:
     def mark(
         self, kind: str, wrapper: Wrapper | None, text: str, line: str = "", time: float | None = None, nbytes: int = 0
     ) -> None:
-        """Write down what happened to a tensor.
+        """Record an event of a tensor.
 
         Its counts are those of `Handle.use_counts`, the handles of its wrapper, and 1 if it is retained.
         """
@@ -177,7 +172,7 @@ class DeviceState:
         self.writer.mark(kind, value, **facts)
 
     def open(self) -> None:
-        """Refuse what is asked of a device that was closed."""
+        """Refuse calls of a closed device."""
         if self.closed:
             self.fail("closed device", "the device", "it is closed; create a new one")
 
@@ -186,7 +181,7 @@ class DeviceState:
             self.fail("a layout", what, f"it takes a kvviz.device.Layout, not {layout!r}")
 
     def mine(self, handle: Any, what: str) -> Wrapper:
-        """The wrapper of a handle; refuses what is no tensor of this device."""
+        """The wrapper of a handle; refuses anything but a tensor of this device."""
         self.open()
         if not isinstance(handle, Handle):
             kind = type(handle).__name__
@@ -196,7 +191,7 @@ class DeviceState:
         return handle.wrapper
 
     def need(self, handle: Any, what: str, host: bool = False) -> Wrapper:
-        """The wrapper of a handle that lives, for a call that touches its bytes."""
+        """The wrapper of a live handle, for a call that touches its bytes."""
         wrapper = self.mine(handle, what)
         if wrapper.buffer is None:
             if not host:
@@ -207,14 +202,12 @@ class DeviceState:
         return wrapper
 
     def fate(self, handle: Handle) -> str:
-        """How the tensor of a handle came to be dead; empty while it lives, and on the host."""
+        """How the tensor of a handle died; empty while it lives, and on the host."""
         wrapper = handle.wrapper
         if wrapper.buffer is None or (not handle.released and wrapper.buffer.alive and handle.is_allocated):
             return ""
         fate = wrapper.fate or "it was released" * handle.released or "its buffer was freed through another tensor"
         return fate + " (is_allocated says true: only its own holder is asked)" * handle.is_allocated
-
-    # -- memory -----------------------------------------------------------------------------------------------------
 
     def allocate(self, memory: str, extent: int, page: int, time: float) -> Room | None:
         """A block in every bank; None if there is no room."""
@@ -226,7 +219,7 @@ class DeviceState:
         return Room(memory, self.numbers - 1, extent, page, *found)
 
     def room(self, memory: str, extent: int, page: int, time: float, who: str) -> Room:
-        """A block in every bank; refuses what does not fit."""
+        """A block in every bank; refuses if it does not fit."""
         found = self.allocate(memory, extent, page, time)
         if found is None:
             banks = self.banks[memory]
@@ -260,9 +253,9 @@ class DeviceState:
     def new(
         self, array: np.ndarray, layout: Layout, name: str, ready: float, room: Room | None = None
     ) -> tuple[Wrapper, float]:
-        """A tensor in a block of its own, and when that is free; nothing is written into the log but its place.
+        """A tensor in a block of its own, and when that is free; only its place is logged.
 
-        ``room``: the block, where there is one already.
+        ``room``: the block, if there is one already.
         """
         room = room or self.room(layout.memory, *sizes(array.shape, layout), ready, f"{name!r}")
         buffer = Buffer(room.number, room.memory, room.extent, array, self.storage(room))
@@ -304,12 +297,12 @@ class DeviceState:
         return made
 
     def handle_of(self, wrapper: Wrapper) -> Handle:
-        """The first handle of a wrapper, or one like it where the caller has it no more."""
+        """The first handle of a wrapper, or one like it if the caller dropped it."""
         found = wrapper.owner()
         return Handle(self, wrapper.first, wrapper.name, wrapper, wrapper.line) if found is None else found
 
     def let_go(self, wrapper: Wrapper) -> None:
-        """The caller has dropped a handle of a wrapper."""
+        """Note that the caller has dropped a handle of a wrapper."""
         wrapper.handles -= 1
 
     def gone(self, buffer: Buffer, time: float, why: str, logged: bool = False) -> None:
@@ -329,7 +322,7 @@ class DeviceState:
             self.evict(wrapper)
 
     def free_at(self, buffer: Buffer) -> float:
-        """When nobody uses a buffer any more."""
+        """When a buffer's last use ends."""
         return max(self.clock.now, buffer.ready, buffer.read_until)
 
     def of_buffer(self, buffer: Buffer) -> list[Wrapper]:
@@ -337,13 +330,11 @@ class DeviceState:
         return [wrapper for wrapper in self.by_buffer.get(buffer.number, ()) if wrapper.handles]
 
     def counts(self, wrapper: Wrapper) -> bool:
-        """Whether a tensor has not let go of its buffer."""
+        """Whether a tensor still holds its buffer."""
         return wrapper.ref is not None and self.model.is_allocated(wrapper.ref)
 
-    # -- runs -------------------------------------------------------------------------------------------------------
-
     def forward(self, submit: str = "") -> None:
-        """Before what leads up to a submit, or is one: begin another run where the present one has its submit."""
+        """Before a submit or the calls that lead up to one: begin another run if the present one has its submit."""
         if self._submitted and not self.grouped:
             self.writer.begin_run(f"after submit {self.submits}")
             self._submitted = False

@@ -1,4 +1,4 @@
-"""What a device warns of: the codes, and for each what is to be done."""
+"""Warnings of a device: the codes, and a cure for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CURES = {
 """The codes of warnings, and their cures."""
 
 MODELLED = {"STALE_CONST_EVAL", "TRACE_OVERWRITES"}
-"""Those that follow from the runtime's code as it was read, and were not seen on hardware: their sentences say so."""
+"""Codes that follow from the runtime's source, and were not seen on hardware: their sentences say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,5 +55,5 @@ class DeviceWarning:
     @property
     def handle(self) -> Any:
         """The handle that it is about, or None if nobody holds it any more."""
-        # A warning does not keep a handle: it counts among those who hold a tensor.
+        # A warning keeps no handle, as that would count among the holders of a tensor.
         return self.find()

@@ -1,4 +1,4 @@
-"""What the caller holds of a tensor: a handle, which leads to a wrapper, which leads to a buffer; and who may free it.
+"""The caller's side of a tensor: a handle refers to a wrapper, which refers to a buffer; and who may free that.
 
 Source: ``Tensor`` of tt-mlir's runtime is a shared pointer to a ``TTNNTensorWrapper``, which has a TTNN tensor by value
 and the flags *retain* and *version*. Copies of a handle share the wrapper. Whether a buffer may be freed is decided by
@@ -6,12 +6,12 @@ one of TTNN's two models of reference counts.
 
 *Classic* (to early 2026): a tensor shares *attributes* with its aliases, and these share the buffer with the attributes
 of its views. ``deallocate(force)`` goes on if nobody else has the attributes, or by force; then it frees the buffer if
-no other attributes have it, or by force; it lets go of the buffer either way.
+no other attributes have it, or by force; it releases the buffer either way.
 
 *Holder* (since tt-metal #38101, 2026-03): aliases share a *holder*, which is allocated or a tombstone; a view has a
 holder of its own and the one of its root. Without force nothing happens unless both have one user. By force both become
-tombstones. Whether a tensor is allocated is asked of its own holder alone: a view may say so when its root is dead
-(tt-metal #53736). A tensor that goes out of scope is deallocated without force, in both.
+tombstones. A tensor is allocated if its own holder is: a view may say so when its root is dead (tt-metal #53736). A
+tensor that goes out of scope is deallocated without force, in both.
 """
 
 from __future__ import annotations
@@ -34,17 +34,15 @@ from kvviz.device.device_layout import HOST, Layout
 
 
 class Held(Protocol):
-    """What is owned: a buffer that lives until it is freed; ``parts``: how many attributes refer to it."""
+    """A buffer that lives until it is freed; ``parts``: how many attributes refer to it."""
 
     alive: bool
     parts: int
 
 
 class Outcome(NamedTuple):
-    """What a deallocation did. ``freed``: the buffer is gone by it. ``dropped``: the tensor has let go of it.
-
-    ``why`` is a reason if it was not freed.
-    """
+    """The result of a deallocation: whether it ``freed`` the buffer, whether the tensor ``dropped`` it, and ``why`` it
+    was not freed."""
 
     freed: bool
     dropped: bool
@@ -53,7 +51,7 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Attributes or a holder: ``buffer`` until it is let go, and how many tensors use it."""
+    """Attributes or a holder: ``buffer`` until it is released, and how many tensors use it."""
 
     buffer: Held | None
     users: int = 1
@@ -68,14 +66,12 @@ class Ref:
 
 
 class Model(ABC):
-    """What both models share."""
-
     def create(self, buffer: Held) -> Ref:
         return Ref(Part(buffer))
 
     @abstractmethod
     def deallocate(self, ref: Ref, force: bool = False) -> Outcome:
-        """Let go of the buffer, and free it if nothing else holds it; ``force``: also if something does."""
+        """Release the buffer, and free it if nothing else holds it, or by force."""
 
     def drop(self, ref: Ref) -> Outcome:
         """The destructor."""
@@ -87,15 +83,11 @@ class Model(ABC):
 
 
 class Classic(Model):
-    """Attributes and buffers with use counts."""
-
     def alias(self, ref: Ref) -> Ref:
-        """Another tensor with the same attributes."""
         ref.own.users += 1
         return Ref(ref.own)
 
     def view(self, ref: Ref) -> Ref:
-        """Another tensor with attributes of its own over the same buffer."""
         assert ref.own.buffer is not None
         ref.own.buffer.parts += 1
         return Ref(Part(ref.own.buffer))
@@ -124,17 +116,13 @@ class Classic(Model):
 
 
 class Holder(Model):
-    """Holders with tombstones, and roots of views."""
-
     def alias(self, ref: Ref) -> Ref:
-        """Another tensor with the same holder, and with the same root."""
         ref.own.users += 1
         if ref.root is not None:
             ref.root.users += 1
         return Ref(ref.own, ref.root)
 
     def view(self, ref: Ref) -> Ref:
-        """Another tensor with a holder of its own, and the root of the tensor that it is a view of."""
         root = ref.own if ref.root is None else ref.root
         assert ref.own.buffer is not None
         root.users += 1
@@ -144,7 +132,7 @@ class Holder(Model):
         return ref.own.buffer is not None
 
     def users(self, ref: Ref) -> tuple[int, int]:
-        """Use counts: of its own holder, and of its root's (its own, where it is no view)."""
+        """Use counts: of its own holder, and of its root's (its own, unless it is a view)."""
         return ref.own.users, (ref.own if ref.root is None else ref.root).users
 
     def deallocate(self, ref: Ref, force: bool = False) -> Outcome:
@@ -165,13 +153,10 @@ class Holder(Model):
 MODELS: dict[str, type[Classic] | type[Holder]] = {"classic": Classic, "holder": Holder}
 
 
-# -- kept inputs ------------------------------------------------------------------------------------------------------
-# Why a program may not run in the memory of what it is given: the reasons that only a device has.
+# Why a program may not run in the memory of its input: the reasons that only a device has.
 
 
 class Kept(IntEnum):
-    """One reason; the number is that of its sentence in `RULES`."""
-
     RETAINED = 0
     PROPOSED = 1
     RETURNED = 2
@@ -195,8 +180,6 @@ RULES = (
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """Memory of a tensor."""
-
     number: int  # under which the banks know it
     memory: str
     extent: int  # bytes in all banks, padding included
@@ -211,7 +194,7 @@ class Buffer:
 
 @dataclass(slots=True, eq=False)
 class Wrapper:
-    """What copies of a handle share; on the host without a buffer."""
+    """The state that copies of a handle share; on the host without a buffer."""
 
     version: int
     array: np.ndarray  # the values, in the memory of the buffer
@@ -234,13 +217,11 @@ class Wrapper:
 
     @property
     def held(self) -> Buffer:
-        """The buffer of a tensor that is on a device."""
         assert self.buffer is not None
         return self.buffer
 
     @property
     def tensor(self) -> Ref:
-        """The TTNN tensor of one that is on a device."""
         assert self.ref is not None
         return self.ref
 
@@ -289,12 +270,13 @@ class Handle:
 
     @property
     def version(self) -> int:
-        """Number of the wrapper's contents, as far as the runtime knows: `Device.memcpy` does not change it."""
+        """Number of the wrapper's contents in the runtime's view: `Device.memcpy` does not change it."""
         return self.wrapper.version
 
     @property
     def is_allocated(self) -> bool:
-        """What the runtime says; under the ownership ``holder`` a view may say so when its root is dead."""
+        """The runtime's answer; under the ownership ``holder`` a view may be reported as allocated when its root is
+        dead."""
         ref = self.wrapper.ref
         return not self.released and (ref is None or bool(self.device.model.is_allocated(ref)))
 
@@ -314,7 +296,7 @@ class Handle:
         return (0, 0) if ref is None else self.device.model.users(ref)
 
     def has_layout(self, layout: Layout) -> bool:
-        """Whether it lies so already."""
+        """Whether it already has a layout."""
         return self.layout == layout.of(self.wrapper.array)
 
     def __repr__(self) -> str:
@@ -324,15 +306,9 @@ class Handle:
         return f"<Handle {self.name!r} #{self.number}: {', '.join(part for part in words if part)}>"
 
 
-# -- caller line ------------------------------------------------------------------------------------------------------
-# The line of the caller's code that asked for something: the nearest one outside of kvviz.
-
-
 def caller_line() -> str:
-    """``file:line code`` of the nearest frame outside of kvviz.
-
-    Of a file only its base name is given: a recording may go to other people.
-    """
+    """``file:line code`` of the nearest frame outside of kvviz. Only the file's base name is used: a recording may be
+    sent to others."""
     frame = _caller()
     path, number = frame.f_code.co_filename, frame.f_lineno
     text = linecache.getline(path, number, frame.f_globals).strip()
@@ -341,7 +317,7 @@ def caller_line() -> str:
 
 
 def assigned_name() -> str:
-    """The variable that takes what the caller's call returns; empty where nothing takes exactly that."""
+    """The variable that the result of the caller's call is assigned to; empty if there is none."""
     frame = _caller()
     return _stored(frame.f_code, frame.f_lasti)
 
@@ -359,9 +335,9 @@ def _inside(module: str) -> bool:
 
 @lru_cache(1024)
 def _stored(code: CodeType, place: int) -> str:
-    """What the instructions behind a call store its result in: ``x``, the ``x`` of ``x[…]`` or of ``self.x``."""
+    """Where the instructions after a call store its result: ``x``, the ``x`` of ``x[…]`` or of ``self.x``."""
     every = list(dis.get_instructions(code))
-    # Since 3.11 the place may be within what a call caches, which is behind it.
+    # Since 3.11 the place may be within a call's caches, which follow it.
     at = max((n for n, one in enumerate(every) if one.offset <= place), default=0)
     if not every[at].opname.startswith("CALL"):
         return ""

@@ -50,7 +50,7 @@ class BlockTable:
 
     @property
     def shared(self) -> dict[int, tuple[int, ...]]:
-        """Blocks that several sequences have, and which."""
+        """Blocks that several sequences share, with these sequences."""
         users: dict[int, list[int]] = {}
         for sequence, row in enumerate(self.rows):
             for block in dict.fromkeys(row):
@@ -64,7 +64,7 @@ class BlockTable:
         return [block for block in range(self.blocks) if block not in used]
 
     def fork(self, sequence: int) -> int:
-        """Another sequence with the same past: it shares all blocks. Gives its number."""
+        """Another sequence with the same past, which shares all blocks; returns its number."""
         self.rows.append(list(self.rows[sequence]))
         return len(self.rows) - 1
 
@@ -111,7 +111,7 @@ Index = int | np.ndarray | Handle
 
 
 def fill_cache(state: DeviceState, cache: Handle, input: Handle, batch: int = 0) -> None:
-    """``cache[batch, :, 0:S, :] = input``, in whole tiles: rows behind S up to a whole one become 0 (tt-mlir #8604)."""
+    """``cache[batch, :, 0:S, :] = input``, in whole tiles: rows behind S in the last tile become 0 (tt-mlir #8604)."""
     target, source = _pair(state, "fill_cache", cache, input)
     rows, length = source.array.shape[2], target.array.shape[2]
     _expect(state, source.array.shape[0] == 1, input, "fill_cache", "the input must hold one sequence (dimension 0)")
@@ -124,10 +124,8 @@ def fill_cache(state: DeviceState, cache: Handle, input: Handle, batch: int = 0)
 
 
 def update_cache(state: DeviceState, cache: Handle, input: Handle, index: Index, batch_offset: int = 0) -> None:
-    """``cache[batch_offset + b, :, index, :] = input[0, :, b, :]`` for each user b.
-
-    ``index``: an integer; one that lies on the device is read by the host.
-    """
+    """``cache[batch_offset + b, :, index, :] = input[0, :, b, :]`` for each user b; the host reads an index on the
+    device."""
     target, source = _pair(state, "update_cache", cache, input)
     users = source.array.shape[2]
     place = int(_numbers(state, index, "update_cache").reshape(-1)[0])
@@ -142,11 +140,9 @@ def update_cache(state: DeviceState, cache: Handle, input: Handle, index: Index,
 def paged_update_cache(
     state: DeviceState, cache: Handle, input: Handle, positions: Any, page_table: Any = None
 ) -> None:
-    """``cache[table[u][pos // size], :, pos % size, :] = input[0, u, :, :]`` for each user u at its position.
-
-    Without a table each user has a row of its own. With a `BlockTable` a block that sequences share is copied for the
-    one that writes; with numbers alone it is written, and all that share it see it.
-    """
+    """``cache[table[u][pos // size], :, pos % size, :] = input[0, u, :, :]`` for each user u at its position. Without a
+    table each user has a row of its own. With a `BlockTable` the writer gets a copy of a shared block; with plain
+    numbers the block is written for all sequences that share it."""
     op = "paged_update_cache"
     target, source = _wrappers(state, op, cache, input)
     blocks, heads, size, width = target.array.shape
@@ -180,9 +176,6 @@ def paged_fill_cache(state: DeviceState, cache: Handle, input: Handle, page_tabl
         (block, source.array[0, :, place : place + size]) for place, (block, _) in zip(range(0, rows, size), where)
     ]
     _write(state, op, cache, [input], [((block, slice(None), slice(0, part.shape[1])), part) for block, part in parts])
-
-
-# -- checks -----------------------------------------------------------------------------------------------------------
 
 
 def _expect(state: DeviceState, holds: bool, handle: Handle, op: str, why: str) -> None:
@@ -220,7 +213,7 @@ def _numbers(state: DeviceState, given: Any, op: str) -> np.ndarray:
 def _in_blocks(
     state: DeviceState, cache: Handle, op: str, table: Any, places: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Block and row of positions of sequences that are to be written: a table copies blocks that are shared."""
+    """Block and row of positions of sequences to be written; a table copies shared blocks."""
     blocks, _, size, _ = cache.shape
     if isinstance(table, BlockTable):
         owns = [own for place in places if (own := table.own(*place)) is not None]
@@ -237,13 +230,9 @@ def _in_blocks(
     return found
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------
-
-
 def _write(
     state: DeviceState, op: str, cache: Handle, inputs: Sequence[Handle], writes: Sequence[tuple[Any, Any]]
 ) -> None:
-    """Put values in their places of the cache and write it down: parts of it are written, and no value comes out."""
     target = cache.wrapper
     buffer = target.held
     state.forward()
@@ -271,7 +260,7 @@ def _write(
 
 
 def _index_text(where: Sequence[Any]) -> str:
-    # Without colons: what is before one is taken for the scope of a name.
+    # Without colons: text before one is taken for the scope of a name.
     parts = [
         "*" if at == slice(None) else f"{at.start}..{at.stop}" if isinstance(at, slice) else str(at) for at in where
     ]

@@ -1,7 +1,7 @@
-"""Letting go of tensors: deallocation and its brakes, handles that go out of scope, the end of the device.
+"""Releasing tensors: deallocation and its brakes, handles that go out of scope, the end of the device.
 
 The brakes, in order: *retain*, of a wrapper; use counts, without force; force, which beats counts but not the retain of
-that wrapper. A forced free by another wrapper does not look at retain.
+that wrapper. A forced free by another wrapper ignores retain.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from kvviz.device.handles import Handle, Outcome, Wrapper, caller_line
 
 
 def deallocate(state: DeviceState, handle: Handle, force: bool | None = None) -> None:
-    """Free a tensor: nothing happens if it is retained; without force, only what the ownership model allows.
-
-    ``force``: by default as the contract says: not as landed, and as proposed it is forced.
-    """
+    """Free a tensor: nothing happens if it is retained; without force, only what the ownership model allows. ``force``:
+    by default as the contract says: not as landed, and as proposed it is forced."""
     force = state.contract == "proposed" if force is None else force
     wrapper = state.mine(handle, "deallocate")
     buffer = wrapper.buffer
@@ -46,7 +44,7 @@ def deallocate(state: DeviceState, handle: Handle, force: bool | None = None) ->
 
 
 def let_go(state: DeviceState, handle: Handle, force: bool, why: str) -> Outcome:
-    """Ask the ownership model to free a tensor, and write down what it said."""
+    """Let the ownership model free a tensor, and record the result."""
     wrapper = handle.wrapper
     outcome = state.model.deallocate(wrapper.tensor, force)
     note(state, wrapper, outcome, why)
@@ -54,7 +52,6 @@ def let_go(state: DeviceState, handle: Handle, force: bool, why: str) -> Outcome
 
 
 def note(state: DeviceState, wrapper: Wrapper, outcome: Outcome, why: str) -> None:
-    """Account for what the ownership model did."""
     buffer = wrapper.held
     if outcome.dropped or outcome.freed:
         wrapper.fate = wrapper.fate or f"{why} at {caller_line()}"
@@ -67,11 +64,9 @@ def note(state: DeviceState, wrapper: Wrapper, outcome: Outcome, why: str) -> No
 
 
 def release(state: DeviceState, handle: Handle) -> None:
-    """Let a handle go out of scope, as a C++ tensor does; with the last one the tensor is deallocated unforced.
-
-    As landed, this also happens to a handle that Python frees: after ``del``, or when its variable is assigned another
-    one. As proposed, a tensor whose handles are all gone stays, and is a leak.
-    """
+    """Let a handle go out of scope, as a C++ tensor does; with the last one the tensor is deallocated unforced. As
+    landed, this also happens to a handle that Python frees: after ``del``, or when its variable is assigned another
+    one. As proposed, a tensor whose handles are all gone stays, and is a leak."""
     wrapper = state.mine(handle, "release")
     if handle.released or not wrapper.handles:
         state.warn("DOUBLE_FREE", handle, "is released again")
@@ -82,7 +77,7 @@ def release(state: DeviceState, handle: Handle) -> None:
 
 
 def dropped(state: DeviceState, wrapper: Wrapper) -> None:
-    """The caller has dropped a handle: as landed, a shared pointer ends with it; as proposed, only calls free."""
+    """Handle a dropped handle: as landed, a shared pointer ends with it; as proposed, only calls free."""
     buffer = wrapper.buffer
     if state.contract == "landed" and not state.closed and buffer is not None and buffer.alive:
         out_of_scope(state, wrapper)
@@ -91,7 +86,6 @@ def dropped(state: DeviceState, wrapper: Wrapper) -> None:
 
 
 def out_of_scope(state: DeviceState, wrapper: Wrapper) -> None:
-    """A handle of a wrapper goes out of scope; with the last one the TTNN tensor's destructor runs."""
     wrapper.handles -= 1
     state.mark("released", wrapper, f"a handle goes out of scope, {wrapper.handles} of its wrapper left")
     if wrapper.handles or wrapper.ref is None or wrapper.buffer is None:
@@ -103,7 +97,7 @@ def out_of_scope(state: DeviceState, wrapper: Wrapper) -> None:
 
 
 def close(state: DeviceState) -> None:
-    """The end: what is still allocated is a leak."""
+    """End the use of the device; whatever is still allocated is a leak."""
     if state.closed:
         return
     state.clock.now = max([state.clock.now, *state.clock.queues])

@@ -38,11 +38,11 @@ class Cost:
     flops: float = 10_000_000.0
 
     def of_transfer(self, nbytes: int) -> float:
-        """Of bytes that go between host and device."""
+        """Time of a transfer between host and device."""
         return self.op + nbytes / self.link
 
     def of_op(self, dram: int, l1: int, flops: int) -> float:
-        """Of an op that touches so many bytes of each memory and calculates so much: the slower of both."""
+        """Time of an op that touches so many bytes of each memory and computes so much: that of the slower part."""
         return self.op + max(dram / self.dram + l1 / self.l1, flops / self.flops)
 
 
@@ -50,7 +50,7 @@ _PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "Fuse
 
 
 def flops(node: Node, inputs: list[tuple[int, ...] | None], outputs: list[tuple[int, ...] | None]) -> int:
-    """Operations of an op: two for each product of a matrix, else one for each element that it makes."""
+    """Operations of an op: two for each product of a matrix, else one for each output element."""
     made = sum(prod(shape) for shape in outputs if shape is not None)
     if node.op_type in _PRODUCTS and inputs and inputs[0]:
         shape = inputs[0]
@@ -69,7 +69,7 @@ class Clock:
         self.queues = [0.0] * queues
 
     def state(self) -> Any:
-        """To go back to, if what comes now fails."""
+        """The state to restore if the next call fails."""
         return self.now, list(self.queues)
 
     def restore(self, state: Any) -> None:
@@ -81,18 +81,17 @@ class Clock:
         return begins.index(min(begins))
 
     def begin(self, queue: int, ready: float) -> float:
-        """When work that is ready at a time begins on a queue."""
         return max(self.queues[queue], ready, self.now)
 
     def run(self, ready: float, took: float) -> tuple[int, float, float]:
-        """Work that is ready at a time, on the queue that begins it first: that queue, its start and its end."""
+        """Put work that is ready at a time on the queue that begins it first; returns that queue, start and end."""
         queue = self.pick(ready)
         start = self.begin(queue, ready)
         self.queues[queue] = start + took
         return queue, start, start + took
 
     def move(self, ready: float, took: float) -> tuple[float, float]:
-        """A transfer over the link, to whose end the host waits: its start and end."""
+        """A transfer over the link, for whose end the host waits; returns its start and end."""
         start = max(self.now, ready)
         self.now = start + took
         return start, self.now

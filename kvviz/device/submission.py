@@ -1,10 +1,10 @@
-"""Submit: checks, what the contract does before a program, its run, and a way back if that fails; and const-eval.
+"""Submit: checks, the contract's actions before a program, its run, and a rollback if that fails; and const-eval.
 
-Const-eval computes once what follows from parameters alone, and keeps it for as long as their versions stay. Source:
+Const-eval computes once what follows from parameters alone, and keeps it as long as their versions stay. Source:
 ``LoadCachedOp`` and ``GlobalTensorCache`` of tt-mlir: the key is the function and versions of its inputs; a miss runs
-the sub-program and retains what it made; entries end with the wrappers of their inputs. A version changes with a new
-wrapper only. So bytes that are copied into a wrapper leave it as it is, and the result is stale (model behaviour: it
-follows from the code, and was not run on hardware).
+the sub-program and retains its results; entries end with the wrappers of their inputs. Only a new wrapper has a new
+version. So bytes that are copied into a wrapper do not change it, and the result is stale (model behaviour: it follows
+from the code, and was not run on hardware).
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from kvviz.graph.model import Node, Value
 
 
 def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> dict[str, Handle]:
-    """Give a program to the device; see `Device.submit`."""
     wrappers = checked(state, program, inputs)
     landed = state.contract == "landed"
     returned = {name for name in program.results if name in inputs}
-    # As landed, the compiled program deallocates its arguments after their last use, but for those that it returns.
+    # As landed, the compiled program deallocates its arguments after their last use, except returned ones.
     dying = [name for name, w in wrappers.items() if landed and not w.retain and name not in returned | program.kept]
     kept = {name: _kept(state, program, wrappers, name, returned) for name in wrappers}
     donated = {name for name, why in kept.items() if why is None}
     wanted = {name: program.layout(name).of(wrapper.array) for name, wrapper in wrappers.items()}
-    # What a run may overwrite is a copy: if it fails or is stopped, the tensors are as they were.
+    # A run overwrites copies: if it fails or is stopped, the tensors are unchanged.
     feeds = {name: w.array.astype(np.dtype(wanted[name].dtype), copy=name in donated) for name, w in wrappers.items()}
     results = tuple(name for name in program.results if name not in returned)
     try:
@@ -66,7 +65,7 @@ def submit(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> di
 
 
 def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]]) -> dict[str, Handle]:
-    """Give everything a place and a time, and if there is room, write it down."""
+    """Give everything a place and a time, and record it if there is room."""
     run, program = work.run, work.program
     work.place_constants(state)
     memories = dict.fromkeys(work.constants, "dram")
@@ -93,7 +92,6 @@ def _begin(state: DeviceState, work: Work, moves: Sequence[tuple[Handle, Move]])
 
 
 def in_order(state: DeviceState, program: DeviceProgram, handles: Any) -> dict[str, Handle]:
-    """Inputs by name, from a list of them in the order of the program's inputs."""
     what = f"submit of {program.name!r}"
     if isinstance(handles, Handle) or not isinstance(handles, Sequence):
         state.fail("inputs of the program", what, f"it takes a list of handles, not a {type(handles).__name__}")
@@ -104,7 +102,7 @@ def in_order(state: DeviceState, program: DeviceProgram, handles: Any) -> dict[s
 
 
 def checked(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> dict[str, Wrapper]:
-    """The wrappers of the inputs, if the program can take them."""
+    """The wrappers of the inputs, if the program accepts them."""
     state.open()
     if not isinstance(program, DeviceProgram):
         state.fail("a program", f"submit of {type(program).__name__}", "pass a program that device.program returned")
@@ -142,7 +140,7 @@ def checked(state: DeviceState, program: Any, inputs: Mapping[str, Handle]) -> d
 def _kept(
     state: DeviceState, program: DeviceProgram, wrappers: Mapping[str, Wrapper], name: str, returned: Collection[str]
 ) -> Kept | None:
-    """Why a run must not have an input's memory; None: it dies, it is nobody else's, and results lie as it does."""
+    """Why a run must not have an input's memory; None if it dies, is not shared, and results have its layout."""
     wrapper = wrappers[name]
     buffer = wrapper.held
     if state.contract != "landed":
@@ -162,7 +160,8 @@ def _kept(
 
 
 def _converted(state: DeviceState, program: DeviceProgram, name: str, handle: Handle, layout: Layout) -> Wrapper:
-    """As proposed, submit converts what does not fit; the converted tensor lives as long as the program runs."""
+    """As proposed, submit converts inputs to the wanted layout; the converted tensor lives as long as the program
+    runs."""
     wrapper = handle.wrapper
     known = program.number, name, wrapper.version
     if known in state.conversions:
@@ -175,7 +174,7 @@ def _converted(state: DeviceState, program: DeviceProgram, name: str, handle: Ha
 
 
 def _spilled(state: DeviceState, wrappers: Mapping[str, Wrapper]) -> list[tuple[Handle, Move]]:
-    """As proposed, tensors in L1 that the program does not need go to DRAM before it: room for them there."""
+    """As proposed, tensors in L1 that the program does not need move to DRAM before it; returns their new places."""
     needed = {id(wrapper.buffer) for wrapper in wrappers.values()}
     found = []
     for buffer in [state.buffers[number] for number in sorted(state.buffers)]:
@@ -192,12 +191,7 @@ def _drop(state: DeviceState, wrapper: Wrapper, why: str) -> None:
 
 
 class ConstEvalCache:
-    """The results that a device keeps.
-
-    Attributes
-    ----------
-    hits, misses : int
-    """
+    """The results that a device keeps, and the numbers of ``hits`` and ``misses``."""
 
     def __init__(self, state: DeviceState) -> None:
         self.state = state
@@ -207,7 +201,7 @@ class ConstEvalCache:
         state.evict = self.evict
 
     def submit(self, program: DeviceProgram, inputs: Mapping[str, Handle]) -> dict[str, Handle]:
-        """A submit of a program of two parts: what is kept, and the rest."""
+        """Submit a program of two parts: the kept results, and the rest."""
         state = self.state
         checked(state, program, inputs)
         assert program.parts is not None
@@ -240,7 +234,6 @@ class ConstEvalCache:
         return submit(state, tail, {name: given[name] for name in tail.inputs})
 
     def evict(self, wrapper: Wrapper) -> None:
-        """Drop what was worked out from a wrapper that is gone."""
         keys, wrapper.evictions = wrapper.evictions, []
         for key in keys:
             self._drop(key, "its input is gone")
@@ -259,7 +252,7 @@ class ConstEvalCache:
 
 
 def split(program: DeviceProgram, names: Sequence[str]) -> tuple[DeviceProgram, DeviceProgram] | None:
-    """The part of a program that follows from some inputs and its weights alone, and the rest; None: nothing does."""
+    """The part of a program that follows from some inputs and its weights alone, and the rest; None if nothing does."""
     graph = program.graph
     known, from_inputs = {*names, *graph.weights, ""}, set(names)
     first = []
@@ -277,7 +270,7 @@ def split(program: DeviceProgram, names: Sequence[str]) -> tuple[DeviceProgram, 
     theirs |= program.results.keys()
     border = tuple(graph.value_info.get(name, Value(name)) for name in sorted(done & theirs))
     inputs = [value for value in graph.inputs if value.name in mine]
-    # What nothing reads goes with the rest, and dies with it as usual.
+    # Unread values go with the rest, and die with it as usual.
     others = [value for value in graph.inputs if value.name in theirs or value.name not in mine]
     head = _part(program, f"{program.name} (const-eval)", first, inputs, border, [value.name for value in inputs])
     kept = [*names, *(value.name for value in border)]

@@ -1,4 +1,5 @@
-"""What a submit leaves: its ops in the log, handles of its outputs, and what died with it. Nothing in here fails."""
+"""The result of a submit: its ops in the log, handles of its outputs, and the tensors that died with it. Nothing in
+here fails."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from kvviz.trace.called_program import call
 
 @dataclass
 class Work:
-    """A submit that was computed and is not written down.
+    """A submit that was computed but not recorded.
 
-    ``wrappers``: of the inputs, after conversions; ``odd``: which of them were converted for this submit alone.
-    ``dying``: inputs that are deallocated with it; ``donated``: those of them whose memory the run has.
-    ``returned``: outputs that are inputs. ``kept``: of each input why the run has not its memory.
-    ``copies``: blocks for outputs that are copies, by name. ``constants``: as those of the program, with new ones.
+    ``wrappers``: of the inputs, after conversions; ``odd``: those converted for this submit alone. ``dying``: inputs
+    that are deallocated with it; ``donated``: those of them whose memory the run has. ``returned``: outputs that are
+    inputs. ``kept``: by input, why the run does not have its memory. ``copies``: blocks for outputs that are copies, by
+    name. ``constants``: as those of the program, with new ones.
     """
 
     program: DeviceProgram
@@ -43,25 +44,22 @@ class Work:
 
     @property
     def given(self) -> dict[int, Wrapper]:
-        """The inputs by their storages in the run."""
         return {number: self.wrappers[name] for name, number in self.run.given.items()}
 
     def buffer(self, name: str) -> Buffer:
         return self.wrappers[name].held
 
     def buffers(self) -> list[Buffer]:
-        """Those of all inputs, each once."""
         return list({id(b): b for b in map(self.buffer, self.wrappers)}.values())
 
     def place_constants(self, state: DeviceState) -> None:
-        """The program's own weights come with it into DRAM, and stay there."""
         for number, capacity, origin in self.run.trace.log.storages:
             if origin == "weights" and number not in self.constants:
                 found = state.room("dram", capacity, 0, state.clock.now, f"a weight of program {self.program.name!r}")
                 self.constants[number] = state.storage(found, "caller")
 
     def place_copies(self, state: DeviceState, placed: Placed, ready: float) -> None:
-        """Room for what is copied: a program keeps its weights, and another shape may need other tiles."""
+        """Room for copies: a program keeps its weights, and another shape may need other tiles."""
         held = {number: block.extent for number, block in placed.blocks.items()}
         held |= {number: wrapper.held.extent for number, wrapper in self.given.items()}
         for name, result in self.run.results.items():
@@ -72,7 +70,7 @@ class Work:
 
 
 def commit(state: DeviceState, work: Work, placed: Placed, queue: int, start: float) -> dict[str, Handle]:
-    """Write a submit down; gives handles of the outputs."""
+    """Record a submit; returns handles of the outputs."""
     program, run = work.program, work.run
     end = placed.times[-1][1] if placed.times else start
     state.placed = placed
@@ -175,7 +173,6 @@ def _root(array: np.ndarray) -> np.ndarray:
 
 
 def _write(state: DeviceState, work: Work, made: _Outputs, lane: str, start: float) -> None:
-    """The ops of the program, and the submit around them."""
     program, run = work.program, work.run
     inputs = {name: work.wrappers[name].value for name in program.inputs}
     outputs = {name: wrapper.value for name, wrapper in made.wrappers.items()}
@@ -198,7 +195,7 @@ def _write(state: DeviceState, work: Work, made: _Outputs, lane: str, start: flo
 
 
 def _bury(state: DeviceState, work: Work, made: _Outputs) -> None:
-    """What dies with the submit: inputs that are not retained, and what it had converted."""
+    """Free what dies with the submit: inputs that are not retained, and converted inputs."""
     for name in work.dying:
         wrapper = work.wrappers[name]
         why = f"submit {state.submits} of {work.program.name!r}, whose input {name!r} was not retained"
@@ -229,7 +226,7 @@ def _round_trip(state: DeviceState, name: str, handle: Handle) -> None:
 
 
 def _blame(state: DeviceState, work: Work, placed: Placed) -> None:
-    """Say of a tensor in L1 that the program does not read that it took its room."""
+    """Blame a tensor in L1 that the program does not read for taking its room."""
     if not placed.spilled:
         return
     mine = {id(buffer) for buffer in work.buffers()}

@@ -1,4 +1,4 @@
-"""Tensors that come and go: between host and device, from one layout to another, views, bytes into what is there."""
+"""Moving tensors: between host and device, from one layout to another, views, and bytes into existing tensors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kvviz.device.releases import let_go
 from kvviz.device.simulated_time import LINK
 
 _ALIASES = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
-"""Types that a host tensor is cast to, as the runtime casts them (``createOwnedHostTensor``); arrays that go to the
-device keep theirs, since ONNX graphs ask for them."""
-# Bytes from which contents are compared, to notice what comes back as a copy.
+"""Types that a host tensor is cast to, as the runtime casts them (``createOwnedHostTensor``); arrays on the device keep
+theirs, since ONNX graphs require them."""
+# The least number of bytes whose contents are compared, to notice a copy that comes back.
 _TELLING = 64
 _FETCHED = 255  # arrays that are remembered, of those that went to the host last
 
@@ -56,7 +56,6 @@ def to_device(state: DeviceState, array: Any, layout: Layout | None = None, *, n
 
 
 def _from_host(state: DeviceState, name: str, array: np.ndarray) -> int:
-    """The value of an array of the caller's in the log."""
     storage = state.writer.storage(array.nbytes, origin="caller")
     return state.writer.value(f"{name} (host)", array.shape, str(array.dtype), storage)
 
@@ -67,7 +66,6 @@ def _arrived(state: DeviceState, source: int, array: np.ndarray) -> None:
 
 
 def _fetch(state: DeviceState, wrapper: Wrapper, name: str, array: np.ndarray) -> None:
-    """The bytes of a tensor go over the link into an array of the caller's."""
     buffer, writer = wrapper.held, state.writer
     start, end = state.clock.move(buffer.ready, state.cost.of_transfer(array.nbytes))
     target = writer.value(f"{name} (host)", array.shape, str(array.dtype))
@@ -79,10 +77,8 @@ def _fetch(state: DeviceState, wrapper: Wrapper, name: str, array: np.ndarray) -
 
 
 def wait(state: DeviceState, handle: Handle) -> None:
-    """Wait until a tensor is written; there is nothing to wait for if it is dead, which is warned of.
-
-    Source: ``wait`` of tt-mlir's runtime does nothing where there is no event.
-    """
+    """Wait until a tensor is written; a dead one causes a warning. Source: ``wait`` of tt-mlir's runtime does nothing
+    if there is no event."""
     state.mine(handle, "wait")
     fate = state.fate(handle)
     if fate:
@@ -106,14 +102,14 @@ def to_host(state: DeviceState, handle: Handle) -> np.ndarray:
 
 
 def _digest(array: np.ndarray) -> bytes:
-    """Its contents in short; empty where many arrays have the same: few bytes, or one value everywhere."""
+    """A digest of its contents; empty if many arrays share them: few bytes, or one value everywhere."""
     if array.nbytes < _TELLING or (array == array.reshape(-1)[0]).all():
         return b""
     return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest()
 
 
 def _fetched_before(state: DeviceState, array: np.ndarray) -> tuple[str, str] | None:
-    """The output of a submit, and the line that took it to the host, whose bytes come back."""
+    """The output of a submit, and the line that moved it to the host, whose bytes come back."""
     if not state.fetched:
         return None
     digest = _digest(array)
@@ -126,12 +122,9 @@ def _fetched_before(state: DeviceState, array: np.ndarray) -> tuple[str, str] | 
 
 
 def to_layout(state: DeviceState, handle: Handle, layout: Layout, *, retain: bool | None = None) -> Handle:
-    """A tensor in another layout; in the one that it has, another handle of the same tensor.
-
-    As landed, the source is deallocated without force unless it is retained, the result is retained as it was, and
-    a tensor on the host goes to the device. Source: ``toLayout`` of tt-mlir's runtime, which has no call that
-    only moves a tensor to the device.
-    """
+    """A tensor in another layout; in its own, another handle of the same tensor. As landed, the source is deallocated
+    without force unless it is retained, the result is retained like its source, and a tensor on the host goes to the
+    device. Source: ``toLayout`` of tt-mlir's runtime, which has no call that only moves a tensor to the device."""
     wrapper = state.need(handle, "to_layout", host=state.contract == "landed")
     state.a_layout(layout, "to_layout")
     layout = layout.of(wrapper.array)
@@ -184,10 +177,8 @@ def convert(
 
 
 def reshape(state: DeviceState, handle: Handle, shape: Sequence[int]) -> Handle:
-    """The elements in another shape: a view where the last axis (of tiles: two axes) stays, else a copy.
-
-    Raises `DeviceError`: where the shape has other elements.
-    """
+    """The elements in another shape: a view if the last axis (of tiles: two axes) stays, else a copy. Raises
+    `DeviceError` for another number of elements."""
     wrapper = state.need(handle, "reshape")
     try:
         array, wrong = wrapper.array.reshape(tuple(shape)), ""
@@ -226,10 +217,8 @@ def host_tensor(state: DeviceState, array: Any, *, borrow: bool = False, name: s
 
 
 def memcpy(state: DeviceState, dst: Any, src: Any) -> None:
-    """Bytes from a tensor or an array into another one; one of them at least is on the host.
-
-    The version of the wrapper stays, as in the runtime.
-    """
+    """Copy bytes from a tensor or an array into another one; at least one of them is on the host. The version of the
+    wrapper stays, as in the runtime."""
     both = [state.need(one, "memcpy", host=True) if isinstance(one, Handle) else None for one in (dst, src)]
     arrays = [np.asarray(one) if wrapper is None else wrapper.array for one, wrapper in zip((dst, src), both)]
     named: Any = next((one for one in (dst, src) if isinstance(one, Handle)), "memcpy")
@@ -263,7 +252,7 @@ def _put_there(state: DeviceState, wrapper: Wrapper, array: np.ndarray, name: st
 
 
 class Move(NamedTuple):
-    """A buffer that is to go to another memory: its block there, and on which queue, from when to when."""
+    """A buffer that moves to another memory: its block there, the queue, start and end."""
 
     buffer: Buffer
     room: Room
@@ -273,10 +262,8 @@ class Move(NamedTuple):
 
 
 def reserve(state: DeviceState, handle: Handle, memory: str) -> Move:
-    """Find room and time for a buffer in another memory; only banks and clock change, which can be set back.
-
-    Raises `DeviceError`: if there is no room.
-    """
+    """Find room and time for a buffer in another memory; only banks and clock change, which can be set back. Raises
+    `DeviceError`: if there is no room."""
     buffer = handle.wrapper.held
     page = sizes(handle.wrapper.array.shape, handle.wrapper.layout)[1]
     room = state.room(memory, buffer.extent, page, state.clock.now, f"{handle.name!r}")
@@ -287,7 +274,7 @@ def reserve(state: DeviceState, handle: Handle, memory: str) -> Move:
 
 
 def carry_out(state: DeviceState, handle: Handle, move: Move, why: str) -> None:
-    """Take the buffer of a tensor where room was reserved; the tensor and its aliases follow."""
+    """Move the buffer of a tensor to its reserved room; the tensor and its aliases follow."""
     first, buffer = handle.wrapper, move.buffer
     old_number, old_storage, old_value = buffer.number, buffer.storage, first.value
     root, raw = buffer.array.__array_interface__["data"][0], buffer.array.ravel(order="K").copy()

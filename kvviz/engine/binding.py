@@ -22,25 +22,22 @@ from kvviz.trace.schema.events import Bind
 
 
 def describe(name: str, value: Any, storage: Storage, how: str) -> Bind:
-    """The binding that the trace records for a value that exists when a frame starts."""
     offset = offset_in(storage, value) if isinstance(value, np.ndarray) else 0
     return Bind(name, storage.id, storage.generation, how, getattr(value, "shape", None), dtype_of(value), offset)
 
 
 def dtype_of(value: Any) -> Any:
-    """Element type of an array; the kind of anything else."""
     return value.dtype if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def check_inputs(graph: Graph, inputs: Mapping[str, Any], donate: Sequence[str] = ()) -> dict[str, Any]:
-    """The inputs of a run as arrays, checked against what the graph declares.
+    """The inputs of a run as arrays, checked against the graph's declarations.
 
-    ``inputs``: by name; lists and scalars are converted to the declared dtype, arrays are taken as they are.
-    ``donate``: inputs that the run may overwrite.
+    ``inputs``: by name; lists and scalars are converted to the declared dtype, arrays are used as they are. ``donate``:
+    inputs that the run may overwrite.
 
-    Raises `InputError`: one sentence that names every unknown or missing input, or the input whose dtype, rank or
-      fixed dimension differs.
-    Raises `LoadError`: A file that weights lie in was cut short.
+    Raises `InputError`: one sentence that names every unknown or missing input, or the input whose dtype, rank or fixed
+    dimension differs. Raises `LoadError`: a weights file was truncated.
     """
     if graph.files is not None:
         graph.files.check()
@@ -114,7 +111,7 @@ def _converted(given: Any, dtype: np.dtype | None) -> np.ndarray:
 
 
 def bind_inputs(execution: RunState, feeds: Mapping[str, Any], donate: frozenset[str]) -> None:
-    """Bind the inputs to the main frame; inputs that share memory share a storage."""
+    """Inputs that share memory share a storage."""
     frame = execution.main
     plan = frame.plan
     known = Roots()
@@ -141,7 +138,6 @@ def bind_inputs(execution: RunState, feeds: Mapping[str, Any], donate: frozenset
 
 
 def _touches(value: Any, others: Sequence[Any]) -> bool:
-    """Whether a value may have memory in common with one of the others."""
     found = value if isinstance(value, (list, tuple)) else (value,)
     theirs = [part for other in others for part in (other if isinstance(other, (list, tuple)) else (other,))]
     arrays = [part for part in theirs if isinstance(part, np.ndarray)]
@@ -188,7 +184,7 @@ def _describe(value: Value) -> str:
 
 
 def end_run(execution: RunState) -> None:
-    """Release everything that the main frame holds; the outputs belong to the caller from now on."""
+    """Release all values of the main frame; the outputs belong to the caller from now on."""
     frame = execution.main
     kept = [frame.stores[slot] for slot in frame.plan.outputs if frame.stores[slot] is not None]
     held = [s for s, left in zip(frame.stores, frame.uses) if s is not None and left < KEEP >> 1]
@@ -201,10 +197,8 @@ _KNOWN = 64  # elements of a weight that a dry run reads
 
 
 class _Table:
-    """The blocks of memory that hold a model's weights, at any depth, and which block each weight lies in.
-
-    ``blocks``: bytes and root of each.
-    """
+    """The blocks of memory that hold a model's weights, at any depth, and the block of each weight. ``blocks``: bytes
+    and root."""
 
     def __init__(self, graph: Graph, dry: bool) -> None:
         self.blocks: list[tuple[int, np.ndarray]] = []
@@ -279,7 +273,6 @@ class Weights:
         self._bound: dict[Plan, tuple[list[Any], list[Storage | None]]] = {}
 
     def bind(self, frame: Frame) -> None:
-        """Put a plan's weights into the slots of a frame that has just been opened."""
         bound = self._bound.get(frame.plan)
         if bound is None:
             values, places, _ = self._table.bound(frame.plan)
@@ -299,5 +292,4 @@ class Weights:
         return storage
 
     def described(self, plan: Plan) -> Described:
-        """The bindings of a plan's weights in the trace."""
         return self._table.bound(plan)[2]

@@ -1,4 +1,4 @@
-"""What all bodies have in common: binding captures and arguments, handing out results, and the state of a loop."""
+"""Common parts of all bodies: binding captures and arguments, returning results, and the state of a loop."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ def finish(
     written: int,
     spent: list[Storage],
 ) -> None:
-    """Log a control node and release what its body still holds.
-
-    ``spent``: storages of the parts that its scan outputs were stacked from.
-    """
+    """Log a control node and release what its body still holds. ``spent``: storages of the parts of stacked scan
+    outputs."""
     live = execution.ledger.live
     freed: list[int] = []
     if frame is not None:
@@ -44,7 +42,6 @@ def finish(
 
 
 def close(execution: RunState, frame: Frame) -> list[int]:
-    """Release every value that a finished frame holds; returns the storages that died."""
     freed: list[int] = []
     for slot, storage in enumerate(frame.stores):
         if storage is not None and frame.uses[slot] < KEEP >> 1:
@@ -55,16 +52,14 @@ def close(execution: RunState, frame: Frame) -> list[int]:
 
 
 def own_copy(execution: RunState, value: np.ndarray) -> tuple[np.ndarray, Storage, int]:
-    """A copy in a storage of its own, which does not come from the pool; and the bytes allocated."""
+    """A copy in a storage of its own, not from the pool; and the bytes allocated."""
     copy = packed_copy(value)
     return copy, *execution.ledger.allocate(copy, False)
 
 
 def own_outputs(execution: RunState, frame: Frame) -> tuple[int, int]:
-    """Copy the outputs of a finished body that it does not own: captured values, weights, borrowed arguments.
-
-    ``allocated, written``: bytes.
-    """
+    """Copy the outputs of a finished body that it does not own: captured values, weights, borrowed arguments. Returns
+    bytes allocated and written."""
     plan = frame.plan
     lent = {slot for _, slot in plan.captured}
     allocated = written = 0
@@ -84,7 +79,6 @@ def own_outputs(execution: RunState, frame: Frame) -> tuple[int, int]:
 
 
 def hand_out(parent: Frame, slot: int, value: Any, storage: Storage | None) -> tuple | None:
-    """Bind a body's output to the slot of its control node's output."""
     if not slot:
         return None
     if storage is None:
@@ -94,7 +88,6 @@ def hand_out(parent: Frame, slot: int, value: Any, storage: Storage | None) -> t
 
 
 def passed(value: Any, storage: Storage) -> tuple:
-    """The entry of the trace for a value that moved between frames."""
     if isinstance(value, np.ndarray):
         offset = offset_in(storage, value)
         return (storage.id, storage.generation, PASSED, value.shape, value.dtype, offset, value.strides)
@@ -104,11 +97,8 @@ def passed(value: Any, storage: Storage) -> tuple:
 def capture(
     execution: RunState, frame: Frame, plan: Plan, parent: Frame, planned: PlannedNode, taken: frozenset[int]
 ) -> list[tuple[str, int, str]]:
-    """Bind the values that a body captures; returns (name, slot, how) for the trace.
-
-    ``taken``: slots of the parent that the policy lets the body take over. Each iteration of a loop gets a copy of
-    them.
-    """
+    """Bind the values that a body captures; returns (name, slot, how) for the trace. ``taken``: slots of the parent
+    that the policy lets the body take over. Each iteration of a loop gets a copy of them."""
     noted: list[tuple[str, int, str]] = []
     for name, slot in plan.captured:
         outer = parent.plan.slots.get(name)
@@ -138,29 +128,24 @@ def pass_argument(parent: Frame, outer: int, frame: Frame, slot: int, taken: fro
 
 
 def move(parent: Frame, outer: int, frame: Frame, slot: int) -> None:
-    """Hand a value and its hold from one frame to another."""
     frame.vals[slot] = parent.vals[outer]
     frame.stores[slot] = parent.stores[outer]
     parent.vals[outer] = parent.stores[outer] = None
 
 
 def body_plan(execution: RunState, graph: Graph) -> Plan:
-    """The plan of a body: all of its outputs are wanted."""
     return plan_for(graph, tuple(value.name for value in graph.outputs), execution.policy, execution.dry)
 
 
 class LoopState:
     """The state of a running Loop or Scan between iterations.
 
-    ``trips``: upper limit of the iterations; None for no limit.
-    ``head``: body inputs before the carried values: 2 for Loop (iteration, condition), 0 for Scan.
-    ``carried``: number of carried values (Loop) or state variables (Scan).
-    ``collected``: for each scan output the (value, storage) of every iteration.
-    ``sliced``: scan inputs.
-    ``restarts``: Scan-8 only: iterations that begin a new batch item, with the initial state variables.
-    ``finals``: Scan-8 only: the final state variables of each batch item.
-    ``taken``: slots of the parent that the policy lets the body take over.
-    ``allocated, cloned``: bytes of new capacity for the loop's own values, and of copies of captured values.
+    ``trips``: upper limit of the iterations; None for no limit. ``head``: body inputs before the carried values: 2 for
+    Loop (iteration, condition), 0 for Scan. ``carried``: number of carried values (Loop) or state variables (Scan).
+    ``collected``: for each scan output the (value, storage) of every iteration. ``sliced``: scan inputs. ``restarts``,
+    ``finals``: Scan-8 only: iterations that begin a new batch item with the initial state variables, and the final ones
+    of each item. ``taken``: slots of the parent that the policy lets the body take over. ``allocated, cloned``: bytes
+    of new capacity for the loop's own values, and of copies of captured values.
     """
 
     def __init__(self, plan: Plan, trips: int | None, head: int, carried: int, outputs: int) -> None:
@@ -181,9 +166,7 @@ class LoopState:
         self.cloned = 0
 
     def clone(self, ledger: Ledger, value: Any, frame: Frame, slot: int) -> None:
-        """Give an iteration its own copy of a captured value."""
         if not isinstance(value, np.ndarray):
-            # A sequence: its elements are copied one by one.
             parts = [packed_copy(part) for part in value] if isinstance(value, (list, tuple)) else value
             storage = ledger.new(0, None)
             if isinstance(parts, list):

@@ -36,7 +36,6 @@ def has_body(frame: Frame, planned: PlannedNode) -> bool:
 
 
 def goes_on(frame: Frame) -> bool:
-    """Whether a finished body frame is followed by another iteration."""
     return frame.control is not None and loop_bodies.goes_on(frame)
 
 

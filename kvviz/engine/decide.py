@@ -50,23 +50,20 @@ def ideal(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
 
 
 def _as_before(planned: PlannedNode, masks: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Refusals; the same object as for the last step of this node if they are equal, which saves memory."""
+    """Refusals; equal ones of the last step of this node are reused, which saves memory."""
     if masks != planned.refusals:
         planned.refusals = masks
     return planned.refusals
 
 
 def never(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
-    """Nothing runs in place; the only reason given is the policy."""
     positions = [i for i, _ in planned.candidates] or [g.input for g in planned.grows if args[g.input] is not None]
     return (), _as_before(planned, tuple([(i, b.POLICY) for i in positions])), NOTHING
 
 
 def by_value(frame: Frame, planned: PlannedNode) -> frozenset[int]:
-    """Slots that the body of a control node takes over: values that nothing else needs.
-
-    An If may take captured values; a Loop, Scan or local function may take arguments only.
-    """
+    """Slots that the body of a control node takes over: values that nothing else needs. An If may take captured values;
+    a Loop, Scan or local function may take arguments only."""
     uses = frame.uses
     if planned.control == "If":
         given = planned.inputs
@@ -84,7 +81,6 @@ def by_reference(frame: Frame, planned: PlannedNode) -> frozenset[int]:
 
 
 def elementwise_misfit(args: Sequence[Any], position: int) -> str:
-    """``"shape"`` if broadcasting changes the shape of the input at ``position``, else empty."""
     array: ArrayLayout = args[position]
     shape = array.shape
     for other in args:
@@ -103,10 +99,8 @@ def elementwise_misfit(args: Sequence[Any], position: int) -> str:
 
 
 def _in_its_order(frame: Frame, planned: PlannedNode, array: ArrayLayout, storage: Storage) -> bool:
-    """Whether an op may overwrite values that are not in row-major order.
-
-    It may if no reader depends on the order, or if it writes rows inside a reserved block, whose order is fixed.
-    """
+    """Whether an op may overwrite values that are not in row-major order: if no reader depends on the order, or if it
+    writes rows inside a reserved block, whose order is fixed."""
     spec = planned.spec
     if spec is None or not spec.by_element or repeats(array):
         return False
@@ -116,7 +110,6 @@ def _in_its_order(frame: Frame, planned: PlannedNode, array: ArrayLayout, storag
 
 
 def overwrite_mask(frame: Frame, planned: PlannedNode, args: Arguments, position: int, slot: int) -> int:
-    """All reasons why this op cannot overwrite an input, as a bit mask."""
     array = args[position]
     mask = b.CONSTANT if frame.stores[slot].origin == "weights" else _ownership_mask(frame, planned, slot)
     if is_array(array):

@@ -1,7 +1,7 @@
-"""Executing a graph step by step. Everything that runs goes through `Execution.step`, or through `run`: many of them.
+"""Executing a graph step by step. Everything that runs goes through `Execution.step`, or through `run` for many steps.
 
-A step picks a node, decides, calls the kernel, accounts for memory and appends one row to the trace. A control
-node (If, Loop, Scan, a local function) is logged when its body is done: a step is a completed op.
+A step picks a node, decides, calls the kernel, accounts for memory and appends one row to the trace. A control node
+(If, Loop, Scan, a local function) is logged when its body is done: a step is a completed op.
 """
 
 from __future__ import annotations
@@ -28,15 +28,9 @@ from kvviz.trace.schema.events import IN_PLACE, NEW, POOL, VIEW, FrameEvent
 
 
 class Execution:
-    """One run of a graph, advanced op by op.
-
-    ``plan``: the main graph's plan.
-    ``feeds``: inputs, already validated.
-    ``donate``: inputs that the run may overwrite.
-    ``recorder``: where rows go; its ledger holds the storages.
-    ``weights``: the model's weights, bound to the same ledger.
-    ``run``: number of this run in the trace.
-    """
+    """One run of a graph, advanced op by op. ``plan``: the main graph's plan. ``feeds``: inputs, already validated.
+    ``donate``: inputs that the run may overwrite. ``recorder``: where rows go; its ledger holds the storages.
+    ``weights``: the model's weights, bound to the same ledger. ``run``: number of this run in the trace."""
 
     def __init__(
         self,
@@ -65,13 +59,9 @@ class Execution:
         self.stack = [self.main]
         self.finished = False
 
-    # -- stepping ---------------------------------------------------------------------------------------------------
-
     def step(self, choice: PlannedNode | None = None) -> bool:
-        """Complete one more op, or none where Ctrl-C waits to be heard; False when nothing was left to run.
-
-        ``choice``: a node of the current frame's frontier, to run in place of the next one in plan order.
-        """
+        """Complete one more op, or none where Ctrl-C waits to be heard; False when nothing was left to run. ``choice``:
+        a node of the current frame's frontier, to run in place of the next one in plan order."""
         while not self.finished:
             completed, choice = self._go(choice), None
             if completed or (WAITING and not self.finished):
@@ -116,10 +106,8 @@ class Execution:
 
     def settle(self) -> None:
         """Go on to where the next op runs, without running one: into bodies, and on to a loop's next iteration.
-
-        Afterwards the frame's frontier is what may run next; it is empty where the next step completes a control node.
-        A body is entered only where nothing else could run instead: else its node is one choice among others.
-        """
+        Afterwards the frame's frontier is what may run next; it is empty if the next step completes a control node. A
+        body is entered only if nothing else could run instead: else its node is one choice among others."""
         while not WAITING:
             frame = self.stack[-1]
             planned = frame.following()
@@ -135,20 +123,14 @@ class Execution:
 
     @property
     def frame(self) -> Frame:
-        """The innermost frame that is running."""
         return self.stack[-1]
 
     def outputs(self) -> dict[str, Any]:
-        """What the run returns, by name; call it once the run is finished."""
         return collect_outputs(self)
 
-    # -- one op -----------------------------------------------------------------------------------------------------
-
     def execute(self, frame: Frame, planned: PlannedNode, ran: tuple[Any, Any, Any, Any] | None = None) -> None:
-        """Run one op that has a kernel, and log it.
-
-        ``ran``: of an op whose kernel a step program has called: arguments, what it returned, and the verdict.
-        """
+        """Run one op that has a kernel, and log it. ``ran``: of an op whose kernel a step program has called:
+        arguments, what it returned, and the verdict."""
         vals, stores = frame.vals, frame.stores
         fetch, lone = planned.fetch, planned.lone_input
         args = fetch(vals) if fetch is not None else (vals[lone],) if lone >= 0 else ()
@@ -203,7 +185,7 @@ class Execution:
                 else:
                     written, copied = planned.cost(args, (out,), False, planned.attributes)
             elif how == VIEW:
-                # Nothing is written, the storage gets one more value.
+                # Nothing is written; the storage gets one more value.
                 storage.holders += 1
                 slides = planned.slides and self.recorder.on and out.size
                 offset = address(out) - address(storage.root) if slides else None
@@ -211,7 +193,7 @@ class Execution:
                 placed = ((storage.id, storage.generation, VIEW, shape, out.dtype, offset, strides),)
                 allocated = copied = written = 0
             else:
-                # Overwritten in place: the storage changes hands, nothing is allocated.
+                # Overwritten in place: nothing is allocated.
                 storage.generation += 1
                 storage.holders += 1
                 strides = None if out.flags.c_contiguous else strides_of(planned, out)
@@ -239,7 +221,7 @@ class Execution:
         written: int,
         live: int,
     ) -> None:
-        """Count the readings of a completed op, free what is dead, and append its row."""
+        """Count the reads of a completed op, free what is dead, and append its row."""
         frame.done[planned.position] = 1
         vals, uses, stores, ledger = frame.vals, frame.uses, frame.stores, self.ledger
         freed: list[int] | tuple[()] = ()
@@ -268,17 +250,14 @@ class Execution:
             log.write((frame.id, planned.record, taken, masks, placed, freed, allocated, copied, written, live))
 
     def _read_out(self, frame: Frame, planned: PlannedNode) -> list[int]:
-        """Count all readings of a step but one for each value that it read; returns the slots of these values."""
+        """Count all reads of a step except one per value; returns the slots of these values."""
         for slot, count in planned.consumes:
             frame.uses[slot] -= count - 1
         return [slot for slot, _ in planned.consumes]
 
-    # -- frames -----------------------------------------------------------------------------------------------------
-
     def open_frame(
         self, plan: Plan, parent: Frame | None, caller: PlannedNode | None, attribute: str, iteration: int | None
     ) -> Frame:
-        """A new activation of a plan, with its weights bound."""
         frames = self.log.frames
         frame = Frame(len(frames), plan, parent, caller)
         recorded, outer = self.recorder.program(plan), parent.id if parent else None
@@ -292,18 +271,18 @@ class Execution:
         return frame
 
     def note_bindings(self, frame: Frame, how: Sequence[tuple[str, int, str]]) -> None:
-        """Record which values a frame starts with: (name, slot, how), its weights apart."""
+        """Record which values a frame starts with: (name, slot, how), without weights."""
         if self.recorder.on:
             noted = [describe(name, frame.vals[slot], frame.stores[slot], manner) for name, slot, manner in how]
             weights = self.weights.described(frame.plan)
             if frame.parent is None and frame.plan.graph.overridable:
-                # The caller may give a value in the place of a weight.
+                # The caller may replace a weight.
                 given = {name for name, *_ in how}
                 weights = tuple(weight for weight in weights if weight.name not in given)
             self.log.frames[frame.id].bindings = (*weights, *noted)
 
 
-# A kernel whose inputs have more bytes than this is not tried; what it would allocate is then unknown.
+# A kernel with more bytes of inputs is not tried; what it would allocate is then unknown.
 TRIED_BYTES = 1 << 22
 
 

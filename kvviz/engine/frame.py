@@ -1,4 +1,4 @@
-"""One activation of a graph: its values, their storages, and the readings that are left of each."""
+"""One activation of a graph: its values, their storages, and the remaining reads of each."""
 
 from __future__ import annotations
 

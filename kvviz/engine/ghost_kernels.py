@@ -1,7 +1,7 @@
 """Kernels that make layouts and no numbers: a plan with these runs a graph on ghosts.
 
-Three cases, in this order. What reads only known values is computed truly, up to `MOST_KNOWN` elements. An op that may
-return a view gives the view of the ghost. Everything else gives new ghosts of the shapes that follow from its inputs.
+Three cases, in this order. Ops that read only known values are computed, up to `MOST_KNOWN` elements. An op that may
+return a view returns the view of the ghost. All others return new ghosts of the shapes that follow from their inputs.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from kvviz.ops.transformer.attention_core import to_heads
 from kvviz.ops.transformer.multi_head_attention import projected
 
 MOST_KNOWN = 1 << 20
-# With so few elements in all, an op of the usual kinds does not make more than `MOST_KNOWN`.
+# With so few elements in all, an op of the usual kinds makes no more than `MOST_KNOWN`.
 _FEW = 1024
-# Ops whose result may be large although what they read is small.
+# Ops whose result may be large although their inputs are small.
 _BY_VALUE = {"ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"}
-# Their kernels only look at the layout of what they return a view of; the other inputs have to be known.
+# Their kernels use only the layout of the viewed input; the other inputs have to be known.
 _VIEWS = {"BitCast", "Expand", "Identity", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
-# What these move follows from the layouts of what they are given.
+# The bytes that these move follow from the layouts of their inputs.
 _COST_BY_LAYOUT = {"Concat", "Scatter", "ScatterElements", "ScatterND", "TensorScatter"}
-# These put elements into lists or pick them, whoever wrote the kernel; by position, what has to be known.
+# These put elements into lists or pick them, in any kernel; by position, the inputs that have to be known.
 _LISTS: dict[str, tuple[int, ...]] = {
     "Optional": (),
     "OptionalGetElement": (),
@@ -51,7 +51,7 @@ _LISTS: dict[str, tuple[int, ...]] = {
 
 
 def use_ghosts(graph: Graph, planned: PlannedNode, counts: Counts) -> None:
-    """Let a planned node make ghosts instead of numbers; ``counts`` says what hangs on data."""
+    """Let a planned node make ghosts instead of numbers; ``counts`` has the counts that depend on data."""
     if planned.control:
         if planned.control not in ("If", "Loop"):
             check_use(planned.node, count_of(counts, graph, planned.node))
@@ -73,7 +73,7 @@ def use_ghosts(graph: Graph, planned: PlannedNode, counts: Counts) -> None:
 
 
 def check_known(planned: PlannedNode, position: int, value: Any) -> None:
-    """Raise `UnknownValueError` where a node needs the number that a ghost does not have."""
+    """Raise `UnknownValueError` if a node needs a number that a ghost does not have."""
     if value is not None and is_ghost(value):
         node = planned.node
         if why := why_unknown(value):
@@ -87,7 +87,7 @@ def check_known(planned: PlannedNode, position: int, value: Any) -> None:
 
 
 def stated(plan: Plan, planned: PlannedNode, position: int, value: Any) -> Any:
-    """A number that control flow hangs on: the value itself, or what the caller stated where it is a ghost."""
+    """A number that control flow depends on: the value itself, or the caller's count if it is a ghost."""
     if value is None or plan.dry is None:
         return value
     node = planned.node
@@ -116,7 +116,8 @@ def _of_known(
     rule: Callable[..., Any],
     recorded: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """A rule that may read lengths and indices, which have to be known; ``recorded(answer, args)`` is what it said."""
+    """A rule that may read lengths and indices, which have to be known; ``recorded(answer, args)`` returns its recorded
+    result."""
 
     def checked(args: Sequence[Any], *others: Any) -> Any:
         try:
@@ -139,7 +140,7 @@ def _grown_rows(past: int, present: int, answer: Answer, args: Sequence[Any]) ->
 
 
 def _run_or_answered(kernel: _GhostKernel, answers: Answers, key: Key, *args: Any, **how: Any) -> Any:
-    """What a node's kernel gives; where that hangs on data, what it gave when it was recorded."""
+    """The result of a node's kernel; if that depends on data, its recorded result."""
     answer = answers.next(key, args)
     try:
         if answer is None or not answers.doubts(kernel.planned.node):
@@ -154,7 +155,7 @@ def _run_or_answered(kernel: _GhostKernel, answers: Answers, key: Key, *args: An
 
 
 def _seen(kernel: _GhostKernel, args: Sequence[Any], answer: Answer) -> Any:
-    """The views that an op gave, where its input can be seen so."""
+    """The views that an op returned, if its input can be viewed that way."""
     assert kernel.views is not None
     x, node = args[0], kernel.planned.node
     shapes = [None if layout is None else layout[0] for layout in answer.layouts]
@@ -171,7 +172,7 @@ def _seen(kernel: _GhostKernel, args: Sequence[Any], answer: Answer) -> Any:
 
 
 def _seen_as(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """A view of an array in a shape that it had: another one of all elements, or of the first along each axis."""
+    """A view of an array in a recorded shape: another shape of all elements, or the first along each axis."""
     if math.prod(shape) == x.size:
         return np.reshape(x, shape, copy=False)
     if len(shape) == x.ndim and all(n <= m for n, m in zip(shape, x.shape)):
@@ -180,8 +181,6 @@ def _seen_as(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class _GhostKernel:
-    """The kernel of one node in a dry run."""
-
     def __init__(self, graph: Graph, planned: PlannedNode, counts: Counts) -> None:
         node, spec = planned.node, planned.spec
         self.planned = planned
@@ -198,7 +197,6 @@ class _GhostKernel:
         self.single = len(node.outputs) == 1
 
     def run(self, *args: Any, out: Any = None, grown: Any = None) -> Any:
-        """What the node's kernel gives, on ghosts."""
         for position, value in enumerate(args):
             if is_ghost(value) and position not in self.unread:
                 break
@@ -213,7 +211,7 @@ class _GhostKernel:
     def made(
         self, args: Sequence[Any], out: Any = None, grown: Any = None, layouts: Sequence[Layout | None] = ()
     ) -> Any:
-        """New ghosts, but for what is written where it lies."""
+        """New ghosts, except for outputs that are written in place."""
         if self.single and grown is None:
             if out is None:
                 layout = (layouts or self._layouts(args))[0]
@@ -249,7 +247,7 @@ class _GhostKernel:
             ) from None
 
     def _is_small(self, args: Sequence[Any]) -> bool:
-        """Whether what is known gives no more than `MOST_KNOWN` elements."""
+        """Whether known values yield no more than `MOST_KNOWN` elements."""
         sizes = [a.size for i, a in enumerate(args) if isinstance(a, np.ndarray) and i not in self.unread]
         if self.bounded and all(size <= _FEW for size in sizes):
             return True
@@ -262,7 +260,7 @@ class _GhostKernel:
 
 
 def _view_rule(planned: PlannedNode) -> Callable[[Sequence[Any]], Any] | None:
-    """``rule(args)`` gives what an op returns as a view, or None where it makes something new."""
+    """``rule(args)`` returns the op's result if that is a view, or None if it makes a new value."""
     op, call = planned.node.op_type, planned.call
     if planned.node.domain:
         return None
@@ -285,7 +283,7 @@ def _view_rule(planned: PlannedNode) -> Callable[[Sequence[Any]], Any] | None:
 
 
 def _viewed(planned: PlannedNode, call: Callable[..., Any], args: Sequence[Any], numbers: Sequence[int]) -> Any:
-    """What a kernel gives that looks at layouts and at some numbers."""
+    """The result of a kernel that reads layouts and some numbers."""
     for position in numbers:
         if position < len(args):
             check_known(planned, position, args[position])
@@ -293,7 +291,7 @@ def _viewed(planned: PlannedNode, call: Callable[..., Any], args: Sequence[Any],
 
 
 def _kept(planned: PlannedNode, args: Sequence[Any]) -> Any:
-    """What Dropout gives where it drops nothing, as in inference."""
+    """The result of Dropout if it drops nothing, as in inference."""
     for position, value in enumerate(args[1:], 1):
         check_known(planned, position, value)
     _, ratio, training = (*args, None, None)[:3]
@@ -305,14 +303,14 @@ def _kept(planned: PlannedNode, args: Sequence[Any]) -> Any:
 
 
 class _Uncopied(np.ndarray):
-    """An array that is reshaped where that takes no copy; else it raises `ValueError`."""
+    """An array whose reshape raises `ValueError` if it takes a copy."""
 
     def reshape(self, *sizes: Any) -> np.ndarray:  # type: ignore[override]
         return np.reshape(self.view(np.ndarray), sizes[0] if len(sizes) == 1 else sizes, copy=False)
 
 
 def _reshaped(planned: PlannedNode, call: Callable[..., np.ndarray], args: Sequence[Any]) -> np.ndarray | None:
-    """The kernel's own view where the strides allow one: how a length is written (-1) decides over strides."""
+    """The kernel's own view if the strides allow one: how a length is written (-1) decides about strides."""
     x = args[0]
     for position, value in enumerate(args[1:], 1):
         check_known(planned, position, value)
@@ -338,7 +336,7 @@ def _multi_head_presents(args: Sequence[Any], attributes: Mapping[str, Any]) -> 
 
 
 def _presents_rule(node: Node) -> Callable[..., list[np.ndarray]] | None:
-    """What gives an operator's keys and values where they are not the past with more rows."""
+    """The function for an operator's keys and values unless they are the past with more rows."""
     past, own = _PRESENTS.get((node.domain, node.op_type), (0, None))
     if own is not None and any(node.inputs[past : past + 1]):
         # In caches of fixed size MultiHeadAttention overwrites rows.
@@ -347,7 +345,7 @@ def _presents_rule(node: Node) -> Callable[..., list[np.ndarray]] | None:
     return own
 
 
-# The position of the past without which an operator returns its own keys and values, and what these are.
+# The position of the past without which an operator returns its own keys and values, and a function for these.
 _PRESENTS: dict[tuple[str, str], tuple[int, Callable[..., list[np.ndarray]]]] = {
     ("", "Attention"): (4, _attention_presents),
     ("com.microsoft", "MultiHeadAttention"): (6, _multi_head_presents),

@@ -15,11 +15,8 @@ from kvviz.trace.schema.events import RUN, Storages
 
 
 class Roots(dict[int, Storage]):
-    """Storages by the id of their root, while values from outside are adopted.
-
-    ``borrowers``: those whose root has its bytes from elsewhere (a mapped file, another library), so that others may
-      overlap it.
-    """
+    """Storages by the id of their root, while values from outside are adopted. ``borrowers``: those whose root has its
+    bytes from elsewhere (a mapped file, another library), so that others may overlap it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,11 +26,9 @@ class Roots(dict[int, Storage]):
 class Ledger:
     """Every storage of a trace, in order of id, and how many bytes are alive.
 
-    ``facts``: what the log tells of all storages of the trace.
-    ``storages``: by id; None for those that died in earlier runs.
-    ``live, peak_here``: bytes alive now, and the largest number so far in this run.
-    ``grown``: bytes by which storages that were there became larger, since somebody wrote that down.
-    ``handed``: by the id of their root: what the caller holds between two runs.
+    ``facts``: what the log records of all storages. ``storages``: by id; None for those that died in earlier runs.
+    ``live, peak_here``: bytes alive now, and the maximum of this run. ``grown``: bytes of growth of existing storages
+    that have not been logged. ``handed``: by the id of their root, what the caller holds between two runs.
     ``poisoned``: overwrite dead storages of the run with a pattern.
     """
 
@@ -51,7 +46,6 @@ class Ledger:
         self.poisoned = poisoned
 
     def new(self, capacity: int, root: Any, origin: str = "run", owned: bool = True) -> Storage:
-        """A storage that nobody holds yet."""
         storage = Storage(len(self.storages), capacity, root, origin, owned)
         self.storages.append(storage)
         self.facts.add(capacity, origin)
@@ -62,11 +56,10 @@ class Ledger:
 
     @property
     def peak(self) -> int:
-        """The largest number of bytes alive so far, in all runs."""
         return max(self._peak, self.peak_here)
 
     def allocate(self, array: np.ndarray, pooled: bool = True) -> tuple[Storage, int]:
-        """The storage of a freshly computed array, and the bytes of new capacity (0 where the pool had room)."""
+        """The storage of a newly computed array, and the bytes of new capacity (0 if the pool had room)."""
         nbytes = array.nbytes
         root = array if array.base is None else root_of(array)
         pool = self.pool
@@ -86,11 +79,11 @@ class Ledger:
                 pool.made(storage, array)
             return storage, nbytes
         self.revive(found, root)
-        # A pool that counts in elements of its own may think of it as larger than NumPy's elements are.
+        # A pool that counts in elements of its own may consider it larger than NumPy does.
         return found, self.widen(found, nbytes)
 
     def widen(self, storage: Storage, nbytes: int) -> int:
-        """Make a storage as large as is needed, and tell by how much it grew."""
+        """Make a storage as large as necessary; returns the bytes of growth."""
         more = nbytes - storage.capacity
         if more <= 0:
             return 0
@@ -101,32 +94,28 @@ class Ledger:
         return more
 
     def revive(self, storage: Storage, root: Any) -> None:
-        """Give a dead storage new contents."""
         storage.root, storage.room, storage.whole = root, None, True
         storage.generation += 1
         self.grow(storage.capacity)
 
     def grow(self, nbytes: int) -> None:
-        """Count bytes as alive."""
         self.live += nbytes
         self.peak_here = max(self.peak_here, self.live)
 
     def lend(self, sizes: array[int], total: int) -> int:
-        """Number the storages of the weights, which the model holds; gives the first number. `Weights` makes them."""
+        """Number the storages of the weights, which the model holds; returns the first number. `Weights` makes them."""
         first = len(self.storages)
         self.storages += [None] * len(sizes)
         if self._ended == first:
-            # They stay for good: no end of a run need look at them.
+            # They stay for good: the end of a run need not look at them.
             self._ended = len(self.storages)
         self.facts.extend(sizes, "weights")
         self.grow(total)
         return first
 
     def adopt(self, value: Any, origin: str, owned: bool, known: Roots) -> Storage:
-        """The storage of a value from outside; values that share a root in ``known`` share a storage.
-
-        A storage that is not owned is held once more, by its lender.
-        """
+        """The storage of a value from outside; values that share a root in ``known`` share a storage. A storage that is
+        not owned is held once more, by its lender."""
         if isinstance(value, np.ndarray):
             root = root_of(value)
             storage = known.get(id(root))
@@ -145,7 +134,7 @@ class Ledger:
                     known.borrowers.append(storage)
                 return storage
             if not owned and storage.owned:
-                # One block given both as donated and as borrowed: the caller still counts on it.
+                # One block given both as donated and as borrowed: the caller still relies on it.
                 storage.owned = False
                 storage.holders += 1
             storage.room = _behind_both(storage.room, find_room(root, value))
@@ -159,10 +148,10 @@ class Ledger:
         return storage
 
     def begin_run(self, given: dict[int, Storage]) -> list[int]:
-        """Drop what the caller held after the run before; returns the storages that it did not give back."""
+        """Drop what the caller held after the previous run; returns the storages that it did not give back."""
         freed: list[int] = []
         handed, self.handed = self.handed, {}
-        # The arrays are the caller's: what is let go of here may still be read there, and is nothing for a pool.
+        # The arrays are the caller's: released ones may still be read there, and must not go to a pool.
         poisoned, self.poisoned, pool, self.pool = self.poisoned, False, self.pool, None
         for storage in handed.values():
             self.release(storage, freed)
@@ -171,10 +160,8 @@ class Ledger:
         return freed
 
     def end_run(self, kept: list[Storage], held: list[Storage]) -> list[int]:
-        """The run is over: its outputs (``kept``) are the caller's now, everything else that it ``held`` is let go.
-
-        Returns the storages that died of it.
-        """
+        """End the run: its outputs (``kept``) are the caller's now, everything else that it ``held`` is released.
+        Returns the storages that died."""
         freed: list[int] = []
         poisoned, self.poisoned = self.poisoned, False
         for storage in kept:
@@ -182,7 +169,7 @@ class Ledger:
                 self.handed[id(storage.root)] = storage
                 storage.holders += 1
         for storage in self.lent:
-            # What the caller lent stays its own until the next run shows whether it is still in use.
+            # Borrowed storages stay until the next run shows whether they are still in use.
             if storage.root is not None and id(storage.root) not in self.handed:
                 self.handed[id(storage.root)] = storage
             else:
@@ -199,7 +186,7 @@ class Ledger:
         return freed
 
     def renumber(self, since: int) -> None:
-        """Forget the storages from a number on that are dead, and number the others anew."""
+        """Forget dead storages from a number on, and renumber the others."""
         alive = [s for s in self.storages[since:] if s is not None and (s.holders or s.root is not None)]
         del self.storages[since:]
         self.facts.cut(since)
@@ -210,7 +197,7 @@ class Ledger:
         self._ended = len(self.storages)
 
     def release(self, storage: Storage, freed: list[int]) -> None:
-        """Let go of one hold; note the storages that die of it."""
+        """Release one hold; note the storages that die."""
         storage.holders -= 1
         if storage.holders:
             return
@@ -236,7 +223,7 @@ def _overlapping(root: np.ndarray, known: Roots) -> Storage | None:
 
 
 def _behind_both(one: Room | None, other: Room | None) -> Room | None:
-    """The room behind two values of one block: what the longer one leaves, and none where one of them cannot grow."""
+    """The room behind two values of one block: that of the longer one, and none if either cannot grow."""
     if one is None or other is None:
         return None
     return one if one.filled >= other.filled else other

@@ -49,7 +49,7 @@ def enter(execution: RunState, frame: Frame, planned: PlannedNode) -> bool:
 
 
 def _copy(execution: RunState, state: LoopState, value: Any, storage: Any) -> tuple[Any, Any]:
-    """An initial value as the result of a loop of zero trips, under a policy that copies what it does not own."""
+    """An initial value as the result of a loop of zero trips, under a policy that copies values it does not own."""
     if not isinstance(value, np.ndarray):
         return value, storage
     copy, storage, allocated = body_frames.own_copy(execution, value)
@@ -59,7 +59,6 @@ def _copy(execution: RunState, state: LoopState, value: Any, storage: Any) -> tu
 
 
 def has_iterations(frame: Frame, planned: PlannedNode) -> bool:
-    """Whether a Loop or Scan would run its body if it started now."""
     if planned.control == "Loop":
         limit, condition = _loop_head(frame, planned)
         return limit != 0 and condition
@@ -67,7 +66,6 @@ def has_iterations(frame: Frame, planned: PlannedNode) -> bool:
 
 
 def goes_on(frame: Frame) -> bool:
-    """Whether another iteration follows a finished one."""
     state, planned = frame.control, frame.caller
     assert planned is not None
     if planned.control == "Loop":
@@ -99,7 +97,7 @@ def leave(execution: RunState, frame: Frame) -> bool:
     if not more:
         _complete(execution, frame, planned, parent, state, carried)
         return True
-    # What an iteration leaves behind is freed before the next one gets its copies of captured values, as in rten's
+    # Values left by an iteration are freed before the next one gets its copies of captured values, as in rten's
     # `src/ops/control_flow.rs` (commit c7f7bad9).
     for _, storage in carried:
         storage.holders += 1
@@ -185,7 +183,6 @@ def _complete(
     state: LoopState,
     ends: list[tuple[Any, Any]],
 ) -> None:
-    """Bind the final values and the stacked scan outputs, and log the node."""
     written = state.cloned
     if state.finals:
         ends = []
@@ -234,7 +231,6 @@ def _complete(
 
 
 def _made(value: np.ndarray, storage: Any) -> tuple:
-    """The entry of the trace for an output that a Loop or Scan allocated itself."""
     how = POOL if storage.generation else NEW
     return storage.id, storage.generation, how, value.shape, value.dtype, 0, None
 
@@ -264,16 +260,12 @@ def _stack(values: list[Any], axis: int, declared: Value) -> np.ndarray:
         raise OpError(f"scan output {declared.name!r} has different shapes in different iterations: {shapes}") from None
 
 
-# -- scan slices ------------------------------------------------------------------------------------------------------
 # Each iteration of a Scan reads slices of its scan inputs. Scan-8 has a batch axis: its items run one after the other,
-# each from its own initial state.
-#
-# Rules: ONNX Scan-9 (any axis, either direction) and Scan-8 (batch on axis 0, sequence on axis 1, optional sequence
-# lengths).
+# each from its own initial state. Rules: ONNX Scan-9 (any axis, either direction) and Scan-8 (batch on axis 0, sequence
+# on axis 1, optional sequence lengths).
 
 
 def scan_trips(frame: Frame, planned: PlannedNode) -> int:
-    """Iterations that a Scan will run."""
     arrays, axes, _ = _scanned(frame, planned)
     if planned.node.opset < 9:
         return sum(_lengths(frame, planned, arrays[0]))
@@ -281,7 +273,6 @@ def scan_trips(frame: Frame, planned: PlannedNode) -> int:
 
 
 def start_scan(frame: Frame, planned: PlannedNode, plan: Plan) -> LoopState:
-    """The state of a Scan before its first iteration."""
     arrays, axes, backward = _scanned(frame, planned)
     old = planned.node.opset < 9
     carried = len(planned.inputs) - len(arrays) - old
@@ -306,7 +297,6 @@ def start_scan(frame: Frame, planned: PlannedNode, plan: Plan) -> LoopState:
 
 
 def restart_scan(child: Frame, state: LoopState) -> list[tuple[str, int, str]]:
-    """Bind the state variables of a batch item's first iteration."""
     assert child.parent is not None
     noted = []
     for slot, (outer, value) in zip(state.plan.inputs, state.restarts[state.iteration]):
@@ -316,7 +306,6 @@ def restart_scan(child: Frame, state: LoopState) -> list[tuple[str, int, str]]:
 
 
 def bind_slices(child: Frame, state: LoopState) -> list[tuple[str, int, str]]:
-    """Bind this iteration's slice of every scan input; a slice is a view of its array."""
     assert child.parent is not None
     noted = []
     item, at = _item(state)

@@ -1,11 +1,11 @@
-"""Where the outputs of an op live: in new memory, in that of an input as a view, or overwritten or appended to there.
+"""Where the outputs of an op live: in new memory, or in that of an input as a view, overwritten or appended to.
 
 There is one rule, `place`, for all policies. `Execution.execute` has the usual cases of a lone output written out.
 
 A policy with ``homes`` names the place of each output, and NumPy memory is made to follow: which form of the kernel is
 called and in whose storage an output is are two facts, and runtimes such as rten and ONNX Runtime decide both by rules.
 An output that such a rule calls new is never a view here, and one that it calls shared belongs to its input's storage
-even where our kernel computed it elsewhere. For any other policy an output lives where its kernel has put it.
+even if our kernel computed it elsewhere. For any other policy an output lives where its kernel has put it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ class Home(NamedTuple):
     """Where one output lives.
 
     ``how``: `NEW`; `VIEW`, `IN_PLACE` or `APPEND` in the storage of the input at ``position``; `POOL` in the dead
-      ``storage``.
-    ``storage``: for a view also that of an element, where the input is a list.
-    ``pooled``: whether new memory may come from the policy's pool.
-    ``dropped``: the buffer of the input at ``position`` is thrown away and does not come back to the pool.
-    ``mask``: why the input at ``position``, with which the op was called in place, could not hold the output.
-    ``elements``: of new memory: for how many elements it has room, where that is more than the output has.
+    ``storage``. ``storage``: for a view also that of an element, if the input is a list. ``pooled``: whether new memory
+    may come from the policy's pool. ``dropped``: the buffer of the input at ``position`` is discarded and does not
+    return to the pool. ``mask``: why the input at ``position``, with which the op was called in place, could not hold
+    the output. ``elements``: room of new memory in elements, if that is more than the output has.
     """
 
     how: int = NEW
@@ -67,16 +65,15 @@ def place(
 ) -> tuple[tuple, int, int, int, Masks]:
     """Put what a kernel returned, called in place with the inputs ``taken``, into the slots of an op.
 
-    ``home``: of a lone output, where the policy has been asked for it already.
-    ``placed``: one entry an output for the trace; see `kvviz.trace.schema.events.Output`.
-    ``allocated, written, copied``: bytes.
-    ``masks``: why inputs that were taken could not hold an output.
+    ``home``: of a lone output, if the policy already chose it. Returns ``placed``: one entry per output for the trace,
+    see `kvviz.trace.schema.events.Output`; bytes ``allocated, written, copied``; ``masks``: why inputs that were taken
+    could not hold an output.
     """
     ledger, vals, stores, policy = execution.ledger, frame.vals, frame.stores, execution.policy
     for position in taken:
         slot = planned.inputs[position]
         if PIN <= frame.uses[slot] < KEEP >> 1:
-            # What is handed to an op is not kept to the end of the frame.
+            # Values handed to an op are not kept to the end of the frame.
             frame.uses[slot] -= PIN
     outs = (out,) if type(out) is np.ndarray and len(planned.outputs) == 1 else every_output(planned, out)
     homes = [home] if home is not None else (policy.homes or kernel_homes)(execution, frame, planned, args, outs, taken)
@@ -105,7 +102,7 @@ def place(
             where = (storage.id, storage.generation, code, value.shape, value.dtype, 0, None)
         else:
             given = [(args[i], stores[slot]) for i, slot in enumerate(planned.inputs) if slot]
-            # A view may lie elsewhere in NumPy: whose it is its storage says, and not its memory.
+            # A view may lie elsewhere in NumPy: its storage decides whose it is, not its memory.
             known = {id(root_of(arg)): storage for arg, storage in given if isinstance(arg, np.ndarray)}
             storage, more = _listed(ledger, value, known, [storage for _, storage in given])
             grew, where = 0, (storage.id, storage.generation, NEW, None, dtype_of(value), 0, None)
@@ -128,10 +125,8 @@ def place(
 
 
 def every_output(planned: PlannedNode, out: Any) -> tuple:
-    """What a kernel returned, one entry an output.
-
-    Raises `OpError`: when the node names more outputs than its operator has.
-    """
+    """A kernel's result, one entry per output; raises `OpError` if the node names more outputs than its operator
+    has."""
     outs = out if isinstance(out, tuple) else (out,)
     if len(outs) < len(planned.outputs) and any(planned.outputs[len(outs) :]):
         node, made = planned.node, len(outs)
@@ -145,7 +140,6 @@ def every_output(planned: PlannedNode, out: Any) -> tuple:
 def kernel_homes(
     execution: Any, frame: Frame, planned: PlannedNode, args: Sequence[Any], outs: tuple, taken: tuple[int, ...]
 ) -> list[Home]:
-    """Where a kernel has put its outputs."""
     sources = taken + planned.views if planned.spec is not None else range(len(args))
     if not sources:
         return [FRESH] * len(outs)
@@ -160,7 +154,7 @@ def _found(value: np.ndarray, among: list[tuple[int, Storage]], args: Sequence[A
         if storage is None:
             continue
         for past in taken:
-            # Of an empty past there is nothing that a present could share.
+            # An empty past has no memory to share.
             if not args[past].size or np.may_share_memory(args[past], value):
                 return Home(IN_PLACE if value.shape == args[past].shape else APPEND, past, storage)
         return Home(VIEW, position, storage)
@@ -179,10 +173,8 @@ def _owner(root: np.ndarray, among: Sequence[Storage]) -> Storage | None:
 def usual_place(
     frame: Frame, planned: PlannedNode, args: Sequence[Any], out: np.ndarray, taken: tuple[int, ...], home: Home
 ) -> tuple[int, Storage | None]:
-    """How a lone output lives for which a policy names a home, and the storage that it shares.
-
-    `UNUSUAL` where that is none of the cases that `Execution.execute` has written out.
-    """
+    """How a lone output lives whose home the policy names, and the storage that it shares; `UNUSUAL` for cases that
+    `Execution.execute` does not have written out."""
     if home is FRESH:
         return (UNUSUAL if taken or planned.views else NEW), None
     how, pinned = home.how, False
@@ -196,7 +188,6 @@ def usual_place(
 
 
 def lender(frame: Frame, planned: PlannedNode, args: Sequence[Any], out: np.ndarray) -> Storage | None:
-    """The storage of an op's first input, if its output lies there."""
     position = planned.views[0]
     storage: Storage = frame.stores[planned.inputs[position]]
     if out is args[position]:
@@ -210,7 +201,7 @@ def lender(frame: Frame, planned: PlannedNode, args: Sequence[Any], out: np.ndar
 
 
 def strides_of(planned: PlannedNode, out: np.ndarray) -> tuple[int, ...] | None:
-    """Strides, as one record with those of the last step of this node where they are the same."""
+    """Strides; equal ones of the last step of this node are reused."""
     strides = out.strides
     if strides != planned.strides:
         planned.strides = strides
@@ -220,14 +211,12 @@ def strides_of(planned: PlannedNode, out: np.ndarray) -> tuple[int, ...] | None:
 def _share(
     ledger: Ledger, storage: Storage, args: Sequence[Any], value: np.ndarray, home: Home, dies: bool
 ) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """Let an output live in the storage of its input, which may die here.
-
-    Returns it, what the trace shows of it, the bytes written, and those by which the storage grew.
-    """
+    """Let an output live in the storage of its input, which may die here. Returns it, what the trace shows of it, the
+    bytes written, and those by which the storage grew."""
     source, allocated = args[home.position], 0
     if root_of(value) is not storage.root:
         if home.how == VIEW and value.dtype != source.dtype:
-            # A Cast that the runtime has removed: there is nothing but what it was to convert.
+            # A Cast that the runtime has removed: only the unconverted value exists.
             return value, source if source.nbytes <= storage.capacity else storage.root, 0, 0
         if home.how == IN_PLACE and value.shape == source.shape and value.dtype == source.dtype:
             # Our kernel has no in-place form for this.
@@ -240,9 +229,9 @@ def _share(
             # Of another type or size, which NumPy cannot put there: from now on this memory stands for the storage.
             value = _alone(value, args)
             if home.how != VIEW or (dies and storage.owned and storage.holders == 1):
-                # What reads the input later, other values, and the caller keep what is there: it must stay known.
+                # Later reads of the input, other values and the caller keep the old contents, which must stay known.
                 storage.root, storage.room = root_of(value), None
-        # It may be too small for NumPy's element type: rten holds int64 and bool in four bytes.
+        # It may be too small for NumPy's element type: rten stores int64 and bool in four bytes.
         allocated = ledger.widen(storage, value.nbytes)
     if home.how == VIEW:
         return value, value, 0, allocated
@@ -291,7 +280,7 @@ def _listed(ledger: Ledger, value: Any, known: dict[int, Storage], among: list[S
 
 
 def _alone(value: np.ndarray, args: Sequence[Any]) -> np.ndarray:
-    """A row-major array that no other value has a part of; copied where the kernel returned an input or a view."""
+    """A row-major array that shares no memory; copied if the kernel returned an input or a view."""
     root = root_of(value)
     if not value.flags.c_contiguous or root.nbytes != value.nbytes:
         return packed_copy(value)

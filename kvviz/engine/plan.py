@@ -1,4 +1,4 @@
-"""A graph made ready to run: which nodes, in which order, in which slots, with which kernels.
+"""A graph made ready to run: its nodes, their order, slots and kernels.
 
 A plan is made once for (graph, outputs, policy) and used by every run of a decode loop. Slot 0 is "absent".
 """
@@ -19,7 +19,7 @@ from kvviz.ops.registry import Grow, OpSpec, find
 from kvviz.trace.schema.events import Grows, OpNode
 
 Counts = Mapping[str, int]
-"""Counts that depend on data, stated for a dry run by node: elements picked, iterations, 1 or 0 for a branch."""
+"""Counts that depend on data, given for a dry run by node: elements picked, iterations, 1 or 0 for a branch."""
 
 CONTROL = {"If", "Loop", "Scan"}
 KEEP = 1 << 30  # use count of values that a frame never releases: weights, captures by reference
@@ -118,7 +118,7 @@ class PlannedNode:
         self.plain = lone and self.views in ((), (0,))
         self.lone_view = lone and self.views == (0,)
         self.slides = node.op_type not in SAME_START
-        # Records of the last step of this node, reused if they are equal: this keeps a trace of many runs small.
+        # Records of the last step of this node, reused if equal: this keeps a trace of many runs small.
         self.shape: tuple[int, ...] | None = None
         self.strides: tuple[int, ...] | None = None
         self.refusals: tuple[tuple[int, int], ...] = ()
@@ -154,13 +154,9 @@ class PlannedNode:
 
 
 class Plan:
-    """The nodes of one graph that the requested outputs need, ready to run.
-
-    ``order``: in the order of running.
-    ``slots``: value name to slot.
-    ``uses``: readings of each slot in one activation, plus one for a requested output.
-    ``dry``: if not None, its kernels make ghosts, and these are the counts that depend on data.
-    """
+    """The nodes of one graph that the requested outputs need, ready to run in ``order``. ``slots``: value name to slot.
+    ``uses``: reads of each slot in one activation, plus one for a requested output. ``dry``: if not None, its kernels
+    make ghosts, and these are the counts that depend on data."""
 
     def __init__(self, graph: Graph, outputs: Sequence[str], nodes: Sequence[Node], dry: Counts | None = None) -> None:
         self.dry = dry
@@ -186,7 +182,7 @@ class Plan:
         known = made | {s for _, s in self.weights}
         self.captured = tuple((n, s) for n, s in self.slots.items() if s not in known)
         self.notes: Any = None
-        # What was learned of its runs, by donated inputs: see `kvviz.engine.program.step_program`.
+        # Programs learned from its runs, by donated inputs: see `kvviz.engine.program.step_program`.
         self.programs: dict[frozenset[str], Any] = {}
         self._places: dict[int, int] = {}
         self._in_order: set[int] | None = None  # slots for which `is_loose` is False
@@ -230,7 +226,6 @@ class Plan:
         return graph
 
     def facts(self) -> tuple[tuple[OpNode, ...], tuple[str, ...]]:
-        """What the log records of the nodes and of the outputs."""
         if self._facts is None:
             records = tuple([planned.record for planned in self.order])
             self._facts = records, tuple([self.names[slot] for slot in self.outputs])
@@ -245,8 +240,7 @@ class Plan:
 
 
 def needed(graph: Graph, outputs: Sequence[str]) -> list[Node]:
-    """The nodes that the outputs need, in the model's order."""
-    # A value that the caller gives needs no node: see `kvviz.runtimes.rten.rten_policy`.
+    # A given value needs no node: see `kvviz.runtimes.rten.rten_policy`.
     wanted, stack = {value.name for value in graph.inputs}, list(outputs)
     nodes: set[int] = set()
     producers = graph.producers

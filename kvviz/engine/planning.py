@@ -1,6 +1,6 @@
-"""Plans, made once for (graph, outputs, policy) and kept with the graph; and checks of what extensions return.
+"""Plans, made once for (graph, outputs, policy) and kept with the graph; and checks of results of extensions.
 
-Kernels, a policy's rules and schedules of the caller's own are checked, kvviz's own are not.
+Kernels, rules of policies and schedules of the caller are checked, kvviz's own are not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ORDER = "it has to return every node that it was given once, each after the nod
 
 
 def checked_rule(policy: Policy) -> Callable[..., Any]:
-    """A policy's rule for one dispatch; each verdict of a rule that the caller wrote is checked."""
+    """A policy's rule for one dispatch; verdicts of a caller's rule are checked."""
     if not is_extension(policy.in_place):
         return policy.in_place
     inner = _called(policy, "in_place")
@@ -49,7 +49,7 @@ def checked_rule(policy: Policy) -> Callable[..., Any]:
 
 
 def checked_captures(policy: Policy) -> Callable[..., Any]:
-    """A policy's rule for captured values; what a rule that the caller wrote returns is checked."""
+    """A policy's rule for captured values; results of a caller's rule are checked."""
     if not is_extension(policy.captures):
         return policy.captures
     inner = _called(policy, "captures")
@@ -64,7 +64,6 @@ def checked_captures(policy: Policy) -> Callable[..., Any]:
 
 
 def checked_pool(policy: Policy) -> Pool | None:
-    """A new pool of a policy, or None if it has none."""
     pool = None if policy.pool is None else policy.pool()
     if pool is not None and not callable(getattr(pool, "take", None)):
         raise ExtensionError(f"policy {policy.name!r}: pool returned {_brief(pool)}; it has to return a Pool")
@@ -74,10 +73,8 @@ def checked_pool(policy: Policy) -> Pool | None:
 def checked_order(
     schedule: Callable[..., Any], graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]
 ) -> Sequence[Node]:
-    """Nodes in the order of a schedule.
-
-    Raises `ExtensionError`: if a schedule that the caller wrote returns an order in which they cannot run.
-    """
+    """Nodes in the order of a schedule; raises `ExtensionError` if a caller's schedule returns an order in which they
+    cannot run."""
     if not is_extension(schedule):
         return schedule(graph, nodes, outputs)
     who = f"the schedule {getattr(schedule, '__name__', type(schedule).__name__)}"
@@ -107,16 +104,14 @@ def checked_order(
 
 
 def checked_kernel(planned: PlannedNode, declared: Mapping[str, Any]) -> Callable[..., Any]:
-    """The call of a planned node; if the caller wrote its kernel, what it returns is checked.
-
-    ``declared``: dtypes that the model declares, by value name.
-    """
+    """The call of a planned node; results of a caller's kernel are checked. ``declared``: dtypes that the model
+    declares, by value name."""
     spec, node, call = planned.spec, planned.node, planned.call
     if spec is None or spec.kernel is None or not is_extension(spec.kernel):
         return call
     kernel = getattr(spec.kernel, "__name__", type(spec.kernel).__name__)
     who = f"the kernel {kernel} of {node.qualified_op} (node {node.name!r})"
-    # Overwriting is described as elementwise unless ``fits`` says otherwise, so that the type is that of the input.
+    # Without ``fits``, overwriting is elementwise, so that the type is that of the input.
     like = spec.overwrites[0] if spec.overwrites and spec.fits is None else None
 
     def checked(*args: Any, **how: Any) -> Any:
@@ -158,7 +153,6 @@ def checked_kernel(planned: PlannedNode, declared: Mapping[str, Any]) -> Callabl
 
 
 def _wrong(verdict: Any, policy: Policy, planned: PlannedNode, inputs: int) -> str:
-    """What is wrong with a verdict; empty if nothing is."""
     if not isinstance(verdict, tuple) or len(verdict) != 3:
         return f"returned {_brief(verdict)}"
     taken, refused, how = verdict
@@ -182,7 +176,7 @@ def _wrong(verdict: Any, policy: Policy, planned: PlannedNode, inputs: int) -> s
 
 
 def _called(policy: Policy, name: str) -> Callable[..., Any]:
-    """A rule of a policy; what it raises is reported as an error of the extension, not of the op."""
+    """A rule of a policy; its exceptions are reported as errors of the extension, not of the op."""
     rule = getattr(policy, name)
 
     def call(planned: PlannedNode, *arguments: Any) -> Any:
@@ -227,10 +221,8 @@ _registered = registry.version()
 
 
 def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy, dry: Counts | None = None) -> Plan:
-    """The plan that computes ``outputs`` under a policy; the same object on every call.
-
-    ``dry``: if given, the plan computes layouts only, and these are the counts that depend on data.
-    """
+    """The plan that computes ``outputs`` under a policy; the same object on every call. ``dry``: if given, the plan
+    computes layouts only, and these are the counts that depend on data."""
     _drop_plans_of_old_kernels()
     recorded = dry if isinstance(dry, Answers) else None
     plans = (_PLANS if recorded is None else recorded.plans).setdefault(graph, {})
@@ -257,14 +249,14 @@ def plan_for(graph: Graph, outputs: tuple[str, ...], policy: Policy, dry: Counts
 
 
 def drop_plans(policy: Policy) -> None:
-    """Drop the plans under a policy that does not run again, such as one that a fix was tried with."""
+    """Drop the plans under a policy that will not run again, such as one that a fix was tried with."""
     for plans in list(_PLANS.values()):
         for key in [key for key in plans if key[1] is policy]:
             del plans[key]
 
 
 def _drop_plans_of_old_kernels() -> None:
-    """Drop all plans once other kernels are registered: a plan holds those that were registered when it was made."""
+    """Drop all plans when kernels are registered: a plan holds the kernels of its time."""
     global _registered
     if _registered != registry.version():
         _PLANS.clear()
@@ -284,11 +276,9 @@ def _last_order(plans: dict[tuple, Plan], outputs: tuple[str, ...], policy: Poli
 
 
 def main_plan(graph: Graph, outputs: tuple[str, ...] | None, policy: Policy, dry: Counts | None = None) -> Plan:
-    """The plan of a whole model, after checking that every operator has a kernel and every output exists.
-
-    Raises `UnsupportedOpsError`: with all operators that have no kernel, at any depth.
-    Raises `GraphError`: for an output that the graph does not have.
-    """
+    """The plan of a whole model, after checking that every operator has a kernel and every output exists. Raises
+    `UnsupportedOpsError`: with all operators that have no kernel, at any depth. Raises `GraphError`: for an output that
+    the graph does not have."""
     _drop_plans_of_old_kernels()
     if graph not in _CHECKED and not isinstance(dry, Answers):
         missing = unsupported(graph)

@@ -1,6 +1,6 @@
 """Recorded kernels: shapes, branches and iterations from a recording, for a dry run that cannot compute them.
 
-A node runs once for every activation of its graph, in the same sequence in every replay of the same runs. So its
+A node runs once for every activation of its graph, in the same sequence in every replay of the same runs, so its
 recorded results are used call by call.
 """
 
@@ -20,12 +20,8 @@ from kvviz.trace.schema.events import OpNode
 
 
 class Answer(NamedTuple):
-    """The recorded result of one call of a node.
-
-    ``layouts``: shape and dtype of each output; None for one that it does not name.
-    ``moved``: bytes that it wrote and copied.
-    ``rows``: rows that it wrote in its inputs' storages.
-    """
+    """The recorded result of one call of a node: ``layouts`` (shape and dtype of each output, None for an absent one),
+    ``moved`` (bytes written and copied) and ``rows`` written in its inputs' storages."""
 
     layouts: tuple[Any, ...]
     moved: tuple[int, int]
@@ -39,16 +35,13 @@ Key = tuple[GraphPath, str]
 
 
 def count_of(counts: Mapping[Any, int], graph: Graph, node: Node) -> int | None:
-    """The stated or recorded count of a node; None if there is none."""
     found = counts.get((graph.path, node.name))
     return counts.get(node.name) if found is None else found
 
 
 class Answers(dict[Any, int]):
-    """The recorded results of the nodes of a graph, call by call.
-
-    The mapping itself has branches and iterations by `Key`, if they were always the same, and stated counts by name.
-    """
+    """The recorded results of the nodes of a graph, call by call. The mapping itself has branches and iterations by
+    `Key`, if they were always the same, and given counts by name."""
 
     def __init__(self, graph: Graph, stated: Mapping[str, int]) -> None:
         super().__init__(stated)
@@ -88,15 +81,13 @@ class Answers(dict[Any, int]):
 
 
 class TraceAnswers(Answers):
-    """The recorded results of a trace."""
-
     def __init__(self, trace: Trace, stated: Mapping[str, int]) -> None:
         super().__init__(trace.graph, stated)
         self.trace = trace
         self._due: list[Run] = []  # runs whose results are read when they are asked for, the next one last
 
     def begin(self, run: int, runs: int) -> None:
-        """Use the results of ``runs`` runs, the first one being ``run``, up to one whose steps were not kept."""
+        """Use the results of ``runs`` runs from ``run`` on, up to one whose steps were not kept."""
         trace = self.trace
         self.at.clear()
         self.calls.clear()
@@ -124,7 +115,6 @@ class TraceAnswers(Answers):
         self.update(self.stated)
 
     def _loops(self, first: int, stop: int) -> Iterator[tuple[int, OpNode]]:
-        """Frame and node of every Loop that ended at one of these steps."""
         log = self.trace.log
         nodes = [number for number, op in enumerate(log.nodes.entries) if op.control == "Loop"]
         for step in np.flatnonzero(np.isin(log.column("node")[first:stop], nodes)).tolist() if nodes else ():
@@ -132,7 +122,6 @@ class TraceAnswers(Answers):
             yield frame, op
 
     def read_on(self) -> bool:
-        """Add the results of one more run; False if there is none."""
         if not self._due:
             return False
         run, frames, written = self._due.pop(), self.trace.log.frames, self.trace.log.declared.written

@@ -24,11 +24,8 @@ from kvviz.trace.schema.log import Log
 
 
 class Recorder:
-    """The writer of a log.
-
-    ``on``: whether steps are logged (byte totals are counted either way).
-    ``unlogged``: while a run begins after one whose steps were dropped: the first storage that no step refers to.
-    """
+    """The writer of a log. ``on``: whether steps are logged (byte totals are counted either way). ``unlogged``: while a
+    run begins after one whose steps were dropped, the first storage that no step refers to."""
 
     __slots__ = ("_programs", "ledger", "log", "on", "unlogged")
 
@@ -40,14 +37,13 @@ class Recorder:
         self._programs: dict[Plan, Program] = {}
 
     def program(self, plan: Plan) -> Program:
-        """The program that the log records for a plan."""
         found = self._programs.get(plan)
         if found is None:
             found = self._programs[plan] = Program(plan.graph, *plan.facts())
         return found
 
     def note_growth(self) -> None:
-        """Log which storages the op that is logged next made larger."""
+        """Log which storages the next logged op made larger."""
         grown = self.ledger.grown
         if self.on:
             self.log.grew += [(len(self.log), storage.id, more) for storage, more in grown]
@@ -56,7 +52,7 @@ class Recorder:
     def note_written(
         self, planned: PlannedNode, args: Sequence[Any], outs: Sequence[Any], placed: Sequence[Any]
     ) -> None:
-        """Log which rows the op that is logged next overwrote in the storages of its inputs."""
+        """Log which rows the next logged op overwrote in the storages of its inputs."""
         if self.on and planned.written is not None:
             parts = planned.written(args, outs, planned.attributes)
             kept = tuple([part for part in parts if placed[part[0]][2] in (IN_PLACE, APPEND)])
@@ -64,7 +60,6 @@ class Recorder:
                 self.log.declared.written[len(self.log)] = kept
 
     def note_freed(self, freed: list[int]) -> None:
-        """Log storages that died between two ops."""
         if self.unlogged is not None:
             for storage in (storage for storage in freed if storage >= self.unlogged):
                 # No step made it, so it must not appear to be alive.
@@ -75,19 +70,15 @@ class Recorder:
 
 
 class Detail:
-    """Keeps or drops the steps of each run."""
-
     def __init__(self) -> None:
         # Number of the first storage that no kept step refers to; None after a run that was kept.
         self._since: int | None = None
 
     def begin(self, trace: Trace) -> None:
-        """Prepare for a run that is about to begin."""
         if self._since is None:
             self._since = len(trace.log.storages)
 
     def keep(self) -> None:
-        """Keep the steps of the run that has ended."""
         self._since = None
 
     def forget(self, trace: Trace, recorder: Recorder) -> None:
@@ -112,12 +103,9 @@ class Detail:
 
 
 class RunState(Protocol):
-    """The state of one run of a graph; `kvviz.engine.execution.Execution` has it.
-
-    ``captures``: the policy's rule for captured values.
-    ``placed``: whether the policy says where each output lives.
-    ``stack``: the frames that are open, innermost last.
-    """
+    """The state of one run of a graph, as `kvviz.engine.execution.Execution` has it. ``captures``: the policy's rule
+    for captured values. ``placed``: whether the policy decides where each output lives. ``stack``: the open frames,
+    innermost last."""
 
     policy: Policy
     dry: Counts | None
@@ -151,7 +139,6 @@ class RunState(Protocol):
 
 
 def raise_failure(planned: PlannedNode, args: Sequence[Any], error: Exception) -> NoReturn:
-    """Raise the error of an op with its node and inputs."""
     node = planned.node
     if isinstance(error, (ExtensionError, InputError, UnknownValueError)):
         raise error

@@ -29,10 +29,8 @@ _SHARED = b.NOT_CONTIGUOUS | b.ALIASED
 
 
 class _Span(NamedTuple):
-    """Bytes of a storage that are needed for a period. Each step has two times: before and after it is done.
-
-    ``exact``: all bytes from ``low`` to ``high`` belong to the value; otherwise ``size`` of them do.
-    """
+    """Bytes of a storage that are needed for a period. Each step has two times: before and after it is done. ``exact``:
+    all bytes from ``low`` to ``high`` belong to the value; otherwise ``size`` of them do."""
 
     first: int
     last: int
@@ -43,10 +41,8 @@ class _Span(NamedTuple):
 
 
 def least_peak(trace: Trace) -> int:
-    """The bytes that any rules need at the same time to run the ops of a trace in its order.
-
-    ``trace``: of the policy ``ideal``, or another one that does not copy views.
-    """
+    """The bytes that any rules need at the same time to run the ops of a trace in its order. ``trace``: of the policy
+    ``ideal``, or another one that does not copy views."""
     index = index_of(trace)
     changes: dict[int, int] = {}
     for spans in _spans(index).values():
@@ -87,10 +83,8 @@ def bound(ideal: Trace, other: Trace) -> str:
 
 def spared(ideal: Trace, other: Trace) -> tuple[int, int]:
     """Bytes that other rules avoid copying by chance: a buffer that happens to be larger than the value in it takes new
-    rows, or a value is contiguous and alone in its buffer because it was copied earlier or given that way.
-
-    Both traces run the same ops in the same order.
-    """
+    rows, or a value is contiguous and alone in its buffer because it was copied earlier or given that way. Both traces
+    run the same ops in the same order."""
     room = order = 0
     pairs: Iterator[tuple[Op, Op]] = zip(ideal.log, other.log)
     for mine, theirs in pairs:
@@ -107,11 +101,7 @@ def _has(row: Op, how: int) -> bool:
     return any(out is not None and out.how == how for out in row.outs)
 
 
-# -- what is needed, and how long -------------------------------------------------------------------------------------
-
-
 def _spans(index: Index) -> dict[int, list[_Span]]:
-    """The needed spans of each storage, without weights."""
     found: dict[int, list[_Span]] = {}
     storages = index.trace.log.storages
     shown: dict[Key, Place] = {}  # a copy that could be avoided counts at its source
@@ -139,7 +129,6 @@ def _source(index: Index, key: Key, place: Place, shown: dict[Key, Place]) -> Pl
 
 
 def _made(index: Index, key: Key, place: Place) -> int:
-    """The time from which a value needs bytes of its own."""
     frame = index.frames[key[0]]
     if place.bound or frame.opened > place.step:
         return 2 * (place.step + frame.run + (frame.parent is not None))
@@ -190,7 +179,6 @@ def _end(index: Index, run: int) -> int:
 
 
 def _bytes(place: Place, storages: Any) -> tuple[int, int, int, bool]:
-    """Where a value lies: ``low, high, size, exact`` of a span."""
     itemsize = getattr(place.dtype, "itemsize", 1)
     shape, strides = place.shape or (), place.strides
     if 0 in shape:
@@ -207,7 +195,6 @@ def _bytes(place: Place, storages: Any) -> tuple[int, int, int, bool]:
 
 
 def _count(spans: list[_Span], changes: dict[int, int]) -> None:
-    """Add the changes over time of the needed bytes of a storage."""
     starts = sorted(spans)
     active: list[_Span] = []
     covered, next_start = 0, 0

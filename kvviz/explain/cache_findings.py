@@ -56,10 +56,8 @@ class CacheFinding:
 
 
 def cache_findings(index: Index, warnings: Sequence[CacheWarning]) -> tuple[CacheFinding, ...]:
-    """Findings about the caches of a trace: first what may make results wrong, then what wastes memory.
-
-    ``warnings``: the result of `kvviz.cache_warnings`.
-    """
+    """Findings about the caches of a trace: first possibly wrong results, then wasted memory. ``warnings``: from
+    `kvviz.cache_warnings`."""
     found = (*_copied(index), *_moved(index))
     covered = {name for one in found if one.kind == "copied" for name in one.caches}
     warned = [w for w in warnings if w.kind != _COPIED or w.cache not in covered]
@@ -82,7 +80,6 @@ def copying_steps(index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
 
 
 def _copied(index: Index) -> list[CacheFinding]:
-    """Growing caches whose past was copied to make them longer."""
     found = copying_steps(index)
     if not found:
         return []
@@ -107,7 +104,6 @@ def _copied(index: Index) -> list[CacheFinding]:
 
 
 def _moved(index: Index) -> list[CacheFinding]:
-    """Bytes that the caller moved to give caches more room."""
     runs = [run for run in index.trace.runs if run.bytes_moved_outside]
     if not runs:
         return []
@@ -155,8 +151,8 @@ def _warned(index: Index, warnings: Iterable[CacheWarning]) -> list[CacheFinding
 
 
 def _steps_of(index: Index, caches: Collection[str]) -> tuple[int, ...]:
-    """The kept steps that copied rows of these caches, also where the policy never lets such an op append, and where a
-    cache of fixed length moves."""
+    """The kept steps that copied rows of these caches, including ops that the policy never lets append, and moves of a
+    cache of fixed length."""
     trace, found = index.trace, set()
     for run in trace.runs:
         found |= {growth.steps[-1] for growth in growths(index, run.index) if growth.input in caches}
@@ -169,10 +165,8 @@ def _steps_of(index: Index, caches: Collection[str]) -> tuple[int, ...]:
 
 
 def _recomputed(index: Index) -> tuple[CacheFinding, ...]:
-    """The finding that no cache is kept, with the number of tokens computed; empty for other traces.
-
-    With a cache the first run computes the prompt and each later one a single token, in every sequence.
-    """
+    """The finding that no cache is kept, with the number of tokens computed; empty for other traces. With a cache the
+    first run computes the prompt and each later one a single token, in every sequence."""
     trace = index.trace
     if trace.options.kind != "decode" or 0 not in index.mains or any(c.protocol != "cross" for c in trace.caches):
         return ()

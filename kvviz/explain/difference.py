@@ -20,29 +20,21 @@ Place = tuple[int, tuple[str, ...], int]
 
 
 def align(a: Trace, b: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """For each step of one trace, the step of the other at which the same op ran.
-
-    Steps correspond if run, frame (with the iteration of a loop) and node index are the same.
-
-    ``a_to_b, b_to_a``: one entry for each step; -1 if the other trace has no such step.
-    """
+    """For each step of one trace, the step of the other at which the same op ran, or -1, as (a to b, b to a). Steps
+    correspond if run, frame (with the iteration of a loop) and node index are the same."""
     ours, theirs = places(a), places(b)
     return _lookup(ours, theirs), _lookup(theirs, ours)
 
 
 def partner(to: np.ndarray, step: int) -> int:
-    """The step of the other trace to show beside a step: its partner, or the partner of the nearest earlier step.
-
-    ``to``: one side of `align`.
-    ``step``: -1: before the first.
-    """
+    """The step of the other trace to show beside a step (-1: before the first): its partner, or that of the nearest
+    earlier step. ``to``: one side of `align`."""
     earlier = to[: step + 1]
     paired = earlier[earlier >= 0]
     return int(paired[-1]) if len(paired) else -1
 
 
 def places(trace: Trace) -> list[Place]:
-    """Run, frame path and node index of every step."""
     frames = [(frame.run, frame.path) for frame in trace.frames]
     return [(*frames[row.frame], row.op.node.index) for row in trace.log]
 
@@ -57,7 +49,7 @@ class Difference:
     """The first op of a trace whose place or decision differs from that in another trace.
 
     ``kind``: ``"order"``: another op runs there; ``"dispatch"``: only one of them was called in place; ``"taken"``:
-      other inputs were handed over; ``"identity"``: an output lives elsewhere; ``"end"``: the other trace is shorter.
+    other inputs were handed over; ``"identity"``: an output lives elsewhere; ``"end"``: the other trace is shorter.
     ``step, other``: the step in this trace, and the one with the same number in the other; -1 if it is shorter.
     ``sentence``: what each of them did.
     """
@@ -74,9 +66,7 @@ class Difference:
 
 def first_difference(a: Trace, b: Trace, names: tuple[str, str] | None = None) -> Difference | None:
     """The first op of trace ``a`` that trace ``b`` runs at another step or in another way; None if there is none.
-
-    ``names``: labels of the traces; their policies' names by default.
-    """
+    ``names``: labels of the traces; their policies' names by default."""
     if names is None:
         names = (a.policy.name, b.policy.name) if a.policy.name != b.policy.name else ("the first", "the second")
     ours, theirs = places(a), places(b)
@@ -125,7 +115,6 @@ def _difference(kind: str, trace: Trace, index: int, other: int, text: str) -> D
 
 
 def _what(trace: Trace, index: int) -> str:
-    """Operator, frame and node of a step."""
     step = trace.steps[index]
     return " ".join([step.op_type, " › ".join([*(short(part, 32) for part in step.frame), short(step.node)])])
 
@@ -135,12 +124,9 @@ _FIGURES = ("smallest", "largest", "mean")
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """The first step of a trace that made other numbers than its partner.
-
-    ``step, other``: its number, and that of its partner.
-    ``sentence``: which numbers differ, and, if both traces can be run again, which bytes.
-    ``why``: the broken pair that explains it; empty if there is none.
-    """
+    """The first step of a trace that made other numbers than its partner. ``step, other``: its number, and that of its
+    partner. ``sentence``: which numbers differ, and, if both traces can be run again, which bytes. ``why``: the broken
+    pair that explains it; empty if there is none."""
 
     step: int
     other: int
@@ -150,11 +136,8 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True)
 class OrderChange:
-    """The effect of running trace ``a`` in the order of trace ``b``.
-
-    ``moved``: the fewest steps of ``b`` without which both have the same order, ascending.
-    ``broken``: hazards that the order of ``b`` breaks and that of ``a`` does not.
-    """
+    """The effect of running trace ``a`` in the order of trace ``b``. ``moved``: the fewest steps of ``b`` without which
+    both have the same order, ascending. ``broken``: hazards that only the order of ``b`` breaks."""
 
     moved: tuple[int, ...]
     broken: tuple[Hazard, ...]
@@ -178,12 +161,8 @@ def order_change(a: Trace, b: Trace) -> OrderChange | None:
 
 
 def value_change(a: Trace, b: Trace, broken: Sequence[Hazard] = ()) -> ValueChange | None:
-    """The first step of trace ``b`` whose outputs have other kept numbers than those of its partner in trace ``a``.
-
-    ``broken``: the hazards that the order of ``b`` breaks.
-
-    None if all outputs agree that both traces kept numbers of.
-    """
+    """The first step of trace ``b`` whose outputs have other kept numbers than those of its partner in trace ``a``;
+    None if all outputs with numbers in both agree. ``broken``: the hazards that the order of ``b`` breaks."""
     mine, theirs = _kept(b), _kept(a)
     if not mine or not theirs:
         return None

@@ -20,12 +20,9 @@ TOLERANCE = 1e-5
 
 
 def unlike(trace: Trace, reference: Trace) -> tuple[bool | None, str]:
-    """Compare the results of a trace with those of another one.
-
-    ``equal``: whether all common results agree within `TOLERANCE`, relative or absolute; tokens, integers and shapes
-      exactly. None if one of them is a dry run.
-    ``text``: the largest difference, or what one of them lacks; empty if everything agrees.
-    """
+    """Compare the results of a trace with those of another one. Returns whether all common results agree within
+    `TOLERANCE`, relative or absolute; tokens, integers and shapes exactly; None if one of them is a dry run. Also a
+    text: the largest difference, or what one of them lacks; empty if everything agrees."""
     if trace.dry or reference.dry:
         return None, "dry run, no results"
     if trace is reference:
@@ -96,29 +93,13 @@ def _difference(have: Any, want: Any) -> tuple[float, bool] | str:
 class Row:
     """The figures of one of the compared traces.
 
-    Attributes
-    ----------
-    name : str
-    policy, schedule : str
-        Names of its rules and of its order.
-    peak, above_weights : int
-        The largest number of bytes alive, with and without the weights.
-    allocated, written, copied : int
-        Bytes.
-    moved_outside : int
-        Bytes that the caller of a decode moved between runs to give caches more room; not part of ``copied``.
-    in_place, missed : int
-        Ops that ran in place, and that could have by kind but spent memory instead.
-    missed_bytes : int
-        Bytes that these spent.
-    cannot, cannot_bytes : int
-        Ops that cannot run in place by kind under the policy, and bytes that they spent. A policy that can do less
-        also misses less.
-    steps : int
-    equal : bool or None
-        Its results are those of the first row, within 1e-5; None if either is a dry run, which has no results.
-    difference : str
-        How the results differ; empty if they do not.
+    ``policy, schedule``: names of its rules and of its order. ``peak, above_weights``: the largest number of bytes
+    alive, with and without the weights. ``allocated, written, copied``: bytes. ``moved_outside``: bytes that the caller
+    of a decode moved between runs to give caches more room; not part of ``copied``. ``in_place, missed``: ops that ran
+    in place, and that could have by kind but spent ``missed_bytes`` instead. ``cannot, cannot_bytes``: ops that cannot
+    run in place by kind under the policy, and bytes that they spent; a policy that can do less also misses less.
+    ``equal``: its results are those of the first row, within 1e-5; None if either is a dry run. ``difference``: how the
+    results differ; empty if they do not.
     """
 
     name: str
@@ -141,11 +122,8 @@ class Row:
 
 
 class Alike(NamedTuple):
-    """The figures of two traces over the same runs, by name.
-
-    ``runs``: how many runs are counted; None: all of both.
-    ``note``: which runs are counted, if not all of both; else empty.
-    """
+    """The figures of two traces over the same runs, by name. ``runs``: how many are counted; None: all of both.
+    ``note``: which runs are counted, if not all of both; else empty."""
 
     runs: int | None
     note: str
@@ -164,12 +142,10 @@ def alike(a: Trace, b: Trace) -> Alike:
 
 
 def finished(trace: Trace) -> int:
-    """The number of finished runs of a trace."""
     return len(trace.runs) - (trace.live is not None or trace.interrupted)
 
 
 def figures(trace: Trace, runs: int | None = None) -> dict[str, int]:
-    """Bytes at the peak, copied and allocated, and steps, of a trace or of its first runs."""
     count = counts(trace, runs)
     if runs is None:
         peak, copied, allocated = trace.peak_bytes, trace.bytes_copied, trace.bytes_allocated
@@ -183,7 +159,6 @@ def figures(trace: Trace, runs: int | None = None) -> dict[str, int]:
 
 
 def row_of(name: str, trace: Trace, reference: Trace) -> Row:
-    """A trace as a row of a comparison; its results are compared with those of a reference."""
     count = counts(trace)
     weights = weight_bytes(trace)
     equal, difference = unlike(trace, reference)

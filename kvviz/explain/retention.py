@@ -87,7 +87,6 @@ def _held(index: Index, life: Life, values: list[int], end: int, whole: int) -> 
 
 
 def _reason(index: Index, life: Life, members: list[Key], end: int) -> str:
-    """Why a storage was kept to its end."""
     stated = _stated_reason(index, life)
     if stated:
         return stated
@@ -108,7 +107,6 @@ def _reason(index: Index, life: Life, members: list[Key], end: int) -> str:
 
 
 def _stated_reason(index: Index, life: Life) -> str:
-    """The reason that the producer stated for its end."""
     frees = [free for free in index.trace.log.declared.frees if free.storage == life.storage]
     refused = next((free for free in reversed(frees) if not free.done), None)
     if refused is not None:
@@ -158,19 +156,10 @@ GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long",
 class PeakPart:
     """A storage that was alive at the peak; ``storage`` is None for bytes that were not recorded.
 
-    Attributes
-    ----------
-    storage : int or None
-    name : str
-        The value that lay there.
-    origin : str
-        ``"weights"``, ``"caller"``, ``"donated"``, ``"run"`` or ``"pool"``.
-    bytes : int
-        Capacity.
-    group : str
-        ``"weights"``; ``"cache"``: it holds a cache; ``"inputs"``: others from the caller. Of the rest,
-        ``"held too long"``: nothing in it is used any more; ``"views"``: only views of its value are still used; and
-        ``"activations"``. ``"not recorded"``: the peak was in a run whose steps were not kept.
+    ``name``: the value that lay there. ``origin``: ``"weights"``, ``"caller"``, ``"donated"``, ``"run"`` or ``"pool"``.
+    ``bytes``: capacity. ``group``: ``"weights"``; ``"cache"``; ``"inputs"``: others from the caller. Of the rest,
+    ``"held too long"``: nothing in it is used any more; ``"views"``: only views of its value are still used; and
+    ``"activations"``. ``"not recorded"``: the peak was in a run whose steps were not kept.
     """
 
     storage: int | None
@@ -209,10 +198,8 @@ class Peak:
 
 
 def peak(trace: Trace) -> Peak:
-    """When most bytes were alive, and which storages they were.
-
-    Kernel scratch memory is not counted anywhere in a trace.
-    """
+    """When most bytes were alive, and which storages they were. Kernel scratch memory is not counted anywhere in a
+    trace."""
     index = index_of(trace)
     total, rows = trace.peak_bytes, index.rows
     alive = np.asarray(rows.column("live"))

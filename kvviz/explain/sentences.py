@@ -85,14 +85,9 @@ UNKNOWN = Grown()
 class Facts(NamedTuple):
     """The facts from which the words of a step are made.
 
-    ``op``: operator.
-    ``outs``: outputs that exist.
-    ``source``: the input that was taken over; empty if there is none.
-    ``copied, written, allocated``: bytes.
-    ``foreign``: it ran on the reference kernel.
-    ``control``: it runs a body in a frame of its own.
-    ``bodies``: the frames that it ran, if known.
-    ``grown``: for an append, the rows added, if known.
+    ``op``: operator. ``outs``: existing outputs. ``source``: the input that was taken over; empty if there is none.
+    ``copied, written, allocated``: bytes. ``foreign``: it ran on the reference kernel. ``control``: it runs a body in a
+    frame of its own. ``bodies``: the frames that it ran, if known. ``grown``: for an append, the rows added, if known.
     """
 
     op: str
@@ -126,7 +121,6 @@ def facts_of(step: Step, trace: Trace | None = None) -> Facts:
 
 
 def sentence(step: Step, trace: Trace | None = None) -> str:
-    """What a step did to memory, in one sentence; see `facts_of`."""
     return sentence_of(facts_of(step, trace))
 
 
@@ -284,10 +278,8 @@ def _also(outs: Sequence[Out]) -> str:
 
 
 def nearest(blockers: Iterable[Blocker]) -> list[Blocker]:
-    """The reasons against the input that was nearest to being taken over; empty if there are none.
-
-    An input of another shape or type could not have been taken over under any owner, so it comes last.
-    """
+    """The reasons against the input that was nearest to being taken over; empty if there are none. An input of another
+    shape or type could not have been taken over under any owner, so it comes last."""
     inputs: dict[int, list[Blocker]] = {}
     for blocker in blockers:
         inputs.setdefault(blocker.position, []).append(blocker)
@@ -295,7 +287,6 @@ def nearest(blockers: Iterable[Blocker]) -> list[Blocker]:
 
 
 def in_order(blockers: Iterable[Blocker]) -> list[Blocker]:
-    """Reasons in the order in which a sentence names them."""
     return sorted(blockers, key=lambda blocker: _ORDER.index(blocker.code))
 
 
@@ -313,7 +304,6 @@ def _because(op: str, blockers: Sequence[Blocker]) -> str:
 
 
 def _brief(blocker: Blocker) -> str:
-    """A blocker's message with long names shortened."""
     text = blocker.message
     for name in (blocker.input, blocker.culprit):
         if len(name) > 60:

@@ -29,16 +29,14 @@ _KINDS = ("in_place", "views", "missed", "cannot", "bodies")
 class Counts:
     """How many steps ran in which way; the first five numbers sum to the number of steps.
 
-    ``in_place``: wrote into, appended to, or took over the storage of an input.
-    ``views``: made nothing but views of an input.
-    ``missed``: could have run in place, or have been a view, by kind, and spent memory because they did not; see
-      `kvviz.trace.reasons.is_missed`.
-    ``cannot``: all others: their kind never runs in place under the policy, or there was nothing to save.
-    ``bodies``: control nodes (If, Loop, Scan, local functions), whose work is done by the steps of their bodies.
-    ``missed_bytes``: bytes that the missed ones spent, see `spent`, and those of captured values that a Loop copied.
-    ``cannot_bytes``: bytes that ``cannot`` spent: a runtime whose Concat never appends misses nothing, but still pays.
-    ``elsewhere, elsewhere_copied``: steps of any kind that were called in place and wrote to other memory, and the
-      bytes that they copied; see `kvviz.trace.outcome`.
+    ``in_place``: wrote into, appended to, or took over the storage of an input. ``views``: made only views of an input.
+    ``missed``: could have run in place, or have been a view, by kind, and spent memory instead; see
+    `kvviz.trace.reasons.is_missed`. ``cannot``: all others: their kind never runs in place under the policy, or there
+    was nothing to save. ``bodies``: control nodes (If, Loop, Scan, local functions), whose work is done by the steps of
+    their bodies. ``missed_bytes``: bytes that the missed ones spent, see `spent`, and those of captured values that a
+    Loop copied. ``cannot_bytes``: bytes that ``cannot`` spent: a runtime whose Concat never appends misses nothing, but
+    still pays. ``elsewhere, elsewhere_copied``: steps of any kind that were called in place and wrote to other memory,
+    and the bytes that they copied; see `kvviz.trace.outcome`.
     """
 
     in_place: int = 0
@@ -54,12 +52,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """A captured value that a Loop copied at one of its steps.
-
-    ``name``: of the value, in the outer frame.
-    ``times``: iterations, each with a copy of its own.
-    ``bytes``: of all these copies.
-    """
+    """A captured value, by its outer name, that a Loop copied at one of its steps. ``times``: iterations, each with a
+    copy of its own. ``bytes``: of all these copies."""
 
     name: str
     times: int
@@ -123,10 +117,8 @@ NOT_ASKED = "the recording does not say what else could have run in place"
 
 
 def counts(trace: Trace, runs: int | None = None) -> Counts:
-    """How the steps of a trace ran.
-
-    ``runs``: count the steps of this many runs, from the first on; of all by default.
-    """
+    """How the steps of a trace ran. ``runs``: count the steps of this many runs, from the first on; of all by
+    default."""
     kinds = index_of(trace).kinds
     found = [endings(trace, row) for row in kinds.examples]
     named = [_kind(row, ends) for row, ends in zip(kinds.examples, found)]
@@ -141,10 +133,8 @@ def counts(trace: Trace, runs: int | None = None) -> Counts:
 
 
 def missed(trace: Trace) -> tuple[Missed, ...]:
-    """Every node that could have run in place and did not, the one that spent most first.
-
-    ``trace``: the same node in different runs, or in iterations of a loop, is one entry.
-    """
+    """Every node that could have run in place and did not, the one that spent most first; a node in different runs, or
+    in iterations of a loop, is one entry."""
     index, copied = index_of(trace), clones(trace)
     kinds = index.kinds
     entries = []
@@ -161,7 +151,6 @@ def missed(trace: Trace) -> tuple[Missed, ...]:
 
 
 def _by_node(index: Index, steps: Iterable[int]) -> Iterator[tuple[tuple[str, ...], list[int]]]:
-    """Steps of one node in all runs and iterations, with the path of its frame."""
     paths = _paths(index.trace.frames)
     found: dict[tuple[tuple[str, ...], int], list[int]] = {}
     for step in steps:

@@ -1,9 +1,9 @@
 """The order of least peak: proven for small graphs, otherwise the best one found, with a lower bound for all orders.
 
-Three methods are used, each starting from the best result so far. An order is cut at its peak and reassembled. Always
-the op runs next that leaves fewest bytes alive. The sets of ops that may have run are searched by their peak, which
-proves an order if the search ends; there an op that leaves no more bytes alive than before runs at once: delaying it
-never helps.
+Three methods are used, each starting from the best result so far. An order is cut at its peak and reassembled. A greedy
+order always runs the op that leaves the fewest bytes alive. The sets of ops that may have run are searched by their
+peak, which proves an order if the search ends; there an op that leaves no more bytes alive than before runs at once:
+delaying it never helps.
 """
 
 from __future__ import annotations
@@ -27,12 +27,8 @@ FEW, _NEAR = 40, 1 / 100
 
 @dataclass(frozen=True, slots=True)
 class BestOrder:
-    """The result of a search.
-
-    ``order``: places of the ops in the model.
-    ``peak``: its bytes.
-    ``least``: a lower bound for all orders.
-    """
+    """The result of a search: ``order`` (places of the ops in the model), its ``peak`` in bytes, and ``least``, a lower
+    bound for all orders."""
 
     order: tuple[int, ...]
     peak: int
@@ -40,11 +36,8 @@ class BestOrder:
 
 
 def best_order(model: OrderModel, enough: int | None = None) -> BestOrder:
-    """The order of least peak, or the best one that is found.
-
-    ``enough``: a peak above this is useless; the search stops once every order is known to need more. If many ops run
-      by unknown rules, only cuts give that bound.
-    """
+    """The order of least peak, or the best one that is found. ``enough``: a peak above this is useless; the search
+    stops once every order is known to need more. If many ops run by unknown rules, only cuts give that bound."""
     recorded = tuple(range(len(model.nodes)))
     found = _cut(model, BestOrder(recorded, model.peak(recorded), model.start))
     near = 0 if len(model.nodes) <= FEW else _NEAR
@@ -71,7 +64,7 @@ def _better(model: OrderModel, found: BestOrder, order: Sequence[int] | None, le
 
 
 def _cut(model: OrderModel, found: BestOrder) -> BestOrder:
-    """Remove from the peak what some order can do without, and continue where the peak is then."""
+    """Remove unnecessary blocks from the peak, and continue at the next peak."""
     best, order, least, seen = found, found.order, found.least, set()
     for _ in range(max(_CUTS // (1 + len(model.nodes) // 500), 3)):
         needs = model.needs(order)
@@ -93,7 +86,7 @@ def _cut(model: OrderModel, found: BestOrder) -> BestOrder:
 
 @dataclass(slots=True)
 class _State:
-    """A set of ops that have run, with what is alive, and what each op of the frontier would do."""
+    """A set of ops that have run, with the live blocks, and the effect of each op of the frontier."""
 
     done: int
     live: int
@@ -141,10 +134,8 @@ class _Search:
         return None if state.moves else state.order
 
     def by_peak(self, most: int) -> list[int] | None:
-        """An order of the lowest peak, after at most ``most`` moves; None if no lower one was found.
-
-        Afterwards ``least`` is the bound for all orders that the search has proven.
-        """
+        """An order of the lowest peak, after at most ``most`` moves; None if no lower one was found. Afterwards
+        ``least`` is the proven bound for all orders."""
         states, number = [(self.first.peak, 0, 0, self.first)], count(1)
         known: dict[tuple[int, Larger], int] = {}
         left: set[tuple[int, Larger]] = set()

@@ -100,12 +100,9 @@ Change = RunFirst | Donate | ByValue | Reserve | Capacity | GrowAfter | Drop | S
 def arguments(
     trace: Trace, changes: Sequence[Change], picked: bool, policy: Policy, model: Graph | None = None
 ) -> dict[str, Any]:
-    """The arguments of `kvviz.engine.sessions.recipe.Recipe.again`.
-
-    ``picked``: the trace ran in an order that a person chose, which is kept.
-    ``policy``: the policy that it ran under.
-    ``model``: a graph like the trace's own, which is changed instead of it.
-    """
+    """The arguments of `kvviz.engine.sessions.recipe.Recipe.again`. ``picked``: keep the order that a person chose for
+    the trace. ``policy``: the policy of the trace. ``model``: a graph like the trace's own, which is changed instead of
+    it."""
     graph = model or trace.graph
     found: dict[str, Any] = {**changed_options(trace, changes)}
     changed = _policy(trace, changes, picked, policy)
@@ -123,7 +120,6 @@ def arguments(
 
 
 def changed_options(trace: Trace, changes: Sequence[Change]) -> dict[str, Any]:
-    """The arguments of `kvviz.run` or `kvviz.decode` that changes replace by plain values."""
     found: dict[str, Any] = {}
     donated = [change.input for change in changes if isinstance(change, Donate)]
     if donated:
@@ -140,7 +136,6 @@ def changed_options(trace: Trace, changes: Sequence[Change]) -> dict[str, Any]:
 
 
 def asked(trace: Trace) -> tuple[str, ...]:
-    """The outputs that the caller asked for."""
     outputs: tuple[str, ...] = trace.log.frames[0].program.outputs
     return outputs
 

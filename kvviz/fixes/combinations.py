@@ -35,9 +35,7 @@ _GOALS: dict[str, tuple[Callable[[Any], Cost], str]] = {
 
 def together(index: Index, units: Sequence[Unit]) -> tuple[Fix, ...]:
     """Fixes of several changes that are better than each alone: for the fewest bytes copied, and for the lowest peak.
-
-    ``units``: changes that were tried one by one; those that save most come first.
-    """
+    ``units``: changes that were tried one by one; those that save most come first."""
     units = list(dict.fromkeys(units))[:_UNITS]
     if len(units) < 2:
         return ()
@@ -83,8 +81,6 @@ class _Tries:
 
 
 def _fewest(tries: _Tries, units: Sequence[Unit], cost: Callable[[Any], Cost]) -> tuple[tuple[Unit, ...], bool]:
-    """The fewest units that reach the lowest cost, and whether all sets were tried."""
-
     def least(chosen: Sequence[Unit]) -> float:
         found = tries.of(chosen)
         return float("inf") if found is None else cost(found)[0]

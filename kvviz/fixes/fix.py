@@ -91,10 +91,7 @@ def fixer(trace: Trace, step: int, blocker: Blocker) -> Fix | None:
 
 
 def fix_for(index: Index, step: int, position: int) -> Fix | None:
-    """The fix that lets a step take over one of its inputs.
-
-    ``position``: of the input.
-    """
+    """The fix that lets a step take over the input at ``position``."""
     if not is_repeatable(index, step) or index.trace.graph.spelled is not None:
         return None
     return noted(index.notes, ("fix", step, position), lambda: _find(index, step, position))
@@ -115,7 +112,7 @@ def _find(index: Index, step: int, position: int) -> Fix | None:
     except KvvizError:
         return None
     place = place_of(trace, row)
-    # What one iteration may take over, the next one may not.
+    # Values that one iteration may take over may not be free in the next one.
     iterations = tuple(index.frames[frame].iteration for frame in index.path(row.frame))
     refused = row.op.node.op_type, position, row.masks, row.taken
     kind = place.role, iterations, refused, not index.frames[row.frame].run, picked
@@ -143,11 +140,8 @@ def _fix(
     tried: tuple[Change, ...],
     replays: Replays,
 ) -> Fix | None:
-    """The fix of a step, by the effect of changes on it; None if they have none.
-
-    ``like``: a step of the same kind, for which ``tried`` were found. In a long trace that is enough if both spend the
-      same.
-    """
+    """The fix of a step, by the effect of changes on it; None if they have none. ``like``: a step of the same kind, for
+    which ``tried`` were found; in a long trace that is enough if both spend the same."""
     trace, row, node = index.trace, index.rows[step], index.rows[step].op.node
     other = index.rows[like]
     if replays.is_short or (row.allocated, row.copied) != (other.allocated, other.copied):
@@ -242,7 +236,6 @@ def _appends(index: Index, step: int, position: int) -> bool:
 
 
 def _exchange(effect: Effect, where: Where, saved: int, lost: int) -> str:
-    """A text on what the change makes worse."""
     text = ""
     worst = effect.worse(where)
     if worst is not None and (lost > 0 or min(effect.total) < 0):
@@ -288,10 +281,7 @@ def is_repeatable(index: Index, step: int) -> bool:
 
 
 def _is_picked(index: Index, path: list[int]) -> bool:
-    """Whether these frames ran in an order that a person chose.
-
-    Raises `KvvizError`: if the orders differ.
-    """
+    """Whether these frames ran in an order that a person chose; raises `KvvizError` if the orders differ."""
     planned = ([one.node.index for one in index.frames[frame].program.order] for frame in path)
     if all(index.steps.ran[frame].order == order for frame, order in zip(path, planned)):
         return False

@@ -71,7 +71,6 @@ def label_of(graph: Graph, changes: Sequence[Change]) -> str:
 
 
 def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, appends: bool, saved: int) -> str:
-    """What the changes do and save, in a sentence."""
     clauses = []
     firsts = [c for c in changes if isinstance(c, RunFirst)]
     for change in firsts[:2]:
@@ -87,11 +86,9 @@ def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, 
 
 
 def code_of(trace: Trace, changes: Sequence[Change], picked: bool) -> str:
-    """The change as Python: to the model file if the model must change, otherwise to the call.
-
-    The code may use ``kvviz`` and the arguments of the call, ``graph``, ``inputs`` …, and, if these change, ``model``
-    (the file), ``trace``, and a ``policy`` without a name.
-    """
+    """The change as Python: to the model file if the model must change, otherwise to the call. The code may use
+    ``kvviz`` and the arguments of the call, ``graph``, ``inputs`` …, and, if these change, ``model`` (the file),
+    ``trace``, and a ``policy`` without a name."""
     graph, base = trace.graph, _policy_name(trace)
     lines = []
     planned = [c for c in changes if isinstance(c, RunFirst)]
@@ -138,7 +135,6 @@ def code_of(trace: Trace, changes: Sequence[Change], picked: bool) -> str:
 
 
 def _call(trace: Trace, changes: Sequence[Change], ordered: bool) -> list[str]:
-    """The call that makes the trace, with the changed arguments."""
     options = changed_options(trace, changes)
     options.update(("policy", change.name) for change in changes if isinstance(change, UsePolicy))
     quoted = {name: f'"{value}"' if isinstance(value, str) else repr(value) for name, value in options.items()}
@@ -168,7 +164,6 @@ def caller(trace: Trace) -> tuple[str, list[str]]:
 
 
 def as_before(trace: Trace, changed: set[str]) -> list[str]:
-    """Unchanged options of the trace that differ from the defaults."""
     options, policy, name = trace.options, trace.policy, _policy_name(trace)
     kept = {"policy": {"policy": "policy", "kvviz.policies.ideal": "None"}.get(name, repr(policy.name))}
     if options.kind == "decode":
@@ -187,7 +182,6 @@ def as_before(trace: Trace, changed: set[str]) -> list[str]:
 
 
 def _policy_name(trace: Trace) -> str:
-    """The Python expression for the policy of a trace."""
     policy = trace.policy
     named = policy.name in NAMED and policy == facts_of(NAMED[policy.name])
     return f"kvviz.policies.{policy.name}" if named else "policy"
@@ -228,7 +222,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def graph_at(graph: Graph, key: GraphPath) -> Graph:
-    """The graph at a path inside a model."""
     for index, attribute in key:
         node = graph.by_index[index]
         inner = node.function if attribute == "function" else node.subgraphs[attribute]
@@ -255,7 +248,6 @@ def _moved(graph: Graph, key: GraphPath, node: int, readers: Sequence[int]) -> l
 
 
 def _nodes(graph: Graph, key: GraphPath) -> str:
-    """The Python expression for the nodes of a graph in a model file."""
     text = "model.graph.node"
     for depth, (index, attribute) in enumerate(key):
         if attribute == "function":

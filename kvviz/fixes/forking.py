@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvviz.debugger.branching import called, check_repeatable, find_choice, forked
+from kvviz.debugger.state import find_choice
 from kvviz.engine.policy import Policy
 from kvviz.engine.sessions.session import Session
 from kvviz.errors import KvvizError
@@ -19,6 +20,7 @@ from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import NAMED, find_policy
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.recording import Trace
+from kvviz.trace.records import Branch
 from kvviz.trace.schema.run_options import names_in
 
 Rows = Mapping[str, int | tuple[int, int]]
@@ -26,8 +28,6 @@ Rows = Mapping[str, int | tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """The changes of a fork, as in the arguments of `fork`."""
-
     run: str | Node | None = None
     donate: str | Sequence[str] = ()
     reserve: Rows | None = None
@@ -102,7 +102,11 @@ def fork(
 
 def fork_session(trace: Trace, step: int, asked: Departure) -> Session:
     """A fork that has stopped where it leaves the recorded order, and can continue; see `fork`."""
-    check_repeatable(trace)
+    if trace.recipe is None:
+        raise KvvizError(
+            "this trace has no model to run again, for example because it was loaded from a file; record it again with "
+            "kvviz.run, kvviz.decode or kvviz.ggml.run, and fork that trace"
+        )
     if trace.recipe.orders or asked.order is not None:
         return _in_order(trace, step, asked)
     changes = _changes(trace, asked)
@@ -113,7 +117,7 @@ def fork_session(trace: Trace, step: int, asked: Departure) -> Session:
     if asked.fix is not None:
         if given > 1:
             raise KvvizError("a fix cannot be combined with other changes; give it alone")
-        return forked(trace, 0, asked.fix.label, **arguments(trace, asked.fix.changes, asked.fix.picked, own))
+        return _forked(trace, 0, asked.fix.label, **arguments(trace, asked.fix.changes, asked.fix.picked, own))
     parts, options = [], arguments(trace, changes, False, own)
     if asked.policy is not None:
         options["policy"] = find_policy(asked.policy)
@@ -125,8 +129,8 @@ def fork_session(trace: Trace, step: int, asked: Departure) -> Session:
     choice = None
     if asked.run is not None:
         choice = find_choice(trace, step, asked.run)
-        parts.append(f"{called(choice[1])} at step {step:,}")
-    return forked(trace, step, " and ".join(parts), choice, **options)
+        parts.append(f"{_called(choice[1])} at step {step:,}")
+    return _forked(trace, step, " and ".join(parts), choice, **options)
 
 
 def _in_order(trace: Trace, step: int, asked: Departure) -> Session:
@@ -138,16 +142,41 @@ def _in_order(trace: Trace, step: int, asked: Departure) -> Session:
     if others or (run is None) == (order is None):
         raise KvvizError("for ggml graphs only the order can change; give run (an op of the frontier at step) or order")
     if run is None:
-        return forked(trace, 0, order if isinstance(order, str) else "own order", order=order)
+        return _forked(trace, 0, order if isinstance(order, str) else "own order", order=order)
     choice = find_choice(trace, step, run)
-    return forked(trace, step, f"{called(choice[1])} at step {step:,}", choice)
+    return _forked(trace, step, f"{_called(choice[1])} at step {step:,}", choice)
+
+
+def _forked(trace: Trace, step: int, label: str, choice: tuple[int, Node] | None = None, **changes: Any) -> Session:
+    """A session from the same inputs that has run the steps before ``step`` in the recorded order.
+
+    ``choice``: frame and node of the op that runs as this step; see `find_choice`. ``**changes``: options that differ
+    from the beginning; see `kvviz.engine.sessions.recipe.Recipe.session`.
+
+    Raises `KvvizError`: if these changes do not allow its order. Raises `ReplayError`: if its inputs were not kept.
+    """
+    if not 0 <= step <= len(trace.log):
+        raise KvvizError(f"step {step:,} does not exist; the trace has {len(trace.log):,} steps")
+    session: Session = trace.recipe.session(**changes)
+    session.trace.branch = Branch(label, step)
+    if step:
+        session.follow(trace, step)
+    if choice is not None:
+        session.take(trace, *choice)
+    return session
+
+
+def _called(node: Node) -> str:
+    """A short label of a node: its operator, and its number or the end of its name."""
+    last = node.name.rsplit("/", 1)[-1]
+    numbered = re.fullmatch(rf"(?:node_)?{re.escape(node.op_type)}(?:_(\d+))?", last, re.IGNORECASE)
+    if numbered is None:
+        return f"{node.op_type} {last[-32:]}" if last else node.op_type
+    return f"{node.op_type} #{numbered[1]}" if numbered[1] else node.op_type
 
 
 def what_holds(trace: Trace, other: Trace) -> str:
-    """Which part of a run the change of a fork affects, in a sentence; empty for a trace that is no fork of ``other``.
-
-    ``other``: the trace that it left.
-    """
+    """Which part of a run the change of a fork affects, in a sentence; empty if the trace is no fork of ``other``."""
     if trace.branch is None or not trace.branch.step:
         return ""
     step = f"{trace.branch.step:,}"
@@ -166,11 +195,9 @@ def holds_throughout(trace: Trace, other: Trace) -> bool:
 
 
 def offers(trace: Trace) -> dict[str, Any]:
-    """What could be changed for a whole run: other policies by name, inputs to donate, rows to reserve.
-
-    ``kv_capacity``: the number of rows that the caches of a decode hold in the end; None if it has no growing caches,
-      or if they have enough room. ``orders``: rules by which a list of nodes could be reordered.
-    """
+    """Possible changes of a whole run: other policies by name, inputs to donate, rows to reserve. ``kv_capacity``: the
+    final number of rows of the caches of a decode; None without growing caches, or if they have enough room.
+    ``orders``: rules by which a list of nodes could be reordered."""
     orders = trace.recipe.orders if trace.recipe is not None else ()
     if orders or trace.log.declared.accesses:
         return {"policies": [], "donate": [], "kv_capacity": None, "orders": list(orders)}

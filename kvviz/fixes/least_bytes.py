@@ -19,14 +19,8 @@ _ALL = 1 << 80
 
 
 def least_bytes(model: OrderModel, op: int) -> tuple[int, int]:
-    """The fewest bytes that are alive while an op runs, in any order.
-
-    Returns
-    -------
-    bytes : int
-    done : int
-        The ops that have run before it in such an order, as bits.
-    """
+    """The fewest bytes that are alive while an op runs, in any order, and the ops that ran before it in such an order,
+    as bits."""
     ahead, after = _closure(model.before, op), _behind(model, op)
     free = model.all & ~ahead & ~after & ~(1 << op)
     out = after | 1 << op
@@ -70,7 +64,6 @@ def _made(model: OrderModel, op: int, free: int, out: int, net: _Network | None)
 
 
 def _closure(before: Sequence[int], op: int) -> int:
-    """All ops that must run before an op."""
     found, stack = 0, before[op]
     while stack:
         place = stack.bit_length() - 1
@@ -80,7 +73,6 @@ def _closure(before: Sequence[int], op: int) -> int:
 
 
 def _behind(model: OrderModel, op: int) -> int:
-    """All ops that must run after an op."""
     found, stack = 0, [op]
     while stack:
         for place in model.behind[stack.pop()]:
@@ -98,7 +90,6 @@ class _Network:
         self._blocks = _END
 
     def arc(self, one: int, other: int, room: int) -> None:
-        """Add an arc from one node to another with a capacity."""
         there = self.room.setdefault(one, {})
         there[other] = there.get(other, 0) + room
         self.room.setdefault(other, {}).setdefault(one, 0)
@@ -125,7 +116,6 @@ class _Network:
                 flow += more
 
     def _levels(self) -> dict[int, int]:
-        """The distance of each reachable node from the source, over arcs with free capacity."""
         level, queue = {_BEGIN: 0}, deque([_BEGIN])
         while queue:
             node = queue.popleft()

@@ -19,7 +19,7 @@ from kvviz.trace.index.value_index import Index
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import keeps_all, size
 
-# An order is offered if it saves more than this share of the peak beside the weights.
+# An order is offered if it saves more than this share of the peak besides the weights.
 WORTH = 1 / 10
 # Larger graphs are not searched. Longer traces are not run again as a whole: an order is tried in this many runs.
 _MOST_NODES, _MOST_STEPS, _RUNS = 20_000, 50_000, 16
@@ -55,10 +55,8 @@ class OtherOrder:
 
 def lower_peak(index: Index) -> OtherOrder | None:
     """The best order that is found for the run with the highest peak, if it needs much less than that of the trace.
-
     Main graphs of up to 20,000 ops are searched. For a graph of some tens of ops, or a long chain, the best order is
-    exact.
-    """
+    exact."""
     trace = index.trace
     if not index.rows or not trace.policy.decides or trace.graph.spelled is not None or not keeps_all(trace):
         return None
@@ -86,7 +84,6 @@ def lower_peak(index: Index) -> OtherOrder | None:
 
 
 def _picks(trace: Trace, model: OrderModel, found: BestOrder) -> Picks:
-    """An order of the main graph as a schedule; bodies stay as they ran."""
     recorded = Picks.of(trace)
     main = tuple(((), model.nodes[place].index) for place in found.order)
     return Picks((*main, *(pick for pick in recorded.picks if pick[0] != ())), recorded.model)
@@ -135,7 +132,6 @@ def _fix(index: Index, weights: int, name: str, order: Picks, peak: int, least: 
 
 
 def _bound(peak: int, least: int) -> str:
-    """A text on how near a peak is to the bound for all orders."""
     if peak == least:
         return "no order needs less"
     text = f"no order needs less than {size(least)}"

@@ -1,4 +1,4 @@
-"""What is alive while the main graph of a trace runs in some order: which ops make, read and may reuse each block.
+"""Live memory while the main graph of a trace runs in any order: which ops make, read and may reuse each block.
 
 Invariant: if `OrderModel.exact`, the modelled bytes of any order are those of a run in that order. Otherwise bodies,
 sequences or rules that are not modelled add or save some bytes.
@@ -30,8 +30,8 @@ Larger = tuple[tuple[int, int], ...]
 
 
 class Move(NamedTuple):
-    """The effect of running an op now: bytes allocated, the change of bytes alive afterwards, and the blocks that are
-    then larger than their contents."""
+    """The effect of running an op now: bytes allocated, the change of live bytes, and the blocks that are then larger
+    than their contents."""
 
     new: int
     change: int
@@ -40,12 +40,9 @@ class Move(NamedTuple):
 
 @dataclass(slots=True)
 class Block:
-    """Memory that is alive from the op that makes it to the last op that reads a value in it.
-
-    ``maker``: place of that op among the ops; -1 for a block that the run starts with.
-    ``readers``: the ops that read it, as bits.
-    ``kept``: the caller owns it, or gets it.
-    """
+    """Memory that is alive from the op that makes it to the last op that reads a value in it. ``maker``: place of that
+    op among the ops; -1 for a block that the run starts with. ``readers``: the ops that read it, as bits. ``kept``: the
+    caller owns it, or gets it."""
 
     size: int
     maker: int
@@ -57,13 +54,11 @@ class Block:
 class OrderModel:
     """The ops of a main graph, by their place in the recorded order, and the blocks that they share.
 
-    ``start``: bytes alive before the first op, ``weights`` among them.
-    ``before``: for each op, the ops that must run before it, as bits; ``behind``: the ops that wait for it.
-    ``read, made``: blocks that an op reads, and those that it makes.
-    ``over``: for each op, the blocks that it may overwrite, each with the block that it then does not make.
-    ``inside``: the most bytes that the bodies of an op had alive.
-    ``exact``: the model agrees with the machine; see the module's invariant.
-    ``loose``: the bytes of an order are a lower bound for a run in that order under any rules.
+    ``start``: bytes alive before the first op, ``weights`` among them. ``before``: for each op, the ops that must run
+    before it, as bits; ``behind``: the ops that wait for it. ``read, made``: blocks that an op reads, and those that it
+    makes. ``over``: for each op, the blocks that it may overwrite, each with the block that it then does not make.
+    ``inside``: the most bytes that the bodies of an op had alive. ``exact``: see the module's invariant. ``loose``: the
+    bytes of an order are a lower bound for a run in that order under any rules.
     """
 
     nodes: list[Node]
@@ -81,11 +76,9 @@ class OrderModel:
 
     @property
     def all(self) -> int:
-        """Every op, as bits."""
         return (1 << len(self.nodes)) - 1
 
     def move(self, done: int, larger: Larger, op: int) -> Move:
-        """The effect of running an op after the ops in ``done``."""
         blocks, here, left = self.blocks, 1 << op, ~done
         dead = [g for g in self.read[op] if blocks[g].readers & left == here and not blocks[g].kept]
         grown = dict(larger)
@@ -128,17 +121,12 @@ class OrderModel:
 
 
 def order_model(index: Index, run: int, loose: bool = False) -> OrderModel:
-    """The model of one run of a trace.
-
-    ``loose``: count only what is alive under any rules: bodies need nothing, every possible view is one, and an op
-      works in the memory of any value that dies with it.
-    """
+    """The model of one run of a trace. ``loose``: count only what is alive under any rules: bodies need nothing, every
+    possible view is one, and an op works in the memory of any value that dies with it."""
     return _Building(index, run, loose).model
 
 
 class _Building:
-    """A model under construction, with the block of each value."""
-
     def __init__(self, index: Index, run: int, loose: bool) -> None:
         self.index, self.frame, self.rule = index, index.mains[run], index.trace.policy.base
         known = self.rule in ("ideal", "never")
@@ -294,7 +282,6 @@ def _packed(value: Any) -> bool:
 
 
 def bits(mask: int) -> Iterable[int]:
-    """Places of the bits that are set."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

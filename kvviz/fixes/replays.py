@@ -41,12 +41,8 @@ _MOST_STEPS = 40_000
 
 
 class Replays:
-    """Replays of the trace of an index, which caches them; the caller holds the index.
-
-    ``picked``: it ran in an order that a person chose, which is kept.
-
-    Raises `KvvizError`: if its policy is not known here.
-    """
+    """Replays of the trace of an index, which caches them; the caller holds the index. ``picked``: it ran in an order
+    that a person chose, which is kept. Raises `KvvizError`: if its policy is not known here."""
 
     def __init__(self, index: Index, picked: bool = False) -> None:
         trace = index.trace
@@ -68,7 +64,7 @@ class Replays:
             if isinstance(self.policy.schedule, OwnOrder) or isinstance(
                 getattr(self.policy.schedule, "base", None), OwnOrder
             ):
-                # If the caller chose the order, the recording has it.
+                # The recording has an order that the caller chose.
                 self.policy = replace(self.policy, schedule=Picks.of(trace))
             _describe_weights(trace)
             if trace.type_facts is not None:
@@ -94,22 +90,18 @@ class Replays:
         return len(self.trace.runs) * self._longest <= _MOST_STEPS
 
     def run(self, run: int, changes: tuple[Change, ...] = ()) -> Trace:
-        """A single run of the trace with changes.
-
-        Raises `KvvizError`: if they contradict each other, or if something that determines its shapes is not known.
-        """
+        """A single run of the trace with changes. Raises `KvvizError`: if they contradict each other, or if something
+        that determines its shapes is not known."""
         key = run, changes
         if key not in self._runs:
             self._runs[key] = self._answered(run, 1, lambda dry: self._run(run, changes, dry))
         return self._runs[key]
 
     def policy_after(self, changes: tuple[Change, ...]) -> Policy:
-        """The policy of a replay with these changes."""
         policy: Policy = self._arguments(changes).get("policy", self.policy)
         return policy
 
     def decode(self, changes: tuple[Change, ...] = (), most: int | None = _MOST_STEPS) -> Trace:
-        """The decode from its start with changes: the runs that make up ``most`` steps, at least two."""
         if changes not in self._loops or most is None:
             made = self._answered(0, len(self.trace.runs), lambda dry: self._decode(changes, most, dry))
             if most is None or (changes and not reaches_over_runs(self.trace, changes)):
@@ -118,20 +110,15 @@ class Replays:
         return self._loops[changes]
 
     def whole(self, changes: tuple[Change, ...]) -> Trace:
-        """The whole trace with changes.
-
-        Raises `KvvizError`: if it is a stream.
-        """
+        """The whole trace with changes. Raises `KvvizError`: if it is a stream."""
         kind = self.trace.options.kind
         if kind == "stream":
             raise KvvizError("a stream that was loaded from a file cannot be run again; record it again")
         return self.decode(changes, None) if kind == "decode" else self.run(0, changes)
 
     def totals(self, changes: tuple[Change, ...], most: int) -> Trace:
-        """The totals of the trace with changes; for a decode, those of the runs that make up ``most`` steps.
-
-        Raises `KvvizError`: as `run` does.
-        """
+        """The totals of the trace with changes; for a decode, those of the runs that make up ``most`` steps. Raises
+        `KvvizError`: as `run` does."""
         if self.trace.options.kind == "decode":
             runs = len(self.trace.runs)
             return self._answered(0, runs, lambda dry: self._decode(changes, most, dry, False))
@@ -263,7 +250,6 @@ def _block(blocks: dict[Any, np.ndarray], storage: int, size: int, room: Any) ->
 
 
 def _room(trace: Trace, bind: Any, size: int) -> tuple[tuple[int, ...], np.dtype, int] | None:
-    """The block of a growing cache of a decode, if it had room."""
     axis = next((c.axis for c in trace.caches if c.input == bind.name and c.protocol == "growing"), None)
     if trace.options.kind != "decode" or axis is None or bind.offset:
         return None
@@ -298,7 +284,7 @@ def _describe_weights(trace: Trace) -> None:
 
 def _as_recorded(trace: Trace) -> Graph:
     """The model of a loaded trace, with the recorded lengths of its caches if it does not state them, and with the
-    values that the caller gave instead of weights."""
+    caller's values instead of weights."""
     bound = {bind.name: bind.shape for bind in trace.log.frames[0].bindings} if trace.log.frames else {}
     axes = {cache.input: cache.axis for cache in trace.caches}
     inputs = []

@@ -37,10 +37,8 @@ _HOPELESS = b.CONSTANT | b.SAME_OP_TWICE | b.SHAPE_DIFFERS | b.DTYPE_DIFFERS | b
 
 
 def proposals(index: Index, step: int, position: int, trace: Trace, policy: Policy) -> list[Proposal]:
-    """Further changes that might let a step take over an input, the most likely first; empty if none would.
-
-    ``index``: of a replay of ``trace``, which ran under ``policy``.
-    """
+    """Further changes that might let a step take over an input, the most likely first; empty if none would. ``index``:
+    of a replay of ``trace``, which ran under ``policy``."""
     row = index.rows[step]
     masks = dict(row.masks)
     mask = masks.get(position, 0)
@@ -106,7 +104,7 @@ def _cleared(index: Index, step: int, position: int, trace: Trace) -> Sequence[C
 
 
 def _room(index: Index, step: int, position: int, trace: Trace) -> list[Proposal]:
-    """Changes that give a past room for new rows, according to its source."""
+    """Changes that give a past room for new rows, by its source."""
     row, options = index.rows[step], trace.options
     run = index.frames[row.frame].run
     name = row.op.node.inputs[position]
@@ -133,7 +131,7 @@ def _room(index: Index, step: int, position: int, trace: Trace) -> list[Proposal
     return [tuple(changes)]
 
 
-# At most this many sets of changes are tried for one op.
+# The maximum number of sets of changes tried for one op.
 _TRIES = 10
 
 Where = tuple[int, tuple[str, ...], str]
@@ -144,12 +142,9 @@ Where = tuple[int, tuple[str, ...], str]
 class Effect:
     """The effect of changes on the part of a trace that they were tried on.
 
-    ``runs``: the runs in that part.
-    ``falls``: operator, and bytes allocated and copied that a step saves, if not 0.
-    ``takes``: inputs that ops newly take over, by name.
-    ``total``: bytes allocated, and bytes copied, that are saved in total.
-    ``moved``: additional bytes that the caller moves between runs.
-    ``peak``: bytes by which the peak is higher.
+    ``runs``: in that part. ``falls``: operator, and bytes allocated and copied that a step saves, if not 0. ``takes``:
+    inputs that ops newly take over, by name. ``total``: bytes allocated, and bytes copied, that are saved in total.
+    ``moved``: additional bytes that the caller moves between runs. ``peak``: bytes by which the peak is higher.
     """
 
     runs: range
@@ -164,10 +159,8 @@ class Effect:
         return (where[0] if where[0] in self.runs else self.runs[-1], *where[1:])
 
     def gain(self, where: Where) -> tuple[int, int]:
-        """Bytes of new memory or copies that a step saves, and those that all others spend more.
-
-        Their difference is the saving that remains in total, of the better kind. Bytes moved between runs are copies.
-        """
+        """Bytes of new memory or copies that a step saves, and those that all others spend more. Their difference is
+        the saving that remains in total, of the better kind. Bytes moved between runs are copies."""
         _, *fell = self.falls.get(where, ("", 0, 0))
         saved = max(fell)
         return max(saved, 0), max(saved, 0) - max(map(min, fell, (self.total[0], self.total[1] - self.moved)))
@@ -180,10 +173,8 @@ class Effect:
 
 
 def find_changes(replays: Replays, step: int, position: int) -> tuple[Change, ...] | None:
-    """The first set of changes after which a step takes over an input; None if none was found.
-
-    A run is tried alone, unless a change affects several runs.
-    """
+    """The first set of changes after which a step takes over an input; None if none was found. A run is tried alone,
+    unless a change affects several runs."""
     trace = replays.trace
     run = trace.log.frames[trace.log[step].frame].run
     where = place_of_step(trace, step)
@@ -216,7 +207,6 @@ def find_changes(replays: Replays, step: int, position: int) -> tuple[Change, ..
 
 
 def effect_of(replays: Replays, run: int, changes: tuple[Change, ...]) -> Effect | None:
-    """The effect of changes on a trace, or on one run of a long one; None if it is not known."""
     whole = replays.is_short or reaches_over_runs(replays.trace, changes)
     key = None if whole else run, changes
     if key not in replays.effects:
@@ -226,7 +216,6 @@ def effect_of(replays: Replays, run: int, changes: tuple[Change, ...]) -> Effect
 
 
 def place_of_step(trace: Trace, step: int) -> Where:
-    """The place of a step, the same in every replay."""
     row = trace.log[step]
     frame = trace.frames[row.frame]
     return frame.run, frame.path, row.op.node.name
@@ -273,7 +262,6 @@ def _effect(replays: Replays, run: int, changes: tuple[Change, ...], whole: bool
 
 
 def _taken(row: Op) -> set[str]:
-    """Inputs that an op takes over without a reason against it."""
     return {row.op.node.inputs[place] for place in row.taken if place not in dict(row.masks)}
 
 
@@ -299,7 +287,6 @@ def _replayed(replays: Replays, run: int, changes: tuple[Change, ...]) -> Trace 
 
 
 def _steps(trace: Trace) -> dict[Where, int]:
-    """The steps of a replay, by place."""
     steps = range(len(trace.log))
     return noted(trace.notes, "steps by place", lambda: {place_of_step(trace, step): step for step in steps})
 

@@ -42,21 +42,10 @@ _LISTED = 6  # runs of cells that a sentence lists
 
 @dataclass(frozen=True, slots=True)
 class CellMap:
-    """All cells as they are after one call.
-
-    Attributes
-    ----------
-    pos : ndarray of int32
-        Position of each cell's token; -1: empty.
-    seqs : tuple of frozenset of int
-        The sequences that hold each cell. A cell of several is shared, not copied.
-    turned : ndarray of int32
-        The position that the key in each row is rotated for; -1 where none was written.
-    states : ndarray of uint8
-        `FREE`, `LIVE`, `SHIFTED` or `DIRTY`.
-    head : int
-        Where the next search begins.
-    """
+    """All cells after one call. ``pos``: the position of each cell's token, -1 if empty. ``seqs``: the sequences that
+    hold each cell; a cell of several is shared, not copied. ``turned``: the position that the key in each row is
+    rotated for, -1 where none was written. ``states``: `FREE`, `LIVE`, `SHIFTED` or `DIRTY`. ``head``: where the next
+    search begins."""
 
     pos: np.ndarray
     seqs: tuple[frozenset[int], ...]
@@ -65,12 +54,13 @@ class CellMap:
     head: int
 
     def text(self) -> str:
-        """One character a cell, as llama.cpp prints them: the sequence, ``M`` for several, ``.`` where it is empty."""
+        """One character per cell, as llama.cpp prints them: the sequence, ``M`` for several, ``.`` where it is
+        empty."""
         return "".join("." if not seqs else "M" if len(seqs) > 1 else str(min(seqs)) for seqs in self.seqs)
 
 
 class Change(NamedTuple):
-    """One call: as one would write it, what it did in words, the cells afterwards, and the rows of K that it wrote."""
+    """One call: how it is written, what it did in words, the cells afterwards, and the rows of K that it wrote."""
 
     call: str
     text: str
@@ -141,8 +131,6 @@ class KVCache:
 
     _repr_html_ = public_trace.cells_html
 
-    # -- finding and taking cells -----------------------------------------------------------------------------------
-
     def find_slot(self, tokens: int, *, contiguous: bool = False) -> tuple[int, ...] | None:
         """The cells that so many tokens would get, or None where there are not enough; nothing changes.
 
@@ -206,8 +194,6 @@ class KVCache:
         self.history.append(change)
         return slot
 
-    # -- sequences --------------------------------------------------------------------------------------------------
-
     def pos_min(self, seq: int) -> int:
         """The first position of a sequence; -1 where it has none."""
         return min((pos for pos, seqs in zip(self.pos, self.seqs) if seq in seqs), default=EMPTY)
@@ -235,7 +221,7 @@ class KVCache:
         return self._note(f"seq_cp({source}, {target}, {first}, {stop})", [text], self.head)
 
     def seq_keep(self, seq: int) -> str:
-        """Let all other sequences leave their cells."""
+        """Remove all other sequences from their cells."""
         before, kept = self.head, frozenset({self._known(seq)})
         touched = [cell for cell in self._within(-1) if self.seqs[cell] != kept]
         for cell in touched:
@@ -268,26 +254,23 @@ class KVCache:
             self.pos[cell] //= by
         return self._note(f"seq_div({seq}, {first}, {stop}, {by})", [_moved(touched, f"down to 1/{by}")], self.head)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
-
     def _known(self, seq: int) -> int:
         if not 0 <= seq < self.n_seq_max:
             raise KvvizError(f"there is no sequence {seq}: n_seq_max is {self.n_seq_max}")
         return seq
 
     def _within(self, seq: int, first: int = -1, stop: int = -1) -> list[int]:
-        """Cells of a sequence (-1: of any) at positions from ``first`` up to ``stop``; below 0: all before, behind."""
+        """Cells of a sequence (-1: any) at positions from ``first`` up to ``stop``; values below 0 set no limit."""
         held = (cell for cell, seqs in enumerate(self.seqs) if (seqs if seq == -1 else self._known(seq) in seqs))
         return [cell for cell in held if first <= self.pos[cell] and (stop < 0 or self.pos[cell] < stop)]
 
     def _hold(self, cell: int, seqs: frozenset[int]) -> None:
-        """Let these sequences hold a cell; without any it is empty."""
         self.seqs[cell] = seqs
         if not seqs:
             self.pos[cell] = EMPTY
 
     def _parted(self, touched: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Cells that somebody still holds, and those that are free now."""
+        """Cells that are still held, and those that are free now."""
         kept = [cell for cell in touched if self.seqs[cell]]
         return kept, [cell for cell in touched if not self.seqs[cell]]
 
@@ -339,7 +322,6 @@ def _to_trace(cache: KVCache) -> Trace:
 
 
 def _with_cells(run: CacheRun, cells: CellMap) -> CacheRun:
-    """The meter of a cache, with the positions and sequences that its cells state."""
     held: tuple[Held, ...] = ()
     owners: list[Owned] = []
     for cell, (state, pos, seqs) in enumerate(zip(cells.states.tolist(), cells.pos.tolist(), cells.seqs)):
@@ -371,7 +353,7 @@ def _moved(cells: Sequence[int], how: str) -> str:
 def range_text(cells: Iterable[int]) -> str:
     """``cell 3``, ``cells 1, 2, 6``, ``cells 0 to 41``, ``cells 0 to 7, 9 and 30 more``."""
     every = sorted(cells)
-    # Cells that follow each other have the same distance from their places; a few are listed one by one.
+    # Consecutive cells have the same distance from their places; a few are listed one by one.
     spans = groupby(enumerate(every), lambda pair: pair[1] - pair[0] if len(every) > 3 else pair[1])
     runs = [[cell for _, cell in span] for _, span in spans]
     parts = [", ".join(map(str, run)) if len(run) < 3 else f"{run[0]} to {run[-1]}" for run in runs[:_LISTED]]

@@ -1,4 +1,4 @@
-"""Blocks: a graph's nodes in parts small enough to read, by module where the model says so.
+"""Blocks: a graph's nodes in parts small enough to read, by module where the model names modules.
 
 Long lists are cut where few values are alive.
 """
@@ -24,7 +24,7 @@ def narrow_sections(needs: Sequence[Sequence[int]], target: float, most: int) ->
     times ``target``, or a size that divides the list into equal parts."""
     size, least = len(needs), max(1, int(target) // 2)
     crossing = values_alive(needs)
-    # best[i]: the cheapest way to cut the first i nodes, and where its last section starts.
+    # best[i]: the lowest cost of cutting the first i nodes, and where its last section starts.
     best: list[tuple[float, int]] = [(0.0, 0)] + [(math.inf, 0)] * size
     for end in range(least, size + 1):
         for start in range(max(0, end - most), end - least + 1):
@@ -39,7 +39,7 @@ def narrow_sections(needs: Sequence[Sequence[int]], target: float, most: int) ->
 
 
 def values_alive(needs: Sequence[Sequence[int]]) -> list[int]:
-    """Nodes before each gap (0: before the first node) whose values are read after it."""
+    """For each gap (0: before the first node), the number of nodes before it whose values are read after it."""
     last: dict[int, int] = {}
     for i, names in enumerate(needs):
         for j in names:
@@ -52,13 +52,13 @@ def values_alive(needs: Sequence[Sequence[int]]) -> list[int]:
 
 
 MOST = 60
-"""Nodes in a block at most: what one drawing can show legibly."""
+"""The maximum number of nodes in a block: what one drawing can show legibly."""
 
 FEW = 8
 """Modules with fewer nodes join their neighbours."""
 
 SECTION = 40
-"""Nodes in a section of a graph without modules, about."""
+"""Approximate number of nodes in a section of a graph without modules."""
 
 _NUMBERED = re.compile(r"^(.+)\.(\d+)$")
 _LAYER_WORDS = frozenset({"layers", "layer", "h", "blocks", "block"})
@@ -91,11 +91,11 @@ class Cutter:
             for j in needs:
                 self.feeds[j].append(i)
         self.totals = Counter(node.scope[:depth] for node in nodes for depth in range(len(node.scope) + 1))
-        # Where two stacks of layers have the same name, titles must say which one is meant.
+        # If two stacks of layers have the same name, titles must distinguish them.
         self.stacks = Counter(stem for _, stem in {_stack(node.scope) for node in nodes})
 
     def ordered(self, sets: list[list[int]]) -> list[int]:
-        """Order of some sets of nodes: what they depend on first, then by their first node."""
+        """Sets of nodes in order: dependencies first, then by their first node."""
         by_first = sorted(range(len(sets)), key=lambda k: sets[k][0])
         home = {i: k for k in by_first for i in sets[k]}
         place = {k: i for i, k in enumerate(by_first)}
@@ -157,9 +157,9 @@ class Cutter:
         return groups
 
     def _slots(self, path: Scope, units: list[list[int]], rest: list[int]) -> tuple[dict[int, int], set[int]]:
-        """Place of each node among the large modules: their number, or that of the last one it depends on. The nodes of
-        the second answer lie between nodes of one module, directly or through each other. They go with the module, as
-        they fit neither before nor after it; each needs a node of the module or another such node."""
+        """Place of each node among the large modules: their number, or that of the last one it depends on. The second
+        result has nodes that lie between nodes of one module, directly or through each other. They go with the module,
+        as they fit neither before nor after it; each needs a node of the module or another such node."""
         slots = {i: slot for slot, unit in enumerate(units, 1) for i in unit}
         inside = set().union(*units)
         for i in rest:
@@ -167,7 +167,7 @@ class Cutter:
         for i in reversed(rest):
             if any(slots[j] <= slots[i] for j in self.feeds[i] if j in inside):
                 inside.add(i)
-        # A small module stays together, as late as its last node, where its readers allow that.
+        # A small module stays together, as late as its last node, if its readers allow that.
         latest: dict[str, int] = {}
         for i in rest:
             name = self._child(path, i)
@@ -194,14 +194,13 @@ class Cutter:
         names: Counter[str] = Counter()
         for i in piece:
             child = self._child(path, i)
-            # The number of a small module says little; what lies in it says more.
+            # The number of a small module says little; its contents say more.
             names[_stem(self.nodes[i].scope[-1] if _NUMBERED.match(child) else child)] += 1
         direct = names.pop("", 0)
         own = [path[-1]] if path and 2 * direct > len(piece) and not _NUMBERED.match(path[-1]) else []
         return [*own, *names]
 
     def layer(self, path: Scope) -> Layer | None:
-        """The outermost numbered module of a path."""
         for i, name in enumerate(path):
             if match := _NUMBERED.match(name):
                 word = "layer" if match[1] in _LAYER_WORDS else match[1]
@@ -210,7 +209,6 @@ class Cutter:
         return None
 
     def title(self, group: Group, path: Scope) -> str:
-        """What to call a group; empty where no module name is known."""
         prefix, rest = "", path
         if layer := self.layer(path):
             prefix, rest = f"{layer.name} {layer.number}", path[layer.depth :]
@@ -240,7 +238,6 @@ def _stem(name: str) -> str:
 
 
 def _stack(scope: Scope) -> tuple[Scope, str]:
-    """Path and name of the stack of layers that a scope lies in."""
     for i, name in enumerate(scope):
         if match := _NUMBERED.match(name):
             return scope[:i], match[1]
@@ -259,8 +256,8 @@ def blocks(graph: Graph, order: Sequence[Node] | None = None) -> tuple[Block, ..
     """Cut a graph into blocks of at most ``MOST`` nodes, ``order`` being the nodes as a schedule ran them.
 
     Every node is in exactly one block. Blocks come in the order of their first node, but after those whose values they
-    read (but for rare modules that need each other). Layers (numbered modules) are never mixed. A graph without module
-    paths is cut where few values are alive.
+    read (except for rare modules that need each other). Layers (numbered modules) are never mixed. A graph without
+    module paths is cut where few values are alive.
     """
     nodes = graph.nodes if order is None else tuple(order)
     if not nodes:

@@ -27,10 +27,10 @@ __all__ = ["CachePair", "cache_pairs", "control_inputs", "logits_output"]
 class CachePair:
     """A cache: an input of the graph and the output that becomes this input in the next run.
 
-    Its protocol is ``"growing"`` (each run gives a longer one), ``"static"`` (fixed size, rows are overwritten),
+    Its protocol is ``"growing"`` (each run makes a longer one), ``"static"`` (fixed size, rows are overwritten),
     ``"window"`` (old rows leave at one end), ``"state"`` (fixed size, all of it is overwritten) or ``"cross"`` (the
-    encoder's, the same at every step). GroupQueryAttention counts as growing: whether it shares one buffer shows when
-    it runs.
+    encoder's, the same at every step). GroupQueryAttention counts as growing: only a run shows whether it shares one
+    buffer.
     """
 
     name: str  # layer, then what it holds: ``"0.key"``, ``"3.cross.value"``
@@ -46,10 +46,10 @@ class CachePair:
 def cache_pairs(graph: Graph) -> tuple[CachePair, ...]:
     """Find the caches of a main graph, in the order of its inputs.
 
-    First by structure: the output is made by an operator that appends to, scatters into or overwrites something that
-    comes, through views, branches, loops and functions, from an input. Then by name, for what is left: the conventions
-    of optimum, onnxruntime-genai, mobius, Olive, transformers.js, NeMo and torch.onnx. Then by order and shape, for
-    cache inputs whose outputs are named otherwise.
+    First by structure: the output is made by an operator that appends to, scatters into or overwrites a value that
+    comes, through views, branches, loops and functions, from an input. Then by name: the conventions of optimum,
+    onnxruntime-genai, mobius, Olive, transformers.js, NeMo and torch.onnx. Then by order and shape, for cache inputs
+    whose outputs have other names.
     """
     found = _PAIRS.get(graph)
     if found is None:
@@ -57,7 +57,7 @@ def cache_pairs(graph: Graph) -> tuple[CachePair, ...]:
     return found
 
 
-# Where all else fails, the layout that exporters use: (batch, heads, rows, size), packed, or both halves in one.
+# The fallback, exporters' usual layout: (batch, heads, rows, size), packed, or both halves in one.
 _USUAL_AXIS = {3: 1, 4: 2, 5: 3}
 _PAIRS: WeakKeyDictionary[Graph, tuple[CachePair, ...]] = WeakKeyDictionary()
 
@@ -77,7 +77,6 @@ def _find_pairs(graph: Graph) -> tuple[CachePair, ...]:
 def _by_structure(
     inputs: dict[str, Value], outputs: dict[str, Value], made: dict[str, list[Write]], matched: dict[str, str]
 ) -> None:
-    """Match what the operators show, surest first."""
     found: list[tuple[int, str, str]] = []
     for output, ways in made.items():
         for write in ways:
@@ -88,7 +87,7 @@ def _by_structure(
             }
             known = [(rank, not looks_like_cache(root), root) for root, rank in ranks.items() if rank is not None]
             if known:
-                # Of several inputs that are joined one is the past: the one called so, or else the first.
+                # Of several joined inputs one is the past: the one with such a name, or else the first.
                 rank, _, root = min(known, key=lambda item: item[:2])
                 found.append((rank, root, output))
     # sort() keeps the order of the outputs among equals.
@@ -98,9 +97,9 @@ def _by_structure(
 
 
 def _certainty(write: Write, before: Value, after: Value) -> int | None:
-    """How sure it is that a write carries a cache on: 0 is best, None is not at all."""
+    """How certain it is that a write carries a cache on: 0 is best, None is not at all."""
     called = looks_like_cache(before.name)
-    # An output called so is not enough: anything may be joined into it.
+    # Such an output name is not enough: anything may be joined into it.
     called = called or (looks_like_cache(after.name) and write.evidence == "append")
     if names_agree(before.name, after.name) and (called or write.evidence == "op"):
         return 0
@@ -113,7 +112,7 @@ def _certainty(write: Write, before: Value, after: Value) -> int | None:
         return 2
     if called:
         return 3
-    # Nothing but the shape speaks for it: a long tensor that the computed rows make longer.
+    # Only the shape is evidence: a long tensor that the computed rows make longer.
     grows = before.shape is not None and len(before.shape) >= 3 and not _is_fixed(before, write.axis)
     return 4 if write.evidence == "append" and grows else None
 
@@ -130,7 +129,7 @@ def _by_name(inputs: dict[str, Value], outputs: dict[str, Value], matched: dict[
 
 
 def _by_order(graph: Graph, inputs: dict[str, Value], outputs: dict[str, Value], matched: dict[str, str]) -> None:
-    """Match what is left where it can only be meant one after the other, as torch.onnx writes unnamed caches."""
+    """Match the remaining ones in order if that is unambiguous, as torch.onnx writes unnamed caches."""
     control, logits = set(control_inputs(graph).values()), logits_output(graph)
     left = [n for n in inputs if n not in matched and n not in control and looks_like_cache(n)]
     free = [n for n in outputs if n not in matched.values() and n != logits and not looks_like_cross(n)]
@@ -140,14 +139,14 @@ def _by_order(graph: Graph, inputs: dict[str, Value], outputs: dict[str, Value],
 
 
 def _compatible(before: Value, after: Value) -> bool:
-    """Whether an output can be an input of the next run: same type, same rank, as far as the model says."""
+    """Whether an output can be an input of the next run: same type, same rank, if the model declares them."""
     if before.kind != after.kind or (before.dtype and after.dtype and before.dtype != after.dtype):
         return False
     return before.shape is None or after.shape is None or len(before.shape) == len(after.shape)
 
 
 def _alike(before: Value, after: Value) -> bool:
-    """Compatible, and with the same fixed lengths but for one axis."""
+    """Compatible, and with the same fixed lengths except for one axis."""
     if not _compatible(before, after) or not before.shape or not after.shape:
         return False
     return sum(a != b for a, b in zip(before.shape, after.shape) if isinstance(a, int) or isinstance(b, int)) <= 1
@@ -222,7 +221,7 @@ def sequence_axis(before: Value, after: Value, carrying: Sequence[Write], protoc
 
 
 def _axes_at(write: Write, rank: int) -> list[int | None]:
-    """For each axis of the writer's output the axis of the cache that it becomes; empty where that is unclear."""
+    """For each axis of the writer's output the axis of the cache that it becomes; empty if unclear."""
     axes: list[int | None] = list(range(rank))
     for node in write.chain:
         if node.op_type == "Transpose":
@@ -257,7 +256,7 @@ def _places(frame: Frame, node: Node) -> list[int] | None:
 
 
 def _scattered_axis(write: Write) -> int | None:
-    """The last axis that ScatterND's indices address; None where their length is not known."""
+    """The last axis that ScatterND's indices address; None if their length is not known."""
     assert write.node is not None
     frame, name = write.frame, write.node.inputs[1]
     maker = frame.graph.producers.get(name)

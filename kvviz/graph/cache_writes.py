@@ -14,8 +14,6 @@ MS = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class CacheOp:
-    """One output of an operator that carries a cache on."""
-
     past: int  # position of the input
     present: int  # position of the output
     axis: int | None  # sequence axis, from 0 or (negative) from the end
@@ -56,8 +54,8 @@ PICKS = frozenset({"Split", "Gather", "Expand", "DequantizeLinear", "QuantizeLin
 
 
 def cache_ops(node: Node) -> tuple[CacheOp, ...]:
-    """The cache outputs of a node by its operator and attributes; empty for operators that write none. Concat is not in
-    here: any of its inputs may be the past."""
+    """The cache outputs of a node by its operator and attributes; empty for operators that write none. Concat is not
+    included: any of its inputs may be the past."""
     if not node.domain and node.op_type in _SCATTERS:
         return _scatter(node)
     found = _TABLE.get((node.domain, node.op_type), ())
@@ -76,7 +74,7 @@ def _scatter(node: Node) -> tuple[CacheOp, ...]:
 
 
 def _special_protocol(node: Node) -> str:
-    """What attributes and inputs change: shared buffers, evicting windows."""
+    """Changes of the protocol by attributes and inputs: shared buffers, evicting windows."""
     given = node.attributes
     if node.op_type == "GroupQueryAttention" and given.get("sliding_window_cache"):
         return "window"
@@ -102,7 +100,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What made a value, once views are looked through."""
+    """The maker of a value, seen through views."""
 
     frame: Frame
     node: Node | None  # None for a weight or an input of the main graph
@@ -116,7 +114,6 @@ class Write:
 
     @property
     def label(self) -> str:
-        """Operators from the value back to its maker, e.g. ``"Transpose<-ScatterND"``."""
         made_by = self.node.qualified_op if self.node else "Input" if self.protocol == "pass" else "Constant"
         return "<-".join([*(node.qualified_op for node in self.chain), made_by])
 
@@ -201,12 +198,12 @@ def _concat(frame: Frame, node: Node, chain: tuple[Node, ...], depth: int) -> It
     for operand in per_operand:
         for root, part in operand:
             found.setdefault(root, part)
-    # Keys and values may be joined again after each was appended to; more levels of that are no cache.
+    # Keys and values may be joined again after each was appended to; deeper nesting is no cache.
     operands = [name for name in dict.fromkeys(node.inputs) if name]
     inner = [write for name in operands for write in writes(frame, name, (*chain, node), depth + _DEEPEST // 2)]
     inner = [write for write in inner if write.roots]
     if inner and all(write.protocol == "state" for write in inner):
-        # States of several layers, joined again: each was overwritten, and nothing is appended to any.
+        # States of several layers, joined again: each was overwritten, none was appended to.
         yield inner[0]
         return
     if found:
@@ -217,23 +214,22 @@ def _concat(frame: Frame, node: Node, chain: tuple[Node, ...], depth: int) -> It
 
 
 def _seen_through(node: Node, position: int) -> str | None:
-    """The input that an output is a view of, or None."""
     if node.op_type in VIEWS | {"QuantizeLinear", "DequantizeLinear"} and not node.domain:
         return node.inputs[0]
-    # Attention without a past gives the keys and values that it got.
+    # Attention without a past returns its keys and values.
     if (node.op_type, node.domain) == ("Attention", "") and position in (1, 2) and len(node.inputs) > position:
         return node.inputs[position] or None
     return None
 
 
 def _inside(frame: Frame, node: Node, position: int) -> Iterator[tuple[Frame, str]]:
-    """Where an output of a node with subgraphs or a function body comes from, inside."""
+    """The source of an output inside a node with subgraphs or a function body."""
     if node.function is not None:
         yield Frame(node.function, frame, node), node.function.outputs[position].name
     for graph in node.subgraphs.values():
         place = position
         if node.op_type == "Loop":
-            # Outputs: carried values, then scans; the body gives its condition first.
+            # Outputs: carried values, then scans; the body returns its condition first.
             place = position + 1 if position < len(node.inputs) - 2 else len(graph.outputs)
         elif node.op_type == "Scan":
             states = len(node.inputs) - int(node.attributes.get("num_scan_inputs", 0))
@@ -245,7 +241,7 @@ def _inside(frame: Frame, node: Node, position: int) -> Iterator[tuple[Frame, st
 
 
 def _outside(frame: Frame, name: str) -> tuple[Frame, str] | None:
-    """Where a value that no node of this frame makes comes from; None where the frame itself has it."""
+    """The source of a value that no node of this frame makes; None if the frame itself has it."""
     if frame.parent is None or frame.node is None or name in frame.graph.weights:
         return None
     names = [value.name for value in frame.graph.inputs]

@@ -1,4 +1,4 @@
-"""What inputs and outputs are for, by their names: caches, masks, positions; and what integers index."""
+"""The purpose of inputs and outputs, by their names: caches, masks, positions; and what integers index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ShapeOf = Callable[[Graph, str], "tuple[Dim, ...]"]
 # Operators whose first output holds the same numbers as their first input.
 _SAME = VIEWS | {"Expand", "Tile"}
 _LOOK_UPS = frozenset({"Gather", "GatherElements", "GatherND", "GatherBlockQuantized"})
-# Which input of EmbedLayerNormalization (com.microsoft) is looked up in which.
+# The table that each index input of EmbedLayerNormalization (com.microsoft) selects from.
 _EMBEDDED = {0: 2, 1: 4, 7: 3}
 
 
@@ -29,8 +29,8 @@ class IndexRange:
 
 
 def written_shape(graph: Graph, name: str) -> tuple[Dim, ...]:
-    """The shape of a value as the model writes it down: of a weight, also behind Cast or DequantizeLinear, or of an
-    inner value whose shape it declares."""
+    """The shape of a value as the model declares it: of a weight, also behind Cast or DequantizeLinear, or of an inner
+    value."""
     while name not in graph.weights:
         value, node = graph.value_info.get(name), graph.producers.get(name)
         if value is not None and value.shape is not None:
@@ -42,13 +42,13 @@ def written_shape(graph: Graph, name: str) -> tuple[Dim, ...]:
 
 
 def index_range(graph: Graph, name: str, shape_of: ShapeOf = written_shape) -> IndexRange | None:
-    """What an input of integers may hold so that every look-up finds something; None where nothing is looked up by it.
+    """The range of an integer input for which every look-up finds something; None if nothing is looked up by it.
+
     The input is followed through views, casts and sums with a constant, into subgraphs and functions, to the look-ups
     (Gather, GatherElements, GatherND, onnxruntime's EmbedLayerNormalization and GatherBlockQuantized) and OneHot.
-
-    ``shape_of``: the shape of a value of a graph, ``()`` where it is not known.
+    ``shape_of``: the shape of a value of a graph, ``()`` if it is not known.
     """
-    # Asked for first: what an inference knows of bodies includes what they take from here.
+    # Needed first: inference of bodies includes their captured values.
     shape_of(graph, name)
     low, high = 0, None
     seen: set[tuple[int, str, int]] = set()
@@ -72,7 +72,7 @@ def index_range(graph: Graph, name: str, shape_of: ShapeOf = written_shape) -> I
 
 
 def _passed_on(main: Graph, graph: Graph, node: Node, position: int) -> Iterator[int]:
-    """What is added to an input on its way to the first output, where that holds the same numbers."""
+    """Constants added to an input on its way to the first output, if that holds the same numbers."""
     if node.domain:
         return
     if position == 0 and node.op_type in _SAME:
@@ -84,7 +84,7 @@ def _passed_on(main: Graph, graph: Graph, node: Node, position: int) -> Iterator
 
 
 def _looked_up(main: Graph, graph: Graph, node: Node, position: int, shape_of: ShapeOf) -> int:
-    """How many things an input of a node chooses from; 0 where it chooses nothing, or that is not known."""
+    """How many entries an input of a node selects from; 0 if it selects none, or that is not known."""
     if node.op_type in _LOOK_UPS and position == 1:
         axis = node.attributes.get("gather_axis" if node.domain else "axis", 0)
         at = int(node.attributes.get("batch_dims", 0) if "ND" in node.op_type else axis)
@@ -103,7 +103,6 @@ def _number(main: Graph, graph: Graph, name: str) -> int | None:
 
 
 def length_at(shape: tuple[Dim, ...], axis: int) -> int:
-    """A length that is a known number, else 0."""
     length = shape[axis] if -len(shape) <= axis < len(shape) else 0
     return length if isinstance(length, int) else 0
 
@@ -126,17 +125,17 @@ _KIND_WORD = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)*")
 
 
 def canonical_input(name: str) -> str:
-    """A cache input's name without what says "before": ``past_key_values.0.key`` gives ``C.0.key``."""
+    """A cache input's name without its words for "before": ``past_key_values.0.key`` gives ``C.0.key``."""
     return _INPUT_END.sub("", _INPUT_START.sub("C", name))
 
 
 def canonical_output(name: str) -> str:
-    """A cache output's name without what says "after": ``present.0.key`` gives ``C.0.key``."""
+    """A cache output's name without its words for "after": ``present.0.key`` gives ``C.0.key``."""
     return _OUTPUT_END.sub("", _OUTPUT_START.sub("C", _OUTPUT_START_WORD.sub("", name)))
 
 
 def names_agree(input_name: str, output_name: str) -> bool:
-    """Whether two names say "the same cache before and after", as in ``past_key_0`` and ``present_key_0``."""
+    """Whether two names mean the same cache before and after, as in ``past_key_0`` and ``present_key_0``."""
     if input_name == output_name:
         return False
     before, after = canonical_input(input_name), canonical_output(output_name)
@@ -145,22 +144,22 @@ def names_agree(input_name: str, output_name: str) -> bool:
 
 
 def looks_like_cache(name: str) -> bool:
-    """Whether a name speaks of a cache or a state; ``h`` and ``c`` alone are too little."""
+    """Whether a name means a cache or a state; ``h`` and ``c`` alone are not enough."""
     return bool(_CACHE_WORD.search(name))
 
 
 def looks_like_state(name: str) -> bool:
-    """Whether a name speaks of a fixed-size state (recurrent, convolution) rather than of keys and values."""
+    """Whether a name means a fixed-size state (recurrent, convolution) rather than keys and values."""
     return bool(_STATE_WORD.search(name)) and not re.search(r"(^|[._])(key|value|kv)([._\d]|$)", name)
 
 
 def looks_like_cross(name: str) -> bool:
-    """Whether a name speaks of cross-attention: keys and values of the encoder, the same at every step."""
+    """Whether a name means cross-attention: keys and values of the encoder, the same at every step."""
     return bool(_CROSS_WORD.search(name))
 
 
 def short_name(input_name: str) -> str:
-    """Layer, then what a cache holds: ``past_value_cross_3`` gives ``3.cross.value``."""
+    """Layer, then the content of a cache: ``past_value_cross_3`` gives ``3.cross.value``."""
     rest = canonical_input(input_name)
     rest = rest[1:].lstrip("._") if rest != input_name and rest.startswith("C") else rest
     digits = re.search(r"\d+", rest)
@@ -199,9 +198,9 @@ _LOGITS = ("logits", "lm_logits", "decoder_logits", "prediction_scores", "scores
 
 
 def control_inputs(graph: Graph) -> dict[str, str]:
-    """Role to input name, for the inputs that are no caches: ``{"tokens": "input_ids", …}``. An input of another name
-    counts as the tokens where it is the only one that can be: integers of shape (batch, sequence). Of several the one
-    that is looked up in the largest table holds the tokens."""
+    """Role to input name, for inputs other than caches: ``{"tokens": "input_ids", …}``. An input of another name counts
+    as the tokens if it is the only candidate: integers of shape (batch, sequence). Among several, the one that is
+    looked up in the largest table has the tokens."""
     by_name = {value.name.lower(): value for value in graph.inputs}
     roles: dict[str, str] = {}
     for role, candidates, kinds in _ROLES:
@@ -221,9 +220,9 @@ def control_inputs(graph: Graph) -> dict[str, str]:
 
 
 def logits_output(graph: Graph) -> str | None:
-    """Name of the output that scores the next token; None where the graph has no such output. An output called
-    ``logits`` (or an older word for it), else, if the graph reads tokens, its only floating-point output of rank 2 or 3
-    whose name does not speak of a cache."""
+    """Name of the output that scores the next token; None if there is none. It is called ``logits`` (or an older word
+    for it), else, if the graph reads tokens, it is its only floating-point output of rank 2 or 3 that is not named like
+    a cache."""
     by_name = {value.name.lower(): value.name for value in graph.outputs}
     for name in _LOGITS:
         if name in by_name:

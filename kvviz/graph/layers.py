@@ -1,6 +1,6 @@
-"""Repeated layers as one thing: for each node of a graph its layer, and its role there, the same in all layers alike.
+"""Repeated layers as one thing: for each node of a graph its layer, and its role there, the same in all equal layers.
 
-Invariant: a role stands once in each layer, and what belongs to no layer has a role of its own.
+Invariant: a role is unique in each layer, and nodes of no layer have roles of their own.
 """
 
 from __future__ import annotations
@@ -20,34 +20,29 @@ from kvviz.graph.topological_order import needs_between
 
 
 class Place(NamedTuple):
-    """Where a node stands among the repeated layers of its graph.
-
-    ``layer``: its number, None for a node of no layer.
-    ``role``: its place inside its layer by name, ``"self_attn/k_cache/Concat"``; what follows a ``#`` counts in the
-      order of the model, other numbers are the exporter's own.
-    """
+    """Where a node stands among the repeated layers of its graph. ``layer``: its number, None for a node of no layer.
+    ``role``: its place inside its layer by name, ``"self_attn/k_cache/Concat"``; a number after ``#`` counts in the
+    order of the model, other numbers are the exporter's own."""
 
     layer: int | None
     role: str
 
 
 def inside(outer: Place | None, graph: Graph | None, attribute: str, own: Place) -> Place:
-    """A place in a body, as seen from the main graph.
-
-    ``outer``: the place of the node that has the body, in ``graph``, as seen from the main graph; None: this is it.
-    """
+    """A place in a body, as seen from the main graph. ``outer``: the place of the node that has the body, in ``graph``;
+    None: this is the main graph."""
     if outer is None or graph is None:
         return own
     layer = outer.layer if own.layer is None else own.layer
     if attribute == "function":
         return Place(layer, f"{outer.role} › {own.role}")
-    # Where no other node has bodies, the branch says enough.
+    # If no other node has bodies, the branch is enough.
     alone = sum(bool(node.subgraphs) for node in graph.nodes) == 1
     return Place(layer, f"{attribute} › {own.role}" if alone else f"{outer.role} › {attribute} › {own.role}")
 
 
 _NUMBERED = re.compile(r"^(.*)\.(\d+)$")
-# What exporters put around the operator in the name of a node, and the number behind it.
+# Exporters' additions around the operator in the name of a node, and the number after it.
 _NAMED = re.compile(r"^(?:node_)?(.*?)(?:_node)?(?:_(\d+))?$")
 # A name that counts the layer itself, as ggml's Kcur-3 and cache_k_l3 (view).
 _COUNTED = re.compile(r"^([^ ]+?)(?:-|_l)(\d+)(?: \(.*)?(?:#\d+)?$")
@@ -55,11 +50,9 @@ _KNOWN: WeakKeyDictionary[Graph, Mapping[int, Place]] = WeakKeyDictionary()
 
 
 def places(graph: Graph) -> Mapping[int, Place]:
-    """The place of every node of a graph, by the index of the node.
-
-    Layers are what the module paths number (``layers.3``, ``h.3``), outermost first. Without such paths they are what
-    repeats itself in the order of the model: the same operators, wired alike.
-    """
+    """The place of every node of a graph, by node index. Layers are the numbered parts of module paths (``layers.3``,
+    ``h.3``), outermost first. Without such paths they are repetitions in the order of the model: the same operators,
+    wired alike."""
     if graph not in _KNOWN:
         _KNOWN[graph] = _places(graph)
     return _KNOWN[graph]
@@ -81,7 +74,7 @@ def _places(graph: Graph) -> dict[int, Place]:
     (roles,) = aligned([[_part(graph, node, node.scope, alone=True) for node in rest]])
     taken = {place.role for place in found.values()}
     for node, role in zip(rest, roles):
-        # The name that a layer's op has inside it may be that of an op outside all of them.
+        # The name of a layer's op inside it may equal that of an op outside all layers.
         found[node.index] = Place(None, f"/{role}" if role in taken else role)
     return found
 
@@ -90,7 +83,7 @@ Stack = tuple[str, Scope]
 
 
 def _stacks(nodes: Sequence[Node]) -> dict[Stack, dict[int, list[Node]]]:
-    """Numbered modules with the same path and stem, and the nodes of each number; one number alone is no stack."""
+    """Numbered modules with the same path and stem, and the nodes of each number; a single number is no stack."""
     numbers: dict[Stack, set[int]] = {}
     for node in nodes:
         for stack, number in _numbered(node.scope):
@@ -106,25 +99,24 @@ def _stacks(nodes: Sequence[Node]) -> dict[Stack, dict[int, list[Node]]]:
 
 
 def _like_others(layers: dict[int, list[Node]], depth: int) -> dict[int, list[Node]]:
-    """Without numbers under which nothing is as in any other: an exporter may count the last norm as a layer."""
+    """Without layers that have nothing in common with any other: an exporter may count the last norm as a layer."""
     kinds = {number: {(node.scope[depth:], node.op_type) for node in nodes} for number, nodes in layers.items()}
     often = Counter(kind for own in kinds.values() for kind in own)
     return {number: layers[number] for number, own in kinds.items() if any(often[kind] > 1 for kind in own)}
 
 
 def _numbered(scope: Scope) -> list[tuple[Stack, int]]:
-    """The numbered modules of a path, outermost first."""
     found = []
     for depth, part in enumerate(scope):
         match = _NUMBERED.match(part)
-        # Longer ones are no count of layers.
+        # Longer numbers do not count layers.
         if match and len(match[2]) < 6:
             found.append(((match[1], scope[:depth]), int(match[2])))
     return found
 
 
 def _labels(stacks: Sequence[Stack]) -> dict[Stack, str]:
-    """What distinguishes stacks, in front of their roles; nothing where there is only one."""
+    """Prefixes of roles that distinguish stacks; empty if there is only one."""
     if len(stacks) == 1:
         return dict.fromkeys(stacks, "")
     stems = Counter(stem for stem, _ in stacks)
@@ -140,10 +132,8 @@ def _labels(stacks: Sequence[Stack]) -> dict[Stack, str]:
 
 
 def _part(graph: Graph, node: Node, path: Scope, alone: bool = False) -> Part:
-    """What a node is by name and by its neighbours.
-
-    ``alone``: it is in no layer, so that the name of its output says enough where it has no name of its own.
-    """
+    """A node by its name and neighbours. ``alone``: it is in no layer, so that the name of its output can replace a
+    missing name."""
     if alone and node.name in node.outputs:
         return Part(node.name, node.op_type, "", ())
     last = re.split(r"[/:]", node.name)[-1]
@@ -151,7 +141,7 @@ def _part(graph: Graph, node: Node, path: Scope, alone: bool = False) -> Part:
     stem, number = (match[1], match[2]) if match else (last, None)
     own = _COUNTED.match(node.name)
     if own and own[2] in {part.rpartition(".")[2] for part in node.scope}:
-        # Several nodes may be called alike: Kcur is made, reshaped and rotated.
+        # Several nodes may have one name: Kcur is made, reshaped and rotated.
         stem, number = f"{own[1]}/{node.op_type}", None
     elif node.name in node.outputs or not stem or stem.isdigit() or stem.casefold() == node.op_type.casefold():
         stem = node.op_type
@@ -160,21 +150,18 @@ def _part(graph: Graph, node: Node, path: Scope, alone: bool = False) -> Part:
     return Part("/".join((*path, stem)), node.op_type, number or "", (*makers, ">", *readers))
 
 
-# -- repetition -------------------------------------------------------------------------------------------------------
-# What repeats itself in a graph whose names say nothing of layers: the longest stretch of equal parts.
+# Repetition in a graph whose names do not show layers: the longest stretch of equal parts.
 
 
-# A layer has so many nodes of so many operators at least, and so many at most.
+# The minimum of nodes and of operators of a layer, and its maximum of nodes.
 _LEAST, _KINDS, _MOST = 5, 3, 2000
-# A period that explains so much of what the best one does, and is shorter, is the layer; a multiple of it is not.
+# A shorter period that explains this share of the best one's repetitions is the layer; a multiple of it is not.
 _ENOUGH = 0.95
 
 
 def repeated(graph: Graph) -> list[list[Node]]:
-    """Nodes of each repetition, in the order of the model; empty where nothing repeats itself.
-
-    Repetitions have the same operators in the same order; the cut is where the fewest values pass from one to the next.
-    """
+    """Nodes of each repetition, in the order of the model; empty if nothing repeats. Repetitions have the same
+    operators in the same order; the cut is where the fewest values pass from one to the next."""
     nodes = graph.nodes
     codes = _codes(nodes)
     size = len(codes)
@@ -202,7 +189,6 @@ def _codes(nodes: Sequence[Node]) -> np.ndarray:
 
 
 def _longest(equal: np.ndarray) -> tuple[int, int]:
-    """(start, length) of the longest run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], equal, [False]))))
     if not len(edges):
         return 0, 0
@@ -211,10 +197,9 @@ def _longest(equal: np.ndarray) -> tuple[int, int]:
     return int(starts[at]), int(ends[at] - starts[at])
 
 
-# -- alignment --------------------------------------------------------------------------------------------------------
-# Layers side by side: which op of one layer is which of another, by name, neighbours and order.
+# Layers side by side: which op of one layer corresponds to which of another, by name, neighbours and order.
 #
-# Invariant: a name stands once in each layer; two layers of the same parts in the same order have the same names.
+# Invariant: a name is unique in each layer; two layers of the same parts in the same order have the same names.
 
 
 # Cells of a table for two layers: above that, the parts are matched as they come.
@@ -223,7 +208,7 @@ _SAME, _NEAR, _NUMBER = 4, 2, 1
 
 
 class Part(NamedTuple):
-    """An op of a layer: its name without numbers, its operator, the exporter's number, and who is around it."""
+    """An op of a layer: its name without numbers, its operator, the exporter's number, and its neighbours."""
 
     name: str
     op: str
@@ -232,10 +217,8 @@ class Part(NamedTuple):
 
 
 def aligned(layers: Sequence[Sequence[Part]]) -> list[list[str]]:
-    """For each layer the roles of its parts, in order.
-
-    The most frequent sequence of parts is what the others are compared with; what only they have is added to it.
-    """
+    """For each layer the roles of its parts, in order. The others are compared with the most frequent sequence of
+    parts; parts that only they have are added to it."""
     kinds: dict[tuple[tuple[str, ...], ...], list[int]] = {}
     for i, layer in enumerate(layers):
         kinds.setdefault(tuple(part[:2] for part in layer), []).append(i)
@@ -266,7 +249,7 @@ def aligned(layers: Sequence[Sequence[Part]]) -> list[list[str]]:
 
 
 def _matched(known: Sequence[Part], new: Sequence[Part]) -> list[int | None]:
-    """For each new part the known one that it is, ascending, so that as much as possible agrees; None: it is new."""
+    """For each new part the corresponding known one, ascending, with as many matches as possible; None: it is new."""
     if not known:
         return [None] * len(new)
     if len(known) * len(new) > _MOST_CELLS:
@@ -309,7 +292,7 @@ def _as_they_come(known: Sequence[Part], new: Sequence[Part]) -> list[int | None
 
 
 def _names(rows: Sequence[Sequence[Part]]) -> list[str]:
-    """A name for each role: that of its parts; where several roles share it, with the exporter's number if all layers
+    """A name for each role: that of its parts; if several roles share it, with the exporter's number if all layers
     agree on it, else with its place among them."""
     shared = Counter(row[0].name for row in rows)
     agree: dict[str, list[set[str]]] = {}

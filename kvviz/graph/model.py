@@ -1,4 +1,4 @@
-"""What runs: values, nodes and graphs, with no trace of protobuf; graphs inside of a model, and fixed lengths."""
+"""What runs: values, nodes and graphs, independent of protobuf; graphs inside a model, and fixed lengths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GraphPath = tuple[tuple[int, str], ...]
 ``((7, "then_branch"),)``. The body of a local function counts as attribute ``"function"``."""
 
 MAX_NODES = 1_000_000
-"""Nodes of a model with every function call spelled out. Larger indices are those of copies: see `Node.index`."""
+"""Maximum nodes of a model with every function call expanded. Larger indices are those of copies: see `Node.index`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Graph:
             return not_there(self, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled with its weights, and without what is worked out anew."""
+        """Pickled with its weights, and without derived data."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def walk(self) -> Iterator[tuple[Graph, Node]]:
@@ -170,10 +170,8 @@ Dims = tuple[tuple[str, int, int], ...]
 
 
 def with_dims(graph: Graph, dims: Dims) -> Graph:
-    """The model with these lengths; the same object each time.
-
-    Its bodies are graphs of their own, because what is known of a body follows from the model around it.
-    """
+    """The model with these lengths; the same object each time. Its bodies are graphs of their own, because what is
+    known of a body follows from the model around it."""
     key = ("dims", dims)
     if key not in graph.derived:
         lengths = {(name, axis): length for name, axis, length in dims}
@@ -197,7 +195,6 @@ def _anew(graph: Graph, made: dict[int, Graph]) -> Graph:
 
 
 def weight_layout(graph: Graph, name: str) -> Value:
-    """Element type and shape of a weight; it is not read."""
     declared = getattr(graph.weights, "declared", None)
     if declared is not None:
         return declared(name)
@@ -206,7 +203,6 @@ def weight_layout(graph: Graph, name: str) -> Value:
 
 
 def graphs_of(graph: Graph) -> Iterator[Graph]:
-    """A graph and all bodies in it, outermost first."""
     yield graph
     for node in graph.nodes:
         for body in node.bodies:
@@ -221,7 +217,7 @@ def path_of(key: GraphPath) -> str:
 
 
 def fingerprint(graph: Graph) -> str:
-    """Digest of the nodes of a model, at any depth: operators and the names of what they make. Copies do not count."""
+    """Digest of the nodes of a model, at any depth: operators and output names. Copies do not count."""
     digest = hashlib.blake2b(digest_size=8)
     for inner in graphs_of(graph):
         for node in (node for node in inner.nodes if node.index < MAX_NODES):

@@ -1,4 +1,4 @@
-"""Module paths: which part of the original network a node came from, by what exporters leave behind."""
+"""Module paths: which part of the original network a node came from, by exporters' traces of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Scope = tuple[str, ...]
 _TORCH = "pkg.torch.onnx.name_scopes"
 _ONNXSCRIPT = "pkg.onnxscript.name_scopes"
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
-# A dotted name is a module path only where a numbered part is followed by more, as in model.layers.0.mlp.
+# A dotted name is a module path only if more follows a numbered part, as in model.layers.0.mlp.
 _DOTTED = re.compile(r"^(?:v_)?[A-Za-z_]\w*(?:\.\w+)*?\.\d+(?:\.\w+)+$")
 _CACHE = re.compile(r"^(past|present)(_key_values|_states)?\.")
 _DEEPEST = 24
@@ -26,11 +26,11 @@ def module_paths(
     outputs: Sequence[Sequence[str]],
     metadata: Sequence[Mapping[str, str]],
 ) -> list[Scope]:
-    """Module path of every node of a graph, outermost module first; ``()`` where it is unknown.
+    """Module path of every node of a graph, outermost module first; ``()`` if it is unknown.
 
-    Sources, the first that says something wins: metadata of torch.onnx (``pkg.torch.onnx.name_scopes``), onnxscript
+    Sources, in this order: metadata of torch.onnx (``pkg.torch.onnx.name_scopes``), onnxscript
     (``pkg.onnxscript.name_scopes``) and ``namespace``; node names like ``/model/layers.0/mlp/MatMul``; value names of
-    that kind. A node that says nothing takes the path that the nodes around it have in common.
+    that kind. Other nodes take the path that the nodes around them have in common.
     """
     # The onnxruntime-genai builder names a node below another node: .../Sub and .../Sub/Cast. A node is no module.
     nodes = {name.strip("/") for name in names if "/" in name}
@@ -51,7 +51,7 @@ def split_path(text: str) -> Scope:
 
 
 def _stated(name: str, outputs: Sequence[str], metadata: Mapping[str, str]) -> Scope | None:
-    """What one node says about itself: None for nothing, ``()`` for the outermost module."""
+    """The path that one node states: None for nothing, ``()`` for the outermost module."""
     for key, last_is_node in ((_TORCH, True), (_ONNXSCRIPT, False)):
         scopes = _text_list(metadata.get(key, ""))
         if scopes:
@@ -117,7 +117,7 @@ def _adopt(
     scopes = list(stated)
     waiting = [i for i, scope in enumerate(scopes) if scope is None]
     around = _neighbours(inputs, outputs) if waiting else []
-    # Chains of nameless nodes are filled from their ends, one node a round.
+    # Chains of nameless nodes are filled from their ends, one node per round.
     for _ in range(8):
         found = {i: common_path([scope for j in around[i] if (scope := scopes[j]) is not None]) for i in waiting}
         if not any(found.values()):

@@ -1,7 +1,7 @@
 """Types and shapes of all values before anything runs, one node at a time, with ONNX's own inference functions.
 
-What the model declares about a value stands; inference only adds to it. Symbolic dimensions keep the model's names,
-and none are invented: a dimension is a number, one of the model's names, or unknown.
+The model's declarations stand; inference only adds to them. Symbolic dimensions keep the model's names, and none are
+invented: a dimension is a number, one of the model's names, or unknown.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from kvviz.graph.loading.tensors import Weights, value_type
 from kvviz.graph.model import Dim, Graph, Node, Value, weight_layout
 from kvviz.graph.shape_merge import dims_of, merge, tensor_of, union, without_shape
 
-# Inference looks into constants that say a shape, axes or pads; nothing larger is handed to it.
+# Inference looks into constants for a shape, axes or pads; larger ones are not passed to it.
 _SMALL = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an inference knows beyond ONNX's schemas.
+    """Rules of an inference beyond ONNX's schemas.
 
-    ``extra`` maps (domain, operator) to ``rule(node, types, constant)``, which gives one TypeProto or None an output:
-    ``types`` has one an input, ``constant(position)`` gives a small constant input as an array, or None.
-    ``propagate(node, types, known, constant)`` gives the value of output 0 where it follows from shapes; ``known`` has
-    what followed so of each input, or None.
+    ``extra`` maps (domain, operator) to ``rule(node, types, constant)``, which returns one TypeProto or None per
+    output: ``types`` has one per input, ``constant(position)`` returns a small constant input as an array, or None.
+    ``propagate(node, types, known, constant)`` returns the value of output 0 if it follows from shapes; ``known`` has
+    such values of the inputs, or None.
     """
 
     extra: Mapping[tuple[str, str], Callable[..., Sequence[Any]]] = field(default_factory=dict)
@@ -48,10 +48,10 @@ ONNX_RULES = Rules()
 
 def infer(graph: Graph, rules: Rules = ONNX_RULES) -> dict[Graph, dict[str, Value]]:
     """What is known of every value of a model's graph and of all its subgraphs and function bodies, but not of
-    captures. A declared name of a dimension stays although inference finds another; a number replaces a name; where two
-    numbers differ the dimension is unknown (onnxruntime 1.31; see `kvviz.graph.shape_merge`)."""
+    captures. A declared name of a dimension stays even if inference finds another; a number replaces a name;
+    conflicting numbers make the dimension unknown (onnxruntime 1.31; see `kvviz.graph.shape_merge`)."""
     if graph_proto(graph) is None:
-        # It was loaded with a trace, and its file is not there.
+        # It was loaded with a trace, without its file.
         inside = {graph, *(inner for inner, _ in graph.walk())}
         return {inner: {value.name: value for value in (*inner.inputs, *inner.outputs)} for inner in inside}
     walk = _Walk(rules, graph)
@@ -64,7 +64,7 @@ def infer(graph: Graph, rules: Rules = ONNX_RULES) -> dict[Graph, dict[str, Valu
 
 
 def _numbered(graph: Graph) -> list[Any]:
-    """Types of the main graph's inputs, with numbers where the graph has them and its file has not."""
+    """Types of the main graph's inputs, with numbers that the graph has and its file does not."""
     declared = {value.name: value.type for value in graph_proto(graph).input}
     found: list[Any] = []
     for value in graph.inputs:
@@ -89,7 +89,7 @@ class _Walk:
     def graph(
         self, graph: Graph, arguments: Sequence[Any], outer: Mapping[str, Any], constants: Mapping[str, Graph]
     ) -> list[Any]:
-        """Infer one graph; ``arguments`` are the types of its inputs as far as its caller knows them."""
+        """Infer one graph; ``arguments`` are the types of its inputs known to the caller."""
         own = self.found.setdefault(graph, {})
         proto = graph_proto(graph)
         for value in (*proto.input, *proto.output, *proto.value_info):
@@ -152,12 +152,9 @@ class _Scope:
     known: dict[str, np.ndarray] = field(default_factory=dict)
 
     def of(self, names: Sequence[str]) -> list[Any]:
-        """Types by name; None for what is absent or unknown."""
         return [self.types.get(name) if name else None for name in names]
 
     def constant_of(self, node: Node) -> Callable[[int], np.ndarray | None]:
-        """Reads small constants among a node's inputs."""
-
         def constant(position: int) -> np.ndarray | None:
             name = node.given(position)
             graph = self.constants.get(name)
@@ -200,11 +197,11 @@ Walk = Callable[[Graph, Sequence[Any]], list[Any]]
 
 
 def infer_control(node: Node, types: Sequence[Any], walk: Walk) -> list[Any]:
-    """Types of the outputs of a control node; ``walk(body, types)`` infers a body and gives the types of its outputs.
+    """Types of the outputs of a control node; ``walk(body, types)`` infers a body and returns the types of its outputs.
 
-    Rules of ONNX If-1…25, Loop-1…25 and Scan-8…25: branches of an If agree on what both say; what a Loop carries has
-    any shape, inside and outside, but for what the body declares; its scans have a new first dimension of unknown
-    length, those of a Scan have the length of what is scanned.
+    Rules of ONNX If-1…25, Loop-1…25 and Scan-8…25: branches of an If keep what both agree on; values carried by a Loop
+    have any shape, inside and outside, except for the body's declarations; its scans have a new first dimension of
+    unknown length, those of a Scan have the length of the scanned input.
     """
     if node.op_type == "If":
         branches = [walk(node.subgraphs[name], []) for name in ("then_branch", "else_branch") if name in node.subgraphs]
@@ -237,7 +234,7 @@ def _scan(node: Node, types: Sequence[Any], walk: Walk) -> list[Any]:
     found = walk(node.subgraphs["body"], [*(_sliced(proto, None, batched) for proto in given[:states]), *slices])
     axes_out = [int(axis) for axis in node.attributes.get("scan_output_axes", (0,) * (len(found) - states))]
     length = _common([_dim(proto, axis) for proto, axis in zip(scanned, axes)])
-    # What is carried keeps its shape, so that of the start is as good as that of the end.
+    # Carried values keep their shape, so that of the start is as good as that of the end.
     carried = [merge(_sliced(start, None, batched), end) for start, end in zip(given[:states], found)]
     ends = [*carried, *(_stacked(proto, axis, length) for proto, axis in zip(found[states:], axes_out))]
     if batched:
@@ -252,7 +249,7 @@ def _dim(proto: Any | None, axis: int) -> Dim:
 
 
 def _common(dims: Sequence[Dim]) -> Dim:
-    """What several dimensions of one length are known to be: a number if one says so, else the first name."""
+    """The best knowledge of several dimensions of one length: a number if there is one, else the first name."""
     stated = [dim for dim in dims if dim is not None]
     return next((dim for dim in stated if isinstance(dim, int)), stated[0] if stated else None)
 

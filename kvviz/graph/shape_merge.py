@@ -1,4 +1,4 @@
-"""Two statements about the type of one value, made one.
+"""Merging two statements about the type of one value.
 
 Rules of ONNX's ``mergeInShapeInfo`` and ``UnionShapeInfo`` as onnxruntime 1.31 applies them to models that are not
 checked strictly: a conflict is no error, it makes a dimension unknown.
@@ -14,12 +14,9 @@ from kvviz.graph.model import Dim
 
 
 def merge(declared: Any | None, inferred: Any | None) -> Any | None:
-    """What the model says of a value, completed by what was found out about it; neither is changed.
-
-    A declared dimension stays, but a number replaces a name. Where two numbers differ, all dimensions on which the two
-    do not agree become unknown; where the ranks differ, the shape does. Of the elements of an inferred sequence only
-    the type is kept.
-    """
+    """The declaration of a value, completed by inference; neither is changed. A declared dimension stays, but a number
+    replaces a name. If two numbers differ, all dimensions on which the two do not agree become unknown; if the ranks
+    differ, the shape does. Of the elements of an inferred sequence only the type is kept."""
     if declared is None or declared.WhichOneof("value") is None:
         return None if inferred is None else _plain(inferred)
     if inferred is None or inferred.WhichOneof("value") != declared.WhichOneof("value"):
@@ -63,7 +60,7 @@ def tensor_of(proto: Any) -> Any | None:
 
 
 def dims_of(proto: Any | None) -> list[Dim] | None:
-    """The lengths and names of a type's dimensions, None for one without either; None where the shape is not known."""
+    """The lengths and names of a type's dimensions, None for one without either; None if the shape is not known."""
     tensor = None if proto is None else tensor_of(proto)
     if tensor is None or not tensor.HasField("shape"):
         return None
@@ -81,7 +78,6 @@ def without_shape(proto: Any) -> Any:
 
 
 def _plain(proto: Any) -> Any:
-    """A type without the shapes of a sequence's elements."""
     if proto.WhichOneof("value") != "sequence_type":
         return proto
     copy = deepcopy(proto)
@@ -90,7 +86,7 @@ def _plain(proto: Any) -> Any:
 
 
 def _merge_dim(mine: Any, theirs: Any) -> bool:
-    """Put what is known of one dimension into the other; False where two numbers differ."""
+    """Put what is known of one dimension into the other; False if two numbers differ."""
     if theirs.HasField("dim_value"):
         if mine.HasField("dim_value"):
             return bool(mine.dim_value == theirs.dim_value)

@@ -12,9 +12,8 @@ Names = Sequence[Sequence[str]]
 
 
 def topological(needs: Sequence[Collection[int]]) -> list[int] | None:
-    """Order in which nodes can run, by the positions of those that must run before each; None where they depend on
-    each other in a circle. Among the nodes that could come next the earliest of the given order does, so a list that is
-    sorted already stays as it is."""
+    """Order in which nodes can run, by the positions of those that must run before each; None if there is a cycle.
+    Among the possible next nodes the earliest of the given order comes first, so a sorted list stays as it is."""
     sorter = TopologicalSorter(dict(enumerate(needs)))
     try:
         sorter.prepare()
@@ -32,7 +31,7 @@ def topological(needs: Sequence[Collection[int]]) -> list[int] | None:
 
 
 def find_cycle(needs: Sequence[Collection[int]]) -> list[int]:
-    """Positions of nodes along one circle, each before one that waits for it, the first node last; empty for none."""
+    """Positions of nodes along one cycle, each before one that waits for it, the first node last; empty if none."""
     try:
         TopologicalSorter(dict(enumerate(needs))).prepare()
     except CycleError as error:
@@ -43,26 +42,18 @@ def find_cycle(needs: Sequence[Collection[int]]) -> list[int]:
 
 
 def needs_of(reads: Names, makes: Names) -> list[set[int]]:
-    """For each node the positions of the nodes that make what it reads; names that no node makes are taken as given."""
+    """For each node the positions of the nodes that make its inputs; names that no node makes count as given."""
     maker = {name: i for i, names in enumerate(makes) for name in names if name}
     return [{maker[name] for name in names if name in maker} for names in reads]
 
 
 def needs_between(nodes: Sequence[Node]) -> list[list[int]]:
-    """For each node the positions of those whose values it or its bodies read, in order."""
     reads = [(*node.inputs, *node.captures) for node in nodes]
     return [sorted(needs) for needs in needs_of(reads, [node.outputs for node in nodes])]
 
 
 def frontier(needs: Iterable[Collection[int]], done: Sequence[int]) -> list[int]:
-    """The ready set, called frontier everywhere else: positions of the nodes that have not run, and whose needs all
-    have, in order.
-
-    Parameters
-    ----------
-    needs : iterable of collections of int
-        For each node the positions of those that must run before it.
-    done : sequence of int
-        For each node whether it has run.
-    """
+    """The ready set, called frontier everywhere else: positions, in order, of the nodes that have not run and whose
+    needs all have. ``needs``: for each node the positions of those that must run before it. ``done``: for each node
+    whether it has run."""
     return [at for at, before in enumerate(needs) if not done[at] and all(done[one] for one in before)]

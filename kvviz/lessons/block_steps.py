@@ -1,4 +1,4 @@
-"""Block tables in steps: who is let in, shares, copies before a write, and is evicted; and what that is worth."""
+"""Block tables in steps: admission, sharing, copies before a write, and eviction; and how much they gain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvviz.lessons.serving.request_load import PARTS, WAYS, LoadRun
 from kvviz.lessons.stepping import Cell, Frame, Group, Stepping
 from kvviz.trace.units import count
 
-# What happens: to whom, and with how many rows or as whom. Write: one more row.
+# Events: what happens, to whom, and with how many rows or as whom. Write: one more row.
 _EVENTS: tuple[tuple[str, str, str | int], ...] = (
     ("admit", "A", 6),
     ("admit", "B", 3),
@@ -28,8 +28,6 @@ _EVENTS: tuple[tuple[str, str, str | int], ...] = (
 
 
 class BlockSteps:
-    """A pool of blocks, and a frame for each thing that happens to it."""
-
     def __init__(self, blocks: int, size: int) -> None:
         self.table, self.size = BlockTable([], blocks, size), size
         self.names: list[str] = []  # by row of the table
@@ -38,7 +36,6 @@ class BlockSteps:
         self.frames: list[tuple[str, list[Cell], list[list[int]]]] = []
 
     def happen(self, what: str, name: str, more: str | int) -> None:
-        """One event; see `step_blocks`."""
         if what not in ("admit", "fork", "write", "end") or (what != "admit") != (name in self.rows):
             raise KvvizError(f"{what!r} of {name!r}: admit who is not there; fork, write and end who is")
         self.touched, before = {}, list(self.rows)
@@ -73,7 +70,7 @@ class BlockSteps:
         return f"{name} is done. Blocks that no other table names are free."
 
     def _put(self, name: str) -> str:
-        """Write one row: in a block of its own, after a copy if others have it, too."""
+        """Write one row: in a block of its own, after a copy if others share it."""
         at, said = self.rows[name], ""
         place = at % self.size
         if at // self.size == len(self._blocks(name)):
@@ -90,7 +87,7 @@ class BlockSteps:
         return f"{said} {name} writes row {at} in block {block}.".strip()
 
     def _room(self, name: str) -> None:
-        """Evict who came last, until a block is free."""
+        """Evict the latest sequences until a block is free."""
         while not self.table.free:
             last = next((one for one in reversed(self.rows) if one != name), None)
             if last is None:
@@ -109,7 +106,7 @@ class BlockSteps:
         del self.rows[name]
 
     def _cells(self) -> list[Cell]:
-        """The rows of the pool: whose they are, and what they hold."""
+        """The rows of the pool: their owners and contents."""
         made = []
         for block in range(self.table.blocks):
             users = [name for name in self.rows if block in self._blocks(name)]
@@ -127,9 +124,9 @@ def step_blocks(
 ) -> Stepping:
     """A pool of blocks and the block tables over it, in steps.
 
-    ``events``: ``("admit", "A", 6)``: A is let in with 6 rows; ``("fork", "A", "C")``: C goes on from what A has;
-    ``("write", "A", 1)``: one more row; ``("end", "A", 0)``. Shared blocks are copied before a write, and who came last
-    is evicted where no block is free, as in vLLM.
+    ``events``: ``("admit", "A", 6)``: A is admitted with 6 rows; ``("fork", "A", "C")``: C continues from A's rows;
+    ``("write", "A", 1)``: one more row; ``("end", "A", 0)``. Shared blocks are copied before a write, and the latest
+    sequence is evicted if no block is free, as in vLLM.
 
     Raises `KvvizError`: if an event makes no sense, or one sequence needs more than the whole pool.
     """
@@ -153,11 +150,10 @@ def step_blocks(
 
 
 def step_load(runs: Sequence[LoadRun], frames: int = 24) -> Stepping:
-    """The rows of a server under a load, in steps: what they hold, by way of giving them out; then the mean.
+    """The rows of a server under a load, in steps: their contents, by allocation scheme; then the mean.
 
-    ``runs``: as `kvviz.lessons.serving.serve_load` gives them, of one load.
-
-    Raises `KvvizError`: if there are none, or they have not so many steps.
+    ``runs``: from `kvviz.lessons.serving.serve_load`, of one load. Raises `KvvizError`: if there are none, or they have
+    fewer steps.
     """
     shortest = min((len(run.history) for run in runs), default=0)
     if not 0 < frames <= shortest:

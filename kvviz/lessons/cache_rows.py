@@ -1,4 +1,4 @@
-"""Rows of caches: in a circle, fed in chunks, and compared by what they are worth."""
+"""Rows of caches: circular, fed in chunks, and compared by their value."""
 
 from __future__ import annotations
 
@@ -50,11 +50,10 @@ def circular(path: str | Path, rows: int, *, weights: bool = True) -> onnx.Model
 def feed_chunks(
     graph: Graph, tokens: Sequence[int], chunks: Iterable[int], count: Callable[[int, int], int]
 ) -> tuple[Trace, np.ndarray]:
-    """Feed known tokens in chunks, with one's own count of valid rows; gives the likeliest next token after each.
+    """Feed known tokens in chunks, with a custom count of valid rows; returns the likeliest next token after each.
 
-    ``chunks``: how many tokens each run reads.
-    ``count``: of the tokens before a chunk and those in it; gives ``nonpad_kv_seqlen``. Right is their sum, and in a
-    circular cache at most the capacity.
+    ``chunks``: how many tokens each run reads. ``count``: a function of the tokens before a chunk and in it, for
+    ``nonpad_kv_seqlen``. The correct count is their sum, and in a circular cache at most the capacity.
     """
     runs, past = [], 0
     for new in chunks:
@@ -71,7 +70,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 
 def first_difference(words: Sequence[str], truth: Sequence[str]) -> int | None:
-    """The index of the first word that is another one."""
+    """The index of the first word that differs."""
     return next((i for i, (said, true) in enumerate(zip(words, truth, strict=False)) if said != true), None)
 
 
@@ -84,7 +83,7 @@ def cache_path(trace: Trace, run: int, cache: int = 0) -> list[Step]:
 
 @dataclass(frozen=True, slots=True)
 class RowTest:
-    """What the next token would be if other rows were cached."""
+    """The next token under other cached rows."""
 
     whole: Trace  # a decode with fixed caches in which no row was lost; rows are taken from its last caches
 
@@ -98,12 +97,13 @@ class RowTest:
         return probabilities(run_once(self.whole.graph, feeds, record=False).outputs["logits"][0, -1])
 
     def without(self, at: int, gone: Iterable[int] = ()) -> np.ndarray:
-        """The same with all rows before the position, but for some that are deleted."""
+        """The same with all rows before the position, except some deleted ones."""
         kept = np.setdiff1d(np.arange(at), list(gone))
         return self.from_rows(at, {c.input: self.whole.outputs[c.output][:, kept] for c in self.whole.caches})
 
     def put_back(self, small: Trace, run: int) -> dict[int | None, np.ndarray]:
-        """Give a run with a circular cache one lost row back: probabilities by its position, and by None as it was.
+        """Give a run with a circular cache one lost row back: probabilities by the row's position, and by None without
+        it.
 
         Attention does not depend on the order of rows, so the lost row takes the place of the one that the run
         overwrites.

@@ -1,6 +1,6 @@
-"""A cache that somebody wrote, stepped line by line: which rows each line writes, reads and copies.
+"""A user's cache, stepped line by line: which rows each line writes, reads and copies.
 
-The code runs once, on arrays that note what is done to them; nothing is guessed from its text.
+The code runs once, on arrays that note every access; nothing is guessed from its text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _JOINS = (np.vstack, np.concatenate, np.append)
 _DONE = {"new": "writes", "copied": "copies", "read": "reads"}
 
 Touch = tuple[str, str, tuple[int, ...]]
-"""Of a cache, what was done to which of its rows: a state of a cell."""
+"""A cache, and what was done to which of its rows: a state of a cell."""
 
 
 class WatchedRows(np.ndarray):
@@ -41,7 +41,7 @@ class WatchedRows(np.ndarray):
             self._log.append((self._cache, what, tuple(touched)))
 
     def _rows(self, key: Any) -> np.ndarray:
-        """The rows that an index chooses; all of them if the first axis is not that of the rows."""
+        """The rows that an index selects; all of them if the first axis is not that of the rows."""
         first = key[0] if isinstance(key, tuple) else key
         whole = first is None or first is Ellipsis or len(self) != len(self._held)
         return self._held if whole else np.atleast_1d(self._held[first])
@@ -78,14 +78,13 @@ class WatchedRows(np.ndarray):
         made = function(*map(_plain, arguments), **{name: _plain(value) for name, value in how.items()})
         if not joins:
             return made
-        # The longer array is the cache from now on; what lies behind its old rows is new.
+        # The longer array is the cache from now on; rows behind its old ones are new.
         grown = watch(made, watched[0]._cache, watched[0]._log)
         grown._note("new", np.arange(len(watched[0]), len(made)))
         return grown
 
 
 def watch(array: np.ndarray, name: str, log: list[Touch]) -> WatchedRows:
-    """A view of an array that notes in a log what is done to its rows."""
     made = np.asarray(array).view(WatchedRows)
     made._cache, made._held, made._log = name, np.arange(len(array)), log
     return made
@@ -134,7 +133,7 @@ def step_code(
     left = iter(names)
     held: Any = tuple(watch(one, next(left, "?"), log) if isinstance(one, np.ndarray) else one for one in cache)
     lines = _run(shown, step, tokens, held, log)
-    # How many rows there are before the first line, and at any time.
+    # The number of rows before the first line, and at any time.
     sizes = dict(zip(names, (len(one) for one in cache if isinstance(one, np.ndarray))))
     touched_rows = (max(rows) for _, _, _, touched in lines for _, _, rows in touched)
     most = max([*sizes.values(), *(row + 1 for row in touched_rows)], default=0)
@@ -148,7 +147,7 @@ def step_code(
             for i, source in enumerate(sources)
         ]
         now = {name: list(states) for name, states in known.items()}
-        # What is written last is what is seen.
+        # The last access is shown.
         for name, what, rows_touched in sorted(touched, key=lambda touch: ("read", "copied", "new").index(touch[1])):
             for row in rows_touched:
                 now[name][row] = what

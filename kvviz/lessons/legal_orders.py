@@ -1,4 +1,4 @@
-"""Small graphs: read from ONNX text, printed step by step, and run in every legal order to see which are right."""
+"""Small graphs: read from ONNX text, printed step by step, and run in every legal order to find the correct ones."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def orders(
 ) -> tuple[Order, ...]:
     """Run a graph in every legal order under a policy, and compare with a run in which nothing is overwritten.
 
-    ``graph, inputs, outputs, donate, policy``: as in `kvviz.run`. The inputs are the same afterwards.
-    ``limit``: orders to try at most.
+    ``graph, inputs, outputs, donate, policy``: as in `kvviz.run`. The inputs are unchanged afterwards. ``limit``: the
+    most orders to try.
 
     Raises `KvvizError`: if the graph has more legal orders than that.
     """

@@ -56,7 +56,7 @@ def row_changes(changes: Mapping[str, np.ndarray], words: Sequence[str]) -> Any:
 
 
 def panels(count: int, height: float, lines: int = 1) -> tuple[Any, list[Any], Theme, str]:
-    """A figure with lines of panels side by side, their theme, and the fill of what is read from a cache."""
+    """A figure with lines of panels side by side, their theme, and the fill of rows that are read from a cache."""
     from matplotlib import pyplot as plt
 
     shared = {"sharex": lines > 1, "sharey": True, "squeeze": False}
@@ -66,7 +66,7 @@ def panels(count: int, height: float, lines: int = 1) -> tuple[Any, list[Any], T
 
 
 def _key(figure: Any, theme: Theme, kinds: Mapping[str, str]) -> None:
-    """A legend below the panels: hues by what they mean."""
+    """A legend below the panels: hues by their meaning."""
     from matplotlib.patches import Patch
 
     handles = [Patch(color=hue, label=label) for label, hue in kinds.items()]
@@ -110,12 +110,10 @@ def control(widgets: Mapping[str, Any], show: Callable[..., None], alt: str) -> 
 def picture(drawing: Any, alt: str) -> None:
     """Show a figure of matplotlib, or an SVG document, in a notebook, with its alternative text.
 
-    Beside the PNG there is an HTML image, which has the text as ``alt``: JupyterLab has none for a PNG. The output's
-    metadata has it, too, and it is the plain-text form.
+    Besides the PNG there is an HTML image, which has the text as ``alt``: JupyterLab has none for a PNG. The text is
+    also in the output's metadata, and is the plain-text form.
 
-    ``alt``: what the chart shows, in one or two sentences.
-
-    Raises `KvvizError`: if the text is empty.
+    ``alt``: what the chart shows, in one or two sentences. Raises `KvvizError`: if the text is empty.
     """
     if not alt.strip():
         raise KvvizError("a picture needs a text that says what it shows")
@@ -133,7 +131,7 @@ def picture(drawing: Any, alt: str) -> None:
     display(data, metadata={"image/png": {"alt": alt}, "alt": alt}, raw=True)
 
 
-# In a dark notebook white becomes the ground and hues stay. On paper a chart is as it was drawn.
+# In a dark notebook white becomes the background and hues stay. Printed, a chart is unchanged.
 _LOOK = (
     "<style>@media screen{:is([data-jp-theme-light=false],[data-vscode-theme-kind$=dark],.vscode-dark) .kv-chart"
     "{filter:invert(1) hue-rotate(180deg);mix-blend-mode:screen}}</style>"

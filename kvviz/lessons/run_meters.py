@@ -21,10 +21,7 @@ def per_run(trace: Trace, meter: str) -> list[int]:
 
 
 def steps_of(trace: Trace, run: int) -> tuple[Step, ...]:
-    """The steps of a run that were kept.
-
-    Raises `KvvizError`: if there is no such run.
-    """
+    """The steps of a run that were kept; raises `KvvizError` for an unknown run."""
     if not 0 <= run < len(trace.runs):
         raise KvvizError(f"there is no run {run}; the trace has {len(trace.runs)}")
     one = trace.runs[run]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kvviz.errors import KvvizError
 from kvviz.view.page_modules import bundled
 
-# A state is a hue, a border and a mark: none of them says it alone.
+# A state has a hue, a border and a mark: none of them carries the meaning alone.
 MARKS: Mapping[str, str] = {
     "new": "+",
     "read": "=",
@@ -58,7 +58,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One step: what happens, and the cells of every group."""
+    """One step: its caption, and the cells of every group."""
 
     caption: str
     cells: Sequence[Sequence[Cell]]

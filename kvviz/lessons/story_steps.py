@@ -1,4 +1,4 @@
-"""A story in steps, run by run: its words as rows, what attention weighs, and where new rows go."""
+"""A story in steps, run by run: its words as rows, attention weights, and the places of new rows."""
 
 from __future__ import annotations
 
@@ -63,12 +63,11 @@ def story_frames(trace: Trace, cache: int = 0) -> tuple[StoryFrame, ...]:
 def step_story(
     trace: Trace, without: Recomputed | None = None, layer: int = 0, head: int = 1, weights: bool = True
 ) -> Stepping:
-    """A decoded story in steps: in each run, the row that is written, those that are read, and what attention weighs.
+    """A decoded story in steps: in each run, the row that is written, those that are read, and attention weights.
 
-    ``trace``: a decode with growing caches and the words of its tokens.
-    ``without``: the same story without a cache, see `recompute`; then what is shown is which rows are computed again.
-    ``layer``, ``head``: whose attention from the newest word is drawn; from the recording of ``trace``.
-    ``weights``: draw it. The runs are repeated for it, which takes about as long as the decode.
+    ``trace``: a decode with growing caches and the words of its tokens. ``without``: the same story without a cache,
+    see `recompute`, to show which rows are computed again. ``layer``, ``head``: whose attention from the newest word is
+    drawn. ``weights``: draw it; the runs are repeated for it, which takes about as long as the decode.
 
     Raises `KvvizError`: if the trace is no such decode, has no such head, or ``without`` is another story.
     """
@@ -140,7 +139,6 @@ def step_decodes(
 
 
 def _keys(trace: Trace, layer: int) -> int:
-    """The cache of a layer's keys."""
     keys = [i for i, cache in enumerate(trace.caches) if cache.name.endswith("key")]
     if not 0 <= layer < len(keys):
         raise KvvizError(f"layer={layer}: the trace has key caches of {len(keys)} layers, counted from 0")
@@ -148,7 +146,6 @@ def _keys(trace: Trace, layer: int) -> int:
 
 
 def _weights(trace: Trace, layer: int, head: int) -> list[np.ndarray]:
-    """What one head weighs in each run, by row."""
     found = attention_by_run(trace, _keys(trace, layer))
     if len(found) < len(trace.runs):
         raise KvvizError("the graph does not show what its attention weighs: weights=False draws the rows alone")

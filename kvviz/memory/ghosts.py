@@ -1,8 +1,8 @@
 """Ghosts: arrays with shape, dtype, strides and an address of their own, and no contents.
 
-A ghost is an ordinary ndarray in address space that is never touched, so that views, offsets and overlaps behave as
-those of real arrays. `is_ghost` says whether a value has no contents. If an op overwrites a real array with a ghost,
-`forget` marks that memory as having no contents.
+A ghost is an ordinary ndarray in address space that is never touched, so views, offsets and overlaps behave as those of
+real arrays. `is_ghost` is true for values without contents. If an op overwrites a real array with a ghost, `forget`
+marks that memory as having no contents.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from kvviz.memory.storage import Reserved, reserve, root_of
 
-# mmap's flag for address space that the system does not account for; Python names it since 3.13.
+# mmap's flag for address space that the system does not account for; Python has named it since 3.13.
 _UNCOUNTED = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
 # Small ghosts lie side by side in reserved blocks of this size; a large one has a block of its own.
 _BLOCK = 1 << 30
@@ -56,7 +56,6 @@ def with_room(array: np.ndarray, axis: int, capacity: int) -> np.ndarray:
 
 
 def reserved_block(shape: tuple[int, ...], dtype: np.dtype, axis: int, without_contents: bool) -> np.ndarray:
-    """A whole block with room to grow along an axis."""
     block = _root(shape, dtype) if without_contents else Reserved(shape, dtype)
     block.grow_axis = axis
     return block.view(np.ndarray)
@@ -86,7 +85,6 @@ def forget(array: np.ndarray) -> None:
 
 
 def remember(array: np.ndarray) -> None:
-    """Undo `forget`."""
     _forgotten.discard(id(root_of(array)))
 
 
@@ -96,10 +94,7 @@ def packed_copy(array: np.ndarray) -> np.ndarray:
 
 
 def stack(values: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
-    """`numpy.stack`, in row-major order.
-
-    Raises `ValueError`: if the shapes differ.
-    """
+    """`numpy.stack`, in row-major order; raises `ValueError` if the shapes differ."""
     if not any(map(is_ghost, values)):
         return np.ascontiguousarray(np.stack(values, axis))
     shape, dtype = values[0].shape, values[0].dtype

@@ -71,7 +71,6 @@ class ArrayLayout(Protocol):
 
 
 def is_array(value: object) -> TypeGuard[ArrayLayout]:
-    """Whether a value is an array, not a list or None."""
     return isinstance(value, np.ndarray)
 
 
@@ -80,16 +79,14 @@ Arguments = Sequence[ArrayLayout]
 
 
 class Reserved(np.ndarray):
-    """The owner of a reserved block; arrays made by `reserve` are plain views into it. It has no room where
-    ``grow_axis`` is negative."""
+    """The owner of a reserved block; arrays made by `reserve` are plain views into it. A negative ``grow_axis`` means
+    no room."""
 
     grow_axis: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Room:
-    """Reserved room of a storage: ``rows`` along ``axis``, of which ``filled`` are taken."""
-
     axis: int
     rows: int
     filled: int
@@ -97,9 +94,9 @@ class Room:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Storage:
-    """One block of memory. ``root`` is the array at the bottom of every view's base chain, None for sequences and once
-    the storage is dead. ``origin`` is ``"weights"``, ``"caller"`` (borrowed), ``"donated"``, ``"run"`` or ``"pool"``.
-    For ``holders`` see the module's invariant."""
+    """One block of memory. ``root`` is the array at the bottom of every view's base chain, None for sequences and dead
+    storages. ``origin`` is ``"weights"``, ``"caller"`` (borrowed), ``"donated"``, ``"run"`` or ``"pool"``. For
+    ``holders`` see the module's invariant."""
 
     id: int  # shown as ``B12``
     capacity: int  # bytes, reserved room included
@@ -128,7 +125,6 @@ def repeats(array: ArrayLayout) -> bool:
 
 
 def root_of(array: np.ndarray) -> np.ndarray:
-    """The array that owns the bytes which ``array`` views (itself, if it owns them)."""
     base = array.base
     while isinstance(base, np.ndarray):
         array = base
@@ -182,12 +178,11 @@ def reserve(array: Any, axis: int, capacity: int) -> np.ndarray:
 
 
 def has_room(root: Any) -> TypeGuard[Reserved]:
-    """Whether `reserve` made a block."""
     return isinstance(root, Reserved) and root.grow_axis >= 0
 
 
 def find_room(root: Any, array: ArrayLayout) -> Room | None:
-    """How far ``array``, a value that lies in ``root``, may grow; None unless `reserve` made the block."""
+    """The room of ``array``, a value in ``root``; None unless `reserve` made the block."""
     if not has_room(root) or array.strides != root.strides:
         return None
     axis, shape, full = root.grow_axis, array.shape, root.shape
@@ -199,7 +194,7 @@ def find_room(root: Any, array: ArrayLayout) -> Room | None:
 
 
 def is_start(storage: Storage, array: ArrayLayout) -> bool:
-    """Whether an array is the first rows of a block with room: all other lengths agree, and strides where it steps."""
+    """Whether an array is the first rows of a block with room: all other lengths and the strides agree."""
     assert storage.room is not None
     root, axis, shape = storage.root, storage.room.axis, array.shape
     if array.dtype != root.dtype or shape[:axis] != root.shape[:axis] or shape[axis + 1 :] != root.shape[axis + 1 :]:
@@ -218,14 +213,13 @@ def grown(storage: Storage, array: ArrayLayout, rows: int) -> np.ndarray:
 
 
 def address(array: Any) -> int:
-    """Address of an array's first element in bytes."""
     if _SEEN_AT:
         return c_size_t.from_address(id(array) + _SEEN_AT).value
     return array.__array_interface__["data"][0]
 
 
 def offset_in(storage: Storage, value: np.ndarray) -> int:
-    """Bytes from the start of a storage to a value; 0 if NumPy keeps the value elsewhere, as it had to copy a view."""
+    """Bytes from the start of a storage to a value; 0 if NumPy keeps the value elsewhere, because it copied a view."""
     root = storage.root
     if value is root or not value.size or not isinstance(root, np.ndarray):
         return 0
@@ -235,10 +229,8 @@ def offset_in(storage: Storage, value: np.ndarray) -> int:
 
 def _place_of_pointer() -> int:
     """Offset of the data pointer in an array object; 0 if it does not follow the object's header as in NumPy's C API.
-
-    The pointer is read some hundred times per decode step, and ``__array_interface__`` is twenty times slower. It is
-    still used on other implementations of Python and in debug builds.
-    """
+    The pointer is read some hundred times per decode step, and ``__array_interface__`` is twenty times slower; it
+    serves other implementations of Python and debug builds."""
     head = object.__basicsize__
     if sys.implementation.name != "cpython" or np.ndarray.__basicsize__ < 2 * head:
         return 0
@@ -276,7 +268,7 @@ class Pool:
         self.misses = 0
 
     def made(self, storage: Storage, array: ArrayLayout) -> None:
-        """Called for each new storage, made because no free one was large enough."""
+        """Note a new storage, made because no free one was large enough."""
 
     def take(self, array: ArrayLayout) -> Storage | None:
         """The smallest free storage that holds an array, or None; the earliest freed on ties."""

@@ -28,7 +28,8 @@ def _like_first(node: Node, types: Types, constant: Constant) -> list[Any]:
 
 
 def _layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
-    """Y, and the deviation of each row (of the first axis only, though the operator takes all from there on)."""
+    """Y, and the deviation of each row: of the first axis only, although the operator normalises over all from there
+    on."""
     dims = _dims(types, 0)
     if dims:
         dims[int(node.attributes.get("axis", -1)) % len(dims)] = 1
@@ -36,7 +37,7 @@ def _layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
 
 
 def _layer_norm_17(node: Node, types: Types, constant: Constant) -> list[Any]:
-    """Y, mean and inverse deviation, as opset 17 has the operator; onnxruntime has it in any opset."""
+    """Y, mean and inverse deviation, as in opset 17; onnxruntime accepts it in any opset."""
     dims = _dims(types, 0)
     if dims:
         first = int(node.attributes.get("axis", -1)) % len(dims)
@@ -46,14 +47,12 @@ def _layer_norm_17(node: Node, types: Types, constant: Constant) -> list[Any]:
 
 
 def _skip_layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
-    """Output, mean, inverse deviation, and the sum that is the next residual."""
     dims = _dims(types, 0)
     row = _typed(onnx.TensorProto.FLOAT, [*dims[:-1], 1] if dims else dims)
     return [types[0], row, row, types[0]]
 
 
 def _matmul(node: Node, types: Types, constant: Constant) -> list[Any]:
-    """A product as MatMul has it, after the transpositions that the attributes ask for."""
     left, right = _dims(types, 0), _dims(types, 1)
     code = _elem(types, 2) if node.op_type == "MatMulIntegerToFloat" else _elem(types, 0)
     if left is None or right is None:
@@ -78,7 +77,7 @@ def _quantized(node: Node, types: Types, constant: Constant) -> list[Any]:
 
 
 def _gather_block(node: Node, types: Types, constant: Constant) -> list[Any]:
-    """Rows of a quantized table; several elements lie in one byte where the table is of bytes."""
+    """Rows of a quantized table; a byte of a uint8 table holds several elements."""
     data, indices = _dims(types, 0), _dims(types, 1)
     code = _elem(types, 2)
     if data is None or indices is None:
@@ -175,7 +174,7 @@ def _causal_conv(node: Node, types: Types, constant: Constant) -> list[Any]:
 
 
 def _as_onnx(op_type: str, node: Node, types: Types, constant: Constant | None = None) -> list[Any]:
-    """An operator that infers as one of ONNX does: with an activation behind it, or in the blocked layout."""
+    """An operator with the inference of an ONNX one: with a fused activation, or in the blocked layout."""
     if not types or types[0] is None:
         return [None]
     schema = onnx.defs.get_schema(op_type, 13)
@@ -190,10 +189,8 @@ def _as_onnx(op_type: str, node: Node, types: Types, constant: Constant | None =
 
 
 def reorder_input(node: Node, types: Types, constant: Constant, block: int = 0) -> list[Any]:
-    """Channels are filled up to whole blocks.
-
-    ``block``: channels of one, 8 or 16 by the machine; 0 where that is not known, and then only what both agree on is.
-    """
+    """Channels are filled up to whole blocks of ``block`` (8 or 16 by the machine; 0: unknown, so that only dimensions
+    equal for both are known)."""
     dims = _dims(types, 0)
     if dims is not None and len(dims) > 1:
         channels = dims.pop(-1 if node.attributes.get("channels_last") else 1)
@@ -253,9 +250,6 @@ RULES: dict[tuple[str, str], Callable[..., list[Any]]] = {
 }
 
 
-# ---- dimensions -----------------------------------------------------------------------------------------------------
-
-
 def _dims(types: Types, position: int) -> Dims | None:
     return dims_of(types[position]) if position < len(types) else None
 
@@ -280,7 +274,7 @@ def _times(*dims: Dim) -> Dim:
 
 
 def _longer(past: Dims, axis: int, more: Dim) -> Dims | None:
-    """The past with more rows; nothing is known unless both lengths are numbers."""
+    """The past with more rows; unknown unless both lengths are numbers."""
     rows = past[axis] if axis < len(past) else None
     if not isinstance(rows, int) or not isinstance(more, int) or more <= 0:
         return None
@@ -288,7 +282,7 @@ def _longer(past: Dims, axis: int, more: Dim) -> Dims | None:
 
 
 def _transposed(dims: Dims, swap: bool, batch: bool) -> Dims:
-    """The operand as the product reads it: with ``batch`` its first dimension stands before the last."""
+    """The operand as the product reads it: with ``batch`` its first dimension becomes the second last."""
     if batch and len(dims) > 2:
         dims = [*dims[1:-1], dims[0], dims[-1]]
     return [*dims[:-2], dims[-1], dims[-2]] if swap and len(dims) > 1 else dims

@@ -1,7 +1,4 @@
-"""The kernel of a node: one of ours where it knows all of the node's attributes, else the reference evaluator's.
-
-The reference evaluator's are kernels of ``onnx.reference``.
-"""
+"""The kernel of a node: one of ours if it knows all of the node's attributes, else that of ``onnx.reference``."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from kvviz.memory.ghosts import packed_copy
 from kvviz.ops.numeric import in_float32, is_narrow
 from kvviz.ops.registry import OpSpec, find, is_extension
 
-# Their kernels ask for the values of the outer graph; the engine runs these operators itself.
+# Their kernels need values of the outer graph; the engine runs these operators itself.
 _CONTROL = frozenset({"If", "Loop", "Scan"})
 
 
@@ -34,7 +31,7 @@ def foreign_available(domain: str, op_type: str, opset: int) -> bool:
 
 def foreign_kernel(node: Node, n_outputs: int | None = None) -> Callable[..., tuple]:
     """A callable from arrays to a tuple of arrays that runs one node on the reference evaluator's kernel. None stands
-    for an absent input, a list for a sequence; ``n_outputs`` is by default as many as the node names."""
+    for an absent input, a list for a sequence; ``n_outputs`` defaults to the node's number of outputs."""
     wanted = len(node.outputs) if n_outputs is None else n_outputs
     if not foreign_available(node.domain, node.op_type, node.opset):
         raise UnsupportedOpsError(f"neither kvviz nor onnx.reference has a kernel for {_words(node)}")
@@ -58,7 +55,6 @@ def foreign_kernel(node: Node, n_outputs: int | None = None) -> Callable[..., tu
 
 @cache
 def _kernel_class(domain: str, op_type: str, opset: int) -> Any:
-    """The class that implements an operator from some version up to ``opset``, or None."""
     # The reference evaluator is large, and most models do not need it.
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml, load_op
@@ -76,9 +72,10 @@ def _kernel_class(domain: str, op_type: str, opset: int) -> Any:
         else:
             return None
     except Exception:
-        # It raises half a dozen types for "not here", some of them only for a version that is too old.
+        # It raises half a dozen types for a missing kernel, some of them only for a version that is too old.
         return None
-    # For an operator that is only a function it gives a factory; we build that ourselves, to allow for absent inputs.
+    # For an operator that is only a function it returns a factory; we build the function ourselves, to allow for absent
+    # inputs.
     return found if isinstance(found, type) else None
 
 
@@ -161,7 +158,7 @@ def node_proto(node: Node) -> onnx.NodeProto:
     if onnx.defs.has(node.op_type, node.opset, node.domain):
         schema = onnx.defs.get_schema(node.op_type, node.opset, node.domain)
     for name, value in node.attributes.items():
-        # An empty list does not say of what; the schema does.
+        # An empty list does not show its element type; the schema does.
         declared = schema.attributes.get(name) if schema else None
         kind = int(declared.type.value) if declared is not None and isinstance(value, tuple) and not value else None
         proto.attribute.append(helper.make_attribute(name, _for_proto(value), attr_type=kind))
@@ -171,7 +168,6 @@ def node_proto(node: Node) -> onnx.NodeProto:
 
 
 def _for_proto(value: Any) -> Any:
-    """An attribute value as ``onnx.helper.make_attribute`` takes it."""
     if isinstance(value, np.ndarray):
         return numpy_helper.from_array(value)
     if isinstance(value, Value):
@@ -203,7 +199,7 @@ def _words(node: Node) -> str:
     return f"{node.qualified_op} at opset {node.opset}"
 
 
-# Attributes that say nothing about the result: left over from old opsets, or hints for a particular runtime.
+# Attributes without effect on the result: left over from old opsets, or hints for a particular runtime.
 _HARMLESS = {"consumed_inputs"}
 
 
@@ -243,7 +239,7 @@ def kernel_of(node: Node) -> Kernel:
 
 
 def _overwriting(compute: Callable[..., tuple]) -> Callable[..., tuple]:
-    """A kernel of the reference evaluator that rounds narrow floats once and gives memory of its own, or ``out``."""
+    """A kernel of the reference evaluator that rounds narrow floats once and returns fresh memory, or ``out``."""
 
     def kernel(*args: Any, out: Any = None) -> tuple:
         if is_narrow(args[0]):
@@ -261,7 +257,7 @@ def _overwriting(compute: Callable[..., tuple]) -> Callable[..., tuple]:
 
 @cache
 def _keywords(kernel: Callable, domain: str, op_type: str, opset: int) -> frozenset[str]:
-    """The attributes that a kernel knows: those that it names, and of ``**others`` those that ONNX's schema has."""
+    """The attributes that a kernel knows: named ones, and for ``**others`` those of ONNX's schema."""
     parameters = inspect.signature(kernel).parameters.values()
     named = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
     if any(p.kind is p.VAR_KEYWORD for p in parameters) and onnx.defs.has(op_type, opset, domain):

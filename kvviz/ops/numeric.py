@@ -1,4 +1,4 @@
-"""What kernels share: C order, sums in float32 for narrow floats, what fits in place, and small integer arguments."""
+"""Helpers of kernels: C order, sums in float32 for narrow floats, in-place fit, and small integer arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLOAT64 = np.dtype(np.float64)
 
 
 def contiguous(y: Any, out: Any = None) -> Any:
-    """The array itself in C order or where ``out`` was given, else a copy of it (NumPy keeps the order of transposed
+    """The array itself if it is in C order or ``out`` was given, else a copy (NumPy keeps the order of transposed
     operands)."""
     return y if out is not None or y.flags.c_contiguous else y.copy()
 
@@ -46,8 +46,6 @@ def in_float32(kernel: Callable, *args: Any, out: np.ndarray | None = None, **at
 
 
 def rounded_once(kernel: Callable) -> Callable:
-    """The kernel, run `in_float32` where its first input is a narrow float."""
-
     @wraps(kernel)
     def either(x: np.ndarray, *others: Any, **attributes: Any) -> Any:
         return in_float32(kernel, x, *others, **attributes) if is_narrow(x) else kernel(x, *others, **attributes)
@@ -56,12 +54,10 @@ def rounded_once(kernel: Callable) -> Callable:
 
 
 def is_narrow(x: np.ndarray) -> bool:
-    """Whether the dtype is a float of less than 32 bits."""
     return x.dtype.itemsize < 4 and x.dtype.kind not in "iub"
 
 
 def rounded(y: Any, dtype: np.dtype, out: np.ndarray | None) -> np.ndarray:
-    """``y`` in a narrower dtype, in ``out`` where that is given."""
     if out is None:
         return y.astype(dtype, "C")
     np.copyto(out, y, casting="unsafe")
@@ -111,7 +107,6 @@ def ints(tensor: np.ndarray | None, attribute: Iterable[int] | int | None = None
 
 
 def scalar(tensor: np.ndarray, what: str) -> int | float:
-    """The one number of a tensor of one element, of any rank."""
     if tensor.size != 1:
         raise OpError(f"{what} must hold one number, but has shape {tensor.shape}")
     return tensor.item()
@@ -133,7 +128,6 @@ def distinct(axes: Iterable[int], rank: int, what: str = "axes") -> list[int]:
 
 
 def same_batch(lengths: np.ndarray, batch: int, what: str) -> list[int]:
-    """One integer a batch entry."""
     if lengths.size != batch:
         raise OpError(f"{what} holds {lengths.size} numbers for a batch of {batch}: give one for each entry")
     return lengths.reshape(-1).tolist()
@@ -144,7 +138,7 @@ MAX_BYTES = 1 << 33
 
 
 def check_size(shape: Iterable[int], dtype: np.dtype) -> None:
-    """Refuse a tensor that would only end in swapping, or in a MemoryError much later."""
+    """Refuse a tensor that would only end in swapping, or in a late MemoryError."""
     lengths = tuple(shape)
     size = math.prod(lengths) * dtype.itemsize
     if size > MAX_BYTES:

@@ -1,6 +1,6 @@
 """Shapes and dtypes of a node's outputs from the layouts of its inputs, without running a kernel.
 
-ONNX's own inference is asked, and `kvviz.ops.contrib_shapes` for onnxruntime's operators.
+They come from ONNX's own inference, and from `kvviz.ops.contrib_shapes` for onnxruntime's operators.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kvviz.ops.registry import OpSpec
 
 
 class UnknownLengthError(UnknownValueError):
-    """One length of an output depends on data, and whoever states it says the whole shape."""
+    """One length of an output depends on data; whoever supplies it states the whole shape."""
 
 
 Layout = tuple[tuple[int, ...], np.dtype]
@@ -45,13 +45,9 @@ def layout_rule(
     count: int | None = None,
     elsewhere: Sequence[int] = (),
 ) -> Rule:
-    """``rule(args)`` gives shape and dtype of every output of a node; None for an output that it does not name.
-
-    ``count``: how many elements an operator picks whose output has as many as data decides.
-    ``elsewhere``: outputs that the caller makes; the rule gives None for them.
-
-    The rule raises `UnknownValueError` where they depend on values that ghosts do not have.
-    """
+    """``rule(args)`` returns shape and dtype of every output of a node; None for an absent output. ``count``: number of
+    elements of an output whose length depends on data. ``elsewhere``: outputs that the caller makes; the rule returns
+    None for them. The rule raises `UnknownValueError` if they depend on values that ghosts do not have."""
     plain = None if node.domain else _PLAIN.get(node.op_type)
     if plain is not None or (spec is not None and spec.overwrites):
         check_use(node, count)
@@ -59,7 +55,7 @@ def layout_rule(
 
 
 def check_use(node: Node, count: int | None) -> None:
-    """Raise `InputError` for a count that is stated for a node whose outputs do not depend on data."""
+    """Raise `InputError` for a count that is given for a node whose outputs do not depend on data."""
     if count is not None:
         raise InputError(
             f"counts says {count} for node {node.name!r} ({node.qualified_op}), whose shapes follow from its inputs; "
@@ -80,7 +76,7 @@ def _concat_from_sequence(args: Sequence[Any], attributes: Any) -> list[Layout |
 
 
 def _stft(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
-    # ONNX's inference (1.23) takes no heed of ``onesided`` where a window says how long a frame is.
+    # ONNX's inference (1.23) ignores ``onesided`` if a window determines the frame length.
     signal, window, length = args[0], *(*args[2:], None, None)[:2]
     if is_ghost(args[1]) or (length is not None and is_ghost(length)):
         raise UnknownValueError("the number of frames depends on values")
@@ -89,20 +85,20 @@ def _stft(args: Sequence[Any], attributes: Any) -> list[Layout | None]:
     return [((signal.shape[0], frames, size // 2 + 1 if attributes["onesided"] else size, 2), signal.dtype)]
 
 
-# What ONNX's inference (1.23) does not know, or not rightly.
+# What ONNX's inference (1.23) does not know, or gets wrong.
 _PLAIN: dict[str, Callable[..., list[Layout | None]]] = {"ConcatFromSequence": _concat_from_sequence, "STFT": _stft}
 
 
 class _Inferred:
-    """Asks ONNX's inference, and keeps what it said of the same layouts and known values; nodes of a graph that differ
-    in their names alone, as those of repeated layers, share that."""
+    """ONNX's inference, cached by layouts and known values; nodes that differ only in their names, as in repeated
+    layers, share results."""
 
     def __init__(self, graph: Graph, node: Node, count: int | None, elsewhere: Sequence[int]) -> None:
         self.node = node
         self.count = count
         self.absent = {*elsewhere}
         self.extra = RULES.get((node.domain, node.op_type))
-        # Of a loaded trace the file is not there, and the node has what can be written as text.
+        # A loaded trace has no model file; its nodes have only attributes that can be written as text.
         has_file = graph_proto(graph) is not None
         proto = node_proto(graph, node) if has_file else made_proto(replace(node, subgraphs={}))
         like = (
@@ -162,7 +158,7 @@ class _Inferred:
         return layouts
 
     def _picked(self, output: int, args: Sequence[Any]) -> int | None:
-        """How many elements an output has whose length data decides."""
+        """The number of elements of an output whose length depends on data."""
         if self.node.op_type == "Unique" and output == 2:
             axis = self.node.attributes.get("axis")
             return int(args[0].size if axis is None else args[0].shape[axis])
@@ -184,7 +180,6 @@ def _code(dtype: np.dtype) -> int:
 
 
 def _open_dims(proto: Any) -> int:
-    """How many lengths inference left open."""
     return sum(not dim.HasField("dim_value") for dim in proto.tensor_type.shape.dim)
 
 
@@ -201,5 +196,4 @@ def _layout(name: str, proto: Any, count: int | None) -> Layout:
 
 
 def size_of(layout: Layout | None) -> int:
-    """Elements of an output."""
     return 0 if layout is None else math.prod(layout[0])

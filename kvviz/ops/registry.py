@@ -1,8 +1,8 @@
 """The table of operators: which kernel runs, what it reads, and what it may overwrite, return as a view, or append to.
 
-A kernel is a plain function. ONNX inputs come by position (``None`` for an absent optional one),
-ONNX attributes as keyword-only arguments under their ONNX names. It never writes to an argument
-unless it is given ``out=`` (or ``grown=``), and it never decides who owns memory.
+A kernel is a plain function. ONNX inputs are positional (``None`` for an absent optional one), ONNX attributes are
+keyword-only arguments under their ONNX names. It never writes to an argument unless it gets ``out=`` (or ``grown=``),
+and it never decides who owns memory.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def op(*names: str, domain: str = "", since: int = 1, **facts: Any) -> Callable[
 
 
 def by_reference(*names: str, since: int = 1, **facts: Any) -> None:
-    """State what operators of ONNX may do to their inputs that ``onnx.reference`` computes; ``facts`` as for `op`."""
+    """Declare what operators that ``onnx.reference`` computes may do to their inputs; ``facts`` as for `op`."""
     wants = frozenset({"out"} if facts.get("overwrites") else ())
     for name in names:
         _add(OpSpec(name, "", since, None, wants=wants, **facts))
@@ -136,17 +136,16 @@ def _add(spec: OpSpec) -> None:
 
 
 def version() -> int:
-    """A number that is another one after every registration."""
+    """A number that changes with every registration."""
     return _registrations
 
 
 def is_extension(function: Any) -> bool:
-    """Whether a kernel or a rule is the caller's own and not kvviz's."""
     return not (getattr(function, "__module__", None) or "").startswith("kvviz.")
 
 
 def _check_call(names: Sequence[Any], domain: Any, since: Any, facts: dict[str, Any]) -> None:
-    """Refuse arguments of `op` that would register something else than what is meant."""
+    """Refuse arguments of `op` that would register something unintended."""
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ExtensionError('op takes the names of operators: @op("Swish", domain="my.domain")')
     first, *others = names
@@ -167,7 +166,7 @@ def _check_call(names: Sequence[Any], domain: Any, since: Any, facts: dict[str, 
 
 
 def find(domain: str, op_type: str, opset: int) -> OpSpec | None:
-    """The kernel of an operator at an opset version, or None where we have none."""
+    """The kernel of an operator at an opset version, or None if we have none."""
     for spec in _TABLE.get((domain, op_type), ()):
         if spec.since <= opset:
             return spec
@@ -179,7 +178,7 @@ def known() -> list[OpSpec]:
     return [spec for versions in _TABLE.values() for spec in versions]
 
 
-# What lies in an array of texts.
+# The element of an array of texts.
 _REFERENCE = np.dtype(np.intp)
 
 Parts = tuple[tuple[int, Region], ...]
@@ -187,7 +186,7 @@ Parts = tuple[tuple[int, Region], ...]
 
 
 def rows_along(out: np.ndarray, axis: int, starts: Sequence[int], rows: int) -> Region:
-    """So many rows of an output along an axis, from one start for each entry of the batch, or one for all."""
+    """So many rows of an output along an axis, from one start per batch entry, or one for all."""
     shape, strides, dtype = out.shape, out.strides, out.dtype
     first = starts[0] if starts else 0
     if len(starts) < 2 or starts.count(first) == len(starts):
@@ -197,7 +196,7 @@ def rows_along(out: np.ndarray, axis: int, starts: Sequence[int], rows: int) -> 
 
 
 def spans_along(out: np.ndarray, axis: int, spans: Iterable[Iterable[tuple[int, int]]]) -> Region:
-    """Rows of an output along an axis; ``spans`` has half-open ranges of them for each entry of the batch."""
+    """Rows of an output along an axis; ``spans`` has half-open ranges for each batch entry."""
     shape, (between, *_), along = out.shape, out.strides, out.strides[axis]
     starts = [b * between + row * along for b, some in enumerate(spans) for a, z in some for row in range(a, z)]
     one = (1, *shape[1:axis], 1, *shape[axis + 1 :])

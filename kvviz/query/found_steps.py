@@ -1,4 +1,4 @@
-"""The steps that a query finds, in its order."""
+"""The steps that a query finds, in the query's order."""
 
 from __future__ import annotations
 
@@ -82,13 +82,11 @@ class Found(Sequence[Step]):
 
 
 def find(trace: Trace, text: str) -> Found:
-    """The steps of a trace that a query asks for; see `Trace.find`."""
     query = _read(text)
     return Found(trace, text, tuple(steps_of(trace, query)))
 
 
 def steps_of(trace: Trace, query: Query) -> list[int]:
-    """Numbers of the steps that a query asks for, in its order."""
     scene, groups = Scene(trace), StepGroups(trace)
     steps = groups.number("step")
     found = steps[_holds_of(scene, groups, query.part, steps)]
@@ -103,17 +101,15 @@ def steps_of(trace: Trace, query: Query) -> list[int]:
 
 
 def _holds_of(scene: Scene, groups: StepGroups | None, part: Part | None, steps: Ints) -> Holds:
-    """Whether a part of a query holds of each of some steps. Each test is asked once of all steps that it cannot tell
-    apart, and not of those where another test decides.
-
-    ``groups``: None asks each step, without the columns of the whole log.
-    """
+    """For which of some steps a part of a query holds. Each test runs once for all steps that it cannot distinguish,
+    and not for steps that another test decides. ``groups``: None tests each step, without the columns of the whole
+    log."""
     if part is None:
         return np.ones(len(steps), bool)
     if isinstance(part, Not):
         return ~_holds_of(scene, groups, part.part, steps)
     if isinstance(part, Every | Some):
-        # What is asked of groups comes first.
+        # Tests of groups come first.
         ends = isinstance(part, Some)
         found = np.full(len(steps), not ends)
         for one in sorted(part.parts, key=_takes_each_step):
@@ -129,7 +125,7 @@ def _holds_of(scene: Scene, groups: StepGroups | None, part: Part | None, steps:
         if by and groups:
             first, places = groups.examples(by, steps)
             asked = np.zeros(len(first), bool)
-            # A node's first step is asked first: it answers for the node in all frames.
+            # A node's first step is tested first: it answers for the node in all frames.
             for place in np.argsort(first).tolist():
                 asked[place] = test(int(first[place]))
             found |= asked[places]
@@ -153,7 +149,7 @@ def test_for(trace: Trace, part: Part | None) -> Test:
 
 
 def _ordered(scene: Scene, steps: Iterable[int], order: Order) -> list[int]:
-    """Steps in the order of a field; those that say nothing of it come last."""
+    """Steps in the order of a field; those without a value come last."""
     keys = {step: first_of(value_of(scene, order.field, step)) for step in steps}
     known = [step for step, key in keys.items() if key is not None]
     known.sort(key=lambda step: _key(keys[step]), reverse=order.down)
@@ -168,14 +164,13 @@ def _key(value: Any) -> Any:
     return [(0, float(chunk), "") if chunk[0] in "0123456789" else (1, 0.0, chunk) for chunk in chunks]
 
 
-# -- step tests -------------------------------------------------------------------------------------------------------
 # A query as a test of steps.
 
 
 Test: TypeAlias = Callable[[int], bool]
-"""Of a step, by its number."""
 GroupTest: TypeAlias = tuple[str, Test]
-"""What a test hangs on (`kvviz.query.step_facts.HANGS_ON`; empty: on the step itself), and the test."""
+"""The key of the groups that a test depends on (`kvviz.query.step_facts.HANGS_ON`; empty: on the step itself), and the
+test."""
 Holds: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 _BUFFER = re.compile(r"b([0-9]{1,15})(?:\.([0-9]{1,15}))?$")
@@ -184,7 +179,6 @@ _LARGER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator
 
 
 def _of_nodes(scene: Scene, test: Callable[[int, Node], bool]) -> Test:
-    """A test of nodes, asked once of each."""
     known: dict[int, bool] = {}
 
     def of_step(step: int) -> bool:
@@ -199,7 +193,6 @@ def _of_nodes(scene: Scene, test: Callable[[int, Node], bool]) -> Test:
 
 
 def _word(scene: Scene, text: str) -> list[GroupTest]:
-    """The tests of which one holds where a word is found."""
     word = text.lower()
     buffer = _BUFFER.match(word)
     if buffer:
@@ -247,7 +240,6 @@ def _compared(scene: Scene, part: Compare) -> GroupTest:
 
 
 def _value_test(name: str, sign: str, values: tuple[Any, ...]) -> Callable[[Fact], bool]:
-    """A test of what a step says of a field."""
     kind = BY_NAME[name].kind
     if kind == "buffer":
         return lambda fact: any(
@@ -262,7 +254,7 @@ def _value_test(name: str, sign: str, values: tuple[Any, ...]) -> Callable[[Fact
 
 
 def holds(sign: str, values: tuple[Any, ...], numbers: Any) -> Any:
-    """Whether a number, or each of many, compares so with one of some ranges."""
+    """Whether a number, or each of many, matches one of some ranges by a sign."""
     if sign == "!=":
         return ~holds("=", values, numbers)
     compare = _LARGER.get(sign)
@@ -283,13 +275,13 @@ def _matcher(name: str, sign: str, value: str) -> Callable[[str], bool]:
 
 
 def _as_shape(text: str) -> str:
-    """``1x4``, ``1, 4`` and ``[1,4]`` as shapes are written."""
+    """``1x4``, ``1, 4`` and ``[1,4]`` in the written form of shapes."""
     inner = "".join(text.split(" ")).removeprefix("[").removesuffix("]").replace("x", ",")
     return f"[{inner}]"
 
 
 def _fits(pieces: list[str], text: str) -> bool:
-    """Whether a text has these pieces one after the other, the first at its beginning and the last at its end."""
+    """Whether a text consists of these pieces in order, with anything between them."""
     first, *middle, last = pieces
     if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
         return False

@@ -19,12 +19,12 @@ from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.outcome import DECISIONS
 
 LONGEST = 500
-"""Characters of a query."""
+"""The maximum number of characters of a query."""
 DEEPEST = 20
-"""Parentheses inside each other."""
+"""The maximum nesting of parentheses."""
 
 HAZARDS = ("hidden", "broken", "RAW", "WAR", "WAW")
-"""What can be said of a step and another one that touches the same bytes, where no edge keeps them in order."""
+"""States of a step and another one that touches the same bytes, if no edge orders them."""
 
 WORDS = {
     "missed": "missed",
@@ -39,18 +39,18 @@ WORDS = {
     "foreign": "foreign",
     "new buffer": "new",
 }
-"""Words that mean a decision where they stand alone; a single one also finds names that it is part of."""
+"""Words that mean a decision on their own; a single one also finds names that contain it."""
 
 _DECIMAL = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "k": 10**3, "M": 10**6, "G": 10**9}
 UNITS = {**_DECIMAL, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-"""Of bytes, in any case of letters."""
+"""Units of bytes, in upper or lower case."""
 
 EQUAL = (":", "=", "!=")
 ALL_SIGNS = (*EQUAL, ">", ">=", "<", "<=")
 
 
 class Kind(NamedTuple):
-    """What may stand behind a field, with the signs that go with it; ``about`` is said where something else does."""
+    """The values of a field, with their signs; ``about`` is the text of an error."""
 
     name: str
     about: str
@@ -69,12 +69,8 @@ KINDS = (
 
 
 class Field(NamedTuple):
-    """What can be asked of a step.
-
-    ``kind``: one of `KINDS`.
-    ``sorts``: whether steps can be put in its order.
-    ``choices``: of a choice.
-    """
+    """A field of steps. ``kind``: one of `KINDS`. ``sorts``: whether steps can be sorted by it. ``choices``: of a
+    choice."""
 
     name: str
     kind: str
@@ -133,7 +129,6 @@ FIELDS = (
     Field("shape", "word", "shape of an output, like [1,4,16] or 1x*x16", ("dims",)),
     Field("dtype", "word", "element type of an output"),
 )
-"""In the order in which they are listed."""
 
 ORDERS = ("sort", "limit")
 BY_NAME = {name: field for field in FIELDS for name in (field.name, *field.aliases)}
@@ -150,7 +145,6 @@ EXAMPLES = (
 
 
 def header() -> dict[str, Any]:
-    """The table as the page reads it."""
     return {
         "longest": LONGEST,
         "deepest": DEEPEST,
@@ -163,7 +157,6 @@ def header() -> dict[str, Any]:
 
 
 def manual() -> str:
-    """The table for a terminal."""
     lines = ["A word finds names, decisions, reasons, decoded words and buffers. A field has a sign and a value:", ""]
     for field in FIELDS:
         names = ", ".join((field.name, *(name for name in field.aliases if " " not in name)))
@@ -182,7 +175,7 @@ def manual() -> str:
 
 BLANK = " \t\r\n\u00a0"
 _QUOTES = "\"'"
-# What stands between the parts of a title or of the path of a frame says nothing.
+# Separators of titles and frame paths have no meaning.
 _BETWEEN = ("·", "›")
 _TEST = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*)(?:[{BLANK}]*(==|!=|>=|<=|=|>|<)[{BLANK}]*|:)")
 _VALUE = re.compile(rf"[^{BLANK}()|]*")
@@ -196,8 +189,6 @@ class Unclear(Exception):
 
 
 class Given(NamedTuple):
-    """A value as it was written."""
-
     text: str
     quoted: bool
 
@@ -213,7 +204,6 @@ class Token(NamedTuple):
 
 
 def words_of(text: str) -> list[Token]:
-    """The words of a query."""
     found: list[Token] = []
     at, end = 0, len(text)
     while at < end:
@@ -302,7 +292,6 @@ def _test(text: str, match: re.Match[str]) -> tuple[Token, int]:
 
 
 def known(written: str) -> str:
-    """The field that a name or alias stands for."""
     name = written.lower()
     if name in ORDERS:
         return name
@@ -317,7 +306,7 @@ def known(written: str) -> str:
 
 
 def meant(word: str, names: list[str]) -> str:
-    """A question for the name that is nearest to a word, if one is near enough."""
+    """A question with the name nearest to a word, if one is near enough."""
     best, least = "", max(1, len(word) // 3) + 1
     for name in names:
         away = 1 if len(word) > 2 and name.startswith(word) else _distance(word, name)
@@ -327,7 +316,7 @@ def meant(word: str, names: list[str]) -> str:
 
 
 def _distance(a: str, b: str) -> int:
-    """How many letters have to be changed, added, left out or swapped with the next to make one word of the other."""
+    """How many letters have to be changed, added, removed or swapped with the next to turn one word into the other."""
     rows = [list(range(len(b) + 1))]
     for i, left in enumerate(a, 1):
         row = [i]

@@ -29,14 +29,14 @@ from kvviz.query.grammar import (
 
 
 class Range(NamedTuple):
-    """Numbers from the one to the other, both counted; a number alone is a range of one."""
+    """An inclusive range of numbers; a single number is a range of one."""
 
     low: float
     high: float
 
 
 class Buffer(NamedTuple):
-    """A storage, and which contents of it; -1: any."""
+    """A storage and a generation of it; -1: any."""
 
     storage: int
     generation: int
@@ -56,7 +56,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Anything that has this in its name, or is called so."""
+    """A text that is part of a name, or a label."""
 
     text: str
 
@@ -68,15 +68,11 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """All of the parts hold."""
-
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """One of the parts holds."""
-
     parts: tuple[Part, ...]
 
 
@@ -84,7 +80,7 @@ Part: TypeAlias = Compare | Word | Not | Every | Some
 
 
 class Order(NamedTuple):
-    """To be put in the order of a field, the largest first if ``down``."""
+    """Sort by a field, the largest first if ``down``."""
 
     field: str
     down: bool
@@ -92,12 +88,8 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query that was read.
-
-    ``part``: what has to hold; None: of all steps.
-    ``orders``: the first decides, the next where that is equal; then the number of the step.
-    ``limit``: so many steps at most.
-    """
+    """A query that was read. ``part``: the condition; None: all steps. ``orders``: the first decides, the next on ties;
+    then the number of the step. ``limit``: maximum number of steps."""
 
     text: str
     part: Part | None
@@ -114,7 +106,7 @@ _NUMBERS = ("number", "bytes", "run")
 
 
 def read_query(text: str) -> Query:
-    """What a query says; of a text that is none the KvvizError says what is wrong with it."""
+    """The query of a text; raises KvvizError that says what is wrong with it."""
     try:
         return _Reader(text).whole()
     except Unclear as error:
@@ -122,13 +114,8 @@ def read_query(text: str) -> Query:
 
 
 def read_comparison(text: str, fields: Mapping[str, Field]) -> Compare:
-    """One comparison, ``peak > 1.5 MB`` say, of fields that are not those of steps.
-
-    Raises
-    ------
-    KvvizError
-        If it is none; it names the fields that there are, or what the field is compared with.
-    """
+    """One comparison, such as ``peak > 1.5 MB``, of fields other than those of steps. Raises `KvvizError` that names
+    the possible fields or values."""
     try:
         match = _COMPARISON.match(text)
         field = fields.get(match[1].lower()) if match is not None else None
@@ -160,7 +147,6 @@ class _Reader:
         return Query(self.text, part, tuple(self.orders), self.limit)
 
     def _sort(self, ahead: int = 0) -> str:
-        """Sort of the present word; empty at the end."""
         at = self.at + ahead
         return self.tokens[at].sort if at < len(self.tokens) else ""
 
@@ -241,7 +227,7 @@ class _Reader:
         return self.tokens[self.at + ahead].text if self._sort(ahead) == "word" else ""
 
     def _joined(self, many: int) -> str:
-        """The next words in small letters; empty if there are not so many."""
+        """The next words in lower case; empty if there are fewer."""
         words = [self._word(i) for i in range(many)]
         return " ".join(words).lower() if all(words) else ""
 
@@ -311,7 +297,7 @@ def _value(field: Field, sign: str, given: Given) -> Value:
 
 
 def _number(field: Field, text: str) -> tuple[float, float]:
-    """A number, and how far those are away that are written like it: 12.3 kB is anything from 12,250 to 12,350 B."""
+    """A number, and its tolerance as written: 12.3 kB is anything from 12,250 to 12,350 B."""
     match = _NUMBER.match(text)
     if match is None or not _is_value(field, text):
         raise _wrong(field, text)

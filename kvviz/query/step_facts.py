@@ -1,4 +1,4 @@
-"""What a query can ask of a step, read from the log: one function a field."""
+"""The fields that a query can test, read from the log: one function per field."""
 
 from __future__ import annotations
 
@@ -58,8 +58,6 @@ class Graphs:
 
 
 class Scene:
-    """A trace that a query is about, and what was looked up in it."""
-
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.log = trace.log
@@ -75,7 +73,7 @@ class Scene:
         return place_in(self.frames, frame, node.index)
 
     def above(self, frame: int | None) -> Iterator[Any]:
-        """A frame and those around it."""
+        """A frame and its enclosing ones."""
         while frame is not None:
             yield self.frames[frame]
             frame = self.frames[frame].parent
@@ -104,16 +102,12 @@ class Scene:
         return int(self.frames[row.frame].run)
 
     def word(self, run: int) -> str:
-        """What a run made, as text or, where no text is known, as a number."""
+        """The result of a run, as text or, without one, as a number."""
         made = self.trace.runs[run]
         return made.text.strip() or ("" if made.token is None else str(made.token))
 
     def called(self, run: int) -> tuple[str, str]:
-        """The label and the word of a run in small letters."""
         return run_label(self.trace, run).lower(), self.word(run).lower()
-
-
-# -- of nodes ---------------------------------------------------------------------------------------------------------
 
 
 def _op(node: Node) -> tuple[str, ...]:
@@ -122,7 +116,7 @@ def _op(node: Node) -> tuple[str, ...]:
 
 
 def short_texts(scene: Scene, frame: int, node: Node) -> str:
-    """All that a bare word is looked for in."""
+    """The texts that a bare word is searched in."""
     block = scene.block(frame, node)
     values = " ".join((*node.inputs, *node.outputs))
     fact = (
@@ -144,8 +138,6 @@ OF_NODE: Mapping[str, Callable[[Scene, int, Node], Fact]] = {
     "role": lambda scene, frame, node: (scene.place(frame, node).role,),
     "value": lambda scene, frame, node: tuple(name for name in (*node.inputs, *node.outputs) if name),
 }
-
-# -- of steps ---------------------------------------------------------------------------------------------------------
 
 
 def _reads(scene: Scene, index: int, row: Op) -> list[tuple[int, int]]:
@@ -219,7 +211,6 @@ OF_STEP: Mapping[str, Callable[[Scene, int, Op], Fact]] = {
 
 
 def value_of(scene: Scene, field: str, index: int) -> Fact:
-    """What a step says of a field."""
     row = scene.log[index]
     if field in OF_NODE:
         return OF_NODE[field](scene, row.frame, row.op.node)
@@ -227,22 +218,21 @@ def value_of(scene: Scene, field: str, index: int) -> Fact:
 
 
 def first_of(fact: Fact) -> Any:
-    """By what steps are put in order: a number, a text, or None."""
+    """The sort key of a value: a number, a text, or None."""
     if isinstance(fact, Sequence):
         first = fact[0] if fact else None
         return first[0] if isinstance(first, tuple) else first
     return fact
 
 
-# -- groups of steps --------------------------------------------------------------------------------------------------
-# Steps of which a test says the same, so that a query about a long trace is asked once of each group.
+# Groups of steps that a test cannot distinguish, so that a query about a long trace tests each group once.
 
 NUMBERS = ("allocated", "copied", "written", "live")
 """Fields that are columns of the log."""
 
 
 class StepGroups:
-    """The steps of a trace, grouped by what a field hangs on."""
+    """The steps of a trace, grouped by what a field depends on."""
 
     def __init__(self, trace: TraceData) -> None:
         self.trace = trace
@@ -283,7 +273,7 @@ class StepGroups:
         return np.where(single, groups, int(groups.max(initial=0)) + 1 + np.arange(len(ends)))
 
     def _of_reasons(self) -> Ints:
-        """By kind, but for steps that wrote what could have been a view: their inputs say why."""
+        """By kind, except for steps that wrote what could have been a view: their inputs say why."""
         kinds, free = self._kinds, not self.trace.policy.places_outputs
         by_kind = [
             bool(row.masks or row.taken or not (row.op.views and row.written and free)) for row in kinds.examples
@@ -313,4 +303,4 @@ HANGS_ON = {
     "blocker": "reasons",
     "missed": "spent",
 }
-"""By field of a step, what it hangs on; of the others it takes each step to know them."""
+"""By field of a step, what it depends on; the others depend on the step itself."""

@@ -1,4 +1,4 @@
-"""Findings that a recording states or shows by itself: pairs of accesses in no sure order, warnings, transfers."""
+"""Findings that a recording declares or shows by itself: unordered pairs of accesses, warnings, transfers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.schema.declared import HOST
 from kvviz.trace.units import count, size
 
-# How many codes of a producer, and kinds of hidden pairs, are named.
+# The maximum numbers of a producer's codes, and of kinds of hidden pairs, that are named.
 _CODES, _KINDS = 3, 2
 _WARNING = "warning "
 # Hidden pairs are searched for in runs up to this many steps in total.
@@ -23,10 +23,8 @@ NONE_SHOWN = "no hidden dependencies that the file shows; it does not say which 
 
 
 def pair_findings(trace: Trace) -> list[Finding]:
-    """Broken pairs first, then hidden ones, or a sentence that there are none.
-
-    Empty if ops did not declare what they touch: finding the pairs would take longer than everything else.
-    """
+    """Broken pairs first, then hidden ones, or a sentence that there are none. Empty if ops did not declare what they
+    touch: finding the pairs would take longer than everything else."""
     if not trace.log.declared.accesses or trace.live is not None:
         return []
     runs = [run for run in trace.runs if run.last > run.first]

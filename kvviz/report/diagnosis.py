@@ -75,7 +75,7 @@ class Diagnosis:
     def findings(self) -> Findings:
         """All that costs memory or endangers results, ranked; see `kvviz.findings`."""
         index = index_of(self.trace)
-        # What finds another order does not hold this report, which would then wait for the collector.
+        # The search for another order must not hold this report, which would then wait for the collector.
         other = partial(_other_order, index)
         return Findings(
             ranked(index, self.peak, self.groups, self.held_too_long, self.caches, self.cache_warnings, other)

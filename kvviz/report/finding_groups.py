@@ -104,8 +104,8 @@ class MissedGroup:
 
 
 def missed_groups(trace: Trace, entries: Sequence[Missed]) -> tuple[MissedGroup, ...]:
-    """The entries of a missed list by role and reasons: the group that took most time first, where the trace has times,
-    else the one that spent most."""
+    """The entries of a missed list by role and reasons: in order of time if the trace has times, else of bytes
+    spent."""
     found: dict[tuple[str, str, tuple[str, ...]], list[tuple[Missed, int | None]]] = {}
     for entry in entries:
         place = place_of(trace, trace.log[entry.step])
@@ -116,7 +116,6 @@ def missed_groups(trace: Trace, entries: Sequence[Missed]) -> tuple[MissedGroup,
 
 
 def by_time(groups: Sequence[MissedGroup]) -> str:
-    """``", by time"`` if groups are in the order of their times, else nothing."""
     return ", by time" if any(group.time for group in groups) else ""
 
 
@@ -152,7 +151,7 @@ def _group(
     )
 
 
-# Share of the peak beside the weights below which a group is negligible.
+# Share of the peak besides the weights below which a group is negligible.
 _WORTH = 1 / 200
 # A part of a path that is only a number, as exporters write layers: `present.3.key`, `/model/layers.3/mlp/Mul`; in
 # llama.cpp `cache_k_l3`.
@@ -160,10 +159,8 @@ _LAYER = re.compile(r"(?<=[./])\d+(?=[./])|(?<=_l)\d+\b")
 
 
 def held_groups(trace: Trace, held: Sequence[Held]) -> tuple[tuple[Held, ...], ...]:
-    """The storages grouped by value and reason across layers, without negligible ones, in the order of the list.
-
-    ``held``: the result of `kvviz.explain.retention.held_too_long`; the first of a group has the most byte-steps.
-    """
+    """The storages (see `kvviz.explain.retention.held_too_long`) grouped by value and reason across layers, without
+    negligible ones; the first of a group has the most byte-steps."""
     least = (trace.peak_bytes - weight_bytes(trace)) * _WORTH
     found: dict[tuple[str, str], list[Held]] = {}
     for one in held:

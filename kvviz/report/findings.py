@@ -2,7 +2,7 @@
 
 Invariant: the savings of a change are computed from the fixes of all steps that it helps, and are claimed for these
 steps only. Changes are tried when `Finding.cure` is read; the list alone tries none, except an order with a lower peak
-where there is nothing else to report.
+if there is nothing else to report.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from kvviz.trace.index.value_index import Index
 from kvviz.trace.units import buffer, count, decodes, in_kept_runs, keeps_all, kept_runs, short, size
 
 _WORDS = {"thrown away": "reserved buffer thrown away", "moved": "moved by the caller"}
-# A change is searched for at this many steps of a kind of op, and for this many kinds of a finding until one has one.
+# Maximum steps of a kind of op, and maximum kinds of a finding, for which a change is searched for.
 _MOST_STEPS, _MOST_KINDS = 500, 6
 # Missed bytes are reported from this share of all bytes on.
 _WORTH = 1 / 100
-# Kinds of missed ops whose causes are looked up, causes that are listed, and groups of storages held too long.
+# Maximum kinds of missed ops whose causes are examined, listed causes, and groups of storages held too long.
 _LOOKED_AT, _CAUSES, _HELD = 60, 8, 4
-# Names that are listed of a group at the peak, and parts of a finding.
+# Maximum names listed of a group at the peak, and parts of a finding.
 _NAMES, _PARTS = 12, 200
 
 
@@ -50,13 +50,9 @@ def ranked(
     warnings: Sequence[CacheWarning],
     other: Callable[[], OtherOrder | None],
 ) -> tuple[Finding, ...]:
-    """What endangers results, then what costs most, and last what needs no action.
-
-    The peak ranks by its bytes beside the weights.
-
-    ``warnings``: the result of `kvviz.cache_warnings`, so that all places count the same warnings.
-    ``other``: searches for an order with a lower peak.
-    """
+    """Dangers to results first, then costs, and last what needs no action. The peak ranks by its bytes besides the
+    weights. ``warnings``: from `kvviz.cache_warnings`, so that all places count the same. ``other``: searches for an
+    order with a lower peak."""
     if not index.rows and not top.bytes:
         return (Finding("nothing", "nothing has run", calm=True),)
     trace = index.trace
@@ -66,7 +62,7 @@ def ranked(
     missed = list(_missed(index, groups, frozenset(copied[0].at if copied else ())))
     warned = [one for one in caches if one.kind != "copied" and one.caches]
     without = [Finding("cache", one.sentence) for one in caches if not one.caches]
-    # A runtime that chose what to overwrite did so for the order that it used.
+    # A runtime that decided what to overwrite did so for its own order.
     certain = ("broken",) if trace.policy.decides else ("broken", "hidden")
     danger = [one for one in pairs if one.kind == "broken"]
     danger += [_cache(index, one) for one in warned if one.kind in WRONG]
@@ -74,7 +70,7 @@ def ranked(
     danger += [one for one in pairs if one.kind in certain and one.kind != "broken"]
     costs = [*copied, *missed, _peak(index, top, other)]
     # Copies and peaks are of all runs. Misses rank as if the other runs had missed as much as those that were searched,
-    # so that the order is that of a whole recording; their bytes stay those that were counted.
+    # so that the order is that of a whole recording; their bytes are as counted.
     searched = 1.0 if keeps_all(trace) else len(kept_runs(trace)) / len(trace.runs)
     counted = {"miss": lambda nbytes: nbytes / searched, "peak": lambda nbytes: nbytes - top.groups.get("weights", 0)}
     costs.sort(key=lambda one: (-one.time, -counted.get(one.kind, float)(one.bytes)))
@@ -121,7 +117,6 @@ def _peak(index: Index, top: Peak, other: Callable[[], OtherOrder | None]) -> Fi
 
 
 def _peak_part(top: Peak, group: str, nbytes: int) -> Part:
-    """A group of the storages at the peak with the names of the largest."""
     members = sorted((part for part in top.parts if part.group == group), key=lambda part: -part.bytes)
     named = [f"{part.name} {size(part.bytes)}" for part in members[:_NAMES]]
     more = f" and {len(members) - _NAMES:,} more" if len(members) > _NAMES else ""
@@ -136,7 +131,6 @@ def _order_cure(other: Callable[[], OtherOrder | None]) -> Cure | None:
 def _copied(
     index: Index, past: CacheFinding, groups: Sequence[MissedGroup], warnings: Sequence[CacheWarning]
 ) -> Finding:
-    """The bytes of pasts that were copied, and the change that removes most of them."""
     rows = index.rows
     at = _widest(index, past.steps)
     title = f"{size(past.bytes)} of past copied in {count(past.times, _unit(index))}"
@@ -153,12 +147,11 @@ def _copied(
 
 
 def _copies(group: MissedGroup, past: frozenset[int]) -> bool:
-    """Whether most steps of a group copied past rows."""
     return sum(step in past for one in group.entries for step in one.steps) * 2 > group.times
 
 
 def _part_of_past(index: Index, group: MissedGroup, past: frozenset[int]) -> Part:
-    """What a kind of op copied; it may have been missed at other steps, too."""
+    """Bytes copied by a kind of op, which may have been missed at other steps, too."""
     at = tuple(sorted(step for step in _steps([group]) if step in past))
     runs = len({index.frames[index.rows[step].frame].run for step in at})
     parts = [(len(group.layers), "layer"), (runs, _unit(index))]
@@ -173,7 +166,6 @@ def _unit(index: Index) -> str:
 
 
 def _kinds(groups: Iterable[MissedGroup]) -> tuple[Part, ...]:
-    """Kinds of missed ops as parts of a finding."""
     return tuple(
         Part(group.label, group.bytes, group.often, tuple(sorted(_steps([group]))), group)
         for group in islice(groups, _PARTS)
@@ -201,8 +193,8 @@ def _missed(index: Index, groups: Sequence[MissedGroup], past: frozenset[int]) -
 
 
 def _cause(index: Index, group: MissedGroup) -> tuple[Any, ...]:
-    """Why a group was missed: the codes against the input that was nearest to being taken over, and the op that reads
-    it last."""
+    """Why a group was missed: the codes against the input nearest to being taken over, and the op that reads it
+    last."""
     worst = group.worst
     if worst.clones:
         return ("clones",)
@@ -240,7 +232,7 @@ def _miss(index: Index, cause: tuple[Any, ...], groups: Sequence[MissedGroup], e
 
 
 def _often(index: Index, groups: Sequence[MissedGroup]) -> str:
-    """``"× 29–30 layers × 7 tokens"`` where every group was missed in all of its layers and runs."""
+    """``"× 29–30 layers × 7 tokens"`` if every group was missed in all of its layers and runs."""
     if len(alike := {group.often for group in groups}) == 1:
         return alike.pop()
     if not all(group.layers and group.times == len(group.layers) * len(group.runs) for group in groups):
@@ -255,7 +247,6 @@ def _steps(groups: Iterable[MissedGroup]) -> Iterator[int]:
 
 
 def _widest(index: Index, at: Iterable[int]) -> tuple[int, ...]:
-    """Some steps, the one that spent most first."""
     steps = np.array(sorted(at))
     return tuple(steps[np.argsort(-index.kinds.spent[steps], kind="stable")].tolist())
 
@@ -271,7 +262,7 @@ def _why(cause: tuple[Any, ...], ops: int) -> str:
 
 
 def _query(every: Sequence[MissedGroup], groups: Sequence[MissedGroup]) -> str:
-    """A query for the steps of these groups by op and role; by layers, too, where others have the same op and role."""
+    """A query for the steps of these groups by op and role; also by layers, if others have the same op and role."""
     roles: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         alike = [g for g in every if (g.op_type, g.role) == (group.op_type, group.role)]
@@ -283,19 +274,17 @@ def _query(every: Sequence[MissedGroup], groups: Sequence[MissedGroup]) -> str:
     text = f"decision:missed {tests[0]}"
     if len(tests) > 1:
         text = f"decision:missed ({' or '.join(f'({test})' for test in tests)})"
-    # A query has no way to quote a quotation mark.
+    # A query cannot quote a quotation mark.
     quotable = not any('"' in group.role + group.op_type for group in groups)
     return text if len(text) <= LONGEST and quotable else ""
 
 
 def _first_best(index: Index, groups: Sequence[MissedGroup]) -> Cure | None:
-    """The change that saves most at the steps of the first of these groups that has one."""
     cures = (_best(index, _widest(index, _steps([group]))) for group in groups[:_MOST_KINDS])
     return next((cure for cure in cures if cure is not None), None)
 
 
 def _best(index: Index, steps: Sequence[int]) -> Cure | None:
-    """The one change that saves most at these steps, the bytes saved, and the number of steps that it helps."""
     ways: dict[Any, list[tuple[Fix, int]]] = {}
     for step in steps[:_MOST_STEPS]:
         for fix, saved in _ways(index, step):
@@ -334,7 +323,6 @@ def _ways(index: Index, step: int) -> list[tuple[Fix, int]]:
 
 
 def _cache(index: Index, one: CacheFinding) -> Finding:
-    """A finding about caches, in a few words."""
     more = f" and {count(len(one.caches) - 1, 'other cache')}" if len(one.caches) > 1 else ""
     run = index.trace.runs[one.run]
     at = one.steps or ((run.first,) if run.last > run.first else ())

@@ -1,6 +1,6 @@
-"""The frontier while planning: ops whose inputs are all made, of which the one of the least rank goes next.
+"""The frontier while planning: ops with all inputs made, of which the one of the lowest rank goes next.
 
-A planner can log its events: what it looked at, what it took, and why.
+A planner can log its events: what it examined, what it chose, and why.
 """
 
 from __future__ import annotations
@@ -19,19 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanningEvent:
-    """One thing that a planner did.
+    """One event of a planner.
 
-    ``phase``: ``"walk"``: backward from the outputs; ``"pick"``: forward, an op from the frontier; ``"buffer"``:
-      where an output will live.
-    ``node``: the op that it is about: visited, appended or picked; for a skipped value the op that reads it, None
-      where it is an output of the graph.
-    ``value``: the value that led here, or for an op that is appended or picked, the first one that it makes.
-    ``action``: of the walk ``"visit"``, ``"skip"`` or ``"append"``; of the picks ``"pick"``.
-    ``reason``: one sentence.
-    ``frontier``: before a pick: the ops that could run, oldest first.
-    ``planned``: ops in the walk's list, or in the plan, once this is done.
-    ``depth``: of the walk: how many ops lie between here and the output.
-    ``ready``: ops that can run from now on because of this pick.
+    ``phase``: ``"walk"`` (backward from the outputs), ``"pick"`` (forward, an op from the frontier) or ``"buffer"``
+    (where an output will live). ``node``: the op that was visited, appended or picked; for a skipped value its reader,
+    None for an output of the graph. ``value``: the value that led here, or the first output of an appended or picked
+    op. ``action``: ``"visit"``, ``"skip"`` or ``"append"`` in the walk, else ``"pick"``. ``reason``: one sentence.
+    ``frontier``: before a pick, the ops that could run, oldest first. ``planned``: ops in the walk's list, or in the
+    plan, afterwards. ``depth``: in the walk, the ops between here and the output. ``ready``: ops that can run from now
+    on because of this pick.
     """
 
     phase: str
@@ -49,7 +45,6 @@ Log = Callable[[PlanningEvent], None]
 
 
 def takes_log(schedule: Schedule) -> bool:
-    """Whether a schedule can log what it does, by a keyword ``log``."""
     return "log" in inspect.signature(schedule).parameters
 
 
@@ -59,11 +54,11 @@ Changed = Callable[[Node], Iterable[Node]]
 
 
 class Circle(Exception):
-    """Nodes that need each other; its arguments are the nodes along the circle."""
+    """A cycle of nodes, which are its arguments."""
 
 
 def reads(node: Node) -> tuple[str, ...]:
-    """Values that a node needs, as inputs or captured by its bodies, each once."""
+    """Values that a node needs, as inputs or captures, each once."""
     return tuple(dict.fromkeys(name for name in (*node.inputs, *node.captures) if name))
 
 
@@ -72,12 +67,11 @@ def first_output(node: Node) -> str:
 
 
 def makers(nodes: Sequence[Node]) -> dict[str, Node]:
-    """Value name to the node among these that makes it."""
     return {name: node for node in nodes for name in node.outputs if name}
 
 
 def needs_of(nodes: Sequence[Node]) -> dict[int, list[Node]]:
-    """By node index, the nodes among these that make what it needs."""
+    """By node index, the nodes among these that make its inputs."""
     made = makers(nodes)
     return {node.index: [made[name] for name in reads(node) if name in made] for node in nodes}
 
@@ -91,15 +85,13 @@ def forward(
 ) -> list[Node]:
     """Plan by picking from the frontier until nothing is left.
 
-    Ops enter the frontier at its end: first those that can run at once, in the order given; then, after each pick, the
-    readers of what it made, output by output, in the order given. The op of the least rank goes next, of equal ones
-    the oldest. It takes about as long as there are nodes and edges, however wide the frontier is.
+    Ops enter the frontier at its end: first those that can run at once, in the given order; then, after each pick, the
+    readers of its outputs, output by output, in the given order. The op of the lowest rank goes next, the oldest on
+    ties. The time is about proportional to nodes and edges, however wide the frontier is.
 
-    ``nodes``: all nodes to plan.
-    ``rank``: ``rank(node)`` of an op that is in the frontier; it is asked for when the op enters.
-    ``why``: ``why(frontier, position)`` says in one sentence why that op is picked; it is asked only for a log.
-    ``log``: called with every pick.
-    ``changed``: ``changed(node)`` is called after every pick, and gives the ops whose rank it has changed.
+    ``rank(node)`` is called when an op enters the frontier. ``why(frontier, position)`` returns one sentence on why
+    that op is picked, for a log only. ``log`` is called with every pick. ``changed(node)`` is called after every pick,
+    and returns the ops whose rank it has changed.
     """
     made = makers(nodes)
     readers: dict[str, list[Node]] = {}
@@ -150,11 +142,8 @@ def forward(
 
 
 def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
-    """Run through an order that is decided already, and log it as picks from the frontier.
-
-    ``order``: every node once, in an order in which they can run, with the reason for its place.
-    ``nodes``: the same nodes in the model's order.
-    """
+    """Go through a given order, and log it as picks from the frontier. ``order``: every node once, in an order in which
+    they can run, with the reason for its place. ``nodes``: the same nodes in the model's order."""
     if log is None:
         return [node for node, _ in order]
     places = {node.index: place for place, (node, _) in enumerate(order)}
@@ -166,14 +155,9 @@ def follow(order: Sequence[tuple[Node, str]], nodes: Sequence[Node], log: Log | 
 
 
 def pull(order: Sequence[Node], needs: Mapping[int, Sequence[Node]]) -> Iterator[tuple[Node, Node]]:
-    """Follow an order, but run before each node whatever it needs that has not run yet.
-
-    ``needs``: node index to the nodes that must run before it, in the order in which they are pulled.
-
-    ``node, goal``: the next node, and the one of ``order`` for whose sake it runs now (often itself).
-
-    Raises `Circle`: if nodes need each other.
-    """
+    """Follow an order, but before each node run everything that it needs and that has not run. ``needs``: by node
+    index, the nodes that must run before it, in the order in which they are pulled. Yields the next node, and the one
+    of ``order`` that it runs for (often itself). Raises `Circle`: if nodes need each other."""
     done: set[int] = set()
     for goal in order:
         if goal.index in done:

@@ -28,13 +28,7 @@ NAMED = {policy.name: policy for policy in (ideal, never, rten, onnxruntime)}
 
 
 def find_policy(policy: str | Policy) -> Policy:
-    """The policy of that name; a `Policy` is passed through.
-
-    Raises
-    ------
-    KvvizError
-        If no policy has that name.
-    """
+    """The policy of that name; a `Policy` is passed through. Raises `KvvizError` for an unknown name."""
     if isinstance(policy, Policy):
         return policy
     if policy not in NAMED:
@@ -68,27 +62,23 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class OwnOrder:
-    """A schedule that the caller wrote: a trace has only its name, so it cannot be asked for another order."""
+    """A caller's schedule: a trace has only its name, so it cannot produce another order."""
 
     name: str
 
     def __call__(self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> Sequence[Node]:
-        """Raise KvvizError."""
         raise KvvizError(f"{self.name} is a schedule of the caller's own")
 
 
 def named(name: str) -> Schedule:
-    """The schedule of a name: ``model``, ``rten``, ``onnxruntime``, ``depth_first`` or ``least_live``.
-
-    Raises `KvvizError`: if no schedule has that name.
-    """
+    """The schedule of a name: ``model``, ``rten``, ``onnxruntime``, ``depth_first`` or ``least_live``; raises
+    `KvvizError` for another name."""
     if name not in NAMES:
         raise KvvizError(f"there is no schedule {name!r}; choose one of {', '.join(NAMES)}")
     return _SCHEDULES[name]
 
 
 def _found(given: str | Policy | Schedule) -> Policy | Schedule:
-    """The policy of a name, the schedule where only a schedule has it, or what was given."""
     if not isinstance(given, str):
         return given
     return _SCHEDULES[given] if given in NAMES and given not in NAMED else find_policy(given)
@@ -132,7 +122,7 @@ def planning_events(
     order = schedule(graph, nodes, names, **given_log)
     if any(event.phase == "pick" for event in events):
         return tuple(events)
-    # A planner that has its order from the walk alone, or logs nothing: what runs is shown all the same.
+    # A planner whose order follows from the walk alone, or that logs nothing: its order is shown as picks.
     picks: list[PlanningEvent] = []
     follow([(node, f"{node.op_type} is next in {label(schedule)}") for node in order], nodes, picks.append)
     walked = [event for event in events if event.phase == "walk"]
@@ -140,18 +130,17 @@ def planning_events(
 
 
 _ORT_OPTIONS = (("mem_reuse",), (), ("mem_reuse", "parallel"), ("parallel",))
-# What decides in a policy; the others are its name, and what follows from it while it runs.
+# The fields of a policy that decide; the others are its name, and data that follow while it runs.
 _DECIDES = attrgetter("in_place", "rewrite", "prepare", "homes", "copies_state", "rules")
 
 
 @lru_cache(maxsize=64)
 def facts_of(policy: Policy) -> PolicyFacts:
-    """A policy as data."""
     alike = ((n, o) for n, o, known in _candidates(policy) if _DECIDES(policy) == _DECIDES(known))
     base, options = next(alike, ("", ()))
     captures = ""
     if base and policy.captures != _based(base, options).captures:
-        # A rule of the caller's own for captures makes all of it one.
+        # A caller's own rule for captures makes all of the policy its own.
         captures = next((name for name, known in NAMED.items() if known.captures == policy.captures), "")
         base, options = (base, options) if captures else ("", ())
     return PolicyFacts(
@@ -177,7 +166,7 @@ def policy_of(trace: Trace) -> Policy | None:
 
 
 def schedule_of(facts: PolicyFacts) -> Schedule:
-    """The order that a trace was planned in; an `OwnOrder` where it is not known here."""
+    """The order that a trace was planned in; an `OwnOrder` if it is not known here."""
     return _schedule(facts.schedule)
 
 

@@ -38,11 +38,8 @@ class Before:
     def __call__(
         self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
     ) -> Sequence[Node]:
-        """Put nodes in order.
-
-        Raises `KvvizError`: if a reader needs what its node makes, the pairs contradict each other, or a node does
-          not exist.
-        """
+        """Put nodes in order; raises `KvvizError` if a reader needs what its node makes, the pairs contradict each
+        other, or a node does not exist."""
         key = graph.path
         pairs = [(reader, node) for where, reader, node in self.pairs if where == key]
         if not pairs and log and takes_log(self.base):
@@ -67,7 +64,7 @@ class Before:
 
 
 def _needs(order: Sequence[Node], pairs: Sequence[tuple[Node, Node]]) -> dict[int, list[Node]]:
-    """What must run before each node: the makers of what it reads, and the readers that the pairs put first."""
+    """By node index, the nodes that must run before it: makers of its inputs, and readers that the pairs put first."""
     place = {node.index: i for i, node in enumerate(order)}
     needs = needs_of(order)
     pairs = [(reader, node) for reader, node in pairs if reader.index in place and node.index in place]
@@ -87,7 +84,7 @@ _FREED = ("donated", "passed", "captured by value")
 
 
 def depth_first(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
-    """Run a reader of what was made last, as soon as one can run; of several the first in the model's order."""
+    """Run a reader of the latest value as soon as one can run, the first in the model's order on ties."""
     place = {node.index: i for i, node in enumerate(nodes)}
     since: dict[int, int] = {}
     picked: list[Node] = []
@@ -115,10 +112,9 @@ def depth_first(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log
 class LeastLive:
     """A schedule that always runs the op of the frontier after which the fewest bytes are alive.
 
-    Greedy: it does not look ahead. What a body captures by reference, a borrowed input or a weight frees nothing.
-
-    ``sizes``: for each graph of a model that was measured: value, the value in whose memory it lies (itself, or what
-      it is a view of), and bytes. Values that are not there, or all where it is empty, count as 1.
+    Greedy: it does not look ahead. Captures by reference, borrowed inputs and weights free nothing. ``sizes``: for each
+    measured graph of a model: value, the value in whose memory it lies (itself, or the viewed value), and bytes.
+    Missing values count as 1.
     """
 
     sizes: tuple[tuple[GraphPath, tuple[Measured, ...]], ...] = ()
@@ -149,10 +145,8 @@ class LeastLive:
 
 
 def least_live(trace: Trace | None = None) -> LeastLive:
-    """The schedule `LeastLive`, with the sizes that values had in a trace.
-
-    ``trace``: of the same model. Of a value that had several sizes (a cache that grows) the largest counts.
-    """
+    """The schedule `LeastLive`, with the sizes of values in a trace of the same model; the largest of several, as for a
+    growing cache."""
     if trace is None:
         return LeastLive()
     keys = [frame.graph.path for frame in trace.frames]
@@ -182,7 +176,7 @@ def least_live(trace: Trace | None = None) -> LeastLive:
 
 
 class _Books:
-    """What is alive while planning: of each memory, how many readings of the values in it are left."""
+    """Live memory while planning: of each block, the remaining reads of its values."""
 
     def __init__(self, nodes: Sequence[Node], outputs: Sequence[str], measured: Sequence[Measured]) -> None:
         self.home = {name: home for name, home, _ in measured}
@@ -205,7 +199,7 @@ class _Books:
             self.left[home] = self.left.get(home, 0) + len(nodes) + 1
 
     def change(self, node: Node) -> int:
-        """By how much the bytes alive grow if a node runs now."""
+        """The change of live bytes if a node runs now."""
         known = self._changes.get(node.index)
         if known is None:
             new = {name for name in node.outputs if name and self._home(name) == name and self.left.get(name)}
@@ -215,7 +209,7 @@ class _Books:
         return known
 
     def run(self, node: Node) -> list[Node]:
-        """Note that a node has run; returns the nodes that would change the bytes alive otherwise now."""
+        """Note that a node has run; returns the nodes whose effect on live bytes has changed."""
         changed = []
         for home in self._reads[node.index]:
             self.left[home] -= 1
@@ -256,10 +250,8 @@ class Picks:
     def __call__(
         self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
     ) -> Sequence[Node]:
-        """Put nodes in order.
-
-        Raises `KvvizError`: if the picks do not fit the model, or run a node before one that it needs.
-        """
+        """Put nodes in order; raises `KvvizError` if the picks do not fit the model, or run a node before one that it
+        needs."""
         picked = self._picked(graph)
         places = {index: place for place, index in enumerate(picked)}
         by_index = {node.index: node for node in nodes}
@@ -318,7 +310,7 @@ class Picks:
             twice = next(index for index in given if given.count(index) > 1)
             raise KvvizError(f"the picks name node {twice} in {path_of(key)} twice")
         known = {node.index for node in graph.nodes}
-        # Where another policy adds no copies, the original runs when the first of them did.
+        # If another policy adds no copies, the original runs when the first of them did.
         picked = list(dict.fromkeys(index if index in known else index % MAX_NODES for index in given))
         wrong = next((index for index in picked if index not in known), None)
         if wrong is not None:

@@ -41,11 +41,9 @@ class Checkpoint:
         return self._size
 
     def joined(self, weights: list[np.ndarray]) -> np.ndarray:
-        """Linear layers over the same input, side by side."""
         return np.concatenate(weights, axis=-1)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value of the header: number, string, or list of these."""
         field = self._fields.get(key)
         try:
             return default if field is None else field.contents()
@@ -53,7 +51,6 @@ class Checkpoint:
             raise LoadError(f"{self.path} has a {key} that is not UTF-8: {error}") from None
 
     def tensor(self, name: str, *shape: int) -> np.ndarray:
-        """A weight as it is in the file, float32."""
         return self._read(name, *shape)
 
     def matrix(self, name: str, inputs: int, outputs: int, turned_heads: int = 0) -> np.ndarray:
@@ -144,10 +141,8 @@ def installed() -> Path:
 
 
 def _opened(gguf: Any, path: Path) -> Any:
-    """A reader that compares what a header declares with the file's size before it takes memory for it.
-
-    That of the package ``gguf`` does not: 113 bytes that declare a list of 2^60 numbers would fill the memory.
-    """
+    """A reader that compares a header's declarations with the file's size before it takes memory for them. The package
+    ``gguf`` does not: 113 bytes that declare a list of 2^60 numbers would fill the memory."""
 
     if not hasattr(gguf.GGUFReader, "_get"):
         raise KvvizError("this version of gguf is not known; get one that is: pip install gguf==0.19.0")

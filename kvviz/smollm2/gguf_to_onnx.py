@@ -30,12 +30,10 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 # Kinds of tokens in GGUF that are found before a text is split: control tokens and user-defined ones.
 _CONTROL, _DEFINED = 3, 4
 
-# How text is split before merging, by its name in GGUF in `tokenizer.ggml.pre` (llama.cpp,
-# src/llama-vocab.cpp).
+# How text is split before merging, by its name in GGUF in `tokenizer.ggml.pre` (llama.cpp, src/llama-vocab.cpp).
 _WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _CUTS = {"smollm": "", "gpt-2": "", "llama-bpe": _WORD + r"\p{N}{1,3}" + _REST, "qwen2": _WORD + r"\p{N}" + _REST}
-"""By pattern, where one says it."""
 # With these and with SentencePiece, texts begin with the begin token unless the file says no (as in llama.cpp).
 _BEGUN = ("llama-bpe",)
 
@@ -51,13 +49,8 @@ def tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
 
 
 def carried_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """Build the tokenizer of a GGUF file.
-
-    Raises
-    ------
-    LoadError
-        If its kind is not supported, or the file holds only a part of it.
-    """
+    """Build the tokenizer of a GGUF file; raises `LoadError` if its kind is not supported, or the file holds only a
+    part of it."""
     library = needed("tokenizers")
     kind, cut = checkpoint.get("tokenizer.ggml.model"), checkpoint.get("tokenizer.ggml.pre", "default")
     if kind != "llama" and (kind != "gpt2" or cut not in _CUTS):
@@ -93,7 +86,6 @@ def carried_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def _byte_pairs(library: Any, tokens: Sequence[str], merges: Sequence[str], cut: str) -> Any:
-    """A byte-level tokenizer as that of GPT-2, with bytes written as letters."""
     vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = [tuple(merge.split(" ")) for merge in merges]
     inner = library.Tokenizer(library.models.BPE(vocabulary, pairs, ignore_merges=cut == "llama-bpe"))
@@ -137,17 +129,9 @@ _SPACE = "▁"
 def piece_tokenizer(
     library: Any, tokens: Sequence[str], scores: Sequence[float], kinds: Sequence[int], prefix: bool
 ) -> Any:
-    """A tokenizer of the package ``tokenizers`` that splits text as SentencePiece does.
-
-    Parameters
-    ----------
-    library : module
-        ``tokenizers``.
-    tokens, scores, kinds : sequence
-        Text, score and kind (as numbered in GGUF) of each piece.
-    prefix : bool
-        Whether a space is added before a text.
-    """
+    """A tokenizer of the package ``tokenizers`` (``library``) that splits text as SentencePiece does. ``tokens, scores,
+    kinds``: text, score and kind (as numbered in GGUF) of each piece. ``prefix``: whether a space is added before a
+    text."""
     vocabulary = {token: i for i, token in enumerate(tokens)}
     order = []
     for i, piece in enumerate(tokens):
@@ -230,7 +214,6 @@ def convert(
 
 
 def _write_origin(checkpoint: Checkpoint, folder: Path, own: bool) -> None:
-    """Write the origin of the weights, their licence, and what was changed."""
     lines = [
         f"{checkpoint.get('general.name', checkpoint.path.stem)}, made by "
         f"{checkpoint.get('general.organization', 'an organization that its file does not name')}.",
@@ -262,18 +245,12 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-# -- in memory --------------------------------------------------------------------------------------------------------
 # A GGUF file of the Llama family as an ONNX model in memory.
 
 
 def open_gguf(path: str | os.PathLike[str]) -> tuple[ModelProto, dict[str, np.ndarray], Checkpoint]:
-    """The graph of a GGUF file, its weights, expanded to float32, by their locations, and the file.
-
-    Raises
-    ------
-    KvvizError
-        The package ``gguf`` is missing, or the model is not of that family (`LoadError`).
-    """
+    """The graph of a GGUF file, its weights, expanded to float32, by their locations, and the file. Raises `KvvizError`
+    if the package ``gguf`` is missing, `LoadError` if the model is not of that family."""
     checkpoint = Checkpoint(path)
     held = Held()
     return decoder(checkpoint, GROWING["concat"], held), held.arrays, checkpoint

@@ -27,19 +27,9 @@ _ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>"
 
 @dataclass(frozen=True, slots=True)
 class TextSettings:
-    """The text settings of a model.
-
-    Attributes
-    ----------
-    end : tuple of str
-        Tokens that end an answer, as text; the one that the model names comes first.
-    end_ids : tuple of int
-        The same as numbers, from the generation settings.
-    template : str
-        The chat template; empty if there is none.
-    begin : str
-        The token that texts begin with; empty if there is none.
-    """
+    """The text settings of a model. ``end``: tokens that end an answer, as text; the one that the model names comes
+    first. ``end_ids``: the same as numbers, from the generation settings. ``template``: the chat template; empty if
+    there is none. ``begin``: the token that texts begin with; empty if there is none."""
 
     end: tuple[str, ...] = ()
     end_ids: tuple[int, ...] = ()
@@ -131,22 +121,9 @@ LONGEST = 10.0
 
 
 def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> str:
-    """The prompt for a conversation that the model is to continue.
-
-    Parameters
-    ----------
-    template : str
-        A Jinja template.
-    messages : sequence of mapping
-        Each with ``role`` and ``content``.
-    names : mapping of str to str
-        Special tokens by their names in templates: ``bos_token``, ``eos_token``.
-
-    Raises
-    ------
-    KvvizError
-        If Jinja is not installed, or the template cannot be used for these messages, or takes too long.
-    """
+    """The prompt for a conversation that the model is to continue. ``messages``: each with ``role`` and ``content``.
+    ``names``: special tokens by their names in templates: ``bos_token``, ``eos_token``. Raises `KvvizError`: if Jinja
+    is not installed, or the template cannot be used for these messages, or takes too long."""
     needed("jinja2")
     given = json.dumps([template, [dict(message) for message in messages], dict(names)], default=str)
     # The process finds the same packages as this one.
@@ -172,14 +149,9 @@ def render_chat(template: str, messages: Sequence[Mapping[str, str]], names: Map
     return str(answer["text"])
 
 
-# -- tokenizers -------------------------------------------------------------------------------------------------------
-
-
 class Words:
-    """A tokenizer for a vocabulary of words, one token each.
-
-    Texts begin with ``start``, by default ``"<s>"``, and end with ``"</s>"`` if the vocabulary has it.
-    """
+    """A tokenizer for a vocabulary of words, one token each. Texts begin with ``start``, by default ``"<s>"``, and end
+    with ``"</s>"`` if the vocabulary has it."""
 
     def __init__(self, words: Sequence[str], start: int | None = None) -> None:
         self.words = list(words)
@@ -270,17 +242,9 @@ def open_tokenizer(folders: Sequence[str]) -> Tokenizer | Words | None:
 
 @dataclass(frozen=True)
 class Companions:
-    """The files beside a model, read when needed.
-
-    Attributes
-    ----------
-    folders : tuple of str
-        Where to look, in this order: the model's folder, and its parent if the model lies in ``onnx/``.
-    files : tuple of str
-        All models in the folder, by the names that ``kvviz.load(…, graph=…)`` takes.
-    made : callable, optional
-        Makes the tokenizer, if the model file itself contains it.
-    """
+    """The files beside a model, read when needed. ``folders``: where to look, in this order: the model's folder, and
+    its parent if the model lies in ``onnx/``. ``files``: all models in the folder, by the names that ``kvviz.load(…,
+    graph=…)`` takes. ``made``: makes the tokenizer, if the model file itself contains it."""
 
     folders: tuple[str, ...]
     files: tuple[str, ...] = ()
@@ -299,7 +263,6 @@ class Companions:
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """The contents of ``config.json``; empty if there is no such file."""
         return json_file(self.folders, "config.json")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -316,7 +279,6 @@ class Companions:
         return self.tokenizer
 
     def chat(self, text: str, system: str | None = None) -> str:
-        """The prompt for an answer to a text, from the model's chat template."""
         words = self.needed_tokenizer()
         if not hasattr(words, "chat"):
             raise InputError("a model with a vocabulary of whole words cannot chat; give it a text")

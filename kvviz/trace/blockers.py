@@ -1,7 +1,5 @@
-"""Reasons why an op did not run in place, as bits while running and as records when somebody asks.
-
-While a graph runs, only a bit mask per overwritable input is kept; who the culprit was is read from the trace later.
-"""
+"""Reasons why an op did not run in place: bit masks per overwritable input while a graph runs, and records on demand,
+with culprits read from the trace."""
 
 from __future__ import annotations
 
@@ -42,7 +40,6 @@ SHAPE_DIFFERS, DTYPE_DIFFERS, NO_CAPACITY, NOT_CONTIGUOUS, OTHER_INPUT_BUSY, OP_
 
 
 def codes(mask: int) -> tuple[BlockerCode, ...]:
-    """The codes in a bit mask, in the order of the enum."""
     return tuple(code for code, bit in BITS.items() if mask & bit)
 
 
@@ -52,7 +49,6 @@ def rule(number: int) -> int:
 
 
 def rules(mask: int) -> tuple[int, ...]:
-    """The numbers of the policy's own reasons in a bit mask."""
     own = mask >> len(BITS)
     return tuple(number for number in range(own.bit_length()) if own >> number & 1)
 

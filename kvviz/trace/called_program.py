@@ -1,4 +1,4 @@
-"""An op that runs a program, which was recorded on its own: its frames and ops become part of a trace."""
+"""An op that runs a program recorded on its own: the program's frames and ops become part of the trace."""
 
 from __future__ import annotations
 
@@ -31,21 +31,13 @@ def call(
     times: Sequence[tuple[float, float]] = (),
     kept: Mapping[int, int] | None = None,
 ) -> int:
-    """Write an op that ran a program; gives its step, which comes behind those of the program.
+    """Write an op that ran a program, after the program's own ops; returns its step.
 
-    Parameters
-    ----------
-    body : Trace
-        The program, in one run.
-    inputs, outputs : mapping of str to int
-        By their names in the program: the writer's values that it read, all of them, and those that it left.
-    storages : mapping of int to int
-        The writer's storages for those in the recording; all others get one, in the host's memory.
-    times : sequence of (float, float)
-        Start and end of each op of the program, on ``lane``.
-    kept : mapping of int to int, optional
-        Why the program was not to overwrite what it was given, by storage in the recording: bits of
-        `kvviz.trace.blockers`, which stand where the recording says that the caller did not donate it.
+    ``body``: the program, in one run. ``inputs``, ``outputs``: by name in the program, the writer's values that it read
+    (all of them) and made. ``storages``: the writer's storage for each of the recording; others are new, in host
+    memory. ``times``: start and end of each op on ``lane``. ``kept``: by storage, reasons why the program must not
+    overwrite its inputs, as bits of `kvviz.trace.blockers`; they replace the recording's reason that the caller did not
+    donate them.
     """
     for value in inputs.values():
         writer.give(value)
@@ -66,8 +58,6 @@ def call(
 
 
 class _Here:
-    """A program's own recording, renumbered for the trace that calls it."""
-
     def __init__(self, writer: Writer, storages: Mapping[int, int], body: Trace, kept: Mapping[int, int]) -> None:
         self.writer = writer
         self.kept = kept
@@ -76,7 +66,6 @@ class _Here:
         self.before = dict(writer.generation)
 
     def write(self, place: int, lane: str, times: Sequence[tuple[float, float]]) -> None:
-        """The frames and ops of the program, called by the node at a place of the run's own graph."""
         writer, log, run = self.writer, self.body.log, self.writer.run()
         base, first = len(run.called), writer.steps - run.first
         for frame in log.frames:

@@ -1,7 +1,6 @@
 """A guided tour of a recording: captions in an order, each with the step and the part of the page that it speaks of.
 
-It is data that goes wherever the trace goes. What a stop may name, and where that is, the page's payload says
-(`kvviz.view.page_data.payload_tour`).
+It is part of the trace. `kvviz.view.page_data.payload_tour` lists what a stop may name, and where that is.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Tour:
         return replace(self, stops=(*self.stops, TourStop(caption, step, query, pane)))
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The tour as plain JSON data."""
         return {"title": self.title, "stops": [asdict(stop) for stop in self.stops]}
 
 
@@ -82,7 +81,7 @@ def _expect_texts(**given: Any) -> None:
 
 
 def _whole(step: SupportsIndex) -> int:
-    """A step's number as a plain int, NumPy's as well."""
+    """A step's number as a plain int, also from NumPy's."""
     try:
         if not isinstance(step, bool):
             return operator.index(step)

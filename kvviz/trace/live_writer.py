@@ -1,4 +1,4 @@
-"""A trace that grows while it is written: what a debugger steps through live, of a producer of its own."""
+"""A trace that grows while it is written: what a debugger shows of a producer other than the ONNX engine."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ class LiveWriter(Writer):
         name: str = "",
         scope: Sequence[str] = (),
     ) -> None:
-        """An op of this run that has not run yet, so that a trace that grows has the whole program from the start.
-
-        All ops of the run are declared then, in the order of the program, before the first one runs. `op` knows it by
-        its outputs.
-        """
+        """Declare an op of this run that has not run yet, so that the growing trace has the whole program from the
+        start. All ops of the run are declared in program order before the first one runs. `op` recognises each by its
+        outputs."""
         for value in inputs:
             self.use(value)
         run = self.run()
@@ -37,20 +35,14 @@ class LiveWriter(Writer):
         run.declared[tuple(made)] = place
 
     def live(self, outputs: Sequence[int] = ()) -> LiveTrace:
-        """A trace that grows with what is written from now on: in the present run, all of whose ops are declared, and
-        in those that `LiveTrace.begin` is called for. ``outputs``: what this run hands out."""
+        """A trace that grows with everything written from now on: in the present run, all of whose ops are declared,
+        and in runs passed to `LiveTrace.begin`. ``outputs``: those of this run."""
         return LiveTrace(self, tuple(self.named(outputs)))
 
 
 class LiveTrace:
-    """Moves into one trace what a `LiveWriter` has written since the last call.
-
-    Storages and declarations are the writer's own; rows go from its runs into the log as they come.
-
-    Attributes
-    ----------
-    trace : Trace
-    """
+    """Moves into one trace what a `LiveWriter` has written since the last call. Storages and declarations are the
+    writer's own; rows go from its runs into the log as they come."""
 
     def __init__(self, writer: Writer, outputs: tuple[str, ...]) -> None:
         self._writer, self._log = writer, Log()
@@ -62,14 +54,13 @@ class LiveTrace:
         self.trace.runs = [self._open.record]
 
     def begin(self, outputs: tuple[str, ...]) -> None:
-        """Take over the run that the writer has begun, and declared; ``outputs``: what it hands out."""
+        """Take over the run that the writer has begun and declared; ``outputs``: those of the run."""
         self._let_go()
         runs, writer = self.trace.runs, self._writer
         self._open = writer.run().open(self._log, len(runs), writer.title, outputs, self._known)
         runs.append(self._open.record)
 
     def follow(self) -> None:
-        """Take over the ops that are new in the present run."""
         self._let_go()
         before = len(self._log)
         self._writer.run().pour(self._log, self._open, self._writer.freed)
@@ -77,11 +68,9 @@ class LiveTrace:
             self._died = len(self._writer.freed.get(len(self._log) - 1, ()))
 
     def summarise(self) -> None:
-        """Put the summaries of values into the trace."""
         self.trace.value_summaries = self._writer.arrays.summaries(len(self._log))
 
     def _let_go(self) -> None:
-        """Log the storages that died after the last op of the log."""
         died = self._writer.freed.get(len(self._log) - 1, ())[self._died :] if len(self._log) else ()
         if died:
             self._log.free(died)

@@ -24,17 +24,14 @@ TraceLike = Trace | HasTrace | str | os.PathLike[str]
 
 
 def opened(given: Any) -> Any:
-    """A path becomes the trace that was saved there, or the graph of the model; anything else stays what it is."""
+    """The trace or the graph at a path; anything else is returned as it is."""
     if not isinstance(given, (str, os.PathLike)):
         return given
     return Trace.load(given) if holds_trace(given) else load(given)
 
 
 def as_graph(given: Any, asked: str) -> Graph:
-    """A graph, where ``asked`` is the name of the function that takes it.
-
-    Raises `InputError`: if it is neither a graph nor the path of one.
-    """
+    """A graph, also by path; ``asked``: the function that needs it, for the `InputError`."""
     found = opened(given)
     if isinstance(found, Graph):
         return found
@@ -46,20 +43,15 @@ def as_graph(given: Any, asked: str) -> Graph:
 
 
 def as_inputs(given: Any) -> dict[str, Any]:
-    """A caller's inputs by name; none for None.
-
-    Raises `InputError`: if it is no mapping.
-    """
+    """A caller's inputs by name, empty for None; raises `InputError` for anything but a mapping."""
     if given is None or isinstance(given, Mapping):
         return dict(given or {})
     raise InputError(f"inputs must be a mapping of input names to arrays, not {_kind(given)}")
 
 
 def as_trace(given: Any, asked: str) -> Trace:
-    """A trace, also that of a debugger or a recording, where ``asked`` is the name of the function that takes it.
-
-    Raises `InputError`: if it is neither a trace nor the path of one.
-    """
+    """A trace, also by path or of a debugger or a recording; ``asked``: the function that needs it, for the
+    `InputError`."""
     found = opened(given)
     found = found if isinstance(found, Trace) else getattr(found, "trace", found)
     if isinstance(found, Trace):

@@ -23,11 +23,10 @@ OUTCOMES = ("elsewhere", "missed", "in_place", "foreign", "view", "new")
 an input, which it overwrote or continued. ``"missed"``: see `kvviz.trace.reasons.is_missed`.
 """
 DECISIONS = ("missed", "in_place", "elsewhere", "run", "copied", "view", "foreign", "new")
-"""What can be said of a step. ``"run"`` is about the dispatch: it was not called in place."""
+"""Predicates of a step. ``"run"`` is about the dispatch: it was not called in place."""
 
 
 def endings(trace: TraceData, row: Op) -> set[str]:
-    """Those of `DECISIONS` that hold of a step."""
     hows = {where.how for where in row.outs if where is not None}
     found = {"view"} if VIEW in hows else set()
     # A runtime without views calls a Reshape in place, and gives it the buffer of its input.
@@ -49,12 +48,9 @@ def endings(trace: TraceData, row: Op) -> set[str]:
 
 
 class Kinds:
-    """The steps of a log by kind: the same op, refused for the same reasons, whose outputs came about alike. What is
-    said of one step of a kind by `endings` holds of all of them.
-
-    ``kind``: of every step. ``examples``: the first step of each kind. ``allocated, copied, spent``: bytes of every
-    step; see `spent`.
-    """
+    """The steps of a log by kind: the same op, refused for the same reasons, with outputs of the same kinds. `endings`
+    are equal for all steps of a kind. ``kind``: by step. ``examples``: the first step of each kind. ``allocated,
+    copied, spent``: bytes of every step; see `spent`."""
 
     def __init__(self, log: Log) -> None:
         numbers, outs = log.tables()
@@ -70,21 +66,18 @@ class Kinds:
         self.examples = [log[step] for step in first.tolist()]
 
     def where(self, holds: Iterable[bool], stop: int | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The steps, up to one, of kinds of which something holds."""
         return np.flatnonzero(np.array(list(holds), bool)[self.kind[:stop]])
 
 
 def outcome(trace: TraceData, row: Op) -> str:
-    """How a step ended: one of `OUTCOMES`."""
     found = endings(trace, row)
     return next(end for end in OUTCOMES if end in found)
 
 
 def spent(row: Op) -> int:
-    """Bytes that a step spent on its outputs: new capacity, or what it moved where its capacity came from the pool."""
+    """Bytes that a step spent on its outputs: new capacity, or bytes moved into capacity from the pool."""
     return max(row.allocated, row.copied)
 
 
 def copied_in_all(trace: TraceData) -> int:
-    """Bytes copied by the ops of a trace, and by its caller to give caches more room."""
     return int(trace.bytes_copied + sum(run.bytes_moved_outside for run in trace.runs))

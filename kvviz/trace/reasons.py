@@ -1,4 +1,4 @@
-"""From bit masks to reasons: who stood in the way, read from the trace when somebody asks."""
+"""From bit masks to reasons: the culprits, read from the trace on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from kvviz.trace.trace_data import Noted, TraceData
 
 
 def decision_of(trace: TraceData, index: int) -> Decision:
-    """The decision of one step, with a blocker for every reason."""
     row = trace.log[index]
     planned, taken, masks, placed = row.op, row.taken, row.masks, row.outs
     node = planned.node
@@ -45,7 +44,7 @@ def decision_of(trace: TraceData, index: int) -> Decision:
 
 
 def blocker_codes(trace: TraceData, index: int) -> tuple[BlockerCode, ...]:
-    """The codes of a step's blockers, each once, without asking who the culprits were."""
+    """The codes of a step's blockers, each once, without a search for culprits."""
     if not trace.policy.decides:
         return ()
     row = trace.log[index]
@@ -60,10 +59,8 @@ def blocker_codes(trace: TraceData, index: int) -> tuple[BlockerCode, ...]:
 
 
 def _wholly(trace: TraceData, index: int, row: Op, shared: bool | None) -> tuple[int, BlockerCode] | None:
-    """Why an op that was not asked for each of its inputs did not share memory: the input in question and the reason.
-
-    ``shared``: whether an output lies in the memory of an input; None: it is looked up where it matters.
-    """
+    """Why an op that is not decided input by input did not share memory: the input and the reason. ``shared``: whether
+    an output lies in the memory of an input; None if unknown."""
     planned, inputs = row.op, row.op.node.inputs
     if row.taken or row.masks or any(where is not None and where.how == IN_PLACE for where in row.outs):
         return None
@@ -79,8 +76,8 @@ def _wholly(trace: TraceData, index: int, row: Op, shared: bool | None) -> tuple
 
 
 def _no_view(trace: TraceData, index: int, position: int) -> tuple[int, BlockerCode]:
-    """Why an op that may return a view wrote its output: another element type (Cast), the layout of its input, or that
-    it computed something: Attention, of which only the presents can be views, or a Dropout that is in training."""
+    """Why an op that may return a view wrote its output: another element type (Cast), the layout of its input, or
+    because it computed something: Attention, of which only the presents can be views, or a Dropout in training."""
     row = trace.log[index]
     here = placed_before(trace, row.frame, row.op.node.inputs[position], index)
     out = row.outs[0]
@@ -94,11 +91,8 @@ def _no_view(trace: TraceData, index: int, position: int) -> tuple[int, BlockerC
 
 def is_missed(trace: TraceData, row: Op) -> bool:
     """Whether an op could have run in place, or have been a view, by kind, and memory was spent because it did not.
-
-    An op that was called in place and allocated all the same is one of them. A Cast to another type and the like are
-    not: no layout of their input would have made them a view. Where the runtime did not
-    decide whether ops may run in place, nothing is missed.
-    """
+    That includes an op that was called in place and allocated all the same. It excludes a Cast to another type and the
+    like, which no layout of their input makes a view. Nothing is missed if the runtime made no in-place decisions."""
     if not trace.policy.decides:
         return False
     if row.masks:
@@ -153,7 +147,7 @@ def placed_before(trace: TraceData, frame: int, name: str, index: int) -> Output
 
 
 def offset_of(trace: TraceData, index: int) -> int:
-    """Bytes from the start of its storage to what a step viewed or overwrote: where that began, this begins."""
+    """Bytes from the start of its storage to what a step viewed or overwrote."""
     log, frames = trace.log, trace.log.frames
     known: dict[int, int] = looked_up(trace, "offsets", dict)
     asked: list[int] = []
@@ -164,7 +158,7 @@ def offset_of(trace: TraceData, index: int) -> int:
         name = op.node.inputs[taken[0] if taken else 0]
         producer = frames[frame].program.graph.producers.get(name)
         step = None if producer is None else trace.step_of(frame, producer.index)
-        # A step that is not an earlier one there is in damaged files only.
+        # Only damaged files name a step that is not an earlier one.
         if producer is None or step is None or step >= index:
             bound = frames[frame].bound(name)
             found = 0 if bound is None else bound.offset
@@ -182,7 +176,7 @@ def offset_of(trace: TraceData, index: int) -> int:
 
 
 def next_reader(trace: TraceData, frame: int, name: str, index: int, but: Node | None = None) -> tuple[str, int | None]:
-    """The op that reads a value next after a step: (node name, its step or None if it has not run)."""
+    """The next op after a step that reads a value: (node name, its step or None if it has not run)."""
     known: dict[Any, Any] = looked_up(trace, "readers", dict)
     found: tuple[list[tuple[int, Node]], list[Node]] | None = known.get((frame, name))
     if found is None:
@@ -201,7 +195,7 @@ def next_reader(trace: TraceData, frame: int, name: str, index: int, but: Node |
 
 
 def looked_up(trace: TraceData, what: str, make: Callable[[], Noted]) -> Noted:
-    """What was looked up in the rows of a trace, as long as it has no others."""
+    """A result kept as long as the trace gets no new rows."""
     found = trace.notes.get(what)
     if found is None or found[0] != trace.log.version:
         found = trace.notes[what] = trace.log.version, make()
@@ -210,7 +204,7 @@ def looked_up(trace: TraceData, what: str, make: Callable[[], Noted]) -> Noted:
 
 
 def _culprit(trace: TraceData, index: int, name: str, code: BlockerCode) -> tuple[str, int | None]:
-    """Who stands in the way, and at which step, where it is an op that has run."""
+    """Who stands in the way, and at which step if it is an op that has run."""
     frame = trace.log[index].frame
     if code is BlockerCode.NOT_LAST_USE:
         return next_reader(trace, frame, name, index)
@@ -220,7 +214,7 @@ def _culprit(trace: TraceData, index: int, name: str, code: BlockerCode) -> tupl
 
 
 def _owner(trace: TraceData, index: int, name: str, code: BlockerCode) -> str:
-    """Who stands in the way and is no later reader."""
+    """Who stands in the way, other than a later reader."""
     row = trace.log[index]
     frame = row.frame
     if code is BlockerCode.ALIASED:
@@ -262,13 +256,13 @@ def _outer_reader(trace: TraceData, frame: int, name: str, index: int) -> tuple[
 
 
 def _name_outside(row: FrameEvent, name: str) -> str:
-    """What an argument of a body is called where it comes from; empty for a capture, which keeps its name."""
+    """The outer name of an argument of a body; empty for a capture, which keeps its name."""
     assert row.caller is not None
     node = row.caller.node
     inputs = [value.name for value in row.program.graph.inputs]
     if name not in inputs:
         return ""
-    # Scan-8 has the sequence lengths in front of what its body takes.
+    # Scan-8 has the sequence lengths in front of the body's inputs.
     position = inputs.index(name) + (node.op_type == "Scan" and node.opset < 9)
     return node.inputs[position] if position < len(node.inputs) else ""
 
@@ -295,7 +289,7 @@ def _alias(trace: TraceData, index: int, name: str) -> str:
 
 
 def _placed(trace: TraceData, run: int) -> dict[int, list[tuple[int, str]]]:
-    """By storage the steps of a run that put an output there, with its name; of one step the first output last."""
+    """By storage, the steps of a run that put an output there, with its name; for one step the first output last."""
     frames, rows = trace.log.frames, trace.log
     found: dict[int, list[tuple[int, str]]] = {}
     for step in range(trace.runs[run].first, len(rows)):
@@ -308,12 +302,11 @@ def _placed(trace: TraceData, run: int) -> dict[int, list[tuple[int, str]]]:
 
 
 def _is_needed(trace: TraceData, frame: int, name: str, index: int) -> bool:
-    """Whether a value is an output of its graph, or is read at a step or later."""
     return name in trace.log.frames[frame].program.wanted or bool(next_reader(trace, frame, name, index - 1)[0])
 
 
 def _blocker(trace: TraceData, index: int, position: int, code: BlockerCode, rule: str = "") -> Blocker:
-    """A reason against an input; ``rule``: the sentence of a reason that only the trace's policy has."""
+    """``rule``: the sentence of a reason that only the trace's policy has."""
     row = trace.log[index]
     node = row.op.node
     name = node.inputs[position] if position >= 0 else ""
@@ -350,7 +343,7 @@ def _sizes(trace: TraceData, index: int, position: int, code: BlockerCode) -> st
     return f": it holds {have} row{'s' * (have != 1)} along axis {axis}, and {out.shape[axis]} are needed"
 
 
-# Of an op that gives views in other cases, or appends to a past where it is given one.
+# For an op that returns views in other cases, or appends if it gets a past.
 _UNKNOWN = "{op} did not take {input}: {policy}"
 _COMPUTES = "{op} has no input here that could hold what it computes"
 TEXTS = {

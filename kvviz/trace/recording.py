@@ -1,4 +1,5 @@
-"""The trace: all that views know of a run. Rows are written once and never change; records are derived from them."""
+"""The trace: everything views know about a run. Rows are written once and never change; records are derived from
+them."""
 
 from __future__ import annotations
 
@@ -69,7 +70,6 @@ class Steps(Sequence[Step]):
 
 
 def make_step(trace: TraceData, index: int) -> Step:
-    """The record of one step."""
     frame_id, planned, *_, freed, allocated, copied, written, live = trace.log[index]
     node = planned.node
     frame = trace.frames[frame_id]
@@ -97,7 +97,6 @@ def make_step(trace: TraceData, index: int) -> Step:
 
 
 def outs_of(trace: TraceData, index: int) -> Iterator[Placed]:
-    """Records of where a step's outputs live."""
     row = trace.log[index]
     for name, where in zip(row.op.node.outputs, row.outs):
         if where is not None:
@@ -144,8 +143,6 @@ class Trace(TraceData):
         Results that readers computed and keep here.
     """
 
-    # -- a trace is the sequence of its steps -----------------------------------------------------------------------
-
     def __len__(self) -> int:
         return len(self.log)
 
@@ -160,15 +157,12 @@ class Trace(TraceData):
     @overload
     def __getitem__(self, index: slice | str) -> list[Step]: ...
     def __getitem__(self, index: int | slice | str) -> Step | list[Step]:
-        """As of ``steps``: by number, by slice, or all steps of a node by its name."""
         return self.steps[index]
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             return not_there(self, name)
-
-    # -- records ----------------------------------------------------------------------------------------------------
 
     @property
     def steps(self) -> Steps:
@@ -219,8 +213,6 @@ class Trace(TraceData):
     def load(path: Any) -> Trace:
         """Read a trace that `save` wrote. Every view works on it, but it cannot run on."""
         return load(path, Trace)
-
-    # -- what higher layers make of it ------------------------------------------------------------------------------
 
     explain = public_trace.explain
     to_markdown = public_trace.to_markdown

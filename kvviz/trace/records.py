@@ -187,7 +187,7 @@ Span = tuple[int, int]
 """Rows from the first to (not including) the second."""
 
 Held = tuple[int, int, int]
-"""Rows from the first to the second that hold the tokens from the third on; -1: something that is no live token."""
+"""Rows from the first to (not including) the second that hold the tokens from the third on; -1: no live token."""
 
 
 Owned = tuple[int, int, tuple[int, ...], str]
@@ -265,7 +265,7 @@ class CacheRun:
 
     @property
     def slack(self) -> int:
-        """Rows reserved that hold no live token: capacity less valid."""
+        """Reserved rows that hold no live token: capacity less valid."""
         return self.capacity - self.valid
 
 
@@ -278,8 +278,6 @@ def meter_in_turn(caches: Sequence[Cache]) -> None:
 
 
 class _Runs:
-    """The entries of a cache's meter; those of a run are computed on first access."""
-
     def __get__(self, cache: Cache | None, owner: type | None = None) -> list[CacheRun]:
         if cache is None:
             # The default of the field, for `dataclasses`.
@@ -344,8 +342,6 @@ class Cache:
 
 
 class Caches(list[Cache]):
-    """The caches of a trace; shown as a table, one row a cache."""
-
     __repr__ = public_trace.caches_text
     _repr_html_ = public_trace.caches_html
 

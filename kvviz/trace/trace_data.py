@@ -1,4 +1,5 @@
-"""What a trace keeps: the rows of its log and what goes with them. Rows are written once and never change."""
+"""The data of a trace: the rows of its log, and everything else that is kept. Rows are written once and never
+change."""
 
 from __future__ import annotations
 
@@ -21,16 +22,13 @@ from kvviz.trace.value_summaries import ValueSummaries
 class PolicyFacts:
     """A policy as data; `kvviz.runtimes.named_policies` makes it, and finds the policy again.
 
-    ``rules``: sentences for reasons that only this policy has.
-    ``places_outputs``: it says itself where each output lives.
-    ``decides``: it asked of each op whether it may run in place; a recording of another runtime says what happened,
-      not why.
-    ``base``: the named policy whose in-place rule it has; empty where the rule is the caller's own.
-    ``options``: of the base: the quirks that rten keeps, ``"mem_reuse"`` and ``"parallel"`` of onnxruntime.
-    ``captures``: the named policy whose capture rule it has; empty where it has the one of its base.
-    ``schedule``: ``(name,)`` of a schedule that needs no more; ``("own", label)``: the caller's; ``("picks", picks,
-      model)``; ``("before", schedule, pairs)``; ``("least_live", sizes)``.
-    ``growth``: as in `kvviz.Policy`.
+    ``rules``: sentences for reasons that only this policy has. ``places_outputs``: it decides where each output lives.
+    ``decides``: it made in-place decisions; a recording of another runtime says what happened, not why. ``base``: the
+    named policy whose in-place rule it has; empty for a rule of the caller. ``options``: of the base: rten's quirks,
+    ``"mem_reuse"`` and ``"parallel"`` of onnxruntime. ``captures``: the named policy whose capture rule it has; empty
+    for that of its base. ``schedule``: ``(name,)`` of a schedule without parameters; ``("own", label)``: the caller's;
+    ``("picks", picks, model)``; ``("before", schedule, pairs)``; ``("least_live", sizes)``. ``growth``: as in
+    `kvviz.Policy`.
     """
 
     name: str
@@ -47,16 +45,13 @@ class PolicyFacts:
 
 
 GONE = "gone"
-"""Kind of a value of which nothing is known any more."""
+"""Kind of a value that is no longer known."""
 
 
 class GraphTypes(NamedTuple):
-    """The types of one graph's own values.
-
-    ``path``: of the graph in its model: nodes and attributes, outermost first.
-    ``fixed``: those that are others once the free dimensions have lengths.
-    ``written``: nodes whose inputs the runtime has changed, with those of the model.
-    """
+    """The types of one graph's own values. ``path``: of the graph in its model: nodes and attributes, outermost first.
+    ``fixed``: those that change when the free dimensions get lengths. ``written``: nodes whose inputs the runtime has
+    changed, with those of the model."""
 
     path: tuple[tuple[int, str], ...]
     types: tuple[Value, ...]
@@ -65,10 +60,8 @@ class GraphTypes(NamedTuple):
 
 
 class TypeFacts(NamedTuple):
-    """The types of all values of a model.
-
-    ``dims``: the free dimensions of the inputs, with the lengths that they had in every run.
-    """
+    """The types of all values of a model. ``dims``: the free dimensions of the inputs, with their lengths in every
+    run."""
 
     dims: Dims
     graphs: tuple[GraphTypes, ...]
@@ -79,7 +72,7 @@ Noted = TypeVar("Noted")
 
 
 def noted(notes: dict[Any, Any], key: Any, make: Callable[[], Noted]) -> Noted:
-    """What notes keep under a key; it is made when it is first asked for."""
+    """The note under a key, made on first use."""
     if key not in notes:
         notes[key] = make()
     found: Noted = notes[key]
@@ -87,7 +80,7 @@ def noted(notes: dict[Any, Any], key: Any, make: Callable[[], Noted]) -> Noted:
 
 
 class Recorded:
-    """An attribute that a dry run has nothing for; `Trace.known` reads it without complaint."""
+    """An attribute that a dry run lacks; `Trace.known` reads it without an error."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -147,7 +140,7 @@ class TraceData:
         return self.options.dry
 
     def known(self, name: str) -> Any:
-        """``outputs``, ``tokens`` or ``logits`` as far as they are known; in a dry run the outputs are layouts."""
+        """``outputs``, ``tokens`` or ``logits``, if they are known; in a dry run the outputs are layouts."""
         return self.__dict__[name]
 
     @property
@@ -215,7 +208,7 @@ class TraceData:
         self._lives = (None, [])
 
     def apart(self: Data) -> Data:
-        """The same recording as another object, for caches of the trace: a cycle would delay freeing both."""
+        """A shallow copy of the recording for caches of the trace: a cycle would delay freeing both."""
         twin = type(self).__new__(type(self))
         vars(twin).update(vars(self))
         twin.notes, twin.caches = {}, []

@@ -1,7 +1,7 @@
-"""Small words that every sentence, table and picture shares: sizes, buffers, counts, runs, layers.
+"""Wording of sizes, buffers, counts, runs and layers that every sentence, table and picture shares.
 
 Invariant: the same number is written the same way everywhere. Totals and meters are of all runs, everything else is of
-those whose steps were kept; where all of them were kept, the words do not mention it.
+those whose steps were kept; if all were kept, the words do not mention it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def size(nbytes: float) -> str:
 
 
 def size_of(part: float, whole: float) -> str:
-    """Part of a whole in bytes; the unit is said once where both have it: ``0 of 2,176 B``."""
+    """Part of a whole in bytes; a common unit is written once: ``0 of 2,176 B``."""
     first, second = size(part), size(whole)
     number, _, unit = first.partition(" ")
     return f"{number if unit == second.partition(' ')[2] else first} of {second}"
@@ -46,7 +46,6 @@ def buffer(storage: int, generation: int = 0) -> str:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """``1 row``, ``1,024 rows``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -60,7 +59,6 @@ def short(text: str, limit: int = 60) -> str:
 
 
 def visible(text: str) -> str:
-    """Text with its control characters made visible."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
 
 
@@ -88,7 +86,7 @@ def with_short_names(text: str, names: Iterable[str], limit: int) -> str:
 
 
 def decodes(trace: Trace) -> bool:
-    """Whether its runs generate tokens. Which ones, a dry run does not know."""
+    """Whether its runs generate tokens, which a dry run does not know."""
     return bool(trace.prompt) or trace.options.kind == "decode"
 
 
@@ -98,8 +96,8 @@ def weight_bytes(trace: Trace) -> int:
 
 
 def run_label(trace: Trace, run: int) -> str:
-    """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` where there are no tokens; what a producer called it.
-    Where several runs read the prompt, the later ones are ``"prefill 1"`` and so on."""
+    """``"prefill"``, ``"decode 3"``; ``"run"`` or ``"run 3"`` without tokens; or the producer's name for it. If several
+    runs read the prompt, the later ones are ``"prefill 1"`` and so on."""
     if trace.prompt:
         # The last run of the prefill gives the first token.
         prefill = next((one.index for one in trace.runs if one.token is not None), run)
@@ -113,26 +111,24 @@ def run_label(trace: Trace, run: int) -> str:
 
 
 def kept_runs(trace: Trace) -> tuple[int, ...]:
-    """Runs whose steps were kept; a run that has only begun is one of them."""
+    """Runs whose steps were kept, including one that has only begun."""
     begun = len(trace.runs) - 1 if trace.live is not None or trace.interrupted else -1
     return tuple(run.index for run in trace.runs if run.last > run.first or run.index == begun)
 
 
 def keeps_all(trace: Trace) -> bool:
-    """Whether every run has its steps, or, as where nothing was recorded, none has."""
+    """Whether every run has its steps, or nothing was recorded and none has."""
     return len(kept_runs(trace)) == len(trace.runs) or not trace.log
 
 
 def not_searched(trace: Trace) -> str:
-    """Runs whose steps no query can search, and how to record them; empty where all steps were kept.
-
-    How many steps they had was not counted.
-    """
+    """Runs whose steps no query can search, and how to record them; empty if all steps were kept. Their steps were not
+    counted."""
     if keeps_all(trace):
         return ""
     kept = set(kept_runs(trace))
     gone = [run for run in range(len(trace.runs)) if run not in kept]
-    # Numbers that follow each other have the same distance from their places.
+    # Consecutive numbers have the same distance from their places.
     spans = [[n for _, n in span] for _, span in groupby(enumerate(gone), lambda pair: pair[1] - pair[0])]
     named = ", ".join(f"{span[0]}" if len(span) == 1 else f"{span[0]}..{span[-1]}" for span in spans)
     detail = f"range({gone[0]}, {gone[-1] + 1})" if len(spans) == 1 else f"[{gone[0]}]"
@@ -149,7 +145,7 @@ def steps_summary(trace: Trace) -> str:
 
 
 def in_kept_runs(trace: Trace) -> str:
-    """What stands behind a sum over steps: empty, or ``in the 8 runs whose steps were kept``."""
+    """The qualification of a sum over steps: empty, or ``in the 8 runs whose steps were kept``."""
     if keeps_all(trace):
         return ""
     runs = len(kept_runs(trace))
@@ -157,12 +153,12 @@ def in_kept_runs(trace: Trace) -> str:
 
 
 def place_of(trace: Trace, row: Any) -> Place:
-    """Layer and role of a step, of one in a body with the role of the node that has the body."""
+    """Layer and role of a step; one in a body has the role of the node that has the body."""
     return place_in(trace.log.frames, row.frame, row.op.node.index)
 
 
 def place_in(frames: Any, number: int, node: int) -> Place:
-    """The same of a node, by its index in the graph of a frame."""
+    """Layer and role of a node, by its index in the graph of a frame."""
     frame = frames[number]
     own = places(frame.program.graph)[node]
     if frame.parent is None:

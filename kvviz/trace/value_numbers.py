@@ -1,11 +1,10 @@
-"""What a recording keeps of a value, and what of all values goes into a byte budget, before anything is computed.
+"""What a recording keeps of a value, and which values fit into a byte budget, decided before anything is computed.
 
-Kept are the smallest, largest and mean number, a histogram, and a picture of two axes. All numbers are of the finite
-ones; NaN and infinities are counted apart. Block types, texts and sequences have none.
+Kept are the smallest, largest and mean number, a histogram, and a picture of two axes. All are of the finite numbers;
+NaN and infinities are counted separately. Block types, texts and sequences have none.
 
-Everything that could be kept stands in one order, and what is kept is the beginning of it: numbers of all values,
-histograms, attention, one picture of each value, pictures of the other heads. So a larger budget keeps all that a
-smaller one does, and more.
+All candidates have one order, and a beginning of it is kept: numbers of all values, histograms, attention, one picture
+of each value, pictures of the other heads. So a larger budget keeps all that a smaller one does.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from kvviz.errors import InputError
 
 BINS = 16
 SIDE = 32
-"""Cells of a picture along each axis, at most."""
+"""The maximum number of cells of a picture along each axis."""
 SHADES = 250
 EMPTY, BELOW, ABOVE, NAN = 251, 252, 253, 254
-"""Cells of a picture go from 0, its lowest, to `SHADES`, its highest; these stand for no number (it is beyond the end),
-only −∞, +∞, and NaN."""
+"""Cells of a picture go from 0, its lowest, to `SHADES`, its highest; these mean: no number (beyond the end), only −∞,
++∞, and NaN."""
 
 
 class Numbers(NamedTuple):
-    """Smallest, largest and mean finite number (NaN where there is none), and how many are NaN, +∞ and −∞."""
+    """Smallest, largest and mean finite number (NaN if there is none), and how many are NaN, +∞ and −∞."""
 
     low: float
     high: float
@@ -39,15 +38,11 @@ class Numbers(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """Which part of a value a picture shows; an axis is -1 where there is none.
+    """Which part of a value a picture shows; an axis is -1 if there is none.
 
-    ``down, across``: the last two axes that are longer than 1.
-    ``head``: the axis before them that is longer than 1: one picture for each entry of it. Of all other axes entry 0 is
-      shown.
-    ``heads``: entries of it.
-    ``each``: numbers of a cell along both axes: a cell is the mean of that many finite numbers. A value of one axis is
-      read on from row to row.
-    ``rows, columns``: cells.
+    ``down, across``: the last two axes longer than 1. ``head``: the axis before them longer than 1, with one picture
+    for each of its ``heads`` entries; all other axes show entry 0. ``each``: numbers per cell along both axes: a cell
+    is the mean of its finite numbers. A value of one axis continues from row to row. ``rows, columns``: cells.
     """
 
     down: int
@@ -60,7 +55,7 @@ class Axes(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """``cells``, (rows, columns) of uint8, from ``low`` to ``high``; both are NaN where no number is finite."""
+    """``cells``, (rows, columns) of uint8, from ``low`` to ``high``; both are NaN if no number is finite."""
 
     cells: np.ndarray
     low: float
@@ -68,7 +63,6 @@ class Picture(NamedTuple):
 
 
 def has_numbers(shape: Any, dtype: Any) -> bool:
-    """Whether a value of this form is an array of numbers."""
     if shape is None:
         return False
     try:
@@ -79,7 +73,6 @@ def has_numbers(shape: Any, dtype: Any) -> bool:
 
 
 def as_floats(array: np.ndarray) -> np.ndarray:
-    """Numbers as float64; of complex ones the absolute value."""
     with np.errstate(all="ignore"):
         return (np.abs(array) if array.dtype.kind == "c" else array).astype(np.float64)
 
@@ -105,7 +98,7 @@ def numbers_of(floats: np.ndarray) -> tuple[Numbers, np.ndarray]:
 
 def histogram_of(finite: np.ndarray, low: float, high: float) -> np.ndarray:
     """How many numbers lie in each of `BINS` parts of equal width from the smallest to the largest, which belongs to
-    the last; where all are equal they are in the middle."""
+    the last; if all are equal they are in the middle."""
     counts = np.zeros(BINS, np.int32)
     if not finite.size:
         return counts
@@ -123,14 +116,14 @@ def histogram_of(finite: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _share(numbers: np.ndarray, low: float, high: float) -> np.ndarray:
-    """How far numbers are on the way from one to another, which may be as far apart as float64 allows."""
+    """Positions of numbers between two limits, 0 to 1; the limits may be as far apart as float64 allows."""
     if not np.isfinite(high - low):
         numbers, low, high = numbers / 4, low / 4, high / 4
     return (numbers - low) / (high - low)
 
 
 def axes_of(shape: tuple[int, ...]) -> Axes | None:
-    """What a picture of a value of this shape shows; None where a number says it all, or there is none."""
+    """What a picture of a value of this shape shows; None if the numbers suffice, or there are none."""
     longer = [axis for axis, n in enumerate(shape) if n > 1]
     if 0 in shape or not longer:
         return None
@@ -147,7 +140,6 @@ def axes_of(shape: tuple[int, ...]) -> Axes | None:
 
 
 def picture_of(floats: np.ndarray, axes: Axes, head: int = 0) -> Picture:
-    """A picture of one head of a value."""
     place: list[Any] = [0] * floats.ndim
     for axis in (axes.down, axes.across):
         if axis >= 0:
@@ -177,7 +169,6 @@ def picture_of(floats: np.ndarray, axes: Axes, head: int = 0) -> Picture:
 
 
 def _summed(grid: np.ndarray, axes: Axes) -> np.ndarray:
-    """Sums over the numbers of each cell."""
     for axis, each in enumerate(axes.each):
         if each > 1:
             grid = np.add.reduceat(grid, np.arange(0, grid.shape[axis], each), axis=axis)
@@ -185,17 +176,14 @@ def _summed(grid: np.ndarray, axes: Axes) -> np.ndarray:
 
 
 NUMBERS, HISTOGRAM, ATTENTION, PICTURE = 44, 4 + 4 * BINS, 24, 60
-"""Bytes of one of each; attention and pictures have their cells beside."""
+"""Bytes of one of each, without the cells of attention and pictures."""
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20}
 
 
 class Seen(NamedTuple):
-    """A value that could be kept.
-
-    ``at``: the step that made it; ``-1 - run`` for what a run was given.
-    ``slot``: which output of the step, or which binding of the run's main frame.
-    ``rank``: what is smaller comes first; among equals what has more bytes.
-    """
+    """A value that could be kept. ``at``: the step that made it; ``-1 - run`` for an input of a run. ``slot``: which
+    output of the step, or which binding of the run's main frame. ``rank``: smaller ones come first, and among equals
+    those of more bytes."""
 
     at: int
     slot: int
@@ -205,11 +193,8 @@ class Seen(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is kept of each value, by (at, slot).
-
-    ``attention``: how many of the rows of attention are kept.
-    ``heads``: how many pictures of a value.
-    """
+    """What is kept of each value, by (at, slot). ``attention``: number of attention rows kept. ``heads``: number of
+    pictures of each value."""
 
     numbers: frozenset[tuple[int, int]]
     histograms: frozenset[tuple[int, int]]
@@ -218,7 +203,7 @@ class Plan(NamedTuple):
 
 
 def plan(values: Sequence[Seen], attention: Sequence[int], budget: int) -> Plan:
-    """What to keep within a number of bytes; ``attention`` are the cells (2 bytes each) of the rows of attention."""
+    """What to keep within a number of bytes; ``attention``: cells (2 bytes each) of each attention row."""
     order = sorted(values, key=lambda seen: (seen.rank, -seen.nbytes, seen.at, seen.slot))
     left = budget
     counts = []
@@ -241,7 +226,7 @@ def plan(values: Sequence[Seen], attention: Sequence[int], budget: int) -> Plan:
 
 
 def _first(costs: Sequence[int], left: int) -> tuple[int, int]:
-    """How many of these come into what is left, and what is left then: nothing, where not all of them do."""
+    """How many of these fit into the bytes left, and the bytes left then: 0 if not all of them fit."""
     for taken, cost in enumerate(costs):
         if cost > left:
             return taken, 0
@@ -254,10 +239,7 @@ def _picture(axes: Axes) -> int:
 
 
 def as_bytes(budget: int | str) -> int:
-    """A number of bytes, from one or from a text such as ``"64 kB"``.
-
-    Raises `InputError`: it is neither, or negative.
-    """
+    """A number of bytes, from one or from a text such as ``"64 kB"``; raises `InputError` for anything else."""
     if isinstance(budget, str):
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMG]?i?B?)\s*", budget)
         if found is None or found[2] not in _UNITS:

@@ -1,7 +1,7 @@
 """What a recording keeps of its values, as columns; see `kvviz.trace.value_numbers` for what is kept of each.
 
-A value is known by (at, slot): the step that made it and which of its outputs it is, or ``-1 - run`` and the place
-among the bindings of the run's main frame, for what a run was given.
+A value is identified by (at, slot): the step that made it and which of its outputs it is, or for inputs ``-1 - run``
+and the index among the bindings of the run's main frame.
 """
 
 from __future__ import annotations
@@ -44,23 +44,18 @@ COLUMNS: Mapping[str, tuple[str, int]] = {
 }
 """Element type and numbers of a row of each column.
 
-``numbers, counts``: as in `Numbers`, of the value that ``at`` and ``slot`` of that row name.
-``histogram_of, histogram``: a row of the ones above, and its histogram.
-``picture``: a row of the ones above; head; heads of the value; axes down, across and of the heads; numbers of a cell
-  down and across; rows and columns; where its cells begin. ``scale``: lowest and highest.
-``attention``: cache; run; heads; keys; the cache's row of the first key; where its weights begin: head by head, 65,535
-  for 1.
+``numbers, counts``: as in `Numbers`, of the value that ``at`` and ``slot`` of that row name. ``histogram_of,
+histogram``: a row of these, and its histogram. ``picture``: a row of these; head; heads of the value; axes down, across
+and of the heads; numbers per cell down and across; rows and columns; where its cells begin. ``scale``: lowest and
+highest. ``attention``: cache; run; heads; keys; the cache's row of the first key; where its weights begin, head by
+head, 65,535 for 1.
 """
 WHOLE = 65535
 
 
 class Counted(NamedTuple):
-    """How much there was, whether it was kept or not.
-
-    ``values``: with numbers.
-    ``pictures``: values of which there could be one.
-    ``steps``: of the recording that were looked at.
-    """
+    """How much there was, kept or not: ``values`` with numbers, ``pictures`` that could be made, ``steps`` that were
+    examined."""
 
     values: int
     pictures: int
@@ -70,13 +65,9 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ValueSummaries:
-    """What was kept of the values of a recording.
-
-    ``budget``: bytes that the columns may have together.
-    ``missing``: why some values were not looked at; empty if all were.
-    ``first``: ``"nan"`` and ``"inf"`` to the first value that has one, whether it was kept or not.
-    ``columns``: as in `COLUMNS`.
-    """
+    """What was kept of the values of a recording. ``budget``: maximum bytes of all columns. ``missing``: why some
+    values were not examined; empty if all were. ``first``: ``"nan"`` and ``"inf"`` to the first value that has one,
+    whether it was kept or not. ``columns``: as in `COLUMNS`."""
 
     budget: int
     counted: Counted
@@ -86,7 +77,6 @@ class ValueSummaries:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns."""
         return sum(column.nbytes for column in self.columns.values())
 
     def until(self, steps: int, runs: int) -> ValueSummaries:
@@ -103,7 +93,7 @@ class ValueSummaries:
         return replace(self, columns=columns, first=first, counted=counted)
 
     def within(self, plan: Plan) -> ValueSummaries:
-        """Only what a plan has; it has no attention."""
+        """Only what a plan keeps; it has no attention."""
         c = self.columns
         keys = list(zip(c["at"].tolist(), c["slot"].tolist()))
         entries = np.array([key in plan.numbers for key in keys], bool)
@@ -120,7 +110,7 @@ def _only(
     pictures: np.ndarray,
     attention: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Some rows of the columns. Histograms and pictures of entries that are left out are left out as well."""
+    """Some rows of the columns. Histograms and pictures of omitted entries are omitted too."""
     place = np.cumsum(entries) - 1
     histograms = histograms & entries[c["histogram_of"]]
     pictures = pictures & entries[c["picture"][:, 0]]
@@ -149,10 +139,8 @@ def _column(name: str, rows: Any) -> np.ndarray:
 
 
 class Collector:
-    """Takes values in one by one, and keeps of each what a plan says; without one, everything.
-
-    ``first``: as in `ValueSummaries`.
-    """
+    """Takes values one by one, and keeps of each what a plan says; without a plan, everything. ``first``: as in
+    `ValueSummaries`."""
 
     def __init__(self, plan: Plan | None) -> None:
         self._plan = plan
@@ -161,7 +149,7 @@ class Collector:
         self.first: dict[str, Key] = {}
 
     def add(self, at: int, slot: int, value: Any) -> None:
-        """Take in a value; it may be of any kind, and is not kept itself."""
+        """Take a value of any kind; the value itself is not kept."""
         key = (at, slot)
         plan = self._plan
         wanted = plan is None or key in plan.numbers
@@ -198,13 +186,12 @@ class Collector:
             self._cells += made.cells.size
 
     def attend(self, caches: list[int], run: int, start: int, weights: np.ndarray) -> None:
-        """Take in what one query weighed, (heads, keys); the first key is row ``start`` of the caches."""
+        """Take the attention weights of one query, (heads, keys); the first key is row ``start`` of the caches."""
         self._rows["attention"] += [(cache, run, *weights.shape, start, self._weights) for cache in caches]
         self._rows["weights"].append(np.rint(np.clip(np.nan_to_num(weights), 0, 1) * WHOLE).astype("<u2").ravel())
         self._weights += weights.size
 
     def done(self, budget: int, counted: Counted, missing: str = "") -> ValueSummaries:
-        """All that was kept."""
         joined = {**self._rows}
         for name in ("cells", "weights"):
             joined[name] = np.concatenate(joined[name]) if joined[name] else []  # type: ignore[assignment]
@@ -213,16 +200,12 @@ class Collector:
 
 
 def numbers_in(columns: Mapping[str, np.ndarray], entry: int) -> Numbers:
-    """The numbers of a row."""
     low, high, mean = columns["numbers"][entry].tolist()
     return Numbers(low, high, mean, *columns["counts"][entry].tolist())
 
 
 def checked(columns: Mapping[str, bytes], steps: int, runs: int, caches: int) -> dict[str, np.ndarray]:
-    """Columns from a file that may hold anything.
-
-    Raises `ValueError`: with what is wrong.
-    """
+    """Columns from an untrusted file; raises `ValueError` that says what is wrong."""
     made = {name: _column(name, np.frombuffer(columns[name], COLUMNS[name][0])) for name in COLUMNS}
     entries = len(made["at"])
     same = {len(made[name]) for name in ("slot", "numbers", "counts")} == {entries}
@@ -258,15 +241,11 @@ def _expect(holds: bool, what: str) -> None:
         raise ValueError(f"its values have {what}")
 
 
-# -- seen arrays ------------------------------------------------------------------------------------------------------
-# What a writer keeps of the arrays that it is given: summaries, not the arrays.
+# Summaries of the arrays that a writer gets; the arrays are not kept.
 
 
 class SeenArrays:
-    """Summaries of arrays, within a budget of bytes.
-
-    ``budget``: as in `Trace.summarise`; at 0 nothing is looked at.
-    """
+    """Summaries of arrays within ``budget`` bytes, as in `Trace.summarise`; at 0 nothing is examined."""
 
     def __init__(self, budget: int | str) -> None:
         self.budget = as_bytes(budget)
@@ -274,13 +253,12 @@ class SeenArrays:
         self._seen: list[Seen] = []
 
     def look(self, at: int, slot: int, array: np.ndarray | None) -> None:
-        """Look at an output of a step, or, where ``at`` is negative, at what a run begins with."""
+        """Summarise an output of a step or, if ``at`` is negative, an input of a run."""
         if self.budget and array is not None and has_numbers(array.shape, array.dtype):
             self._seen.append(Seen(at, slot, 1, array.nbytes, array.shape))
             self._collector.add(at, slot, array)
 
     def summaries(self, steps: int) -> ValueSummaries | None:
-        """What is kept of them in a trace of so many steps."""
         if not self.budget:
             return None
         pictures = sum(axes_of(seen.shape) is not None for seen in self._seen)

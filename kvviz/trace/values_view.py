@@ -86,15 +86,15 @@ class Values:
         return self._kept.nbytes
 
     def first_nan(self) -> NotFinite | None:
-        """The op whose output was the first that has a NaN, or the input that does; None where there is none."""
+        """The op whose output was the first with a NaN, or the input with one; None if there is none."""
         return self._first("nan")
 
     def first_inf(self) -> NotFinite | None:
-        """The op whose output was the first that has an infinite number, or the input that does."""
+        """The same for an infinite number."""
         return self._first("inf")
 
     def of(self, step: int, output: int | str = 0) -> Summary | None:
-        """What is kept of an output of a step; None where it is nothing."""
+        """What is kept of an output of a step; None if nothing is."""
         if not 0 <= step < len(self._trace.log):
             raise KvvizError(f"step {step} does not exist; the trace has {len(self._trace.log)} steps")
         names = self._trace.log[step].op.node.outputs
@@ -104,13 +104,13 @@ class Values:
         return self._summary((step, slot))
 
     def given(self, run: int, name: str) -> Summary | None:
-        """What is kept of an input of a run; None where it is nothing, or where it is an output of an earlier run."""
+        """What is kept of an input of a run; None if nothing is, or if it is an output of an earlier run."""
         frame = self._main(run)
         slot = next((i for i, bind in enumerate(frame.bindings) if bind.name == name), -1)
         return self._summary((-1 - run, slot))
 
     def attention(self, cache: int, run: int) -> np.ndarray | None:
-        """What the last query of a run weighed, (heads, rows) of a cache; None where it is not kept."""
+        """Attention weights of the last query of a run, (heads, rows) of a cache; None if they are not kept."""
         rows = self._kept.columns["attention"]
         for _, _, heads, keys, start, offset in rows[(rows[:, 0] == cache) & (rows[:, 1] == run)].tolist():
             weights = self._kept.columns["weights"][offset : offset + heads * keys].reshape(heads, keys) / WHOLE
@@ -118,7 +118,6 @@ class Values:
         return None
 
     def __iter__(self) -> Iterator[Summary]:
-        """All that is kept, in the order in which it was made."""
         for key in sorted(self._entries(), key=self._order):
             if (found := self._summary(key)) is not None:
                 yield found

@@ -214,7 +214,7 @@ class Writer:
             before = self._live
             if value not in self._bound:
                 self.bind(value, "passed" if any(value in earlier.made for earlier in self._runs) else "borrowed")
-            # It was there when the run began, before the ops that did not ask for it.
+            # It existed when the run began, before the ops that did not need it.
             run.hold(self._live - before)
             storage, offset, shape, dtype, _ = self._where[value]
             generation = self.generation.get(storage, 0)
@@ -331,13 +331,13 @@ class Writer:
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """Something else whenever something was written."""
+        """A value that changes whenever something is written."""
         return self.steps, len(self.log.declared.marks), len(self.log.declared.frees)
 
     def finish(self, outputs: Sequence[int] = ()) -> Trace:
         """Return the trace; ``outputs`` are the values that the last run returns."""
         log = Log()
-        # What is written later on goes into another trace.
+        # Later writes go into another trace.
         log.storages, log.declared = deepcopy(self.log.storages), self.log.declared.copy()
         written = [run for run in self._runs if run.rows] or self._runs
         ends = [tuple(self.named(outputs)) if run is written[-1] else () for run in written]

@@ -1,4 +1,4 @@
-"""A run while a `Writer` writes it: its ops, those of programs that they called, and the values that it began with."""
+"""A run while a `Writer` writes it: its ops, those of programs that they called, and its bindings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvviz.trace.schema.log import Log
 
 
 class Row(NamedTuple):
-    """An op of the run's own graph (``frame`` is None, ``op`` the place of its node) or of a frame that it called."""
+    """An op of the run's own graph (``frame`` is None, ``op`` its node's place) or of a frame that it called."""
 
     frame: int | None
     op: Any
@@ -31,11 +31,9 @@ class Row(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A frame of a program that an op of the run called.
-
-    ``parent``: the frame that opened it, by its place among those called; None: the run's own. ``caller`` is the op
-    there, for the run's own frame the place of its node. ``opened`` counts from the first op of the run.
-    """
+    """A frame of a program that an op of the run called. ``parent``: the frame that opened it, by its place among those
+    called; None: the run's own. ``caller``: the op there, or for the run's own frame the place of its node. ``opened``
+    counts from the first op of the run."""
 
     program: Program
     parent: int | None
@@ -47,8 +45,7 @@ class Called(NamedTuple):
 
 
 class OpenRun(NamedTuple):
-    """A run whose frames are in a log: its own one, what each of its nodes is there, by the place of the node, and the
-    record of it."""
+    """A run whose frames are in a log: its own frame, the log's node for each of its nodes, and its record."""
 
     main: int
     ops: list[OpNode]
@@ -57,11 +54,8 @@ class OpenRun(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class WrittenRun:
-    """What is known of one run so far.
-
-    ``first``: the number of its first op.
-    ``bound``: values that it began with, by their ids; ``made``: those that it made.
-    """
+    """What is known of one run so far. ``first``: the number of its first op. ``bound``, ``made``: values that it began
+    with, and that it made, by id."""
 
     first: int
     text: str
@@ -77,12 +71,11 @@ class WrittenRun:
     peak: int = 0
 
     def add(self, row: Row) -> None:
-        """One more op, when all before it are written."""
         self.rows.append(row)
         self.peak = max(self.peak, row.live)
 
     def hold(self, nbytes: int) -> None:
-        """Bytes that were there from the beginning of the run, as it turns out: before the ops that did not ask."""
+        """Count bytes that turn out to exist since the beginning of the run, before the ops that did not need them."""
         if nbytes and self.rows:
             self.rows = [row._replace(live=row.live + nbytes) for row in self.rows]
             self.peak += nbytes
@@ -98,7 +91,7 @@ class WrittenRun:
         scope: Sequence[str] = (),
         attributes: Mapping[str, Any] | None = None,
     ) -> int:
-        """A node of the run's own graph; gives its place. Repeated names get numbers."""
+        """Add a node to the run's own graph; returns its place. Repeated names get numbers."""
         if self.declared and (known := self.declared.pop(tuple(outputs), None)) is not None:
             return known
         label, place = unique_name(name, self.names), len(self.nodes)
@@ -110,7 +103,7 @@ class WrittenRun:
         return place
 
     def in_program(self) -> tuple[list[int], tuple[Node, ...]]:
-        """The place of each op in the program, counted without gaps, and the nodes in that order."""
+        """The place of each op in the program, without gaps, and the nodes in that order."""
         order = sorted(range(len(self.positions)), key=self.positions.__getitem__)
         places = [0] * len(order)
         for place, op in enumerate(order):
@@ -120,18 +113,14 @@ class WrittenRun:
         return places, tuple(replace(self.nodes[op], index=place) for place, op in enumerate(order))
 
     def graph(self, title: str, nodes: tuple[Node, ...], outputs: Sequence[str]) -> Graph:
-        """The run's own graph."""
         bound = [(bind.name, bind) for bind in self.bound.values()]
         inputs = tuple(Value(name, _numpy(bind.dtype), bind.shape) for name, bind in bound if bind.how != "weight")
         weights = {name: np.empty(0) for name, bind in bound if bind.how == "weight"}
         return Graph(title, inputs, tuple(map(Value, outputs)), nodes, weights)
 
     def open(self, log: Log, number: int, title: str, outputs: tuple[str, ...], known: dict[Any, Program]) -> OpenRun:
-        """Put the frames of the run into a log that has all runs before it, and its program with all ops that are
-        known of.
-
-        ``known``: programs of the runs before; one that is the same is taken, so that runs of one graph are of one.
-        """
+        """Put the frames of the run into a log that has all earlier runs, and its program with all ops known so far.
+        ``known``: programs of earlier runs, reused if equal, so that runs of one graph share one."""
         places, nodes = self.in_program()
         views = {places[op]: viewed for op, viewed in self.views.items()}
         facts = [
@@ -158,10 +147,8 @@ class WrittenRun:
         return OpenRun(main, [order[place] for place in places], record)
 
     def pour(self, log: Log, run: OpenRun, freed: Mapping[int, Sequence[int]]) -> None:
-        """Put the rows that are new into the log, and count them.
-
-        ``freed``: storages that died with each op, by its number in the log.
-        """
+        """Put new rows into the log, and count them. ``freed``: storages that died with each op, by its number in the
+        log."""
         record = run.record
         fresh = self.rows[record.last - self.first :]
         for step, (inside, op, taken, masks, outs, *counts) in enumerate(fresh, record.last):
@@ -176,7 +163,7 @@ class WrittenRun:
 
 
 def check_refused(op: str, refused: Iterable[int], inputs: int, decides: bool) -> None:
-    """Raise `KvvizError` if an op refuses an input that it has not, or belongs to a runtime that does not decide."""
+    """Raise `KvvizError` if an op refuses an input that does not exist, or its runtime makes no decisions."""
     for position in refused:
         if not decides or not 0 <= position < inputs:
             why = "has no such input" if decides else "belongs to a runtime that decides nothing"
@@ -184,7 +171,7 @@ def check_refused(op: str, refused: Iterable[int], inputs: int, decides: bool) -
 
 
 def unique_name(name: str, taken: dict[str, int]) -> str:
-    """A name that is given once: the second ``k`` is ``k#2``, or, where something is called so already, ``k#3``."""
+    """A unique name: the second ``k`` becomes ``k#2``, or ``k#3`` if that is taken."""
     times = taken.get(name, 0) + 1
     label = name
     while times > 1 and (label := f"{name}#{times}") in taken:

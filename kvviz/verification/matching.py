@@ -1,9 +1,9 @@
-"""Which node of a graph each run of a profile is of, and what an optimiser made of the graph's nodes.
+"""Which node of a graph each run of a profile belongs to, and what an optimiser made of the graph's nodes.
 
 A profile names nodes; the memory statistics add a hash to the name. Nodes of an optimised graph are recognised by their
-names, and by the values that they make. Between two values that both graphs have, a node that makes the second one
-stands for all nodes of the model that lay there. A body is compared with the body of the node that stands for the one
-around it.
+names, and by the values that they make. Between two values that both graphs have, the node that makes the second one
+stands for all nodes of the model between them. A body is compared with the body of the node that stands for the
+enclosing one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kvviz.trace.recording import Trace
 from kvviz.verification.session_record import NodeRun
 
 Ran = tuple[GraphPath, Node, NodeRun]
-"""A node, the path of its graph, and one of the times that it ran."""
+"""A node, the path of its graph, and one of its runs."""
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0x239B961B, 0xAB0E9789, 0x38B34AE5, 0xA1E38B93)
@@ -28,10 +28,8 @@ _ROUNDS = ((15, 19, 0x561CCD1B), (16, 17, 0x0BCAA747), (17, 15, 0x96CD1C35), (18
 
 
 class ProfileAnswers(Answers):
-    """The answers of one run, which branch it took, and how often its loops went round: no op needs a kernel here.
-
-    ``runs``: of nodes of the graph, in the order of running.
-    """
+    """Recorded results of one run: the branches taken, and the iterations of its loops; kernels are not needed.
+    ``runs``: of nodes of the graph, in running order."""
 
     def __init__(self, graph: Graph, runs: Sequence[Ran]) -> None:
         super().__init__(graph, {})
@@ -40,7 +38,7 @@ class ProfileAnswers(Answers):
             key, inside = (part.path, node.name), {}
             for attribute, body in node.subgraphs.items():
                 inside[attribute] = max((often[body.path, inner.name] for inner in body.nodes), default=0)
-            # Of a branch without nodes nothing is reported.
+            # A branch without nodes is not reported.
             taken = [name for name, times in inside.items() if times or not node.subgraphs[name].nodes]
             taken = [name for name in taken if inside[name]] or taken
             if node.op_type == "If" and len(taken) == 1:
@@ -57,10 +55,9 @@ class ProfileAnswers(Answers):
 def unique_name(graph: Graph, node: Node, removed: Mapping[str, str]) -> str:
     """A node as the memory statistics name it: its name or operator, and a hash of the names of its values.
 
-    ``removed``: values of nodes that the session took out, to what is read instead.
-
-    The hash is MurmurHash3 (x86, 128 bits) of one name after the other, seeded with what came before.
-    Source: ``IResourceAccountant::MakeUniqueNodeName`` of onnxruntime 1.31.
+    ``removed``: values of nodes that the session removed, and what is read instead. The hash is MurmurHash3 (x86, 128
+    bits) of one name after the other, each seeded with the previous hash. Source:
+    ``IResourceAccountant::MakeUniqueNodeName`` of onnxruntime 1.31.
     """
     state = [0, 0, 0, 0]
     for name in (*node.inputs, *node.outputs):
@@ -71,11 +68,11 @@ def unique_name(graph: Graph, node: Node, removed: Mapping[str, str]) -> str:
 
 
 def matched(graph: Graph, runs: Sequence[NodeRun]) -> tuple[list[Ran], list[str]]:
-    """Runs with the nodes that ran, and the names in those of which it is not clear which node it was.
+    """Runs with their nodes, and the names of runs whose node is ambiguous.
 
-    Of nodes of one name in several bodies, it is the one whose body also ran others. A node without a name goes by its
-    operator and its number in the session. In a model as it was written that is its place in the file, constants left
-    out; a session writes its nodes in the order in which they run.
+    Of nodes of one name in several bodies, it is the one whose body also ran others. A node without a name has its
+    operator and its number in the session as a name: in an unoptimised model its place in the file, without constants,
+    but a session writes its nodes in running order.
     """
     named: dict[str, list[tuple[Graph, Node]]] = defaultdict(list)
     for part, node in graph.walk():
@@ -105,7 +102,6 @@ def matched(graph: Graph, runs: Sequence[NodeRun]) -> tuple[list[Ran], list[str]
 
 
 def _own_name(graph: Graph, node: Node) -> str:
-    """The node's name in the model file; empty where it has none."""
     name: str = node_proto(graph, node).name
     return name
 
@@ -146,17 +142,14 @@ Weights = Mapping[tuple[GraphPath, str], tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One node of the optimised graph with those of the model that it stands for, or one that is gone.
+    """One node of the optimised graph with those of the model that it stands for, or one that was removed.
 
     ``kind``: ``"kept"``, ``"fused"`` (also: replaced), ``"folded"`` into a weight, ``"removed"``, ``"inserted"``, or
-      ``"inlined"``: out of the branch of an If whose condition is constant. The nodes of such branches are not listed.
-    ``nodes``: names in the model, in its order; none for what was inserted.
-    ``ops``: their operators.
-    ``into``: the node of the optimised graph, or the weight; empty where nothing is left.
-    ``into_op``: its operator; empty for a weight.
-    ``frame``: the body that they are in, such as ``"loop[body]"``; empty for the main graph.
-    ``step``: of a folded value, the step that may not write over it; -1 where there is none.
-    ``words``: of a folded value, one sentence.
+    ``"inlined"``: from the branch of an If whose condition is constant; the nodes of such branches are not listed.
+    ``nodes, ops``: names in the model, in its order, and their operators; none for an inserted node. ``into, into_op``:
+    the node of the optimised graph or the weight, and its operator; empty if there is none. ``frame``: their body, such
+    as ``"loop[body]"``; empty for the main graph. ``step``: of a folded value, the step that may not write over it; -1
+    if none. ``words``: of a folded value, one sentence.
     """
 
     kind: str
@@ -182,7 +175,7 @@ def changes(model: Graph, written: Graph, trace: Trace) -> tuple[Change, ...]:
 
 
 def in_words(found: Sequence[Change]) -> list[str]:
-    """Changes of one form together: ``"30 × Sigmoid, Mul → QuickGelu"``, what a weight prevents first."""
+    """Changes grouped by form: ``"30 × Sigmoid, Mul → QuickGelu"``, those that affect a weight first."""
     sentences = [change.words for change in found if change.step >= 0]
     forms = Counter(
         (change.kind, change.ops, change.into_op) for change in found if change.kind != KEPT and change.step < 0
@@ -205,7 +198,7 @@ def _changes(model: Graph, written: Graph, blocked: Weights, outer: Set[str], fr
         kind = KEPT if ops == (op,) else INLINED if node.name.startswith("_if_") else FUSED if nodes else INSERTED
         yield Change(kind, names, ops, node.name, op, frame)
     lost: dict[str, Change] = {}
-    # Backwards: what only folded nodes read was folded with them.
+    # Backwards: nodes read only by folded nodes were folded with them.
     for node in reversed([node for node in model.nodes if node.index not in gone]):
         lost[node.name] = _of_gone(model, written, node, lost, blocked, frame)
     yield from reversed(lost.values())
@@ -236,7 +229,7 @@ def _of_gone(
 
 
 def _pairs(model: Graph, written: Graph, outer: Set[str]) -> dict[int, list[Node]]:
-    """Index of each node of the optimised graph to those of the model that it stands for."""
+    """For each node of the optimised graph, by index, the nodes of the model that it stands for."""
     ours = {node.name: node for node in model.nodes}
     same = {*model.producers, *(value.name for value in model.inputs)} | outer
     roots = {node.index: _root(node, model, ours) for node in written.nodes}
@@ -262,7 +255,7 @@ def _pairs(model: Graph, written: Graph, outer: Set[str]) -> dict[int, list[Node
                 mine[one.index] = one
                 pending += [name for name in one.inputs if one is not root and (name not in stops or name in own)]
         found[node.index] = [mine[index] for index in sorted(mine)]
-        # What it reads under a new name is what its nodes read first, or what it only moves.
+        # Its inputs under new names are the first reads of its nodes, or values that it only moves.
         made = {name for one in mine.values() for name in one.outputs} | {*node.inputs, *written.weights}
         read = dict.fromkeys(name for one in found[node.index] for name in one.inputs if name not in made)
         for name, old in zip(sorted(new[node.index]), read if mine else ends):
@@ -271,7 +264,7 @@ def _pairs(model: Graph, written: Graph, outer: Set[str]) -> dict[int, list[Node
 
 
 def _root(node: Node, model: Graph, ours: Mapping[str, Node]) -> Node | None:
-    """The node of the model that goes by the same name and operator; a blocked node is named after its output."""
+    """The node of the model with the same name and operator; a blocked node is named after its output."""
     if node.domain != _BLOCKED:
         twin = ours.get(node.name)
         return twin if twin is not None and twin.op_type == node.op_type else None

@@ -1,6 +1,6 @@
-"""A recording of rten, and the policy ``rten`` beside it: order, dispatch and memory of every op.
+"""A recording of rten, compared with the policy ``rten``: order, dispatch and memory of every op.
 
-A recording is written by a changed executor of rten, one JSON object a line; `tests/data/rten` describes it.
+A modified executor of rten writes a recording, one JSON object per line; `tests/data/rten` describes it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ _ELEMENT = 4  # rten holds everything in elements of four bytes
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RtenRun:
-    """One run of a graph by rten: its number, who owns the inputs, and the requested outputs in order."""
-
     run: int
     mode: str
     outputs: tuple[str, ...]
@@ -45,7 +43,6 @@ class RtenRun:
 
     @property
     def ops(self) -> list[Record]:
-        """The records of ops, in the order in which they were completed."""
         return self.of("op")
 
     def of(self, kind: str) -> list[Record]:
@@ -53,16 +50,12 @@ class RtenRun:
 
     @property
     def inputs(self) -> list[Record]:
-        """What the caller gave."""
         given: list[Record] = self.of("graph")[0]["inputs"]
         return given
 
 
 def read_recording(path: str | os.PathLike[str]) -> tuple[RtenRun, ...]:
-    """The runs of a recording, which may be compressed with gzip.
-
-    Raises `LoadError`: if the file is no recording of rten, or has no run.
-    """
+    """The runs of a recording, which may be compressed with gzip; raises `LoadError` if it is none, or has no run."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -78,14 +71,14 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RtenRun, ...]:
 
 
 def has_scratch(op: Record) -> bool:
-    """Whether a kernel asked the pool for more than its outputs: from there on the pool depends on the kernels."""
+    """Whether a kernel used the pool for more than its outputs: from then on the pool depends on the kernels."""
     asked = sum(event[0] == "a" for event in op["pool"])
     pooled = sum(bool(out) and out["how"].startswith("pool") for out in op["out"])
     return op["dispatch"] != "subgraph" and asked != pooled
 
 
 def room(item: Record) -> int | None:
-    """Rows that an input given away has room for along axis 2; None where it is tight or lent."""
+    """Rows that a donated input has room for along axis 2; None if it has none or is borrowed."""
     size = prod(item["shape"])
     if not item["owned"] or not size or item["cap"] <= size:
         return None
@@ -94,10 +87,8 @@ def room(item: Record) -> int | None:
 
 
 def verify_recording(graph: Graph, runs: tuple[RtenRun, ...], feeds: Mapping[str, Any]) -> Verification:
-    """The first run that differs from its prediction, or the first of all; the others are counted in the notes.
-
-    ``feeds``: inputs of which values matter; of the others the recording has the shapes.
-    """
+    """The first run that differs from its prediction, or else the first of all; the others are counted in the notes.
+    ``feeds``: inputs whose values matter; the recording has the shapes of the others."""
     try:
         found = [_verified_run(graph, run, feeds) for run in runs]
     except KeyError as error:
@@ -122,7 +113,6 @@ def _verified_run(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Verif
 
 
 def _predicted(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Trace:
-    """A dry run of the recorded shapes under the policy ``rten``, with the recorded owners."""
     types = {part.path: known(part).types for part in graphs_of(graph)}
     paths = dict(_paths(graph))
     nodes = {(part.path, node.index): node for part, node in graph.walk()}
@@ -145,7 +135,7 @@ def _predicted(graph: Graph, run: RtenRun, feeds: Mapping[str, Any]) -> Trace:
 
 
 def _row(trace: Trace, step: Step, op: Record, place: int, pool: bool) -> VerifiedOp:
-    """``pool``: whether it can be known what lies in rten's pool."""
+    """``pool``: whether the contents of rten's pool can be known."""
     placed = {out.name: out for out in step.outs}
     predicted = observed = 0
     causes = [f"rten completed it as op {place}, and the policy as op {step.index}"] * (place != step.index)
@@ -164,7 +154,7 @@ def _row(trace: Trace, step: Step, op: Record, place: int, pool: bool) -> Verifi
         theirs, ours = out["how"] not in ("same", "pool_hit"), mine.how == "new"
         observed += out["cap"] * _ELEMENT * theirs
         if ours:
-            # Where the policy counts bytes of the model's own types, elements are as many.
+            # The policy may count in bytes of the model's types; the number of elements is the same.
             wide = max(np.dtype(mine.dtype).itemsize, _ELEMENT)
             predicted += max(trace.storages[mine.storage].capacity // wide, prod(mine.shape or ())) * _ELEMENT
         if pool and theirs != ours and out["how"] != "same":
@@ -180,7 +170,7 @@ def _dtype(types: Mapping[str, Any], item: Record) -> np.dtype:
 
 
 def _paths(graph: Graph, path: str = "main") -> Iterator[tuple[str, GraphPath]]:
-    """Path of every graph as rten writes it, without iterations, and the path here."""
+    """Path of every graph as rten writes it, without iterations, and kvviz's path."""
     yield path, graph.path
     for node in graph.nodes:
         for attribute, body in node.subgraphs.items():

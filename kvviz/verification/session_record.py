@@ -1,7 +1,7 @@
 """One run of an onnxruntime session as it reports it: its graph, order, shapes, times, and what each node allocated.
 
 A session writes the graph that it runs (``optimized_model_filepath``), a profile (events of category ``Node`` whose
-names end in ``_kernel_time``, in the order of running), and the bytes that each node took from the arena
+names end in ``_kernel_time``, in running order), and the bytes that each node took from the arena
 (``session.collect_node_memory_stats_to_file``), which the arena rounds up to 256 B.
 """
 
@@ -29,22 +29,18 @@ from kvviz.text import needed
 Layout = tuple[tuple[int, ...], np.dtype]
 
 ARENA = 256
-"""Bytes to a multiple of which onnxruntime's arena rounds what it is asked for."""
+"""onnxruntime's arena rounds requests up to a multiple of so many bytes."""
 _KERNEL = "_kernel_time"
 _STATISTICS = "session.collect_node_memory_stats_to_file"
 _COLUMN = "total_dynamic_sizes"
-# Names of element types in a profile, where NumPy has another one.
+# Names of element types in a profile that differ from NumPy's.
 _TYPES = {"float": "float32", "double": "float64", "string": "object"}
 
 
 class NodeRun(NamedTuple):
-    """One execution of a node.
-
-    ``name``: the node's, or for a node without one its operator and its index in the session.
-    ``inputs, outputs``: shape and type of each that is not absent; None for a type that NumPy does not have.
-    ``microseconds``: inside the kernel.
-    ``start``: when that began, in microseconds of the session's clock.
-    """
+    """One execution of a node. ``name``: the node's, or without one its operator and its index in the session.
+    ``inputs, outputs``: shape and type of each present one; None for a type that NumPy does not have. ``microseconds``:
+    inside the kernel. ``start``: in microseconds of the session's clock."""
 
     name: str
     op_type: str
@@ -55,14 +51,12 @@ class NodeRun(NamedTuple):
 
 
 class SessionRecord(NamedTuple):
-    """What a session did in one run.
+    """One run of a session.
 
-    ``graph``: as the session ran it.
-    ``runs``: of its nodes, in the order of running.
-    ``allocated``: bytes by `kvviz.verification.matching.unique_name` of a node, rounded up to 256 B for each output;
-    None where that was not recorded.
-    ``version``: of onnxruntime; empty where it is not known.
-    ``options``: ``onnxruntime.SessionOptions``; None for those of a default session.
+    ``graph``: as the session ran it. ``runs``: of its nodes, in running order. ``allocated``: bytes by
+    `kvviz.verification.matching.unique_name` of a node, rounded up to 256 B for each output; None if not recorded.
+    ``version``: of onnxruntime; empty if unknown. ``options``: ``onnxruntime.SessionOptions``; None for those of a
+    default session.
     """
 
     graph: Graph
@@ -73,19 +67,14 @@ class SessionRecord(NamedTuple):
 
     @property
     def policy(self) -> Policy:
-        """The rules of a session with these options."""
         reuse, mode = (getattr(self.options, name, True) for name in ("enable_mem_reuse", "execution_mode"))
         return onnxruntime(mem_reuse=reuse, parallel="ORT_PARALLEL" in str(mode))
 
 
 def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> SessionRecord:
-    """What a session of a model reports on itself.
-
-    ``run``: makes all runs of the session.
-    ``options``: ``onnxruntime.SessionOptions`` of the caller's own; what reports is added to them.
-
-    Raises `KvvizError`: without onnxruntime, or where the session refuses the model or its inputs.
-    """
+    """The record of a session of a model. ``run``: makes all runs of the session. ``options``: the caller's
+    ``onnxruntime.SessionOptions``, to which reporting is added. Raises `KvvizError`: without onnxruntime, or if the
+    session refuses the model or its inputs."""
     ort = needed("onnxruntime", "")
     options = ort.SessionOptions() if options is None else options
     if not isinstance(options, ort.SessionOptions):
@@ -119,11 +108,11 @@ def observe(graph: Graph, run: Callable[[Any], object], options: Any = None) -> 
 
 
 def _opened(graph: Graph) -> str | bytes:
-    """What onnxruntime opens: the model's file, or where nodes have no names of their own, the same with names."""
+    """The model for onnxruntime: its file, or if nodes have no names of their own, the same with names."""
     proto = graph.proto
     path = os.path.join(graph.folder or "", graph.file.name) if graph.file.name else ""
     if not path:
-        # It raises where the model was made from its shapes, and has no weights.
+        # It raises for a model made from shapes, without weights.
         next(iter(graph.weights.values()), None)
     nodes = [] if proto is None else [node for part in _parts(proto.graph) for node in part.node]
     named = len({node.name for node in nodes} - {""}) == len(nodes)
@@ -148,7 +137,7 @@ def _parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _loaded(path: str) -> Graph:
-    """The graph that a session wrote. It writes some weights of bodies twice, and some constants as weights, too."""
+    """The graph that a session wrote. It writes some weights of bodies twice, and some constants also as weights."""
     proto = onnx.load(path, load_external_data=False)
     for part in _parts(proto.graph):
         made = {name for node in part.node for name in node.output}
@@ -161,10 +150,8 @@ def _loaded(path: str) -> Graph:
 
 
 def read_profile(path: str | os.PathLike[str], last: bool = False) -> tuple[NodeRun, ...]:
-    """The nodes that a profile has, in the order of running; ``last``: those of the last run alone.
-
-    Raises `LoadError`: if it is no profile, or has no node.
-    """
+    """The node runs of a profile, in running order; ``last``: those of the last run alone. Raises `LoadError` if there
+    is none."""
     try:
         with open(path, encoding="utf-8") as file:
             events = json.load(file)
@@ -194,15 +181,12 @@ def read_profile(path: str | os.PathLike[str], last: bool = False) -> tuple[Node
 
 
 def read_statistics(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Bytes that each node allocated, by its unique name.
-
-    Raises `LoadError`: if the file has no such column.
-    """
+    """Bytes that each node allocated, by its unique name; raises `LoadError` if the file has no such column."""
     try:
         with open(path, encoding="utf-8") as file:
             head, rows = file.readline().strip().split(","), file.read()
         place = head.index(_COLUMN)
-        # A name may have a comma or a line end in it, and nothing is quoted.
+        # A name may contain a comma or a line end, and nothing is quoted.
         row = re.compile(r"(.+?)" + r",(\d+)" * (len(head) - 1) + r"(?:\n|$)", re.DOTALL)
         return {found[1]: int(found[place + 1]) for found in row.finditer(rows)}
     except (OSError, ValueError) as error:
@@ -216,9 +200,6 @@ def _layout(entry: Mapping[str, Iterable[int]]) -> Layout | None:
         except TypeError:
             return None
     return None
-
-
-# -- runs with one buffer bound to an input and to an output ---------------------------------------------------------
 
 
 def session_of(model: str | bytes, order: str = "DEFAULT") -> Any:
@@ -249,11 +230,8 @@ def run_bound(
 
 
 def bound_values(session: Any, feeds: Mapping[str, Any], bound: Mapping[str, str]) -> dict[str, Any]:
-    """Run a session with IO binding, and give all outputs as OrtValues.
-
-    ``feeds``: arrays, whose memory is used as it is and has to be kept, or OrtValues.
-    ``bound``: input by output.
-    """
+    """Run a session with IO binding, and return all outputs as OrtValues. ``feeds``: arrays, whose memory is used
+    directly and must be kept alive, or OrtValues. ``bound``: input by output."""
     make = needed("onnxruntime", "ort").OrtValue.ortvalue_from_numpy
     values = {name: make(value) if isinstance(value, np.ndarray) else value for name, value in feeds.items()}
     binding = session.io_binding()

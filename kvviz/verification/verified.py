@@ -1,8 +1,8 @@
-"""What a verification gives, predicted beside observed: text of one screen, plain values, and a page.
+"""The result of a verification, predicted beside observed: text of one screen, plain values, and a page.
 
-The page says of each op how fast it moved bytes and computed, beside what this machine can do. These roofs are measured
-with NumPy: a copy of 64 MB, and a product of two matrices of 512 × 512 numbers. The model is that of Williams, Waterman
-and Patterson, "Roofline" (2009).
+The page shows for each op how fast it moved bytes and computed, beside the limits of this machine. These roofs are
+measured with NumPy: a copy of 64 MB, and a product of two matrices of 512 × 512 numbers. The model is that of Williams,
+Waterman and Patterson, "Roofline" (2009).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from kvviz.trace.units import count, place_of, short, size
 from kvviz.verification.matching import Change, in_words
 from kvviz.view.export import to_html
 
-# They read as much of their inputs as they write, or only ask for its shape.
+# They read as much of their inputs as they write, or only need the shape.
 _READ_PARTS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Shape", "Size"})
-# Of its time that an op spends below a roof, where neither explains it.
+# If an op spends a smaller share of its time at a roof, neither roof explains the time.
 _LEAST = 0.1
 
 
@@ -53,7 +53,7 @@ def work_of(trace: Trace, steps: Iterable[int]) -> tuple[int, int, int]:
 
 
 def bound_by(computed: int, moved: int, microseconds: float) -> str:
-    """What took that time on this machine: ``"memory"``, ``"compute"``, or ``"overhead"`` of calling the kernel."""
+    """The limit of an op on this machine: ``"memory"``, ``"compute"``, or ``"overhead"`` of calling the kernel."""
     rate, speed = _roofs()
     moving, computing = moved / rate, computed / speed
     if max(moving, computing) * 1e6 < _LEAST * microseconds:
@@ -63,7 +63,7 @@ def bound_by(computed: int, moved: int, microseconds: float) -> str:
 
 @cache
 def _roofs() -> tuple[float, float]:
-    """Bytes a second that a copy moves here, and operations a second of a product."""
+    """Bytes per second of a copy here, and operations per second of a product."""
     block, square = np.ones(1 << 24, np.float32), np.ones((512, 512), np.float32)
     other = np.empty_like(block)
     copy = min(repeat(lambda: np.copyto(other, block), number=1, repeat=4))
@@ -74,7 +74,7 @@ def _roofs() -> tuple[float, float]:
 _LINES, _KINDS = 12, 8
 _HUES = (STATES["running"].light, STATES["in_place"].light, STATES["missed"].light)
 _OTHERS = "#8a929c"
-# A page alone has no notebook's theme around it.
+# A page of its own has no notebook theme around it.
 _ALONE = f"""<style>@media (prefers-color-scheme: dark) {{ .kvviz-report {{
 --jp-ui-font-color1:{DARK.ink};--jp-ui-font-color2:{DARK.soft};--jp-layout-color1:{DARK.pane};
 --jp-layout-color2:{DARK.ground};--jp-border-color1:{DARK.soft};--jp-border-color2:{DARK.line} }} }}</style>"""
@@ -127,22 +127,22 @@ class Verified(ABC):
 
     @property
     def compared(self) -> tuple[Any, ...]:
-        """Rows of which the runtime reported something."""
+        """Rows with an observation of the runtime."""
         return tuple(row for row in self.rows if row.observed is not None)
 
     @property
     def total(self) -> int:
-        """How many were compared."""
+        """Number of compared rows."""
         return len(self.compared)
 
     @property
     def agree(self) -> int:
-        """How many are as predicted."""
+        """Number of rows that agree with their prediction."""
         return self.total - len(self.differences)
 
     @property
     def differences(self) -> tuple[Any, ...]:
-        """Rows that are not."""
+        """Compared rows that do not agree."""
         return tuple(row for row in self.compared if not row.agrees)
 
     def to_dict(self) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class VerifiedOp:
 def verified_op(
     trace: Trace, steps: Sequence[int], predicted: int, observed: int | None, cause: str = "", microseconds: float = 0.0
 ) -> VerifiedOp:
-    """The row of a node that ran at these steps; it agrees where there is no ``cause`` for a difference."""
+    """The row of a node that ran at these steps; it agrees if there is no ``cause`` for a difference."""
     step = trace.steps[steps[0]]
     node, why = step.graph_node, sentence(replace(step, foreign=False), trace)
     who = node.name, node.qualified_op, "/".join(step.frame), step.index, tuple(steps)
@@ -283,7 +283,7 @@ class Verification(Verified):
         """How much was allocated, and in what time."""
         if not (compared := self.compared):
             return []
-        # The time of a control node has that of its bodies in it.
+        # The time of a control node includes that of its bodies.
         time = sum(row.microseconds for row in self.rows if not row.frame)
         spent = f" in {_duration(time)} of kernels" if time else ""
         allocated = size(sum(row.observed for row in compared))
@@ -313,7 +313,7 @@ class Verification(Verified):
 
 
 def _line(op: str, role: str, rows: Sequence[VerifiedOp], here: bool) -> dict[str, str]:
-    """``here``: whether it ran on this machine, whose roofs bound it."""
+    """``here``: whether it ran on this machine, with its roofs."""
     time, copied, moved, computed, predicted = (
         sum(getattr(row, name) for row in rows) for name in ("microseconds", "copied", "moved", "flops", "predicted")
     )
@@ -350,7 +350,7 @@ def _duration(microseconds: float) -> str:
 
 
 def _strip(trace: Trace) -> str:
-    """A strip of the main graph's ops, each as wide as the time that it took, in the order of running."""
+    """A strip of the main graph's ops in running order, each as wide as its time."""
     log, times = trace.log, trace.log.declared.times.items()
     outer = {number for number, frame in enumerate(log.frames) if frame.parent is None}
     ran = [(log[step].op.node, timing.end - timing.start) for step, timing in times if log[step].frame in outer]

@@ -1,7 +1,6 @@
-"""Predicted beside observed: what a policy says of a runtime's allocations, and what they were.
+"""Predicted beside observed: a policy's prediction of a runtime's allocations, and the actual ones.
 
-The graph that ran is run again without numbers, in the order in which it ran. What the runtime recorded of shapes
-stands for kernels that are not known here.
+The graph is run dry in its recorded order. Recorded shapes replace kernels that are not known here.
 """
 
 from __future__ import annotations
@@ -95,11 +94,8 @@ def run_session(feeds: Mapping[str, Any], session: Any) -> None:
 
 
 def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | None = None) -> Verification:
-    """A session's record beside the prediction for its graph, in its order.
-
-    ``feeds``: inputs of the run; of those that are missing the record has the shapes.
-    ``model``: what the session was made of, for what its optimiser changed.
-    """
+    """A session's record beside the prediction for its graph, in its order. ``feeds``: inputs of the run; the record
+    has the shapes of missing ones. ``model``: the session's original model, to find what its optimiser changed."""
     graph = record.graph
     runs, missing, policy, answers = replay(record)
     if not record.version and missing:
@@ -119,8 +115,8 @@ def compared(record: SessionRecord, feeds: Mapping[str, Any], model: Graph | Non
 
 
 def replay(record: SessionRecord) -> tuple[list[Ran], list[str], Policy, ProfileAnswers]:
-    """What a dry run of a session's graph needs: the nodes that ran, with those that are not found, the policy with the
-    session's order and options, and what the nodes gave."""
+    """The parts of a dry run of a session's graph: the nodes that ran, those that are not found, the policy with the
+    session's order and options, and the recorded results of nodes."""
     graph = record.graph
     if blocks := [run.outputs[0] for run in record.runs if run.op_type == "ReorderInput"]:
         know_blocks(graph, 16 if all(block is None or block[0][1] % 16 == 0 for block in blocks) else 8)
@@ -130,7 +126,7 @@ def replay(record: SessionRecord) -> tuple[list[Ran], list[str], Policy, Profile
 
 
 def _recorded_inputs(graph: Graph, runs: Sequence[Ran], feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs given, others without contents in the shapes that their readers had, and the rest made to fit."""
+    """The given inputs, others without contents in the shapes of their readers' inputs, and the rest made to fit."""
     wanted = {value.name for value in graph.inputs}
     found = {name: value for name, value in feeds.items() if name in wanted}
     for _, node, run in runs:
@@ -143,14 +139,14 @@ def _recorded_inputs(graph: Graph, runs: Sequence[Ran], feeds: Mapping[str, Any]
 
 
 def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[list[VerifiedOp], list[str], list[str]]:
-    """A row for each node that ran; those that differ first, then by time. And those that nothing was reported of, and
-    what speaks against the record."""
+    """A row for each node that ran, those that differ first, then by time; the nodes without a report; and problems of
+    the record."""
     graphs = {part.path: part for part in graphs_of(record.graph)}
     steps, times, new = timed_steps(trace, runs), trace.log.declared.times, _new_outputs(trace)
     ran = dict.fromkeys((path, node.name) for path, node, _ in runs)
-    # What no output needs runs there and not here.
+    # Nodes that no output needs run there and not here.
     rows, unknown = [], [name for path, name in ran if (path, name) not in steps]
-    # Casts that change nothing are taken out of the session, whatever its level.
+    # Casts that change nothing are removed from the session, whatever its level.
     casts = (trace.log[at[0]].op.node for key, at in steps.items() if key not in ran)
     removed = {node.outputs[0]: node.inputs[0] for node in casts if node.op_type == "Cast"}
     absent, left = 0, {*(record.allocated or ())}
@@ -165,7 +161,7 @@ def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[lis
         if observed is None and record.allocated is not None:
             unknown.append(node.name)
             continue
-        # The statistics keep the largest of all times that a node ran.
+        # The statistics keep the maximum over all runs of a node.
         most = max((new[place] for place in at), key=sum)
         agrees = observed is None or observed == sum(-(-nbytes // ARENA) * ARENA for nbytes in most)
         cause = "" if agrees else _cause(graph, node, sum(most), observed or 0)
@@ -184,7 +180,7 @@ def _rows(record: SessionRecord, runs: Sequence[Ran], trace: Trace) -> tuple[lis
 
 
 def timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
-    """The steps of each node; each step gets the time at which the session ran it, on a lane of its own."""
+    """The steps of each node; each step gets its time in the session, on a lane of its own."""
     left = defaultdict(list)
     for path, node, run in reversed(runs):
         left[path, node.name].append(run)
@@ -201,11 +197,9 @@ def timed_steps(trace: Trace, runs: Sequence[Ran]) -> dict[Key, list[int]]:
 
 
 def _new_outputs(trace: Trace) -> list[list[int]]:
-    """Bytes of each new output of each step, as onnxruntime counts them: at an If what its branch makes for it, or
-    copies for it from a weight.
-
-    A name counts once in a run: not again in the next iteration, in another body, or at an If whose branch reads it.
-    """
+    """Bytes of each new output of each step, as onnxruntime counts them: for an If what its branch makes for it, or
+    copies for it from a weight. A name counts once in a run: not again in the next iteration, in another body, or for
+    an If whose branch reads it."""
     found: list[list[int]] = []
     counted: set[str] = set()
     handed: dict[tuple[int, str], list[tuple[str, int]]] = defaultdict(list)
@@ -235,7 +229,6 @@ def _new_outputs(trace: Trace) -> list[list[int]]:
 
 
 def _cause(graph: Graph, node: Node, predicted: int, observed: int) -> str:
-    """What is known of why a node differs."""
     types = known(graph).types
     for name in (*node.outputs, *node.inputs):
         value = types.get(name)
@@ -252,7 +245,6 @@ def _cause(graph: Graph, node: Node, predicted: int, observed: int) -> str:
 
 
 def notes_of(record: SessionRecord) -> tuple[str, ...]:
-    """What limits the comparison."""
     found, minor = [], ".".join(VERSION.split(".")[:2])
     if not record.version:
         found.append(

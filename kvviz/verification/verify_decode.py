@@ -1,7 +1,7 @@
 """A decode loop in onnxruntime beside its prediction: which present lies in which past, and what is copied for it.
 
-Buffers are bound as a caller's loop binds them. Tokens, masks, positions and first caches are those of kvviz's own
-token loop; only the runs are onnxruntime's.
+Buffers are bound as by a caller's loop. Tokens, masks, positions and first caches are those of kvviz's own token loop;
+only the runs are onnxruntime's.
 """
 
 from __future__ import annotations
@@ -42,23 +42,12 @@ PAST, NEW = "past", "new"
 class VerifiedCache:
     """One cache in one run.
 
-    Attributes
-    ----------
-    run : int
-    cache : str
-        Its input.
-    observed, predicted : str
-        Where its present lies: ``"past"`` in the memory of its own past, ``"new"`` in memory that no past has, else the
-        input in whose memory it lies.
-    moved, by_python : int
-        Observed bytes: rows of the past that are in a present at another address, which the run copied at least; and
-        what the call copied to give the present as a NumPy array.
-    copied : int
-        Bytes that the run copies on the way from the past to the present, as predicted.
-    why : str
-        What the op that makes the present does to memory by the policy, and why.
-    agrees : bool
-        It lies where predicted, and no more was moved than is copied by the prediction.
+    ``cache``: its input. ``observed, predicted``: where its present lies: ``"past"`` in the memory of its own past,
+    ``"new"`` in memory that no past has, else the input in whose memory it lies. ``moved, by_python``: observed bytes:
+    rows of the past that are in a present at another address, which the run copied at least; and those that the call
+    copied to return the present as a NumPy array. ``copied``: predicted bytes that the run copies on the way from the
+    past to the present. ``why``: what the op that makes the present does to memory by the policy, and why. ``agrees``:
+    it lies where predicted, and no more was moved than the prediction copies.
     """
 
     run: int
@@ -76,12 +65,9 @@ class VerifiedCache:
 
 
 class BoundLoop(DecodeSession):
-    """A greedy decode whose runs are made by an onnxruntime session.
-
-    ``bound``: outputs that are bound to the buffers of inputs; other presents are bound as pasts as they are. None for
-      a loop without IO binding, which hands NumPy arrays on.
-    ``seen``: all caches, run by run.
-    """
+    """A greedy decode whose runs are made by an onnxruntime session. ``bound``: outputs that are bound to the buffers
+    of inputs; other presents become pasts unchanged. None for a loop without IO binding, which passes NumPy arrays on.
+    ``seen``: all caches, run by run."""
 
     def __init__(
         self,
@@ -99,7 +85,6 @@ class BoundLoop(DecodeSession):
         self.buffers = self.caches.copy()  # an OrtValue does not keep the array that it was made from
 
     def begin(self, feeds: Mapping[str, Any], donate: Sequence[str], carried: Any = None) -> None:
-        """Begin a run, which has no steps here."""
         self.trace.runs.append(Run(len(self.trace.runs), 0, 0))
 
     def decode_in(self, session: Any) -> None:
@@ -126,13 +111,12 @@ class BoundLoop(DecodeSession):
 
 
 def _address(value: Any) -> int:
-    """Of an array or an OrtValue."""
     found: int = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
     return found
 
 
 def _moved(past: np.ndarray, present: np.ndarray, axis: int | None) -> int:
-    """Bytes of the rows of a past, but for empty ones, that a present has in the same places."""
+    """Bytes of the rows of a past, except empty ones, that a present has in the same places."""
     if axis is None or past.ndim != present.ndim or not past.size:
         return 0
     before, after = np.moveaxis(past, axis, 0), np.moveaxis(present, axis, 0)[: past.shape[axis]]
@@ -179,7 +163,7 @@ class VerifiedDecode(Verified):
     wrong: str = ""
 
     def facts(self) -> list[str]:
-        """How the loop hands its caches on, and whether its result is wrong."""
+        """How the loop passes its caches on, and whether its result is wrong."""
         return [f"binding {self.binding!r}", *([f"WRONG RESULT: {self.wrong}"] if self.wrong else [])]
 
     def table(self) -> Table:
@@ -254,7 +238,7 @@ def verify_decode(
     chosen = replace(DECODE, max_new_tokens=max_new_tokens, kv_capacity=kv_capacity, cache=cache)
 
     def fed() -> dict[str, Any]:
-        # Caches that the caller gives to start from are overwritten.
+        # The caller's initial caches are overwritten.
         return {name: np.array(value) for name, value in feeds.items()}
 
     loop = BoundLoop(graph, rows, chosen, fed(), bound)
@@ -304,7 +288,7 @@ def _bindings(graph: Graph, binding: str) -> tuple[str, dict[str, str] | None]:
 
 
 class _DryLoop(DecodeSession):
-    """A decode whose caller gives no input away but those in ``bound``."""
+    """A decode whose caller donates only the inputs in ``bound``."""
 
     bound: tuple[str, ...]
 
@@ -313,7 +297,6 @@ class _DryLoop(DecodeSession):
 
 
 def _compared(trace: Trace, seen: Sequence[VerifiedCache]) -> list[VerifiedCache]:
-    """Each cache in each run, as it was seen and as a dry decode has it."""
     caches = {cache.input: cache for cache in trace.caches}
     pasts = {frame.run: {one.storage: one.name for one in frame.bindings} for frame in trace.frames if not frame.path}
     steps = {(step.run, name): step for step in trace.steps if not step.frame for name in step.outputs}
@@ -343,7 +326,7 @@ def _wrong(bound: Trace, plain: Trace, predicted: Trace) -> str:
 
 
 def _usual(graph: Graph) -> str:
-    """How onnxruntime-genai (0.16) hands on the caches of a model that its configuration lies beside."""
+    """How onnxruntime-genai (0.16) passes on the caches of a model that its configuration lies beside."""
     said: Any = json_file((graph.folder or os.curdir,), "genai_config.json")
     search, kind = said.get("search") or {}, (said.get("model") or {}).get("type")
     shares = search.get("past_present_share_buffer") and (search.get("num_beams", 1) == 1 or kind == "whisper")

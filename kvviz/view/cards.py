@@ -109,18 +109,15 @@ _CACHE_RUNS = (
 
 
 def step_text(step: Step) -> str:
-    """A step in a few lines."""
     head, *rest = _step_facts(step)
     return "\n".join([f"{head[0]}: {head[1]}", *(f"  {what}: {fact}" for what, fact in rest)])
 
 
 def step_table(step: Step) -> Table:
-    """A step as a table of two columns."""
     return Table([{"what": what, "is": fact} for what, fact in _step_facts(step)], _FACTS)
 
 
 def cache_text(cache: Any) -> str:
-    """A cache in one line."""
     row = _cache_row(cache)
     axis = "" if cache.axis is None else f", axis {cache.axis}"
     rows = f"{row['valid']:,} of {row['capacity']:,} rows valid, " if cache.runs and cache.axis is not None else ""
@@ -131,7 +128,6 @@ def cache_text(cache: Any) -> str:
 
 
 def cache_table(cache: Any) -> Table:
-    """A cache as a table, one row for each run."""
     rows = [
         {
             "run": number,
@@ -149,7 +145,7 @@ def cache_table(cache: Any) -> Table:
 
 
 def caches_table(caches: Sequence[Any]) -> Table:
-    """Caches as a table, one row for each: rows after the last run, bytes of all runs."""
+    """A table of caches: rows after the last run, bytes of all runs."""
     return Table([_cache_row(cache) for cache in caches], _CACHES)
 
 

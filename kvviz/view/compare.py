@@ -228,12 +228,9 @@ def runner(
     options: Mapping[str, Any],
     layouts_only: bool = False,
 ) -> Callable[[Policy], Any]:
-    """A function that runs or decodes a graph under a policy, each time from the same inputs.
-
-    ``layouts_only``: dry runs; without a prompt the options are those of `kvviz.dry`.
-
-    Raises `InputError`: if something is donated to a decode, which donates its caches by itself.
-    """
+    """A function that runs or decodes a graph under a policy, each time from the same inputs. ``layouts_only``: dry
+    runs; without a prompt the options are those of `kvviz.dry`. Raises `InputError`: if something is donated to a
+    decode, which donates its caches by itself."""
     donated = names_in(donate)
     if prompt is not None:
         if donated:
@@ -295,7 +292,6 @@ def _columns(comparison: Comparison) -> tuple[tuple[Any, ...], list[dict[str, An
 
 
 def _results(row: Row) -> str:
-    """The text on a row's results in the table."""
     if row.equal:
         return f"equal ({row.difference})" if row.difference else "equal"
     return row.difference

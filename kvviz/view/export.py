@@ -221,14 +221,9 @@ def plan_to_html(
     *,
     event: int = -1,
 ) -> str:
-    """The planning of a graph as one HTML file that needs nothing else.
-
-    ``policy``: ``name`` and ``about``.
-    ``path``: where to write it; an existing file is replaced.
-    ``event``: event that the page opens at; -1: before the first.
-
-    Returns the page.
-    """
+    """The planning of a graph as one HTML file that needs nothing else. ``policy``: ``name`` and ``about``. ``path``:
+    where to write it; an existing file is replaced. ``event``: event that the page opens at; -1: before the first.
+    Returns the page."""
     picks = sum(event.action == "pick" for event in events)
     summary = f"{picks:,} ops planned under policy {policy['name']} in {len(events):,} events."
     payloads = {"payload": plan_payload(graph, events, policy), "modules": file_modules("planner")}
@@ -319,11 +314,9 @@ def _image(svg: str) -> str:
 
 
 def _classed(still: str) -> tuple[str, str]:
-    """HTML with a class instead of each inline style, and the rules of these classes.
-
-    A table repeats the same few styles in every cell, which is most of its bytes: cells of the most frequent one have
-    no class. The ends of cells and rows are left out: HTML has them where the next one begins.
-    """
+    """HTML with a class instead of each inline style, and the rules of these classes. A table repeats the same few
+    styles in every cell, which is most of its bytes: cells of the most frequent one have no class. The ends of cells
+    and rows are left out: HTML has them where the next one begins."""
     cells = Counter(re.findall('<td style="([^"]*)"', still))
     usual = max(cells, key=cells.__getitem__, default="")
     names: dict[str, str] = {}

@@ -21,10 +21,7 @@ _PART = re.compile(r"/\*! part (\w+) \*/")
 
 
 def bundled(name: str) -> bytes:
-    """A file of the page's bundle.
-
-    Raises `KvvizError`: if it is missing from the installation.
-    """
+    """A file of the page's bundle. Raises `KvvizError`: if it is missing from the installation."""
     try:
         return (STATIC / name).read_bytes()
     except OSError as error:
@@ -40,14 +37,9 @@ def page_modules() -> bytes:
 
 @lru_cache(maxsize=8)
 def file_modules(page: str, without: frozenset[str] = frozenset()) -> bytes:
-    """The texts of a page, its parts and their style sheet: what ``assets/widget/src/filestart.ts`` reads.
-
-    ``page``: the name of the page.
-    ``without``: parts that the file cannot need.
-
-    Returns the number of bytes of the texts (32 bits, big endian) and an LZMA stream: between two texts there is a byte
-    0; the first line of each is its name.
-    """
+    """The texts of a page, its parts and their style sheet: what ``assets/widget/src/filestart.ts`` reads. ``page``:
+    the name of the page. ``without``: parts that the file cannot need. Returns the number of bytes of the texts (32
+    bits, big endian) and an LZMA stream: between two texts there is a byte 0; the first line of each is its name."""
     names = [page, *([] if page == "planner" else [name for name in _parts() if name not in without])]
     named = {"style": _rules(names)} | {name: bundled(f"{name}.js").decode() for name in names}
     texts = "\0".join(f"{name}\n{text}" for name, text in named.items()).encode()

@@ -22,16 +22,13 @@ _LANES = 1000  # tracks of lanes come after those of frames
 
 
 def export_perfetto(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write a trace for Perfetto: a slice for every op, a track for each depth of frames, counters for bytes and rows.
-
-    ``path``: file to write; an existing one is replaced.
-    """
+    """Write a trace for Perfetto: a slice for every op, a track for each depth of frames, counters for bytes and
+    rows."""
     content = {"traceEvents": perfetto_events(trace), "displayTimeUnit": "ms"}
     write_text(path, json.dumps(content, separators=(",", ":")))
 
 
 def perfetto_events(trace: Trace) -> list[dict[str, Any]]:
-    """The events of the file, ordered by time within each kind."""
     events: list[dict[str, Any]] = [_name("process_name", 0, f"kvviz: {short(trace.title, 80)}")]
     events.append(_name("thread_name", _RUNS, "runs"))
     frames = trace.frames

@@ -13,8 +13,8 @@ from typing import Any
 import traitlets
 
 from kvviz.debugger import Breakpoint, Cursor, Stop
-from kvviz.debugger.branching import find_choice
 from kvviz.debugger.breakpoints import from_page
+from kvviz.debugger.state import find_choice
 from kvviz.engine.sessions.session import Session
 from kvviz.fixes.forking import offers
 from kvviz.trace.recording import Trace
@@ -60,12 +60,10 @@ class Debugger(LanedPage):
         The run with the fix that was applied last.
     """
 
-    # What changed in the payload since it was sent, and what has changed since then.
+    # The payload's changes: since it was sent, and since the last change.
     edge = traitlets.Bytes().tag(sync=True)
     latest = traitlets.Bytes().tag(sync=True)
-    # The rows and meters of caches.
     cache_data = traitlets.Bytes().tag(sync=True)
-    # The summaries of values, if the recording has them.
     value_data = traitlets.Bytes().tag(sync=True)
     decode_step = traitlets.Int(0).tag(sync=True)
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
@@ -95,8 +93,6 @@ class Debugger(LanedPage):
     @property
     def _payloads(self) -> Payloads:
         return self._here.payloads
-
-    # -- the same commands as in the page ---------------------------------------------------------------------------
 
     def next(self) -> Stop:
         """Complete the next op of this frame, bodies included."""
@@ -187,8 +183,6 @@ class Debugger(LanedPage):
             return lanes_to_html(self.traces, path, step=self.cursor, shown=shown, lanes=self.lanes)
         return to_html(self.trace, path, step=self.cursor, selection=self.selection, place=self.place)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
-
     def _do(self, command: Any) -> Stop:
         before, runs = len(self.trace.steps), self._metered_runs()
         self._cursor.position = min(self.cursor, before - 1)
@@ -235,7 +229,6 @@ class Debugger(LanedPage):
             super()._send_aside()
 
     def _metered_runs(self) -> int:
-        """The number of runs whose caches are metered."""
         return max((len(cache.runs) for cache in self.trace.caches), default=0)
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -37,7 +37,7 @@ class LanedPage(Page):
     lane = traitlets.Int(0).tag(sync=True)
     main = traitlets.Int(0).tag(sync=True)
     offers: Any = traitlets.Dict().tag(sync=True)
-    # The lane of the data that are sent apart from payloads: rows of caches, summaries of values.
+    # The lane of the data outside payloads: rows of caches, summaries of values.
     data_of = traitlets.Int(0).tag(sync=True)
 
     fixed: Trace | None = None
@@ -51,7 +51,6 @@ class LanedPage(Page):
 
     @property
     def _here(self) -> Lane:
-        """The lane that is shown."""
         return self._lanes[self.lane]
 
     @property
@@ -176,7 +175,7 @@ class LanedPage(Page):
 
     @contextmanager
     def _led(self) -> Iterator[None]:
-        """Changes of the cursor and the lane in this block are no moves of their own: nothing follows from them."""
+        """Changes of the cursor and the lane in this block have no consequences."""
         before, self._following = self._following, True
         try:
             yield
@@ -184,11 +183,9 @@ class LanedPage(Page):
             self._following = before
 
     def _send_payload(self, main: int) -> None:
-        """Send the payload of a lane."""
         raise NotImplementedError
 
     def _send_aside(self) -> None:
-        """Send what the page shows of a lane in addition to its payload."""
         self.offers = offers(self.trace)
         self.data_of = self.lane
 
@@ -237,7 +234,6 @@ class LanedPage(Page):
         return None
 
     def _apply(self, request: Mapping[str, Any]) -> None:
-        """Apply the fix that the page names: of a finding, or of a reason of a missed step."""
         if "finding" in request:
             findings, number = self._here.payloads.diagnosis().findings, whole_number(request, "finding")
             if not 0 <= number < len(findings) or findings[number].fix is None:
@@ -248,7 +244,6 @@ class LanedPage(Page):
             self.fix(whole_number(request, "step"), whole_number(request, "blocker"))
 
     def _asked(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of `fork` in a message from the page."""
         change = dict(message.get("change") or {})
         known = {"run", "donate", "reserve", "kv_capacity", "policy", "order"}
         if not change or not change.keys() <= known:

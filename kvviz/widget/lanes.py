@@ -20,10 +20,7 @@ MOST = 8
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One lane.
-
-    ``of``: number of the lane that it left; None for the first one.
-    """
+    """One lane. ``of``: number of the lane that it left; None for the first one."""
 
     number: int
     label: str
@@ -53,7 +50,6 @@ class Lanes:
         return lane
 
     def missing(self, number: Any) -> str:
-        """The error message for a lane that does not exist."""
         return f"there is no lane {number}; there are {', '.join(map(str, self._by_number))}"
 
     def __contains__(self, number: int) -> bool:
@@ -63,10 +59,8 @@ class Lanes:
         return len(self._by_number)
 
     def add(self, source: Session | Trace, of: int, label: str | None = None) -> Lane:
-        """Add a lane. For a long recording, it sends the steps of the same runs as the lane that it left.
-
-        Raises `KvvizError`: if there are too many lanes.
-        """
+        """Add a lane. For a long recording, it sends the steps of the same runs as the lane that it left. Raises
+        `KvvizError` if there are too many."""
         if len(self) >= MOST:
             raise KvvizError(f"there are {MOST} lanes already: close one of them first")
         cursor = Cursor(source)
@@ -78,15 +72,12 @@ class Lanes:
         return lane
 
     def rename(self, number: int, label: str) -> None:
-        """Change the label of a lane."""
         self[number].label = label
         self._headers.clear()
 
     def remove(self, number: int) -> int:
-        """Remove a lane. Its forks become forks of the lane that it left, whose number is returned.
-
-        Raises `KvvizError`: for the first lane.
-        """
+        """Remove a lane; raises `KvvizError` for the first one. Its forks become forks of the lane that it left, whose
+        number is returned."""
         of = self[number].of
         if of is None:
             raise KvvizError("the first lane cannot be closed: the others were forked from it")
@@ -131,10 +122,8 @@ class Lanes:
 
 
 def catch_up(session: Session, step: int, trace: Trace) -> None:
-    """Run a forked session as far as the trace that it left: to the end of the runs that the trace has finished.
-
-    If ``step``, at which it left, is in the unfinished run, the session stays there.
-    """
+    """Run a forked session as far as the trace that it left: to the end of the runs that the trace has finished. If
+    ``step``, at which it left, is in the unfinished run, the session stays there."""
     if trace.live is None and not trace.interrupted:
         session.run_to_end()
         return

@@ -132,7 +132,6 @@ def debug(
 
 
 def _opened(source: Any, tour: Tour | None, height: int, step: int | None) -> Debugger:
-    """A debugger on a trace, or on a session that may still run on."""
     if tour is not None:
         runs_on = not isinstance(source, Trace)
         keep_tour(source.trace if runs_on else source, tour, runs_on)
@@ -173,8 +172,6 @@ _RESULT = "_kvviz_result"
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Called by IPython for ``%load_ext kvviz``."""
-
     def kvviz(line: str, cell: str) -> Any:
         """Run the cell and open the debugger on its trace: the value of its last line, or the last trace it named."""
         return debug(trace_made(shell, cell))
@@ -183,13 +180,8 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def trace_made(shell: Any, cell: str) -> Trace:
-    """The trace that a cell makes in a shell: the value of its last line, or the last trace that it assigned.
-
-    Raises
-    ------
-    KvvizError
-        If it makes none.
-    """
+    """The trace that a cell makes in a shell: the value of its last line, or the last trace that it assigned; raises
+    `KvvizError` if there is none."""
     tree = ast.parse(shell.transform_cell(cell), "<%%kvviz>")
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         last = tree.body[-1]

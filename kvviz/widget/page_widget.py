@@ -1,4 +1,4 @@
-"""What all widgets of kvviz share: a bundle for the page, its look, and answers to the page's requests."""
+"""The common part of kvviz's widgets: a bundle for the page, its look, and answers to the page's requests."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from kvviz.widget.still_image import saved
 
 
 def whole_number(message: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A whole number in a message from the page.
-
-    Raises `KvvizError`: if it is not one.
-    """
+    """A whole number in a message from the page; raises `KvvizError` if it is not one."""
     value = message.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise KvvizError(f"the page sent {name}={value!r}, which is not a whole number")
@@ -113,5 +110,4 @@ class Page(Listener):
             display(saved(self.still, still), raw=True)
 
     def _still(self) -> dict[str, Any]:
-        """The picture for readers without a kernel, by mime type."""
         return {"text/plain": repr(self)}

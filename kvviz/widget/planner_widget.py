@@ -19,17 +19,9 @@ from kvviz.widget.still_image import still_plan
 
 
 class Planner(Page):
-    """Step through the planning of a graph.
-
-    ``graph``: a main graph or a body.
-    ``outputs``: values to compute; the graph's outputs by default.
-    ``policy``: the policy of the planner.
-    ``height``: height in px.
-
-    ``cursor``: number of the event that is shown; -1 before the first. Synced.
-    ``selection``: ``{"kind": "node", "id": …, "graph": 0}``. Synced.
-    ``order``: names of the ops in the order of the plan.
-    """
+    """Step through the planning of a graph, a main graph or a body; the parameters are those of `kvviz.plan`.
+    ``cursor``: number of the event that is shown; -1 before the first. Synced. ``selection``: ``{"kind": "node", "id":
+    …, "graph": 0}``. Synced."""
 
     _esm = bundled("planner.js").decode()
 
@@ -55,10 +47,7 @@ class Planner(Page):
         return tuple(event.node.name for event in self.events if event.action == "pick" and event.node is not None)
 
     def goto(self, event: int) -> None:
-        """Show an event by its number; -1 is before the first.
-
-        Raises `KvvizError`: if there is no such event.
-        """
+        """Show an event by its number; -1 is before the first. Raises `KvvizError` if there is no such event."""
         if not -1 <= event < len(self.events):
             raise KvvizError(f"event {event} does not exist; there are {len(self.events)}, numbered from 0")
         self.cursor = event
@@ -75,7 +64,6 @@ class Planner(Page):
 
 
 def about(policy: str | Policy | Schedule) -> dict[str, str]:
-    """Name of a policy or schedule, and a sentence on it where it has one."""
     if isinstance(policy, str):
         try:
             policy = find_policy(policy)

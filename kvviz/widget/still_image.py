@@ -35,11 +35,7 @@ _FITS = "max-width:100%;break-inside:avoid"
 
 
 def saved(key: str, bundle: Mapping[str, Any]) -> dict[str, Any]:
-    """The output that follows a widget's own, by mime type.
-
-    ``key``: by which the page finds this picture.
-    ``bundle``: the picture or table by mime type.
-    """
+    """The output that follows a widget's own, by mime type: a picture or table, which the page finds by ``key``."""
     note = f'<p style="font-size:small;opacity:.75">{_NOTE}</p>'
     html = stands_in(key, f"{bundle.get('text/html', '')}{note}")
     # The widget's own output has the text.
@@ -47,20 +43,15 @@ def saved(key: str, bundle: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stands_in(key: str, html: str, root: str = "kvviz") -> str:
-    """HTML that is shown if the widget is not.
-
-    ``key``: by which the widget finds it.
-    ``root``: the class of the widget's own element.
-    """
+    """HTML that is shown if the widget is not. ``key``: by which the widget finds it. ``root``: the class of the
+    widget's own element."""
     look = _LOOK.format(still=f'[data-kv-still="{key}"]', root=root)
     return f'<div data-kv-still="{key}"><style>{look}</style>{html}</div>'
 
 
 def still_bundle(trace: Trace, position: int, selection: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The picture by mime type. Untrusted notebooks strip inline SVG, so it is a data URI.
-
-    ``selection``: as in the page. For a cache, or a step that makes one, the rows are shown too.
-    """
+    """The picture by mime type. Untrusted notebooks strip inline SVG, so it is a data URI. ``selection``: as in the
+    page. For a cache, or a step that makes one, the rows are shown too."""
     step = position if position >= 0 else len(trace.steps) - 1
     if step < 0:
         return {"text/plain": repr(trace)}
@@ -100,5 +91,4 @@ def still_pair(traces: Sequence[Trace], labels: Sequence[str], steps: Sequence[i
 
 
 def still_plan(text: str, events: Sequence[Any]) -> dict[str, Any]:
-    """The picks with their reasons, by mime type."""
     return {"text/plain": text, "text/html": plan_table(events)}

@@ -3,11 +3,10 @@
 Sources, all in tt-mlir: ``TTNN_InplaceOp`` and the operands with ``MemWrite`` (``TTNNOps.td``), ``isAliasingViewOp``
 (``DataMovementRules.cpp``), and how ``TTNNDeallocate`` treats ``deallocate_activation``.
 
-The cost of a cache's copy follows the room that is reserved, not the tokens in it. The text says what a cache is: an
-argument that is marked ``ttcore.kv_cache``, what ``fill_cache`` and similar ops write, or an argument to whose rows a
-concatenation joins new ones, for a result of the function. The two cases to find: tt-xla #4197 (two slices and a
-concatenation for each layer, as keys and values share a tensor), #4208 (a ``copy`` of each cache, as the output is not
-the input).
+The cost of a cache's copy follows its reserved room, not its tokens. A cache is an argument marked ``ttcore.kv_cache``,
+one that ``fill_cache`` and similar ops write, or an argument to whose rows a concatenation adds new ones, for a result
+of the function. The two cases to find: tt-xla #4197 (two slices and a concatenation per layer, as keys and values share
+a tensor), #4208 (a ``copy`` of each cache, as the output is not the input).
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from kvviz.device.ttnn.ttnn_layouts import TensorType
 from kvviz.device.ttnn.ttnn_text import TtnnFunction, TtnnOp
 
 CACHE_WRITES = {"ttnn.fill_cache", "ttnn.update_cache", "ttnn.paged_update_cache", "ttnn.paged_fill_cache"}
-"""Ops that write rows of their first operand, a cache."""
 
 _IN_PLACE = {
     **dict.fromkeys(CACHE_WRITES, (0,)),
@@ -41,11 +39,11 @@ MOVES = {
     *("ttnn.transpose", "ttnn.repeat", "ttnn.repeat_interleave", "ttnn.pad", "ttnn.assign"),
     *("ttnn.copy", "ttnn.write_tensor"),
 }
-"""Ops that write nothing but what was there before."""
+"""Ops that only move existing bytes."""
 
 
 def written(op: TtnnOp) -> tuple[str, ...] | None:
-    """Operands that an op writes in place; None of an op that writes its results alone."""
+    """Operands that an op writes in place; None if it writes only its results."""
     places = _IN_PLACE.get(op.name)
     if op.name == "ttnn.batch_norm_training" and "1,1,1," not in op.attributes.get("operandSegmentSizes", "1,1,1,"):
         places = ()
@@ -53,7 +51,7 @@ def written(op: TtnnOp) -> tuple[str, ...] | None:
 
 
 def reads_what_it_writes(op: TtnnOp) -> bool:
-    """Whether an op works out new bytes of an operand from the old ones."""
+    """Whether an op computes new bytes of an operand from the old ones."""
     return op.name in _UPDATES
 
 
@@ -72,14 +70,14 @@ def is_view(op: TtnnOp, types: Mapping[str, TensorType | None]) -> bool:
 
 
 def _pads_within_tiles(op: TtnnOp, old: TensorType, new: TensorType) -> bool:
-    """Behind the last elements only, and no further than the tiles reach."""
+    """Whether a padding adds elements at the end only, and within the last tiles."""
     before = _numbers(op.attributes.get("padding", ""))[::2]
     up = [[-(-size // TILE) for size in type_.shape[-2:]] for type_ in (old, new)]
     return old.tiled and not any(before) and old.shape[:-2] == new.shape[:-2] and up[0] == up[1]
 
 
 def _moves_nothing(op: TtnnOp, old: TensorType) -> bool:
-    """A permutation of axes of size 1 alone, which leaves the last axis where it is, and of tiles the last two."""
+    """Whether a permutation only moves axes of size 1, and not the last one (of tiles: the last two)."""
     order = _numbers(op.attributes.get("permutation", ""))
     moved = [axis for axis, source in enumerate(order) if axis != source]
     fixed = len(order) - (2 if old.tiled else 1)
@@ -87,12 +85,12 @@ def _moves_nothing(op: TtnnOp, old: TensorType) -> bool:
 
 
 def _numbers(text: str) -> list[int]:
-    """Those of ``array<i64:0,2,1>``."""
+    """The numbers of ``array<i64:0,2,1>``."""
     return [int(number) for number in re.findall(r"(?<![\w])-?\d{1,9}(?!\w)", text.partition(":")[2])]
 
 
 def freed_activation(op: TtnnOp, types: Mapping[str, TensorType | None]) -> str:
-    """The operand that a convolution frees by force when it has read it, which it does in L1 only; empty: none."""
+    """The operand that a convolution frees by force after reading it, which it does in L1 only; empty if none."""
     if op.name not in ("ttnn.conv2d", "ttnn.conv_transpose2d") or not op.operands:
         return ""
     asked = "deallocate_activation=true" in op.attributes.get("conv2d_config", "")
@@ -105,7 +103,7 @@ _CARRY = MOVES | {"ttnn.typecast"}
 
 
 class CacheCopy(NamedTuple):
-    """An op that copies the whole of a cache: its name in the text where it begins, what is written, and how much."""
+    """An op that copies the whole of a cache: the text's name for the cache, what is written, and the bytes."""
 
     op: TtnnOp
     cache: str
@@ -114,12 +112,11 @@ class CacheCopy(NamedTuple):
 
 
 def whole_cache_copies(function: TtnnFunction) -> list[CacheCopy]:
-    """Those of one call of a function, in order; of what is evaluated once and kept there are none."""
+    """The copies of one call of a function, in order; const-eval functions count as having none."""
     return [] if function.kind == "const_eval" else _Caches(function).copies()
 
 
 def copies_text(function: TtnnFunction, copies: Sequence[CacheCopy]) -> str:
-    """All copies of a function in a sentence."""
     caches = len({copy.cache for copy in copies})
     kinds = Counter(copy.op.name.removeprefix("ttnn.") for copy in copies)
     each = f", {len(copies) // caches} for each of {caches} caches" * (caches > 1 and len(copies) % caches == 0)
@@ -132,7 +129,7 @@ def copies_text(function: TtnnFunction, copies: Sequence[CacheCopy]) -> str:
 
 
 class _Caches:
-    """Names that hold a cache or what is copied of one, by the argument or value in which each began."""
+    """Names that hold a cache or a copy of one, by the argument or value in which each began."""
 
     def __init__(self, function: TtnnFunction) -> None:
         self.function = function
@@ -171,7 +168,7 @@ class _Caches:
         return list(dict.fromkeys(name for name in found if self.types.get(name) is not None))
 
     def _appends(self, past: str, new: str, op: TtnnOp) -> bool:
-        """Whether a concatenation joins fewer rows to those of a past: [batch, heads, rows, width]."""
+        """Whether a concatenation adds fewer rows to those of a past: [batch, heads, rows, width]."""
         shapes = [
             type_.shape for type_ in (self.types.get(past), self.types.get(new), op.types[0]) if type_ is not None
         ]
@@ -181,7 +178,7 @@ class _Caches:
         return row[2] < old[2] and joined == (*old[:2], old[2] + row[2], old[3])
 
     def _backward(self, names: set[str]) -> None:
-        """From the caches to where their bytes come from: what is moved into one, but for small parts of it."""
+        """From the caches back to the source of their bytes: values moved into one, except small parts of it."""
         came: dict[str, str] = {}
         for op in reversed(self.function.ops):
             target = self._target(op)
@@ -196,7 +193,7 @@ class _Caches:
             self.origin[name] = first
 
     def _target(self, op: TtnnOp) -> str:
-        """What an op moves bytes into; empty if it does something else."""
+        """The operand that an op moves bytes into; empty if it does something else."""
         if op.name not in _CARRY:
             return ""
         return next(iter(written(op) or op.results), "")

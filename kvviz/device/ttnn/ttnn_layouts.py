@@ -19,20 +19,13 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 
 class Token(NamedTuple):
-    """A piece of text and the line that it stands on, from 1."""
-
     text: str
     line: int
 
 
 def tokens(text: str, where: str) -> list[Token]:
-    """Cut a text up; comments and blanks are left out.
-
-    Raises
-    ------
-    KvvizError
-        At a string that does not end on its line.
-    """
+    """The tokens of a text, without comments and blanks; raises `KvvizError` at a string that does not end on its
+    line."""
     found, line, last = [], 1, 0
     for match in _TOKEN.finditer(text):
         line += text.count("\n", last, match.start())
@@ -58,7 +51,6 @@ class Cursor:
 
     @property
     def line(self) -> int:
-        """The line of the next token, or of the last one."""
         return self.words[min(self.at, len(self.words) - 1)].line if self.words else 1
 
     def peek(self, ahead: int = 0) -> str:
@@ -67,26 +59,26 @@ class Cursor:
         return self.words[place].text if place < len(self.words) else ""
 
     def take(self) -> str:
-        """The next token, and go behind it."""
+        """Return the next token and advance."""
         if self.done:
             raise self.error("the text ends here")
         self.at += 1
         return self.words[self.at - 1].text
 
     def accept(self, text: str) -> bool:
-        """Go behind a token if it is the next one."""
+        """Advance if this is the next token."""
         if self.peek() == text:
             self.at += 1
             return True
         return False
 
     def expect(self, text: str) -> None:
-        """Go behind a token that has to be the next one."""
+        """Advance over a token that has to come next."""
         if not self.accept(text):
             raise self.error(f"{text!r} is expected, not {self.peek() or 'the end of the text'!r}")
 
     def group(self) -> list[Token]:
-        """All between a bracket, which is the next token, and the one that closes it."""
+        """The tokens between a bracket, which is the next token, and the one that closes it."""
         if self.peek() not in _CLOSING:
             raise self.error(f"a bracket is expected, not {self.peek() or 'the end of the text'!r}")
         opened = [self.take()]
@@ -100,7 +92,7 @@ class Cursor:
         return self.words[start : self.at - 1]
 
     def comma_separated(self, close: str, item: Callable[[], None]) -> None:
-        """Items up to a closing bracket, whose opening one is behind."""
+        """Items up to a closing bracket, after the opening one."""
         while not self.accept(close):
             item()
             if self.peek() != close:
@@ -141,11 +133,8 @@ _SHAPE = re.compile(r"(?:(?:\d+|\?)x)*")
 
 
 class TensorType(NamedTuple):
-    """A ``tensor<…>`` of the text.
-
-    ``space``: ``"host"``, ``"dram"`` or ``"l1"``. ``nbytes``: what it takes there, padding of tiles included.
-    ``dtype``: NumPy's name; of block floats that of their mantissas' width.
-    """
+    """A ``tensor<…>`` of the text. ``space``: ``"host"``, ``"dram"`` or ``"l1"``. ``nbytes``: its size there, padding
+    of tiles included. ``dtype``: NumPy's name; for block floats that of their mantissas' width."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -156,12 +145,11 @@ class TensorType(NamedTuple):
 
     @property
     def place(self) -> str:
-        """In words: ``"dram tile interleaved"``."""
         return " ".join(part for part in (self.space, "tile" if self.tiled else "row_major", self.memory) if part)
 
 
 def tensor_type(words: list[Token], aliases: Mapping[str, list[Token]], where: str) -> TensorType | None:
-    """The type that tokens say; None for a device and whatever else is no tensor."""
+    """The type that tokens describe; None for a device and anything else but a tensor."""
     cursor = Cursor(words, where)
     if cursor.peek() != "tensor":
         return None
@@ -187,13 +175,13 @@ def tensor_type(words: list[Token], aliases: Mapping[str, list[Token]], where: s
     for word in _resolved(held.words[held.at :], aliases):
         space = _SPACES.get(word.text.lstrip("#"), space)
     rest = [word for word in text[memref.at :] if word.isidentifier()]
-    # Layouts that were written by hand for tests may hold less than the tensor.
+    # Layouts written by hand for tests may hold less than the tensor.
     nbytes = max(prod(counts) * size * grid, packed)
     return TensorType(shape, dtype, space, tiled, nbytes, rest[0] if rest else "")
 
 
 def _resolved(words: list[Token], aliases: Mapping[str, list[Token]]) -> list[Token]:
-    """Tokens with their aliases written out, one level deep: an alias of a layout names one of a memory."""
+    """Tokens with their aliases replaced, one level deep: an alias of a layout names one of a memory."""
     found = []
     for word in words:
         found += aliases.get(word.text, [word])
@@ -201,7 +189,7 @@ def _resolved(words: list[Token], aliases: Mapping[str, list[Token]]) -> list[To
 
 
 def _shaped(cursor: Cursor) -> tuple[tuple[int, ...], str]:
-    """Sizes and the element type behind them: ``64x128xbf16`` or ``2x4x!ttcore.tile``."""
+    """Sizes and the element type after them: ``64x128xbf16`` or ``2x4x!ttcore.tile``."""
     word = cursor.take()
     start = _SHAPE.match(word)
     text = start[0] if start else ""
@@ -215,7 +203,7 @@ def _shaped(cursor: Cursor) -> tuple[tuple[int, ...], str]:
 
 
 def _grid(text: list[str]) -> list[str]:
-    """The grid of cores, which stands before the memref as ``<8x8>`` or ``<8x8, (d0) -> …>``."""
+    """The grid of cores, which precedes the memref as ``<8x8>`` or ``<8x8, (d0) -> …>``."""
     for place, word in enumerate(text[: text.index("memref")]):
         if word == "<" and re.fullmatch(r"\d{1,9}(x\d{1,9})+", text[place + 1]):
             return text[place + 1].split("x")

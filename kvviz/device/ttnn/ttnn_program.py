@@ -1,6 +1,6 @@
-"""TTNN's IR as a trace: where the compiler lets every tensor live, what it moves, and when it frees it.
+"""TTNN's IR as a trace: where the compiler places every tensor, what it moves, and when it frees it.
 
-Nothing runs: the text says residency, layouts and deallocation, and these are drawn.
+Nothing runs: the text states residency, layouts and deallocation, and these are drawn.
 """
 
 from __future__ import annotations
@@ -32,12 +32,9 @@ _ORIGINS = {"weight": "weights", "donated": "donated", "borrowed": "caller"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in the text that costs memory or is wrong.
-
-    ``code``: ``"WHOLE_CACHE_COPY"`` (one for each function, with the bytes of all copies of a call), and
-    ``"USE_AFTER_FREE"``, ``"DOUBLE_FREE"``, ``"LEAK"`` (never deallocated and not returned), ``"LATE_FREE"`` (freed
-    later than behind the last use) or ``"HOST_ROUND_TRIP"``.
-    """
+    """Something in the text that costs memory or is wrong. ``code``: ``"WHOLE_CACHE_COPY"`` (one for each function,
+    with the bytes of all copies of a call), and ``"USE_AFTER_FREE"``, ``"DOUBLE_FREE"``, ``"LEAK"`` (never deallocated
+    and not returned), ``"LATE_FREE"`` (freed later than behind the last use) or ``"HOST_ROUND_TRIP"``."""
 
     code: str
     value: str
@@ -98,15 +95,12 @@ def load_ttnn(source: str | os.PathLike[str]) -> TtnnModule:
 
 
 class _Writing:
-    """A trace while it is written; names are those of one function."""
-
     def __init__(self, writer: Writer, where: str) -> None:
         self.writer = writer
         self.where = where
         self.findings: list[Finding] = []
 
     def function(self, function: TtnnFunction) -> list[int]:
-        """Write a function as a run; gives the values that it returns."""
         self.writer.begin_run(function.name)
         self.values: dict[str, int] = {}
         self.types: dict[str, TensorType | None] = {}  # of all names, devices too
@@ -169,7 +163,7 @@ class _Writing:
                     self._found("USE_AFTER_FREE", name, op.line, said)
 
     def _op(self, op: TtnnOp) -> None:
-        """Write an op; one that gives and writes nothing, as asking for the device, is none."""
+        """Write an op, unless it has no results and writes nothing, like requests for the device."""
         names, inputs = written(op), [self.values[name] for name in op.operands if name in self.values]
         view = self.values.get(op.operands[0]) if is_view(op, self.types) else None
         for name, type_ in zip(op.results, op.types):
@@ -195,7 +189,7 @@ class _Writing:
         )
 
     def _after(self, op: TtnnOp, copy: CacheCopy | None) -> None:
-        """What an op has done besides its result: a whole cache was copied, an activation is gone."""
+        """Record side effects of an op: a copied cache, a freed activation."""
         if copy is not None:
             text = f"{op.name} in line {op.line} copies the whole of {copy.cache} into {copy.target}: {copy.nbytes:,} B"
             self._mark(CODE, copy.target, op.line, copy.nbytes, text)
@@ -204,7 +198,7 @@ class _Writing:
             self._free(name, op, True, f"{op.name} frees its activation {name} (line {op.line})")
 
     def _round_trip(self, op: TtnnOp) -> None:
-        """Remember what was moved out of which space, and say so where it comes back as it was."""
+        """Remember what was moved out of which space, and report if it comes back unchanged."""
         if not op.results:
             return
         name, result = op.operands[0], op.results[0]
@@ -247,7 +241,8 @@ class _Writing:
         self.writer.free(storage, why + (", forced" if forced else ""))
 
     def _leaks(self, function: TtnnFunction) -> None:
-        """What the program made on the device, and neither frees nor returns nor keeps for the next call."""
+        """Report tensors that the program made on the device, and neither frees nor returns nor keeps for the next
+        call."""
         kept = {self.writer.storage_of(self.values[name]) for name in function.returned if name in self.values}
         kept |= {self.writer.storage_of(self.values[a.name]) for a in function.arguments if a.name in self.values}
         cached = {name for op in function.ops if op.callee for name in op.results}

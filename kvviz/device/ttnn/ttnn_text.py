@@ -1,4 +1,4 @@
-"""Functions and ops of TTNN's IR as text: the generic form of MLIR, as far as what ``ttmlir-opt`` prints needs it."""
+"""Functions and ops of TTNN's IR as text: the parts of MLIR's generic form that ``ttmlir-opt`` prints."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ class TtnnArgument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TtnnFunction:
-    """A function; ``returned`` are names of what it hands out."""
-
     name: str
     arguments: tuple[TtnnArgument, ...]
     ops: tuple[TtnnOp, ...]
@@ -41,13 +39,8 @@ class TtnnFunction:
 
 
 def parse(text: str, where: str = "TTNN text") -> tuple[TtnnFunction, ...]:
-    """The functions of a module, in their order; those without a body are left out.
-
-    Raises
-    ------
-    KvvizError
-        With the line, where the text is not what it should be.
-    """
+    """The functions of a module, in order, without those that have no body; raises `KvvizError` with the line for other
+    text."""
     cursor = Cursor(tokens(text, where), where)
     aliases = _aliases(cursor)
     cursor.at = 0
@@ -63,7 +56,7 @@ def parse(text: str, where: str = "TTNN text") -> tuple[TtnnFunction, ...]:
 
 
 def _aliases(cursor: Cursor) -> dict[str, list[Token]]:
-    """``#name = …`` of the whole text: also behind what uses them."""
+    """``#name = …`` of the whole text, also after their uses."""
     found: dict[str, list[Token]] = {}
     while not cursor.done:
         name = cursor.take()
@@ -213,6 +206,6 @@ class _Function:
 
 
 def _inner(words: list[Token]) -> str:
-    """What stands in the brackets of ``#ttcore.argument_type<parameter>``, or in quotes."""
+    """The text in the brackets of ``#ttcore.argument_type<parameter>``, or in quotes."""
     names = [word.text.strip('"') for word in words if word.text not in "<>"]
     return names[-1] if names else ""

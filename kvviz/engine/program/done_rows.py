@@ -14,11 +14,9 @@ from kvviz.trace.schema.log import Ints, Log
 
 
 class Bytes(NamedTuple):
-    """What some ops of a segment do to memory, counted from what was live before.
-
-    ``key``: what it hangs on; ``capacities``: of new storages. ``lives``: after each op, and ``highest`` of them;
-    ``end``: at the end. ``sums``: bytes allocated, copied, written by each op; ``totals``: by all.
-    """
+    """What some ops of a segment do to memory, counted from what was live before. ``key``: what it hangs on;
+    ``capacities``: of new storages. ``lives``: after each op, and ``highest`` of them; ``end``: at the end. ``sums``:
+    bytes allocated, copied, written by each op; ``totals``: by all."""
 
     key: tuple
     capacities: list[int]

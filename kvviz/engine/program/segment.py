@@ -19,12 +19,9 @@ from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, RUN, VIEW
 
 
 class State(NamedTuple):
-    """Where a frame and its storages are after some ops of a segment.
-
-    ``made``: storages. ``alive``: of these (number, generation, holders, slots). ``lent``: of storages from before
-    (number, holders more, generations more, dead, slots). ``uses``: (slot, readings left). ``gone``: slots from before
-    that have no value now.
-    """
+    """Where a frame and its storages are after some ops of a segment. ``made``: storages. ``alive``: of these (number,
+    generation, holders, slots). ``lent``: of storages from before (number, holders more, generations more, dead,
+    slots). ``uses``: (slot, readings left). ``gone``: slots from before that have no value now."""
 
     made: int
     alive: list[tuple[int, int, int, list[int]]]
@@ -34,11 +31,8 @@ class State(NamedTuple):
 
 
 class Segment:
-    """Ops in a row, and the code that runs them.
-
-    ``slots``: values from before that it reads, weights apart. ``start, uses``: what was seen of them, and how often
-    each slot is still read.
-    """
+    """Ops in a row, and the code that runs them. ``slots``: values from before that it reads, weights apart. ``start,
+    uses``: what was seen of them, and how often each slot is still read."""
 
     def __init__(self, plan: Plan, first: int, stop: int) -> None:
         self.first = first

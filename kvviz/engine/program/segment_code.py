@@ -25,11 +25,8 @@ Code = Callable[[Frame, list[tuple]], tuple[int, Any]]
 
 
 class Out(NamedTuple):
-    """One output of an op.
-
-    ``ref``: its storage: a number among the new ones, or the complement of one in ``lent``.
-    ``form``: shape, strides, offset in the log.
-    """
+    """One output of an op. ``ref``: its storage: a number among the new ones, or the complement of one in ``lent``.
+    ``form``: shape, strides, offset in the log."""
 
     slot: int
     how: int
@@ -40,11 +37,8 @@ class Out(NamedTuple):
 
 
 class Op(NamedTuple):
-    """One op of a segment.
-
-    ``outs``: its outputs, None for an absent one. ``loose``: their forms are others each time.
-    ``dies``: slots whose values die; ``freed``: storages that do.
-    """
+    """One op of a segment. ``outs``: its outputs, None for an absent one. ``loose``: their forms are others each time.
+    ``dies``: slots whose values die; ``freed``: storages that do."""
 
     record: Any
     taken: tuple[int, ...]
@@ -58,10 +52,8 @@ class Op(NamedTuple):
 def code_of(
     nodes: Sequence[PlannedNode], seen: Sequence[Seen], ops: Sequence[Op], loose: Collection[int]
 ) -> tuple[Code, dict[int, int]]:
-    """The code of these ops, and which of them each of its lines belongs to.
-
-    ``loose``: slots whose values lie otherwise each time.
-    """
+    """The code of these ops, and which of them each of its lines belongs to. ``loose``: slots whose values lie
+    otherwise each time."""
     names: dict[str, Any] = {"W": WAITING, "N": NOT_RUN, "r": root_of}
     lines, owners = ["def steps(frame, f):", " v = frame.vals"], dict[int, int]()
     for at, (planned, one, op) in enumerate(zip(nodes, seen, ops)):
@@ -117,9 +109,7 @@ def _decides_otherwise(planned: PlannedNode, fits: tuple, args: Sequence[Any]) -
 
 def _loose(planned: PlannedNode, one: Seen, varies: bool) -> Callable[[list, Any, tuple], bool]:
     """Takes down how an output lies and what the op cost; tells whether it is otherwise than it was watched.
-
-    ``varies``: its shape and strides may be others.
-    """
+    ``varies``: its shape and strides may be others."""
     how, contiguous, cost, attributes = one.placed[0][2], one.contiguous[0], planned.cost, planned.attributes
     moves, slides = planned.moves, planned.slides
     source = (one.taken or planned.views or (0,))[0]

@@ -37,10 +37,8 @@ _PATIENCE = 8  # how often two watched runs of a plan are compared, and for how 
 
 
 class StepProgram:
-    """The segments of a plan, in the order of running, and how often it ran otherwise.
-
-    ``segments``: those without code are only looked at.
-    """
+    """The segments of a plan, in the order of running, and how often it ran otherwise. ``segments``: those without code
+    are only looked at."""
 
     def __init__(self) -> None:
         self.segments: tuple[Segment, ...] = ()

@@ -43,11 +43,9 @@ class Seen(NamedTuple):
 
 
 class Watch:
-    """What the ops of one frame did, by position; of unusual ones nothing.
-
-    ``starts``: of the segments that are known so far, by position: what they read, how that was when they began (see
-      `Segment.look`), and how often each slot was still to be read.
-    """
+    """What the ops of one frame did, by position; of unusual ones nothing. ``starts``: of the segments that are known
+    so far, by position: what they read, how that was when they began (see `Segment.look`), and how often each slot was
+    still to be read."""
 
     def __init__(self) -> None:
         self.ops: dict[int, Seen] = {}
@@ -65,11 +63,9 @@ class Watch:
         sums: tuple[int, int, int],
         usual: bool,
     ) -> None:
-        """Take down an op that has run in plan order.
-
-        What writes rows inside a value, was refused a room, or is computed by the caller's kernel stays an ordinary
-        step; so does what gave outputs that are no arrays or had to be copied.
-        """
+        """Take down an op that has run in plan order. What writes rows inside a value, was refused a room, or is
+        computed by the caller's kernel stays an ordinary step; so does what gave outputs that are no arrays or had to
+        be copied."""
         spec = planned.spec
         if spec is None or spec.written is not None or spec.kernel is None or is_extension(spec.kernel):
             return

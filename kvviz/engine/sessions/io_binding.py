@@ -24,19 +24,15 @@ _SHOWN = 2
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A dispatch rule that follows the bindings, and the policy's own rule for all other ops.
-
-    ``rule, homes``: those of the policy. If the policy places outputs, a bound output of any op goes into its input's
-      storage; else only the output of an op that can write there.
-    ``pairs``: output and input.
-    """
+    """A dispatch rule that follows the bindings, and the policy's own rule for all other ops. ``rule, homes``: those of
+    the policy. If the policy places outputs, a bound output of any op goes into its input's storage; else only the
+    output of an op that can write there. ``pairs``: output and input."""
 
     rule: Callable[..., Any]
     homes: Callable[..., Any] | None
     pairs: tuple[tuple[str, str], ...]
 
     def __call__(self, frame: Frame, planned: PlannedNode, args: list) -> Any:
-        """Decide one dispatch."""
         if frame.parent is not None:
             return self.rule(frame, planned, args)
         if self.homes is not None and frame.notes is None:

@@ -1,4 +1,4 @@
-"""How a trace was made, so that it can be made again with changes: the inputs as they were given, and all options.
+"""How a trace was made, so that it can be made again with changes: the original inputs and all options.
 
 Invariant: no run uses the kept arrays themselves; it gets copies, which share memory as the given arrays did.
 """
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """Copies of the arrays that a run was given, and how they shared memory.
-
-    ``values``: the copies, packed; not to be written to.
-    ``given``: their layouts.
-    """
+    """Copies of the arrays that a run was given (``values``, packed and read-only), and their original layouts
+    (``given``)."""
 
     __slots__ = ("given", "values")
 
@@ -37,11 +34,9 @@ class Kept:
 
     @staticmethod
     def size(feeds: Mapping[str, Any]) -> int:
-        """Bytes of the copies of these inputs."""
         return sum(_nbytes(value) for value in feeds.values())
 
     def fresh(self) -> dict[str, Any]:
-        """Copies for one more run, laid out as the given arrays were."""
         blocks: dict[int, np.ndarray] = {}
         made: dict[str, Any] = {}
         for name, value in self.values.items():
@@ -52,13 +47,9 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a trace was made.
-
-    ``begin``: ``begin(**inputs, **options)`` makes a session.
-    ``options``: keyword arguments other than the inputs.
-    ``given``: ``given()`` returns fresh inputs for one run as keyword arguments; it raises `ReplayError` if they were
-      not kept.
-    """
+    """How a trace was made. ``begin(**inputs, **options)`` makes a session. ``options``: keyword arguments other than
+    the inputs. ``given()`` returns fresh inputs for one run as keyword arguments; it raises `ReplayError` if they were
+    not kept."""
 
     begin: Callable[..., Any]
     options: Mapping[str, Any]
@@ -70,17 +61,12 @@ class Recipe:
         return ()
 
     def again(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Trace:
-        """Run once more from the same inputs; see `session`."""
         return self.session(room=room, **changes).run_to_end()
 
     def session(self, *, room: Mapping[str, tuple[int, int]] | None = None, **changes: Any) -> Any:
-        """A session that begins with the same inputs.
-
-        ``room``: inputs to put into a buffer with room to grow, as (axis, rows).
-        ``**changes``: options that differ, such as ``policy``, ``donate``, ``outputs`` or ``graph``.
-
-        Raises `ReplayError`: if the inputs were larger than the budget for keeping them.
-        """
+        """A session that begins with the same inputs. ``room``: inputs to put into a buffer with room to grow, as
+        (axis, rows). ``**changes``: options that differ, such as ``policy``, ``donate``, ``outputs`` or ``graph``.
+        Raises `ReplayError`: if the inputs were larger than the budget for keeping them."""
         inputs = self.given()
         for name, (axis, rows) in (room or {}).items():
             inputs["inputs"][name] = with_room(inputs["inputs"][name], axis, rows)
@@ -91,7 +77,7 @@ NOT_KEPT = "the run cannot be repeated: its inputs were larger than the budget f
 
 
 def fresh(kept: Kept | None) -> dict[str, Any]:
-    """Inputs for one more run; raises `ReplayError` where they were not kept."""
+    """Inputs for one more run; raises `ReplayError` if they were not kept."""
     if kept is None:
         raise ReplayError(NOT_KEPT)
     return kept.fresh()
@@ -110,7 +96,6 @@ def _copied(value: Any) -> Any:
 
 
 def given_inputs(feeds: Mapping[str, Any]) -> GivenInputs:
-    """Names of the inputs of a run, and how they share memory."""
     blocks: dict[int, int] = {}
     arrays = {name: value for name, value in feeds.items() if isinstance(value, np.ndarray)}
     found = {name: _layout(array, blocks) for name, array in arrays.items()}

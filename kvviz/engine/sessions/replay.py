@@ -1,6 +1,6 @@
-"""Running recorded steps again: to read a past value, to look at all values, and to go on from a recorded step.
+"""Running recorded steps again: to read a past value, to summarise all values, and to continue from a recorded step.
 
-Inputs are kept within a byte budget. A value that cannot be computed again is "not recorded"; it is never guessed.
+Inputs are kept within a byte budget. A value that cannot be recomputed is "not recorded"; it is never guessed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,15 @@ if TYPE_CHECKING:
     from kvviz.trace.recording import Trace
 
 BUDGET = 256 << 20
-# After this many runs the carried inputs are kept as well, if they are small, so that a replay is never long.
+# Carried inputs are also kept after this many runs, if they are small, so that a replay is never long.
 _STRIDE = 64
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 Carried = Mapping[str, tuple[int, str]]
 
 
 class Fed(NamedTuple):
-    """The inputs of a run.
-
-    ``donate``: the inputs that it may overwrite.
-    ``carried``: the inputs that are outputs of earlier runs, as (run, output).
-    """
+    """The inputs of a run. ``donate``: those that it may overwrite. ``carried``: those that are outputs of earlier
+    runs, as (run, output)."""
 
     kept: Kept
     donate: frozenset[str]
@@ -46,10 +43,7 @@ class Fed(NamedTuple):
 
 
 class Replayer:
-    """Copies of the inputs of every run, within a budget.
-
-    ``runs``: None for a run whose inputs did not fit into the budget.
-    """
+    """Copies of the inputs of every run, within a budget; ``runs`` has None for a run whose inputs did not fit."""
 
     def __init__(self, plan: Plan, policy: Policy) -> None:
         self.plan = plan
@@ -59,7 +53,6 @@ class Replayer:
         self._whole = 0
 
     def note(self, feeds: Mapping[str, Any], donate: frozenset[str], carried: Carried) -> None:
-        """Keep the inputs of a run that starts now."""
         if len(self.runs) - self._whole >= _STRIDE and Kept.size(feeds) <= self.left // 8:
             self._whole, carried = len(self.runs), {}
         fresh = {name: value for name, value in feeds.items() if name not in carried}
@@ -71,7 +64,7 @@ class Replayer:
         self.runs.append(Fed(Kept(fresh), donate, dict(carried)))
 
     def chain(self, run: int) -> range:
-        """The runs to repeat so that a run gets its inputs, itself included; empty where inputs were not kept."""
+        """The runs to repeat so that a run gets its inputs, itself included; empty if inputs were not kept."""
         for first in range(min(run, len(self.runs) - 1), -1, -1):
             entry = self.runs[first]
             if entry is None:
@@ -81,7 +74,6 @@ class Replayer:
         return range(0)
 
     def value(self, trace: Trace, name: str, step: int) -> np.ndarray:
-        """A value of the step's frame as it was right after that step; see `Trace.value`."""
         rows = trace.log
         if not 0 <= step < len(rows):
             raise ReplayError(f"step {step} does not exist; the trace has {len(rows)} steps")
@@ -101,11 +93,8 @@ class Replayer:
 
 
 class Rerun(NamedTuple):
-    """A run that is being repeated.
-
-    ``given``: its inputs, but for those that are outputs of earlier runs.
-    ``frame_shift``: difference between the number of a frame in the recording and here.
-    """
+    """A run that is being repeated. ``given``: its inputs, except outputs of earlier runs. ``frame_shift``: difference
+    between the number of a frame in the recording and here."""
 
     trace: Trace
     run: int
@@ -114,12 +103,8 @@ class Rerun(NamedTuple):
     frame_shift: int
 
     def steps(self, stop: int, hold: int = -1) -> Iterator[int]:
-        """Repeat the recorded steps of the run that come before ``stop``; gives the number of each one after it.
-
-        ``hold``: a step of which all outputs stay alive.
-
-        Raises `ReplayError`: at a step that draws random numbers.
-        """
+        """Repeat the recorded steps of the run before ``stop``; yields the number of each afterwards. ``hold``: a step
+        whose outputs all stay alive. Raises `ReplayError`: at a step that draws random numbers."""
         rows, run = self.trace.log, self.trace.runs[self.run]
         for step in range(run.first, min(stop, run.last)):
             if is_random(rows[step]):
@@ -129,13 +114,9 @@ class Rerun(NamedTuple):
 
 
 def repeated_runs(trace: Trace, runs: Sequence[int], kind: type[Execution] = Execution) -> Iterator[Rerun]:
-    """Repeat runs in ascending order; the caller repeats the steps of each one.
-
-    Each run begins with the outputs of those before it. Nothing is overwritten, so that every value up to the current
-    step can be read.
-
-    Raises `ReplayError`: if a run whose steps were not kept draws random numbers.
-    """
+    """Repeat runs in ascending order; the caller repeats the steps of each one. Each run begins with the outputs of
+    those before it. Nothing is overwritten, so that every value up to the current step can be read. Raises
+    `ReplayError`: if a run whose steps were not kept draws random numbers."""
     replayer: Replayer = trace.replayer
     recorder = Recorder()
     weights = Weights(trace.graph, recorder.ledger)
@@ -170,21 +151,20 @@ def repeated_runs(trace: Trace, runs: Sequence[int], kind: type[Execution] = Exe
 
 
 def _check_repeatable(trace: Trace) -> None:
-    """Raise `ReplayError` for a graph that may draw random numbers."""
     for _, node in trace.graph.walk():
         if (node.op_type in _RANDOM or _may_drop(node)) and "seed" not in node.attributes:
             raise ReplayError(f"{node.name} would draw other random numbers")
 
 
 def is_random(row: Op) -> bool:
-    """Whether a step gives another result each time. A Dropout does so in training only; else it is a view."""
+    """Whether the result of a step is random. Dropout is so in training only; else it is a view."""
     node, placed = row.op.node, row.outs
     drops = _may_drop(node) and placed[0] is not None and placed[0][2] != VIEW
     return (drops or node.op_type in _RANDOM) and "seed" not in node.attributes
 
 
 def _may_drop(node: Node) -> bool:
-    """Whether a Dropout may be in training: only one with a third input can be, though a runtime may copy its input."""
+    """Whether a Dropout may be in training, which takes a third input."""
     return node.op_type == "Dropout" and len(node.inputs) > 2 and bool(node.inputs[2])
 
 
@@ -194,10 +174,8 @@ def _never(frame: Frame, planned: PlannedNode, args: Sequence[Any]) -> tuple:
 
 
 def repeat(execution: Execution, trace: Trace, row: Op, frame_shift: int = 0, hold: bool = False) -> None:
-    """Run the op of a recorded row, after entering the bodies that lead to it.
-
-    The execution may have planned another order than the recorded one. ``hold``: keep all outputs of the op alive.
-    """
+    """Run the op of a recorded row, after entering the bodies that lead to it; the recorded order may differ from the
+    plan's. ``hold``: keep all outputs of the op alive."""
     target = row.frame - frame_shift
     enter_frame(execution, trace, row.frame, frame_shift)
     frame = next(f for f in execution.stack if f.id == target)
@@ -224,7 +202,6 @@ def enter_frame(execution: Execution, trace: Trace, number: int, frame_shift: in
 
 
 def _planned(plan: Plan, record: OpNode) -> PlannedNode:
-    """The planned node of a recorded op."""
     found = plan.planned(record.node.index, record.position)
     if found is None or found.node.name != record.node.name:
         raise KvvizError(f"{record.node.name!r} does not run here, so the recorded order cannot be kept")
@@ -232,7 +209,6 @@ def _planned(plan: Plan, record: OpNode) -> PlannedNode:
 
 
 def _find(execution: Execution, frame_id: int, name: str, step: int) -> Any:
-    """A value that a frame or one around it has now."""
     frame = next((f for f in execution.stack if f.id == frame_id), None)
     while frame is not None:
         slot = frame.plan.slots.get(name)

@@ -31,18 +31,16 @@ from kvviz.trace.schema.run_options import RunOptions
 from kvviz.trace.trace_data import PolicyFacts
 
 _LOG = logging.getLogger(__name__)
-# Ops are appended as rows, which is fast, and packed into columns, which is small, after this many.
+# After this many ops, appended as rows, which is fast, they are packed into columns, which is small.
 _UNSETTLED = 1 << 14
 
 
 class Session:
     """One run of a graph that can be advanced; a decode loop overrides `next_run`.
 
-    ``outputs``: values to compute; the graph's outputs by default.
-    ``record``: whether to write the steps down.
-    ``poison``: overwrite freed storages with a pattern, to catch a use after free.
-    ``dry``: if given, the run decides over layouts and computes no numbers, and these are the counts that depend on
-      data; see `kvviz.dry`.
+    ``outputs``: values to compute; the graph's outputs by default. ``record``: whether to log the steps. ``poison``:
+    overwrite freed storages with a pattern, to catch a use after free. ``dry``: if given, the run decides over layouts
+    and computes no numbers, and these are the counts that depend on data; see `kvviz.dry`.
     """
 
     def __init__(
@@ -91,12 +89,9 @@ class Session:
         self.log.peak = self.recorder.ledger.peak
 
     def advance(self, choice: Node | None = None) -> bool:
-        """Complete one more op, and start the next run if one is due; False when nothing is left to run.
-
-        ``choice``: an op of the frontier to run next, instead of the first one.
-
-        Raises `KvvizError`: if that op is not in the frontier.
-        """
+        """Complete one more op, and start the next run if one is due; False when nothing is left to run. ``choice``: an
+        op of the frontier to run next, instead of the first one. Raises `KvvizError`: if that op is not in the
+        frontier."""
         with held_back(), self._repaired():
             while True:
                 if self.execution is None and not self.next_run():
@@ -134,7 +129,6 @@ class Session:
             return note_interrupt(trace)
 
     def finish_run(self) -> None:
-        """Complete the current run."""
         with held_back(), unwatched():
             while (execution := self.execution) is not None:
                 with self._repaired():
@@ -166,12 +160,9 @@ class Session:
             return self.trace.live
 
     def follow(self, trace: Trace, upto: int) -> None:
-        """Run the steps before ``upto`` of a recording in its order, in a session in which nothing has run yet.
-
-        A run whose steps were dropped runs in the order of the plan.
-
-        Raises `KvvizError`: if the session does not run one of these ops.
-        """
+        """Run the steps before ``upto`` of a recording in its order, in a session in which nothing has run yet. A run
+        whose steps were dropped runs in the order of the plan. Raises `KvvizError`: if the session does not run one of
+        these ops."""
         rows, runs = trace.log, trace.runs
         target = rows.frames[rows[upto].frame].run if upto < len(rows) else len(runs) - 1
         with held_back():
@@ -204,23 +195,16 @@ class Session:
         execution = self.execution
         return execution is None or (execution.frame is execution.main and execution.main.following() is None)
 
-    # -- for subclasses ---------------------------------------------------------------------------------------------
-
     def next_run(self) -> bool:
-        """Begin the next run; False when there is none."""
         return False
 
     def ended(self, outputs: dict[str, Any]) -> None:
         """Receive the outputs of a finished run."""
 
-    # -- repair after an exception from outside ---------------------------------------------------------------------
-
     @contextmanager
     def _repaired(self) -> Iterator[None]:
-        """If something other than an error stops a step half-way, restore the state before that step.
-
-        `held_back` defers Ctrl-C, but other signal handlers and tracing functions can still raise.
-        """
+        """If something other than an error stops a step half-way, restore the state before that step. `held_back`
+        defers Ctrl-C, but other signal handlers and tracing functions can still raise."""
         if self._broken:
             raise KvvizError(self._broken)
         try:
@@ -246,8 +230,6 @@ class Session:
         vars(self).update(vars(again), trace=trace, on_run_end=on_run_end, previews=previews)
         vars(trace).update({**vars(new), "branch": trace.branch})
 
-    # -- inside -----------------------------------------------------------------------------------------------------
-
     def _pick(self, choice: Node | None) -> PlannedNode | None:
         if choice is None:
             return None
@@ -264,7 +246,6 @@ class Session:
         return self.log.copied, self.log.written, self.log.allocated
 
     def note_run(self) -> None:
-        """Update the totals of the current run."""
         run, before = self.trace.runs[-1], self._before
         run.last = len(self.log)
         copied, written, allocated = self._totals()
@@ -302,7 +283,7 @@ def note_interrupt(trace: Trace) -> Trace:
 
 
 def whole(trace: Trace) -> Trace:
-    """A trace that has to be complete. Raises `KeyboardInterrupt`: if it was interrupted."""
+    """A trace that has to be complete; raises `KeyboardInterrupt` if it was interrupted."""
     if trace.interrupted:
         raise KeyboardInterrupt
     return trace

@@ -42,7 +42,6 @@ class Weighed(NamedTuple):
 
 
 def summarise(trace: Trace, budget: int | str) -> Values | None:
-    """Add summaries of its values to a trace; see `Trace.summarise`."""
     if trace.dry:
         raise ReplayError("there are no values to look at: a dry run works out layouts and no numbers")
     own = getattr(trace.replayer, "summarise", None)
@@ -107,14 +106,12 @@ def _seen(trace: Trace) -> Iterator[Seen]:
 
 
 def _mains(trace: Trace) -> Iterator[tuple[int, Any]]:
-    """The main frames of the runs whose inputs are known."""
     for frame in trace.log.frames:
         if frame.parent is None and frame.run < len(trace.replayer.runs):
             yield frame.run, frame
 
 
 def _weighed(trace: Trace) -> Iterator[Weighed]:
-    """Values that show attention weights, in the runs whose cache meters have been read."""
     for run in range(max((len(cache.runs) for cache in trace.caches), default=0)):
         frames = RunFrames(trace, run)
         if not frames.rows or trace.replayer.runs[run] is None or trace.runs[run].first == trace.runs[run].last:
@@ -140,14 +137,14 @@ def _attend(trace: Trace, collector: Collector, one: Weighed, value: Any) -> Non
         return
     start, weights = row
     stop = start + weights.shape[1]
-    # Caches of one layer are as long as each other.
+    # Caches of one layer have equal lengths.
     low, high = max(start, 0), max(start, 0, min(stop, trace.caches[one.caches[0]].runs[one.run].capacity))
     collector.attend(one.caches, one.run, low, weights[:, low - start : high - start])
 
 
 def attention_by_run(trace: Trace, cache: int) -> dict[int, np.ndarray]:
-    """By run, the attention weights of its last query for the rows of a cache, (heads, rows): as `attention` of
-    `kvviz.caches.cache_heat` gives them, but the runs are repeated once for all. Runs that show none are left out."""
+    """By run, the attention weights of its last query for the rows of a cache, (heads, rows), as `attention` of
+    `kvviz.caches.cache_heat` returns them; but all runs are repeated together. Runs that show none are left out."""
     shown = {one.source.step: one for one in _weighed(trace) if cache in one.caches}
     found: dict[int, np.ndarray] = {}
     for at, values in _values(trace):
@@ -160,7 +157,7 @@ def attention_by_run(trace: Trace, cache: int) -> dict[int, np.ndarray]:
 
 
 class _Watched(Execution):
-    """An execution that shows the outputs of the op that it completed last, before they are let go of."""
+    """An execution that shows the outputs of the last op before they are released."""
 
     made: list[tuple[int, Any]]
 
@@ -170,10 +167,8 @@ class _Watched(Execution):
 
 
 def _values(trace: Trace) -> Iterator[tuple[int, list[tuple[int, Any]]]]:
-    """The inputs of each run and the outputs of each step, in recorded order, as (at, [(slot, value)]).
-
-    Raises `ReplayError`: with the reason why later values cannot be computed.
-    """
+    """The inputs of each run and the outputs of each step, in recorded order, as (at, [(slot, value)]). Raises
+    `ReplayError` with the reason if later values cannot be computed."""
     replayer: Replayer = trace.replayer
     needed: set[int] = set()
     missing = ""

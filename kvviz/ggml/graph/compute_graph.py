@@ -86,7 +86,7 @@ class ComputeGraph:
 
     @property
     def cannot_run(self) -> str:
-        """Why it cannot be run; empty if it can."""
+        """Why the graph cannot be run; empty if it can."""
         for node in self.executed:
             if not is_noop(node) and node.op not in KERNELS:
                 return f"there is no kernel for {node.op} {node.name!r}"

@@ -22,7 +22,7 @@ PREC_F32 = 10
 """``GGML_PREC_F32``, the precision that llama.cpp asks of the product of K and Q."""
 
 NORMAL, NEOX = 0, 2
-"""Which elements ``rope`` turns together: neighbours, or those half a row apart (``GGML_ROPE_TYPE_*``)."""
+"""Which elements ``rope`` rotates together: neighbours, or those half a row apart (``GGML_ROPE_TYPE_*``)."""
 
 
 class AttentionCalls(Nodes):
@@ -36,12 +36,10 @@ class AttentionCalls(Nodes):
         return self._new("MUL_MAT", "f32", (a.ne[1], *b.ne[1:]), [a, b])
 
     def mul_mat_set_prec(self, a: Tensor, prec: int = PREC_F32) -> Tensor:
-        """Ask for a precision of a product; gives the tensor."""
+        """Request a precision for a product; returns the tensor."""
         need(a.op == "MUL_MAT", "mul_mat_set_prec", "it must be a MUL_MAT", a)
         a.op_params = words(prec, *a.op_params[1:])
         return a
-
-    # -- softmax and masks ------------------------------------------------------------------------------------------
 
     def soft_max(self, a: Tensor, *, inplace: bool = False) -> Tensor:
         """Softmax of each row."""
@@ -70,8 +68,6 @@ class AttentionCalls(Nodes):
 
     soft_max_inplace = partialmethod(soft_max, inplace=True)
     diag_mask_inf_inplace = partialmethod(diag_mask_inf, inplace=True)
-
-    # -- positions --------------------------------------------------------------------------------------------------
 
     def rope(self, a: Tensor, b: Tensor, n_dims: int, mode: int = NORMAL) -> Tensor:
         """Turn the first ``n_dims`` elements of each row by angles of the positions ``b`` (i32, one for each ne2)."""
@@ -104,8 +100,6 @@ class AttentionCalls(Nodes):
         floats = (freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow)
         return self._like("ROPE", a, sources, words(0, n_dims, mode, 0, n_ctx_orig, *map(float, floats)))
 
-    # -- all at once ------------------------------------------------------------------------------------------------
-
     def flash_attn_ext(
         self,
         q: Tensor,
@@ -134,19 +128,19 @@ class AttentionCalls(Nodes):
         return self._new("FLASH_ATTN_EXT", "f32", (v.ne[0], q.ne[2], q.ne[1], q.ne[3]), sources, floats)
 
     def flash_attn_ext_set_prec(self, a: Tensor, prec: int = PREC_F32) -> Tensor:
-        """Ask for a precision; gives the tensor."""
+        """Request a precision; returns the tensor."""
         need(a.op == "FLASH_ATTN_EXT", "flash_attn_ext_set_prec", "it must be a FLASH_ATTN_EXT", a)
         a.op_params = words(*(*a.op_params, 0, 0, 0)[:3], prec, *a.op_params[4:])
         return a
 
 
 def _repeats(small: Tensor, large: Tensor) -> bool:
-    """Whether one may be repeated over axes 2 and 3 of another."""
+    """Whether one tensor may be repeated over axes 2 and 3 of another."""
     return all(m and n % m == 0 for n, m in zip(large.ne[2:], small.ne[2:]))
 
 
 class MathCalls(Nodes):
-    """Arithmetic, activations, norms, sums. What ends with ``_inplace`` is written into its first source."""
+    """Arithmetic, activations, norms, sums. Methods that end in ``_inplace`` write into their first source."""
 
     def _two(self, op: str, a: Tensor, b: Tensor, *, inplace: bool = False) -> Tensor:
         need(can_repeat(b, a), op.lower(), "the second must repeat to the sizes of the first", a, b)
@@ -188,25 +182,25 @@ class MathCalls(Nodes):
         return self._new("GLU", a.type, ne, src, words(GLU.index(kind), int(swapped)), desc=kind)
 
     def scale(self, a: Tensor, s: float, *, inplace: bool = False) -> Tensor:
-        """Times a number."""
+        """Each element times a number."""
         return self.scale_bias(a, s, 0.0, inplace=inplace)
 
     def scale_bias(self, a: Tensor, s: float, b: float, *, inplace: bool = False) -> Tensor:
-        """Times a number, plus another one."""
+        """Each element times a number, plus another number."""
         need(is_padded(a), "scale", "only its rows may be apart", a)
         return self._like("SCALE", a, [a], words(float(s), float(b)), inplace)
 
     def fill(self, a: Tensor, c: float, *, inplace: bool = False) -> Tensor:
-        """A number in the form of ``a``."""
+        """A tensor of the form of ``a``, filled with a number."""
         need(is_contiguous(a), "fill", "it must be contiguous", a)
         return self._like("FILL", a, [a], words(float(c)), inplace)
 
     def clamp(self, a: Tensor, low: float, high: float) -> Tensor:
-        """Between two numbers."""
+        """Each element limited to a range."""
         return self._like("CLAMP", a, [a], words(float(low), float(high)))
 
     def norm(self, a: Tensor, eps: float) -> Tensor:
-        """Each row less its mean, divided by its standard deviation."""
+        """Each row minus its mean, divided by its standard deviation."""
         return self._like("NORM", a, [a], words(float(eps)))
 
     def rms_norm(self, a: Tensor, eps: float, *, inplace: bool = False) -> Tensor:
@@ -230,7 +224,7 @@ class MathCalls(Nodes):
         return self._new("MEAN", "f32", (1, *a.ne[1:]), [a])
 
     def argmax(self, a: Tensor) -> Tensor:
-        """The place of the largest element of each row, as i32; the last one of equal ones."""
+        """The index of the largest element of each row, as i32; the last one of equal elements."""
         need(a.ne[2:] == (1, 1), "argmax", "it must be a matrix", a)
         return self._new("ARGMAX", "i32", (a.ne[1],), [a])
 

@@ -40,14 +40,14 @@ def patch(node: Tensor) -> None:
 
 
 def set_rows(node: Tensor) -> None:
-    """SET_ROWS: row after row, so that of equal indices the last one stays."""
+    """SET_ROWS: row by row, so that the last of equal indices wins."""
     b, c = node.sources[:2]
     target, rows, index = stored(node), to_type(read(b), node.type), read(c)
     _check(node, index, node.ne[1])
     for i3 in range(b.ne[3]):
         for i2 in range(b.ne[2]):
             chosen = index[0, i3 % c.ne[2], i2 % c.ne[1]]
-            # The last one of each index, as NumPy does not promise whose values stay.
+            # The last of each index: NumPy does not promise which of equal indices wins.
             last = {int(row): at for at, row in enumerate(chosen)}
             target[i3, i2, list(last)] = rows[i3, i2, list(last.values())]
 
@@ -82,7 +82,6 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 
 def _by_table(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """A function of x rounded to f16, itself rounded to f16."""
     return lambda x: rounded(function(rounded(x, "f16")), "f16")
 
 
@@ -200,14 +199,13 @@ def _argmax(node: Tensor) -> None:
 
 
 def _spread(array: np.ndarray, like: tuple[int, ...]) -> np.ndarray:
-    """Entries of the first two axes repeated one by one, to sizes: heads that share a KV head are neighbours."""
+    """Repeat entries of the first two axes one by one: heads that share a KV head are neighbours."""
     for axis in (0, 1):
         array = np.repeat(array, like[axis] // array.shape[axis], axis)
     return array
 
 
 def _product(a: np.ndarray, b: np.ndarray, type_: str) -> np.ndarray:
-    """Rows of b times rows of a, in the type of a."""
     return np.matmul(rounded(b, type_), _spread(a, b.shape).swapaxes(-1, -2))
 
 
@@ -227,7 +225,7 @@ def _slopes(heads: int, max_bias: float) -> np.ndarray:
 
 
 def _mask(mask: Tensor, shape: tuple[int, ...], max_bias: float) -> np.ndarray:
-    """A mask for scores of a shape; over heads and batches it goes round."""
+    """A mask for scores of a shape; it repeats over heads and batches."""
     found = read(mask)[:, :, : shape[2]]
     found = np.tile(found, (shape[0] // found.shape[0], shape[1] // found.shape[1], 1, 1))
     return _slopes(shape[1], max_bias) * found
@@ -246,9 +244,6 @@ def _diag_mask(node: Tensor) -> None:
     x = read(node.sources[0])
     right = np.arange(x.shape[-1]) > word(node, 0) + np.arange(x.shape[-2])[:, None]
     write(node, np.where(right, _F(-np.inf) if node.op == "DIAG_MASK_INF" else _F(0), x))
-
-
-# -- positions --------------------------------------------------------------------------------------------------------
 
 
 def _angles(node: Tensor, positions: np.ndarray, factors: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -290,9 +285,6 @@ def _rope(node: Tensor) -> None:
     write(node, made)
 
 
-# -- fused ------------------------------------------------------------------------------------------------------
-
-
 def _flash_attn_ext(node: Tensor) -> None:
     q, k, v, *mask = node.sources
     scale, max_bias, softcap = (_F(real(node, place)) for place in range(3))
@@ -303,7 +295,7 @@ def _flash_attn_ext(node: Tensor) -> None:
     if mask:
         extra = _mask(mask[0], scores.shape, float(max_bias))
         keep = extra != -np.inf
-        # What is masked is not looked at, not even where the cache holds NaN.
+        # Masked rows are not read, even where the cache holds NaN.
         scores = np.where(keep, scores + extra, _F(-np.inf))
     keep = np.broadcast_to(keep, scores.shape)
     if v.type == "f16":
@@ -317,8 +309,8 @@ def _flash_attn_ext(node: Tensor) -> None:
 
 
 def _weighed_in_f16(scores: np.ndarray, values: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """Weighted means of values as ggml adds them up, row by row: the sum is f16, and is scaled again whenever a larger
-    score comes (``ggml_compute_forward_flash_attn_ext_f16_one_chunk``)."""
+    """Weighted means as ggml adds them up, row by row: the sum is f16, and is scaled again whenever a larger score
+    comes (``ggml_compute_forward_flash_attn_ext_f16_one_chunk``)."""
     made = np.zeros((*scores.shape[:3], values.shape[-1]), np.float16)
     top, total = np.full(scores.shape[:3], -np.inf, _F), np.zeros(scores.shape[:3], _F)
     for row in range(scores.shape[-1]):
@@ -373,4 +365,4 @@ KERNELS: dict[str, Callable[[Tensor], None]] = {
     "ROPE": _rope,
     "FLASH_ATTN_EXT": _flash_attn_ext,
 }
-"""What can be run, by op."""
+"""Kernels by op."""

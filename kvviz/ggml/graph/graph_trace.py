@@ -25,12 +25,9 @@ _WEIGHT = re.compile(r"^(?:enc\.|dec\.)?blk\.(\d{1,5})\.")
 
 
 def layers_of(nodes: Sequence[Tensor]) -> list[int | None]:
-    """The layer of each node; None for those of no layer.
-
-    A node's own name states its layer, else the weight or cache that it uses does. A node without such a name between
-    nodes of a layer belongs to the layer of its sources if that layer has not ended, and otherwise to the one around
-    it: ggml's order mixes the end of a layer with the start of the next.
-    """
+    """The layer of each node; None for those of no layer. The node's own name states its layer, else the weight or
+    cache that it uses. A node without such a name belongs to the layer of its sources if that has not ended, otherwise
+    to the one around it: ggml mixes the end of a layer with the start of the next."""
     places = {node: place for place, node in enumerate(nodes)}
     said = [_said(node) for node in nodes]
     first: dict[int, int] = {}
@@ -40,7 +37,7 @@ def layers_of(nodes: Sequence[Tensor]) -> list[int | None]:
             first.setdefault(layer, place)
             last[layer] = place
     found: list[int | None] = list(said)
-    # Layers begin one after the other, so the one that began last is the innermost.
+    # Layers begin one after the other, so the latest is the innermost.
     begun: list[int] = []
     for place, layer in enumerate(said):
         if layer is not None and first[layer] == place:
@@ -100,8 +97,6 @@ def to_trace(
 
 
 class GraphWriter:
-    """Writes a trace while graphs run, and maps tensors to values and storages."""
-
     def __init__(
         self,
         title: str,
@@ -135,11 +130,8 @@ class GraphWriter:
         declared: bool = False,
     ) -> None:
         """Begin a graph. The results of the previous graph are freed, and so are its inputs that this one does not use;
-        weights and states stay.
-
-        ``given``: gives what a leaf holds now, which is summarised and not kept. ``declared``: declare all nodes now,
-        in list order; they may then run in another order.
-        """
+        weights and states stay. ``given`` returns the content of a leaf, for its summary. ``declared``: declare all
+        nodes now, in list order, although they may run in another order."""
         touched = (effect for node in graph.nodes for effect in effects(node))
         self._written.update(effect.tensor.root for effect in touched if effect.writes)
         asked = {leaf.root for leaf in graph.leafs}
@@ -154,7 +146,7 @@ class GraphWriter:
         self._layers = layers_of(graph.nodes)
         self.writer.begin_run(text, keep=self.values.values())
         self._plan = self._plans.get(graph)
-        # If the order is another one than the allocator knew, addresses say nothing.
+        # In another order than the allocator's, addresses say nothing.
         if self._plan is None and graph.meant is None and not declared:
             self._plan = observed_plan(graph)
         self._decided = {} if self._plan is None else {decided.node: decided for decided in self._plan.nodes}
@@ -174,10 +166,8 @@ class GraphWriter:
         return () if layer is None else (f"layer.{layer}",)
 
     def op(self, node: Tensor, array: np.ndarray | None = None) -> int:
-        """Write a node that was executed, or a view, for which nothing is executed; returns its step.
-
-        ``array``: what the node holds now, which is summarised and not kept.
-        """
+        """Write a node that was executed, or a view, which executes nothing; returns its step. ``array`` is summarised,
+        not kept."""
         inputs = [self._value(source) for source in node.others]
         touched = effects(node)
         for effect in touched:
@@ -214,10 +204,8 @@ class GraphWriter:
             self.writer.free(storage)
 
     def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
-        """The trace. Outputs of the last graph are results that no node uses, and those flagged as outputs.
-
-        ``hand_out``: gives what such a node holds now, for ``trace.outputs``.
-        """
+        """The trace. Outputs of the last graph are results that no node uses, and those flagged as outputs;
+        ``hand_out`` returns their content, for ``trace.outputs``."""
         out = [node for node in self._made if node not in self._used or node.flags & OUTPUT]
         trace = self.writer.finish([self.values[node] for node in out])
         trace.caches = stored_caches(trace)
@@ -274,7 +262,7 @@ def _by_input(node: Tensor, decided: NodePlan) -> dict[int, int]:
 
 
 def _copied(node: Tensor, touched: Sequence[Effect]) -> int:
-    """Of the bytes that an op writes, those that it only moves."""
+    """The written bytes that an op only moves."""
     if node.op not in ("CPY", "CONT", "DUP", "SET_ROWS", "GET_ROWS") or is_noop(node):
         return 0
     block, size = type_size(node.type)

@@ -38,10 +38,7 @@ VIEW, EXTERNAL, STRIDES_DIFFER = (b.rule(number) for number in range(len(RULES))
 
 
 class TensorPlace(NamedTuple):
-    """Where an allocated tensor lies.
-
-    ``size``: its bytes, not rounded up. ``source``: whose memory it took over, or None.
-    """
+    """Where an allocated tensor lies: its bytes, not rounded up, and the source whose memory it took over, or None."""
 
     buffer: str
     chunk: int
@@ -51,18 +48,14 @@ class TensorPlace(NamedTuple):
 
     @property
     def arena(self) -> str:
-        """What an address of it counts in: the buffer, or one chunk of it."""
+        """What its address counts in: the buffer, or one chunk of it."""
         return f"{self.buffer} chunk {self.chunk}" if self.chunk else self.buffer
 
 
 class NodePlan(NamedTuple):
-    """What was decided for one node.
-
-    ``masks``: every reason against each source that was tried before the one whose memory it took over, by its
-    position, as bits of `kvviz.trace.blockers`; none for a view, which needs none, and for an op not in `CAN_INPLACE`.
-    ``freed``: whose memory was given back when it had run.
-    ``withheld``: whose memory would have been, were it not flagged OUTPUT.
-    """
+    """What was decided for one node. ``masks``: all reasons against each source that was tried, by its position, as
+    bits of `kvviz.trace.blockers`; none for views and for ops not in `CAN_INPLACE`. ``freed``: tensors whose memory was
+    released after it ran. ``withheld``: tensors that would have been freed but are flagged OUTPUT."""
 
     node: Tensor
     masks: Mapping[int, int]
@@ -72,17 +65,8 @@ class NodePlan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """The plan of a graph.
-
-    Attributes
-    ----------
-    places : mapping of Tensor to TensorPlace
-        All tensors that gallocr allocated; views lie in their roots.
-    nodes : tuple of NodePlan
-        In the order of the graph.
-    sizes : mapping of (str, int) to int
-        Bytes of each chunk of each buffer.
-    """
+    """The plan of a graph. ``places`` has all tensors that gallocr allocated (views lie in their roots), ``nodes`` are
+    in the graph's order, and ``sizes`` are bytes by buffer and chunk."""
 
     places: Mapping[Tensor, TensorPlace] = field(repr=False)
     nodes: tuple[NodePlan, ...] = field(repr=False)
@@ -93,7 +77,8 @@ class MemoryPlan:
         return sum(self.sizes.values())
 
     def owner(self, tensor: Tensor) -> Tensor:
-        """The tensor that the memory of a tensor was allocated for: its root, or whom that took over from."""
+        """The tensor that the memory of a tensor was allocated for: its root, or the tensor which that took over
+        from."""
         one = tensor.root
         while one in self.places:
             source = self.places[one].source
@@ -104,7 +89,7 @@ class MemoryPlan:
 
 
 def place_data(plan: MemoryPlan) -> None:
-    """Give the tensors of a plan their memory. What leafs hold is carried over; the rest of the memory is zero."""
+    """Give the tensors of a plan their memory. Contents of leafs are carried over; the rest of the memory is zero."""
     arenas = {key: np.zeros(size, np.uint8) for key, size in plan.sizes.items()}
     for tensor, place in plan.places.items():
         part = arenas[place.buffer, place.chunk][place.offset : place.offset + place.size]
@@ -113,16 +98,14 @@ def place_data(plan: MemoryPlan) -> None:
         tensor.data = part
 
 
-# The maximum number of nodes to examine for a path between two: an owner and its users are near each other.
+# The maximum number of nodes examined for a path between two; an owner and its users are near each other.
 _NEAR = 4096
 
 
 class Life(NamedTuple):
-    """The life of a tensor that owns memory of a compute buffer.
-
-    ``born, last``: indices of the node that made it, -1 for an input, and of the last one that used it or a view of it.
-    ``users``: indices of all nodes that used it.
-    """
+    """The life of a tensor that owns memory of a compute buffer. ``born`` and ``last`` are indices of the node that
+    made it (-1 for an input) and of the last one that used it or a view of it; ``users`` are indices of all its
+    users."""
 
     root: Tensor
     born: int
@@ -135,7 +118,6 @@ class Life(NamedTuple):
 
     @property
     def high(self) -> int:
-        """The address behind it."""
         return self.low + self.root.nbytes
 
     def meets(self, other: Life) -> bool:
@@ -161,11 +143,9 @@ def lives(graph: ComputeGraph) -> list[Life]:
 
 
 def observed_plan(graph: ComputeGraph) -> MemoryPlan:
-    """What the allocator must have decided for a recorded graph, as its addresses show.
-
-    A result takes over the memory of a source if it lies where the source lay, and all other users of the source are
-    known to run before it. Outputs, and results that no node uses, stay to the end of the graph.
-    """
+    """What the allocator must have decided for a recorded graph, as its addresses show. A result takes over a source if
+    it lies where the source lay, and all other users of the source are known to run before it. Outputs, and results
+    that no node uses, stay to the end of the graph."""
     end, found = len(graph.nodes) - 1, lives(graph)
     taken = _taken_over(graph.nodes, found)
     places = {
@@ -183,7 +163,7 @@ def observed_plan(graph: ComputeGraph) -> MemoryPlan:
 
 
 def _taken_over(nodes: Sequence[Tensor], found: Iterable[Life]) -> Mapping[Tensor, Tensor]:
-    """Results that lie where a source of theirs lay, and that source."""
+    """Results that lie where one of their sources lay, and that source."""
     places = {node: place for place, node in enumerate(nodes)}
     ending: dict[int, list[Life]] = {}
     taken: dict[Tensor, Tensor] = {}
@@ -199,7 +179,7 @@ def _taken_over(nodes: Sequence[Tensor], found: Iterable[Life]) -> Mapping[Tenso
 
 
 def _all_before(nodes: Sequence[Tensor], places: Mapping[Tensor, int], early: Iterable[int], late: int) -> bool:
-    """Whether a path leads from each of some nodes to a later one; False if that takes too long to find out."""
+    """Whether a path leads from each of some nodes to a later one; False if the search takes too long."""
     left, seen, stack = set(early), {late}, [late]
     floor = min(left, default=late)
     while stack and left and len(seen) <= _NEAR:

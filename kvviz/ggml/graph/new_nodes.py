@@ -31,13 +31,11 @@ from kvviz.ggml.graph.tensor_data import allocate, tensor_set
 
 
 class Nodes:
-    """What every op of a context is built with."""
+    """The parts that every op of a context is built from."""
 
     def __init__(self, check: bool = True, set_rows_destination: bool = True) -> None:
         self.check = check
         self.set_rows_destination = set_rows_destination
-
-    # -- leafs and graphs -------------------------------------------------------------------------------------------
 
     def new_tensor(self, type_: str, *ne: int, name: str = "", data: Any = None, role: str = "") -> Tensor:
         """A leaf, all zero or filled with numbers.
@@ -64,12 +62,12 @@ class Nodes:
         return tensor
 
     def set_input(self, tensor: Tensor) -> Tensor:
-        """Flag as an input: an allocator gives it a place before all else."""
+        """Flag as an input: an allocator places it before everything else."""
         tensor.flags |= INPUT
         return tensor
 
     def set_output(self, tensor: Tensor) -> Tensor:
-        """Flag as an output, and its root: an allocator never gives their place away."""
+        """Flag as an output, and its root: an allocator never reuses their memory."""
         tensor.flags |= OUTPUT
         tensor.root.flags |= OUTPUT
         return tensor
@@ -81,10 +79,8 @@ class Nodes:
         return tensor
 
     def new_graph(self, title: str = "ggml graph", right_to_left: bool = False) -> ComputeGraph:
-        """A graph without nodes."""
+        """An empty graph."""
         return ComputeGraph(title, right_to_left)
-
-    # -- results ----------------------------------------------------------------------------------------------------
 
     def _new(
         self,
@@ -96,7 +92,6 @@ class Nodes:
         name: str = "",
         desc: str = "",
     ) -> Tensor:
-        """A result with memory of its own, which it gets when it runs first."""
         made = new_tensor(type_, ne, _cut(name))
         made.op, made.src, made.op_params, made.desc = op, src, params, desc
         return made
@@ -114,10 +109,8 @@ class Nodes:
         name: str | None = None,
         desc: str = "",
     ) -> Tensor:
-        """A result that lies in the memory of another tensor: by default all of it as it lies there.
-
-        ggml asserts only that its packed form fits into the root, before it sets the strides.
-        """
+        """A result in the memory of another tensor, by default all of it. ggml asserts only that its packed form fits
+        into the root, before it sets the strides."""
         sizes = of.ne if ne is None else (*ne, *[1] * (4 - len(ne)))
         need(all(n >= 0 for n in sizes) and offset >= 0, op, f"sizes {sizes} or offset {offset} below 0", of)
         root, start = of.root, of.view_offs + offset
@@ -150,14 +143,11 @@ class Nodes:
 
 
 def _cut(name: str) -> str:
-    """As much of a name as 63 bytes hold."""
     return name.encode()[:MAX_NAME].decode(errors="ignore")
 
 
 class MoveCalls(Nodes):
     """``ggml_view_*``, ``ggml_reshape_*``, ``ggml_permute``; ``ggml_cpy``, ``ggml_set*``, ``ggml_get_rows`` …"""
-
-    # -- views ------------------------------------------------------------------------------------------------------
 
     def view_1d(self, a: Tensor, ne0: int, offset: int) -> Tensor:
         """Elements from an offset in bytes, relative to ``a``."""
@@ -223,8 +213,6 @@ class MoveCalls(Nodes):
         made.ne, made.nb = (a.ne[1], a.ne[0], *a.ne[2:]), (a.nb[1], a.nb[0], *a.nb[2:])
         return made
 
-    # -- copies -----------------------------------------------------------------------------------------------------
-
     def dup(self, a: Tensor) -> Tensor:
         """A contiguous copy."""
         return self._like("DUP", a, [a])
@@ -253,8 +241,6 @@ class MoveCalls(Nodes):
     def _cont(self, a: Tensor, ne: tuple[int, ...]) -> Tensor:
         need(elements(a) == prod(ne), "cont", f"it has {elements(a)} elements, {list(ne)} are {prod(ne)}", a)
         return self._new("CONT", a.type, ne, [a], name=f"{a.name} (cont)")
-
-    # -- patches ----------------------------------------------------------------------------------------------------
 
     def set(self, a: Tensor, b: Tensor, nb1: int, nb2: int, nb3: int, offset: int, *, inplace: bool = False) -> Tensor:
         """A copy of ``a`` in which ``b`` lies at a byte offset, with these strides."""
@@ -287,8 +273,6 @@ class MoveCalls(Nodes):
         need(fits, name, f"the patch reaches byte {end} of {a.nbytes}", a, b)
         return self._like(op, a, [a, b], words(*nb, offset, int(inplace)), inplace)
 
-    # -- rows and repetitions ---------------------------------------------------------------------------------------
-
     def get_rows(self, a: Tensor, b: Tensor) -> Tensor:
         """The rows of ``a`` that ``b`` (i32) names, as f32."""
         same = a.ne[2:] == b.ne[1:3] and b.ne[3] == 1
@@ -297,7 +281,8 @@ class MoveCalls(Nodes):
         return self._new("GET_ROWS", "i32" if a.type == "i32" else "f32", (a.ne[0], *b.ne[:3]), [a, b])
 
     def set_rows(self, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        """Write the rows of ``b`` into ``a`` where ``c`` (i64 or i32) says; the result is a view of all of ``a``."""
+        """Write the rows of ``b`` into the rows of ``a`` that ``c`` (i64 or i32) names; the result is a view of all of
+        ``a``."""
         need(a.ne[0] == b.ne[0], "set_rows", f"rows of {b.ne[0]} elements do not fit {a.ne[0]}", a, b, c)
         need(a.ne[2:] == b.ne[2:], "set_rows", "ne2 and ne3 of both must be equal", a, b, c)
         need(b.ne[1] == c.ne[0], "set_rows", f"{b.ne[1]} rows need as many indices, not {c.ne[0]}", a, b, c)
@@ -309,12 +294,12 @@ class MoveCalls(Nodes):
         return self._view("SET_ROWS", a, [b, c, a] if self.set_rows_destination else [b, c])
 
     def repeat(self, a: Tensor, b: Tensor) -> Tensor:
-        """``a`` as often as it takes to fill the sizes of ``b``; ``b`` is no source."""
+        """``a`` repeated to the sizes of ``b``; ``b`` is no source."""
         need(can_repeat(a, b), "repeat", "the sizes of the second must be multiples of the first", a, b)
         return self._new("REPEAT", a.type, b.ne, [a])
 
     def repeat_4d(self, a: Tensor, ne0: int, ne1: int, ne2: int, ne3: int) -> Tensor:
-        """As `repeat`, to sizes that are said."""
+        """As `repeat`, to explicit sizes."""
         ne = (ne0, ne1, ne2, ne3)
         fits = 0 in a.ne or all(n % m == 0 for n, m in zip(ne, a.ne))
         need(fits, "repeat_4d", f"sizes {list(ne)} must be multiples of its own", a)

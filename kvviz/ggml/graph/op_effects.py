@@ -17,11 +17,9 @@ ROW_AXIS = -2
 
 
 class Effect(NamedTuple):
-    """Bytes of a root that an op reads or writes through a tensor.
-
-    ``rows``: the touched rows, if only some are. ``part``: the touched region, if it has another form than the tensor.
-    ``most``: the maximum number of bytes touched, if it is not known which.
-    """
+    """Bytes of a root that an op reads or writes through a tensor. ``rows``: the touched rows, if only some are.
+    ``part``: the touched region, if it has another form than the tensor. ``most``: the most bytes touched, if it is not
+    known which."""
 
     tensor: Tensor
     writes: bool
@@ -41,22 +39,20 @@ class Effect(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether all of its tensor is touched, and it is known where that lies."""
+        """Whether all of its tensor is touched, at a known place."""
         return self.rows is None and self.part is None and self.region.known == "exact"
 
 
 def is_empty(node: Tensor) -> bool:
-    """Whether it is a view or a leaf."""
     return node.op in VIEW_OPS or node.op == "NONE"
 
 
 def is_noop(node: Tensor) -> bool:
-    """Whether nothing is executed for it: views, leafs, and tensors without elements."""
+    """Whether it executes nothing: views, leafs, and tensors without elements."""
     return is_empty(node) or 0 in node.ne
 
 
 def is_source(node: Tensor, other: Tensor) -> bool:
-    """Whether a declared edge leads from another node to a node."""
     return any(source is other for source in node.src)
 
 
@@ -114,7 +110,7 @@ def patch_of(node: Tensor) -> Tensor:
 
 
 def rows_named(table: Tensor, index: Tensor) -> tuple[int, ...] | None:
-    """Rows of a table that an index tensor names; None if they are not known, or are the whole table."""
+    """Rows of a table that an index tensor names; None if unknown, or if they are the whole table."""
     values = index.root.values
     # An index of one axis names the same rows in all planes of a table; a table of one row is touched in full.
     if values is None or table.ne[1] < 2 or index.ne[1:] != (1, 1, 1) or not index.nb[0]:

@@ -1,6 +1,6 @@
 """Tensors as ggml keeps them: sizes and byte strides innermost first, sources, op parameters, and the root of a view.
 
-Source of what is asked of sizes and strides: the ``ggml_is_*`` and ``ggml_can_*`` functions of ``src/ggml.c``, 0.25.3.
+Source of the conditions on sizes and strides: ``ggml_is_*`` and ``ggml_can_*`` of ``src/ggml.c``, 0.25.3.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PLAIN = {
     "i32": "int32",
     "i64": "int64",
 }
-"""Element types that are no blocks, as the log calls them."""
+"""Plain element types (not blocks), as the log calls them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +105,7 @@ class Tensor:
 
     @property
     def kind(self) -> str:
-        """Its op, and which one of UNARY and GLU."""
+        """Its op, and the kind of a UNARY or GLU."""
         return f"{self.op}({self.desc})" if self.desc else self.op
 
     @property
@@ -115,12 +115,12 @@ class Tensor:
 
     @property
     def sources(self) -> list[Tensor]:
-        """Those of `src` that are there."""
+        """The entries of `src` that are not None."""
         return [source for source in self.src if source is not None]
 
     @property
     def others(self) -> list[Tensor]:
-        """Its sources without itself: what it waits for."""
+        """Its sources without itself."""
         return [source for source in self.src if source is not None and source is not self]
 
     @property
@@ -145,7 +145,7 @@ class Tensor:
 
     @property
     def region(self) -> Region:
-        """The bytes of its root that it takes, the outermost axis first; any of them where it is not known which."""
+        """The bytes of its root that it covers, the outermost axis first; unknown ones where the place is not known."""
         if self.placed:
             return self.layout
         size = self.root.capacity
@@ -157,7 +157,7 @@ class Tensor:
 
     @property
     def layout(self) -> Region:
-        """Shape, strides, and the place in its root, as far as it is known; axes of size 1 at the end are cut."""
+        """Shape, strides, and the place in its root where that is known; axes of size 1 at the end are cut."""
         dims = max((axis + 1 for axis, n in enumerate(self.ne) if n != 1), default=1)
         return Region(self.view_offs, self.ne[:dims][::-1], self.nb[:dims][::-1], PLAIN.get(self.type, self.type))
 
@@ -168,13 +168,7 @@ class Tensor:
 
 
 def type_size(type_: str) -> tuple[int, int]:
-    """Elements of a block of a type, 1 for plain types, and its bytes.
-
-    Raises
-    ------
-    KvvizError
-        If there is no such type.
-    """
+    """Elements of a block of a type, 1 for plain types, and its bytes; raises `KvvizError` for an unknown type."""
     if type_ in BLOCKS:
         return BLOCKS[type_]
     if type_ not in PLAIN:
@@ -184,13 +178,7 @@ def type_size(type_: str) -> tuple[int, int]:
 
 
 def packed(type_: str, ne: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """The byte strides ``nb`` of a contiguous tensor.
-
-    Raises
-    ------
-    KvvizError
-        If rows of a block type are no whole blocks.
-    """
+    """The byte strides ``nb`` of a contiguous tensor; raises `KvvizError` if rows are not whole blocks of the type."""
     block, size = type_size(type_)
     if ne[0] % block:
         raise KvvizError(f"a row of {ne[0]} elements is not a whole number of {type_} blocks of {block}")
@@ -217,7 +205,7 @@ def need(holds: bool, op: str, rule: str, *tensors: Tensor) -> None:
 
 
 def described(tensor: Tensor) -> str:
-    """A tensor in an error: its name, type and sizes, and its strides where they are no matter of course."""
+    """A tensor in an error: its name, type and sizes, and its strides unless they are packed."""
     dims = max((axis + 1 for axis, n in enumerate(tensor.ne) if n != 1), default=1)
     strides = "" if is_contiguous(tensor) else f" with nb {list(tensor.nb[:dims])}"
     return f"{tensor.name or 'an unnamed tensor'!r} {tensor.type} {list(tensor.ne[:dims])}{strides}"
@@ -251,7 +239,6 @@ def is_padded(tensor: Tensor) -> bool:
 
 
 def can_repeat(small: Tensor, large: Tensor) -> bool:
-    """Whether a tensor, repeated along its axes, fills another one."""
     if 0 in small.ne:
         return 0 in large.ne
     return all(n % m == 0 for n, m in zip(large.ne, small.ne))
@@ -271,10 +258,8 @@ def wide(value: int) -> tuple[int, ...]:
 
 
 def word(node: Tensor, place: int) -> int:
-    """An integer parameter."""
     return node.op_params[place] if place < len(node.op_params) else 0
 
 
 def real(node: Tensor, place: int) -> float:
-    """A float parameter."""
     return float(unpack("<f", pack("<i", word(node, place)))[0])

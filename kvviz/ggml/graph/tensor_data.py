@@ -21,19 +21,14 @@ RUN_TYPES: dict[str, Any] = {**PLAIN, "bf16": np.uint16, "q8_0": Q8_0}
 
 
 def stored(tensor: Tensor) -> np.ndarray:
-    """Its elements, or blocks, where they lie: (ne3, ne2, ne1, ne0), writing to it writes the root.
-
-    Raises
-    ------
-    KvvizError
-        If it has no data, reaches beyond its root, or is of a type that is not computed with.
-    """
+    """Its elements, or blocks, where they lie, (ne3, ne2, ne1, ne0); writing to them writes the root. Raises
+    `KvvizError` if it has no data, reaches beyond its root, or is of a type that is not computed with."""
     root, block = tensor.root, type_size(tensor.type)[0]
     if tensor.type not in RUN_TYPES:
         raise KvvizError(f"{described(tensor)} cannot be computed: only {', '.join(RUN_TYPES)} can")
     if root.data is None:
         raise KvvizError(f"{described(root)} has no data: a recording cannot run again")
-    # Without elements it takes no byte of its root, wherever it says it begins.
+    # Without elements it takes no byte of its root, whatever its offset.
     start = tensor.view_offs if tensor.nbytes else 0
     if start + tensor.nbytes > root.nbytes:
         end = start + tensor.nbytes
@@ -60,7 +55,6 @@ def write(tensor: Tensor, values: np.ndarray) -> None:
 
 
 def to_type(values: np.ndarray, type_: str) -> np.ndarray:
-    """Numbers in an element type, as they are stored."""
     if type_ == "q8_0":
         return to_q8_0(values)
     if type_ == "bf16":
@@ -69,7 +63,7 @@ def to_type(values: np.ndarray, type_: str) -> np.ndarray:
 
 
 def rounded(values: np.ndarray, type_: str) -> np.ndarray:
-    """Float32 numbers after a way through another element type."""
+    """Float32 numbers after a round trip through another element type."""
     if type_ == "f32":
         return values
     with np.errstate(all="ignore"):
@@ -78,7 +72,6 @@ def rounded(values: np.ndarray, type_: str) -> np.ndarray:
 
 
 def allocate(root: Tensor) -> None:
-    """Give a root bytes, all zero, if it has none."""
     if root.data is None:
         root.data = np.zeros(root.nbytes, np.uint8)
 
@@ -115,7 +108,7 @@ def tensor_get(tensor: Tensor) -> np.ndarray:
 
 
 def note_values(tensor: Tensor) -> None:
-    """Keep what an index now says: ops that take it touch the rows that it names."""
+    """Keep the content of an index: ops that use it touch the rows that it names."""
     root = tensor.root
     if root.type in ("i32", "i64") and root.data is not None:
         root.values = root.data.view(PLAIN[root.type]).copy()
@@ -148,5 +141,4 @@ def to_bf16(floats: np.ndarray) -> np.ndarray:
 
 
 def from_bf16(halves: np.ndarray) -> np.ndarray:
-    """Floats of their upper halves."""
     return (halves.astype(np.uint32) << 16).view(np.float32)

@@ -31,8 +31,6 @@ UNLIMITED = 2**63 - 1
 
 
 class Address(NamedTuple):
-    """A chunk of the buffer, and the offset in it in bytes."""
-
     chunk: int
     offset: int
 
@@ -42,11 +40,8 @@ def aligned(size: int, alignment: int) -> int:
 
 
 class FreeBlocks:
-    """What is free in a buffer while its use is planned.
-
-    ``alignment``: a power of two; sizes are rounded up to it. ``max_chunk``: bytes of the largest block of memory that
-    the buffer type gives; a larger tensor gets a chunk of its own.
-    """
+    """Free blocks of a buffer while its use is planned. ``alignment``: a power of two to which sizes are rounded up.
+    ``max_chunk``: bytes of the largest block that the buffer type gives; a larger tensor gets a chunk of its own."""
 
     def __init__(self, alignment: int = 32, max_chunk: int = UNLIMITED) -> None:
         if alignment < 1 or alignment & (alignment - 1):
@@ -72,7 +67,6 @@ class FreeBlocks:
         return Address(chunk, offset)
 
     def give(self, address: Address, size: int) -> None:
-        """Give memory back; it is joined with the free blocks on its sides."""
         given = (address.offset, aligned(size, self.alignment))
         blocks: list[tuple[int, int]] = []
         for offset, free in sorted([*self.chunks[address.chunk], given]):
@@ -87,10 +81,8 @@ class FreeBlocks:
         self.chunks[address.chunk] = blocks
 
     def _best_fit(self, size: int) -> tuple[int, int] | None:
-        """The smallest block that is large enough, of all but the last block of each chunk; of equal ones the last.
-
-        The best size starts anew with each chunk, so a fit in a later chunk wins over a better one in an earlier.
-        """
+        """The smallest block that is large enough, except the last block of each chunk; of equal ones the last. The
+        best size starts anew with each chunk, so a fit in a later chunk wins over a better one in an earlier chunk."""
         found = None
         for chunk, blocks in enumerate(self.chunks):
             best = UNLIMITED * 2 + 1
@@ -126,7 +118,7 @@ EXTERNAL_ROLES = frozenset({"weight", "state"})
 
 
 def is_external(tensor: Tensor) -> bool:
-    """Whether something else than the graph allocator holds a tensor: weights, KV caches, recurrent states."""
+    """Whether a tensor is held outside the graph allocator: weights, KV caches, recurrent states."""
     return tensor.root.role in EXTERNAL_ROLES
 
 
@@ -157,8 +149,6 @@ def plan_memory(
 
 
 class _Planner:
-    """The counts of a graph while it is planned."""
-
     def __init__(
         self, graph: ComputeGraph, alignment: int, max_chunk: int, keep: Mapping[Tensor, Sequence[Tensor]]
     ) -> None:
@@ -190,7 +180,7 @@ class _Planner:
         return MemoryPlan(self.places, tuple(nodes), sizes)
 
     def _count(self) -> None:
-        """How many children and views each tensor has; inputs get memory first, so that nothing overwrites them."""
+        """Count children and views of each tensor; inputs get memory first, so that nothing overwrites them."""
         for node in self.graph.nodes:
             if node.view_src is not None and node.op != "NONE":
                 self.views.setdefault(node.view_src, []).append(node)
@@ -211,7 +201,6 @@ class _Planner:
             self.places[tensor] = TensorPlace(BUFFER, *self.free.take(tensor.nbytes), tensor.nbytes)
 
     def _take_over(self, node: Tensor) -> bool:
-        """Give a node the memory of its first source that nobody else needs."""
         for position, source in enumerate(node.src):
             if source is None:
                 continue
@@ -225,7 +214,7 @@ class _Planner:
         return False
 
     def _against(self, node: Tensor, source: Tensor) -> int:
-        """All that stands against taking over a source; ggml stops at the first."""
+        """All reasons against taking over a source; ggml stops at the first."""
         mask = 0
         if source.view_src is not None:
             mask |= VIEW
@@ -248,7 +237,6 @@ class _Planner:
         return mask | (b.ALIASED if self.views.get(source) else 0)
 
     def _let_go(self, source: Tensor, node: Tensor) -> None:
-        """A child of a tensor has run."""
         self.children[source].remove(node)
         if self.children[source] or self.views.get(source):
             return

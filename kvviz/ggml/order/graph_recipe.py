@@ -1,4 +1,4 @@
-"""Running graphs to their end, and how a trace of them was made, so that they can run again, also in another order."""
+"""Running graphs to their end, and recipes of their traces, so that they can run again, also in another order."""
 
 from __future__ import annotations
 
@@ -20,18 +20,13 @@ from kvviz.trace.value_numbers import as_bytes
 
 LISTED = "the order of the node list"
 MOST_KEPT = 256 << 20
-"""Bytes of leafs that are kept, beside those of weights, which nobody writes."""
+"""Bytes of leafs that are kept besides weights, which nobody writes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphRecipe:
-    """The graphs, and what their leafs held before the first of them ran.
-
-    Attributes
-    ----------
-    held : mapping of Tensor to ndarray, or None
-        None: there is no data, and the nodes are only listed in their order.
-    """
+    """The graphs, and what their leafs held before the first of them ran: an array for each, or None if there is no
+    data, and nodes are only listed in their order."""
 
     graphs: tuple[ComputeGraph, ...]
     title: str
@@ -42,12 +37,10 @@ class GraphRecipe:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a change can differ in, beside the order: nothing."""
         return {}
 
     @property
     def orders(self) -> tuple[str, ...]:
-        """Rules that the whole list can be put in order by."""
         return tuple(name for name in RULES if name != "as listed")
 
     def session(self, order: Order | None = None) -> GraphSession:
@@ -61,7 +54,6 @@ class GraphRecipe:
         return session
 
     def again(self, **changes: Any) -> Trace:
-        """Run once more."""
         return self.session(**changes).run_to_end()
 
     def put_into(self, trace: Trace) -> None:
@@ -70,19 +62,15 @@ class GraphRecipe:
         if self.held is not None:
             trace.replayer = self
 
-    # -- values of a trace, computed again --------------------------------------------------------------------------
-
     @property
     def runs(self) -> tuple[None, ...]:
-        """What was kept of the inputs of each run: nothing, as what leafs held before the first one is in `held`."""
+        """No inputs are kept per run: `held` has the leafs' contents before the first run."""
         return (None,) * len(self.graphs)
 
     def value(self, trace: Trace, name: str, step: int) -> np.ndarray:
-        """What a value held right after a step; see `Trace.value`."""
         return self._value(trace, name, step, False)
 
     def stored(self, trace: Trace, name: str, step: int) -> bytes:
-        """The bytes of a value right after a step, as they are stored."""
         return self._value(trace, name, step, True)
 
     def _value(self, trace: Trace, name: str, step: int, stored: bool) -> Any:
@@ -91,7 +79,6 @@ class GraphRecipe:
         return session.value(name, stored)
 
     def summarise(self, trace: Trace, budget: int | str) -> Any:
-        """Put summaries of the values into a trace; see `Trace.summarise`."""
         if not as_bytes(budget):
             trace.value_summaries = None
             return None
@@ -105,7 +92,7 @@ class GraphRecipe:
 def recipe_of(
     graphs: Sequence[ComputeGraph], title: str, labels: Sequence[str], values: int | str
 ) -> GraphRecipe | None:
-    """The recipe of graphs that are about to run; None where their leafs hold too much to be kept."""
+    """The recipe of graphs that are about to run; None if their leafs hold too much to be kept."""
     leafs = {root for graph in graphs for root in roots_of(graph) if root.op == "NONE" and root.data is not None}
     if sum(leaf.nbytes for leaf in leafs if leaf.role != "weight") > MOST_KEPT:
         return None
@@ -114,7 +101,7 @@ def recipe_of(
 
 
 def listed(graphs: Sequence[ComputeGraph], title: str, about: str = LISTED, labels: Sequence[str] = ()) -> Trace:
-    """A trace of the lists of graphs, whether they have been run or not, that can be put into another order."""
+    """A trace of the lists of graphs, whether they have been run or not, that can be reordered."""
     trace = to_trace(graphs, title, about=about, labels=labels)
     if all(graph.meant is None for graph in graphs):
         texts = tuple([*labels, *[""] * len(graphs)][: len(graphs)])
@@ -123,7 +110,6 @@ def listed(graphs: Sequence[ComputeGraph], title: str, about: str = LISTED, labe
 
 
 def session_of(graph: ComputeGraph, values: int | str = "1 MB") -> GraphSession:
-    """A session that is to run a graph, node by node; see `ComputeGraph.session`."""
     why_not = graph.cannot_run
     if why_not:
         raise KvvizError(f"{graph.title!r} cannot be run: {why_not}")

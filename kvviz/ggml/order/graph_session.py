@@ -62,7 +62,7 @@ class Executor:
     def begin(self, graph: ComputeGraph, text: str = "", order: Sequence[Tensor] | None = None) -> None:
         """Begin a graph, without running a node of it.
 
-        ``order``: its executed nodes in the order in which they shall run. All are then written down beforehand.
+        ``order``: its executed nodes in the order in which they run. All are then declared beforehand.
         """
         if not graph.nodes:
             raise KvvizError(f"graph {graph.title!r} has no nodes; expand it with the tensors to compute")
@@ -73,18 +73,18 @@ class Executor:
 
     @property
     def next_node(self) -> Tensor | None:
-        """What runs next; None where all has run."""
+        """The next node; None when all have run."""
         return self._ahead[-1] if self._ahead else None
 
     @property
     def ahead(self) -> list[Tensor]:
-        """What has not run, the next one first."""
+        """Nodes that have not run, the next one first."""
         return self._ahead[::-1]
 
     def step(self, node: Tensor | None = None, listed: bool = False) -> Tensor | None:
-        """Run one of the nodes ahead, by default the next one, and write it to the log; None where all has run.
+        """Run one of the nodes ahead, by default the next one, and log it; None when all have run.
 
-        ``listed``: only write it down, as of a recording, which has no data.
+        ``listed``: only log it, as for a recording, which has no data.
         """
         if not self._ahead:
             return None
@@ -99,7 +99,7 @@ class Executor:
         return node
 
     def run(self, graph: ComputeGraph, text: str = "", upto: int | None = None) -> int:
-        """Run a graph, or its first ``upto`` nodes; gives how many."""
+        """Run a graph, or its first ``upto`` nodes; returns their number."""
         self.begin(graph, text)
         count = 0
         while (upto is None or count < upto) and self.step() is not None:
@@ -112,7 +112,6 @@ class Executor:
         return self.writing.finish(lambda tensor: tensor_get(tensor) if has_numbers(tensor) else None)
 
     def _seen(self, tensor: Tensor) -> np.ndarray | None:
-        """What a tensor holds, where summaries of it are kept."""
         if not self.writing.writer.keeps_values or not has_numbers(tensor):
             return None
         return read(tensor).reshape(tensor.region.shape)
@@ -133,23 +132,21 @@ class Executor:
 
 
 def roots_of(graph: ComputeGraph) -> set[Tensor]:
-    """Who owns the memory that a graph touches."""
     return {tensor.root for tensor in (*graph.leafs, *graph.nodes)}
 
 
 def has_numbers(tensor: Tensor) -> bool:
-    """Whether there is something to look at."""
     return 0 not in tensor.ne and tensor.root.data is not None and tensor.type in RUN_TYPES
 
 
 def saved_state(graphs: Iterable[ComputeGraph]) -> dict[Tensor, np.ndarray]:
-    """What the leafs of graphs hold now: the state to `restore_state` before another order is tried."""
+    """The contents of the leafs of graphs: the state to `restore_state` before another order is tried."""
     leafs = {root for graph in graphs for root in roots_of(graph)}
     return {leaf: leaf.data.copy() for leaf in leafs if leaf.op == "NONE" and leaf.data is not None}
 
 
 def restore_state(state: Mapping[Tensor, np.ndarray]) -> None:
-    """Give leafs back what they held."""
+    """Restore the contents of leafs."""
     for leaf, data in state.items():
         assert leaf.data is not None
         leaf.data[...] = data
@@ -157,16 +154,13 @@ def restore_state(state: Mapping[Tensor, np.ndarray]) -> None:
 
 
 GraphRun = tuple[ComputeGraph, str, Sequence[Tensor]]
-"""A graph, what to call its run, and its executed nodes in the order in which they shall run."""
+"""A graph, the title of its run, and its executed nodes in the order in which they run."""
 
 
 class GraphSession:
-    """Graphs one after the other; what they share, such as a cache, stays between them.
-
-    It has memory of its own: what the tensors hold outside is as before after every step. ``trace`` grows with every
-    step. ``execution`` is the graph that runs; None between two, and at the end. ``previews``: whether `look_ahead`
-    also says what each node would allocate.
-    """
+    """Graphs one after the other; what they share, such as a cache, stays between them. The session has memory of its
+    own: tensors hold outside what they held before every step. ``trace`` grows with every step, ``execution`` is the
+    running graph (None between two), and ``previews`` lets `look_ahead` add what each node would allocate."""
 
     def __init__(
         self,
@@ -196,10 +190,7 @@ class GraphSession:
         assert self._writing is not None
         self.trace: Trace = self._writing.trace
 
-    # -- running ----------------------------------------------------------------------------------------------------
-
     def next_run(self) -> bool:
-        """Begin the next graph; False where there is none."""
         if self._begun == len(self._runs):
             return False
         graph, text, order = self._runs[self._begun]
@@ -221,12 +212,8 @@ class GraphSession:
         return True
 
     def advance(self, choice: Node | None = None) -> bool:
-        """Run one more node, beginning the next graph where one is due; False when there is nothing left.
-
-        ``choice``: a node of the frontier to run next, instead of the first one.
-
-        Raises `KvvizError`: if that node is not in the frontier, or cannot be run.
-        """
+        """Run one more node (``choice``: which of the frontier), beginning the next graph where one is due; False at
+        the end. Raises `KvvizError`: if that node is not in the frontier, or cannot be run."""
         with held_back():
             if self.execution is None and not self.next_run():
                 self.trace.live = None
@@ -240,13 +227,12 @@ class GraphSession:
             return True
 
     def finish_run(self) -> None:
-        """Run the present graph to its end."""
         while self.execution is not None:
             self.advance()
             deliver()
 
     def run_to_end(self) -> Trace:
-        """Run everything that is left. Stopping it from the keyboard leaves a valid trace of what ran."""
+        """Run everything that is left. A keyboard interrupt leaves a valid trace of what ran."""
         self.trace.interrupted = False
         try:
             while self.advance():
@@ -257,7 +243,7 @@ class GraphSession:
         return self.trace
 
     def look_ahead(self) -> Live | None:
-        """Find out which nodes may run next by the declared edges, the one that does by itself first."""
+        """Find out which nodes may run next by the declared edges, the default one first."""
         if self.execution is None and not self.next_run():
             self.trace.live = None
             return None
@@ -274,31 +260,27 @@ class GraphSession:
         return self.execution is None
 
     def look(self) -> None:
-        """Put what was kept of the values into the trace, also of a run that goes on."""
+        """Put kept values into the trace, also of a run that goes on."""
         assert self._writing is not None
         self._writing.summarise()
-
-    # -- leaving a recording ----------------------------------------------------------------------------------------
 
     def follow(self, trace: Trace, upto: int) -> None:
         """Run the steps before ``upto`` of a recording of these graphs, in its order; nothing has run before."""
         for row in trace.log[:upto]:
             if self.execution is None:
                 self.next_run()
-            # What has run in this order was ready.
+            # A recorded order is one in which every node was ready.
             with held_back():
                 self._step(self._nodes[row.op.node.index])
 
     def take(self, trace: Trace, frame: int, node: Node) -> None:
-        """Run an op that was ready in a recording at this point; see `kvviz.debugger.branching.find_choice`."""
+        """Run an op that was ready in a recording at this point; see `kvviz.debugger.state.find_choice`."""
         self.look_ahead()
         self.advance(node)
 
     def value(self, name: str, stored: bool = False) -> Any:
-        """What a value of the present graph holds now; ``stored``: its bytes.
-
-        Raises `ReplayError`: if there is none of that name, or it was not computed.
-        """
+        """The content of a value of the present graph (``stored``: its bytes); raises `ReplayError` if there is
+        none."""
         writing = self._executor.writing
         labels = dict(zip(writing.writer.named(writing.values.values()), writing.values))
         if name not in labels:
@@ -307,8 +289,6 @@ class GraphSession:
             if not has_numbers(labels[name]):
                 raise ReplayError(f"value {name!r} was not computed, or its type cannot be read")
             return bytes_of(labels[name]).tobytes() if stored else tensor_get(labels[name])
-
-    # -- inside -----------------------------------------------------------------------------------------------------
 
     def _step(self, node: Tensor | None) -> None:
         with self._own_memory():
@@ -320,7 +300,7 @@ class GraphSession:
             self._end_run()
 
     def _ready(self) -> list[Tensor]:
-        """The frontier by the declared edges, in the order in which the nodes would run by themselves."""
+        """The frontier by the declared edges, in default order."""
         places = self._places
         needs = ([places[source] for source in node.others if source in places] for node in self._nodes)
         ready = set(frontier(needs, [node in self._made for node in self._nodes]))
@@ -337,7 +317,7 @@ class GraphSession:
 
     @contextmanager
     def _own_memory(self) -> Iterator[None]:
-        """Let the tensors hold what they hold in this session."""
+        """Let the tensors hold this session's data."""
         outside = [(owner, owner.data, owner.values) for owner in self._owners]
         for owner in self._owners:
             owner.data, values = self._memory.get(owner, (None, None))

@@ -51,7 +51,7 @@ def _are_apart(some: Sequence[_Range], others: Sequence[_Range]) -> bool:
 
 
 class _Group(NamedTuple):
-    """Nodes that are fused, which move as one."""
+    """Nodes that are fused, and move as one."""
 
     nodes: tuple[Tensor, ...]
     ranges: tuple[_Range, ...]
@@ -120,7 +120,7 @@ def _can_fuse(nodes: Sequence[Tensor], uses: Counter[Tensor], flagged: bool) -> 
 
 
 def _range(tensor: Tensor, writes: bool) -> _Range:
-    """All of a root; what the graph allocator has not placed yet stands for itself."""
+    """All of a root; a tensor that has no place yet stands for itself."""
     root = tensor.root
     if is_external(root) and root.buffer and root.address is not None:
         return _Range(root.buffer, root.address, root.address + root.nbytes, writes)
@@ -134,10 +134,8 @@ Depends = Callable[[Tensor, Tensor], bool]
 
 
 def pull_forward(nodes: Sequence[Tensor], depends: Depends) -> list[Tensor]:
-    """An order in sets of nodes that may run at once: each set has the next node, and later nodes that need not wait.
-
-    Nodes that compute something are taken first, then views.
-    """
+    """An order in sets of nodes that may run at once: each set has the next node, and later nodes that need not wait;
+    nodes that compute first, then views."""
     order: list[Tensor] = []
     used = [False] * len(nodes)
     first = 0
@@ -203,7 +201,8 @@ def cuda(nodes: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _grow(order: Sequence[Tensor], at: int, branches: list[list[Tensor]]) -> int:
-    """Add to each branch what depends on it; returns the place of the first node that depends on two, or -1."""
+    """Add to each branch what depends on it; returns the place of the first node that depends on two branches, or
+    -1."""
     for i in range(at + 1, len(order)):
         node = order[i]
         mine = [branch for branch in branches if any(by_result_roots(node, other) for other in branch)]
@@ -242,7 +241,7 @@ def _interleaved(branches: Sequence[Sequence[Tensor]]) -> list[Tensor]:
 
 
 class ReorderRule(NamedTuple):
-    """``about``: one sentence on what keeps two nodes apart. ``order``: nodes to nodes."""
+    """``about``: one sentence on what keeps two nodes apart."""
 
     name: str
     about: str

@@ -1,9 +1,9 @@
-"""A graph on several back ends: where it is split, what is copied across, and which copies go stale.
+"""A graph on several back ends: where it is split, what is copied across, and which copies become stale.
 
-A model of ``ggml_backend_sched_split_graph`` (``src/ggml-backend.cpp``, llama.cpp 0c1e57098), read there and not
-run on several devices: a source in memory that a split's back end cannot use is copied once for each tensor and back
-end, at the start of the first split that needs it. A later split on that back end takes the same copy, although another
-back end may have written the root in between. llama.cpp makes a fresh view for each read, which is another tensor.
+A model of ``ggml_backend_sched_split_graph`` (``src/ggml-backend.cpp``, llama.cpp 0c1e57098), read there and not run on
+several devices. A source that a split's back end cannot read is copied once per tensor and back end, at the start of
+the first split that needs it. A later split on that back end uses the same copy, although another back end may have
+written the root in between. llama.cpp makes a fresh view, which is another tensor, for each read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LABEL = "model of ggml's scheduler, read in its source"
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Nodes that one back end runs, with what is copied to it before. ``nodes`` are those of the graph as it was."""
+    """Nodes that one back end runs, with what is copied to it before. ``nodes`` are those of the original graph."""
 
     backend: str
     nodes: tuple[Tensor, ...]
@@ -31,7 +31,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class StaleCopy:
-    """A read of a copy that is older than a write to what it was copied from; nodes of the graph as it was."""
+    """A read of a copy that is older than a write to its source; nodes are those of the original graph."""
 
     source: Tensor
     backend: str
@@ -41,7 +41,6 @@ class StaleCopy:
 
     @property
     def sentence(self) -> str:
-        """What goes wrong."""
         return (
             f"{self.read.op} {self.read.name} on {self.backend} reads the copy of {self.source.name} made before "
             f"{self.write.op} {self.write.name} wrote {self.bytes:,} bytes of {self.source.root.name} ({LABEL})"
@@ -111,8 +110,8 @@ class _Splitting:
         return SplitGraph(self.made, tuple(splits), tuple(stale), self.new)
 
     def _parts(self) -> Iterator[tuple[str, list[Tensor]]]:
-        """Runs of nodes on one back end; views never begin one. A weight of another back end begins one where
-        something was copied before, so that the memory of the copies can be used again."""
+        """Runs of nodes on one back end; views never begin one. A weight of another back end begins one where something
+        was copied before, so that the memory of the copies can be reused."""
         part: list[Tensor] = []
         current, known, copies = "", set[tuple[Tensor, str]](), 0
         for node in self.graph.nodes:
@@ -131,7 +130,7 @@ class _Splitting:
             yield current, part
 
     def _crossing(self, node: Tensor, backend: str) -> Iterator[Tensor]:
-        """Sources of a node in memory of another back end. What an op writes into is where it runs."""
+        """Sources of a node in memory of another back end; an op runs where the tensor that it writes lies."""
         if node.op not in VIEW_OPS:
             yield from (source for source in node.others if self._backend(source) != backend)
 
@@ -153,7 +152,7 @@ class _Splitting:
         return copied
 
     def _views_of(self, source: Tensor, inside: set[Tensor]) -> list[Tensor]:
-        """Views that stand in this split and that a copy at its start is made through, the root's first."""
+        """Views in this split that a copy at its start is read through, the root's first."""
         chain = []
         one: Tensor | None = source
         while one is not None and one in inside and is_noop(one) and one not in self.new:

@@ -47,17 +47,17 @@ KEPT_SINCE = (
     ("ROPE", "VIEW", "SET_ROWS"),
     ("SCALE", "UNARY", "SCALE", "DSV4_HC_POST"),
 )
-"""More of them since the fix; of QSA no node in the midst is taken either."""
+"""More runs since the fix; no node inside QSA is taken either."""
 _GATES = ("GELU", "SIGMOID", "SILU", "SOFTPLUS")
 
 
 def by_result_roots(node: Tensor, other: Tensor) -> bool:
-    """A declared edge, or results in one root. A read through a view is neither of the two."""
+    """A declared edge, or results in one root. A read through a view is neither."""
     return is_source(node, other) or node.root is other.root
 
 
 def by_all_roots(node: Tensor, other: Tensor) -> bool:
-    """As before, or, if both do something, one reads the root that the other writes."""
+    """As before, or one of two that execute reads the root that the other writes."""
     if by_result_roots(node, other) or is_empty(node) or is_empty(other):
         return by_result_roots(node, other)
     reads, wrote = ({source.root for source in one.sources} for one in (node, other))
@@ -112,7 +112,7 @@ class _Vulkan:
             if not any(self._holds(j, c) for c in range(self.first, j) if not self.used[c]):
                 self.current.append(j)
                 self._pull(j)
-        # What is fused with an ADD stays behind it.
+        # Ops that are fused with an ADD stay behind it.
         if self.nodes[self.current[-1]].op == "ADD":
             return
         for j in self._ahead():
@@ -139,7 +139,7 @@ class _Vulkan:
         return not (near and c == self.current[-1])
 
     def _pull(self, j: int) -> None:
-        """What the kernels fuse with a node, wherever it stands: taken without a look at what is in between."""
+        """Take what the kernels fuse with a node, wherever it stands, without a look at the nodes between."""
         node, before = self.nodes[j], self.nodes[j - 1].op if j else ""
         rope = j
         if (before, node.op) == ("RMS_NORM", "MUL"):
@@ -173,7 +173,7 @@ class _Vulkan:
                 return
 
     def _can_pull(self, rope: int, view: int, rows: int) -> bool:
-        """Whether the three can be one, and nothing in between stands against it (``ggml_can_fuse_subgraph_ext``)."""
+        """Whether the three can be fused, and nothing between them prevents it (``ggml_can_fuse_subgraph_ext``)."""
         one, two = self.nodes[rope], self.nodes[view]
         alone = self.uses[one] == self.uses[two] == 1 and not (one.flags | two.flags) & OUTPUT
         between = (c for c in range(rope + 1, rows) if not self.used[c] and c != view and not is_empty(self.nodes[c]))
@@ -200,7 +200,7 @@ class _Vulkan:
         return range(j + 1, min(j + window, len(self.nodes)))
 
     def _reads(self, k: int, op: str, j: int) -> bool:
-        # ggml does not ask whether it is taken already; a node would then be in the list twice.
+        # ggml does not check whether a node is taken already, so it could be in the list twice.
         node = self.nodes[k]
         return node.op == op and node.src[0] is self.nodes[j] and not self.used[k] and k not in self.current
 

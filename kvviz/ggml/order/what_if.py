@@ -22,7 +22,7 @@ from kvviz.trace.schema.element_types import unit
 from kvviz.trace.schema.regions import Level, Region
 
 Written = dict[Tensor, np.ndarray]
-"""The bytes that each node wrote, as they were right after it ran."""
+"""The bytes that each node wrote, right after it ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,12 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """What differs, and why."""
         what = f"{self.node.op} {self.node.name}" if self.step is not None else f"the final content of {self.node.name}"
         text = f"{what} is the first that differs, in {self.bytes:,} of {self.of:,} bytes"
         return f"{text}: {self.pair.sentence}" if self.pair is not None else text
 
 
 def _run(graph: ComputeGraph, title: str, values: int | str) -> tuple[Trace, Written]:
-    """Run a graph, and keep what each node wrote."""
     executor = Executor(title, values=values)
     executor.begin(graph)
     written: Written = {}
@@ -81,10 +79,8 @@ def _first_difference(
     after: Trace,
     broken: Sequence[Hazard],
 ) -> Difference | None:
-    """Compare what each node wrote in the graph's own order and in the new one.
-
-    ``left``: what leafs hold after both. ``after``: the trace of the new order.
-    """
+    """Compare what each node wrote in both orders. ``left``: contents of leafs after both. ``after``: the trace of the
+    new order."""
     for node, now in written[1].items():
         differ = np.flatnonzero(now != written[0][node])
         if len(differ):
@@ -105,11 +101,8 @@ def _broken(trace: Trace, level: Level) -> tuple[Hazard, ...]:
 
 
 def _broken_addresses(graph: ComputeGraph, other: ComputeGraph, trace: Trace) -> tuple[Hazard, ...]:
-    """Hazards that another order breaks at the addresses of a graph: two results occupied the same bytes one after the
-    other, and a node that needs the earlier one now runs after the node that makes the later one.
-
-    ``trace``: that of the other order. A graph without addresses has no such hazards.
-    """
+    """Hazards that another order (of ``trace``) breaks at the addresses of a graph: two results occupied the same bytes
+    one after the other, and a node that needs the earlier one now runs after the node that makes the later one."""
     nodes, steps = graph.nodes, {node: step for step, node in enumerate(other.executed)}
     made, found = lives(graph), list[Hazard]()
     for number, late in enumerate(made):
@@ -131,7 +124,6 @@ def _broken_addresses(graph: ComputeGraph, other: ComputeGraph, trace: Trace) ->
 
 
 def _access(trace: Trace, step: int, node: Tensor, root: Tensor, writes: bool) -> Access:
-    """How a node touches a root. Accesses are declared in the order of its effects."""
     declared = zip(effects(node), trace.log.declared.accesses[step])
     return next(access for effect, access in declared if effect.tensor.root is root and effect.writes is writes)
 

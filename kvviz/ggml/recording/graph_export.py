@@ -112,14 +112,12 @@ def export(graph: ComputeGraph, path: str | PathLike[str], level: Level = "exact
 
 
 def _ids(graph: ComputeGraph) -> dict[Tensor, str]:
-    """Ids of leafs and nodes, and of roots that no edge leads to."""
     nodes = {node: f"n{i}" for i, node in enumerate(graph.nodes)}
     leafs = dict.fromkeys([*graph.leafs, *(one for node in nodes for one in (*node.sources, node.root))])
     return {**{leaf: f"l{i}" for i, leaf in enumerate(one for one in leafs if one not in nodes)}, **nodes}
 
 
 def _root(executed: Sequence[Tensor], pair: Hazard) -> Tensor:
-    """Whose bytes a pair shares."""
     early, late = (
         [effect.tensor.root for effect in effects(executed[step]) if effect.writes is access.writes]
         for step, access in ((pair.first, pair.early), (pair.second, pair.late))

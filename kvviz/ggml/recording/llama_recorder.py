@@ -1,10 +1,10 @@
-"""Recording the graphs that llama.cpp executes, out of a running llama-cpp-python.
+"""Recording the graphs that a running llama-cpp-python executes.
 
-The scheduler asks a callback of the context about every node, in the order of execution and before it is computed. The
+The scheduler asks a callback of the context about every node, in execution order and before it is computed. The
 callback reads the tensor and always says no, so that nothing is split, synchronised or slowed down.
 
 Source of ``struct ggml_tensor``: ``include/ggml.h``, the same 336 bytes on 64-bit machines from 2025-07 to 2026-10;
-`check` compares with the library at hand before anything else is read.
+`check` compares with the installed library before anything else is read.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 def _typed(library: Any) -> Any:
-    """A loaded ``libggml`` with types for the functions that are needed here."""
     for name, (result, arguments) in _FUNCTIONS.items():
         try:
             function = getattr(library, name)
@@ -146,7 +145,7 @@ def record(llama: Any) -> Iterator[Recording]:
     if held is None or not hasattr(held, "ctx") or not hasattr(llama, "context_params"):
         raise KvvizError(f"a {type(llama).__name__} is not a llama_cpp.Llama; pass the object that generates the text")
     taking = Taking(library)
-    # The context keeps pointers to these, and nothing else does.
+    # Only the context keeps pointers to these.
     asked, aborted = low.ggml_backend_sched_eval_callback(taking.asked), low.ggml_abort_callback(taking.computing)
     params = type(held.params).from_buffer_copy(held.params)
     params.cb_eval, params.abort_callback = asked, aborted
@@ -197,14 +196,14 @@ def _llama_cpp() -> tuple[Any, Any]:
 
 
 def _point(low: Any, held: Any, context: Any) -> None:
-    """Let Python's wrapper of a context be one of another context."""
+    """Let a Python wrapper of a context use another context."""
     held.ctx = context
     if hasattr(held, "memory"):
         held.memory = low.llama_get_memory(context)
 
 
 def _move_state(low: Any, source: Any, target: Any) -> None:
-    """Copy KV caches and whatever else a context knows."""
+    """Copy the KV caches and other state."""
     size = int(low.llama_state_get_size(source))
     state = (ctypes.c_uint8 * size)()
     size = int(low.llama_state_get_data(source, state, size))
@@ -213,18 +212,15 @@ def _move_state(low: Any, source: Any, target: Any) -> None:
 
 
 class Taking:
-    """A recording while llama.cpp runs: `asked` and `computing` are its callbacks.
-
-    Whoever makes a context by hand gives both to ``llama_context_params`` as ``cb_eval`` and ``abort_callback``, and
-    calls `begin_call` in front of each ``llama_decode``.
-    """
+    """A recording while llama.cpp runs. `asked` and `computing` are the callbacks ``cb_eval`` and ``abort_callback`` of
+    ``llama_context_params``; call `begin_call` before each ``llama_decode``."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
         self.error: Exception | None = None
         self._lines: list[dict[str, Any]] = []
         self._graphs: list[dict[str, Any]] = []
-        # By address: tensors that outlive graphs, those of this graph, and what of these are nodes.
+        # By address: tensors that outlive graphs, those of this graph, and the nodes among these.
         self._kept: dict[int, int] = {}
         self._seen: dict[int, int] = {}
         self._order: list[int] = []
@@ -237,7 +233,7 @@ class Taking:
         self._anew = True
 
     def begin_call(self, tokens: int, call: str = "decode") -> None:
-        """A ``llama_decode``, or ``llama_encode``, of so many tokens begins; it executes other graphs than before."""
+        """A ``llama_decode`` or ``llama_encode`` begins; it executes other graphs than before."""
         name = "encode" if call == "encode" else "decode" if tokens == 1 else "prefill"
         count = self._calls[name]
         self._step = f"decode{count}" if name == "decode" else f"{name}{count or ''}"
@@ -250,7 +246,7 @@ class Taking:
         return False
 
     def asked(self, address: int, ask: bool, _: Any = None) -> bool:
-        """Look at a node. Never wants to see it computed."""
+        """Read a node. Never requests to see it computed."""
         try:
             if ask and self.error is None:
                 if self._anew or (self._seen.get(address) is not None and address in self._order):

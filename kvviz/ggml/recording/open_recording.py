@@ -64,7 +64,7 @@ class _Drawn(NamedTuple):
 
 
 def read_dot(path: Path) -> Recording:
-    """The graph of a DOT file, known at precision root; errors name the line that is wrong."""
+    """The graph of a DOT file, known at precision root; errors name the wrong line."""
     drawn: dict[str, _Drawn] = {}
     edges: list[tuple[int, str, str, int]] = []
     number = 0
@@ -100,7 +100,7 @@ def _take(text: str, number: int, drawn: dict[str, _Drawn], edges: list[tuple[in
         drawn[match[1]] = _drawn(match[2], number)
         drawn[match[1]].tensor.id = match[1]
     elif match := _EDGE.match(text):
-        # A gradient's edge says what belongs together, and not what is computed from what.
+        # A gradient's edge says what belongs together, not what is computed from what.
         slot = re.fullmatch(r"src (\d)", match[4])
         if slot and match[3] != "dashed":
             edges.append((number, match[1], match[2], int(slot[1])))
@@ -139,7 +139,7 @@ def _join(drawn: dict[str, _Drawn], number: int, early: str, late: str, slot: in
     if late not in drawn:
         raise KvvizError(f"an edge to {quoted(late)}, which the file does not declare")
     if early not in drawn:
-        # The file shows a part of a graph.
+        # The file shows only part of a graph.
         outside = Tensor(f"not drawn {early}", "f32", (1, 1, 1, 1), (4, 4, 4, 4), role="input", id=early)
         drawn[early] = _Drawn(outside, None, number)
     one, two = drawn[early], drawn[late]
@@ -154,7 +154,7 @@ def _join(drawn: dict[str, _Drawn], number: int, early: str, late: str, slot: in
 
 
 def _root(one: _Drawn, drawn: dict[str, _Drawn]) -> None:
-    """Find whose memory a node lies in, as far as that follows from its op and, where it is guessed, from its name."""
+    """Find the root of a node from its op or, as a guess, from its name."""
     node = one.tensor
     first, second, third = (*node.src, None, None, None)[:3]
     needed = SOURCES_NEEDED.get(node.op, 0)
@@ -181,7 +181,7 @@ def _root(one: _Drawn, drawn: dict[str, _Drawn]) -> None:
 
 
 def _by_name(name: str, drawn: dict[str, _Drawn]) -> Tensor | None:
-    """The one leaf that a view is called after."""
+    """The only leaf that a view is named after."""
     while match := _SUFFIX.search(name):
         name = name[: match.start()]
     found = [one.tensor for one in drawn.values() if one.place is None and one.tensor.name == name]
@@ -189,7 +189,7 @@ def _by_name(name: str, drawn: dict[str, _Drawn]) -> Tensor | None:
 
 
 def _place(graph: RecordedGraph) -> None:
-    """Let roots be no smaller than their views: the file leaves out the fourth axis; and call state what is written."""
+    """Make roots as large as their views, as the file leaves out the fourth axis, and call written leafs state."""
     for node in graph.nodes:
         root = node.root
         if root is not node:
@@ -199,7 +199,6 @@ def _place(graph: RecordedGraph) -> None:
 
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".dot")
-"""What names of recordings end in."""
 
 
 def load(path: str | os.PathLike[str]) -> Recording:

@@ -22,15 +22,8 @@ ABOUT_DOT = "not known: a DOT file says neither offsets nor strides, so a view m
 
 
 class RecordedGraph(ComputeGraph):
-    """A graph as it was executed.
-
-    Attributes
-    ----------
-    number : int
-        Of the graph in its recording.
-    step : str
-        The call that it belongs to: ``"prefill"``, ``"decode0"`` …; one call may run several graphs.
-    """
+    """A graph as it was executed. ``number``: its place in the recording. ``step``: the call that it belongs to,
+    ``"prefill"``, ``"decode0"`` …; one call may run several graphs."""
 
     def __init__(self, title: str, number: int = 0, step: str = "") -> None:
         super().__init__(title)
@@ -44,7 +37,7 @@ class RecordedGraph(ComputeGraph):
 
     @property
     def call(self) -> str:
-        """What `step` says; ``"encode"`` where it says nothing and the graph uses the weights of an encoder."""
+        """Its `step`, or ``"encode"`` if there is none and the graph uses the weights of an encoder."""
         encodes = not self.step and any(leaf.name.startswith("enc.") for leaf in self.leafs)
         return "encode" if encodes else self.step
 
@@ -112,7 +105,7 @@ def _labels(graphs: Sequence[RecordedGraph]) -> list[str]:
 
 
 def leafs_of(nodes: Sequence[Tensor]) -> list[Tensor]:
-    """What nodes use and is no node itself, in order of first use; roots of views too."""
+    """Tensors that nodes use and that are not nodes, in order of first use; roots of views too."""
     own = set(nodes)
     found: dict[Tensor, None] = {}
     for node in nodes:

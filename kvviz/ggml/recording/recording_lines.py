@@ -52,7 +52,7 @@ def number_or_none(line: Mapping[str, Any], key: str) -> int | None:
 
 
 def text(line: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """A text of a line, without halves of characters, which no file can hold."""
+    """A text of a line; raises for lone surrogates, which no file can hold."""
     found = line.get(key, default)
     if not isinstance(found, str):
         raise KvvizError(f"has {key!r} = {_shown(found)}, but needs a text")
@@ -60,7 +60,7 @@ def text(line: Mapping[str, Any], key: str, default: str | None = None) -> str:
 
 
 def tensor_of(line: Mapping[str, Any], types: Mapping[str, tuple[int, int]]) -> Tensor:
-    """The tensor of a leaf or a node, without its sources, its root and its buffer, which are ids."""
+    """The tensor of a leaf or a node, without its sources, root and buffer, which are ids."""
     role = "" if line["k"] == "node" else text(line, "role")
     if line["k"] != "node" and role not in _ROLES:
         raise KvvizError(f"has the role {_shown(role)}; the role of a leaf is one of {', '.join(_ROLES)}")
@@ -113,7 +113,7 @@ def _numbers(
 
 
 def _shown(found: Any) -> str:
-    """A value in a message: nobody reads a long one."""
+    """A value in a message, cut if long."""
     return quoted(found) if isinstance(found, str) else reprlib.repr(found)
 
 
@@ -122,11 +122,10 @@ LONGEST = 1 << 26
 """Bytes of a line, at most."""
 
 SOURCES_NEEDED = {"CPY": 1, "SET_ROWS": 2, "GET_ROWS": 2, **dict.fromkeys(VIEW_OPS, 1)}
-"""How many sources say what an op touches."""
+"""How many sources determine what an op touches."""
 
 
 def read_lines(path: Path) -> Recording:
-    """A recording from ``.jsonl`` or ``.jsonl.gz``; errors name the line that is wrong."""
     reading = _Reading(path.name)
     number = 0
     try:
@@ -144,7 +143,6 @@ def read_lines(path: Path) -> Recording:
 
 
 def from_objects(objects: Iterable[Mapping[str, Any]], title: str) -> Recording:
-    """A recording from lines that are objects already."""
     reading = _Reading(title)
     for one in objects:
         reading.take(dict(one))
@@ -266,13 +264,13 @@ class _Reading:
 
 
 def _check(tensor: Tensor, called: str) -> None:
-    """Raise unless what a tensor says of itself can be."""
+    """Raise unless the tensor's fields are consistent."""
     root = tensor.root
     if tensor.view_src is not None and (root is tensor or root.view_src is not None):
         raise KvvizError(f"{called} is a view of {quoted(root.name)}, which is a view itself and owns no memory")
     if tensor.nbytes > LARGEST or (tensor.address or 0) + tensor.nbytes > LARGEST:
         raise KvvizError(f"{called} of {tensor.ne} elements, {tensor.nb} bytes apart, is larger than any memory")
-    # A row may be shorter than a block of its type, and still takes one.
+    # A row may be shorter than a block of its type, but occupies one.
     end = max(tensor.view_offs + tensor.nbytes, bounds(tensor.layout)[1])
     if end > root.nbytes and 0 not in tensor.ne:
         raise KvvizError(f"{called} reaches to byte {end} of {quoted(root.name)}, which has {root.nbytes}")

@@ -1,7 +1,7 @@
-"""External data: which file a weight may be read from, and whether it holds, and still holds, what the model says.
+"""External data: which file a weight may be read from, and whether it has, and still has, the declared size.
 
-Reading a mapped page that its file no longer has ends the process, with no exception that could be caught. So the
-length of a file is asked for again before what was mapped is used: when a weight is taken, and when a run starts.
+Reading a mapped page that its file no longer has ends the process, without an exception. So the length of a file is
+checked again before mapped data is used: when a weight is taken, and when a run starts.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ class DataFiles:
     _mapped: dict[str, mmap.mmap] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled without the files: the weights in them are pickled as arrays."""
+        """Pickled without the files: their weights are pickled as arrays."""
         return DataFiles, (self.label,)
 
     def need(self, path: str, end: int) -> None:
-        """Note that a weight ends at this byte."""
         self.needed[path] = max(end, self.needed.get(path, 0))
 
     def read(self, path: str, offset: int, nbytes: int) -> np.ndarray:
-        """Bytes of a file as a read-only array over its mapping; a LoadError where the file has become too short."""
+        """Bytes of a file as a read-only array over its mapping; raises LoadError if the file has become too short."""
         mapped = self._mapped.get(path)
         if mapped is None:
             with open(path, "rb") as file:
@@ -44,9 +43,9 @@ class DataFiles:
         return np.ndarray((nbytes,), np.uint8, mapped, offset)
 
     def check(self) -> None:
-        """Raise LoadError if a file that is mapped was cut short since; about a microsecond a file."""
+        """Raise LoadError if a mapped file was cut short since; about a microsecond per file."""
         for path, mapped in self._mapped.items():
-            # The file that was mapped, whatever has its name now: to replace a file by another one is no harm.
+            # The file that was mapped, whatever has its name now: replacing a file by another one is harmless.
             self._compare(path, mapped.size())
 
     def _compare(self, path: str, size: int) -> None:
@@ -59,7 +58,7 @@ class DataFiles:
 
 
 class MissingDataError(LoadError):
-    """The data of a weight are not there. Layouts can be worked out without them."""
+    """The data of a weight are missing. Layouts can be computed without them."""
 
 
 DEFAULT_LIMIT = 8 << 30
@@ -68,10 +67,8 @@ _LONGEST_POINTER = 1024  # bytes, by the specification of Git LFS
 
 
 class ModelFile(NamedTuple):
-    """By what others know the model: the name of its file, and the SHA-256 of what is in it.
-
-    External data is not part of it. Both are empty for a model that was made in memory.
-    """
+    """Identity of a model: the name of its file, and the SHA-256 of its contents without external data. Both are empty
+    for a model made in memory."""
 
     name: str = ""
     sha256: str = ""
@@ -101,10 +98,7 @@ class Source:
 def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: Source) -> tuple[str, int]:
     """The absolute path and the offset of a weight's external data, ``entries``. The rules follow the ONNX
     specification: a relative path, inside the model's folder even after links are followed, to a regular file that is
-    long enough.
-
-    Raises `MissingDataError`: where the file is not there, or a pointer of Git LFS in its place.
-    """
+    long enough. Raises `MissingDataError`: if the file is missing, or a Git LFS pointer."""
     location = entries.get("location", "")
     if source.folder is None:
         raise MissingDataError(

@@ -1,6 +1,6 @@
-"""From protobuf to ``Graph``: subgraphs and functions unfolded, constants set apart, nodes in running order.
+"""From protobuf to ``Graph``: subgraphs and functions unfolded, constants separated, nodes in running order.
 
-Protobuf is read directly: onnx-ir 1.1 takes a sparse initializer for an input that nothing gives.
+Protobuf is read directly: onnx-ir 1.1 takes a sparse initializer for a missing input.
 """
 
 from __future__ import annotations
@@ -31,25 +31,23 @@ from kvviz.graph.topological_order import find_cycle, needs_between, topological
 _A = onnx.AttributeProto
 
 MAX_NESTING = 64
-"""Subgraphs and function calls within each other; protobuf itself stops at about 30 subgraphs in a file."""
+"""Maximum nesting of subgraphs and function calls; protobuf itself stops at about 30 subgraphs in a file."""
 
 MAX_CALLS = 100_000
-"""Function calls spelled out: each costs a body of its own, some 0.2 ms of reading, however small it is."""
+"""Maximum number of expanded function calls: each costs a body of its own, some 0.2 ms of reading, however small it
+is."""
 
 MAX_COPIED = 1 << 30
-"""Bytes of all those bodies, whose tensors are copied for each."""
+"""Maximum bytes of all those bodies, whose tensors are copied for each."""
 
 
 class Reader:
-    """Turns the graphs of one model into ``Graph`` objects."""
-
     def __init__(self, source: Source, functions: Iterable[Any] = ()) -> None:
         self.source = source
         self.functions: dict[FunctionKey, Any] = {function_key(f): f for f in functions}
         self._copied = 0
 
     def main(self, model: Any, opsets: dict[str, int]) -> Graph:
-        """Read a model's main graph and all that it contains; ``Graph.proto`` holds the model."""
         self._check_extent(model.graph)
         return replace(self._graph(model.graph, opsets, (), model), file=self.source.file)
 
@@ -90,14 +88,14 @@ class Reader:
         )
 
     def _check_extent(self, proto: Any) -> None:
-        """Refuse what is too large to be built, before any of it is."""
+        """Refuse a model that is too large to be built, before any of it is."""
         whole, parts = extents(proto, self.functions, self.source.label)
         if whole.depth > MAX_NESTING:
             raise LoadError(f"{self.source.label} nests subgraphs and function calls more than {MAX_NESTING} deep")
         for what, most in (("nodes", MAX_NODES), ("calls", MAX_CALLS)):
             amount = getattr(whole, what)
             if amount > most:
-                # The first function that is too large on its own is where to look.
+                # The first function that is too large on its own is the one to report.
                 large = ((name, getattr(part, what)) for (_, name, _), part in parts.items())
                 culprits = [f"; function {quoted(name)} alone has {_number(own)}" for name, own in large if own > most]
                 raise LimitError(
@@ -129,7 +127,7 @@ class Reader:
         return list(values.values())
 
     def _written(self, proto: Any, weights: Weights, where: str) -> list[Node]:
-        """The nodes that run, without what is in them; Constant nodes become weights."""
+        """The nodes that run, without attributes and bodies; Constant nodes become weights."""
         nodes = []
         for index, node in enumerate(proto.node):
             if node.op_type != "Constant" or plain_domain(node.domain):
@@ -146,7 +144,6 @@ class Reader:
     def _filled(
         self, node: Node, proto: Any, opsets: dict[str, int], visible: tuple[frozenset[str], ...], path: GraphPath
     ) -> Node:
-        """A node with its attributes, its bodies and what they take from outside."""
         function = self.functions.get(call_key(proto)) if self.functions else None
         if not proto.attribute and function is None:
             return node
@@ -192,7 +189,6 @@ class Reader:
         return self._graph(proto, {**opsets, **read_opsets(function.opset_import)}, path=path)
 
     def _named(self, nodes: Sequence[Node], proto: Any, opsets: dict[str, int]) -> tuple[Node, ...]:
-        """Nodes with names of their own, module paths, and the versions of their operators."""
         for node in nodes:
             if not node.domain and "" not in opsets:
                 raise LoadError(
@@ -225,13 +221,10 @@ def node_proto(graph: Graph, node: Node) -> Any:
     return graph_proto(graph).node[node.index % MAX_NODES]
 
 
-# -- nodes ------------------------------------------------------------------------------------------------------------
-# Nodes as they are written, before they have their final names: who makes which name, what comes from outside, who
-# runs when.
+# Nodes as they are written, before they have their final names: makers of names, captures, running order.
 
 
 def written_node(proto: Any, index: int) -> Node:
-    """A node as the model has it, without attributes and bodies; its name may be empty."""
     inputs, outputs = tuple(map(name_text, proto.input)), tuple(map(name_text, proto.output))
     return Node(name_text(proto.name), name_text(proto.op_type), plain_domain(proto.domain), inputs, outputs, index)
 
@@ -241,12 +234,11 @@ def label(node: Node) -> str:
 
 
 def _first_output(node: Node) -> str:
-    """The first output that is there, or the empty string."""
     return next((name for name in node.outputs if name), "")
 
 
 def own_names(where: str, inputs: Iterable[Value], weights: Iterable[str], nodes: Iterable[Node]) -> frozenset[str]:
-    """All names that a graph defines; an error where two things make the same one."""
+    """All names that a graph defines; raises if two things make the same one."""
     makers: dict[str, Node | str] = dict.fromkeys(weights, "a weight of that name")
     makers |= {value.name: "an input of that name" for value in inputs}
     for node in nodes:
@@ -264,7 +256,7 @@ def own_names(where: str, inputs: Iterable[Value], weights: Iterable[str], nodes
 def free_names(
     where: str, nodes: Iterable[Node], outputs: Iterable[Value], own: frozenset[str], outer: frozenset[str]
 ) -> tuple[str, ...]:
-    """Names that a graph takes from outside, in order of first use; an error for those that nothing makes."""
+    """Names that a graph captures, in order of first use; raises for undefined ones."""
     free: dict[str, None] = {}
     reads = [(name, node) for node in nodes for name in (*node.inputs, *node.captures)]
     for name, reader in [*reads, *((value.name, None) for value in outputs)]:
@@ -279,7 +271,7 @@ def free_names(
 
 
 def in_running_order(where: str, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes sorted topologically, otherwise as they were; an error names the nodes of a cycle."""
+    """The nodes sorted topologically, otherwise in their order; an error names the nodes of a cycle."""
     needs = needs_between(nodes)
     order = topological(needs)
     if order is not None:
@@ -291,7 +283,7 @@ def in_running_order(where: str, nodes: Sequence[Node]) -> list[Node]:
 
 
 def unique_names(nodes: Sequence[Node]) -> list[str]:
-    """The model's node names where they are unique, else the first outputs, else with a number behind."""
+    """The model's node names if unique, else the first outputs, else with a number added."""
     taken: set[str] = set()
     names: list[str] = []
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Model-local functions: the body of one call, and how large a model becomes when every call is spelled out."""
+"""Model-local functions: the body of one call, and the size of a model with every call expanded."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def call_key(node: Any) -> FunctionKey:
 def body_of_call(function: Any, call: Any) -> Any:
     """The graph that a call of a model-local function runs, with an input and an output for each that it declares.
 
-    Attribute references (at any depth of subgraphs) take the value that the call gives, else the function's default,
-    else they are left out, as the ONNX specification says. Inputs that the call leaves out become absent inputs
-    (``""``) of the nodes that read them.
+    Attribute references (at any depth of subgraphs) take the value of the call, else the function's default, else they
+    are left out, as the ONNX specification says. Inputs that the call leaves out become absent inputs (``""``) of the
+    nodes that read them.
     """
     given = {a.name: a for a in function.attribute_proto}
     given |= {a.name: a for a in call.attribute}
@@ -72,7 +72,6 @@ def _resolved(attribute: Any, given: dict[str, Any]) -> Any | None:
 
 
 def bodies_in(attribute: Any) -> list[Any]:
-    """The graphs that an attribute holds."""
     if attribute.type == onnx.AttributeProto.GRAPH:
         return [attribute.g]
     return list(attribute.graphs)
@@ -85,7 +84,7 @@ def _defined(graph: onnx.GraphProto) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a graph or function comes to with all that it calls."""
+    """The size of a graph or function with all that it calls."""
 
     nodes: int  # at any depth, each body once for each of its calls
     calls: int = 0  # bodies among them
@@ -93,13 +92,13 @@ class Extent:
 
 
 Own = tuple[Extent, list[tuple[FunctionKey, int]]]
-"""What one graph or function says itself, and its calls with the level that they stand at."""
+"""The size of one graph or function by itself, and its calls with their nesting level."""
 
 
 def extents(
     graph: onnx.GraphProto, functions: Mapping[FunctionKey, Any], label: str
 ) -> tuple[Extent, dict[FunctionKey, Extent]]:
-    """Extent of a main graph, and of each function that it reaches, those that it calls first."""
+    """Extent of a main graph, and of each function that it reaches, called ones first."""
     main = _own(graph, functions)
     own: dict[FunctionKey, Own] = {}
     waiting = [key for key, _ in main[1]]
@@ -117,7 +116,7 @@ def extents(
 def _own(root: Any, functions: Mapping[FunctionKey, Any]) -> Own:
     count, deepest = 0, 1
     calls: list[tuple[FunctionKey, int]] = []
-    # Not by recursion: a proto in memory may nest thousands of levels.
+    # Without recursion: a proto in memory may nest thousands of levels.
     stack = [(root, 1)]
     while stack:
         graph, depth = stack.pop()

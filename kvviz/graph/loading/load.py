@@ -30,7 +30,7 @@ OPSETS = (1, 28)
 
 _LOG = logging.getLogger(__name__)
 _PROTOBUF_LIMIT = 2 << 30
-# What people pass by mistake, by how the file begins.
+# Files passed by mistake, by their first bytes.
 _OTHER_FILES = (
     (b"GGUF", "a GGUF file; pass its path, not its contents"),
     (b"PK\x03\x04", "a zip archive: export a PyTorch checkpoint to ONNX first; a saved trace like this is cut short"),
@@ -109,14 +109,13 @@ def load(
     except RecursionError:
         raise LoadError(f"{label} nests its subgraphs too deeply to be read") from None
     except UnicodeDecodeError:
-        # protobuf decodes names when they are asked for, so damage to them shows only here.
+        # protobuf decodes names lazily, so damage to them shows only here.
         raise LoadError(
             f"{label} holds a name that is not UTF-8: the file is damaged, get or export it again"
         ) from None
 
 
 def holds_trace(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a trace that was saved."""
     if "\0" in os.fsdecode(path) or not os.path.isfile(path):
         return False  # opening a pipe would wait for ever
     try:
@@ -168,13 +167,12 @@ def _proto(model: Any, limit: int) -> tuple[Any, Source]:
 
 
 def _is_ir(model: Any) -> bool:
-    # Whoever has such a model has imported onnx_ir; nobody else need have it.
+    # Such a model exists only if onnx_ir is imported.
     library = sys.modules.get("onnx_ir")
     return library is not None and isinstance(model, library.Model)
 
 
 def _placed(path: str, graph: str | None) -> tuple[str, Companions]:
-    """The path of the model file that is meant, and what lies beside it."""
     if "\0" not in path and os.path.isdir(path):
         return find_model(path, graph)
     if graph is not None:
@@ -240,12 +238,11 @@ def _parse(data: bytes, source: Source) -> Any:
 
 
 def _from_ir(model: onnx_ir.Model, limit: int) -> tuple[Any, Source]:
-    """Protobuf of an onnx_ir model whose weights stay where they are."""
     import onnx_ir as ir
 
     held: dict[str, Any] = {}
     folders = []
-    # A name that no model can contain by chance or intent, for weights that are in memory.
+    # A prefix that no model can contain by chance or intent, for weights that are in memory.
     mark = uuid.uuid4().hex
     try:
         copy = model.clone()

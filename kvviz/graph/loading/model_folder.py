@@ -1,4 +1,4 @@
-"""A folder with a model: which of its graphs is meant, and where its tokenizer and configuration lie.
+"""A model folder: which of its graphs to read, and where its tokenizer and configuration lie.
 
 Layouts: optimum's (``model.onnx``, or ``encoder_model.onnx`` and decoders beside it), onnxruntime-genai's (the file
 that ``genai_config.json`` names), and that of transformers.js (graphs in ``onnx/``, in several precisions).
@@ -31,12 +31,11 @@ class SeveralGraphsError(LoadError):
 
 
 def likely(graphs: Sequence[str]) -> str:
-    """Which of several graphs is most often meant: one that does without the others."""
+    """The usual choice among several graphs: one that does without the others."""
     return next((name for name in graphs if os.path.basename(name) in _WHOLE), graphs[0])
 
 
 def beside(path: str) -> Companions:
-    """What lies beside a model file."""
     folder = os.path.dirname(path) or os.curdir
     above = os.path.dirname(os.path.abspath(folder))
     inner = os.path.basename(os.path.abspath(folder)) == SUBFOLDER
@@ -44,19 +43,12 @@ def beside(path: str) -> Companions:
 
 
 def find_model(folder: str, graph: str | None = None) -> tuple[str, Companions]:
-    """The path of the graph of a folder that is meant, and what lies beside it.
+    """The path of the graph of a folder, and its companions.
 
-    Parameters
-    ----------
-    folder : str
-    graph : str, optional
-        The name of its file, with or without ``.onnx`` and the folder ``onnx/``. By default the one that
-        ``genai_config.json`` names, else the only one, else ``model.onnx`` among other precisions of the same.
+    ``graph``: the name of its file, with or without ``.onnx`` and the folder ``onnx/``. By default the one that
+    ``genai_config.json`` names, else the only one, else ``model.onnx`` among other precisions of the same.
 
-    Raises
-    ------
-    LoadError
-        There is none, or there are several and none was chosen; the message lists them.
+    Raises `LoadError`: if there is none, or there are several and none was chosen; the message lists them.
     """
     files = graphs_in(folder)
     if not files:
@@ -74,7 +66,7 @@ def find_model(folder: str, graph: str | None = None) -> tuple[str, Companions]:
 
 
 def graphs_in(folder: str) -> tuple[str, ...]:
-    """ONNX files of a folder and of ``onnx/`` in it, by their names from the folder, with ``/``."""
+    """ONNX files of a folder and of ``onnx/`` in it, relative, with ``/``."""
     try:
         own = sorted(name for name in os.listdir(folder) if name.endswith(".onnx"))
         inner = os.path.join(folder, SUBFOLDER)
@@ -99,7 +91,7 @@ def _meant(folder: str, files: Sequence[str]) -> str | None:
         return said
     if len(files) == 1:
         return files[0]
-    # model_fp16.onnx, model_q4.onnx … are the same model in other numbers.
+    # model_fp16.onnx, model_q4.onnx … are the same model in other number formats.
     for name in _WHOLE:
         stem = name[:-5]
         whole = [file for file in files if os.path.basename(file) == name]

@@ -18,14 +18,14 @@ from kvviz.graph.model import Dim, Value
 
 _T = onnx.TensorProto
 _TWICE = (_T.COMPLEX64, _T.COMPLEX128)
-# Element types that share bytes, with their bits.
+# Bits of element types of which several share a byte.
 _PACKED = dict.fromkeys((_T.INT4, _T.UINT4, _T.FLOAT4E2M1), 4) | dict.fromkeys((_T.INT2, _T.UINT2), 2)
 _PACKED |= {code: 6 for name, code in _T.DataType.items() if name.startswith("FLOAT6")}
 
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
-    """Stands for the contents of a weight that has none: the model was made from its shapes."""
+    """The contents of a weight of a model that was made from shapes."""
 
     model: str
 
@@ -44,7 +44,6 @@ class Tensor:
 
     @property
     def absence(self) -> Nowhere | None:
-        """What stands for the contents of a weight that has none."""
         reader = getattr(self.read, "__self__", None)
         return reader if isinstance(reader, Nowhere) else None
 
@@ -74,14 +73,13 @@ class Weights(Mapping[str, np.ndarray]):
         return name in self.tensors
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled with the arrays, which are read for it: whoever unpickles them may not have the model's files."""
+        """Pickled with the arrays, which are read for it: the model's files may be missing where they are unpickled."""
         stored: dict[str, tuple[Value, int, np.ndarray | Nowhere]] = {}
         for name, tensor in self.tensors.items():
             stored[name] = tensor.value, tensor.nbytes, tensor.absence or self[name]
         return _unpickled, (stored,)
 
     def declared(self, name: str) -> Value:
-        """Element type and shape of a weight, without reading it."""
         return self.tensors[name].value
 
     def has_contents(self, name: str) -> bool:
@@ -111,12 +109,11 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 
 def held(name: str, array: np.ndarray) -> Tensor:
-    """A weight whose array exists already."""
     return Tensor(Value(name, array.dtype, array.shape), array.nbytes, lambda: array)
 
 
 def element_type(code: int, what: str, source: Source) -> np.dtype | None:
-    """NumPy's type for an ONNX element type number (strings are objects); None for "not said"."""
+    """NumPy's type for an ONNX element type number (strings are objects); None for "undefined"."""
     if code == _T.UNDEFINED:
         return None
     try:
@@ -128,8 +125,8 @@ def element_type(code: int, what: str, source: Source) -> np.dtype | None:
 
 
 def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
-    """Check a TensorProto and give it as a weight. Nothing is read from external files here, but their existence, place
-    and size are checked."""
+    """Check a TensorProto and return it as a weight. External files are not read here, but their existence, place and
+    size are checked."""
     what = what or f"weight {quoted(name_text(proto.name))}"
     dims = tuple(proto.dims)
     dtype = element_type(proto.data_type, what, source)
@@ -146,7 +143,7 @@ def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> T
 
 
 def read_sparse(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
-    """Check a SparseTensorProto (COO; indices linear or one row an element) and give it as a dense weight."""
+    """Check a SparseTensorProto (COO; indices linear or one row per element) and return it as a dense weight."""
     name = name or proto.values.name
     what = what or f"sparse weight {quoted(name)}"
     dims = tuple(proto.dims)
@@ -170,7 +167,7 @@ def read_sparse(proto: Any, source: Source, what: str = "", name: str = "") -> T
 def _declared_size(
     dims: tuple[int, ...], code: int, dtype: np.dtype | None, what: str, source: Source
 ) -> tuple[int, int]:
-    """(elements, bytes) that a shape and element type stand for, held against the limit."""
+    """(elements, bytes) of a shape and element type, checked against the limit."""
     if any(dim < 0 for dim in dims):
         raise LoadError(f"{what} of {source.label} has the shape {list(dims)} with a negative length")
     size = math.prod(dims)
@@ -192,7 +189,7 @@ def _check_inline(proto: Any, size: int, nbytes: int, what: str, source: Source)
             raise LoadError(f"{what} of {source.label} keeps strings as raw data, which ONNX forbids; export it again")
     else:
         fieldname = helper.tensor_dtype_to_field(proto.data_type)
-        # Two 4-bit or four 2-bit elements stand in one entry, as they would in one byte.
+        # Two 4-bit or four 2-bit elements share one entry, as they would share one byte.
         need = nbytes if _PACKED.get(proto.data_type) in (2, 4) else size * (1 + (proto.data_type in _TWICE))
         have, unit = len(getattr(proto, fieldname)), f"entries in {fieldname}"
     if have != need:
@@ -220,7 +217,8 @@ def _external(proto: Any, source: Source, what: str, dtype: np.dtype, nbytes: in
             return kept.numpy
         return _guarded((lambda: kept) if isinstance(kept, np.ndarray) else kept.numpy, what, source)
     found: tuple[str, int] | None = None
-    # A dry run needs no data. Who reads a weight whose data are missing gets the error, or the data if they came since.
+    # A dry run needs no data. Readers of a weight whose data are missing get the error, or the data if they have
+    # appeared since.
     with suppress(MissingDataError):
         found = find_external(entries, nbytes, what, source)
 
@@ -254,7 +252,7 @@ _A = onnx.AttributeProto
 
 
 def attribute(proto: Any, node: str, source: Source) -> Any:
-    """Value of an attribute that is not a graph. Numbers and strings become Python's own (bytes that are not UTF-8 stay
+    """Value of an attribute other than a graph. Numbers and strings become Python's own (bytes that are not UTF-8 stay
     bytes), lists become tuples, tensors read-only arrays, sparse ones dense, and types a nameless ``Value``."""
     what = f"attribute {quoted(name_text(proto.name))} of {node}"
     kind = proto.type or _guess(proto)
@@ -284,7 +282,7 @@ def _own(value: Any, what: str, source: Source) -> Any:
 
 
 def constant(node: Any, name: str, source: Source) -> Tensor:
-    """The weight that a Constant node stands for, in any of the seven forms of ONNX's Constant."""
+    """The weight of a Constant node, in any of the seven forms of ONNX's Constant."""
     what = f"constant {quoted(name)}"
     for proto in node.attribute:
         if proto.name == "value":
@@ -312,7 +310,7 @@ def value_type(name: str, proto: Any, source: Source, what: str = "") -> Value:
 
 def _dim(proto: Any) -> Dim:
     if proto.HasField("dim_value"):
-        # A negative length says that it is free, as onnxruntime reads it (1.31, and exporters of Keras).
+        # A negative length means a free one, as onnxruntime reads it (1.31, and exporters of Keras).
         return int(proto.dim_value) if proto.dim_value >= 0 else None
     return name_text(proto.dim_param) or None
 
@@ -325,7 +323,7 @@ def _text(data: bytes) -> str | bytes:
 
 
 def _guess(proto: Any) -> int:
-    """The kind of an attribute that does not say it, as models of IR 1 and 2 did not."""
+    """The kind of an attribute without a type, as in models of IR 1 and 2."""
     for kind, name in _FIELDS.items():
         if proto.HasField(name) if name in ("f", "i", "s", "t") else len(getattr(proto, name)):
             return kind

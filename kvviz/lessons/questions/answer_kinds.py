@@ -1,4 +1,4 @@
-"""What can be asked for: a number, a choice, an op, a curve, what a function accepts; by what an answer is off."""
+"""Kinds of questions: a number, a choice, an op, a curve, what a function accepts; and how far an answer is off."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kvviz.lessons.questions.written_numbers import is_whole, readings, write_nu
 
 Hint = str | Mapping[Any, str] | Callable[[Any], str | None] | None
 
-# Factors that name what was forgotten (keys *and* values, the bytes of a number, a prefix), and not the answer itself;
-# a count that is so little off; and from where on an answer is of another size.
+# Factors that show what was forgotten (keys *and* values, the bytes of a number, a prefix), and not the answer itself;
+# a count that is slightly off; and the factor from which on an answer is of another magnitude.
 _TELLING = frozenset({*range(2, 17), 32, 64, 100, 1000, 1024, 10**6, 2**20})
 _NEAR, _MUCH, _SMALL = 2, 10, 10
 _ROUNDS = 0.005  # share of the answer that is lost where one writes 131 kB for 131,072 B
@@ -25,7 +25,7 @@ _ROUNDS = 0.005  # share of the answer that is lost where one writes 131 kB for 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the engine says of an answer; true if it is right."""
+    """The engine's verdict on an answer; true if it is right."""
 
     right: bool
     text: str  # what is wrong, and the hint for it
@@ -35,8 +35,6 @@ class Verdict:
 
 
 class Task(Protocol):
-    """One kind of question."""
-
     @property
     def kind(self) -> str: ...
     def read(self, given: Any) -> Any: ...  # as the kind has it; KvvizError where it cannot be one
@@ -46,10 +44,7 @@ class Task(Protocol):
 
 
 def grade(task: Task, given: Any, hint: Hint = None) -> Verdict:
-    """Compare an answer with what is asked for.
-
-    Raises `KvvizError`: if it is no answer of that kind.
-    """
+    """Compare an answer with the right one; raises `KvvizError` if it is not of the right kind."""
     answer = task.read(given)
     wrong = task.distance(answer)
     if wrong is None:
@@ -70,8 +65,6 @@ def _hint(task: Task, answer: Any, hint: Hint) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NumberTask:
-    """A number."""
-
     answer: float
     unit: str = ""
     tolerance: float = 0.0  # share of the answer that it may be off
@@ -87,13 +80,13 @@ class NumberTask:
         return number
 
     def _nearest(self, given: str) -> tuple[float, str]:
-        """What is written, rounded figures with a larger unit as the answer, and how it was read."""
+        """The written number, rounded figures with a larger unit as the answer, and how it was read."""
         number, how = min(readings(given, self.unit), key=lambda one: abs(one[0] - self.answer))
         near = abs(number - self.answer) <= _ROUNDS * abs(self.answer)
         return (self.answer if how and near else number), how
 
     def read_as(self, given: Any) -> str:
-        """What is said of the unit of a right answer, where it is not the one that was asked for."""
+        """A remark on the unit of a right answer, if it is not the requested one."""
         how = self._nearest(given)[1] if isinstance(given, str) else ""
         return f": {how}" if how else ""
 
@@ -101,14 +94,14 @@ class NumberTask:
         return abs(given - self.read(other)) <= max(self.tolerance, 1e-9) * abs(self.answer)
 
     def distance(self, given: float) -> str | None:
-        """How far off, as far as that shows what was forgotten, and not what the answer is."""
+        """How far off, if that shows what was forgotten, and not the answer itself."""
         if self.alike(given, self.answer):
             return None
         way = "large" if given > self.answer else "small"
         larger, smaller = max(abs(given), abs(self.answer)), min(abs(given), abs(self.answer))
         factor = larger / smaller if smaller else 2.0 * _MUCH
         off = abs(given - self.answer)
-        # Of a small count, or of 1, either would be the answer; but for half of it, which is forgotten most often.
+        # For a small count, or for 1, either would reveal the answer; except half of it, the most common mistake.
         if abs(given) == 1 or (larger <= _SMALL and factor != 2):
             return f"too {way}"
         if given * self.answer > 0 and is_whole(factor) and round(factor) in _TELLING:
@@ -123,14 +116,12 @@ class NumberTask:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceTask:
-    """One of several texts."""
-
     answer: str
     choices: tuple[str, ...]
     kind: str = "choice"
 
     def read(self, given: Any) -> str:
-        # What is a choice is meant as it is; a number may count them.
+        # A choice counts as such; a number may be its position.
         if str(given) in self.choices:
             return str(given)
         if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < len(self.choices):
@@ -149,7 +140,7 @@ class ChoiceTask:
 
 @dataclass(frozen=True, slots=True)
 class OpTask:
-    """An op of a graph, by its name, or any of a kind."""
+    """An op of a graph, by its name, or any op of a kind."""
 
     answers: tuple[str, ...]
     nodes: tuple[tuple[str, str], ...]  # name and kind of each that there is
@@ -182,8 +173,6 @@ class OpTask:
 
 @dataclass(frozen=True, slots=True)
 class CurveTask:
-    """A series that is drawn."""
-
     answer: tuple[float, ...]
     unit: str
     labels: tuple[str, ...]  # one for each point
@@ -232,7 +221,7 @@ class CurveTask:
 
 @dataclass(frozen=True, slots=True)
 class OwnTask:
-    """Whatever a function of the lesson accepts: an order of ops, a patched graph. Answered in Python."""
+    """Anything that a function of the lesson accepts: an order of ops, a patched graph. Answered in Python."""
 
     accept: Callable[[Any], bool | str]  # True, or what is wrong with it
     answer: str

@@ -1,7 +1,7 @@
 """Questions of the lessons by their number: a cell says ``ask("05-2")``, and has neither the answer nor the hints.
 
-``kvviz/demo/questions.txt`` holds them: a line ``# 05-2``, the code that asks it, which may use what the cells of the
-lesson above it made, and after a line ``---`` the text for those who have answered, in Markdown.
+``kvviz/demo/questions.txt`` holds them: a line ``# 05-2``, the code that asks it, which may use names of the lesson's
+earlier cells, and after a line ``---`` the text shown after the answer, in Markdown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ _NUMBER = re.compile(r"(\d\d|class)-\d+")
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is the number of a question, such as ``"05-2"``."""
     return bool(_NUMBER.fullmatch(text))
 
 
@@ -34,10 +33,8 @@ def all_numbers() -> Mapping[str, str]:
 
 
 def numbered(number: str, names: Mapping[str, Any], ask: Callable[..., Any]) -> Any:
-    """Ask the question of a number, about what has the given names in the lesson; its own names stay its own.
-
-    Raises `KvvizError`: if there is no such question, or the cells that make what it is about have not run.
-    """
+    """Ask the question of a number, about names of the lesson; the question's own names stay local. Raises
+    `KvvizError`: if there is no such question, or the cells that define these names have not run."""
     if number not in all_numbers():
         raise KvvizError(f"there is no question {number!r}; give the text of one, or a number such as '05-2'")
     source, _, after = all_numbers()[number].partition("\n---\n")

@@ -1,6 +1,6 @@
 """A question as a widget: the page takes the answer, and the kernel grades it.
 
-Invariant: the page knows the answer only to show it on demand, also without a kernel; what is right is said here.
+Invariant: the page knows the answer only to show it on demand, also without a kernel; the verdict comes from here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MARKUP = re.compile("|".join((r"`([^`]+)`", _STARRED.format(r"\*\*"), _STARRED.
 class Question(Listener):
     """A question that `kvviz.lessons.ask` asked. The last line of a cell displays it.
 
-    ``tries``: answers until one was right. ``right``: answered right before the answer was shown, ``revealed``.
+    ``tries``: answers until one was right. ``right``: answered right before the answer was ``revealed``.
     """
 
     _esm = bundled("ask.js").decode()
@@ -61,7 +61,7 @@ class Question(Listener):
     unit = traitlets.Unicode().tag(sync=True)
     choices: Any = traitlets.List().tag(sync=True)
     curve: Any = traitlets.Dict().tag(sync=True)
-    # What the page sent last, and what is said of it: ``{"right": bool | None, "text": str, "number": int}``.
+    # The page's last answer, and the verdict: ``{"right": bool | None, "text": str, "number": int}``.
     given: Any = traitlets.Any(None, allow_none=True).tag(sync=True)
     verdict: Any = traitlets.Dict().tag(sync=True)
     solution: Any = traitlets.Dict().tag(sync=True)
@@ -82,7 +82,7 @@ class Question(Listener):
 
     @property
     def task(self) -> Task:
-        """The task, which is made when it is first looked at."""
+        """The task, made on first use."""
         task = self._task
         if task is None:
             self._task = task = self._make()
@@ -111,7 +111,7 @@ class Question(Listener):
         Raises `KvvizError`: if it is not an answer to this kind of question; that does not count as a try.
         """
         verdict = grade(self.task, answer, self.hint)
-        # What is right already stays right.
+        # A right answer stays right.
         if not self.right and not self.revealed:
             self.tries += 1
             self.right = verdict.right
@@ -123,13 +123,12 @@ class Question(Listener):
         return verdict
 
     def _go_on(self) -> None:
-        """Show what is said after the question, where it stands, once it was answered."""
         if self._place and (self.right or self.revealed):
             update_display(_text(self.after), raw=True, display_id=self._place)
             self._place = ""
 
     def _say(self, right: bool | None, text: str) -> None:
-        """Send a verdict to the page, also one that was sent before: it may show something of its own by now."""
+        """Send a verdict to the page, even a repeated one: the page may show something else by now."""
         self._answers += 1
         self.verdict = {"right": right, "text": text, "number": self._answers}
 
@@ -156,7 +155,7 @@ class Question(Listener):
         return f"<Question: {self.question}>"
 
     def _fold(self) -> str:
-        """The question without a kernel: the answer folds out of HTML that needs neither scripts nor styles."""
+        """The question without a kernel: the answer unfolds in HTML without scripts or styles."""
         task = self.task
         listed = "".join(f"<li>{_rich(choice)}</li>" for choice in getattr(task, "choices", ()))
         body = f"<p style='white-space: pre-wrap'><b>{_rich(task.shown())}</b></p>"
@@ -175,10 +174,10 @@ class Question(Listener):
         return {"text/html": html, **data, "text/plain": repr(self)}, metadata
 
     def _ipython_display_(self) -> None:
-        """Show the question, and after it in an output of its own what a reader sees where it cannot be."""
+        """Show the question, and after it in a separate output its form for readers that cannot show it."""
         bundle, metadata = self._repr_mimebundle_()
         page = {kind: data for kind, data in bundle.items() if kind != "text/html"}
-        # Where the page cannot be shown, the text is: once is enough.
+        # The text is shown once, where the page cannot be.
         display({**page, "text/plain": ""}, metadata=metadata, raw=True)
         display(
             {"text/html": stands_in(self.still, _PAPER + self._fold(), "kv-ask"), "text/plain": repr(self)}, raw=True
@@ -203,7 +202,7 @@ def _text(markdown: str) -> dict[str, str]:
 
 
 def _rich(text: str) -> str:
-    """A text with the little markup of questions and captions, as HTML."""
+    """A text with the simple markup of questions and captions, as HTML."""
     made, at = [], 0
     for found in _MARKUP.finditer(text):
         tag = {1: "code", 2: "b", 3: "em"}[found.lastindex or 1]

@@ -1,5 +1,5 @@
-"""What was answered in a lesson, and the code of it that a student hands in: a teacher reads it by eye, or with
-``kvviz demo --score``."""
+"""The answers of a lesson, and their code that a student hands in: a teacher reads it by eye, or with ``kvviz demo
+--score``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from kvviz.errors import KvvizError
 from kvviz.lessons.questions.by_number import all_numbers
 
-# Of a question: right at the first try; right after a wrong answer; not right, or its answer was shown.
+# Marks of a question: right at the first try; right after a wrong answer; not right, or its answer was shown.
 FIRST, LATER, NONE = 2, 1, 0
 _LETTERS = 26
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreCode:
-    """What a code says. ``marks``: for each question `FIRST`, `LATER` or `NONE`."""
+    """The content of a code. ``marks``: for each question `FIRST`, `LATER` or `NONE`."""
 
     lesson: str
     marks: tuple[int, ...]
@@ -61,7 +61,7 @@ def read_score(code: str) -> ScoreCode:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What was answered in a lesson."""
+    """The answers of a lesson."""
 
     lesson: str
     asked: int  # questions so far
@@ -94,7 +94,6 @@ def begin(lesson: str) -> None:
 
 
 def present() -> str:
-    """The name of the lesson that began last."""
     return _lesson
 
 
@@ -119,7 +118,7 @@ def score(lesson: str | None = None) -> Score:
 
 
 def _code(asked: list[Any]) -> str:
-    """`write_score` of all questions of their lesson; those that were not asked count as not right."""
+    """`write_score` of all questions of their lesson; unasked ones count as not right."""
     known = {one.number: one for one in asked if one.number}
     if not known:
         return ""

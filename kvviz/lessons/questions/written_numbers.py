@@ -23,16 +23,16 @@ _BOTH: dict[type, Callable[[float, float], float]] = {
 }
 _MOST_POWER = 64  # a larger one would take long to work out
 _LONGEST = 4000  # a sum of a few hundred numbers is an answer, too
-# Other signs that people write, or copy from a page, for those of Python.
+# Common variants, also copied from pages, of Python's signs.
 _SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "⋅": "*", "÷": "/", "^": "\x00", "’": "'"})
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _DIGITS = {word: str(number) for number, word in enumerate(_WORDS)} | {"fourteen": "14", "sixteen": "16"}
 _DIGITS |= {f"{word}fold": digits for word, digits in _DIGITS.items()} | dict.fromkeys(("no", "none", "nothing"), "0")
-# What may stand after a number: *in all*, *a token*, *of 3*, *(13 + 3)*; and inside of a product: what is counted.
+# What may follow a number: *in all*, *a token*, *of 3*, *(13 + 3)*; and inside a product: the counted thing.
 _AFTER = re.compile(r"(?:\b(?:per|an?|of|out of) \w+|/ ?[a-z]+|\bin (?:all|total)|\bat most|(?<=\d) \(.*\))$", re.I)
 _COUNTED = re.compile(r"(?<=\d) ?(?:b|byte|row|key|layer|head|block|word|token|cache|beam)s?(?= ?[-+*/)]| rows)", re.I)
 _TIMES = re.compile(r"(?<=\d) ?(?:times|x) ?(?=\d)", re.I)
-# What may stand before a number: a word for what is counted, as in ``row 5``, or for about, and in ``x4`` a sign.
+# What may precede a number: a word for the counted thing, as in ``row 5``, or for about, and in ``x4`` a sign.
 _BEFORE = re.compile(r"^(?:[a-z]+\s+|[=≈~]\s*|[x×]\s*(?=\d))+(?=[-+−(\d])", re.I)
 # ``13 + 14 + … + 85`` has equal steps; without a second number the step is 1.
 _SERIES = re.compile(r"(\d+)\s*\+\s*(?:(\d+)\s*\+\s*)?(?:\d+\s*\+\s*)*(?:…|\.\.\.?)\s*\+\s*(\d+)")
@@ -42,12 +42,12 @@ _DOTTED = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")  # in many languages a point s
 
 
 def readings(text: str, unit: str = "") -> list[tuple[float, str]]:
-    """What a text may say, each with how it was read: by its unit, then by the one that is often meant by it.
+    """The possible meanings of a text, each with how it was read: by its unit, then by the one often meant by it.
 
     ``text``: digits with or without thousands separators, arithmetic with ``+ - * / // % mod **`` and brackets, a sum
-    with an ellipsis, or a word such as *four*, and after it a unit, which may be left out.
-    ``unit``: what is asked for. ``"B"`` takes kB, MB, KiB, MiB and so on as well. Where no unit is asked for, a word
-    before or after the number is taken for what is counted.
+    with an ellipsis, or a word such as *four*, and after it a unit, which may be left out. ``unit``: the requested one;
+    ``"B"`` also accepts kB, MB, KiB, MiB and so on. Without one, a word before or after the number is taken for the
+    counted thing.
 
     Raises `KvvizError`: if it is no number, or one of something else.
     """
@@ -68,7 +68,7 @@ def readings(text: str, unit: str = "") -> list[tuple[float, str]]:
     if scale is None:
         raise KvvizError(f"the answer is asked for in {unit or 'a plain number'}, and {given[:60]!r} is in {word}")
     plain = re.sub(r"(?<=\d)[,_'\u00a0\u202f ](?=\d{3}(\D|$))", "", found[1]).replace("\x00", "**")
-    # Of a long number every separator is followed by three more digits.
+    # In a long number every separator is followed by three more digits.
     while plain != (shorter := re.sub(r"(?<=\d)[,_' ](?=\d{3}(?!\d))", "", plain)):
         plain = shorter
     plain = re.sub(r"(?<![\w.])0+(?=\d)", "", plain)
@@ -94,7 +94,7 @@ def _summed(series: re.Match[str]) -> str:
 
 
 def _scale(word: str, unit: str) -> float | None:
-    """What one of the unit that was written is in the unit that is asked for; None where it is of another kind."""
+    """One written unit in the requested unit; None if it is of another kind."""
     if unit == "B" and word in _BYTES:
         return _BYTES[word]
     counts = not unit and word not in _BYTES and word != "%"
@@ -117,7 +117,7 @@ def _value(node: ast.expr) -> float:
 
 def write_number(number: float, unit: str = "") -> str:
     """A number as a reader expects it: ``4,992 B``, ``0.25``."""
-    # Figures after the point as a reader can use them: four in all, and one at least.
+    # Useful figures after the point: four in all, and at least one.
     text = f"{number:,.1f}" if abs(number) >= 1000 else f"{number:.4g}"
     text = f"{round(number):,}" if is_whole(number) else text
     one = abs(number) == 1 and len(unit) > 1
@@ -125,5 +125,5 @@ def write_number(number: float, unit: str = "") -> str:
 
 
 def is_whole(number: float) -> bool:
-    """Whether it is a whole number, but for what rounding leaves of one."""
+    """Whether it is an integer, up to rounding errors."""
     return abs(number - round(number)) <= 1e-9 * abs(number)

@@ -1,6 +1,6 @@
-"""One forward pass of a decoder with its caches in one's own hands, and what is done to them between two passes.
+"""One forward pass of a decoder with explicit caches, and changes of them between two passes.
 
-Rows are stored with the rotation of their position in them, so a row that stays keeps its place in the text.
+Rows include the rotation of their position, so a row that stays keeps its place in the text.
 """
 
 from __future__ import annotations
@@ -24,30 +24,24 @@ Rows = dict[str, np.ndarray]
 """Cached keys and values by input name, each (batch, KV heads, rows, head size)."""
 
 Change = Callable[[Rows, list[int]], tuple[Rows, list[int]]]
-"""Of the rows and their positions after a pass; gives those that the next pass finds."""
+"""A function of the rows and their positions after a pass; returns those for the next pass."""
 
 AXIS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a forward pass gave."""
-
     logits: np.ndarray  # (batch, new tokens, vocabulary)
     rows: Rows  # the caches with the new rows after the old ones
     trace: Trace | None  # if it was recorded
 
     @property
     def next_tokens(self) -> list[int]:
-        """The likeliest next token of each sequence."""
         return [int(token) for token in self.logits[:, -1].argmax(-1)]
 
 
 def pairs_of(graph: Graph) -> tuple[CachePair, ...]:
-    """The caches of a graph that takes them with any number of rows.
-
-    Raises `KvvizError`: if a cache of it is of another kind.
-    """
+    """The caches of a graph that takes them with any number of rows; raises `KvvizError` for other caches."""
     pairs = tuple(cache_pairs(graph))
     if not pairs or any(pair.protocol != "growing" or pair.axis != AXIS for pair in pairs):
         raise KvvizError(f"{graph.name} has no caches that grow row by row; use the form with Concat")
@@ -77,13 +71,12 @@ def forward(
     record: bool = False,
     session: Any = None,
 ) -> Pass:
-    """Run a decoder with growing caches over new tokens of each sequence, as many of each.
+    """Run a decoder with growing caches over new tokens of each sequence, the same number for each.
 
-    ``past``: what is cached; nothing by default.
-    ``positions``: of the new tokens, by default right after the cached rows.
-    ``mask``: 1 for each row, cached ones first, that may be attended to; by default all.
-    ``donate``: the pass may overwrite ``past``: rows are appended in place where there is room.
-    ``session``: an onnxruntime.InferenceSession of the same model, to run it there; it takes no donations.
+    ``past``: cached rows; none by default. ``positions``: of the new tokens, by default right after the cached rows.
+    ``mask``: 1 for each row, cached ones first, that may be attended to; by default all. ``donate``: the pass may
+    overwrite ``past``: rows are appended in place if there is room. ``session``: an onnxruntime.InferenceSession of the
+    same model, to run it there; it takes no donations.
     """
     graph = as_graph(graph, "kvviz.lessons.serving.forward")
     ids = _numbers("tokens", tokens)
@@ -110,7 +103,6 @@ def forward(
 
 
 def _numbers(name: str, given: Any, shape: tuple[int, int] | None = None) -> np.ndarray:
-    """One list of numbers for each sequence, as an array."""
     try:
         made = np.asarray(given, np.int64)
     except ValueError:  # lists of several lengths
@@ -123,8 +115,6 @@ def _numbers(name: str, given: Any, shape: tuple[int, int] | None = None) -> np.
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decode with a change of the caches after each pass."""
-
     tokens: list[int]  # new ones
     kept: list[list[int]]  # positions whose rows each decode step found in the cache
 
@@ -133,11 +123,8 @@ def tell(
     graph: Graph, prompt: Sequence[int], new_tokens: int, change: Change | None = None, fed: Sequence[int] = ()
 ) -> Decoded:
     """Decode greedily, and change the caches after each pass; rows keep the positions at which they were computed.
-
-    ``fed``: tokens of a text that are fed in place of those that were chosen, so that each choice is about this text.
-
-    Raises `KvvizError`: if no new token is asked for.
-    """
+    ``fed``: tokens of a text that replace the chosen ones, so that each choice is about this text. Raises `KvvizError`:
+    if no new token is requested."""
     graph = as_graph(graph, "kvviz.lessons.serving.tell")
     if new_tokens < 1:
         raise KvvizError(f"new_tokens is {new_tokens}; ask for one at least")
@@ -157,15 +144,14 @@ def tell(
 
 
 def take(rows: Mapping[str, np.ndarray], places: Sequence[int]) -> Rows:
-    """The rows at these places, copied."""
     return {name: np.take(array, np.asarray(places, np.int64), axis=AXIS) for name, array in rows.items()}
 
 
 def sinks(size: int, first: int = 4) -> Change:
-    """A change for `tell`: keep the first rows, and the last ones: ``size`` of them with that of the newest token.
+    """A change for `tell`: keep the first rows and the last ones, ``size`` of them with the newest token's.
 
     With ``first=0`` it is a sliding window. (In Xiao and others, *Efficient Streaming Language Models with Attention
-    Sinks*, 2024, positions are numbered anew within the cache; that needs rows that are rotated when they are read.)
+    Sinks*, 2024, positions are renumbered within the cache; that needs rows that are rotated when they are read.)
 
     Raises `KvvizError`: if no row is left for the window.
     """
@@ -183,19 +169,15 @@ def sinks(size: int, first: int = 4) -> Change:
 
 
 def in_bits(bits: int) -> Change:
-    """A change for `tell`: round every row to so many bits a number.
-
-    A head's row has one scale, its largest magnitude by the ``2**(bits-1) - 1`` steps on either side of 0. The next
-    pass finds ``round(x / scale) * scale``.
-
-    Raises `KvvizError`: if there are no such numbers.
-    """
+    """A change for `tell`: round every row to so many bits per number. A head's row has one scale, its largest
+    magnitude divided by the ``2**(bits-1) - 1`` steps on either side of 0. The next pass gets ``round(x / scale) *
+    scale``. Raises `KvvizError`: if there are no such numbers."""
     if not isinstance(bits, int) or bits < 2:
         raise KvvizError(f"a number needs a whole number of bits, 2 or more: {bits}")
     steps = 2 ** (bits - 1) - 1
 
     def change(rows: Rows, positions: list[int]) -> tuple[Rows, list[int]]:
-        # Rows that were rounded before stay as they are: their largest magnitude is one of the steps.
+        # Rows that were rounded before stay unchanged: their largest magnitude is one of the steps.
         made: Rows = {}
         for name, array in rows.items():
             scale = np.abs(array).max(-1, keepdims=True) / steps
@@ -206,18 +188,13 @@ def in_bits(bits: int) -> Change:
     return change
 
 
-# -- speculative decoding ---------------------------------------------------------------------------------------------
-
-
 Draft = Callable[[list[int], int], list[int]]
-"""Tokens so far, and how many guesses are wanted at most; gives the guesses."""
+"""A function of the tokens so far and the maximum number of guesses; returns the guesses."""
 
 
 def roll_back(rows: Rows, length: int) -> Rows:
-    """The first rows of the caches, as views: only the count moves back, and the next pass overwrites what is after.
-
-    Raises `KvvizError`: if there are not so many rows.
-    """
+    """The first rows of the caches, as views: only the count decreases, and the next pass overwrites later rows. Raises
+    `KvvizError`: if there are fewer rows."""
     held = min((array.shape[AXIS] for array in rows.values()), default=0)
     if not 0 <= length <= held:
         raise KvvizError(f"the caches have {held} rows; they cannot go back to {length}")
@@ -225,15 +202,13 @@ def roll_back(rows: Rows, length: int) -> Rows:
 
 
 def repeat_draft(tokens: list[int], most: int) -> list[int]:
-    """Guess that the text goes on as it did after the same token before: prompt lookup."""
+    """Guess that the text continues as it did after the same token before: prompt lookup."""
     before = next((i for i in range(len(tokens) - 2, -1, -1) if tokens[i] == tokens[-1]), None)
     return [] if before is None else tokens[before + 1 : before + 1 + most]
 
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What a speculative decode came to."""
-
     tokens: list[int]
     passes: int  # with the prefill; without guesses it would be one for each token
     guessed: int  # tokens
@@ -245,10 +220,8 @@ class Speculation:
 def speculate(
     graph: Graph, prompt: Sequence[int], new_tokens: int, draft: Draft = repeat_draft, width: int = 4
 ) -> Speculation:
-    """Decode greedily with guesses of a draft, of which at most ``width`` are checked in one pass.
-
-    Raises `KvvizError`: if no new token is asked for.
-    """
+    """Decode greedily with guesses of a draft, at most ``width`` of which are checked in one pass; raises `KvvizError`
+    if no new token is requested."""
     graph = as_graph(graph, "kvviz.lessons.serving.speculate")
     if new_tokens < 1:
         raise KvvizError(f"new_tokens is {new_tokens}; ask for one at least")
@@ -274,7 +247,7 @@ def speculate(
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """What was generated without a cache, and what it took."""
+    """The tokens generated without a cache, and the cost."""
 
     tokens: list[int] = field(default_factory=list)  # new ones
     words: list[str] = field(default_factory=list)  # prompt and new tokens as text
@@ -306,9 +279,9 @@ def recompute(graph: Graph, prompt: str | Sequence[int], max_new_tokens: int = 1
 
 
 def changed_rows(graph: Graph, tokens: Sequence[int], other: Sequence[int]) -> np.ndarray:
-    """How much the key rows of tokens differ from those that are computed from other tokens in their place.
+    """How much the key rows of tokens differ from those computed from other tokens in their place.
 
-    ``other`` is at least as long; what it has after is not compared. Gives the largest absolute difference in each
+    ``other`` is at least as long; its further tokens are not compared. Returns the largest absolute difference in each
     row over all heads, (layers, tokens).
     """
     graph = as_graph(graph, "kvviz.lessons.changed_rows")

@@ -1,8 +1,8 @@
 """Continuous batching over a paged cache: prompts come and go, and each takes blocks of rows only as it grows.
 
-A block holds the same rows of all caches. A sequence has a list of blocks, which need not lie side by side; blocks may
-be shared, and are copied before somebody writes to them (Kwon and others, *Efficient Memory Management for Large
-Language Model Serving with PagedAttention*, 2023).
+A block holds the same rows of all caches. A sequence has a list of blocks, anywhere in the pool; blocks may be shared,
+and are copied before a write (Kwon and others, *Efficient Memory Management for Large Language Model Serving with
+PagedAttention*, 2023).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kvviz.trace.model_or_trace import as_graph
 
 @dataclass(slots=True)
 class Request:
-    """A sequence that is served. ``number``: its row in the block table. ``rows``: how many are cached."""
+    """A served sequence. ``number``: its row in the block table. ``rows``: how many are cached."""
 
     number: int
     prompt: list[int]
@@ -34,31 +34,21 @@ class Request:
 
     @property
     def longest(self) -> int:
-        """Rows that it needs in the end: of the last token none is computed."""
+        """The most rows that it needs: none is computed for the last token."""
         return len(self.prompt) + self.most - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The server after one step."""
-
     running: tuple[int, ...]  # numbers of requests
     slack: int  # rows of their blocks that hold nothing
     contiguous_slack: int  # the same, if each had one block for the longest that it may become
 
 
 class PagedServer:
-    """Serve requests with a fixed pool of blocks, for a decoder with growing caches.
-
-    Attributes
-    ----------
-    requests : list of Request
-    table : BlockTable
-        Which blocks a request has; ``table.copies`` are those that were copied before a write.
-    pool : Rows
-        By cache: (blocks, KV heads, rows of a block, head size).
-    history : list of Moment
-    """
+    """Serve requests with a fixed pool of blocks, for a decoder with growing caches. ``table``: the blocks of each
+    request; ``table.copies`` are those that were copied before a write. ``pool``: by cache: (blocks, KV heads, rows of
+    a block, head size). ``history``: one moment per step."""
 
     def __init__(self, graph: Graph, blocks: int, block_size: int) -> None:
         self.graph = graph = as_graph(graph, "kvviz.lessons.serving.PagedServer")
@@ -73,10 +63,7 @@ class PagedServer:
         self._running: list[Request] = []
 
     def submit(self, prompt: Sequence[int], most: int) -> Request:
-        """Put a request in the queue.
-
-        Raises `KvvizError`: if it could never be served.
-        """
+        """Put a request in the queue; raises `KvvizError` if it could never be served."""
         request = Request(len(self.requests), [int(token) for token in prompt], most)
         check_vocabulary(self.graph, control_inputs(self.graph)["tokens"], np.array(request.prompt, np.int64))
         if not request.prompt or most < 1 or self._needs(request) > self.table.blocks:
@@ -90,16 +77,14 @@ class PagedServer:
         return request
 
     def fork(self, request: Request, most: int) -> Request:
-        """Go on from what a running request has come to, as another one: it shares all blocks, and copies nothing.
-
-        Raises `KvvizError`: if the request is not running, or the pool could run out of blocks before both are done.
-        """
+        """Continue a running request as another one: it shares all blocks, and copies nothing. Raises `KvvizError`: if
+        the request is not running, or the pool could run out of blocks before both are done."""
         if request not in self._running:
             raise KvvizError(f"request {request.number} is not running, so it cannot be continued")
         if most <= len(request.tokens):
             raise KvvizError(f"request {request.number} has {len(request.tokens)} tokens; ask for more than that")
         other = Request(len(self.requests), list(request.prompt), most, list(request.tokens), request.rows)
-        # What it shares it has; a shared block that is not full is copied when one of the two writes to it.
+        # Shared blocks exist already; one that is not full is copied when either writes to it.
         more = self._needs(other) - len(self.table.rows[request.number]) + (request.rows % self.table.block_size > 0)
         left = len(self.table.free) - self._promised()
         if more > left:
@@ -113,7 +98,8 @@ class PagedServer:
         return other
 
     def step(self) -> bool:
-        """Let in who has room, run one pass for all that run, and let go of who is done; False: nothing is left."""
+        """Admit requests that have room, run one pass for all running ones, and remove finished ones; False: nothing is
+        left."""
         while self._waiting and self._needs(self._waiting[0]) + self._promised() <= len(self.table.free):
             self._running.append(self._waiting.popleft())
             self._prefill(self._running[-1])
@@ -128,23 +114,21 @@ class PagedServer:
         return True
 
     def _needs(self, request: Request) -> int:
-        """Blocks that a request has in the end."""
         return -(-request.longest // self.table.block_size)
 
     def _promised(self) -> int:
-        """Blocks that those which run may still need; what is shared may have to be copied."""
+        """Blocks that running requests may still need; shared ones may have to be copied."""
         own = sum(self._needs(request) - len(self.table.rows[request.number]) for request in self._running)
         return own + sum(len(users) - 1 for users in self.table.shared.values())
 
     def _prefill(self, request: Request) -> None:
-        """Read all of the prompt but its last token; that one goes with the batch."""
+        """Read the prompt except its last token, which goes with the batch."""
         if early := request.prompt[:-1]:
             rows = forward(self.graph, [early]).rows
             for at in range(len(early)):
                 self._put(request, {name: array[0, :, at] for name, array in rows.items()})
 
     def _put(self, request: Request, rows: Rows) -> None:
-        """Add a row of each cache, in a block of the request's own."""
         blocks, at, place = self.table.rows[request.number], request.rows, request.rows % self.table.block_size
         if at // self.table.block_size == len(blocks):
             blocks.append(self.table.free[0])
@@ -156,7 +140,6 @@ class PagedServer:
         request.rows += 1
 
     def _decode(self, batch: list[Request]) -> None:
-        """One pass over the last token of each, padded on the left."""
         longest = max(request.rows for request in batch)
         pads = [longest - request.rows for request in batch]
         past: Rows = {}

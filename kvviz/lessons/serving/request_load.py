@@ -1,8 +1,8 @@
-"""What paged caches are worth under a realistic load: requests as long as real ones, in a fixed number of rows.
+"""The gain of paged caches under a realistic load: requests as long as real ones, in a fixed number of rows.
 
 Lengths: 19,366 requests of the conversation service in the *Azure LLM inference trace 2023* (CC BY; Patel and others,
-*Splitwise: Efficient Generative LLM Inference Using Phase Splitting*, ISCA 2024), by quantiles. Rows that hold no token
-are divided as by Kwon and others (*Efficient Memory Management for Large Language Model Serving with PagedAttention*,
+*Splitwise: Efficient Generative LLM Inference Using Phase Splitting*, ISCA 2024), by quantiles. Rows without tokens are
+divided as by Kwon and others (*Efficient Memory Management for Large Language Model Serving with PagedAttention*,
 2023): reserved for later, internal and external fragmentation.
 """
 
@@ -32,7 +32,8 @@ PARTS = ("tokens", "reserved for later", "never used", "in gaps", "free")
 
 @dataclass(slots=True)
 class Served:
-    """One request. ``start``: of its buffer; ``held``: rows with a token; ``taken``: rows that nobody else may use."""
+    """One request. ``start``: of its buffer; ``held``: rows with a token; ``taken``: rows that no other request can
+    use."""
 
     prompt: int
     final: int
@@ -43,11 +44,8 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class LoadRun:
-    """A load served in one of the `WAYS`.
-
-    ``history``: after each step, how the rows are divided into `PARTS`, and how many requests run.
-    ``evicted``: requests that had to give their rows back, and compute them again.
-    """
+    """A load served in one of the `WAYS`. ``history``: after each step, how the rows are divided into `PARTS`, and how
+    many requests run. ``evicted``: requests that had to release their rows, and compute them again."""
 
     way: str
     rows: int
@@ -55,18 +53,16 @@ class LoadRun:
     evicted: list[int] = field(default_factory=list)  # rows of each
 
     def shares(self) -> dict[str, float]:
-        """Mean share of the rows for each of `PARTS`, while requests wait."""
         parts = np.array([parts for parts, _ in self.history], float)
         return dict(zip(PARTS, (parts.mean(0) / self.rows).tolist()))
 
     @property
     def at_once(self) -> float:
-        """Requests that run together, on average."""
         return float(np.mean([running for _, running in self.history]))
 
 
 def request_load(count: int = 400, longest: int = 4096, seed: int = 0) -> list[tuple[int, int]]:
-    """Lengths of prompt and answer, drawn from the trace; ``longest``: rows of a sequence at most."""
+    """Lengths of prompt and answer, drawn from the trace; ``longest``: the most rows of a sequence."""
     chance = np.random.default_rng(seed).random((2, count))
     places = np.linspace(0, 1, len(_PROMPTS))
     answers = np.minimum(np.interp(chance[1], places, _ANSWERS).astype(int), longest // 2)
@@ -77,12 +73,9 @@ def request_load(count: int = 400, longest: int = 4096, seed: int = 0) -> list[t
 def serve_load(
     load: Sequence[tuple[int, int]], way: str, rows: int = 16384, longest: int = 4096, block: int = 16
 ) -> LoadRun:
-    """Serve requests that all wait from the start, first come first served, until the last one has been let in.
-
-    In each step every request that runs gets one row. If no block is free for it, who came last is evicted.
-
-    Raises `KvvizError`: if the way is unknown, or a request can never be served.
-    """
+    """Serve requests that all wait from the start, first come first served, until the last one is admitted. In each
+    step every running request gets one row. If no block is free for it, the latest request is evicted. Raises
+    `KvvizError`: if the way is unknown, or a request can never be served."""
     if way not in WAYS:
         raise KvvizError(f"way={way!r}: one of {', '.join(WAYS)}")
     done, running = LoadRun(way, rows), list[Served]()
@@ -126,7 +119,6 @@ def serve_load(
 
 
 def _need(one: Served, way: str, longest: int, block: int) -> int:
-    """Rows that a request is given when it is let in."""
     if way == "blocks":
         return -(-(one.prompt + 1) // block) * block
     answer = one.final - one.prompt
@@ -135,7 +127,7 @@ def _need(one: Served, way: str, longest: int, block: int) -> int:
 
 
 def _place(running: Sequence[Served], need: int, rows: int, way: str) -> int | None:
-    """Where so many rows are free: side by side, but for blocks, which may lie anywhere."""
+    """The start of so many free rows: contiguous, except for blocks, which may lie anywhere."""
     if way == "blocks":
         return 0 if sum(one.taken for one in running) + need <= rows else None
     at = 0

@@ -1,4 +1,4 @@
-"""Activations of one tensor, Softmax and its kin in both meanings of ``axis``, and the gates that multiply two."""
+"""Activations of one tensor, Softmax and related ops in both meanings of ``axis``, and the gates that multiply two."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ def swish(x, *, alpha=1.0, out=None):
 
 @op("QuickGelu", domain="com.microsoft", overwrites=(0,))
 def quick_gelu(x, *, alpha=1.702, out=None):
-    """Swish with the factor that makes it close to Gelu."""
     return swish(x, alpha=alpha, out=out)
 
 
@@ -124,8 +123,8 @@ def _flattened(kernel):
 
 @op("Softmax", since=13, overwrites=(0,))
 def softmax(x, *, axis=-1, out=None):
-    """Exponentials along one axis, scaled to the sum 1. A row of -inf gives NaN, as ONNX has it. float16 is computed in
-    float16, as the node tests of ONNX expect it."""
+    """Exponentials along one axis, scaled to the sum 1. A row of -inf gives NaN, as in ONNX. float16 is computed in
+    float16, as ONNX's node tests expect."""
     if x.dtype.char not in "efd":
         return in_float32(softmax, x, axis=axis, out=out)
     y = blank(x) if out is None else out
@@ -139,7 +138,7 @@ def softmax(x, *, axis=-1, out=None):
 @op("LogSoftmax", since=13, overwrites=(0,))
 @rounded_once
 def log_softmax(x, *, axis=-1, out=None):
-    """Logarithm of softmax, without the detour over numbers that underflow."""
+    """Logarithm of softmax, without intermediate numbers that underflow."""
     y = blank(x) if out is None else out
     if not x.size:
         return y
@@ -163,8 +162,7 @@ for _name, _kernel in (("Softmax", softmax), ("LogSoftmax", log_softmax), ("Hard
     op(_name, since=1, overwrites=(0,))(_flattened(_kernel))
 
 
-# -- gelu -------------------------------------------------------------------------------------------------------------
-# The error function and the activations made from it or standing in for it: Erf and the Gelu family.
+# The error function and activations based on it, or approximating such ones: Erf and the Gelu family.
 
 # erf(x) = x P(x²) / Q(x²) for |x| <= 3.95, beyond which it is 1 in float32. Our own fit: least squares on Chebyshev
 # points against math.erf, reweighted until the relative error is level. Largest error in float32: 5.2e-8.
@@ -219,7 +217,7 @@ def erf(x, *, out=None):
 
 
 def _gelu_erf(x, out):
-    """x (1 + erf(x / √2)) / 2; ``x`` is read once more after the scratch is filled, so ``out`` may be ``x``."""
+    """x (1 + erf(x / √2)) / 2; ``x`` is read again after the scratch is filled, so ``out`` may be ``x``."""
     char = x.dtype.char
     t = np.multiply(x, constant(math.sqrt(0.5), char), blank(x))
     fill_erf(t, t)
@@ -251,7 +249,6 @@ def gelu(x, *, approximate="none", out=None):
 @op("FastGelu", domain=MICROSOFT, overwrites=(0,), fits=spreads)
 @rounded_once
 def fast_gelu(x, bias=None, *, out=None):
-    """Gelu by tanh of ``x`` plus an optional bias along the last axis."""
     if bias is None:
         return _gelu_tanh(x, out)
     return _gelu_tanh(*_biased(x, bias, out))
@@ -260,12 +257,11 @@ def fast_gelu(x, bias=None, *, out=None):
 @op("BiasGelu", domain=MICROSOFT, overwrites=(0,), fits=spreads)
 @rounded_once
 def bias_gelu(a, b, *, out=None):
-    """Exact Gelu of ``a + b``, ``b`` along the last axis."""
     return _gelu_erf(*_biased(a, b, out))
 
 
 def _biased(x, bias, out):
-    """The sum, made in what becomes the output, and that output."""
+    """The sum, computed in the future output, and that output."""
     if bias.ndim != 1 or bias.shape != x.shape[-1:]:
         raise OpError(f"a bias of shape {bias.shape} does not fit the last axis of {x.shape}")
     y = np.add(x, bias, blank(x) if out is None else out)

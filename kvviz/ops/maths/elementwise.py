@@ -49,7 +49,7 @@ for _name, _since, _ufunc, _swaps in _COMPARISONS:
 
 @op("Div", since=7, overwrites=(0, 1), by_element=True)
 def div(a, b, *, out=None):
-    """Quotient; that of integers is cut towards zero (NumPy's own rounds down)."""
+    """Quotient; integers are truncated towards zero (NumPy rounds down)."""
     kind = a.dtype.kind
     if kind == "i":
         whole = np.subtract(a, np.fmod(a, b))
@@ -65,7 +65,7 @@ _EASY_POWERS = {2: np.square, 0.5: np.sqrt, 1: np.positive}
 
 @op("Pow", since=7, overwrites=(0,), fits=spreads)
 def power(x, exponent, *, out=None):
-    """Power in the dtype of the base. Squares and roots, the usual exponents, are not left to ``pow``."""
+    """Power in the dtype of the base, with shortcuts for squares and roots, the usual exponents."""
     if exponent.size == 1 and exponent.ndim <= x.ndim and x.dtype.kind not in "iu":
         easy = _EASY_POWERS.get(exponent.item())
         if easy is not None:
@@ -84,7 +84,7 @@ def power(x, exponent, *, out=None):
 
 
 def _integer_power(x, exponent, out):
-    """Integer base: exact while the exponents are whole and not negative, else by way of float64."""
+    """Integer base: exact for non-negative integer exponents, else computed in float64."""
     if exponent.dtype.kind in "iu" and not (exponent < 0).any():
         if exponent.dtype == x.dtype:
             return contiguous(np.power(x, exponent, out))
@@ -97,7 +97,7 @@ def _integer_power(x, exponent, out):
     return out
 
 
-# Rounded once, by the processor: for the others NumPy may compute elements that lie apart in another way.
+# Rounded once, by the processor; for other functions NumPy may compute strided elements in another way.
 _EXACT = {"Abs", "BitwiseNot", "Ceil", "Floor", "Neg", "Not", "Reciprocal", "Round", "Sign", "Sqrt"}
 
 
@@ -146,7 +146,6 @@ def is_inf(x, *, detect_negative=1, detect_positive=1):
 
 
 def _aligned(a: np.ndarray, b: np.ndarray, axis: int | None, broadcast: int) -> np.ndarray:
-    """B in a shape that NumPy broadcasts to A's."""
     if a.shape == b.shape:
         return b
     start = a.ndim - b.ndim if axis is None else axis + a.ndim * (axis < 0)
@@ -181,7 +180,7 @@ for _name, _since, _ufunc, _ in _COMPARISONS[:3]:
 
 @op("Where", since=9, overwrites=(1, 2), fits=spreads, by_element=True)
 def where(condition, x, y, *, out=None):
-    """``x`` where the condition holds, else ``y``; only what changes is written when one of them is overwritten."""
+    """``x`` where the condition holds, else ``y``; if one of them is overwritten, only changes are written."""
     if out is None:
         return contiguous(np.where(condition, x, y))
     if out is y:
@@ -193,7 +192,7 @@ def where(condition, x, y, *, out=None):
 
 @op("Clip", since=11, overwrites=(0,), fits=keeps, by_element=True)
 def clip(x, low=None, high=None, *, out=None):
-    """Limit to ``[low, high]``; where low is above high, all becomes high."""
+    """Limit to ``[low, high]``; if low is above high, everything becomes high."""
     if low is None:
         if high is None:
             return out if out is not None else x.copy()
@@ -205,7 +204,7 @@ def clip(x, low=None, high=None, *, out=None):
 
 
 def _number(bound):
-    """A bound as a scalar tensor; some exporters write it with shape (1,)."""
+    """A bound as a scalar; some exporters write it with shape (1,)."""
     if bound.ndim == 0:
         return bound
     if bound.size != 1:

@@ -1,6 +1,6 @@
 """Fourier transforms: DFT along one axis, and STFT over the frames of a signal.
 
-Complex numbers are pairs along the last axis, real ones have 1 there.
+Complex numbers are pairs along the last axis; real ones have length 1 there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kvviz.ops.registry import op
 @op("DFT", since=20)
 def dft(x, dft_length=None, axis=None, *, inverse=0, onesided=0):
     """The transform along an axis, cut or padded with zeros to ``dft_length``. A one-sided one keeps the first half of
-    a real signal's spectrum; its inverse makes the real signal again."""
+    a real signal's spectrum; its inverse returns the real signal."""
     return _dft(x, dft_length, -2 if axis is None else int(scalar(axis, "axis")), inverse, onesided)
 
 

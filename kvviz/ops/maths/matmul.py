@@ -8,21 +8,21 @@ from kvviz.errors import OpError
 from kvviz.ops.numeric import FLOAT32, contiguous, in_float32, is_narrow, rounded_once
 from kvviz.ops.registry import op
 
-# A matrix of at least that many bytes is taken to come from memory, not from a cache of the processor.
+# A matrix of at least that many bytes is assumed to come from memory, not from a cache of the processor.
 _STREAMED = 1 << 18
-# Columns of fewer bytes are not worth a call each; rows of more do not leave room for sums in the nearest cache.
+# Columns of fewer bytes are not worth a call each; longer rows leave no room for sums in the nearest cache.
 _SHORT, _LONG = 384, 1 << 13
-# With that many columns, and that many a row, BLAS takes three times as long over few rows as over few columns.
+# With that many columns, and that many per row, BLAS takes three times as long over few rows as over few columns.
 _WIDE, _PER_ROW = 512, 32
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``numpy.matmul(a, b)`` for numbers of any dtype; the result may be in any order.
+    """``numpy.matmul(a, b)`` for any dtype; the result may be in any order.
 
-    One row times a large matrix, as every decode step has it, takes as long as the matrix takes to come from memory.
-    Read in the order in which it lies it is one stream: a transposed matrix column by column, another one row by row
-    into the sums. BLAS goes over it in blocks (measured: 10 to 15 GB/s for 512 to 1,536 columns, against 23 to 28).
-    A few rows times a wide transposed matrix, as queries times the keys of a long cache, are computed as columns.
+    One row times a large matrix, as in every decode step, takes as long as the matrix takes to come from memory. Read
+    in memory order it is one stream: a transposed matrix column by column, any other row by row into the sums. BLAS
+    reads it in blocks (measured: 10 to 15 GB/s for 512 to 1,536 columns, against 23 to 28). A few rows times a wide
+    transposed matrix, as queries times the keys of a long cache, are computed as columns.
     """
     a, b = _readable(a), _readable(b)
     if a.ndim < 2 or b.ndim < 2 or a.dtype != b.dtype:
@@ -41,14 +41,14 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             np.einsum("i,ij->j", a.reshape(-1), b, out=y.reshape(-1))
             return y
     if a.ndim > 2 and a.shape[0] != 1 and a.size and a.flags.c_contiguous and a.shape[-1] == size:
-        # One product of tall matrices, where NumPy would make one small product an entry of the batch.
+        # One product of tall matrices; NumPy would make one small product per batch entry.
         return np.matmul(a.reshape(-1, size), b).reshape(*a.shape[:-1], columns)
     return np.matmul(a, b)
 
 
 def _readable(x: np.ndarray) -> np.ndarray:
-    """An operand as BLAS can read it. Of reversed or spread out elements NumPy makes sums of its own, which are rounded
-    in another way: then a policy that views what another copies would have other bits."""
+    """An operand that BLAS can read. NumPy sums reversed or strided elements itself, with other rounding, so a policy
+    that views what another copies would get other bits."""
     if not x.ndim or x.itemsize in x.strides[-2:]:
         return x
     return x.copy()
@@ -119,7 +119,7 @@ ML = "ai.onnx.ml"
 
 
 def _scores(x, coefficients, intercepts, rows):
-    """One score a row of the coefficients and entry of the batch; a vector is one entry."""
+    """One score per row of the coefficients and batch entry; a vector is one entry."""
     x = np.atleast_2d(x).astype(FLOAT32, copy=False)
     if len(coefficients) != rows * x.shape[-1] or x.ndim != 2 or (intercepts and len(intercepts) != rows):
         raise OpError(
@@ -135,7 +135,7 @@ def transformed(y, how):
     if how in ("SOFTMAX", "SOFTMAX_ZERO"):
         power = np.exp(y - y.max(1, keepdims=True))
         if how == "SOFTMAX_ZERO":
-            # Scores that are 0 (or as good as) stay as they are, and do not count.
+            # Scores that are almost 0 stay as they are, and do not count.
             small = np.abs(y) <= np.float32(1e-7)
             power = np.where(small, np.float32(0), power)
             total = power.sum(1, keepdims=True)
@@ -169,7 +169,7 @@ def linear_classifier(
     y = _scores(x, coefficients, intercepts, rows)
     if len(labels) == 2 and rows == 1:
         best = (y[:, 0] > 0).astype(np.int64)
-        # The two softmaxes leave a pair that was made of one score alone.
+        # Softmax variants do not change a pair that was made of one score.
         logistic = post_transform == "LOGISTIC"
         y = np.concatenate([-y, y] if logistic else [1 - y, y], 1)
         post_transform = post_transform if logistic else "NONE"
@@ -182,7 +182,7 @@ def linear_classifier(
 
 @op("Normalizer", domain=ML)
 def normalizer(x, *, norm="MAX"):
-    """Each row divided by its norm, or left alone where that is 0. MAX is the largest element, even a negative one."""
+    """Each row divided by its norm, if that is not 0. MAX is the largest element, even a negative one."""
     y = x.astype(FLOAT32, copy=False)
     if norm == "MAX":
         size = y.max(-1, keepdims=True)

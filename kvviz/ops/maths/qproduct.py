@@ -1,4 +1,4 @@
-"""Products of quantised tensors, exact in whole numbers, then scaled; and what quantize_dynamic makes of an LSTM."""
+"""Products of quantised tensors, exact in integers, then scaled; and the LSTM that quantize_dynamic makes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from kvviz.ops.networks.rnn import Product, activations_of, lstm_layer
 from kvviz.ops.numeric import FLOAT32, FLOAT64, whole_limits
 from kvviz.ops.registry import MICROSOFT, op
 
-# The sum of so many products of two 8-bit numbers, one less a zero point, is a whole number that float32 has exactly.
+# The sum of so many products of two 8-bit numbers, one less a zero point, is an integer that float32 represents
+# exactly.
 _EXACT = 256
 _weights = Kept(budget=1 << 30)
 
 
 def centred(x: np.ndarray, zero_point: np.ndarray | None, along: int = -1) -> np.ndarray:
-    """``x - zero_point``, a vector of which lies along that axis; in float64 if ``x`` is not of 8-bit integers."""
+    """``x - zero_point``; a vector of zero points lies along that axis. In float64 unless ``x`` has 8-bit integers."""
     y = x.astype(FLOAT32 if x.dtype.kind in "iu" and x.itemsize == 1 else FLOAT64)
     if zero_point is None:
         return y
@@ -28,7 +29,7 @@ def centred(x: np.ndarray, zero_point: np.ndarray | None, along: int = -1) -> np
 
 
 def _wide_weights(b):
-    """`centred` around 0, which is kept for weights of the model."""
+    """`centred` around 0, cached for weights of the model."""
     y = _weights.get((b,))
     if y is None:
         y = centred(b, None)
@@ -37,7 +38,6 @@ def _wide_weights(b):
 
 
 def _product(a, b, zero_point):
-    """The exact product of a centred tensor and a wide one less its zero point."""
     if FLOAT64 in (a.dtype, b.dtype):
         total = np.matmul(a, b)
     else:
@@ -57,12 +57,12 @@ def matmul_integer(a, b, a_zero_point=None, b_zero_point=None):
 
 
 def _per_row(scale):
-    """One number a row of a matrix, as a column; a single number as it is."""
+    """One number per row of a matrix, as a column; a single number as it is."""
     return (scale[..., None] if scale.size > 1 else scale.reshape(())).astype(FLOAT64)
 
 
 def _requantised(y, scale, zero_point):
-    """Divide by the scale, round half to even, add the zero point and keep to the range of its dtype."""
+    """Divide by the scale, round half to even, add the zero point and clip to the range of its dtype."""
     low, high = whole_limits(zero_point.dtype)
     y = np.rint(y / scale.astype(FLOAT64)) + zero_point.astype(FLOAT64)
     return np.clip(y, low, high).astype(np.int32).astype(zero_point.dtype)
@@ -142,7 +142,6 @@ def qlinear_conv(
 
 
 def _convolved(x, x_zero_point, w, w_zero_point, geometry):
-    """The exact convolution; weights have one zero point or one a filter."""
     if w_zero_point is not None:
         w_zero_point = w_zero_point.reshape(-1, *(1,) * (w.ndim - 1))
     image, filters = centred(x, x_zero_point), centred(w, w_zero_point)
@@ -177,9 +176,9 @@ def dynamic_quantize_lstm(
 ):
     """An LSTM with W (directions, in, 4 hidden) and R (directions, hidden, 4 hidden) in bytes.
 
-    X is quantised to uint8 by its own range over all steps, H by the range of each step; products are made in whole
-    numbers. One scale and zero point a direction, or one a column. onnxruntime does the same on one thread; on several
-    it may quantise each part of the batch by itself.
+    X is quantised to uint8 by its own range over all steps, H by the range of each step; products are exact in
+    integers. There is one scale and zero point per direction, or per column. onnxruntime does the same on one thread;
+    on several it may quantise parts of the batch separately.
     """
     functions = activations_of(("Sigmoid", "Tanh", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
     from_input = _quantised_products(w, w_scale, w_zero_point, "W")
@@ -191,7 +190,7 @@ def dynamic_quantize_lstm(
 
 
 def _quantised_products(weights, scale, zero_point, what) -> list[Product]:
-    """A function for each direction that multiplies what it quantises with that direction's matrix."""
+    """A function for each direction that quantises its input and multiplies it with that direction's matrix."""
     directions, _, columns = weights.shape
     for parameter, name in ((scale, "scale"), (zero_point, "zero_point")):
         if parameter is None or parameter.shape not in ((directions,), (directions, columns)):

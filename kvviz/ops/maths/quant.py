@@ -16,8 +16,8 @@ from kvviz.ops.registry import MICROSOFT, op
 @op("QuantizeLinear", since=10)
 @op("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(x, scale, zero_point=None, *, axis=1, block_size=0, output_dtype=0, precision=0, saturate=1):
-    """Round ``x / scale`` half to even, add the zero point, and keep what is out of range at the edge. One scale a
-    tensor, one an index of ``axis``, or one a block of ``block_size`` along it."""
+    """Round ``x / scale`` half to even, add the zero point, and clip. One scale per tensor, per index of ``axis``, or
+    per block of ``block_size`` along it."""
     dtype = zero_point.dtype if zero_point is not None else DTYPES[output_dtype or TensorProto.UINT8]
     wide = DTYPES[precision] if precision else np.result_type(_working(x), _working(scale))
     y = np.divide(x.astype(wide, order="C"), spread(scale, x.shape, axis, block_size).astype(wide))
@@ -34,10 +34,10 @@ def quantize_linear(x, scale, zero_point=None, *, axis=1, block_size=0, output_d
 @op("DequantizeLinear", since=10)
 @op("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(x, scale, zero_point=None, *, axis=1, block_size=0, output_dtype=0):
-    """``(x - zero point) × scale``, in the dtype of the scale or the one asked for."""
+    """``(x - zero point) × scale``, in the dtype of the scale or the requested one."""
     dtype = DTYPES[output_dtype] if output_dtype else scale.dtype
     wide = _working(scale)
-    # An int32 does not fit in float32: the difference is taken before the conversion.
+    # An int32 does not fit in float32: the difference is computed before the conversion.
     whole = x.dtype.kind in "iu" and x.dtype.itemsize == 4
     y = x.astype(FLOAT64 if whole else wide, order="C")
     if zero_point is not None:
@@ -65,7 +65,6 @@ def spread(parameter, shape, axis, block_size):
 
 @op("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x):
-    """Quantise to uint8 by the tensor's own range, widened to hold 0; gives the scale and the zero point too."""
     y, scale, zero = dynamic_uint8(x)
     return y.astype(np.uint8), scale, zero.astype(np.uint8)
 
@@ -84,11 +83,11 @@ Parts = tuple["np.ndarray | None", ...]
 
 
 class Kept:
-    """A bounded table from tuples of read-only arrays to what was computed from them, of ``budget`` bytes in all.
+    """A bounded table from tuples of read-only arrays to results computed from them, of ``budget`` bytes in all.
 
-    An entry goes when the first of its arrays is freed. Arrays that somebody can write to are never kept, nor are views
-    of such arrays: what was made from them could be out of date. What does not fit in the budget is not kept either;
-    older entries stay, since weights are used in the same order again and again.
+    An entry goes when the first of its arrays is freed. Writable arrays and views of them are never keys, because their
+    results could be out of date. Results beyond the budget are not kept; older entries stay, since weights are used in
+    the same order again and again.
     """
 
     def __init__(self, budget: int) -> None:
@@ -100,12 +99,11 @@ class Kept:
         return len(self._entries)
 
     def get(self, parts: Parts) -> np.ndarray | None:
-        """What was kept for these very arrays, or None."""
         entry = self._entries.get(tuple(map(id, parts)))
         return None if entry is None else entry[0]
 
     def put(self, parts: Parts, result: np.ndarray) -> bool:
-        """Keep a result if the arrays cannot change and the budget allows it; says whether it did."""
+        """Keep a result if the arrays cannot change and the budget allows it; returns whether it did."""
         if self.nbytes + result.nbytes > self.budget or not all(part is None or _fixed(part) for part in parts):
             return False
         key = tuple(map(id, parts))
@@ -121,7 +119,7 @@ class Kept:
 
 
 def _fixed(array: np.ndarray) -> bool:
-    """Whether nobody can write to the array's memory through it or through what it views."""
+    """Whether the array's memory cannot be written through it or through what it views."""
     base: object = array
     while isinstance(base, np.ndarray):
         if base.flags.writeable:
@@ -131,7 +129,7 @@ def _fixed(array: np.ndarray) -> bool:
 
 
 _weights = Kept(budget=2 << 30)
-"""Matrices in float32, made once for each weight and kept for as long as the weight lives."""
+"""Matrices in float32, made once for each weight and kept while the weight lives."""
 
 
 @op("MatMulNBits", domain=MICROSOFT)
@@ -175,7 +173,8 @@ def matmul_nbits(
 
 
 def _rounded_to_int8(x, block_size):
-    """The rows of ``x`` as int8 with one scale a block could hold them: the largest of each block becomes 127."""
+    """The rows of ``x`` rounded as int8 with one scale per block would store them: the largest of each block becomes
+    127."""
     k = x.shape[-1]
     blocks = -(-k // block_size)
     padded = np.zeros((*x.shape[:-1], blocks * block_size), FLOAT32)
@@ -207,7 +206,7 @@ def _unpacked_matrix(b, scales, zero_points, g_idx, k, n, bits, block_size):
 
 
 def _zero_points(zero_points, n, blocks, bits):
-    """(n, blocks) in float32, or the one number that holds for all."""
+    """(n, blocks) in float32, or one number for all."""
     if zero_points is None:
         return FLOAT32.type(1 << (bits - 1))
     if zero_points.dtype == np.uint8:
@@ -230,8 +229,8 @@ def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
 def gather_block_quantized(
     data, indices, scales, zero_points=None, *, bits=4, block_size=128, gather_axis=0, quantize_axis=1
 ):
-    """Gather slices of a quantised tensor and make floats of those only, in the dtype of the scales. uint8 data hold
-    ``8 / bits`` numbers a byte along the last axis, with the middle of the range as zero point."""
+    """Gather slices of a quantised tensor and dequantise only those, to the dtype of the scales. uint8 data hold ``8 /
+    bits`` numbers per byte along the last axis, with the middle of the range as zero point."""
     gather_axis %= data.ndim
     quantize_axis %= data.ndim
     length = data.shape[gather_axis]

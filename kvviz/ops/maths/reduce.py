@@ -28,7 +28,7 @@ def _reducing(*names: str) -> Callable[[Callable], Callable]:
             try:
                 y = body(x, axes, keepdims != 0)
             except ValueError:
-                # An axis that is out of range, or named twice, which runtimes take.
+                # An axis that is out of range, or named twice, which runtimes accept.
                 y = body(x, axes and tuple({counted(axis, x.ndim): 0 for axis in axes}), keepdims != 0)
             return y if y.flags.c_contiguous else y.copy()
 
@@ -46,7 +46,7 @@ def reduce_sum(x, axes, keep):
 
 @_reducing("ReduceMean")
 def reduce_mean(x, axes, keep):
-    """Mean; that of integers is cut towards zero."""
+    """Mean; that of integers is truncated towards zero."""
     total = _sum(x, axes, FLOAT32 if is_narrow(x) else None, None, keep)
     if total.size:
         total = total / (x.size // total.size)
@@ -81,7 +81,6 @@ def reduce_sum_square(x, axes, keep):
 by_reference("ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 
 
-# -- rank -------------------------------------------------------------------------------------------------------------
 # Order along an axis: ArgMax, ArgMin, TopK, and the running sums and products.
 
 
@@ -103,8 +102,8 @@ op("ArgMin")(_choosing(np.ndarray.argmin))
 
 @op("TopK", since=11)
 def top_k(x, k, *, axis=-1, largest=1, sorted=1):
-    """The k largest or smallest elements along an axis and their indices; of equals the lower index comes first.
-    ``sorted=0`` leaves the order open; ours is sorted all the same."""
+    """The k largest or smallest elements along an axis and their indices; the lower index comes first among equals.
+    ``sorted=0`` allows any order; ours is sorted anyway."""
     axis = counted(axis, x.ndim)
     count = int(scalar(k, "K"))
     length = x.shape[axis]
@@ -132,15 +131,16 @@ def top_k_attribute(x, *, k, axis=-1):
 
 
 def _ranking(x, largest):
-    """Indices along the last axis, best first; equals in the order of their indices."""
+    """Indices along the last axis, best first; equals in index order."""
     if not largest:
         return x.argsort(-1, kind="stable")
-    # Sorting the reversed row upwards and reading it backwards keeps equals in order, with no negation to overflow.
+    # Sorting the reversed row upwards and reading it backwards keeps equals in order, without a negation that may
+    # overflow.
     return x.shape[-1] - 1 - x[..., ::-1].argsort(-1, kind="stable")[..., ::-1]
 
 
 def _best_of_row(row, count, largest):
-    """The best of one long row: a partition finds the weakest that still counts, only those are sorted."""
+    """The best of one long row: a partition finds the weakest that counts, and only those are sorted."""
     if not count:
         return np.empty(0, np.int64)
     limit = np.partition(row, row.size - count if largest else count - 1)[row.size - count if largest else count - 1]

@@ -21,13 +21,13 @@ _MODES: dict[str, Callable[[Any, Any], Any]] = {
     "BRANCH_EQ": np.equal,
     "BRANCH_NEQ": np.not_equal,
 }
-# Rows are taken in parts of about so many paths, which stay in a cache of the processor.
+# Rows are processed in parts of about so many paths, which stay in a cache of the processor.
 _PATHS = 1 << 14
 _KEPT = 16
 
 
 class _Forest(NamedTuple):
-    """Nodes of all trees as arrays; a leaf leads to itself."""
+    """Nodes of all trees as arrays; a leaf's child is itself."""
 
     roots: np.ndarray
     feature: np.ndarray
@@ -46,7 +46,7 @@ _forests: OrderedDict[tuple[int, ...], tuple[tuple, _Forest]] = OrderedDict()
 
 
 def _forest_of(*parts: Any) -> _Forest:
-    """The forest of these attributes, which is kept: a node of a graph always passes the same objects."""
+    """The forest of these attributes, cached: a node of a graph always passes the same objects."""
     key = tuple(map(id, parts))
     if key not in _forests:
         _forests[key] = parts, _planted(*parts)
@@ -60,7 +60,7 @@ _LEAVES = ("treeids", "nodeids", "ids", "weights")
 
 
 def _parts_of(ensemble: dict[str, Any], leaves: str) -> tuple[Any, ...]:
-    """The attributes of nodes and of what their leaves give, to a ``"class"`` or a ``"target"``."""
+    """The attributes of nodes and of the values of their leaves, for a ``"class"`` or a ``"target"``."""
     names = [f"nodes_{name}" for name in (*_COLUMNS, "missing_value_tracks_true")]
     names += [f"{leaves}_{name}" for name in _LEAVES]
     return tuple(_either(ensemble, name) for name in names)
@@ -106,7 +106,6 @@ def _planted(trees, nodes, features, values, modes, true, false, missing, at_tre
 
 
 def _leaves(x: np.ndarray, forest: _Forest) -> np.ndarray:
-    """The leaf of each row in each tree."""
     index = np.repeat(forest.roots[None], len(x), 0)
     rows = np.arange(len(x))[:, None]
     for _ in range(len(forest.leaf)):
@@ -126,7 +125,7 @@ def _leaves(x: np.ndarray, forest: _Forest) -> np.ndarray:
 
 
 def _scores(x: np.ndarray, forest: _Forest, width: int, how: str) -> tuple[np.ndarray, np.ndarray]:
-    """What the leaves give to each of ``width`` targets, (rows, width) in float64, and which of them got anything."""
+    """The sums of the leaves for each of ``width`` targets, (rows, width) in float64, and which of them got any."""
     if forest.target.size and not 0 <= forest.target.min() <= forest.target.max() < width:
         raise OpError(f"leaves give to targets {forest.target.min()} to {forest.target.max()}, but there are {width}")
     if forest.feature.size and not 0 <= forest.feature.min() <= forest.feature.max() < x.shape[-1]:
@@ -160,7 +159,7 @@ def _rows(x: np.ndarray) -> np.ndarray:
 
 @op("TreeEnsembleRegressor", domain=ML)
 def tree_ensemble_regressor(x, *, aggregate_function="SUM", n_targets=1, post_transform="NONE", **ensemble):
-    """What the leaves reached give to each target, put together, plus the base values; always float32."""
+    """The values of the reached leaves, combined by target, plus the base values; always float32."""
     if aggregate_function not in ("SUM", "AVERAGE", "MIN", "MAX"):
         raise OpError(f"aggregate_function {aggregate_function!r} is none of SUM, AVERAGE, MIN, MAX")
     forest = _forest_of(*_parts_of(ensemble, "target"))
@@ -171,9 +170,10 @@ def tree_ensemble_regressor(x, *, aggregate_function="SUM", n_targets=1, post_tr
 
 @op("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(x, *, classlabels_int64s=(), classlabels_strings=(), post_transform="NONE", **ensemble):
-    """The label with the highest score of those that a leaf gave, and all scores. Of two classes the second one is
-    chosen where its score, or the only one, is over 0, or over 0.5 if one class alone is scored by no negative weight
-    (onnxruntime 1.31; to two base values of two classes it gives another meaning, of which the text knows nothing)."""
+    """The label with the highest score of those that a leaf gave, and all scores. Of two classes the second is chosen
+    if its score, or the only one, is over 0, or over 0.5 if one class alone is scored by no negative weight
+    (onnxruntime 1.31, which treats two base values of two classes in a way of its own that ONNX's text does not
+    mention)."""
     forest = _forest_of(*_parts_of(ensemble, "class"))
     labels = np.array(classlabels_strings, object) if classlabels_strings else np.array(classlabels_int64s, np.int64)
     y, given = _scores(_rows(x), forest, len(labels), "SUM")
@@ -187,7 +187,7 @@ def tree_ensemble_classifier(x, *, classlabels_int64s=(), classlabels_strings=()
     score = np.where(alone, y[:, 0], y[:, 1])
     positive = len(set(ensemble.get("class_ids", ()))) == 1 and forest.weight.min(initial=0) >= 0
     best = (score > (0.5 if positive else 0)).astype(np.int64)
-    # The two softmaxes leave a pair that was made of one score alone.
+    # Softmax variants do not change a pair that was made of one score.
     logistic = post_transform == "LOGISTIC"
     pair = np.stack([1 - score if positive and not logistic else -score, score], 1)
     pair = transformed(pair, "LOGISTIC" if logistic else "NONE")

@@ -29,7 +29,7 @@ _ODD = {dtype.num for dtype in DTYPES.values() if dtype.itemsize == 1 and dtype.
 
 @op("Cast", since=6, views=(0,), by_element=True)
 def cast(x, *, to, saturate=1, round_mode="up"):
-    """Convert to an ONNX element type. A cast to the dtype that the tensor has already is the tensor itself."""
+    """Convert to an ONNX element type. A cast to the tensor's own dtype is the tensor itself."""
     dtype = DTYPES.get(to)
     if dtype is None:
         raise OpError(f"Cast: ONNX has no element type number {to}")
@@ -42,7 +42,7 @@ def cast_like(x, target, *, saturate=1, round_mode="up"):
 
 
 def converted(x, dtype, saturate, round_mode):
-    """``x`` in another dtype, or itself where it has that dtype; the rest as in Cast-28."""
+    """``x`` in another dtype, or itself if it has that dtype; the rest as in Cast-28."""
     if x.dtype == dtype:
         return x
     if dtype.num in _ODD or x.dtype.num in _ODD or dtype.kind in "OUT" or x.dtype.kind in "OUT":
@@ -51,7 +51,7 @@ def converted(x, dtype, saturate, round_mode):
 
 
 def _oddly_converted(x, dtype, saturate, round_mode):
-    """Strings and types of 8 bits and fewer, where a plain conversion is not what ONNX asks for."""
+    """Strings and types of 8 bits and fewer, for which a plain conversion does not follow ONNX."""
     if x.dtype.kind in "OUT":
         return _from_text(x, dtype)
     if dtype.kind in "OUT":
@@ -80,7 +80,7 @@ def _to_float8(x, dtype, saturate):
 
 
 def _to_nibble(x, dtype):
-    """Floats are rounded half to even first; what is out of range keeps its low bits."""
+    """Floats are rounded half to even first; numbers out of range keep their low bits."""
     if x.dtype.kind in "fV" and x.dtype not in _NIBBLES:
         x = np.rint(x.astype(FLOAT32))
     return x.astype(np.int32).astype(dtype, "C")
@@ -100,7 +100,7 @@ def _number(text):
 
 
 def _to_text(x):
-    """Plain decimal text with as few digits as name the number, as NumPy prints it."""
+    """Plain decimal text with as few digits as identify the number, as NumPy prints it."""
     y = np.empty(x.shape, object)
     y.reshape(-1)[:] = [str(v) for v in contiguous(x).reshape(-1)]
     return y
@@ -108,7 +108,6 @@ def _to_text(x):
 
 @op("BitCast", since=26, views=(0,))
 def bit_cast(x, *, to):
-    """The same bits under another dtype of the same width."""
     dtype = DTYPES[to]
     if dtype.itemsize != x.dtype.itemsize or (dtype in _NIBBLES) != (x.dtype in _NIBBLES):
         raise OpError(f"BitCast: {x.dtype} and {dtype} differ in width")

@@ -1,4 +1,4 @@
-"""Reading and writing by index: Gather, Scatter and their kin, and writing row by row into a cache."""
+"""Reading and writing by index: Gather, Scatter and related ops, and writing row by row into a cache."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from kvviz.ops.registry import Parts, at_elements, at_tuples, by_reference, op, 
 
 
 def outside(indices: np.ndarray, length: int, axis: int) -> OpError:
-    """The error that names the first index outside ``[-length, length - 1]``."""
     flat = indices.reshape(-1)
     bad = flat[(flat < -length) | (flat >= length)]
     return OpError(f"index {bad[0] if bad.size else flat[:1]} is out of range for axis {axis} of length {length}")
 
 
 def wrapped(indices: np.ndarray, length: int, axis: int) -> np.ndarray:
-    """Indices counted from 0, as a fresh array where any was negative."""
+    """Indices counted from 0, in a fresh array if any was negative."""
     if indices.size == 0:
         return indices.astype(np.int64)
     if indices.size <= 16:
@@ -39,18 +38,18 @@ def wrapped(indices: np.ndarray, length: int, axis: int) -> np.ndarray:
 def gather(x, indices, *, axis=0):
     try:
         if not x.size and indices.size:
-            # NumPy does not look at the indices where there is nothing to take, nor at the rank of a scalar below.
+            # NumPy ignores indices if there is nothing to take, and the rank of a scalar below.
             counted(axis, x.ndim)
             wrapped(indices, x.shape[axis], axis)
         if x.flags.c_contiguous and x.ndim:
             result = x.take(indices, axis)
         else:
-            # take() would first copy all of a strided operand, say of a cache with room or of a transposed weight.
+            # take() would first copy all of a strided operand, such as a cache with room or a transposed weight.
             result = x[(slice(None),) * counted(axis, x.ndim) + (indices,)].copy()
     except IndexError:
         axis = counted(axis, x.ndim)
         raise outside(indices, x.shape[axis], axis) from None
-    # One element of a vector comes back as a NumPy scalar.
+    # One element of a vector is returned as a NumPy scalar.
     return result if type(result) is np.ndarray else np.asarray(result, x.dtype)
 
 
@@ -68,14 +67,13 @@ def gather_elements(x, indices, *, axis=0):
 
 
 def check_within(shape: tuple[int, ...], data: tuple[int, ...], axis: int) -> None:
-    """Indices may not be longer than the data on any axis but the indexed one."""
     for i, (n, limit) in enumerate(zip(shape, data)):
         if i != axis and n > limit:
             raise OpError(f"indices of shape {shape} are longer than data of shape {data} on axis {i}")
 
 
 def element_grid(indices: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
-    """Index arrays that address one element for every entry of ``indices``."""
+    """Index arrays that address one element per entry of ``indices``."""
     rank = indices.ndim
     return tuple(
         indices if i == axis else np.arange(n).reshape((1,) * i + (n,) + (1,) * (rank - i - 1))
@@ -96,7 +94,7 @@ def gather_nd(x, indices, *, batch_dims=0):
     found = tuple(wrapped(indices[..., i], x.shape[batch_dims + i], batch_dims + i) for i in range(depth))
     if not prefix + found:
         return np.broadcast_to(x, indices.shape[:-1] + x.shape).copy()
-    # Indexing with one array a leading axis gives C order, with a NumPy scalar for a single element.
+    # Indexing with one array per leading axis gives C order, or a NumPy scalar for a single element.
     return np.ascontiguousarray(x[prefix + found]).reshape(indices.shape[:-1] + x.shape[batch_dims + depth :])
 
 
@@ -127,7 +125,7 @@ by_reference("Compress", moves=True)
 
 @op("Unique")
 def unique(x, *, axis=None, sorted=1):
-    """Distinct elements or slices, where each first stands, which each entry is, and how often each occurs.
+    """Distinct elements or slices, the first place of each, the number of each entry's one, and their counts.
     ``sorted=0`` keeps the order of first appearance."""
     if axis is not None:
         axis = counted(axis, x.ndim)
@@ -250,11 +248,11 @@ def _rows(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Parts:
     by_element=True,
 )
 def tensor_scatter(past, update, write_indices=None, *, axis=-2, mode="linear", out=None):
-    """Write ``update`` into a cache of fixed capacity, from one row a batch entry on (TensorScatter-24).
+    """Write ``update`` into a cache of fixed capacity, from one row per batch entry on (TensorScatter-24).
 
     ``out`` is the cache itself, when it may be overwritten. Nothing is written where onnxruntime 1.31 refuses: axis 0,
     shapes that differ off the axis, an update longer than the cache, one index too many or too few, a negative index,
-    and in linear mode an overrun. The text leaves open what a circular write does whose first row lies beyond the
+    and in linear mode an overrun. ONNX's text does not define a circular write whose first row lies beyond the
     capacity; as in onnxruntime, that row number is taken modulo the capacity too.
     """
     if mode not in ("linear", "circular"):
@@ -297,7 +295,6 @@ def tensor_scatter(past, update, write_indices=None, *, axis=-2, mode="linear", 
 
 
 def _write_rows(cache: np.ndarray, update: np.ndarray, start: int, axis: int) -> None:
-    """Write along an axis from ``start`` on, and what does not fit from row 0 on."""
     if axis:
         cache, update = cache.swapaxes(0, axis), update.swapaxes(0, axis)
     capacity, rows = len(cache), len(update)

@@ -1,4 +1,4 @@
-"""Values that are no tensors of numbers: sequences, whose elements are shared, optionals, maps and strings."""
+"""Values other than tensors of numbers: sequences, whose elements are shared, optionals, maps and strings."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ def split_to_sequence(x, split=None, *, axis=0, keepdims=1):
 
 @op("Optional", views=(0,))
 def optional(x=None, *, type=None):
-    """The value as an optional; an empty one where there is no input."""
     return x
 
 
@@ -84,7 +83,7 @@ def optional_has_element(x=None):
 
 @op("ZipMap", domain="ai.onnx.ml")
 def zip_map(x, *, classlabels_int64s=(), classlabels_strings=()):
-    """One map a row, from class labels to scores; a vector is one row."""
+    """One map per row, from class labels to scores; a vector is one row."""
     labels = list(classlabels_strings) or list(classlabels_int64s)
     if bool(classlabels_strings) == bool(classlabels_int64s):
         raise OpError("one of classlabels_strings and classlabels_int64s must be given, and not both")
@@ -95,8 +94,8 @@ def zip_map(x, *, classlabels_int64s=(), classlabels_strings=()):
 
 @op("StringSplit")
 def string_split(x, *, delimiter="", maxsplit=None):
-    """The parts of each string along a new last axis, filled up with empty ones, and how many each has. Without a
-    delimiter strings are split at white space. An empty string has no part, as in onnxruntime."""
+    """The parts of each string along a new last axis, padded with empty ones, and their number. The default delimiter
+    is white space. An empty string has no part, as in onnxruntime."""
     most = -1 if maxsplit is None else maxsplit
     found = [_parts(text, delimiter, most) for text in x.reshape(-1).tolist()]
     width = max(map(len, found), default=0)
@@ -114,8 +113,8 @@ def _parts(text: str, delimiter: str, most: int) -> list[str]:
 
 @op("StringNormalizer", since=10)
 def string_normalizer(x, *, case_change_action="NONE", is_case_sensitive=0, locale="", stopwords=()):
-    """The strings of a row without the stop words, in capitals or small letters; one empty string where none is left.
-    Letters change as Unicode says, whatever the locale."""
+    """The strings of a row without the stop words, in upper or lower case by Unicode's rules, whatever the locale; one
+    empty string if none is left."""
     if x.ndim not in (1, 2) or (x.ndim == 2 and len(x) != 1):
         raise OpError(f"the input must have shape (n,) or (1, n), but has {x.shape}")
     changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
@@ -143,8 +142,8 @@ def regex_full_match(x, *, pattern=""):
 @op("LabelEncoder", domain="ai.onnx.ml")
 def label_encoder(x, *, classes_strings, default_int64=-1, default_string="_Unused"):
     """Version 1: the places of strings in a list of classes (of equal strings the last one, as in onnxruntime), or the
-    strings at such places. What is not there becomes the default. Later versions have keys and values, which
-    `onnx.reference` looks up."""
+    strings at such places; unknown ones become the default. Later versions have keys and values, which `onnx.reference`
+    looks up."""
     if x.dtype == object:
         places = {text: place for place, text in enumerate(classes_strings)}
         return np.array([places.get(text, default_int64) for text in x.reshape(-1)], np.int64).reshape(x.shape)
@@ -168,7 +167,7 @@ def tfidf_vectorizer(
     weights=(),
 ):
     """How often each n-gram of the pool occurs in each row, with up to ``max_skip_count`` items skipped between two.
-    IDF gives its weight where it occurs at all, TFIDF the weight times the count; without weights they are 1."""
+    IDF gives its weight if it occurs, TFIDF the weight times the count; without weights they are 1."""
     if mode not in ("TF", "IDF", "TFIDF"):
         raise OpError(f"mode {mode!r} is none of TF, IDF, TFIDF")
     if x.ndim not in (1, 2):
@@ -181,7 +180,7 @@ def tfidf_vectorizer(
     y = np.zeros((len(rows), width), FLOAT32)
     for row, items in zip(y, rows):
         for length in range(min_gram_length, max_gram_length + 1):
-            # Skipping means nothing to single items.
+            # Single items cannot skip anything.
             for step in range(1, (max_skip_count + 1 if length > 1 else 1) + 1):
                 for start in range(len(items) - (length - 1) * step):
                     place = wanted.get(tuple(items[start : start + (length - 1) * step + 1 : step]))
@@ -196,7 +195,6 @@ def tfidf_vectorizer(
 
 
 def _pool(items: list, counts: tuple[int, ...], least: int, most: int) -> dict[tuple, int]:
-    """The number of each n-gram of a length from ``least`` to ``most``, in the order of the pool."""
     found: dict[tuple, int] = {}
     number = 0
     for length, (start, end) in enumerate(zip(counts, (*counts[1:], len(items))), 1):

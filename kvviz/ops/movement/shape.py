@@ -1,4 +1,4 @@
-"""Operators that change the shape of a tensor and not its elements, as views where NumPy can; and plain new tensors."""
+"""Operators that change a tensor's shape but not its elements, as views if NumPy can; and plain new tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reshape(x, target=None, *, shape=None, allowzero=0):
             raise OpError(f"shape {sizes} keeps a dimension that a tensor of shape {x.shape} does not have")
         sizes = [kept if size == 0 else size for size, kept in zip(sizes, (*x.shape, *sizes[x.ndim :]))]
     try:
-        # NumPy takes every negative length for one to infer.
+        # NumPy infers any negative length.
         if any(size < -1 for size in sizes):
             raise ValueError
         return x.reshape(sizes)
@@ -107,7 +107,7 @@ def tile(x, repeats, along=None):
     pairs = [(count, size) for count, size in zip(counts, x.shape)]
     check_size((count * size for count, size in pairs), x.dtype)
     spread = np.broadcast_to(x.reshape([n for size in x.shape for n in (1, size)]), [n for pair in pairs for n in pair])
-    # One axis of length 1 repeated would reshape to a view with stride 0, which is not fresh memory.
+    # Repeating one axis of length 1 would reshape to a view with stride 0, which is not fresh memory.
     return spread.copy().reshape([count * size for count, size in pairs])
 
 
@@ -165,7 +165,7 @@ def range_(start, limit, delta, *, stash_type=1):
     check_size((int(count),), dtype)
     if dtype.kind == "i":
         return np.arange(low, low + int(count) * step, step, dtype)
-    # Half precisions are computed in float32 (stash_type), where NumPy's own arange would round at every step.
+    # Half precisions are computed in float32 (stash_type); NumPy's own arange would round at every step.
     work = np.dtype(np.float32) if dtype.itemsize < 4 else dtype
     return (np.arange(int(count), dtype=work) * work.type(step) + work.type(low)).astype(dtype, copy=False)
 

@@ -30,7 +30,7 @@ def slice_(x, first=None, last=None, where=None, step=None, *, starts=None, ends
         raise OpError(f"a step of 0 among steps {steps} goes nowhere")
     index = [slice(None)] * x.ndim
     for axis, b, e, s in zip(places, begin, end, steps):
-        # Running backwards, a start before the first element counts as the first; Python would give nothing.
+        # Running backwards, a start before the first element counts as the first; Python would return nothing.
         index[axis] = slice(max(b, -x.shape[axis]) if s < 0 else b, e, s)
     return x[tuple(index)]
 
@@ -64,7 +64,7 @@ def _concat_rows(args: Sequence[Any], attributes: dict) -> int:
 
 
 def _concat_cost(args: Sequence[Any], outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
-    """What an append would have left where it is, the first operand, is what counts as copied."""
+    """The first operand, which an append would leave in place, counts as copied."""
     first = args[0].nbytes
     others = sum(x.nbytes for x in args[1:])
     return (others, 0) if in_place else (first + others, first)
@@ -82,7 +82,7 @@ def concat(*xs, axis=1, grown=None):
     try:
         if grown is None or grown[0] is None:
             result = np.concatenate(xs, axis)
-            # NumPy keeps the order of transposed operands, and then the result is not in C order.
+            # NumPy keeps the order of transposed operands, so the result may not be in C order.
             if not result.flags.c_contiguous:
                 result = np.concatenate(xs, axis, out=np.empty(result.shape, result.dtype))
             return result
@@ -99,7 +99,7 @@ def concat(*xs, axis=1, grown=None):
 
 @op("Pad", moves=True)
 def pad(x, amounts=None, fill=None, where=None, *, mode="constant", value=0.0, pads=None, paddings=None):
-    """Pad-1 to 25: constant, reflect, edge or wrap. A negative amount cuts off, before any padding is made."""
+    """Pad-1 to 25: constant, reflect, edge or wrap. A negative amount crops, before any padding is made."""
     counts = ints(amounts, pads if pads is not None else paddings) or []
     places = range(x.ndim) if where is None else distinct(where.tolist(), x.ndim)
     if len(counts) != 2 * len(places):

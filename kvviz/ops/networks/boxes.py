@@ -49,7 +49,7 @@ def _corners(boxes, centred):
 
 
 def _best(low, high, area, marks, most, limit, least):
-    """Indices of the boxes of one class that are kept, best first; of equals the lower index comes first."""
+    """Indices of the boxes of one class that are kept, best first; the lower index comes first among equals."""
     order = np.argsort(-marks, kind="stable")
     if least is not None:
         order = order[marks[order] > np.float32(least)]

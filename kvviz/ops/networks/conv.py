@@ -16,13 +16,12 @@ from kvviz.ops.registry import op
 
 
 def spatial(slices: Iterable[slice]) -> tuple[slice, ...]:
-    """An index of whole batches and channels, and of the slices on the spatial axes."""
     return (slice(None), slice(None), *slices)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One geometry: a kernel moved over padded spatial axes, with one number an axis."""
+    """One geometry: a kernel moved over padded spatial axes, with one number per axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -32,7 +31,6 @@ class Window:
     output: tuple[int, ...]  # positions
 
     def padded(self, x: np.ndarray, fill: float) -> np.ndarray:
-        """``x`` with the padding of this geometry; ``x`` itself where there is none."""
         if not any(self.begins) and not any(self.ends):
             return x
         sizes, inner, outer = _room(self.begins, self.ends, x.shape[2:])
@@ -42,13 +40,13 @@ class Window:
         return y
 
     def taps(self, padded: np.ndarray):
-        """For each place in the kernel, in order: the view of what it meets at every position."""
+        """For each kernel element, in order: the view of the input elements that it meets."""
         for place in product(*map(range, self.kernel)):
             met = zip(place, self.dilations, self.output, self.strides)
             yield padded[spatial(slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, n, s in met)]
 
     def columns(self, padded: np.ndarray) -> np.ndarray:
-        """A view (batch, channel, kernel…, position…) of the padded tensor. Only for reading: its elements overlap."""
+        """A read-only view (batch, channel, kernel…, position…) of the padded tensor; its elements overlap."""
         padded = np.ascontiguousarray(padded)
         batches, channels, *steps = padded.strides
         apart = [step * d for step, d in zip(steps, self.dilations)]
@@ -59,7 +57,7 @@ class Window:
 
 @lru_cache(maxsize=1024)
 def _room(begins, ends, lengths):
-    """Lengths with the padding, where in them the input lies, and what of the input: a negative padding crops."""
+    """Padded lengths, the input's place in them, and the part of the input: negative padding crops."""
     around = list(zip(begins, lengths, ends))
     inner = spatial(slice(max(b, 0), max(b, 0) + n + min(b, 0) + min(e, 0)) for b, n, e in around)
     outer = spatial(slice(max(-b, 0), n - max(-e, 0)) for b, n, e in around)
@@ -117,8 +115,8 @@ def conv(x, w, bias=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_
     return y if bias is None else np.add(y, bias.reshape(-1, *(1,) * (x.ndim - 2)), y)
 
 
-# Columns of a convolution, and channels of a depthwise one, are worked on in parts of about so many bytes: they then
-# stay in a cache of the processor, and no memory is asked for that is many times the input.
+# Convolutions process columns, and depthwise ones channels, in parts of about so many bytes: they stay in a cache of
+# the processor, and need no memory of many times the input.
 _COLUMNS, _CHANNELS = 1 << 21, 1 << 18
 
 
@@ -142,9 +140,9 @@ def _by_product(x, w, group, geometry):
 
 
 def _depthwise(x, w, geometry):
-    """One filter a channel: there is nothing to multiply as matrices, so what the taps meet is added up. Without
-    strides, what a tap meets is one run of the padded tensor, with some elements between the rows that are not wanted;
-    the taps of one place along the last axis are then added up in one pass."""
+    """One filter per channel: there is no matrix product, so the taps are added up. Without strides, the input elements
+    of a tap are one run of the padded tensor, with some unwanted elements between rows; taps of one place along the
+    last axis are added in one pass."""
     shape, sizes, last = geometry.output, x.shape[2:], geometry.kernel[-1]
     if max(geometry.strides) == 1 and math.prod(sizes[1:]) <= 2 * math.prod(shape[1:]):
         x = np.ascontiguousarray(x)
@@ -193,7 +191,7 @@ def conv_transpose(
     pads=None,
     strides=None,
 ):
-    """Conv backwards: each element adds its multiple of the kernel; weights are (in, out / group, kernel…)."""
+    """Transposed Conv: each element adds its multiple of the kernel; weights are (in, out / group, kernel…)."""
     rank = x.ndim - 2
     kernel, sizes = w.shape[2:], x.shape[2:]
     strides = tuple(strides or (1,) * rank)
@@ -223,7 +221,6 @@ def conv_transpose(
     return np.ascontiguousarray(y)
 
 
-# -- pooling ----------------------------------------------------------------------------------------------------------
 # Pools: the largest, the mean or the norm of each window or of each channel.
 
 
@@ -280,7 +277,7 @@ def average_pool(
     pads=None,
     strides=None,
 ):
-    """Mean of each window, counting the padding or not; what rounding up adds beyond it never counts."""
+    """Mean of each window, counting the padding or not; windows extended by rounding up never count beyond it."""
     geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     y = _folded(np.add, geometry.padded(x, 0), geometry)
     if not any(geometry.begins) and not any(geometry.ends):
@@ -289,7 +286,7 @@ def average_pool(
 
 
 def _counts(x, geometry, pads, auto_pad, include):
-    """How many elements count in each window: a tensor of ones goes through the same windows."""
+    """How many elements count in each window: a tensor of ones passes the same windows."""
     rank = x.ndim - 2
     ones = np.ones((1, 1, *x.shape[2:]), x.dtype)
     if include:
@@ -302,7 +299,7 @@ def _counts(x, geometry, pads, auto_pad, include):
 
 
 def _folded(ufunc, padded, geometry):
-    """One axis after the other: a large window then takes as many steps as its sides add up to."""
+    """One axis after the other: a large window then takes as many steps as the sum of its sides."""
     y = padded
     for axis, (k, s, d, n) in enumerate(zip(geometry.kernel, geometry.strides, geometry.dilations, geometry.output)):
         ahead = (slice(None),) * (axis + 2)

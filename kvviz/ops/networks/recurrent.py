@@ -23,7 +23,7 @@ _GATED, _DELTA = ("gated", "gated_delta"), ("delta", "gated_delta")
 def linear_attention(
     *inputs, q_num_heads, kv_num_heads, update_rule="gated_delta", scale=0.0, chunk_size=64, grown=None
 ):
-    """Recurrent attention whose cache is one matrix a head, overwritten at every token (LinearAttention-27).
+    """Recurrent attention whose cache is one matrix per head, overwritten at every token (LinearAttention-27).
 
     Per token: ``S ← exp(g)·S``, then ``S ← S + k ⊗ β(v − Sᵀk)`` (or ``k ⊗ v``), then ``o = scale · qᵀS``. The
     recurrence is computed in float32 at least; ``chunk_size`` is a hint for parallel hardware.
@@ -42,8 +42,7 @@ def linear_attention(
 def linear_attention_ms(
     *inputs, q_num_heads, kv_num_heads, update_rule="gated_delta", scale=0.0, chunk_size=64, state_window=0, grown=None
 ):
-    """com.microsoft's form, which also takes more key heads than query heads: the output has the larger number of
-    heads."""
+    """com.microsoft's form, which also takes more key heads than query heads: the output has the larger number."""
     most, least = max(q_num_heads, kv_num_heads), min(q_num_heads, kv_num_heads)
     if least <= 0 or most % least:
         raise OpError(f"{q_num_heads} query heads and {kv_num_heads} key heads do not divide each other")
@@ -77,14 +76,14 @@ def _recur(query, key, value, past=None, decay=None, beta=None, *, counts, rule:
         raise OpError(f"past_state must have shape {shape}, but has {past.shape}")
     kind = query.dtype if past is None else past.dtype
     room = grown[0] if grown and grown[0] is not None else np.empty(shape, kind)
-    # Computed in the new state itself where its type and layout allow that.
+    # Computed in the new state itself if its type and layout allow that.
     state = room if kind == work and room.flags.c_contiguous else np.empty(shape, work)
     if past is None:
         state[...] = 0
     elif state is not past:
         state[...] = past
     if counts[0] < heads:
-        # One query head serves several key heads, each of which has a state and gives an output.
+        # One query head serves several key heads, each with a state and an output of its own.
         q = np.repeat(q, heads // counts[0], axis=2)
     q = q.reshape(batch, tokens, heads, -1, size)
     keep = None if decay is None else np.exp(_heads(decay, heads, "decay", work))[..., None]
@@ -116,14 +115,13 @@ def _check_gates(decay, beta, batch: int, tokens: int, heads: int, size: int) ->
 
 
 def _heads(x: np.ndarray, heads: int, name: str, dtype: type) -> np.ndarray:
-    """Unpack (batch, tokens, heads·size) to (batch, tokens, heads, size)."""
     if x.ndim != 3 or x.shape[2] % heads:
         raise OpError(f"{name} of shape {x.shape} does not hold {heads} heads in three dimensions")
     return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).astype(dtype)
 
 
 def _conv_cost(args: list, outs: Any, in_place: bool, attributes: dict) -> tuple[int, int]:
-    """Columns that stay in the state are moved, whether to a new state or within the old one."""
+    """Columns that stay in the state are moved, to a new state or within the old one."""
     outs = outs if isinstance(outs, (tuple, list)) else (outs,)
     if len(outs) < 2 or outs[1] is None:
         return outs[0].nbytes, 0
@@ -203,7 +201,7 @@ def _convolve(x, weight, bias, past, activation: str, dilation: int, grown) -> t
     for j in range(taps):
         y += columns[:, :, j * dilation : j * dilation + length] * factors[:, j, None]
     if activation != "none":
-        # The product is rounded before the activation, as in the function that ONNX defines.
+        # The product is rounded before the activation, as in ONNX's function.
         y = y.astype(x.dtype).astype(work)
         y = y / (1 + np.exp(-y))
     state = np.empty(shape, x.dtype) if not grown or grown[0] is None else grown[0]

@@ -92,7 +92,7 @@ def upsample_by_attribute(x, *, scales, mode="nearest"):
 
 
 def _fitted(sizes, lengths, policy):
-    """Scales for sizes, which keep the aspect ratio where the policy says so."""
+    """Scales for sizes, which keep the aspect ratio if the policy says so."""
     wanted = sizes.tolist()
     if min(wanted, default=1) < 0 or 0 in lengths:
         raise OpError(f"lengths {lengths} cannot be resized to {wanted}")
@@ -102,7 +102,7 @@ def _fitted(sizes, lengths, policy):
     if policy not in ("not_larger", "not_smaller"):
         raise OpError(f"keep_aspect_ratio_policy {policy!r} is none of stretch, not_larger, not_smaller")
     factor = factors.min() if policy == "not_larger" else factors.max()
-    # Half a pixel counts as a whole one.
+    # Halves are rounded up.
     return np.full_like(factors, factor), [int(np.floor(factor * np.float32(n) + np.float32(0.5))) for n in lengths]
 
 
@@ -121,7 +121,7 @@ def _resized(x, places, factors, made, regions, way):
         return np.empty(shape, x.dtype)
     work = x.dtype if way.mode == "nearest" or x.dtype == FLOAT64 else FLOAT32
     y, outside = x.astype(work, copy=False), []
-    # The axes that shrink most come first: the others then have less to do.
+    # The axes that shrink most come first, which leaves less work for the others.
     for i in sorted(range(len(places)), key=lambda i: made[i] / x.shape[places[i]]):
         axis = counted(places[i], x.ndim)
         length = x.shape[axis]
@@ -136,7 +136,7 @@ def _resized(x, places, factors, made, regions, way):
     if y.dtype != x.dtype:
         if way.antialias and x.dtype.kind in "iu":
             y = np.clip(np.rint(y), *whole_limits(x.dtype))
-        # Whole numbers are otherwise cut towards 0, as in a conversion of C.
+        # Integers are otherwise truncated, as in a C conversion.
         y = y.astype(x.dtype)
     if y is x or not y.flags.c_contiguous or y.base is not None:
         y = y.copy()
@@ -146,13 +146,13 @@ def _resized(x, places, factors, made, regions, way):
 
 
 def _coordinates(length, made, factor, region, how):
-    """Where each output element lies among the input's, in float32 as in onnxruntime."""
+    """The place of each output element in the input, in float32 as in onnxruntime."""
     one, half = np.float32(1), np.float32(0.5)
     at = np.arange(made, dtype=FLOAT32)
     if how == "asymmetric":
         return at / factor
     if how == "align_corners":
-        # ONNX's own cases take the length before it is rounded down; onnxruntime takes it afterwards.
+        # ONNX's own cases use the length before it is rounded down; onnxruntime uses it afterwards.
         resized = np.float32(length * float(factor))
         return at * np.float32(length - 1) / (resized - one) if resized != 1 else np.zeros(made, FLOAT32)
     if how == "tf_crop_and_resize":
@@ -172,7 +172,7 @@ def _coordinates(length, made, factor, region, how):
 
 
 def _taps(at, length, factor, way):
-    """For each output element the input elements it is made of, (made, taps), and their weights; None if all are 1."""
+    """For each output element its input elements, (made, taps), and their weights; None if all are 1."""
     if way.mode == "nearest":
         if way.nearest not in _NEAREST:
             raise OpError(f"nearest_mode {way.nearest!r} is none of round_prefer_floor, round_prefer_ceil, floor, ceil")
@@ -193,7 +193,7 @@ def _taps(at, length, factor, way):
         weights = np.where((index < 0) | (index >= length), np.float32(0), weights)
     if way.exclude_outside or shrinks:
         weights = weights / weights.sum(1, keepdims=True)
-    # What lies outside counts as the element at the edge.
+    # Places outside count as the element at the edge.
     return index.clip(0, length - 1), weights
 
 
@@ -207,7 +207,6 @@ _NEAREST: dict[str, Callable] = {
 
 
 def cubic(far, a):
-    """Keys' cubic kernel at a distance of 0 or more."""
     near = ((a + 2) * far - (a + 3)) * far * far + 1
     tail = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
     return np.where(far <= 1, near, np.where(far < 2, tail, np.float32(0)))
@@ -237,7 +236,7 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic":
 @op("GridSample", since=16)
 @rounded_once
 def grid_sample(x, grid, *, mode="linear", padding_mode="zeros", align_corners=0):
-    """Samples of x (N, C, D1 … Dr) at places (N, d1 … dr, r) in [-1, 1], named from the last axis to the first."""
+    """Samples of x (N, C, D1 … Dr) at places (N, d1 … dr, r) in [-1, 1], from the last axis to the first."""
     rank, how = x.ndim - 2, _MODES.get(mode)
     if grid.ndim != x.ndim or grid.shape[-1] != rank or len(grid) != len(x):
         raise OpError(f"a grid of shape {grid.shape} does not name places in a tensor of shape {x.shape}")
@@ -262,7 +261,7 @@ def grid_sample(x, grid, *, mode="linear", padding_mode="zeros", align_corners=0
 
 
 def _grid_taps(at, length, how, padding, corners):
-    """Along one axis: the elements that a sample is made of, and the share of each; an element outside has none."""
+    """Along one axis: the input elements of a sample, and the share of each; an element outside has none."""
     low, high = (0.0, length - 1.0) if corners else (-0.5, length - 0.5)
     if how == "nearest":
         at = np.rint(at)
@@ -288,7 +287,7 @@ def _grid_taps(at, length, how, padding, corners):
 
 
 def _reflected(at, low, high):
-    """Places thrown back at both ends, as often as it takes."""
+    """Places reflected at both ends, as often as necessary."""
     span = high - low
     if span == 0:
         return np.full_like(at, low)

@@ -1,6 +1,6 @@
 """Recurrent layers: LSTM, GRU and RNN, over any direction, layout, activation and mix of lengths.
 
-The products of the input with W are made for all steps at once; only the products with R are made step by step.
+The products of the input with W are made for all steps at once, those with R step by step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kvviz.ops.registry import op
 Activation = Callable[[np.ndarray], np.ndarray]
 
 
-# Name: (function of x, alpha, beta; default alpha; default beta). A default of None means that it takes no such number.
+# Name: (function of x, alpha, beta; default alpha; default beta). A default of None means that there is no such number.
 _TABLE: dict[str, tuple[Callable, float | None, float | None]] = {
     "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
     "tanh": (lambda x, a, b: np.tanh(x), None, None),
@@ -40,8 +40,8 @@ def activations_of(
     betas: Sequence[float] | None,
     directions: int,
 ) -> list[Activation]:
-    """One function for each name and direction. Alphas and betas are lists without gaps: each activation that takes one
-    uses up the next, as in onnxruntime."""
+    """One function per name and direction. Alphas and betas are lists without gaps: each activation that needs one
+    takes the next, as in onnxruntime."""
     if names is None or not len(names):
         names = tuple(default) * directions
     left_alpha, left_beta = list(alphas or ()), list(betas or ())
@@ -64,7 +64,6 @@ def _bound(function, alpha, beta) -> Activation:
 
 
 def clipped(x: np.ndarray, limit: float | None) -> np.ndarray:
-    """Within [-limit, limit]; no or zero limit leaves all as it is."""
     return np.clip(x, -limit, limit) if limit else x
 
 
@@ -108,7 +107,7 @@ def _times_matrix(matrix: np.ndarray) -> Product:
 def lstm_layer(
     x, from_input, from_past, hidden, b, lengths, initial, p, functions, clip, direction, input_forget=0, layout=0
 ):
-    """An LSTM whose products with W and R are made by one function a direction."""
+    """An LSTM whose products with W and R are made by one function per direction."""
 
     def step_of(d: int) -> Step:
         f, g, h = functions[3 * d : 3 * d + 3]
@@ -234,7 +233,7 @@ def _layer(x, from_input, bias, lengths, initial, step_of, direction, hidden, la
     ends = None if lengths is None or bool((lengths == steps).all()) else lengths.reshape(batch, 1)
     y = np.zeros((steps, len(directions), batch, hidden), x.dtype)
     last = [np.zeros((len(directions), batch, hidden), x.dtype) for _ in initial]
-    # What lies behind the longest row is read by nobody, and may not widen the range of a quantised input.
+    # Steps behind the longest row are never read, and must not widen the range of a quantised input.
     used = steps if ends is None else int(ends.max(initial=0))
     for d, backwards in enumerate(directions):
         gates = from_input[d](x[:used])
@@ -252,7 +251,7 @@ def _layer(x, from_input, bias, lengths, initial, step_of, direction, hidden, la
                 continue
             for final, s in zip(last, state):
                 np.copyto(final[d], s, where=ends == t + 1)
-            # Rows that have ended go on as 0: what is worked out over the whole batch, a range, sees them so.
+            # Rows that have ended continue as 0, which a range over the whole batch includes.
             made[t] = np.where(ends > t, state[0], 0)
             state = (made[t], *state[1:])
         if backwards:
@@ -267,7 +266,6 @@ def _layer(x, from_input, bias, lengths, initial, step_of, direction, hidden, la
 
 
 def _turned(rows: np.ndarray, ends: np.ndarray | None) -> np.ndarray:
-    """Each batch entry's rows in the opposite order, up to where it ends."""
     if ends is None:
         return rows[::-1]
     order = np.arange(len(rows))[:, None]

@@ -104,12 +104,12 @@ def attention(
             attn_mask = reaching(attn_mask, keys)
         allowed, added = with_mask(seen, attn_mask, (batch, heads, queries, keys), q.dtype)
 
-    # Nothing is written before all is known to fit.
+    # Nothing is written before everything is known to fit.
     present_key, present_value = k, v
     if past_key is not None:
         rooms = grown or (None, None)
         present_key, present_value = append(past_key, k, rooms[0]), append(past_value, v, rooms[1])
-    # Rows that no query may see are not read: in a static cache that is all beyond the valid length.
+    # Rows that no query may see are not read: in a static cache those beyond the valid length.
     k_seen, v_seen = present_key[:, :, seen.start : seen.stop], present_value[:, :, seen.start : seen.stop]
     scale = 1 / math.sqrt(size) if scale is None else scale
     precision = None if softmax_precision is None else DTYPES[softmax_precision]
@@ -126,7 +126,7 @@ def _by_head(query, key, value, heads: int | None, shared: int | None) -> tuple[
             f"Q, K, V of rank {query.ndim}, {key.ndim}, {value.ndim} must all have 3 or all have 4 dimensions"
         )
     if query.ndim == 4:
-        # 0 is what onnxruntime takes for "not given".
+        # onnxruntime takes 0 for "not given".
         if heads not in (None, 0, query.shape[1]) or shared not in (None, 0, key.shape[1]):
             raise OpError(f"q_num_heads {heads} and kv_num_heads {shared} contradict the shapes of Q and K")
         return query, key, value
@@ -136,7 +136,6 @@ def _by_head(query, key, value, heads: int | None, shared: int | None) -> tuple[
 
 
 def _check(q, k, v, past_key, past_value, nonpad, n_outputs: int) -> None:
-    """The combinations that the operator's text forbids, each by its own rule."""
     if k.shape[:3] != v.shape[:3]:
         raise OpError(f"K of shape {k.shape} and V of shape {v.shape} differ before the last dimension")
     if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:

@@ -1,4 +1,5 @@
-"""What all attention operators share: scores, softmax, the product with the values, and appending to a cache."""
+"""The parts that all attention operators share: scores, softmax, the product with the values, and appending to a
+cache."""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ def cap(x: np.ndarray, softcap: float) -> np.ndarray:
 
 
 def softmax_rows(x: np.ndarray, guarded: bool, sink: np.ndarray | None = None) -> np.ndarray:
-    """Softmax of the last axis, in place. ``guarded``: a row may be -inf throughout; it then becomes 0 and not NaN.
-    ``sink``: one more score a row that takes its share and gives no value."""
+    """Softmax of the last axis, in place. ``guarded``: a row that is -inf throughout becomes 0, not NaN. ``sink``: one
+    more score per row that takes its share and has no value."""
     if x.shape[-1] == 0:
         return x
     top = np.maximum.reduce(x, axis=-1, keepdims=True)
@@ -106,11 +107,9 @@ def attend(
     precision: np.dtype | None = None,
     kept: int = -1,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Attention by head, and what it went through: the scores (``kept`` 0), capped (1), with what is ``added`` and
-    without hidden keys (2), or the weights (3).
-
-    ``allowed``: keys that each query may see; ``sink``: as in `softmax_rows`; ``precision``: of the softmax.
-    """
+    """Attention by head, and one intermediate result: the scores (``kept`` 0), capped (1), with ``added`` and without
+    hidden keys (2), or the weights (3). ``allowed``: keys that each query may see; ``sink``: as in `softmax_rows`;
+    ``precision``: of the softmax."""
     x, hidden = scores(q, k, scale), None if allowed is None else ~allowed
     found = x.copy() if kept == 0 else None
     if softcap > 0:
@@ -131,19 +130,18 @@ def attend(
 
 
 def attend_wide(q, k, v, scale, *, sink=None, **how):
-    """`attend`, as com.microsoft's operators do: half precisions in float32, and the results rounded once."""
     kind = q.dtype
     if kind.itemsize < 4:
         q, k, v = q.astype(np.float32), k.astype(np.float32), v.astype(np.float32)
     y, kept = attend(q, k, v, scale, sink=None if sink is None else sink.astype(q.dtype, copy=False), **how)
     with np.errstate(over="ignore"):
-        # The lowest number of a mask is none of half precision.
+        # Half precision has no equal of a mask's lowest number.
         return y.astype(kind, copy=False), None if kept is None else kept.astype(kind, copy=False)
 
 
 def check_pasts(key: np.ndarray | None, value: np.ndarray | None, k: np.ndarray, v: np.ndarray) -> None:
-    """A past of keys and one of values come together, hold as many rows, and take the new rows ``k`` and ``v``. Nothing
-    is written before that is known of both."""
+    """Keys and values have both a past or neither, of as many rows, and both accept the new rows ``k`` and ``v``:
+    checked before anything is written."""
     if key is None and value is None:
         return
     if key is None or value is None:
@@ -158,7 +156,7 @@ def check_pasts(key: np.ndarray | None, value: np.ndarray | None, k: np.ndarray,
 
 
 def append(past: np.ndarray, new: np.ndarray, grown: np.ndarray | None) -> np.ndarray:
-    """The past and then the new rows, along axis 2; only the new rows are written where ``grown`` holds the past."""
+    """The past followed by the new rows, along axis 2; only the new rows are written if ``grown`` holds the past."""
     batch, heads, rows, size = past.shape
     if grown is None:
         grown = np.empty((batch, heads, rows + new.shape[2], size), past.dtype)
@@ -170,9 +168,8 @@ def append(past: np.ndarray, new: np.ndarray, grown: np.ndarray | None) -> np.nd
 def cache_cost(
     args: Sequence[Any], outs: Any, pairs: Sequence[tuple[int, int]], sources: Sequence[int], new: int
 ) -> tuple[int, int]:
-    """Bytes (written, copied) by an operator that keeps its cache inside. ``pairs`` are the positions of pasts and
-    their presents; ``sources`` the inputs that a present may be a view of, where there is no past; ``new`` the bytes of
-    new rows that each present takes."""
+    """Bytes (written, copied) by an operator that keeps its cache inside. ``pairs``: positions of pasts and presents.
+    ``sources``: inputs that a present may be a view of, if there is no past. ``new``: bytes of new rows per present."""
     outs = outs if isinstance(outs, (tuple, list)) else (outs,)
     caches = {output: position for position, output in pairs}
     written = copied = 0
@@ -204,7 +201,7 @@ def cache_cost(
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What the queries of one call may see; keys outside ``start`` and ``stop`` need not be read."""
+    """The keys that the queries of one call may see; keys outside ``start`` and ``stop`` need not be read."""
 
     start: int
     stop: int
@@ -225,11 +222,11 @@ def visible(
 ) -> Visible:
     """The keys that causality, a window and the count of ``valid`` rows leave to each query. ``offsets`` has the
     position of query 0 among the keys, once or by batch entry. A query sees ``left`` keys before and ``right`` keys
-    after its own; -1 is no bound. ``trim``: the span may be narrower than all keys."""
+    after its own; -1 is no limit. ``trim``: the span may be narrower than all keys."""
     if not causal and left < 0 and right < 0 and valid is None:
         return Visible(0, keys)
     if trim and queries == 1 and len(offsets) == 1 and (valid is None or len(valid) == 1):
-        # One token of one sequence, the case of every decode step, sees one run of keys.
+        # One token of one sequence, as in every decode step, sees one run of keys.
         place = offsets[0]
         stop = keys if valid is None else min(keys, valid[0])
         if causal:
@@ -259,9 +256,9 @@ def visible(
 
 
 def padding_seen(mask: np.ndarray, batch: int, queries: int, keys: int) -> np.ndarray | None:
-    """Keys that a mask of onnxruntime's encoder operators leaves, ``(batch, 1 or queries, keys)``; None for other forms
-    than ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, ``(3·batch + 2,)`` ends and then offsets that nobody
-    reads, or 1 (seen) and 0 by key or by pair."""
+    """Keys that a mask of onnxruntime's encoder operators leaves, ``(batch, 1 or queries, keys)``; None for forms other
+    than ``(batch,)`` ends, ``(2·batch,)`` ends and then starts, ``(3·batch + 2,)`` ends and then unused offsets, or 1
+    (seen) and 0 by key or by pair."""
     places = np.arange(keys)
     if mask.shape == (batch, keys):
         return (mask > 0)[:, None]
@@ -276,7 +273,7 @@ def padding_seen(mask: np.ndarray, batch: int, queries: int, keys: int) -> np.nd
 
 
 def reaching(mask: np.ndarray, keys: int) -> np.ndarray:
-    """A mask of Attention-23, which broadcasts to all keys as NumPy does; only opset 24 brought shorter ones."""
+    """A mask of Attention-23, which broadcasts to all keys as NumPy does; opset 24 introduced shorter ones."""
     if not mask.ndim or mask.shape[-1] == keys:
         return mask
     if mask.shape[-1] != 1:
@@ -299,9 +296,9 @@ def check_bias(bias: np.ndarray | None, batch: int, heads: int, queries: int, ke
 def with_mask(
     seen: Visible, mask: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Join a mask tensor, of booleans or numbers to add, to what lengths allow: (allowed, added) over the span. A mask
-    that is shorter on the last axis hides the keys that it does not reach. A key with -inf to add counts as not
-    allowed, so that rows without any key are known. ``shape`` is that of the scores before the span is cut out."""
+    """Combine a mask tensor, of booleans or numbers to add, with what lengths allow: (allowed, added) over the span. A
+    mask that is shorter on the last axis hides the keys beyond. A key with -inf to add counts as not allowed, so that
+    rows without any key are known. ``shape`` is that of the scores before the span is cut out."""
     keys = shape[3]
     reach = mask.shape[-1] if mask.ndim else 0
     if reach > keys:
@@ -319,7 +316,7 @@ def with_mask(
     if mask.dtype == np.bool_:
         return part if allowed is None else allowed & part, None
     if not part.any():
-        # Nothing but zeros, as in a decode step without padding: to add them would be two more passes.
+        # Only zeros, as in a decode step without padding: adding them would take two more passes.
         return allowed, None
     added = part.astype(dtype, copy=False)
     finite = added != -np.inf

@@ -38,8 +38,8 @@ def _growth(args: Sequence[Any], attributes: dict) -> int:
     held, length = past.shape[2], query.shape[1]
     if total <= held:
         return 0
-    # Sequences of unequal length write into rows that the past has already, so a past that others may read cannot be
-    # extended: it counts as rows that no block has room for.
+    # Sequences of unequal length write into existing rows of the past, so a shared past cannot be extended: it counts
+    # as rows that no block has room for.
     return total - held if min(first_rows(last, length, total)) >= held else _NO_BLOCK
 
 
@@ -49,7 +49,6 @@ def first_rows(lasts: Sequence[int], length: int, total: int) -> list[int]:
 
 
 def _lengths(seqlens_k: np.ndarray | None, total: np.ndarray | None, batch: int) -> tuple[int, list[int]]:
-    """The total sequence length, and the index of the last row of each sequence."""
     if seqlens_k is None or total is None:
         raise OpError("seqlens_k and total_sequence_length must be given")
     return int(scalar(total, "total_sequence_length")), same_batch(seqlens_k, batch, "seqlens_k")
@@ -81,7 +80,6 @@ def _written(args: Sequence[Any], outs: Sequence[Any], attributes: dict) -> Part
 
 
 def _windows(args: Sequence[Any], window: int) -> list[tuple[int, int]]:
-    """By batch entry the rows that a call writes into caches that hold a window."""
     lasts, capacity = args[5].reshape(-1).tolist(), args[3].shape[2]
     starts = first_rows(lasts, args[0].shape[1], args[6].item())
     return [stored(start, last + 1, capacity, window) for start, last in zip(starts, lasts)]
@@ -190,7 +188,6 @@ def group_query_attention(
 
 
 def _split(query, key, value, heads: int, shared: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Queries, keys and values by head, from three inputs or from one that holds them side by side."""
     if query.ndim != 3 or heads <= 0 or shared <= 0 or heads % shared:
         raise OpError(f"query of shape {query.shape} with {heads} heads for {shared} key heads is not valid")
     if key is None:
@@ -206,7 +203,7 @@ def _split(query, key, value, heads: int, shared: int) -> tuple[np.ndarray, np.n
 
 
 def _sink(head_sink: np.ndarray | None, smooth_softmax: int, heads: int) -> np.ndarray | None:
-    """One more score a head, which takes a share of the softmax and gives no value."""
+    """One more score per head, which takes a share of the softmax and has no value."""
     if head_sink is not None:
         if head_sink.shape != (heads,):
             raise OpError(f"head_sink must have shape {(heads,)}, but has {head_sink.shape}")
@@ -223,7 +220,7 @@ def _rms(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
 
 
 def _positions(ids: np.ndarray | None, starts: list[int], valid: list[int], length: int, total: int) -> np.ndarray:
-    """Positions to rotate by, ``(batch, length)``. Those of padding do not matter; onnxruntime takes 1 for them."""
+    """Positions to rotate by, ``(batch, length)``. Those of padding do not matter; onnxruntime uses 1 for them."""
     if ids is not None and ids.shape != (len(starts), length):
         raise OpError(f"position_ids must have shape {(len(starts), length)}, but have {ids.shape}")
     if ids is not None and length != total:
@@ -239,7 +236,7 @@ def _positions(ids: np.ndarray | None, starts: list[int], valid: list[int], leng
 def _store(
     past: np.ndarray | None, new: np.ndarray, starts: list[int], total: int, present: np.ndarray | None
 ) -> np.ndarray:
-    """The present: the past's rows, and the new ones from ``starts[b]`` on. Rows that nobody wrote are 0."""
+    """The present: the past's rows, and the new ones from ``starts[b]`` on. Unwritten rows are 0."""
     batch, heads, length, size = new.shape
     held = 0 if past is None else past.shape[2]
     if present is None:
@@ -267,8 +264,8 @@ def _store(
 
 def _attend(q, k, v, starts, valid, bias, *, scale, softcap, causal, window, sink, qk_output):
     """Attention of queries at rows ``starts[b] …`` over the first ``valid[b]`` rows, of which a query sees at most
-    ``window``, its own included (-1: all). With it the scores before (``qk_output`` 1, hidden keys 0) or after (2) the
-    softmax, where asked for."""
+    ``window``, its own included (-1: all). On request with the scores before (``qk_output`` 1, hidden keys 0) or after
+    (2) the softmax."""
     offsets = starts if len(set(starts)) > 1 else starts[:1]
     rows = valid if min(valid) < k.shape[2] else None
     left = window - 1 if window > 0 else -1
@@ -291,14 +288,14 @@ def resident(tokens: int, capacity: int, window: int) -> int:
 
 
 def stored(before: int, after: int, capacity: int, window: int) -> tuple[int, int]:
-    """The rows of a windowed cache that a call writes after which so many tokens were seen, and before it so many."""
+    """The rows of a windowed cache that a call writes, by the number of tokens before and after it."""
     held, left = resident(before, capacity, window), resident(after, capacity, window)
     return (held if held + after - before == left else 0), left
 
 
 def windowed(q, k, v, caches, starts, valid, bias, window, attend):
-    """Attention over a cache that holds a window; rows beyond the resident ones keep what they held. ``caches`` are the
-    pasts, and the presents where they are given."""
+    """Attention over a cache that holds a window; rows beyond the resident ones keep their contents. ``caches`` are the
+    pasts, and the presents if given."""
     past_key, past_value, *rooms = caches
     if past_key is None or past_value is None:
         raise OpError("sliding_window_cache needs past_key and past_value, which set the capacity")

@@ -98,7 +98,7 @@ def multi_head_attention(
     hide = None
     if key_padding_mask is not None or unidirectional:
         hide = additive_mask(key_padding_mask, q.shape[0], queries, keys, past, mask_filter_value, unidirectional)
-    # Nothing is written before all is known to fit.
+    # Nothing is written before everything is known to fit.
     present_key, present_value = k, v
     if past_key is not None:
         rooms = grown or (None, None)
@@ -148,7 +148,7 @@ def projected(query, key, value, bias, heads: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _overwrite(past: np.ndarray, new: np.ndarray, present: np.ndarray | None, start: int) -> np.ndarray:
-    """The past with ``new`` written from row ``start`` on, in the past itself where it is given as ``present``."""
+    """The past with ``new`` written from row ``start`` on, in the past itself if it is given as ``present``."""
     present = past.copy() if present is None else present
     present[:, :, start : start + new.shape[2]] = new
     return present
@@ -157,11 +157,12 @@ def _overwrite(past: np.ndarray, new: np.ndarray, present: np.ndarray | None, st
 def additive_mask(
     mask: np.ndarray | None, batch: int, queries: int, keys: int, past: int, hide: float, causal: int
 ) -> np.ndarray:
-    """What to add to the scores, broadcasting to ``(batch, heads, queries, keys)``, for a mask as in `padding_seen`.
+    """The numbers to add to the scores, broadcasting to ``(batch, heads, queries, keys)``, for a mask as in
+    `padding_seen`.
 
-    ``past`` counts keys before the first query's own. A hidden key gets ``hide``, one that a causal query may not see
-    the lowest number there is. onnxruntime 1.31 leaves the last query out of causality, which matters where there are
-    more keys than queries, as in cross attention.
+    ``past`` counts keys before the first query's own. A hidden key gets ``hide``, one that causality hides the lowest
+    number there is. onnxruntime 1.31 exempts the last query from causality, which matters if there are more keys than
+    queries, as in cross attention.
     """
     total = np.zeros((1, 1, 1, 1), np.float32)
     if mask is not None:
@@ -177,7 +178,6 @@ def additive_mask(
     return total
 
 
-# -- packed attention -------------------------------------------------------------------------------------------------
 # com.microsoft.Attention: the projection to queries, keys and values inside, and one cache tensor for both.
 
 
@@ -241,7 +241,7 @@ def packed_attention(
     check_bias(attention_bias, q.shape[0], q.shape[1], queries, keys)
     if mask_index is not None or unidirectional:
         hide = additive_mask(mask_index, q.shape[0], queries, keys, held, mask_filter_value, unidirectional)
-    # Nothing is written before all is known to fit.
+    # Nothing is written before everything is known to fit.
     present = None
     if past is not None or n_outputs > 1:
         present = _append(past, k, v, grown[0] if grown else None)
@@ -251,7 +251,7 @@ def packed_attention(
 
 
 def _append(past: np.ndarray | None, k: np.ndarray, v: np.ndarray, present: np.ndarray | None) -> np.ndarray:
-    """Keys and values behind those of the past; only the new ones are written where ``present`` holds the past."""
+    """Keys and values behind those of the past; only the new ones are written if ``present`` holds the past."""
     held = 0 if past is None else past.shape[3]
     batch, heads, length, size = k.shape
     if v.shape != k.shape or (past is not None and past.shape != (2, batch, heads, held, size)):

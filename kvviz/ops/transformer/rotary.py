@@ -9,8 +9,8 @@ from kvviz.ops.registry import op
 
 
 def rotate(x, cos, sin, *, interleaved):
-    """Rotate the leading ``2·half`` elements of the last axis by pairs; the rest pass unchanged. ``cos`` and ``sin``
-    are ``(…, half)``. Pairs are neighbours (``interleaved``) or half the rotated width apart."""
+    """Rotate the leading ``2·half`` elements of the last axis by pairs; the rest is unchanged. ``cos`` and ``sin`` are
+    ``(…, half)``. Pairs are neighbours (``interleaved``) or half the rotated width apart."""
     half = cos.shape[-1]
     width = 2 * half
     y = np.empty(x.shape, x.dtype)
@@ -82,7 +82,7 @@ def rotary_embedding_ms(
     is_packed_batching=0,
 ):
     """com.microsoft.RotaryEmbedding: ``position_ids`` come second, as (B, S) or as one offset for the whole sequence.
-    onnxruntime's kernel reads ``scale`` and does not use it, and so do we."""
+    Like onnxruntime's kernel, ours ignores ``scale``."""
     if position_ids.ndim == 1:
         length = x.shape[2] if x.ndim == 4 else x.shape[1]
         position_ids = position_ids.reshape(1, 1) + np.arange(length)

@@ -1,6 +1,6 @@
 """Columns as a ``pandas.DataFrame`` or a ``pyarrow.Table``, and those of the steps and storages of a trace.
 
-The columns of steps come from the log's own. No `Step` is made for them.
+The columns of steps come from the log's own, without `Step` records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from kvviz.trace.units import buffer
 Column = Sequence[Any] | np.ndarray
 _STORAGE = ("id", "name", "capacity", "space", "origin", "born", "freed", "arena", "address", "taken")
 
-# Types of entries, and pandas' and Arrow's names for a column of them.
 _KINDS = (
     ((int, np.integer), "Int64", "int64"),
     ((int, float, np.number), "Float64", "float64"),
@@ -30,12 +29,8 @@ _KINDS = (
 
 
 def data_frame(columns: Mapping[str, Column], numbers: Collection[str] = ()) -> Any:
-    """Columns as a ``pandas.DataFrame``. An absent number is ``<NA>``, an absent text None.
-
-    ``numbers``: keys of columns that hold numbers, even where all are absent.
-
-    Raises `KvvizError`: if pandas is not installed.
-    """
+    """Columns as a ``pandas.DataFrame``. An absent number is ``<NA>``, an absent text None; ``numbers``: keys of
+    columns of numbers, even if all are absent. Raises `KvvizError`: if pandas is not installed."""
     pandas = needed("pandas", "")
     made = {}
     for key, column in columns.items():
@@ -46,10 +41,8 @@ def data_frame(columns: Mapping[str, Column], numbers: Collection[str] = ()) -> 
 
 
 def arrow_table(columns: Mapping[str, Column], numbers: Collection[str] = ()) -> Any:
-    """Columns as a ``pyarrow.Table``, as `data_frame`. What is absent is null.
-
-    Raises `KvvizError`: if pyarrow is not installed.
-    """
+    """Columns as a ``pyarrow.Table``, with null for absent entries. Raises `KvvizError`: if pyarrow is not
+    installed."""
     arrow = needed("pyarrow", "")
     made = {}
     for key, column in columns.items():
@@ -67,13 +60,13 @@ def _kind(column: Column, number: bool) -> tuple[tuple[type, ...], str, str]:
 
 
 def storage_columns(trace: TraceData) -> dict[str, Column]:
-    """One row a storage, with the attributes of `kvviz.trace.records.StorageRecord`. ``freed`` is None at the end."""
+    """One row per storage, with the attributes of `kvviz.trace.records.StorageRecord`. ``freed`` is None at the end."""
     records = [attrgetter(*_STORAGE)(record) for record in trace.storages]
     return dict(zip(_STORAGE, zip(*records))) if records else dict.fromkeys(_STORAGE, ())
 
 
 def step_columns(trace: TraceData) -> dict[str, Column]:
-    """One row a step: the columns of `kvviz.report.faces.steps_table` without the sentences."""
+    """One row per step: the columns of `kvviz.report.faces.steps_table` without the sentences."""
     numbers, outs = trace.log.tables()
     frames, nodes, _, allocated, copied, written, live, ends = numbers.T
     known_nodes = [entry.node for entry in trace.log.nodes.entries]

@@ -94,8 +94,6 @@ def doubts(pairs: Iterable[Hazard]) -> str:
 
 
 class _Alike(NamedTuple):
-    """What the pairs of a group have in common."""
-
     kind: str
     broken: bool
     ops: tuple[str, str]

@@ -18,13 +18,12 @@ from kvviz.trace.records import Step
 from kvviz.trace.units import count, place_of, run_label, size, steps_summary
 from kvviz.version import VERSION
 
-# How many tokens of a prompt, findings, and fixes with their code are shown.
+# The maximum numbers of tokens of a prompt, findings, and fixes with their code that are shown.
 _PROMPT, _FINDINGS, _FIXES = 400, 12, 3
 _DIGITS = 16
 
 
 def to_markdown(report: Diagnosis, step: int | None = None) -> str:
-    """See `Report.to_markdown`."""
     trace = report.trace
     if step is None:
         return filled(REPORT, {**about(trace), **_report_facts(report), "again": "\n".join(again(trace))})
@@ -32,7 +31,7 @@ def to_markdown(report: Diagnosis, step: int | None = None) -> str:
 
 
 def about(trace: Trace) -> dict[str, str]:
-    """The footer of everything that is shared: the model, the version, and the policy."""
+    """The footer of shared texts: the model, the version, and the policy."""
     name, digest = trace.model
     version = trace.policy.version
     policy = f"{trace.policy.name}, {version}" if version else trace.policy.name
@@ -40,10 +39,7 @@ def about(trace: Trace) -> dict[str, str]:
 
 
 def again(trace: Trace, step: str | int | None = None) -> list[str]:
-    """Three lines of Python that reproduce the trace and show a step of it.
-
-    ``step``: its number; by default the debugger opens at the end of the trace.
-    """
+    """Three lines of Python that reproduce the trace and show a step of it, by default its end."""
     shown = "trace" if step is None else f"trace, step={step}"
     return ["import kvviz", f"trace = {_call(trace)}", f"kvviz.debug({shown})"]
 
@@ -62,7 +58,6 @@ def _call(trace: Trace) -> str:
 
 
 def step_facts(report: Diagnosis, step: Step) -> dict[str, Any]:
-    """The values for the template of a step."""
     trace = report.trace
     part = _part_of(report, step)
     blockers = distinct(step.decision.blockers)
@@ -95,7 +90,6 @@ def held_after(trace: Trace, step: Step) -> int:
 
 
 def _part_of(report: Diagnosis, step: Step) -> Part | None:
-    """The part of a finding that a missed step belongs to, else one with the same role and op type."""
     if not any(step.index in entry.steps for entry in report.missed):
         return None
     parts = [part for one in report.findings for part in one.parts]

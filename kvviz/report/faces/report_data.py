@@ -97,7 +97,7 @@ def moved_outside(trace: Trace) -> int:
 
 
 def before_or_in(trace: Trace, run: int) -> str:
-    """When the peak of a run was, if at no kept step: before its first op, or at a step that was not kept."""
+    """The moment of a run's peak if its step was not kept: before its first op, or at a step that was not kept."""
     label = run_label(trace, run)
     if run in kept_runs(trace):
         return f"before the first op of {label}"
@@ -137,19 +137,12 @@ _MOST_NODES = 100
 
 
 def sarif(report: Diagnosis, uri: str) -> dict[str, Any]:
-    """The findings of a report as a SARIF log.
-
-    Parameters
-    ----------
-    report : Diagnosis
-    uri : str
-        The model's path, from the root of the repository where it is in one.
-    """
+    """The findings of a report as a SARIF log. ``uri``: the model's path, from the root of its repository if there is
+    one."""
     return sarif_log(_result(report.trace, one, uri) for one in report.findings if not one.calm and one.kind != "peak")
 
 
 def sarif_log(results: Iterable[Any]) -> dict[str, Any]:
-    """A SARIF log of these results, with all rules."""
     ids = [*KINDS, *(code.value for code in BlockerCode)]
     rules = [{"id": id, "shortDescription": {"text": id.replace("_", " ").lower()}} for id in ids]
     driver = {"name": "kvviz", "version": KVVIZ_VERSION, "semanticVersion": KVVIZ_VERSION, "rules": rules}
@@ -157,7 +150,7 @@ def sarif_log(results: Iterable[Any]) -> dict[str, Any]:
 
 
 def finding_key(one: Finding) -> str:
-    """Digest by which a finding is recognised in another version of the model, where its numbers may differ."""
+    """Digest that identifies a finding in another version of the model, where its numbers may differ."""
     key = "\n".join((one.kind, *one.reasons, re.sub(r"[\d,.]+ ?[kMG]?B?", "", one.title)))
     return hashlib.sha256(key.encode()).hexdigest()
 

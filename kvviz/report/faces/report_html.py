@@ -16,7 +16,7 @@ from kvviz.trace.recording import Trace
 from kvviz.trace.units import buffer, count, keeps_all, short, size, steps_summary, with_short_names
 
 _FINDINGS, _PARTS = 12, 4
-# The look of each group of the peak, with a letter beside its hue.
+# The look of each group of the peak, with a letter besides its hue.
 _LOOKS: dict[str, Look] = {
     "weights": OWNERS["weights"],
     "inputs": OWNERS["caller"],
@@ -57,10 +57,8 @@ color:#fff;text-shadow:0 0 2px #000;margin-right:4px}
 
 
 def report_html(found: Diagnosis) -> str:
-    """The report as HTML.
-
-    Text and background colours come from the notebook's ``--jp-*`` variables; elsewhere they are those of a light page.
-    """
+    """The report as HTML. Colours come from the notebook's ``--jp-*`` variables; elsewhere they are those of a light
+    page."""
     trace = found.trace
     c = found.counts
     whose = "" if keeps_all(trace) else f"all {count(len(trace.runs), 'run')}: "

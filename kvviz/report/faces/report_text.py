@@ -30,18 +30,17 @@ from kvviz.trace.units import (
     with_short_names,
 )
 
-# What fits on one screen; the data has everything.
+# Numbers of entries that fit on one screen; the data has everything.
 _RUNS, _PARTS, _FINDINGS, _EXAMPLES, _CACHES = 3, 3, 8, 3, 2
 _LINES, _WIDTH = 48, 118
 CURED = 4
-"""Of so many findings the text shows a fix; those of others are found when they are read."""
+"""The text shows fixes of this many findings; those of others are searched for when they are read."""
 # Of many runs with steps, this many from the start are shown, and the last one.
 _KEPT = 4
 _INDENT = " " * 12
 
 
 def report_text(found: Diagnosis) -> str:
-    """The model, its runs, how its ops ran, the findings, the peak, and the caches."""
     trace = found.trace
     blocks = [
         [_model_line(trace), *_totals(trace), _numbers(found)],
@@ -124,7 +123,6 @@ def _runs(trace: Trace) -> list[str]:
 
 
 def _run_row(trace: Trace, runs: Sequence[Run], label: str) -> dict[str, str]:
-    """The figures of one or several runs: the largest peak, and sums of bytes."""
     steps = sum(run.last - run.first for run in runs)
     return {
         "run": label,
@@ -145,7 +143,7 @@ def _token_text(run: Run) -> list[str]:
 
 
 def spent_on(found: Diagnosis) -> str:
-    """What ops spent that did not run in place; empty if nothing."""
+    """Bytes spent by ops that did not run in place; empty if none."""
     c = found.counts
     spent = [f"missed ops spent {size(c.missed_bytes)}"] if c.missed_bytes else []
     if c.cannot_bytes and found.trace.policy.decides:
@@ -161,7 +159,7 @@ def _finding_lines(found: Diagnosis) -> list[str]:
     shown = found.findings[:_FINDINGS]
     for rank, one in enumerate(shown, 1):
         lines += _wrapped(one.title, _INDENT, f"{rank:>3}  {size(one.bytes) if one.bytes else '':>8}  ")
-        # Of later ones a fix takes as long to find, and gains less.
+        # Fixes of later ones take as long to find, and gain less.
         fix = f"fix: {one.change}" if rank <= CURED and one.change else ""
         about = "; ".join(part for part in (one.where, fix) if part)
         if about:
@@ -175,7 +173,7 @@ def _finding_lines(found: Diagnosis) -> list[str]:
 
 
 def _example(one: Finding) -> list[str]:
-    """The example of a finding on one line. If it is too long, names are shortened, and then it is wrapped."""
+    """The example of a finding on one line, first with shortened names, then wrapped if it is still too long."""
     cut = one.example
     names = [word.strip(",:;()") for word in one.example.split()]
     for limit in (60, 40, 28):
@@ -229,7 +227,6 @@ def _part(part: PeakPart) -> str:
 
 
 def _cache_lines(trace: Trace, limit: int) -> list[str]:
-    """Caches with their first and last run; copied and written are bytes of that run."""
     rows = []
     for cache in trace.caches:
         if cache.runs:

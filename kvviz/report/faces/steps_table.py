@@ -117,17 +117,13 @@ class Table:
 
 
 def steps_table(trace: Trace, steps: Iterable[int] | None = None) -> Table:
-    """Table of the steps of a trace.
-
-    ``steps``: which ones, by index; all by default.
-    """
+    """Table of the steps of a trace. ``steps``: which ones, by index; all by default."""
     wanted = range(len(trace.steps)) if steps is None else steps
     columns = (*COLUMNS[:-1], *_TIMES, COLUMNS[-1]) if trace.log.declared.times else COLUMNS
     return Table([step_row(trace, trace.steps[i]) for i in wanted], columns, trace.title)
 
 
 def step_row(trace: Trace, step: Step) -> dict[str, Any]:
-    """One step as plain values."""
     timing = trace.log.declared.times.get(step.index)
     return {
         "step": step.index,

@@ -1,7 +1,7 @@
 """onnxruntime's allocation plan: before anything runs, which buffer each value will have, and why.
 
-One pass over the nodes in running order. Counts of uses belong to a buffer, not to a value: a view adds its own to
-those of what it views. Source: ``core/framework/allocation_planner.cc`` of onnxruntime 1.31, one stream, sequential
+One pass over the nodes in running order. Use counts belong to a buffer, not to a value: a view adds its own to those of
+the viewed value. Source: ``core/framework/allocation_planner.cc`` of onnxruntime 1.31, one stream, sequential
 execution; checked against the released wheel, output by output.
 """
 
@@ -27,12 +27,10 @@ class Buffer:
     """The plan of one value.
 
     ``kind``: in onnxruntime's words: ``kAllocate``, ``kAllocateOutput``, ``kReuse``, ``kShare``, ``kPreExisting`` or
-      ``kAllocateStatically``.
-    ``root``: the value whose buffer it has; its own name where it has one of its own.
-    ``rule``: of a reuse: ``"Alias"``, ``"MayInplace"`` or ``"freelist"``.
-    ``position``: of an alias or in-place reuse: the input through which, -1 else.
-    ``refused``: input positions that the op could have taken over, each with a bit mask of all reasons against it
-      (`kvviz.trace.blockers`, and `kvviz.runtimes.ort.refusal` for the planner's own).
+    ``kAllocateStatically``. ``root``: the value whose buffer it has, perhaps itself. ``rule``: of a reuse: ``"Alias"``,
+    ``"MayInplace"`` or ``"freelist"``. ``position``: the input of an alias or in-place reuse, else -1. ``refused``:
+    input positions that the op could have taken over, each with a bit mask of all reasons against it
+    (`kvviz.trace.blockers`, and `kvviz.runtimes.ort.refusal` for the planner's own).
     """
 
     value: str
@@ -48,18 +46,13 @@ class Buffer:
 
 
 class AllocationPlan:
-    """What onnxruntime plans for one graph.
+    """onnxruntime's plan of one graph, the main graph or a body.
 
-    ``graph``: the main graph, or a body.
-    ``order``: what runs, in running order, with inputs renamed where a Cast before them is gone.
-    ``outputs``: values that are wanted.
-    ``types``: what is known of values beforehand; dimensions as numbers or names.
-    ``inside``: operator of the node that a body belongs to.
-    ``mem_reuse``: session option ``enable_mem_reuse``: whether buffers that died are taken over. Running in place is
-      not affected by it.
-    ``parallel``: execution mode ``ORT_PARALLEL``: nothing in the main graph shares a buffer, not even an alias.
-
-    ``buffers``: of every value that the nodes make or read.
+    ``order``: nodes in running order, with inputs renamed where a Cast before them was removed. ``outputs``: wanted
+    values. ``types``: known types of values; dimensions as numbers or names. ``inside``: operator of the node that a
+    body belongs to. ``mem_reuse``: session option ``enable_mem_reuse``: whether dead buffers are reused; running in
+    place is not affected. ``parallel``: execution mode ``ORT_PARALLEL``: nothing in the main graph shares a buffer, not
+    even an alias. ``buffers``: of every value that the nodes make or read.
     """
 
     def __init__(
@@ -79,7 +72,7 @@ class AllocationPlan:
         self.outputs = frozenset(outputs)
         self.alone = parallel and not inside
         self.mem_reuse = mem_reuse and not self.alone
-        # Roots of dead buffers by size, the one that died last at the end.
+        # Roots of dead buffers by size, the latest one at the end.
         self.free: dict[refusal.Size, list[str]] = {}
         self.buffers: dict[str, Buffer] = {}
         self.needed: Counter[str] = Counter()  # of each buffer, how many of its values are read again or wanted
@@ -102,7 +95,7 @@ class AllocationPlan:
             self._plan(node)
 
     def _plan(self, node: Node) -> None:
-        """Plan the outputs of the next node, and let go of what it read last."""
+        """Plan the outputs of the next node, and release its last reads."""
         pairs = self._pairs(node)
         for j, name in enumerate(node.outputs):
             if name:
@@ -122,7 +115,7 @@ class AllocationPlan:
         if name in self.outputs:
             shared = node.op_type == "Identity" and self.inside == "Loop" and self._is_lent(node.inputs[0])
             if shared:
-                # The state of a loop that its body only hands on; what is the iteration number is overwritten.
+                # The state of a loop that its body only returns; the iteration number is overwritten.
                 self._reuse(node.inputs[0], name, SHARE, ALIAS, 0, ())
                 return
             for i, must in pairs:
@@ -155,7 +148,6 @@ class AllocationPlan:
         return found
 
     def _refusal(self, node: Node, position: int, output: str) -> int:
-        """Every reason why an input cannot be overwritten; 0 where it can."""
         name = node.inputs[position]
         root = self.buffers[name].root
         mask = 0
@@ -175,7 +167,7 @@ class AllocationPlan:
         return mask | refusal.size(self.types.get(name), self.types.get(output))
 
     def _dead(self, name: str) -> str | None:
-        """Take a dead buffer of the size of a value, the one that died last; for scalars and what nobody reads none."""
+        """Take a dead buffer of the size of a value, the latest one; None for scalars and unread values."""
         mine = self.types.get(name)
         if not self.mem_reuse or not self.reads[name] or mine is None or not mine.shape:
             return None

@@ -1,7 +1,7 @@
-"""What onnxruntime knows of a graph before it plans: types of all values, and whose body it is.
+"""onnxruntime's knowledge of a graph before it plans: types of all values, and whose body it is.
 
-Bodies are planned one at a time, but their types follow from the whole model. So they are inferred together, when the
-main graph is asked for first, and kept as long as the graphs live.
+Bodies are planned one at a time, but their types follow from the whole model. So they are inferred together, on the
+first request for the main graph, and kept as long as the graphs live.
 """
 
 from __future__ import annotations
@@ -35,12 +35,8 @@ Arrays = Sequence[np.ndarray | None]
 
 
 def propagate(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
-    """The value of a node's output, as a scalar or a list of numbers; None where onnxruntime does not know it.
-
-    ``types``: of its inputs.
-    ``known``: what this function gave for its inputs.
-    ``constant``: ``constant(position)`` gives a small weight.
-    """
+    """The value of a node's output, as a scalar or a list of numbers; None if onnxruntime does not know it. ``types``:
+    of its inputs. ``known``: earlier results for its inputs. ``constant(position)`` returns a small weight."""
     rule = _RULES.get(node.op_type) if not node.domain else None
     return None if rule is None or not node.inputs else rule(node, types, known, constant)
 
@@ -54,7 +50,7 @@ def _shape(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) 
 
 
 def _size(node: Node, types: Sequence[Any], known: Arrays, constant: Constant) -> np.ndarray | None:
-    # The product of the values, not of the lengths: so onnxruntime has it.
+    # The product of the values, not of the lengths, as in onnxruntime.
     return None if known[0] is None or not known[0].ndim else np.array(known[0].prod())
 
 
@@ -141,12 +137,9 @@ RULES = Rules(contrib_shapes.RULES, propagate)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What is known of one graph.
-
-    ``types``: of its own values and of those that it captures.
-    ``inside``: operator whose body it is: ``"If"``, ``"Loop"``, ``"Scan"``, ``"function"``, or empty.
-    ``written``: of a graph whose nodes were changed: those of the model, by index.
-    """
+    """What is known of one graph. ``types``: of its own values and of its captures. ``inside``: operator whose body it
+    is: ``"If"``, ``"Loop"``, ``"Scan"``, ``"function"``, or empty. ``written``: for a graph with changed nodes, the
+    model's nodes by index."""
 
     types: Mapping[str, Value]
     inside: str = ""
@@ -157,7 +150,7 @@ _KNOWN: WeakKeyDictionary[Graph, Known] = WeakKeyDictionary()
 
 
 def known(graph: Graph) -> Known:
-    """What is known of a graph; of a body only if its main graph was asked for before, else as if it stood alone."""
+    """What is known of a graph; a body is taken as independent unless its main graph was requested before."""
     found = _KNOWN.get(graph)
     if found is None:
         _keep(graph, "", {}, infer(graph, RULES))
@@ -166,18 +159,15 @@ def known(graph: Graph) -> Known:
 
 
 def know_blocks(graph: Graph, size: int) -> None:
-    """Let the blocks of the channel-blocked layout be of so many channels: what a graph was written for has a size."""
+    """Set the block size of the channel-blocked layout: a rewritten graph has a fixed one."""
     reorder = partial(contrib_shapes.reorder_input, block=size)
     rules = replace(RULES, extra={**RULES.extra, ("com.microsoft.nchwc", "ReorderInput"): reorder})
     _keep(graph, "", {}, infer(graph, rules))
 
 
 def adopt(graph: Graph, original: Graph, copies: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Let what is known of a graph hold for one that was made from it by changing nodes.
-
-    ``copies``: values that are new in it, with those that they are copies of. Without any, the original's nodes are
-    kept as those that are written.
-    """
+    """Apply the knowledge of a graph to one that was made from it by changing nodes. ``copies``: new values, with those
+    that they are copies of. Without any, the original's nodes are kept as those that are written."""
     known_types = own_types(original)
     new = {name: replace(known_types[source], name=name) for name, source in copies.items() if source in known_types}
     facts = known(original)
@@ -189,7 +179,6 @@ def adopt(graph: Graph, original: Graph, copies: Mapping[str, str] = MappingProx
 
 
 def own_types(graph: Graph) -> Mapping[str, Value]:
-    """Types of the values of a graph that is known, without those that it captures."""
     types = known(graph).types
     return types.maps[0] if isinstance(types, ChainMap) else types
 
@@ -197,7 +186,7 @@ def own_types(graph: Graph) -> Mapping[str, Value]:
 def keep(
     graph: Graph, types: Mapping[GraphPath, dict[str, Value]], written: Mapping[GraphPath, Mapping[int, Node]]
 ) -> None:
-    """Let these be the types of a main graph and of its bodies, and these the nodes that were changed."""
+    """Set the types of a main graph and of its bodies, and the nodes that were changed."""
     inner = {one.path: one for one in graphs_of(graph)}
     _keep(graph, "", {}, {inner[path]: of for path, of in types.items() if path in inner})
     for path, nodes in written.items():
@@ -216,7 +205,7 @@ def _keep(graph: Graph, inside: str, outer: Mapping[str, Value], inferred: Mappi
 
 
 def types_of(trace: TraceData) -> TypeFacts:
-    """What is known of the values of a trace's model, and what if its free dimensions had the lengths of this run."""
+    """Known types of a trace's model, and those with its free dimensions as long as in this run."""
     dims = free_dims(trace)
     known(trace.graph)
     fixed = with_dims(trace.graph, dims) if dims else trace.graph
@@ -226,7 +215,7 @@ def types_of(trace: TraceData) -> TypeFacts:
 
 
 def take_types(graph: Graph, facts: TypeFacts) -> None:
-    """Let what a trace states be known of its model, as it is and with the lengths of the trace."""
+    """Apply the types that a trace states to its model, as it is and with the lengths of the trace."""
     stated = {of.path: of for of in facts.graphs}
     written = {g.path: _written(g, stated[g.path].written) for g in graphs_of(graph) if g.path in stated}
     keep(graph, {path: {value.name: value for value in of.types} for path, of in stated.items()}, written)
@@ -253,7 +242,6 @@ def _fixed(of: GraphTypes) -> dict[str, Value]:
 
 
 def free_dims(trace: TraceData) -> Dims:
-    """Dimensions of the model's inputs without a number, with the length that they had in every run."""
     given = [{bound.name: bound.shape for bound in f.bindings} for f in trace.log.frames if f.parent is None]
     found = []
     for value in trace.graph.inputs:

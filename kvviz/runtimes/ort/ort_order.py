@@ -1,7 +1,7 @@
-"""onnxruntime's own order of execution: a depth-first walk upwards from the nodes that nothing follows.
+"""onnxruntime's own order of execution: a depth-first walk upwards from the nodes without followers.
 
-It is not the model's order, and it decides who reads a value last. Nodes that no output needs are walked too where
-they are given, and because such a node is always an end of the graph, it tends to come early.
+It is not the model's order, and it decides who reads a value last. Nodes that no output needs are walked too if they
+are given, and because such a node is always an end of the graph, it tends to come early.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from kvviz.runtimes.ort.rewiring import remaining, walk
 class OrtOrder:
     """Nodes in the order in which onnxruntime runs them; the log reports the buffers of a session with these options.
 
-    Rule of onnxruntime 1.31 (``ExecutionOrder::DEFAULT``): nodes without a follower go on a stack in the model's
-    order, and so do, when a node is met for the first time, the makers of what it reads; a node runs when everything
-    that was put above it is done. So of two makers the one that the model lists later comes first.
+    Rule of onnxruntime 1.31 (``ExecutionOrder::DEFAULT``): nodes without a follower go on a stack in the model's order,
+    and so do, when a node is first met, the makers of its inputs; a node runs when everything above it is done. So of
+    two makers the later one in the model comes first.
     """
 
     mem_reuse: bool = True
@@ -41,13 +41,11 @@ class OrtOrder:
     def __call__(
         self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None
     ) -> Sequence[Node]:
-        """A topological order. A Cast that onnxruntime removes runs just before what reads it.
+        """A topological order. A Cast that onnxruntime removes runs just before its reader.
 
-        ``graph``: the graph that the nodes are in.
-        ``nodes``: those that run. onnxruntime runs all nodes of a graph; give ``graph.nodes`` to have its very order,
-          or only the needed ones to have the order of the model without the others.
-        ``outputs``: what is wanted.
-        ``log``: called with every step of the walk, and then with where each output will live.
+        ``nodes``: those that run. onnxruntime runs all nodes of a graph; give ``graph.nodes`` for its exact order, or
+        only the needed ones for the order of the model without the others. ``log``: called with every step of the walk,
+        and then with where each output will live.
         """
         originals = {node.index: node for node in nodes}
 
@@ -58,12 +56,11 @@ class OrtOrder:
         order = walk(remaining(graph, nodes, outputs).nodes, report if log is not None else None)
         if log is not None:
             self._log_buffers(graph, order, outputs, report)
-        # Where what a removed Cast reads is made later in the order (it was cast, cast back, and is needed in both
+        # If the input of a removed Cast is made later in the order (it was cast, cast back, and is needed in both
         # types) its maker comes earlier here.
         return [node for node, _ in pull([originals[node.index] for node in order], needs_of(nodes))]
 
     def _log_buffers(self, graph: Graph, order: Sequence[Node], outputs: Sequence[str], log: Log) -> None:
-        """Log for every output of every node, in running order, what the allocation plan says."""
         facts = known(graph)
         plan = AllocationPlan(graph, order, outputs, facts.types, facts.inside, self.mem_reuse, parallel=self.parallel)
         for position, node in enumerate(order, 1):
@@ -73,7 +70,6 @@ class OrtOrder:
 
 
 def reason(node: Node, buffer: Buffer) -> str:
-    """Why a value has the buffer that it has, in one sentence."""
     name, op = buffer.value, node.op_type
     if buffer.kind == ALLOCATE_OUTPUT:
         return f"{name} is an output of the graph: it gets memory of its own"

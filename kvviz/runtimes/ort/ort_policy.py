@@ -1,12 +1,12 @@
-"""The policy ``onnxruntime``: its CPU allocation planner, carried out on our kernels.
+"""The policy ``onnxruntime``: its CPU allocation planner, carried out with our kernels.
 
-The plan says where every output will live before anything runs. What it calls in place is dispatched in place, what
-it gives a dead buffer moves into that storage, and every op that only relabels is a view.
+The plan decides where every output will live before anything runs. Planned in-place ops are dispatched in place, an
+output with a dead buffer moves into that storage, and every op that only relabels is a view.
 
 Not followed (`tests/engine/ort/test_limits.py` shows each): nodes that no output needs are not run here. Local
-functions, and operators that onnxruntime only has as functions, are one frame or one op here, while it spells them out
-in the graph around. It puts Casts around float16 operators that it lacks. Outputs that nobody reads die at once here
-and at the end of the run there; a Scan writes its slices straight into the result there.
+functions, and operators that onnxruntime only has as functions, are one frame or one op here, while it expands them
+into the graph. It puts Casts around float16 operators that it lacks. Unread outputs die at once here and at the end of
+the run there; a Scan writes its slices straight into the result there.
 """
 
 from __future__ import annotations
@@ -37,10 +37,8 @@ _ABOUT = (
 
 
 def in_place(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
-    """The dispatch that the plan says.
-
-    It is checked once more that nobody needs the input: a person may have chosen another order.
-    """
+    """The planned dispatch, after checking again that nothing needs the input: a person may have chosen another
+    order."""
     notes: Notes = planned.notes
     remember(frame, planned)
     position = notes.take
@@ -58,7 +56,7 @@ def in_place(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
 
 
 def _one_buffer(frame: Frame, planned: PlannedNode, args: Arguments) -> tuple[Any, ...]:
-    """The presents of an op that are outputs of the graph, where each is bound to the buffer of its past; else none."""
+    """The presents of an op that are outputs of the graph, if each is bound to the buffer of its past; else none."""
     pairs, buffers = by_address(planned.node), planned.notes.buffers
     if not pairs or len(buffers) <= pairs[-1][1]:
         return ()
@@ -76,7 +74,7 @@ def _one_buffer(frame: Frame, planned: PlannedNode, args: Arguments) -> tuple[An
 
 
 def _masks(frame: Frame, planned: PlannedNode, notes: Notes) -> tuple[tuple[int, int], ...]:
-    """The plan's reasons. It takes every input of the graph for the caller's; of one that was donated, others count."""
+    """The plan's reasons. The plan counts every input of the graph as the caller's; donated ones get other reasons."""
     return tuple(
         (position, mask & ~b.BORROWED_INPUT or mask)
         if mask & b.BORROWED_INPUT and frame.stores[planned.inputs[position]].origin == "donated"
@@ -86,7 +84,7 @@ def _masks(frame: Frame, planned: PlannedNode, notes: Notes) -> tuple[tuple[int,
 
 
 def _keywords(planned: PlannedNode, args: Arguments, position: int) -> dict[str, Any]:
-    """``out=`` where our kernel can write into its input; elsewhere the result is moved there."""
+    """``out=`` if our kernel can write into its input; otherwise the result is moved there."""
     spec, array = planned.spec, args[position]
     if spec is None or position not in spec.overwrites or "out" not in spec.wants or not is_array(array):
         return NOTHING
@@ -95,19 +93,15 @@ def _keywords(planned: PlannedNode, args: Arguments, position: int) -> dict[str,
 
 
 def lend(frame: Frame, planned: PlannedNode) -> frozenset[int]:
-    """Bodies take nothing over: what they capture and what they are given belongs to the graph outside."""
+    """Bodies take nothing over: their captures and arguments belong to the outer graph."""
     remember(frame, planned)
     return frozenset()
 
 
 def variant(mem_reuse: bool = True, parallel: bool = False) -> Policy:
-    """onnxruntime with session options changed.
-
-    ``mem_reuse``: ``SessionOptions.enable_mem_reuse``: whether dead buffers are taken over. It has no effect on what
-      runs in place.
-    ``parallel``: ``ExecutionMode.ORT_PARALLEL``: in the main graph every output has memory of its own. Bodies run one
-      node after the other there, too, and are planned as usual.
-    """
+    """onnxruntime with session options changed. ``mem_reuse``: ``SessionOptions.enable_mem_reuse``: whether dead
+    buffers are reused. It has no effect on what runs in place. ``parallel``: ``ExecutionMode.ORT_PARALLEL``: in the
+    main graph every output has memory of its own. Bodies run sequentially there, too, and are planned as usual."""
     return _made(bool(mem_reuse), bool(parallel))
 
 

@@ -1,6 +1,6 @@
-"""Where outputs live at run time, as onnxruntime's plan said, which is noted for every node when a plan is made.
+"""Where outputs live at run time, by onnxruntime's plan, which is noted for every node when a plan is made.
 
-Dead buffers are found again, and too small ones are an error.
+Dead buffers are found again; too small ones are an error.
 """
 
 from __future__ import annotations
@@ -39,13 +39,11 @@ if TYPE_CHECKING:
 class Notes:
     """The plan of one node.
 
-    ``buffers``: one an output, None for an absent one.
-    ``take``: input that the op overwrites, -1 if none.
-    ``bound``: input that it overwrites if the caller donates it: one buffer bound to an input and an output of the
-      graph.
-    ``masks``: input positions that it could overwrite but does not, with all reasons.
-    ``reads, makes``: slots that it reads, and outputs that it makes, whose buffers are taken over when they are dead.
-    ``removed``: a Cast that onnxruntime takes out of the model: here it runs, but costs nothing.
+    ``buffers``: one per output, None for an absent one. ``take``: input that the op overwrites, -1 if none. ``bound``:
+    input that it overwrites if the caller donates it: one buffer bound to an input and an output of the graph.
+    ``masks``: input positions that it could overwrite but does not, with all reasons. ``reads, makes``: slots that it
+    reads, and outputs that it makes, whose buffers are reused when they are dead. ``removed``: a Cast that onnxruntime
+    removes: here it runs, but costs nothing.
     """
 
     buffers: tuple[Buffer | None, ...]
@@ -58,16 +56,13 @@ class Notes:
 
     @property
     def summary(self) -> str:
-        """The plan in a few words, for people."""
         return "a Cast that onnxruntime removes" if self.removed else "; ".join(map(str, filter(None, self.buffers)))
 
 
 def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> None:
-    """Plan the buffers of a graph as onnxruntime does, and note on every node what follows.
-
-    Whatever is asked for counts as an output of the graph, as if the model had been changed to give it: looking at a
-    value changes the plan. ``planned.notes`` is a `Notes`.
-    """
+    """Plan the buffers of a graph as onnxruntime does, and note the results on every node, as `Notes`. Every requested
+    value counts as an output of the graph, as if the model had been changed to return it: inspecting a value changes
+    the plan."""
     graph, facts = plan.graph, known(plan.graph)
     outputs = [plan.names[slot] for slot in plan.outputs]
     rewritten = remaining(graph, [planned.node for planned in plan.order], outputs)
@@ -87,10 +82,7 @@ def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> No
 
 
 def _is_idle(graph: Graph, node: Node, types: Mapping[str, Value]) -> bool:
-    """Whether nothing is lost if a Cast that onnxruntime removes does nothing.
-
-    It has nothing to do, or what reads it casts again.
-    """
+    """Whether a Cast that onnxruntime removes need not do anything: it has nothing to do, or its reader casts again."""
     source, target = (types.get(name) for name in (node.inputs[0], node.outputs[0]))
     if source is None or target is None or is_unsafe(source.dtype, target.dtype):
         return False
@@ -112,7 +104,7 @@ def _notes(plan: Plan, planned: PlannedNode, node: Node, allocations: Allocation
     for buffer in given:
         for position, mask in buffer.refused:
             if buffer.kind == ALLOCATE_OUTPUT and mask == refusal.OUTPUT | b.BORROWED_INPUT:
-                # Binding one buffer to both sides is all that it takes.
+                # Binding one buffer to both sides would suffice.
                 bound, masks[position] = position, b.BORROWED_INPUT
     return Notes(
         buffers,
@@ -125,7 +117,7 @@ def _notes(plan: Plan, planned: PlannedNode, node: Node, allocations: Allocation
 
 
 def remember(frame: Frame, planned: PlannedNode) -> None:
-    """Note in which storages the values are that a node reads, for those who take them over when they are dead."""
+    """Note the storages of the values that a node reads, for later ops that reuse dead ones."""
     if frame.notes is None:
         frame.notes = {}
     for slot, root in planned.notes.reads:
@@ -171,7 +163,7 @@ def _home(
         return _dead(execution, frame, planned, buffer, out)
     caller = frame.caller
     if buffer.kind == ALLOCATE_OUTPUT and caller is not None and caller.control == "If" and frame.parent is not None:
-        # A branch computes its outputs right where the If wants them.
+        # A branch computes its outputs right in the If's outputs.
         place = frame.plan.outputs.index(frame.plan.slots[buffer.value])
         outside = caller.notes.buffers[place] if place < len(caller.notes.buffers) else None
         if outside is not None and outside.rule == FREELIST:
@@ -180,7 +172,7 @@ def _home(
 
 
 def _dead(execution: Execution, frame: Frame, planned: PlannedNode, buffer: Buffer, out: Any) -> Home:
-    """The storage that the plan names, if it exists and is dead; both can fail only where another order was chosen."""
+    """The planned storage, if it exists and is dead; both can fail only in another order."""
     number = (frame.notes or {}).get(buffer.root)
     if number is None:
         number = _recorded(execution, frame, buffer.root)
@@ -195,7 +187,7 @@ def _dead(execution: Execution, frame: Frame, planned: PlannedNode, buffer: Buff
 
 
 def _recorded(execution: Execution, frame: Frame, name: str) -> int | None:
-    """Where a control node put an output that nobody reads."""
+    """Where a control node put an unread output."""
     for row in reversed(execution.log):
         if row.frame == frame.id and name in row.op.node.outputs:
             where = row.outs[row.op.node.outputs.index(name)]

@@ -1,4 +1,5 @@
-"""What onnxruntime's CPU kernels must share or may overwrite (version 1.31.1), and why its planner refuses, as bits."""
+"""Which inputs onnxruntime's CPU kernels must share or may overwrite (version 1.31.1), and its planner's refusals, as
+bits."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from kvviz.trace import blockers as b
 Pairs = tuple[tuple[int, int], ...]
 
 _FIRST: Pairs = ((0, 0),)
-# Operators whose output is their input under another shape or type; nothing is asked about other readers.
+# Operators whose output is their input under another shape or type, whatever else reads it.
 ALIAS: dict[tuple[str, str], Pairs] = {
     ("", "BatchNormalization"): ((3, 1), (4, 2)),
     ("", "Flatten"): _FIRST,
@@ -28,11 +29,11 @@ _OVERWRITING = (
 )
 MAY_INPLACE: dict[tuple[str, str], Pairs] = {("", op): _FIRST for op in _OVERWRITING.split()}
 MAY_INPLACE["com.microsoft", "Trilu"] = _FIRST
-# What is added to the product may become it.
+# The addend of the product may become the result.
 MAY_INPLACE["com.microsoft", "FusedConv"] = MAY_INPLACE["com.microsoft.nchwc", "Conv"] = ((3, 0),)
-# Two kernels are registered for these; the one for doubles does not say that it may run in place.
+# These have two registered kernels; the one for doubles does not declare that it may run in place.
 _NOT_FOR_DOUBLES = {("", "Softmax"), ("", "LogSoftmax")}
-# Kernels that find out when they run whether a past and a present are one buffer, and then only write the new rows.
+# Kernels that find out at run time whether a past and a present are one buffer, and then only write the new rows.
 BY_ADDRESS: dict[tuple[str, str], Pairs] = {("com.microsoft", "GroupQueryAttention"): ((3, 1), (4, 2))}
 
 
@@ -47,10 +48,8 @@ def alias(node: Node) -> Pairs:
 
 
 def may_inplace(node: Node, dtype: np.dtype | None = None) -> Pairs:
-    """Pairs (input, output) where the output may overwrite the input if nobody else reads that any more.
-
-    ``dtype``: element type of its first input.
-    """
+    """Pairs (input, output) where the output may overwrite the input after its last read. ``dtype``: of the first
+    input."""
     key = node.domain, node.op_type
     if key in _NOT_FOR_DOUBLES and dtype == np.float64:
         return ()
@@ -69,11 +68,8 @@ OUTPUT, UNKNOWN, NAMES, TEXT = (b.rule(number) for number in range(len(RULES)))
 
 
 def size(one: Value | None, other: Value | None) -> int:
-    """Why two values do not count as being of one size; 0 where they do.
-
-    Elements of one size and dimensions that are equal, each by number or by name. Not compared is the number of bytes:
-    4 by 8 is not 8 by 4.
-    """
+    """Why two values do not count as being of one size; 0 if they do. Element sizes and dimensions must be equal, each
+    by number or by name. The number of bytes is not compared: 4 by 8 is not 8 by 4."""
     if one is None or other is None or one.kind != "tensor" or other.kind != "tensor":
         return UNKNOWN
     if one.dtype is None or other.dtype is None or one.shape is None or other.shape is None:
@@ -89,7 +85,7 @@ def size(one: Value | None, other: Value | None) -> int:
 
 
 def size_of(value: Value | None) -> Size | None:
-    """What two values have in common for which `size` has no reason; None where it has one whatever the other is."""
+    """A key, equal for values for which `size` has no reason; None if it has one for any other value."""
     if value is None or value.kind != "tensor" or value.dtype is None or value.shape is None:
         return None
     if value.dtype.kind == "O" or None in value.shape:
@@ -123,5 +119,4 @@ _WORDS = {
 
 
 def words(mask: int) -> list[str]:
-    """The reasons in a bit mask, each in a few words."""
     return [text for bit, text in _WORDS.items() if mask & bit]

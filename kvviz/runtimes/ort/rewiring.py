@@ -1,8 +1,8 @@
-"""A model as onnxruntime has it once it has copied DequantizeLinears and removed Casts.
+"""A model as onnxruntime has it after copying DequantizeLinears and removing Casts.
 
-A Cast that it does not run reads what it stands for. Of two Casts that lead back to where they began, the second one
-goes, and its readers read what the first one reads. The first one stays where something else reads it. It may then come
-later, or overwrite what nobody else needs any more. So the second one, which still runs here, must not wait for it.
+A removed Cast reads the value that it stands for. Of two Casts that lead back to their start, the second one is
+removed, and its readers read the first one's input. The first one stays if something else reads it. It may then come
+later, or overwrite unneeded values, so the second one, which still runs here, must not wait for it.
 """
 
 from __future__ import annotations
@@ -24,23 +24,16 @@ _BITS = {"bool": 1, "bfloat16": 16}
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The nodes that onnxruntime plans.
-
-    ``nodes``: with inputs renamed where a Cast before them is gone.
-    ``stands_for``: output of a Cast that is gone to the value that its readers read instead.
-    """
+    """The nodes that onnxruntime plans, with inputs renamed where a Cast before them was removed. ``stands_for``: by
+    output of a removed Cast, the value that its readers read instead."""
 
     nodes: tuple[Node, ...]
     stands_for: Mapping[str, str]
 
 
 def without_duplicates(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], types: Types) -> Rewritten:
-    """Leave out the Casts that onnxruntime leaves out.
-
-    ``nodes``: those of its nodes that are planned.
-    ``outputs``: values that are wanted: a Cast that makes one stays.
-    ``types``: as inferred.
-    """
+    """Remove the Casts that onnxruntime removes. ``nodes``: those that are planned. ``outputs``: a Cast that makes one
+    of them stays."""
     if sum(is_cast(node) for node in nodes) < 2:
         return Rewritten(tuple(nodes), {})
     work = _Work(nodes, outputs, types)
@@ -51,7 +44,7 @@ def without_duplicates(graph: Graph, nodes: Sequence[Node], outputs: Sequence[st
 
 
 class _Work:
-    """The nodes that are left, who reads what, and which Casts are gone."""
+    """The remaining nodes, the readers of values, and the removed Casts."""
 
     def __init__(self, nodes: Sequence[Node], outputs: Sequence[str], types: Types) -> None:
         self.left = {node.index: node for node in nodes}
@@ -64,7 +57,7 @@ class _Work:
                 self.readers.setdefault(name, []).append(node.index)
 
     def look_at(self, index: int) -> None:
-        """Drop a Cast, and those after it that lead back, if the rules let them go."""
+        """Drop a Cast, and those after it that lead back, if the rules allow it."""
         node, kinds = self.left[index], self.kinds
         source, made = node.inputs[0], node.outputs[0]
         readers = sorted(self.readers.get(made, ()))
@@ -80,7 +73,6 @@ class _Work:
             self._drop(node, source)
 
     def _drop(self, cast: Node, source: str) -> None:
-        """Let the readers of a Cast read something else."""
         made = cast.outputs[0]
         del self.left[cast.index]
         self.gone[made] = source
@@ -107,7 +99,7 @@ def _end(gone: Mapping[str, str], name: str) -> str:
 
 
 def is_unsafe(source: np.dtype | None, target: np.dtype | None) -> bool:
-    """Whether a cast may change a number, by onnxruntime's reckoning; an unknown type counts as one that does."""
+    """Whether a cast may change a number, by onnxruntime's rules; an unknown type counts as one that does."""
     if source is None or target is None:
         return True
     a, b = _group(source), _group(target)
@@ -132,12 +124,8 @@ def _group(dtype: np.dtype) -> str:
 
 
 def rewired(graph: Graph, outputs: Sequence[str]) -> Graph:
-    """A model with copies of DequantizeLinears, in which removed Casts read what they stand for, at any depth; the
-    model itself where nothing is to be changed.
-
-    ``graph``: a main graph.
-    ``outputs``: what is wanted.
-    """
+    """A main graph with copies of DequantizeLinears, in which removed Casts read what they stand for, at any depth; the
+    graph itself if nothing changes. ``outputs``: wanted values."""
     key = ("onnxruntime", tuple(outputs))
     found = graph.derived.get(key)
     if found is None:
@@ -149,7 +137,7 @@ def rewired(graph: Graph, outputs: Sequence[str]) -> Graph:
 
 
 def remaining(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> Rewritten:
-    """What onnxruntime plans of these nodes, found out from the nodes as the model has them."""
+    """onnxruntime's nodes among these, derived from the model's own nodes."""
     facts = known(graph)
     return without_duplicates(graph, [facts.written.get(n.index, n) for n in nodes], outputs, facts.types)
 
@@ -197,13 +185,9 @@ def _names(graph: Graph) -> tuple[str, ...]:
 def with_own_dequantizers(
     graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]
 ) -> tuple[tuple[Node, ...], Mapping[str, str]]:
-    """The nodes of a graph with the copies that onnxruntime adds, each just behind its original.
-
-    ``nodes``: those that run; the others are left as they are.
-    ``outputs``: values that are wanted.
-
-    The second answer maps the output of each copy to the output of its original.
-    """
+    """The nodes of a graph with the copies that onnxruntime adds, each just behind its original; also a map from the
+    output of each copy to that of its original. ``nodes``: those that run; the others stay unchanged. ``outputs``:
+    wanted values."""
     readers = _readers(nodes)
     if not any(_is_shared(node, readers, outputs) for node in nodes):
         return graph.nodes, {}
@@ -231,7 +215,7 @@ def with_own_dequantizers(
 
 
 def _readers(nodes: Sequence[Node]) -> dict[str, list[tuple[int, int]]]:
-    """Value to the indices of the nodes that read it, with the input position, -1 for a capture of a body."""
+    """By value, the indices of its readers, with the input position, -1 for a capture of a body."""
     found: dict[str, list[tuple[int, int]]] = {}
     for node in sorted(nodes, key=lambda node: node.index):
         for position, name in enumerate(node.inputs):
@@ -254,9 +238,6 @@ def _unused(base: str, taken: set[str], suffix: Iterator[str]) -> str:
         name = base + next(suffix)
     taken.add(name)
     return name
-
-
-# -- the walk -------------------------------------------------------------------------------------------------------
 
 
 def walk(nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
@@ -287,7 +268,6 @@ def walk(nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
 
 
 def walked(node: Node, reader: Node | None, depth: int, leaving: bool, again: bool, planned: int) -> PlanningEvent:
-    """One step of the walk: a node is met, met again, or put into the order."""
     first = next((name for name in node.outputs if name), "")
     if leaving:
         why = f"all that {node.op_type} reads is in the order now"

@@ -37,10 +37,8 @@ NOT_TRIED, SATURATED, COUNTED_TWICE, TWO_LEVELS, LOOP_LENDS, MADE_AGAIN, ALWAYS_
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What the rules need to know of a planned node.
-
-    ``candidates``: in-place inputs that are present; all operands for a commutative op.
-    """
+    """The rules' data on a planned node. ``candidates``: in-place inputs that are present; all operands for a
+    commutative op."""
 
     candidates: tuple[tuple[int, int], ...]
     commutative: bool
@@ -48,11 +46,8 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules, with all or some of rten's quirks.
-
-    ``quirks``: of `kvviz.runtimes.rten.rten_planner.QUIRKS`.
-    ``lends``: bodies borrow whatever they capture, as before rten's pull request 407.
-    """
+    """The rules, with all or some of rten's quirks (see `kvviz.runtimes.rten.rten_planner.QUIRKS`). ``lends``: bodies
+    borrow all captures, as before rten's pull request 407."""
 
     quirks: frozenset[str] = frozenset(QUIRKS)
     lends: bool = False
@@ -117,7 +112,7 @@ class Rules:
         if not refused:
             taken = ONLY[tried] if len(candidates) == 1 else tuple([i for i, _ in candidates])
             how = output_identity.keywords(frame, planned, args, taken)
-            # An operand that cannot hold the result is named where it is found out; the other one is named here.
+            # An operand that cannot hold the result is named when that is found out; the other one is named here.
             small = notes.commutative and not how and elementwise_misfit(args, tried)
             return taken, tuple(self._others(frame, planned, tried).items()) if small else (), how
         if notes.commutative:
@@ -142,7 +137,7 @@ class Rules:
         if "one_operand" not in self.quirks:
             free = [c for c in candidates if not self._mask(frame, planned, c[1])]
             candidates = tuple(free) or candidates
-        # Of operands of one size the last. Only what this graph's run made or was given counts.
+        # The last one of equally large operands. Only values of this graph's run count.
         uses, stores = frame.uses, frame.stores
         lent = frame.plan.notes.captured if "one_operand" in self.quirks else ()
         best, most = candidates[0], 0
@@ -159,7 +154,6 @@ class Rules:
         return {i: self._mask(frame, planned, slot) or NOT_TRIED for i, slot in planned.notes.candidates if i != tried}
 
     def _mask(self, frame: Frame, planned: PlannedNode, slot: int) -> int:
-        """Every reason why an op cannot take a value; 0 if it can."""
         storage = frame.stores[slot]
         if storage is None or storage.origin == "weights":
             return b.CONSTANT
@@ -191,7 +185,7 @@ class Rules:
         return mask
 
     def _why_lent(self, frame: Frame, slot: int) -> int:
-        """The quirk because of which a value was lent to a body, if it was one."""
+        """The quirk because of which a value was lent to a body, if there was one."""
         parent, caller = frame.parent, frame.caller
         if parent is None or caller is None:
             return 0
@@ -210,12 +204,8 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class PlanNotes:
-    """What the rules need to know of a plan.
-
-    ``captured``: slots that stand for values of an outer graph.
-    ``sticky``: slots of so many uses that their count stays where it is.
-    ``again``: slots of values that were given, and are made again under another name.
-    """
+    """The rules' data on a plan. ``captured``: slots of values of an outer graph. ``sticky``: slots of so many uses
+    that their count does not change. ``again``: slots of given values that are made again under another name."""
 
     captured: frozenset[int]
     sticky: frozenset[int]

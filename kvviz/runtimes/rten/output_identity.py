@@ -1,4 +1,4 @@
-"""Where the output of an op lives in rten: called in place is one thing, the same buffer another.
+"""Where the output of an op lives in rten: an in-place call need not return the same buffer.
 
 New buffers come from its pool: best fit among the buffers of one run, by element width; small ones bypass it.
 """
@@ -40,15 +40,12 @@ def type_of(dtype: Any) -> str:
 
 
 def width_of(dtype: np.dtype) -> int:
-    """Bytes of an element as rten holds it."""
+    """Bytes of an element in rten."""
     return 1 if dtype.char in "bB" else 4
 
 
 class RtenPool(Pool):
-    """Freed buffers with their capacity in rten's elements.
-
-    ``sizes``: by storage id, of every buffer that was made in this run.
-    """
+    """Freed buffers with their capacity in rten's elements. ``sizes``: by storage id, of every buffer of this run."""
 
     __slots__ = ("sizes",)
 
@@ -57,11 +54,9 @@ class RtenPool(Pool):
         self.sizes: dict[int, tuple[int, int]] = {}
 
     def made(self, storage: Storage, array: ArrayLayout) -> None:
-        """Note the size of a buffer that was made because nothing fitted."""
         self.sizes[storage.id] = width_of(array.dtype), storage.capacity // max(array.itemsize, 1)
 
     def asked(self, array: ArrayLayout) -> tuple[int, int] | None:
-        """A free buffer of the same width with as many elements."""
         width = width_of(array.dtype)
         return None if width * array.size < self.smallest else (width, array.size)
 
@@ -78,25 +73,25 @@ class RtenPool(Pool):
 
 
 def elements_of(pool: Any, storage: Storage, array: ArrayLayout) -> int:
-    """Capacity of a storage in elements, as rten's tensor in it would know it."""
+    """Capacity of a storage in elements of rten's tensor in it."""
     if isinstance(pool, RtenPool) and storage.id in pool.sizes:
         return pool.sizes[storage.id][1]
     return storage.capacity // array.itemsize
 
 
-# Ops whose in-place form changes the shape only: with a row-major block, or whatever the layout.
+# Ops whose in-place form changes the shape only: with a row-major block, or in any layout.
 _RESHAPES = {"Reshape", "Flatten"}
 _RELABELS = {"Identity", "Squeeze", "Unsqueeze"}
-# In-place forms that return the input where they have nothing to do, and compute the result anew otherwise.
+# In-place forms that return the input if they have nothing to do, and otherwise compute a new result.
 _NO_OPS = {"Expand", "Tile", "Resize"}
-# In-place forms that walk strided data.
+# In-place forms that accept strided data.
 _STRIDED = {"Clip", "Not", "Add", "Mul", "Sub", "Div", "Pow"}
-# Ops that make strided data row-major first, with the global allocator.
+# Ops that first make strided data row-major, with the global allocator.
 _ALONG_AXIS = {"Softmax", "LogSoftmax"}
 _NORMALIZES = {"BatchNormalization", "InstanceNormalization", "LpNormalization"}
-# Ops that give the old buffer back to the pool where they could not use it; others throw it away.
+# Ops that return an unusable buffer to the pool; others discard it.
 _RETURNS = {"Concat", "Expand", "Resize", "Slice", "Add", "Mul", "Sub", "Div", "Pow"}
-# Ops whose output has room for more elements than it has.
+# Ops whose output has spare room.
 _ROOMY = {"Range", "Shape"}
 # Homes in memory of an input, which are few.
 _held = cache(Home)
@@ -110,7 +105,7 @@ _GROWS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
 
 
 def keywords(frame: Frame, planned: PlannedNode, args: Arguments, taken: tuple[int, ...]) -> dict[str, Any]:
-    """The keywords of our kernel, so that it does in NumPy what rten's does in its buffers; empty where it cannot."""
+    """The keywords that make our kernel do in NumPy what rten's does in its buffers; empty if impossible."""
     spec = planned.spec
     if spec is None:
         return NOTHING
@@ -147,16 +142,16 @@ def homes(
 
 
 def _roomy(kind: str, args: Arguments, out: ArrayLayout) -> Home:
-    """Memory of an output that leaves some of it unused, so that a later Concat may find room there."""
+    """Memory of an output with spare room, which a later Concat may use."""
     if kind == "Shape":
-        # As many elements as the input has dimensions, however few of them are asked for.
+        # As many elements as the input has dimensions, however few are requested.
         return Home(elements=args[0].ndim)
-    # Pushed one by one to a vector that does not come from the pool: it begins with room for four, and doubles.
+    # Pushed one by one to a vector outside the pool, which starts with room for four, and doubles.
     return Home(pooled=False, elements=max(4, 1 << (out.size - 1).bit_length()) if out.size else 0)
 
 
 def _home(planned: PlannedNode, args: Arguments, out: ArrayLayout, position: int) -> Home:
-    """Where the one output of an op that was called in place lives."""
+    """Where the only output of an op that was called in place lives."""
     kind, past = planned.node.op_type, args[position]
     if not is_array(past) or not is_array(out):
         return FRESH
@@ -171,7 +166,7 @@ def _home(planned: PlannedNode, args: Arguments, out: ArrayLayout, position: int
     if kind == "Slice":
         if not _steps_are_one(planned, args):
             return _anew(kind, position, b.SHAPE_DIFFERS)
-        # What is kept moves to the front of the buffer, if it does not begin there.
+        # Kept data moves to the front of the buffer, if it does not begin there.
         return _held(IN_PLACE if out.size and address(out) != address(past) else VIEW, position)
     if kind in ("Cast", "CastLike"):
         return _cast(kind, past, out, position)
@@ -202,7 +197,6 @@ def _anew(kind: str, position: int, mask: int, pooled: bool = True) -> Home:
 
 
 def _last_axis(planned: PlannedNode, array: ArrayLayout) -> bool:
-    """Whether a softmax runs over elements that lie side by side."""
     lengths = list(zip(array.shape, array.strides))
     if lengths:
         lengths.append(lengths.pop(int(planned.attributes.get("axis", -1))))
@@ -220,7 +214,6 @@ def _steps_are_one(planned: PlannedNode, args: Arguments) -> bool:
 def _grows(
     execution: Execution, frame: Frame, planned: PlannedNode, args: Arguments, outs: Arguments, past: int, present: int
 ) -> bool:
-    """Whether a past has room for its present."""
     before, after = args[past], outs[present]
     if not is_array(before) or before.ndim != after.ndim:
         return False
@@ -239,16 +232,14 @@ def _appends(args: Arguments, present: ArrayLayout) -> bool:
     if is_ghost(lengths):
         if past.shape[0] > 1:
             raise UnknownValueError("whether GroupQueryAttention appends depends on the lengths of its sequences")
-        # Of one sequence the length of the present says it.
+        # For one sequence the length of the present suffices.
         return bool(present.shape[2] - past.shape[2] == new.shape[1])
     return bool((np.asarray(lengths).reshape(-1) + 1 - new.shape[1] == past.shape[2]).all())
 
 
 def has_capacity(array: ArrayLayout, axis: int, length: int, capacity: int) -> bool:
-    """Whether a tensor can become ``length`` long along an axis where it lies, in a buffer of so many elements.
-
-    The strides stay: the last element must lie inside the buffer, and no two elements may meet.
-    """
+    """Whether a tensor can grow in place to ``length`` along an axis, in a buffer of so many elements. The strides
+    stay: the last element must lie inside the buffer, and no two elements may overlap."""
     shape = list(array.shape)
     shape[axis] = length
     if 0 in shape:

@@ -1,4 +1,4 @@
-"""rten's planner: a walk backward from the outputs, then a forward pass that runs first what cannot run in place.
+"""rten's planner: a walk backward from the outputs, then a forward pass that first runs ops that cannot run in place.
 
 Source: ``src/graph/planner.rs`` and the model loader of rten at commit c7f7bad9. Sizes, owners and reuse play no part;
 whether an op "can run in place" is a property of its operator alone.
@@ -38,12 +38,11 @@ _COMMUTATIVE = {"Add", "Mul", "And", "Or", "Xor", "Equal"}
 
 
 def in_place_inputs(node: Node) -> tuple[int, ...]:
-    """Positions that the operator declares; empty where rten never runs it in place."""
     return _TABLE.get((node.domain, node.op_type), ())
 
 
 def is_commutative(node: Node) -> bool:
-    """Whether rten lets the larger operand take the place of the declared one."""
+    """Whether rten may use the larger operand instead of the declared one."""
     return node.domain == "" and node.op_type in _COMMUTATIVE
 
 
@@ -64,12 +63,8 @@ QUIRKS = {
 
 
 def rten(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
-    """The order in which rten runs a graph.
-
-    ``nodes``: the needed ones.
-    ``outputs``: in the order in which they are asked for, which may change the plan.
-    ``log``: called with every visit of the walk and every pick.
-    """
+    """The order in which rten runs the needed nodes of a graph. ``outputs``: in the requested order, which may change
+    the plan. ``log``: called with every visit of the walk and every pick."""
     if graph.spelled is not None:
         return graph.nodes
     walked = walk(graph, nodes, outputs, log)
@@ -92,7 +87,7 @@ def rten(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log |
 
 
 def walk(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> list[Node]:
-    """The first half: backward from each output, depth first; an op is appended when all that it reads is resolved."""
+    """The first half: backward from each output, depth first; an op is appended when its inputs are resolved."""
     made_by = makers(nodes)
     listed: dict[int, Node] = {}
     fed = {value.name for value in graph.inputs}
@@ -137,18 +132,17 @@ def walk(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log |
 
 
 def dependencies(node: Node) -> list[str]:
-    """What a node reads, in rten's order: inputs (twice where they are read twice), then what its bodies capture."""
+    """A node's reads in rten's order: inputs (repeated ones too), then captures of its bodies."""
     inputs = [name for name in node.inputs if name]
     captured = dict.fromkeys((*_captured(node), *node.captures))
     return inputs + [name for name in captured if name not in node.inputs]
 
 
 def _captured(node: Node) -> Iterator[str]:
-    """Names that the bodies of a node take from outside, body by body, each body's own before those of bodies in it."""
+    """Captures of a node's bodies, body by body, each body's own before those of inner bodies."""
     # An If has its branches in this order, whatever the order of its attributes in the file.
     bodies = sorted(node.subgraphs.items(), key=lambda item: item[0] == "else_branch")
     for _, body in bodies:
-        # The loader meets the nodes in the order of the file.
         inner = sorted(body.nodes, key=lambda n: n.index)
         free = set(body.captures)
         yield from (name for n in inner for name in n.inputs if name in free)
@@ -156,8 +150,7 @@ def _captured(node: Node) -> Iterator[str]:
             yield from (name for name in _captured(n) if name in free)
 
 
-# -- mended planner ---------------------------------------------------------------------------------------------------
-# rten's planner with one quirk put right: of ops that could run in place, one goes first that can do so now.
+# rten's planner with one quirk corrected: of ops that could run in place by kind, one goes first that can do so now.
 
 
 _WHY = (
@@ -168,7 +161,6 @@ _WHY = (
 
 
 def look_ahead(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log | None = None) -> Sequence[Node]:
-    """rten's order, but of ops that can run in place by kind the last reader of its input goes first."""
     if graph.spelled is not None:
         return graph.nodes
     walked = walk(graph, nodes, outputs, log)
@@ -180,7 +172,6 @@ def look_ahead(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log:
     kept = {*outputs, *graph.weights}
 
     def is_free(node: Node) -> bool:
-        """Whether the op is the last reader of an input that it may overwrite."""
         positions = range(len(node.inputs)) if is_commutative(node) else in_place_inputs(node)
         names = [node.inputs[i] for i in positions if i < len(node.inputs) and node.inputs[i] not in kept]
         return any(name and waiting[name] == {node.index} and node.inputs.count(name) == 1 for name in names)
@@ -189,7 +180,6 @@ def look_ahead(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log:
         return 0 if not in_place_inputs(node) else 1 if is_free(node) else 2
 
     def changed(node: Node) -> Iterator[Node]:
-        """Ops that are the last readers of a value now that a node has run."""
         for name in reads(node):
             waiting[name].discard(node.index)
             if len(waiting[name]) == 1:

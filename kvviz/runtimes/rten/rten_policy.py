@@ -1,4 +1,4 @@
-"""The policy ``rten``, and ``rten(quirks=False)``: the same runtime with every quirk put right."""
+"""The policy ``rten``, and ``rten(quirks=False)``: the same runtime with every quirk corrected."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from kvviz.runtimes.rten.rten_planner import rten as rten_order
 
 
 def beginning_at(graph: Graph, given: Collection[str], donate: Collection[str], outputs: Sequence[str] | None) -> Graph:
-    """The graph that a run computes which is given some inner values; the graph itself where there are none.
+    """The graph of a run that gets some inner values; the graph itself if there are none.
 
-    ``given``: names of all values that the run is given.
-    ``donate``: those that it may overwrite.
-    ``outputs``: what is wanted; the graph's outputs by default.
+    ``given``: names of all values that the run gets. ``donate``: those that it may overwrite. ``outputs``: wanted
+    values; the graph's outputs by default.
 
-    Raises `InputError`: if a given value is made again, and its readers cannot be distinguished by a name.
-    Raises `GraphError`: for an output that the graph does not have.
+    Raises `InputError`: if a given value is made again, and its readers cannot be distinguished by a name. Raises
+    `GraphError`: for an output that the graph does not have.
     """
     declared = {value.name for value in (*graph.inputs, *graph.overridable)}
     inner = [name for name in graph.producers if name in given and name not in declared]
@@ -59,7 +58,7 @@ def _cut(
 
 
 def _with_repetitions(walked: Sequence[Node], given: Collection[str]) -> list[Node]:
-    """rten's order: an op enters the frontier whenever something that it reads is made, be it again."""
+    """rten's order: an op enters the frontier whenever one of its inputs is made, even again."""
     made = {name for node in walked for name in node.outputs if name} - set(given)
     frontier = [node for node in walked if made.isdisjoint(dependencies(node))]
     order = []
@@ -92,7 +91,7 @@ class _Spelling:
         self.read_twice: set[str] = set()
 
     def next(self, node: Node) -> Node:
-        """The next node, with its values as they are called now."""
+        """The next node, with the current names of its values."""
         reads = dependencies(node)
         inputs = tuple(self._called(node, position) if name else "" for position, name in enumerate(node.inputs))
         renamed = [name for name in node.captures if self._is_other(name)]
@@ -122,14 +121,14 @@ class _Spelling:
         return bool(self.made[name]) and self._name(name) != name
 
     def _name(self, name: str) -> str:
-        """What the present one of several values of a name is called: what was given, or is made last, keeps it."""
+        """The current name among several values of one name: the given or the last one keeps it."""
         if not name or self.total[name] == 1 or self.made[name] == (1 if name in self.given else self.total[name]):
             return name
         return f"{name}#{self.made[name]}"
 
     def _called(self, node: Node, position: int) -> str:
-        """What an input is called now. Of a value that was lent, what is made again is read only by whom it is handed
-        over to: the others still find the caller's."""
+        """The current name of an input. If a value was lent, only the node that takes over the new one reads it: the
+        others still get the caller's."""
         name = node.inputs[position]
         if not self.made[name] or name not in self.lent or self.made[name] == 1:
             return self._name(name) if self.made[name] else name
@@ -152,13 +151,13 @@ _ABOUT = (
 
 
 def variant(quirks: bool | Iterable[str] = True, captures: str = "by_value") -> Policy:
-    """rten as it is, or with some of its quirks corrected, or as it was before it handed captured values over.
+    """rten as it is, or with some of its quirks corrected, or as it was before captures moved into bodies.
 
-    ``quirks``: true for all of them, False for none, or the names of those to keep: see `QUIRKS`.
-    ``captures``: ``"by_value"``: a body takes over what only it needs, as since v0.14.1 (rten's issue 399, pull
-      request 407: ``CaptureEnv`` has values of its own since). ``"by_reference"``: it borrows whatever it captures.
+    ``quirks``: true for all of them, False for none, or the names of those to keep: see `QUIRKS`. ``captures``:
+    ``"by_value"``: a body takes over values that only it needs, as since v0.14.1 (rten's issue 399, pull request 407:
+    ``CaptureEnv`` has had values of its own since then). ``"by_reference"``: it borrows all captures.
 
-    Raises `KvvizError`: for a name that is not a quirk's, or another way to capture.
+    Raises `KvvizError`: for an unknown quirk or way to capture.
     """
     if isinstance(quirks, bool):
         quirks = QUIRKS if quirks else ()

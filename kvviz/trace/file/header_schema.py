@@ -1,4 +1,4 @@
-"""The header of a saved trace: what each part of it must look like, and what is made of it.
+"""The header of a saved trace: what each part must look like, and what is made of it.
 
 A description of a part is a type or a test of one value; ``[p]`` for a list of any length, ``(p, q)`` for one of
 exactly these, a dict for an object with these keys; or one of the classes here. Lists are read as tuples.
@@ -27,16 +27,12 @@ from kvviz.trace.trace_data import GraphTypes, PolicyFacts, TypeFacts
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
-    """Something as described, or None in its place."""
-
     pattern: Any
 
 
 class Made:
-    """What a function makes of the values of a list, each as described.
-
-    ``since``: the number of values that every file has; older ones do not have the others.
-    """
+    """The result of a function of the values of a list, each as described. ``since``: number of values that every file
+    has; older files lack the rest."""
 
     def __init__(self, make: Callable[..., Any], *patterns: Any, since: int | None = None) -> None:
         self.make, self.patterns = make, patterns
@@ -45,18 +41,16 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A function that reads a value by itself."""
-
     function: Callable[[Any], Any]
 
 
 def read(value: Any, pattern: Any) -> Any:
-    """What a value from JSON says. Raises `ValueError`, or KeyError, unless it is as described."""
+    """Read a value from JSON; raises `ValueError` or KeyError unless it is as described."""
     return reader(pattern)(value)
 
 
 def reader(pattern: Any) -> Callable[[Any], Any]:
-    """A function that reads values of one description, which is taken apart once."""
+    """A function that reads values of one description, which is parsed once."""
     if isinstance(pattern, Maybe):
         there = reader(pattern.pattern)
         return lambda value: None if value is None else there(value)
@@ -97,47 +91,42 @@ def _refuse(value: Any) -> Any:
 
 
 def below(limit: int) -> Callable[[Any], bool]:
-    """A whole number from 0 up to, not including, a limit."""
+    """Whole numbers from 0 up to, not including, a limit."""
     return lambda value: type(value) is int and 0 <= value < limit
 
 
 def count(value: Any) -> bool:
-    """A whole number that is not negative."""
     return type(value) is int and 0 <= value < 1 << 48
 
 
 def mask(value: Any) -> bool:
-    """Bits of reasons."""
     return type(value) is int and 0 <= value < 1 << 62
 
 
 def dim(value: Any) -> bool:
-    """A length, the name of a symbolic dimension, or unknown."""
+    """A length, the name of a symbolic dimension, or None."""
     return value is None or type(value) is str or count(value)
 
 
 def number(value: Any) -> bool:
-    """A number, finite or not."""
     return type(value) in (int, float)
 
 
 def opsets(value: Any) -> bool:
-    """Versions by domain."""
     return type(value) is dict and all(count(version) for version in value.values())
 
 
 def moment(value: Any) -> bool:
-    """A finite number on some clock."""
     return type(value) in (int, float) and abs(value) < math.inf
 
 
 def element_type(name: str) -> bool:
-    """The name of an element type. NumPy takes many abbreviations and descriptions; what is written is none of them."""
+    """The name of an element type; NumPy's abbreviations and descriptions are never written."""
     return type(name) is str and len(name) > 2 and is_known(name)
 
 
 def typed(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Make something of a shape and an element type; what has no shape is a sequence or an optional, of any type."""
+    """Make something of a shape and an element type; without a shape it is a sequence or an optional, of any type."""
 
     def made(*values: Any) -> Any:
         found = make(*values)
@@ -149,7 +138,6 @@ def typed(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _schedule(value: Any) -> tuple[Any, ...]:
-    """An order as `kvviz.trace.trace_data.PolicyFacts` has it."""
     read(value, list)
     name, *facts = value
     return (read(name, str), *read(facts, _SCHEDULES.get(name, ())))
@@ -281,9 +269,10 @@ _HEADER = {
 
 
 def read_header(saved: Any) -> dict[str, Any]:
-    """The header of a trace. Raises `ValueError` or KeyError unless it is whole, and all numbers point to something."""
+    """The header of a trace. Raises `ValueError` or KeyError unless it is complete and all numbers refer to
+    something."""
     header: dict[str, Any] = read(saved, _HEADER)
-    # Files of older versions have no tour, or say more of its stops.
+    # Files of older versions have no tour, or more fields for its stops.
     tour = read(saved.get("tour"), Maybe({"title": str, "stops": [_STOP]}))
     header["tour"] = None if tour is None else Tour(**tour)
     _check_nesting(header["graphs"])
@@ -304,10 +293,8 @@ def read_header(saved: Any) -> dict[str, Any]:
 
 
 def _check_nesting(graphs: Sequence[Mapping[str, Any]]) -> None:
-    """Every inner graph lies in front of the one that holds it, and in no other.
-
-    A function that only graphs hold that lie in none may lie in several of them: a program that is run again and again.
-    """
+    """Every inner graph lies in front of the one that holds it, and in no other. A function held only by outermost
+    graphs may lie in several: a program that is run again."""
     holders: dict[int, list[int]] = {}
     bodies: set[int] = set()
     for number, graph in enumerate(graphs):

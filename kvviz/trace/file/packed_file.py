@@ -1,7 +1,7 @@
 """Members of a file in a zip archive, with a checksum over all of them, read within bounds.
 
-A file of this kind is untrusted: what is unpacked is bounded by what lies in the file, so that a small one cannot fill
-the memory, and whatever was changed since it was written shows in the checksum.
+Such a file is untrusted: the bytes unpacked are bounded by the bytes in the file, so that a small file cannot exhaust
+memory, and the checksum reveals later changes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from kvviz.trace.schema.events import HOW, ORIGINS, Bind, OpNode
 from kvviz.trace.schema.log import COLUMNS, Log, Table, distinct
 
 _CHECKSUM = "sha256"
-# A member unpacks to no more than this many times its packed bytes, and some; real ones come to 5 to 60 times.
+# A member unpacks to at most this many times its packed bytes, plus a constant; real ones reach 5 to 60 times.
 _RATIO = 64
 _FREE = 1 << 20
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def write_packed(path: Any, members: Mapping[str, bytes]) -> None:
-    """Write members to a file (`kvviz.atomic_write.replacing`), each looked up once; those that pack too well to be
-    read again are not packed. The same members give the same bytes."""
+    """Write members to a file (`kvviz.atomic_write.replacing`), each looked up once. Members that compress beyond what
+    can be read again are stored unpacked. The same members give the same bytes."""
     with replacing(path) as file:
         archive = zipfile.ZipFile(file, "w")
         digest = hashlib.sha256()
@@ -47,7 +47,7 @@ def write_packed(path: Any, members: Mapping[str, bytes]) -> None:
 
 
 def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    # A long member is packed quickly rather than well.
+    # A long member is compressed quickly rather than well.
     level = 6 if len(data) <= _FREE else 1
     packs = len(data) <= _FREE or len(zlib.compress(data, level)) * _RATIO + _FREE > len(data)
     entry = zipfile.ZipInfo(name)  # without the time at which it was written
@@ -61,7 +61,6 @@ def _add(digest: Any, name: str, data: bytes) -> None:
 
 
 def checksum(members: Mapping[str, bytes]) -> str:
-    """SHA-256 over names and contents of members, in the order of their names."""
     digest = hashlib.sha256()
     for name in sorted(members):
         _add(digest, name, members[name])
@@ -69,10 +68,7 @@ def checksum(members: Mapping[str, bytes]) -> str:
 
 
 class Packed:
-    """An archive that is open for reading.
-
-    ``path``: how messages name the file.
-    """
+    """An archive that is open for reading; messages name the file ``path``."""
 
     def __init__(self, archive: zipfile.ZipFile, path: Any) -> None:
         self.path = path
@@ -80,21 +76,18 @@ class Packed:
         self._entries = {entry.filename: entry for entry in archive.infolist()}
         if len(self._entries) != len(archive.infolist()):
             raise LoadError(f"{path} holds two members of one name: it was changed after it was written")
-        # The directory of an archive may say anything; no members together are larger than the file.
+        # The directory of an archive may claim anything; all members together are no larger than the file.
         there = archive.fp.seek(0, 2) if archive.fp is not None else 0
         if sum(entry.compress_size for entry in archive.infolist()) > there:
             raise LoadError(f"{path} has {there:,} bytes, less than its members need: it was cut short or changed")
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all members."""
         return frozenset(self._entries)
 
     def read(self, name: str) -> bytes:
-        """The contents of a member.
-
-        Raises `LoadError`: it is not there, or larger than the bytes in the file can be.
-        """
+        """The contents of a member; raises `LoadError` if it is missing, or larger than the bytes in the file can
+        be."""
         entry = self._entries.get(name)
         if entry is None:
             raise LoadError(f"{self.path} has no member {name}: it is not a kvviz trace, or only a part of one")
@@ -105,7 +98,7 @@ class Packed:
                 f"{self.path} would unpack {entry.compress_size:,} bytes of its member {name} to {entry.file_size:,}, "
                 f"more than {_RATIO} times as many: kvviz did not write this trace"
             )
-        # A reader of zip files stops at the size that was declared, so that this is the bound of what is read.
+        # The zip reader stops at the declared size, so that bounds what is read.
         with self._archive.open(entry) as member:
             return member.read(entry.file_size)
 
@@ -131,7 +124,7 @@ SAVED = (
 )
 INTEGERS = ("i1", "i2", "i4", "i8")
 _LARGEST = 1 << 48
-# Format 11 had tables in the place of columns, of 8 bytes a number; formats before 13 had no column of frames.
+# Format 11 had tables instead of columns, of 8 bytes a number; formats before 13 had no column of frames.
 _TABLES: dict[str, tuple[str, ...]] = {
     "op": ("op.frame", "op.allocated", "op.copied", "op.written", "op.live", "op.outputs"),
     "fact": ("op.node", "op.refusal"),
@@ -144,10 +137,8 @@ _TABLES: dict[str, tuple[str, ...]] = {
 
 
 class LogMembers(dict[str, Any]):
-    """Members of a file, those of the columns of a log among them, which are made when they are written.
-
-    ``numbers``: of each `OpNode` in the file, by its id. ``bound``: numbers of what the frames begin with.
-    """
+    """Members of a file, including the columns of a log, which are made while they are written. ``numbers``: of each
+    `OpNode` in the file, by its id. ``bound``: numbers of the frames' bindings."""
 
     def __init__(self, log: Log, numbers: Mapping[int, int], bound: Sequence[int]) -> None:
         super().__init__()
@@ -172,7 +163,6 @@ class LogMembers(dict[str, Any]):
 
 
 def column_members(there: Collection[str], version: int) -> list[str]:
-    """Names of the members of a file of a format that hold the columns."""
     if version == 11:
         return [f"{table}.i64" for table in _TABLES]
     found = []
@@ -185,7 +175,6 @@ def column_members(there: Collection[str], version: int) -> list[str]:
 
 
 def columns_in(members: Mapping[str, bytes]) -> dict[str, np.ndarray[Any, np.dtype[np.integer[Any]]]]:
-    """The columns that members hold, whose names `column_members` gave."""
     found: dict[str, np.ndarray] = {}
     for member, data in members.items():
         name, _, kind = member.rpartition(".")
@@ -198,10 +187,7 @@ def columns_in(members: Mapping[str, bytes]) -> dict[str, np.ndarray[Any, np.dty
 
 
 def fill(log: Log, columns: Columns, nodes: Sequence[OpNode], refusals: Sequence[Any], forms: Sequence[Any]) -> None:
-    """Fill a log, whose frames are there already, from columns that may hold anything.
-
-    Raises `ValueError`: with what is wrong.
-    """
+    """Fill a log, which has its frames already, from untrusted columns; raises `ValueError` that says what is wrong."""
     for table in (*COLUMNS, "storage"):
         lengths = {len(column) for name, column in columns.items() if name.startswith(f"{table}.")}
         expect(len(lengths) == 1, "columns of other lengths")
@@ -245,7 +231,7 @@ def fill(log: Log, columns: Columns, nodes: Sequence[OpNode], refusals: Sequence
 
 
 def bindings(columns: Columns, binds: Sequence[Bind], counts: Sequence[int]) -> Iterator[tuple[Bind, ...]]:
-    """What each frame begins with: so many entries of a table. Raises `ValueError` unless they are all in it."""
+    """The bindings of each frame: so many entries of a table. Raises `ValueError` if one is missing there."""
     numbers = columns["frame.bind"]
     _within(numbers, 0, len(binds), "binding")
     expect(sum(counts) == len(numbers), "bindings of no frame")
@@ -268,6 +254,5 @@ def _within(column: np.ndarray, low: int, high: int, what: str) -> None:
 
 
 def expect(holds: bool, what: str) -> None:
-    """Raise `ValueError` with what a file has and should not have, unless all is well."""
     if not holds:
         raise ValueError(f"it has {what}")

@@ -1,7 +1,7 @@
-"""Checks that a trace that was read from a file is consistent, so that readers can rely on it.
+"""Checks that a trace read from a file is consistent, so that readers can rely on it.
 
-A file may have been changed together with its checksum. Names that nothing made, steps outside every run or values that
-do not fit into their storage would otherwise fail in a reader, with an error that does not point to the file.
+A file may have been changed together with its checksum. Undefined names, steps outside every run or values beyond their
+storage would otherwise fail in a reader, with an error that does not point to the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LARGEST = 1 << 48
 
 
 def check_trace(trace: TraceData) -> None:
-    """Raise ValueError, with what is wrong, unless a trace is consistent."""
+    """Raise ValueError that says what is wrong, unless a trace is consistent."""
     rows, frames, storages = trace.log, trace.log.frames, trace.log.storages
     expect(all(storage < len(storages) for storage in trace.log.later), "a storage that does not exist")
     _check_runs(trace)
@@ -43,7 +43,7 @@ def check_trace(trace: TraceData) -> None:
         expect(begins, f"frame {number} in the middle of its run")
         expect(frame.parent is None or frames[frame.parent].run == frame.run, f"frame {number} in another run")
         for bind in frame.bindings:
-            # Frames that begin with the same share the records of it.
+            # Frames with equal bindings share their records.
             if id(bind) in known:
                 continue
             known.add(id(bind))
@@ -59,10 +59,8 @@ def check_trace(trace: TraceData) -> None:
 
 
 def _check_steps(trace: TraceData, ops: Ints, outs: Ints) -> None:
-    """Every step runs once, in its run and frame, on values that are there, and puts its outputs into their storages.
-
-    It works on columns: a long trace has millions of steps, and few programs and forms.
-    """
+    """Every step runs once, in its run and frame, on existing values, and puts its outputs into their storages. It
+    works on columns: a long trace has millions of steps, and few programs and forms."""
     log, frames = trace.log, trace.log.frames
     frame, node, refusal = ops[:, 0], ops[:, 1], ops[:, 2]
     steps = np.arange(len(ops))
@@ -93,10 +91,8 @@ def _check_steps(trace: TraceData, ops: Ints, outs: Ints) -> None:
 
 
 def _check_reads(trace: TraceData, frame: Ints, node: Ints, there: np.ndarray, counts: Ints) -> None:
-    """Every value that an op reads was made in its frame before, or the frame started with it.
-
-    ``there``: of every output, whether it is there. Frames that ran the same ops are checked once.
-    """
+    """Every value that an op reads was made before in its frame, or the frame started with it. ``there``: which outputs
+    exist. Frames that ran the same ops are checked once."""
     frames = trace.log.frames
     known: set[Any] = set()
     parts = (_by_frame(column, len(frames)) for column in (frame, np.repeat(frame, counts)))
@@ -115,16 +111,12 @@ def _check_reads(trace: TraceData, frame: Ints, node: Ints, there: np.ndarray, c
 
 
 def _by_frame(frame: Ints, frames: int) -> list[Ints]:
-    """By frame the places of a column of frames."""
     order = np.argsort(frame, kind="stable")
     return np.split(order, np.searchsorted(frame[order], np.arange(1, frames)))
 
 
 def _check_outputs(trace: TraceData, ops: Ints, outs: Ints, there: np.ndarray, steps: Ints) -> None:
-    """Every output lies inside of its storage.
-
-    ``there``: of every output, whether it is; ``steps``: of those that are.
-    """
+    """Every output lies inside its storage. ``there``: which outputs exist; ``steps``: the steps of those."""
     storage, _, how, offset, form = outs[there].T
     missing = np.flatnonzero(offset < 0)
     offset[missing] = viewed_offsets(trace.log, ops, outs, steps[missing])
@@ -144,13 +136,12 @@ def _check_outputs(trace: TraceData, ops: Ints, outs: Ints, there: np.ndarray, s
 
 
 def _every(holds: np.ndarray, what: str) -> None:
-    """Raise ValueError, with the first step of which something does not hold."""
+    """Raise ValueError that names the first step for which something does not hold."""
     if not holds.all():
         raise ValueError(f"it has {what.format(int(np.argmin(holds)))}")
 
 
 def _check_declared(trace: TraceData) -> None:
-    """Everything declared refers to an op and a storage that exist."""
     declared, ops, storages = trace.log.declared, len(trace.log), trace.log.storages
     after = (*(free.after for free in declared.frees), *(mark.after for mark in declared.marks))
     stated = (*declared.accesses, *declared.written, *declared.times, *after)
@@ -180,7 +171,7 @@ def _check_runs(trace: TraceData) -> None:
 
 
 def _check_growth(trace: TraceData) -> None:
-    """Storages grow one step after the other, and no storage by more than it has at the end."""
+    """Storages grow in step order, and none by more than its final capacity."""
     last, grown = 0, Counter[int]()
     for step, storage, more in trace.log.grew:
         expect(last <= step <= len(trace.log), f"a storage that grew at step {step}")
@@ -191,7 +182,6 @@ def _check_growth(trace: TraceData) -> None:
 
 
 def _check_layouts(trace: TraceData) -> None:
-    """The caller's arrays have as many strides as axes, and lie in their blocks."""
     bound = {bind.name: bind for frame in trace.log.frames[:1] for bind in frame.bindings}
     for name, layout in trace.options.layouts.items():
         bind = bound.get(name)
@@ -207,7 +197,6 @@ def _check_layouts(trace: TraceData) -> None:
 def _check_place(
     capacity: int, whole: bool, shape: Sequence[int] | None, dtype: Any, offset: int, strides: Any
 ) -> None:
-    """A value lies inside of its storage; ``whole``: as in `_extent`."""
     if shape is not None:
         expect(-LARGEST < offset < LARGEST, f"a value at {offset}")
         _inside(_extent(whole, shape, dtype, offset, strides), capacity)
@@ -241,11 +230,9 @@ def _inside(ends: tuple[int, int], capacity: int) -> None:
 
 
 def _check_caches(trace: TraceData) -> None:
-    """Every cache is an input and an output of the main graph, as often as there are runs, on an axis that it has.
-
-    Where a model declares no shapes, one of the two may turn out to have fewer axes than the other. A cache that is
-    written where it lies, and by no name of its own, is its own output.
-    """
+    """Every cache is an input and an output of the main graph, has as many entries as there are runs, and an axis that
+    exists. Where a model declares no shapes, one of the two may have fewer axes than the other. A cache that is written
+    in place, without an output name of its own, is its own output."""
     inputs, outputs = ({value.name for value in values} for values in (trace.graph.inputs, trace.graph.outputs))
     for cache in trace.caches:
         expect(cache.input in inputs and cache.output in {*outputs, cache.input}, f"cache {cache.name!r}")
@@ -260,7 +247,7 @@ def _check_caches(trace: TraceData) -> None:
 
 
 def _ranks(trace: TraceData, cache: Cache) -> Iterator[int]:
-    """Numbers of axes that a cache has in the declarations of the graph, and had in main frames."""
+    """The numbers of axes of a cache, declared by the graph and observed in main frames."""
     log = trace.log
     inputs, outputs = trace.graph.inputs, trace.graph.outputs
     yield from (len(v.shape) for v in inputs if v.name == cache.input and v.shape is not None)

@@ -28,7 +28,6 @@ _BEFORE = (12, 11)
 
 
 def load(path: Any, make: Callable[[Graph, PolicyFacts, Log, str], Data]) -> Data:
-    """Read a trace that `save` wrote; see `Trace.load`, which is ``make``."""
     try:
         with zipfile.ZipFile(path) as archive:
             packed = Packed(archive, path)
@@ -60,7 +59,7 @@ def load(path: Any, make: Callable[[Graph, PolicyFacts, Log, str], Data]) -> Dat
     except MemoryError:
         raise LoadError(f"{path} needs more memory than there is") from None
     except Exception as error:
-        # A damaged file can fail in many ways, in zlib, in JSON or here; the caller gets one error.
+        # A damaged file can fail in zlib, in JSON or here; the caller gets one error.
         detail = f"{type(error).__name__}: {error}"[:200]
         raise LoadError(f"{path} is not a trace of kvviz, or it is damaged ({detail})") from None
 
@@ -104,7 +103,7 @@ def _values(trace: TraceData, saved: list[Any], kept: dict[str, bytes]) -> Value
     named = [*keys.values(), *zip(columns["at"].tolist(), columns["slot"].tolist())]
     mains = {frame.run: frame for frame in reversed(trace.log.frames) if frame.parent is None}
     for at, slot in named:
-        # The bindings of a run, or the outputs of a step, are there.
+        # The bindings of a run, or the outputs of a step, are known here.
         there = mains[-1 - at].bindings if at < 0 else trace.log[at].op.node.outputs
         read(slot, below(len(there)))
     return ValueSummaries(budget, Counted(*counted), missing, keys, columns)
@@ -116,7 +115,7 @@ def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:
         bodies = {attribute: inner[number] for attribute, number in subgraphs}
         body = None if function is None else inner[function]
         nodes.append(Node(name, op, domain, inputs, outputs, index, kept, bodies, captures, opset, body, scope))
-    # Of most weights only the names were kept.
+    # Only the names of most weights were kept.
     weights = {name: np.empty(0) for name in saved["weights"]}
     weights.update(saved["constants"])
     facts = {key: saved[key] for key in ("opsets", "captures", "path")}
@@ -129,7 +128,7 @@ def _op_node(graph: Graph, place: int, *facts: Any) -> OpNode:
     node = op.node
     read([*op.views, *op.overwrites, *op.unread, *(grow.input for grow in op.grows)], [below(len(node.inputs))])
     read([grow.output for grow in op.grows], [below(len(node.outputs))])
-    # A function that has a kernel of ours is no control node, as some operators with a body are none.
+    # A function with a NumPy kernel of its own is no control node, like some operators with a body.
     entered = "function" if node.function is not None else node.op_type if node.subgraphs else ""
     must = node.subgraphs and node.op_type in ("If", "Loop", "Scan") and not node.domain
     read(op.control, ((entered,) if must else ("", entered)).__contains__)
@@ -144,7 +143,7 @@ def _program(number: int, header: dict[str, Any], graph: Graph, nodes: list[OpNo
 
 
 def _bound_by_number(header: dict[str, Any]) -> np.ndarray:
-    """Put what frames begin with into a table, as files have it since format 13; gives the numbers."""
+    """Put bindings of frames into a table, as files have it since format 13; returns the numbers."""
     known: dict[str, int] = {}
     numbers = []
     for frame in header["frames"]:

@@ -1,9 +1,9 @@
 """Writing a trace to one file: a zip with a JSON header (graphs without weights, frames, runs) and integer columns.
 
-The header has ``graphs`` (inner ones first), ``nodes`` (what is stated of each that was to run), ``programs`` (which of
-them, in which order), ``frames``, ``runs`` and ``caches``, and the tables that the columns refer to: every run begins
-with the same weights, so that frames have numbers of ``binds``. The columns
-are those of `kvviz.trace.file.packed_file`, written one at a time, so that saving a long trace takes little memory.
+The header has ``graphs`` (inner ones first), ``nodes`` (facts about each that was to run), ``programs`` (which of them,
+in which order), ``frames``, ``runs``, ``caches``, and the tables that the columns refer to. Every run begins with the
+same weights, so frames refer to ``binds`` by number. The columns are those of `kvviz.trace.file.packed_file`, written
+one at a time, so that saving a long trace takes little memory.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from kvviz.trace.value_summaries import COLUMNS as VALUES
 from kvviz.trace.value_summaries import ValueSummaries
 
 FORMAT = 13
-# Elements of the longest attribute that is kept: what says how an op works, and no weights.
+# Elements of the longest attribute that is kept: it says how an op works; weights are longer.
 _LONGEST = 64
 
 
 def save(trace: TraceData, path: Any) -> None:
-    """Write a trace to a file; see `Trace.save`."""
     log = trace.log
     meter_in_turn(trace.caches)
     programs = list({id(frame.program): frame.program for frame in log.frames}.values())
     if not programs:
-        # Nothing has begun to run: the graph is all that there is.
+        # Nothing has run: the graph is all that there is.
         programs.append(Program(trace.graph, (), ()))
     number = {id(program): i for i, program in enumerate(programs)}
     graphs: dict[int, int] = {}
@@ -98,13 +97,13 @@ def _text(header: dict[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for: records as lists of their fields, and names of element types."""
+    """The JSON form of records (lists of their fields) and of element types (names)."""
     if is_dataclass(value):
         return [getattr(value, field.name) for field in fields(value)]
     return sorted(value) if isinstance(value, frozenset) else str(value)
 
 
-# When a decode stops and what it keeps shows in the trace.
+# The trace itself shows when a decode stops and what it keeps.
 _NOT_SAVED = ("stop_tokens", "detail")
 
 
@@ -125,14 +124,13 @@ def _program(program: Program, graphs: dict[int, int], numbers: dict[int, int]) 
 
 
 def _op_node(op: OpNode, program: Program, number: int) -> list[Any]:
-    # Nodes are listed in the order of their graph, mostly.
     place = next(i for i, node in enumerate(program.graph.nodes) if node is op.node)
     facts = [op.position, op.control, op.foreign, op.views, op.overwrites, op.grows, op.unread, op.note]
     return [number, place, *facts]
 
 
 def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, Any]]) -> int:
-    """Number of a graph in the file; it is described after the ones inside it."""
+    """Number of a graph in the file; it is described after its inner graphs."""
     if id(graph) in numbers:
         return numbers[id(graph)]
     nodes = [_node(node, numbers, described) for node in graph.nodes]
@@ -154,7 +152,7 @@ def _add_graph(graph: Graph, numbers: dict[int, int], described: list[dict[str, 
 
 
 def _constants(graph: Graph) -> list[Any]:
-    """Small weights of whole numbers: shapes, axes, steps. They say how an op works, as attributes do elsewhere."""
+    """Small integer weights (shapes, axes, steps), which say how an op works, as attributes do elsewhere."""
     small = [(name, graph.weights[name]) for name in graph.weights if _is_small(graph, name)]
     return [[name, *_tensor(value)] for name, value in small]
 
@@ -193,7 +191,7 @@ def _attribute(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether an attribute can be written as text; what is large is left out."""
+    """Whether an attribute can be written as text; large ones are left out."""
     if isinstance(value, np.ndarray):
         return value.size <= _LONGEST and value.dtype.kind in "iubf" and value.dtype.isbuiltin == 1
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Which bytes each step reads and writes, and for every access of a storage the write that made what it meets."""
+"""Which bytes each step reads and writes, and which write made the bytes that an access finds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from kvviz.trace.trace_data import noted
 
 
 def accesses_of(index: Index, step: int) -> tuple[Access, ...]:
-    """What a step reads and writes, as its producer declared it or as it follows from the table of operators.
-
-    What follows has the reads first, and no weights, which nobody overwrites; an op whose outputs are all views, or
-    come out of a body, touches no bytes itself.
-    """
+    """What a step reads and writes, as its producer declared it or as the table of operators implies. Implied accesses
+    have the reads first, and no weights, which are never overwritten. An op whose outputs are all views, or come out of
+    a body, touches no bytes itself."""
     declared = index.trace.log.declared.accesses.get(step)
     if declared is not None:
         return declared
@@ -31,7 +29,6 @@ def accesses_of(index: Index, step: int) -> tuple[Access, ...]:
 
 
 def writes_of(index: Index, step: int) -> tuple[Access, ...]:
-    """What a step writes; see `accesses_of`."""
     log, row = index.trace.log.declared, index.rows[step]
     if step in log.accesses:
         return tuple(access for access in log.accesses[step] if access.writes)
@@ -59,7 +56,7 @@ def _writes(index: Index, row: Op, parts: dict[int, Region]) -> Iterator[Access]
 
 
 def _region(index: Index, row: Op, place: Place, part: Region | None = None) -> Region:
-    """Where a value, or the part of it that is known to be touched, lies in its storage."""
+    """The region of a value, or of the part of it that is known to be touched."""
     if part is not None:
         region = part._replace(offset=place.offset + part.offset)
     else:
@@ -75,12 +72,12 @@ def _region(index: Index, row: Op, place: Place, part: Region | None = None) -> 
         region = Region(place.offset, shape, strides, dtype)
     low, high = bounds(region)
     capacity = index.trace.log.storages[place.storage].capacity
-    # Where its true place is not known: all of the block.
+    # If its place is not known: the whole block.
     return region if low >= 0 and high <= capacity else whole(capacity)
 
 
 def _append_strides(index: Index, run: int) -> dict[int, tuple[int, ...]]:
-    """The strides of each block that an op of a run appended to; a past that the caller gave has them too."""
+    """The strides of each block that an op of a run appended to; a caller's past has them too."""
     log, values, part = index.trace.log, index.values, index.trace.runs[run]
     outs = values.made_in(part.first, part.last)
     found = {}
@@ -92,11 +89,10 @@ def _append_strides(index: Index, run: int) -> dict[int, tuple[int, ...]]:
 
 
 def _appended(index: Index, row: Op, present: Region) -> Region:
-    """The part of a present that an append wrote."""
     places = (index.places.get((row.frame, row.op.node.inputs[position])) for position in row.taken)
     for past in (place.shape for place in places if place is not None and place.shape is not None):
         if past == present.shape:
-            # Behind a past that was full already nothing was written.
+            # Nothing was written behind a past that was full.
             return present._replace(shape=(0, *past), strides=(0, *present.strides))
         if len(past) == len(present.shape):
             axes = [axis for axis, (n, m) in enumerate(zip(past, present.shape)) if n != m]
@@ -109,15 +105,13 @@ def _appended(index: Index, row: Op, present: Region) -> Region:
 
 
 class Touch(NamedTuple):
-    """One step's reading or writing of bytes.
+    """One read or write of bytes by a step.
 
-    ``low, high``: the region's first byte, and the one behind its last.
-    ``source``: number, among the touches of the storage, of the write that made what is read or overwritten here, -1
-      where it is older than all of them. The graph has it, and all that it has before that one, before this step.
-    ``made``: its step; the one before which the value came from elsewhere, less one, where it has none.
-    ``latest``: whatever was last written there is meant, in the order of the program, and not what the edges say that
-      the value is. So it is where tensors are memory that ops change, as in ggml: of all accesses that a producer
-      declared.
+    ``low, high``: the region's first byte, and the one behind its last. ``source``: index, among the touches of the
+    storage, of the write that made the bytes found here, -1 if it is older than all of them; the graph orders that
+    write, and everything before it, before this step. ``made``: its step, or one less than the step before which the
+    value came from elsewhere. ``latest``: the latest write in program order is meant, whatever the edges say, because
+    tensors are memory that ops change, as in ggml and in all accesses that a producer declared.
     """
 
     step: int
@@ -132,7 +126,7 @@ class Touch(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """The write that made a value: its number in a list of touches, and its step."""
+    """The write that made a value: its index in a list of touches, and its step."""
 
     touches: list[Touch] | None
     number: int
@@ -140,20 +134,17 @@ class _Source(NamedTuple):
 
 
 class Touches:
-    """The touches of every storage in some steps of a trace, in order.
-
-    ``first, last``: half-open range of steps: those of one run.
-    """
+    """The touches of every storage in the steps ``first`` to ``last`` (half open) of one run, in order."""
 
     def __init__(self, index: Index, first: int, last: int) -> None:
         self.index = index
         self.first, self.last = first, last
         self._found: dict[int, list[Touch]] = {}
-        # For every value the list that its storage had then, and the number of the write in it that made the bytes.
+        # For every value the list that its storage had then, and the index of the write that made the bytes.
         self._sources: dict[Key, _Source] = {}
 
     def __iter__(self) -> Iterator[tuple[int, list[Touch]]]:
-        """(storage, its touches); a storage that a pool hands out again begins anew."""
+        """(storage, its touches); a storage that a pool hands out again starts a new list."""
         declared = self.index.trace.log.declared.accesses
         for step in range(self.first, self.last):
             row = self.index.rows[step]
@@ -168,7 +159,7 @@ class Touches:
                 touches = self._found.setdefault(storage, [])
                 ends = bounds(region)
                 touches.append(Touch(step, writes, value, region, *ends, source.number, source.made, latest))
-                # No edge leads from an op that writes an operand and gives no result.
+                # No edge leads from an op that writes an operand and has no result.
                 if writes and value in node.outputs:
                     self._sources[number, value] = _Source(touches, len(touches) - 1, step)
             for name, where in zip(node.outputs, row.outs):
@@ -185,7 +176,7 @@ class Touches:
         places = (self.index.places.get((number, name)) for name in names if name)
         if not element or any(place is not None and place.storage == storage for place in places):
             return self._source_in(storage, number, names)
-        # An element of a sequence: nobody writes to what a sequence holds, so the last write made it.
+        # An element of a sequence: sequences are never written into, so the last write made it.
         return self._last_write(storage, self.last)
 
     def _last_write(self, storage: int, before: int) -> _Source:
@@ -197,7 +188,7 @@ class Touches:
         return _Source(touches, -1, self.first - 1)
 
     def _source_in(self, storage: int, number: int, names: Any) -> _Source:
-        """The last write that made one of these values, of those that lie in a storage."""
+        """The last write that made one of these values, among those in a storage."""
         touches = self._found.get(storage)
         best = _Source(touches, -1, self.first - 1)
         for name in names:
@@ -221,7 +212,7 @@ class Touches:
             found = self._sources[outer]
         else:
             place = self.index.places.get(asked[-1])
-            # A slice of what a Scan reads shows what was there when its iteration began.
+            # A slice of a Scan input has the contents from when its iteration began.
             found = _Source(None, -1, self.first - 1) if place is None else self._last_write(place.storage, place.step)
         self._sources.update(dict.fromkeys(asked, found))
         return found

@@ -14,12 +14,9 @@ Spot = tuple[int, str]
 
 
 class FrameValues:
-    """Frames of a log, and where each value of one comes from and goes to.
-
-    ``first``: number of the first of them in the log; all other numbers count from it.
-    ``opened``: by frame and index of a control node, the frames that it opened, in order.
-    ``before``: of a frame that is not the first one of its control node, the frame of the iteration before.
-    """
+    """Frames of a log, and where each of their values comes from and goes to. ``first``: number of the first of them in
+    the log; all other numbers count from it. ``opened``: by frame and index of a control node, the frames that it
+    opened, in order. ``before``: the frame of the preceding iteration of the same control node, if any."""
 
     def __init__(self, rows: Sequence[FrameEvent], first: int = 0) -> None:
         self.rows, self.first = rows, first
@@ -34,15 +31,13 @@ class FrameValues:
                 siblings.append(number)
 
     def bodies(self, frame: int, node: Node) -> list[int]:
-        """The frames that a node opened, in order; empty for a plain op and for a loop without iterations."""
         return self.opened.get((frame, node.index), [])
 
     def outputs(self, frame: int) -> tuple[str, ...]:
-        """Names of what a frame hands out; for a main frame what the caller asked for."""
+        """Names of a frame's outputs; for a main frame those that the caller asked for."""
         return self.rows[frame].program.outputs
 
     def scanned(self, frame: int) -> tuple[str, ...]:
-        """Outputs of a loop body that are collected until the loop ends."""
         row = self.rows[frame]
         if row.iteration is None or row.caller is None:
             return ()
@@ -72,8 +67,8 @@ class FrameValues:
         return parent, node.inputs[carry + head]
 
     def inner(self, frame: int, node: Node, position: int) -> Spot | None:
-        """The value of a body that a control node hands out, or the initial value of a loop without iterations; None
-        for what a loop collects, and for outputs of other nodes."""
+        """The value of a body that a control node returns, or the initial value of a loop without iterations; None for
+        what a loop collects, and for outputs of other nodes."""
         bodies, loop = self.bodies(frame, node), node.op_type in ("Loop", "Scan") and not node.domain
         head, carried = head_and_carried(node) if loop else (0, len(node.outputs))
         if position >= carried or (not bodies and not loop):
@@ -84,7 +79,6 @@ class FrameValues:
         return (bodies[-1], names[position]) if position < len(names) else None
 
     def entered(self, frame: int, node: Node, name: str) -> list[Spot]:
-        """The values inside the bodies of a node that an input or capture of it becomes."""
         found: list[Spot] = []
         for body in self.bodies(frame, node):
             graph = self.graph(body)
@@ -98,11 +92,9 @@ class FrameValues:
         return found
 
     def graph(self, frame: int) -> Graph:
-        """The graph that runs in a frame."""
         return self.rows[frame].program.graph
 
     def _position(self, graph: Graph, name: str) -> int | None:
-        """Which of a body's inputs a name is."""
         known = self._inputs.get(id(graph))
         if known is None:
             names = [value.name for value in graph.inputs]
@@ -111,11 +103,9 @@ class FrameValues:
 
 
 class RunFrames(FrameValues):
-    """The frames of one run: the main frame, then the others in the order in which they were opened.
-
-    They are numbered within the run. ``signature`` is equal for two runs in which the same graphs were entered in the
-    same order, so that they can share what was found out.
-    """
+    """The frames of one run, the main frame first, in the order in which they were opened, numbered within the run.
+    ``signature`` is equal for two runs in which the same graphs were entered in the same order, so that they can share
+    results."""
 
     def __init__(self, trace: TraceData, run: int) -> None:
         frames = trace.log.frames
@@ -128,7 +118,7 @@ class RunFrames(FrameValues):
 
 
 def head_and_carried(node: Node) -> tuple[int, int]:
-    """Of a Loop or Scan: body inputs before the carried values, and the number of carried values."""
+    """Of a Loop or Scan: the number of body inputs before the carried values, and the number of carried values."""
     if node.op_type == "Loop":
         return 2, len(node.inputs) - 2
     scanned = node.attributes.get("num_scan_inputs", len(node.inputs))

@@ -27,7 +27,7 @@ from kvviz.trace.schema.regions import KNOWN, LEVELS, Level, confidence, overlap
 from kvviz.trace.trace_data import noted
 from kvviz.trace.units import short, size
 
-# Up to this many touches are examined one by one, more of them together.
+# Up to this many touches are compared one by one, more of them together.
 _FEW = 16
 
 _LEVEL_OF: dict[str, Level] = {"exact": "exact", "range": "range", "root": "root", "name": "root"}
@@ -128,8 +128,8 @@ def _since(index: Index, storage: int, touches: Sequence[Touch]) -> int:
 
 
 def hidden_pairs(trace: Trace, run: int) -> tuple[Hazard, ...]:
-    """All broken and hidden pairs of one run, first those that share bytes, then those that only ranges report, then
-    those that only whole roots report: accesses that share bytes share a range, and then they share a root."""
+    """All broken and hidden pairs of one run: first those that share bytes, then those that only ranges report, then
+    those that only whole roots report."""
 
     def found() -> tuple[Hazard, ...]:
         pairs = find_hazards(trace, "root", run=run)
@@ -139,11 +139,9 @@ def hidden_pairs(trace: Trace, run: int) -> tuple[Hazard, ...]:
 
 
 def explaining(broken: Sequence[Hazard], step: int, reads: Iterable[int]) -> Hazard | None:
-    """The broken pair that let a step read other bytes: it ran before a write that it needs, or after one that it must
-    not see (the last one is what it saw), or two writes into what it reads ran in the other order.
-
-    ``reads``: the storages that the step reads.
-    """
+    """The broken pair because of which a step read other bytes: it ran before a write that it needs, or after one that
+    it must not see (the last such write), or two writes into its input ran in the other order. ``reads``: the storages
+    that the step reads."""
     early = [pair for pair in broken if pair.kind == "RAW" and pair.first == step]
     late = [pair for pair in broken if pair.kind == "WAR" and pair.second == step]
     swapped = [pair for pair in broken if pair.kind == "WAW" and pair.second < step and pair.storage in reads]
@@ -151,7 +149,7 @@ def explaining(broken: Sequence[Hazard], step: int, reads: Iterable[int]) -> Haz
 
 
 def path_between(trace: Trace, first: int, second: int) -> tuple[int, ...]:
-    """The steps of a shortest path of the graph from one step of a run to a later one, both included; empty without."""
+    """The steps of a shortest path of the graph from one step of a run to a later one, both included; empty if none."""
     index = index_of(trace)
     return _reachability(index, index.frames[index.rows[second].frame].run).path(first, second)
 
@@ -163,15 +161,13 @@ def _reachability(index: Index, run: int) -> Reachability:
 _FINEST_FIRST = tuple(reversed(LEVELS))
 
 _Pair = tuple[int, int]
-"""Numbers of two touches that share bytes."""
+"""Indices of two touches that share bytes."""
 
 
 class _Pairs:
-    """The pairs in one storage.
-
-    Everything that the graph orders before the write of a value is ordered before all uses of the value. So a write is
-    compared only with the touches after its source, and with those not ordered before the source.
-    """
+    """The pairs in one storage. Everything that the graph orders before the write of a value is ordered before all uses
+    of the value. So a write is compared only with the touches after its source, and with those not ordered before the
+    source."""
 
     def __init__(self, index: Index, run: int, storage: int, touches: Sequence[Touch], level: Level) -> None:
         self.index = index
@@ -187,7 +183,7 @@ class _Pairs:
         self.open: dict[int, Sequence[int]] = {}
 
     def unordered(self) -> Iterator[_Pair]:
-        """Pairs that only the schedule keeps in order, or that are broken."""
+        """Pairs that only the schedule orders, or that are broken."""
         for number, touch in enumerate(self.touches):
             if touch.writes or touch.latest:
                 yield from self._hidden(number, touch)
@@ -197,14 +193,14 @@ class _Pairs:
                         yield early, number
 
     def ordered(self) -> Iterator[_Pair]:
-        """Pairs that a path of the graph keeps in order, without those that a write in between covers."""
+        """Pairs that a path of the graph orders, without those that a write in between covers."""
         for number, touch in enumerate(self.touches):
             found = [early for early in self._older(number, touch) if self.steps[early] < touch.step]
             before = self._before(found, touch)
             yield from ((early, number) for early in found if early in before)
 
     def _hidden(self, number: int, late: Touch) -> Iterator[_Pair]:
-        # Only one write takes over what another one made, so this runs once for it.
+        # Only one write replaces another's bytes, so this runs once for it.
         earlier = self.open.pop(late.source, None) if late.writes else self.open.get(late.source)
         if earlier is None:
             earlier = range(late.source)
@@ -219,7 +215,7 @@ class _Pairs:
                 yield early, number
 
     def _older(self, number: int, late: Touch) -> Iterator[int]:
-        """Earlier touches that are not covered by a write in between from which the later touch has its value."""
+        """Earlier touches, except those covered by a write between them and the later touch that made its value."""
         source, end, floor = late.source, number, 0
         covering: list[Touch] = []
         while end > floor:
@@ -240,11 +236,9 @@ class _Pairs:
             source, end = write.source, source
 
     def _between(self, source: int, number: int) -> Sequence[int]:
-        """Writes after the one that made a value and before one that reads it."""
         return self.writes[bisect_right(self.writes, source) : bisect_left(self.writes, number)]
 
     def _near(self, numbers: Sequence[int], late: Touch) -> Iterator[int]:
-        """The touches that share bytes with another one."""
         if len(numbers) > _FEW and self.level != "root":
             chosen = np.asarray(numbers)
             low, high = self.bounds[chosen].T
@@ -256,7 +250,6 @@ class _Pairs:
                 yield number
 
     def _covers(self, write: Touch, other: Touch) -> bool:
-        """Whether a write touches all bytes of another access."""
         if write.region.known != "exact":
             return False
         if self.level != "exact" or (write.low <= other.low and write.high >= other.high):
@@ -265,14 +258,13 @@ class _Pairs:
         return False
 
     def _before(self, numbers: Sequence[int], late: Touch) -> set[int]:
-        """The touches from whose steps a path of the graph leads to the step of a later touch."""
         if not numbers:
             return set()
         steps = _reachability(self.index, self.run).before({self.steps[number] for number in numbers}, late.step)
         return {number for number in numbers if self.steps[number] in steps}
 
     def _left(self, earlier: Sequence[int], since: range, ordered: set[int], late: Touch) -> Sequence[int]:
-        """The touches that later ones must still be compared with: those not known to be ordered before the write."""
+        """Touches that later ones must still be compared with: those not known to be ordered before the write."""
         gone = {number for number in since if self.steps[number] == late.step} | ordered
         if len(earlier) + len(since) <= _FEW:
             return [number for part in (earlier, since) for number in part if number not in gone]
@@ -281,7 +273,7 @@ class _Pairs:
         return cast(Sequence[int], left)
 
     def named(self, pairs: Iterable[_Pair], ordered: bool) -> Iterator[Hazard]:
-        """Pairs of touches as hazards; bytes that two steps share in several places are added up."""
+        """Pairs of touches as hazards; bytes that two steps share in several places are summed."""
         found: dict[tuple[str, int, int, str, bool], list[tuple[list[int], Touch, Touch]]] = {}
         for early, later in pairs:
             one, two = self.touches[early], self.touches[later]
@@ -306,7 +298,6 @@ class _Pairs:
         return Access(self.storage, touch.writes, touch.value, touch.region)
 
     def _kind(self, early: Touch, late: Touch, ordered: bool) -> tuple[str, str, bool]:
-        """The kind by the required order, the value that is read or written last, and whether the order is broken."""
         one, two = self.index.rows[early.step], self.index.rows[late.step]
         if not ordered and not late.writes and not late.latest:
             return "WAR", late.value, True
@@ -318,14 +309,12 @@ class _Pairs:
 
 
 def _root(index: Index, storage: int, first: Touch) -> str:
-    """The value that a storage was made for, or that a pool provided it for."""
     place = index.places.get((index.rows[first.step].frame, first.value))
     made = first.writes and place is not None and place.how in (NEW, POOL)
     return first.value if made else str(index.trace.storages[storage].name)
 
 
 def sentence(kind: str, first: Node, second: Node, value: str, ordered: bool, broken: bool) -> str:
-    """What happens between two nodes, in the order in which they ran."""
     a, b = (f"{node.op_type} {node.name}" if first.name != second.name else node.name for node in (first, second))
     who = "the graph runs" if ordered else "only the schedule runs"
     if kind == "WAR":

@@ -1,6 +1,6 @@
-"""Every value of a log as a number, and how long every storage lived, worked out from the log's columns.
+"""Every value of a log as a number, and the lifetime of every storage, computed from the log's columns.
 
-Invariant: at every step the storages that are alive here have as many bytes as the log says were alive.
+Invariant: at every step the storages alive here have as many bytes as the log says were alive.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Key = tuple[int, str]
 
 
 class Life(NamedTuple):
-    """A storage from its birth, or from being handed out again by a pool, to its death.
+    """A storage from its birth, or from its reuse by a pool, to its death.
 
     ``first`` and ``last`` are moments: one before each run, when its inputs are bound, and one for each step. ``born``
-    and ``freed`` are steps, ``used`` is the last step that read or wrote it; ``freed`` is None where it lives.
-    ``bytes`` is its capacity at the end, ``grew`` has (moment, bytes) of every time that it was made larger.
+    and ``freed`` are steps, ``used`` is the last step that read or wrote it; ``freed`` is None while it lives.
+    ``bytes`` is its final capacity, ``grew`` has (moment, bytes) of every growth.
     """
 
     storage: int
@@ -41,15 +41,13 @@ class Life(NamedTuple):
 
 
 class LogValues:
-    """The values of a log by number: the outputs of its ops, in order, then what its frames started with.
+    """The values of a log by number: the outputs of its ops, in order, then the bindings of its frames.
 
-    ``ops, frame``: of every step. ``form``: of every output, its entry in the log's table.
-    ``begins, counts``: of every step, the number of its first output, and how many it has.
-    ``outputs``: number of outputs in all.
-    ``binds, bind_frames``: what the frames started with.
-    ``storage``: -1 for an absent output. ``step``: the one that made it, or before which its frame was opened.
-    ``how``: a code of `kvviz.trace.schema.events`, -1 for what a frame started with.
-    ``order``: those that are there, in the order in which they were made.
+    ``ops, frame``: of every step. ``form``: of every output, its entry in the log's table. ``begins, counts``: of every
+    step, the number of its first output, and how many it has. ``outputs``: their total number. ``binds, bind_frames``:
+    bindings and their frames. ``storage``: -1 for an absent output. ``step``: the maker, or the step before which the
+    frame was opened. ``how``: a code of `kvviz.trace.schema.events`, -1 for bindings. ``order``: existing values in the
+    order in which they were made.
     """
 
     def __init__(self, log: Log) -> None:
@@ -77,7 +75,6 @@ class LogValues:
         self.order: Ints = order[self.storage[order] >= 0]
 
     def key(self, value: int) -> Key:
-        """Frame and name of a value."""
         if value >= self.outputs:
             at = value - self.outputs
             return int(self.bind_frames[at]), self.binds[at].name
@@ -85,19 +82,17 @@ class LogValues:
         return int(self.frame[step]), self.ops[step].node.outputs[value - int(self.begins[step])]
 
     def made_in(self, first: int, last: int) -> slice:
-        """The numbers of the outputs of steps from one to another."""
         return slice(*(int(self.begins[step]) if step < len(self.begins) else self.outputs for step in (first, last)))
 
     @cached_property
     def unshaped(self) -> list[int]:
-        """Sequences and optionals."""
+        """Numbers of sequences and optionals."""
         shapeless = np.array([shape is None for shape, *_ in self.log.forms.entries], bool)[self.form]
         bound = np.array([bind.shape is None for bind in self.binds], bool)
         return np.flatnonzero(np.concatenate([shapeless, bound]) & (self.storage >= 0)).tolist()
 
     @cached_property
     def sizes(self) -> Ints:
-        """Bytes of every value."""
         forms = [0 if dtype is None else nbytes(shape, dtype) for shape, dtype, _ in self.log.forms.entries]
         bound = [nbytes(bind.shape, bind.dtype) for bind in self.binds]
         return np.concatenate([np.array(forms, np.int64)[self.form], np.array(bound, np.int64)])
@@ -106,11 +101,9 @@ class LogValues:
 class Lives(Sequence[Life]):
     """The lives of the storages of a log, in order of birth.
 
-    ``storage, first, last, born, freed, used, bytes``: those of all lives; ``freed`` is -1 where it lives.
-    ``weights``: which of them are of weights.
-    ``begun``: the value with which it began, -1 for a weight.
-    ``moment``: that of every step. ``made``: that at which every value was made.
-    ``life``: the number of the life in which a value was made, by the number of the value; -1 for an absent output.
+    ``storage, first, last, born, freed, used, bytes``: by life; ``freed`` is -1 while it lives. ``weights``: which are
+    of weights. ``begun``: the value with which it began, -1 for a weight. ``moment``: by step. ``made``: the moment at
+    which each value was made. ``life``: by value, the number of the life in which it was made; -1 for an absent output.
     """
 
     def __init__(self, values: LogValues, moments: int) -> None:
@@ -118,7 +111,7 @@ class Lives(Sequence[Life]):
         self.values = values
         frees = np.array(log.frees, np.int64).reshape(-1, 2)
         frees = frees[frees[:, 0] >= 0]
-        # A storage has one part of the time for every free, up to it, and one for what is left.
+        # The time of a storage has one part up to each free, and one for the rest.
         self._ends: Ints = np.sort(frees[:, 1] * size + frees[:, 0])
         self._size = size
         parts = np.full(len(values.storage), -1)
@@ -164,18 +157,15 @@ class Lives(Sequence[Life]):
                 self.bytes[life] -= more * (at > self.last[life])
 
     def _part(self, storage: Ints | int, step: Ints | int) -> Ints:
-        """Which part of the time of a storage a step is in."""
         return np.searchsorted(self._ends, storage * self._size + step) + storage
 
     def at(self, storage: Ints | int, step: Ints | int) -> Ints:
-        """Numbers of the lives that storages have at steps; -1 where one is dead."""
+        """Numbers of the lives that storages have at steps; -1 for a dead one."""
         return self._lives[self._part(storage, step)]
 
     def _with_elements(self, parts: Ints, begun: Ints) -> list[int]:
-        """Let the elements of a sequence, which have no name of their own, begin with it; gives their parts of time.
-
-        So does what a run made whose steps were dropped, and that is no element.
-        """
+        """Let the elements of a sequence, which have no name of their own, begin with it; returns their parts of time.
+        So does a value of a run whose steps were dropped, if it is no element."""
         values, found = self.values, []
         if not values.unshaped:
             return []
@@ -194,9 +184,8 @@ class Lives(Sequence[Life]):
         return found
 
     def _anonymous(self) -> set[int]:
-        """Storages that no value is recorded to lie in: elements of sequences."""
         values = self.values
-        # What was an element may be viewed, or handed out by a pool and be given to a frame, later on.
+        # A former element may be viewed later, or handed out by a pool and bound to a frame.
         first: dict[int, tuple[int, int]] = {}
         for value in np.flatnonzero(values.storage[: values.outputs] >= 0)[::-1].tolist():
             first[int(values.storage[value])] = int(values.step[value]), int(values.how[value])
@@ -222,7 +211,6 @@ class Lives(Sequence[Life]):
         return self.some(np.arange(len(self)))
 
     def some(self, numbers: Ints) -> Iterator[Life]:
-        """The lives with these numbers."""
         freed = [None if step < 0 else step for step in self.freed[numbers].tolist()]
         columns = (self.storage, self.first, self.last, self.born, self.used)
         facts = (column[numbers].tolist() for column in columns)
@@ -230,16 +218,14 @@ class Lives(Sequence[Life]):
         return map(Life._make, zip(*facts, freed, self.bytes[numbers].tolist(), grew))
 
     def alive(self, moment: int) -> list[Life]:
-        """Those that are alive at a moment."""
         return list(self.some(np.flatnonzero((self.first <= moment) & (self.last >= moment))))
 
 
 def storage_records(log: Log) -> list[StorageRecord]:
-    """All storages of a log, by id."""
     values = LogValues(log)
     lives = Lives(values, len(log))
     total, steps = len(log.storages), len(log)
-    # What is known of no step was made after all of them, in a run whose steps were dropped.
+    # Storages of no known step were made after all of them, in a run whose steps were dropped.
     born, died = np.full(total, steps), np.full(total, -1)
     before = np.where((lives.begun >= values.outputs) & (lives.born == 0), -1, lives.born)
     before[list(lives.elements)] = lives.born[list(lives.elements)]
@@ -259,7 +245,7 @@ def storage_records(log: Log) -> list[StorageRecord]:
 
 
 def _names(values: LogValues, lives: Lives) -> list[str]:
-    """The value that each storage was made for; empty where that is not known."""
+    """The value that each storage was made for; empty if unknown."""
     bound = np.arange(values.outputs, len(values.storage))
     chosen = np.concatenate([bound, lives.begun[lives.begun >= 0]])
     storages = np.concatenate([values.storage[bound], lives.storage[lives.begun >= 0]])
@@ -267,6 +253,7 @@ def _names(values: LogValues, lives: Lives) -> list[str]:
     order = np.argsort(late, kind="stable")[::-1]
     namers = np.full(len(values.log.storages), -1)
     namers[storages[order]] = chosen[order]
-    # What is a view first, or out of the pool, was there before, if only as an element of a sequence.
+    # A storage whose first value is a view, or comes from the pool, existed before, if only as an element of a
+    # sequence.
     hidden = (namers < 0) | np.isin(np.append(values.how, -1)[namers], (POOL, VIEW))
     return ["" if skip else values.key(value)[1] for value, skip in zip(namers.tolist(), hidden.tolist())]

@@ -1,7 +1,7 @@
-"""Which steps of a run the graph itself puts in order.
+"""Which steps of a run the graph itself orders.
 
-The steps and two marks for each body, its start and its end, are the nodes of a graph without circles; a search goes
-back from the later step, no further than the earliest one that is asked about.
+The steps, and a start and an end mark for each body, are the nodes of an acyclic graph; a search goes back from the
+later step, no further than the earliest step in question.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from kvviz.trace.schema.events import OpNode
 
 
 class Reachability:
-    """The order that the graph gives to the steps of one run."""
-
     def __init__(self, index: Index, run: int) -> None:
         self.index = index
         self.first, last = index.trace.runs[run].first, index.trace.runs[run].last
@@ -25,8 +23,8 @@ class Reachability:
         self._makers: dict[Key, int] = {}
         bodies = [number for number in index.by_run.get(run, ()) if index.frames[number].parent is not None]
         self._start = {number: self.steps + 2 * i for i, number in enumerate(bodies)}
-        # Nodes by number: the steps, then start and end of each body. What a node waits for, and a step that is not
-        # before any of that.
+        # Nodes by number: the steps, then start and end of each body. By node: what it waits for, and a step that is
+        # not before any of that.
         self._waits: list[list[int]] = []
         self._when = [*range(self.steps), *(0,) * (2 * len(bodies))]
         ends: dict[int, list[int]] = {number: [self._start[number]] for number in bodies}
@@ -40,7 +38,7 @@ class Reachability:
             self._waits += [self._of_start(number), ends[number]]
             self._when[start] = index.frames[number].opened - self.first - 1
             self._when[start + 1] = max(self._when[start], ends[number][-1] if len(ends[number]) > 1 else -1)
-        # It is kept by the index, and must not keep it in turn.
+        # The index keeps this object, so it must not keep the index.
         del self.index
 
     def before(self, steps: set[int], late: int) -> set[int]:
@@ -58,8 +56,8 @@ class Reachability:
         return found
 
     def path(self, first: int, second: int) -> tuple[int, ...]:
-        """The steps of a shortest path of the graph from one step of the run to a later one, both with it; empty where
-        there is none."""
+        """The steps of a shortest path of the graph from one step of the run to a later one, inclusive; empty if
+        none."""
         start, node = first - self.first, second - self.first
         came: dict[int, int] = {node: -1}
         ahead = [node]
@@ -78,8 +76,6 @@ class Reachability:
             found.append(came[found[-1]])
         return tuple(step + self.first for step in found if step < self.steps)
 
-    # -- what waits for what ----------------------------------------------------------------------------------------
-
     def _of_step(self, number: int, planned: Any) -> list[int]:
         node = planned.node
         found = self._makers_of(number, (*node.inputs, *node.captures))
@@ -91,7 +87,7 @@ class Reachability:
         return found
 
     def _of_start(self, number: int) -> list[int]:
-        """A body waits for the inputs that control its node, and for the iteration before."""
+        """A body waits for the inputs that control its node, and for the previous iteration."""
         row = self.index.frames[number]
         assert row.parent is not None and row.caller is not None
         found = self._makers_of(row.parent, _awaited(row.caller))
@@ -106,7 +102,7 @@ class Reachability:
         return [maker for maker in makers if maker >= 0]
 
     def _maker(self, number: int, name: str) -> int:
-        """The step that made a value, in whichever frame; -1 where it comes from outside of the run."""
+        """The step that made a value, in any frame; -1 if it comes from outside the run."""
         index, asked = self.index, []
         key: Key | None = (number, name)
         found = -1
@@ -127,7 +123,7 @@ class Reachability:
 
 
 def _awaited(planned: OpNode) -> tuple[str, ...]:
-    """Of a control node the inputs that decide whether its body runs; the rest is read by the body."""
+    """Of a control node, the inputs that decide whether its body runs; the body reads the others."""
     inputs = planned.node.inputs
     if planned.control == "Scan":
         return inputs[head_and_carried(planned.node)[1] :]

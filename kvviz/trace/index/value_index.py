@@ -1,4 +1,4 @@
-"""Where every value of a trace lay, who read it, and how long every storage lived: looked up once for all questions."""
+"""Where every value of a trace lay, who read it, and how long every storage lived: computed once for all readers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ from kvviz.trace.trace_data import noted
 class Ran:
     """Ops that ran one after the other, in one frame or several.
 
-    ``order``: the places of their nodes in the model.
-    ``makers``: by name of a value, the position of the op that made it, and which output it is.
-    ``reads``: reader, maker, output; one row for each value that an op reads and another one made before.
-    ``given``: position of the reader, and the name, of what no op before it made.
-    ``control``: positions of those that enter bodies.
+    ``order``: node indices in the model. ``makers``: by value name, the position of the op that made it, and which
+    output it is. ``reads``: (reader, maker, output) for each value made by an earlier op. ``given``: (reader, name) of
+    other values. ``control``: positions of those that enter bodies.
     """
 
     __slots__ = ("control", "given", "makers", "order", "reads")
@@ -50,10 +48,7 @@ class Ran:
 
 
 class FrameSteps:
-    """The steps of every frame, in order, and what they read.
-
-    ``ran``: the ops, by frame.
-    """
+    """The steps of every frame, in order, and their reads. ``ran``: the ops, by frame."""
 
     def __init__(self, values: LogValues) -> None:
         self.values = values
@@ -70,11 +65,10 @@ class FrameSteps:
             self.ran.append(known[ops])
 
     def of(self, frame: int) -> Ints:
-        """The steps of a frame, in order."""
         return self._steps[self._starts[frame] : self._starts[frame + 1]]
 
     def reads(self) -> tuple[Ints, Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
-        """All reads of values: the values, the steps that read them, and whether these enter bodies."""
+        """All reads: the values, the steps that read them, and whether these enter bodies."""
         values = self.values
         frames: dict[Ran, list[int]] = {}
         for frame, ran in enumerate(self.ran):
@@ -99,19 +93,16 @@ class FrameSteps:
         return value[there], step[there], enters[there]
 
     def _given(self, frame: int, ran: Ran, first: int, stop: int) -> Ints:
-        """The numbers of what a frame was given and its ops read; -1 for what it was not given."""
+        """The numbers of the bindings of a frame that its ops read; -1 for values that it was not given."""
         values = self.values
         numbers = {values.binds[at].name: at + values.outputs for at in range(first, stop)}
         return np.array([numbers.get(name, -1) for _, name in ran.given], np.int64)
 
 
 def last_uses(steps: FrameSteps, lives: Lives, entered: dict[int, int], scanned: list[tuple[int, int]]) -> Ints:
-    """The last step that made or read every value; sets ``used`` of the lives.
-
-    ``entered``: the step at which the first body of a control node was opened, by the node's own step: what the node
-    reads, it reads then; the rest is read by the steps of its bodies. For values this does not count as reading.
-    ``scanned``: (storage, step) of what a loop collected at its end.
-    """
+    """The last step that made or read every value; sets ``used`` of the lives. ``entered``: by step of a control node,
+    the step at which its first body was opened. The node reads its inputs then, and the steps of its bodies read the
+    rest; this does not count as reading a value. ``scanned``: (storage, step) of what a loop collected at its end."""
     values = steps.values
     value, step, enters = steps.reads()
     last = values.step.copy()
@@ -128,13 +119,9 @@ def last_uses(steps: FrameSteps, lives: Lives, entered: dict[int, int], scanned:
 
 
 class Place(NamedTuple):
-    """Where a value lay.
-
-    ``how``: a code of `kvviz.trace.schema.events`, -1 for what a frame started with.
-    ``bound``: for what a frame started with, how: ``"weight"``, ``"borrowed"``, …; empty otherwise.
-    ``step``: the step that made it, or before which its frame was opened.
-    ``offset``: bytes from the start of the storage.
-    """
+    """Where a value lay: ``offset`` bytes from the start of a storage. ``how``: a code of `kvviz.trace.schema.events`,
+    -1 for a binding, whose kind is in ``bound`` (``"weight"``, ``"borrowed"`` …). ``step``: the maker, or the step
+    before which its frame was opened."""
 
     storage: int
     how: int
@@ -147,17 +134,13 @@ class Place(NamedTuple):
 
 
 class Index:
-    """What is asked of a trace again and again.
+    """Answers to the usual questions about a trace.
 
-    ``places``: where every value lay; looked up when it is asked for.
-    ``bodies, before, outputs, scanned, outer``: how values cross frames; see `FrameValues`.
-    ``by_run``: frames of every run.
-    ``lives``: of all storages, in order of birth.
-    ``last_use``: the last step that made or read each value, by its number in ``values``; bodies read what they
-      captured themselves.
-    ``mains``: the main frame of every run whose steps were kept.
-    ``moments``: number of moments in all.
-    ``notes``: what others worked out about this trace and want to keep.
+    ``places``: where every value lay, computed on demand. ``bodies, before, outputs, scanned, outer``: how values cross
+    frames; see `FrameValues`. ``by_run``: frames of every run. ``lives``: of all storages, in order of birth.
+    ``last_use``: by value number, the last step that made or read it; bodies read what they captured themselves.
+    ``mains``: the main frame of every run whose steps were kept. ``moments``: their total number. ``notes``: results
+    that readers keep here.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -186,14 +169,10 @@ class Index:
                 scanned += [(place.storage, step) for place in places if place is not None]
         self.last_use = last_uses(self.steps, self.lives, entered, scanned)
 
-    # -- values -----------------------------------------------------------------------------------------------------
-
     def moment(self, step: int) -> int:
-        """The moment of a step."""
         return int(self.lives.moment[step])
 
     def step_of(self, frame: int, node_index: int) -> int | None:
-        """The step at which a node of a frame ran, or None if it has not."""
         return self.rows.step_of(frame, node_index)
 
     def binding(self, run: int) -> int:
@@ -201,7 +180,6 @@ class Index:
         return self.trace.runs[run].first + run
 
     def run_at(self, moment: int) -> int:
-        """The run that a moment belongs to."""
         return max(bisect_right(self.trace.runs, moment, key=lambda run: run.first + run.index) - 1, 0)
 
     def in_storage(self, storage: int) -> list[Key]:
@@ -209,13 +187,12 @@ class Index:
         return [self.values.key(number) for number in self.numbers_in(storage).tolist()]
 
     def in_life(self, number: int) -> list[int]:
-        """Numbers of the values that lay in a storage during one of its lives, in the order in which they were made."""
         there = self.numbers_in(int(self.lives.storage[number]))
         return there[self.lives.life[there] == number].tolist()
 
     def sharing(self, key: Key) -> tuple[Key, ...]:
-        """Values that share bytes with one, itself with them, in the order in which they were made: those of its
-        storage since an op wrote over all of that, and until another one did."""
+        """Values that share bytes with one, itself included, in the order in which they were made: those of its storage
+        between two ops that overwrite all of it."""
         values, life = self.values, -1
         found: list[Key] = []
         last: list[Key] = []
@@ -227,13 +204,11 @@ class Index:
         return tuple(last)
 
     def numbers_in(self, storage: int) -> Ints:
-        """Numbers of the values that ever lay in a storage, in the order in which they were made."""
         order, starts = self._by_storage
         return order[starts[storage] : starts[storage + 1]]
 
     @cached_property
     def kinds(self) -> Kinds:
-        """The steps by kind."""
         return Kinds(self.rows)
 
     @cached_property
@@ -244,35 +219,30 @@ class Index:
         return order, np.searchsorted(self.values.storage[order], numbers)
 
     def readers(self, frame: int, name: str) -> Iterator[tuple[Node, int]]:
-        """Nodes of a frame that read a value, with their steps; those that have not run are left out."""
         for node in self.frames[frame].program.graph.consumers.get(name, ()):
             step = self.step_of(frame, node.index)
             if step is not None:
                 yield node, step
 
     def path(self, frame: int) -> list[int]:
-        """Frames from the main one to this one."""
         found = [frame]
         while (parent := self.frames[found[-1]].parent) is not None:
             found.append(parent)
         return found[::-1]
 
     def inner(self, frame: int, name: str) -> Key | None:
-        """The value of a body that a control node handed out under this name, or the initial value of a loop without
-        iterations; None for what it made itself, as scan outputs."""
+        """The value of a body that a control node returned under this name, or the initial value of a loop without
+        iterations; None for what it made itself, such as scan outputs."""
         place = self.places[frame, name]
         node = self.rows[place.step].op.node
         found = self._flow.inner(frame, node, node.outputs.index(name))
         if found is None or found[0] != frame:
             return found
-        # A policy may copy the initial value.
         given = self.places.get(found)
         return found if given is not None and given.storage == place.storage else None
 
 
 class Places:
-    """Where the values of a trace lay, each looked up in the log when it is asked for first."""
-
     def __init__(self, index: Index) -> None:
         self._index = proxy(index)
         self._known: dict[Key, Place] = {}
@@ -284,7 +254,6 @@ class Places:
         return place
 
     def get(self, key: Key | None) -> Place | None:
-        """The place of a value; None where there is none."""
         if key is None:
             return None
         place = self._known.get(key) or self._found(*key)
@@ -293,7 +262,6 @@ class Places:
         return place
 
     def items(self) -> Iterator[tuple[Key, Place]]:
-        """All values and their places, in the order in which they were made."""
         keys = dict.fromkeys(map(self._index.values.key, self._index.values.order.tolist()))
         return ((key, self[key]) for key in keys)
 
@@ -307,7 +275,7 @@ class Places:
             where = index.rows.output(step, slot) if slot < index.values.counts[step] else None
             if where is not None:
                 storage, _, how, shape, dtype, offset, strides = where
-                # It begins where that begins which it overwrote, or is a view of.
+                # It begins where the value that it overwrote, or is a view of, begins.
                 offset = offset_of(index.trace, step) if offset is None else offset
                 return Place(storage, how, "", step, shape, dtype, strides, offset)
         row = index.frames[frame]
@@ -315,14 +283,14 @@ class Places:
         if bind is None:
             return None
         outer = None if row.parent is None or bind.how == "weight" else self.get(index.outer(frame, name))
-        # In the memory that it had outside it is laid out as it was there.
+        # In the memory that it had outside, it keeps its layout.
         kept = outer is not None and outer.storage == bind.storage and outer.shape == bind.shape
         strides = outer.strides if outer is not None and kept else None
         return Place(bind.storage, -1, bind.how, row.opened, bind.shape, bind.dtype, strides, bind.offset)
 
 
 def index_of(trace: Trace) -> Index:
-    """The index of a trace, made once for as long as the trace does not grow."""
+    """The index of a trace, kept as long as the trace does not grow."""
     return looked_up(trace, "index", lambda: Index(trace))
 
 

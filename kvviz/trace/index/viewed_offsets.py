@@ -1,4 +1,4 @@
-"""Where outputs begin that lie where an input lay: `kvviz.trace.reasons.offset_of`, for many steps at once."""
+"""Offsets of outputs in the storage of an input: `kvviz.trace.reasons.offset_of`, for many steps at once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from kvviz.trace.schema.log import Ints, Log, distinct
 
 
 def viewed_offsets(log: Log, ops: Ints, outs: Ints, steps: Ints) -> Ints:
-    """Bytes from the start of its storage to what each of some steps viewed or overwrote.
-
-    ``ops, outs``: the columns of the log. ``steps``: with an output whose offset is not recorded.
-
-    What such a step viewed may itself be the output of such a step, and so on to a value whose offset is known.
-    """
+    """Bytes from the start of its storage to what each of these steps viewed or overwrote. ``ops, outs``: the columns
+    of the log. ``steps``: with an output whose offset is not recorded. The viewed value may itself be the output of
+    such a step, and so on to one whose offset is known."""
     if not len(steps):
         return np.zeros(0, np.int64)
     ends = ops[:, -1]
@@ -41,7 +38,7 @@ def viewed_offsets(log: Log, ops: Ints, outs: Ints, steps: Ints) -> Ints:
 
 
 def _makers(log: Log, ops: Ints, steps: Ints) -> tuple[Ints, Ints]:
-    """The steps that made what some steps viewed or overwrote, -1 where no earlier one did, and which output it is."""
+    """The steps that made what some steps viewed or overwrote, -1 if no earlier one did, and which output it is."""
     nodes = log.nodes.entries
     indices, index = np.unique([op.node.index for op in nodes], return_inverse=True)
     numbers = {number: place for place, number in enumerate(indices.tolist())}

@@ -1,7 +1,7 @@
-"""What a producer declares beside the ops: accesses, times and lanes, places in arenas, and frees that were refused.
+"""What a producer declares besides the ops: accesses, times and lanes, places in arenas, and refused frees.
 
 All of it is sparse: an engine whose accesses follow from its table of operators, and whose time is the step number,
-declares only which rows an op wrote whose rows are given as indices.
+declares only which rows an op wrote if they are given as indices.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from kvviz.trace.schema.regions import Region
 
 
 class Access(NamedTuple):
-    """Bytes of a storage that an op reads or writes, by way of a value."""
-
     storage: int
     writes: bool
     value: str
@@ -23,7 +21,7 @@ class Access(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """When an op ran, and where on the timeline, by the producer's clock."""
+    """When an op ran, and in which lane of the timeline, by the producer's clock."""
 
     lane: str
     start: float
@@ -31,10 +29,8 @@ class Timing(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a storage lies: the space, and in it an arena and the address there.
-
-    ``taken``: bytes that it takes there; None: its capacity. Pages in all banks in lockstep take more.
-    """
+    """Where a storage lies: the space, and in it an arena and the address there. ``taken``: bytes that it occupies
+    there, if not its capacity: pages in all banks in lockstep occupy more."""
 
     space: str
     arena: str
@@ -52,7 +48,6 @@ class Arena(NamedTuple):
 
 
 HOST = Place("host", "", None)
-"""Where a storage lies by default."""
 
 
 class Free(NamedTuple):
@@ -67,12 +62,10 @@ class Free(NamedTuple):
 class Mark(NamedTuple):
     """An event of a value between ops: a change of owner, a request, an error.
 
-    ``after``: the op after which it happened, -1: before all of them. ``time`` is of the producer's clock.
-    ``kind``: the producer's word for it.
-    ``value``: the name of a value; ``storage``: where it lies (-1: nowhere).
-    ``holder``: the number of the handle that the caller holds (-1: none).
-    ``counts``: the producer's reference counts afterwards.
-    ``nbytes``: its size in bytes. ``text``: a sentence. ``line``: the line of the caller's code that requested it.
+    ``after``: the op after which it happened, -1: before all. ``time``: by the producer's clock. ``kind``: the
+    producer's word for it. ``value``: its name; ``storage``: where it lies, -1: nowhere. ``holder``: the caller's
+    handle, -1: none. ``counts``: the producer's reference counts afterwards. ``nbytes``: its size. ``text``: a
+    sentence. ``line``: the caller's line of code.
     """
 
     after: int
@@ -91,23 +84,10 @@ class Mark(NamedTuple):
 class Declared:
     """What a producer declared.
 
-    Attributes
-    ----------
-    accesses : dict of int to tuple of Access
-        By op; of all others they follow from the table of operators.
-    written : dict of int to tuple of (int, Region)
-        By op: positions of outputs of which it wrote but a part where they lie where an input lay, and that part. Its
-        offset counts from the first element of the output.
-    times : dict of int to Timing
-        By op.
-    places : dict of int to Place
-        By storage; all others are in the host's memory.
-    frees : list of Free
-        Those with a reason, and those that were refused.
-    marks : list of Mark
-        Events of values between ops.
-    arenas : list of Arena
-        Those whose size is known.
+    ``accesses``: by op; those of all others follow from the table of operators. ``written``: by op, positions of
+    outputs, in the storage of an input, of which only a part was written, and that part; its offset counts from the
+    first element of the output. ``times``: by op. ``places``: by storage; all others are in host memory. ``frees``:
+    those with a reason or refused. ``marks``: events of values between ops. ``arenas``: those whose size is known.
     """
 
     accesses: dict[int, tuple[Access, ...]] = field(default_factory=dict)
@@ -119,7 +99,6 @@ class Declared:
     arenas: list[Arena] = field(default_factory=list)
 
     def cut(self, ops: int) -> None:
-        """Drop what was declared of the last ops."""
         by_op: tuple[dict[int, Any], ...] = (self.accesses, self.written, self.times)
         for declared in by_op:
             while declared and (last := next(reversed(declared))) >= ops:
@@ -128,11 +107,9 @@ class Declared:
         self.marks = [mark for mark in self.marks if mark.after < ops]
 
     def copy(self) -> Declared:
-        """A copy that later declarations do not change."""
         return Declared(*(copy(getattr(self, part.name)) for part in fields(self)))
 
     def as_lists(self) -> dict[str, list[Any]]:
-        """For a file."""
         kinds: dict[tuple[Any, ...], int] = {}
         return {
             "accesses": list(self.accesses.items()),

@@ -44,12 +44,12 @@ BLOCKS: dict[str, tuple[int, int]] = {
 
 @cache
 def name_of(dtype: Any) -> str:
-    """``float32`` …; numpy spells it out anew at each call, and a long trace asks for every value."""
+    """The name, cached: NumPy builds it at each call, and a long trace asks for every value."""
     return str(dtype)
 
 
 def nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
-    """Bytes of a row-major value; 0 for what is no tensor."""
+    """Bytes of a row-major value; 0 for anything but a tensor."""
     if shape is None:
         return 0
     block = BLOCKS.get(dtype) if isinstance(dtype, str) else None
@@ -59,12 +59,12 @@ def nbytes(shape: tuple[int, ...] | None, dtype: Any) -> int:
 
 
 def dims(shape: Sequence[object] | None) -> str:
-    """A shape without blanks: ``[1,4,18,16]``; empty where the shape is not known."""
+    """A shape without blanks: ``[1,4,18,16]``; empty if unknown."""
     return "" if shape is None else "[" + ",".join("?" if n is None else str(n) for n in shape) + "]"
 
 
 def unit(shape: tuple[int, ...], dtype: Any) -> tuple[tuple[int, ...], int]:
-    """A shape in whole blocks and the bytes of one; the shape itself and the bytes of an element for other types."""
+    """A shape in blocks and the bytes of one; for plain types the shape itself and the bytes of an element."""
     block = BLOCKS.get(dtype) if isinstance(dtype, str) else None
     if block is None:
         return shape, np.dtype(dtype).itemsize
@@ -73,7 +73,7 @@ def unit(shape: tuple[int, ...], dtype: Any) -> tuple[tuple[int, ...], int]:
 
 @lru_cache(maxsize=1 << 8)
 def is_known(dtype: str) -> bool:
-    """Whether a name is a block type, or a full one of NumPy's."""
+    """Whether a name is a block type, or a full name of a NumPy type."""
     if dtype in BLOCKS:
         return True
     try:

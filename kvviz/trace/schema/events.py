@@ -1,7 +1,4 @@
-"""What was to run, and the events of a log: programs, frames, ops, and the storages where outputs lie.
-
-An event is written once and never changes.
-"""
+"""The program, and the events of a log: frames, ops, and the storages where outputs lie. An event never changes."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any, NamedTuple, overload
 from kvviz.graph.model import Graph, Node
 
 ORIGINS = ("weights", "caller", "donated", "run", "pool")
-"""Whom the memory of a storage is from."""
+"""Who provided the memory of a storage."""
 RUN = ORIGINS.index("run")
 
 
@@ -26,10 +23,7 @@ class StorageFacts(NamedTuple):
 
 
 class Storages(Sequence[StorageFacts]):
-    """All storages of a log, in order of id.
-
-    ``origins``: places in `ORIGINS`.
-    """
+    """All storages of a log, in order of id. ``origins``: indices into `ORIGINS`."""
 
     __slots__ = ("capacities", "origins")
 
@@ -38,21 +32,17 @@ class Storages(Sequence[StorageFacts]):
         self.origins = array("b")
 
     def add(self, capacity: int, origin: str) -> None:
-        """One more."""
         self.capacities.append(capacity)
         self.origins.append(ORIGINS.index(origin))
 
     def extend(self, capacities: Sequence[int], origin: str) -> None:
-        """Several more, all from one."""
         self.capacities.extend(capacities)
         self.origins.extend([ORIGINS.index(origin)] * len(capacities))
 
     def resize(self, id: int, capacity: int) -> None:
-        """Another capacity than before."""
         self.capacities[id] = capacity
 
     def cut(self, count: int) -> None:
-        """Drop all but the first."""
         del self.capacities[count:], self.origins[count:]
 
     def __len__(self) -> int:
@@ -74,10 +64,8 @@ class Storages(Sequence[StorageFacts]):
 
 
 class Grows(NamedTuple):
-    """An input that an op may append to, and the output that this gives, by their positions.
-
-    ``reads``: it looks at the bytes of that input even then.
-    """
+    """An input that an op may append to, and the output for it, by position. ``reads``: the op reads the input's bytes
+    even then."""
 
     input: int
     output: int
@@ -85,7 +73,7 @@ class Grows(NamedTuple):
 
 
 def grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tuple[int, int] | None:
-    """The axis along which a past became longer, and its old length; None unless it grew along exactly one axis."""
+    """The axis along which a past grew, and its old length; None unless it grew along exactly one axis."""
     if past is None or present is None or len(past) != len(present):
         return None
     other = [(axis, old) for axis, (old, new) in enumerate(zip(past, present)) if new != old]
@@ -96,13 +84,10 @@ def grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tupl
 class OpNode:
     """A node as a producer runs it.
 
-    ``position``: its place in the program's order.
-    ``control``: ``"If"``, ``"Loop"``, ``"Scan"`` or ``"function"`` where it enters bodies, else empty.
-    ``foreign``: it runs on a kernel of the reference evaluator.
-    ``views``: inputs that its first output may be a view of.
-    ``overwrites``: inputs that its first output may take over.
-    ``unread``: inputs of which it asks only the shape or the type.
-    ``note``: what the runtime's own planner says of it.
+    ``position``: its place in the program's order. ``control``: ``"If"``, ``"Loop"``, ``"Scan"`` or ``"function"`` if
+    it enters bodies, else empty. ``foreign``: it runs on a kernel of the reference evaluator. ``views``,
+    ``overwrites``: inputs that its first output may be a view of, or may take over. ``unread``: inputs of which it
+    needs only the shape or the type. ``note``: from the runtime's own planner.
     """
 
     node: Node
@@ -117,10 +102,7 @@ class OpNode:
 
 
 class Program:
-    """The nodes of one graph that are to run, in order, and the values that are wanted of it.
-
-    ``wanted``: the outputs as a set.
-    """
+    """The nodes of one graph that are to run, in order, and the outputs wanted of it (``wanted``: as a set)."""
 
     __slots__ = ("graph", "order", "outputs", "wanted")
 
@@ -133,28 +115,13 @@ class Program:
 
 NEW, IN_PLACE, VIEW, APPEND, POOL, PASSED = range(6)
 HOW = ("new", "in place", "view", "append", "pool", "passed")
-"""Where an output lies: in memory of its own, in that of an input, or where the body of a control node put it."""
 BINDINGS = ("weight", "borrowed", "donated", "captured by reference", "captured by value", "passed")
-"""How a frame came by the values that it starts with."""
 
 
 class Output(NamedTuple):
-    """Where an output of an op lies.
-
-    Attributes
-    ----------
-    storage, generation : int
-    how : int
-        A code; its words are in `HOW`.
-    shape : tuple of int or None
-        None for sequences and optionals.
-    dtype : numpy.dtype or str
-        The kind of what is no tensor.
-    offset : int or None
-        Bytes from the start of the storage; None: where the value began that the op viewed or overwrote.
-    strides : tuple of int or None
-        In bytes; None if values lie in row-major order.
-    """
+    """Where an output of an op lies. ``how``: a code; its words are in `HOW`. ``shape``: None for sequences and
+    optionals. ``dtype``: for those, their kind. ``offset``: bytes from the start of the storage; None: that of the
+    value that the op viewed or overwrote. ``strides``: in bytes; None if values lie in row-major order."""
 
     storage: int
     generation: int
@@ -180,20 +147,10 @@ class Bind(NamedTuple):
 class Op(NamedTuple):
     """A completed op.
 
-    Attributes
-    ----------
-    frame : int
-    op : OpNode
-    taken : tuple of int
-        Positions of the inputs with which it was called in place.
-    masks : tuple of (int, int)
-        By position of an input, why it was not: bits of `kvviz.trace.blockers`.
-    outs : tuple of Output or None
-        One for each output; None for an absent one.
-    freed : tuple of int
-        Storages that died with this op, or after it and before the next one.
-    allocated, copied, written, live : int
-        Bytes of new capacity, bytes that were only moved, bytes stored in all, and bytes alive while it ran.
+    ``taken``: positions of the inputs with which it was called in place. ``masks``: by position of an input, why it was
+    not, as bits of `kvviz.trace.blockers`. ``outs``: one per output; None for an absent one. ``freed``: storages that
+    died with this op, or after it and before the next one. ``allocated, copied, written, live``: bytes of new capacity,
+    bytes only moved, bytes stored in all, and bytes alive while it ran.
     """
 
     frame: int
@@ -210,21 +167,8 @@ class Op(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class FrameEvent:
-    """One activation of a graph: its program, who called it, which values it started with, and before which op.
-
-    Attributes
-    ----------
-    program : Program
-    parent : int or None
-    caller : OpNode or None
-    attribute : str
-        Which body of the caller it is.
-    iteration : int or None
-    run : int
-    opened : int
-        Number of ops that had run.
-    bindings : tuple of Bind
-    """
+    """One activation of a graph: its program, its caller, the values it started with, and how many ops had run when it
+    was opened. ``attribute``: which body of the caller it is."""
 
     program: Program
     parent: int | None
@@ -237,20 +181,17 @@ class FrameEvent:
     _bound: dict[str, Bind] | None = field(default=None, init=False, repr=False)
 
     def bound(self, name: str) -> Bind | None:
-        """What the frame started with under a name."""
         if self._bound is None or len(self._bound) != len(self.bindings):
             self._bound = {bind.name: bind for bind in reversed(self.bindings)}
         return self._bound.get(name)
 
     @property
     def control_node(self) -> Node:
-        """The node of the parent whose body the frame runs; the main graph has none."""
         assert self.caller is not None
         return self.caller.node
 
     @property
     def label(self) -> str:
-        """``node[then_branch]``, ``node[body:3]``; empty for the main graph."""
         if self.caller is None:
             return ""
         suffix = "" if self.iteration is None else f":{self.iteration}"

@@ -1,8 +1,8 @@
-"""The log: columns that grow at their ends. What is written is never changed; `Op` events are made when somebody reads.
+"""The log: append-only columns. Events are made from them when somebody reads.
 
-All columns are whole numbers of 8 bytes (`COLUMNS`); a file has each in the smallest size that holds it. What many
-events share has a number in a table: nodes, refusals (positions taken, masks), and forms (shape, element type,
-strides). An op of one output takes some 120 bytes.
+All columns are 8-byte integers (`COLUMNS`); a file has each in the smallest size that holds it. Facts that many events
+share have a number in a table: nodes, refusals (positions taken, masks), and forms (shape, element type, strides). An
+op of one output takes some 120 bytes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ COLUMNS = {
 }
 """The columns of ops, of their outputs, and of storages that died.
 
-``outputs`` counts those of all ops so far. ``storage`` is -1 for an absent output; ``offset`` is -1 where an output
-begins where the input began that the op viewed or overwrote.
+``outputs`` is cumulative. ``storage`` is -1 for an absent output; ``offset`` is -1 if an output begins where the viewed
+or overwritten input began.
 """
 OP, OUT, FREE = (len(columns) for columns in COLUMNS.values())
-# Ops that are kept once they were made, and how many are made together.
+# Number of ops that are kept once made, and number that are made together.
 _KEPT, _BLOCK = 1 << 17, 1 << 8
-# Orders of frames that are kept to find others alike.
+# Orders of frames that are kept to find equal ones.
 _ALIKE = 64
 _ABSENT = (-1, 0, 0, None, None, 0, None)
 
@@ -43,10 +43,8 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def distinct(numbers: Ints, limit: int) -> tuple[Ints, Ints]:
-    """The different ones of some numbers from 0 up to a limit, ascending, and the place among them of each number.
-
-    A table of all numbers that there could be takes a tenth of the time that sorting takes, unless there are far fewer.
-    """
+    """The distinct values among numbers below a limit, ascending, and the index among them of each number. A table of
+    all possible numbers takes a tenth of the time of sorting, unless there are far fewer."""
     if limit > 8 * len(numbers) + (1 << 16):
         found, places = np.unique(numbers, return_inverse=True)
         return found, places
@@ -56,10 +54,7 @@ def distinct(numbers: Ints, limit: int) -> tuple[Ints, Ints]:
 
 
 class Table(dict[Any, int]):
-    """What entries of a column refer to, each different one once: to its number.
-
-    ``entries``: by number.
-    """
+    """The distinct entries that a column refers to, by number."""
 
     __slots__ = ("entries",)
 
@@ -73,21 +68,18 @@ class Table(dict[Any, int]):
         return number
 
     def numbers(self, entries: Iterable[Any]) -> list[int]:
-        """The numbers of entries; those that are new get the next ones."""
         return list(map(self.__getitem__, entries))
 
 
 class Log(Sequence[Op]):
     """The ops of a trace, in the order in which they were completed, and the frames that they ran in.
 
-    ``declared``: what only some producers state.
-    ``cuts``: how often ops were dropped: what was made of those before is out of date.
-    ``ops, outs, frees``: the columns of `COLUMNS`, entry by entry. ``nodes, refusals, forms``: the tables.
-    ``allocated, copied, written, peak``: bytes in all; the peak is of the runs so far.
-    ``later``: storages that died in a run whose steps were dropped: with the last op before it.
-    ``grew``: ops at which storages became larger, the storages, and the bytes by which they did; their capacity is
-      that at the end.
-    ``write``: ``write(op)`` appends a tuple of all that `Op` has; its outputs are tuples of all that `Output` has.
+    ``declared``: see `Declared`. ``cuts``: how often ops were dropped, which invalidates derived data. ``ops, outs,
+    frees``: the columns of `COLUMNS`, entry by entry. ``nodes, refusals, forms``: the tables. ``allocated, copied,
+    written, peak``: bytes in all; the peak is of the runs so far. ``later``: storages that died in a run whose steps
+    were dropped, with the last op before it. ``grew``: ops at which storages grew, the storages, and by how many bytes;
+    capacities are final. ``write(op)`` appends a tuple of the fields of `Op`, whose outputs are tuples of the fields of
+    `Output`.
     """
 
     def __init__(self) -> None:
@@ -99,7 +91,7 @@ class Log(Sequence[Op]):
         self.grew: list[tuple[int, int, int]] = []
         self.ops, self.outs, self.frees = array("q"), array("q"), array("q")
         self.nodes, self.refusals, self.forms = Table(), Table(), Table()
-        # What was written lately, as it came; `write` is all that a step pays.
+        # Recent ops as they came; a step costs one `write`.
         self._rows: list[Any] = []
         self._freed: list[tuple[int, int]] = []
         self.write: Callable[[tuple], None] = self._rows.append
@@ -114,7 +106,6 @@ class Log(Sequence[Op]):
         self._looked_at = 0  # ops
 
     def free(self, storages: Sequence[int]) -> None:
-        """Write down storages that died after the last op."""
         at = len(self) - 1
         del self._made_ops[at:]
         for storage in storages:
@@ -126,10 +117,8 @@ class Log(Sequence[Op]):
         self._more += len(done) - 1
 
     def settle(self) -> None:
-        """Put what was written lately into the columns.
-
-        Whatever is raised in here, even by a function that traces the lines, it is done whole or not at all.
-        """
+        """Put recent ops into the columns, completely or not at all, whatever is raised in here, even by a tracing
+        function."""
         if not self._rows and not self._freed:
             return
         with held_back():
@@ -150,7 +139,7 @@ class Log(Sequence[Op]):
             self._rows[:], self._freed[:], self._more = (), (), 0
 
     def _pack(self, rows: list[tuple]) -> list[tuple[int, int]]:
-        """Put ops into the columns; gives (op, storage) of what died with them."""
+        """Put ops into the columns; returns (op, storage) of what died with them."""
         frames, nodes, taken, masks, outs, freed, *sums = zip(*rows)
         flat = [_ABSENT if out is None else out for found in outs for out in found]
         ends = np.cumsum(list(map(len, outs))) + len(self.outs) // OUT
@@ -165,7 +154,6 @@ class Log(Sequence[Op]):
         return [(op, storage) for op, died in enumerate(freed, first) if died for storage in died]
 
     def _pack_done(self, done: Any) -> list[tuple[int, int]]:
-        """Put many ops into the columns, as `_pack` does."""
         ops, outs, died = done.columns(self)
         ops[:, -1] += len(self.outs) // OUT
         died[:, 0] += len(self.ops) // OP
@@ -178,7 +166,7 @@ class Log(Sequence[Op]):
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """Something else whenever something was written."""
+        """A value that changes whenever something is written."""
         self.settle()
         return self._whole
 
@@ -214,10 +202,10 @@ class Log(Sequence[Op]):
             yield from self._made(at, min(at + _BLOCK, stop))
 
     def _of_many(self, index: int) -> Op:
-        """An op of a log that is too long to keep all of them. Who asks for ops in order gets them from a block."""
+        """One op of a log that is too long to keep all of them. Sequential readers get them from a block."""
         first, block = self._block
         if not first <= index < first + len(block):
-            # Twice as many as before, while they are asked for in order.
+            # Twice as many as before for sequential readers.
             more = min(2 * len(block), _BLOCK) if block and index == first + len(block) else 1
             made = (self._one(index),) if more == 1 else self._made(index, min(index + more, self._whole[0]))
             first, block = self._block = index, list(made)
@@ -230,18 +218,17 @@ class Log(Sequence[Op]):
         return Op._make((frame, self.nodes.entries[node], *self.refusals.entries[refusal], outs, freed, *sums))
 
     def _begin(self, index: int) -> int:
-        """The number of the first output of an op."""
         return self.ops[index * OP - 1] if index else 0
 
     def called(self, index: int) -> tuple[int, OpNode, tuple[int, ...]]:
-        """The frame and the node of an op, and the positions of the inputs with which it was called in place. Of a long
-        log the op is not made with them."""
+        """The frame and the node of an op, and the positions of the inputs with which it was called in place; cheaper
+        than the op."""
         self.settle()
         frame, node, refusal = self.ops[index * OP : index * OP + 3]
         return frame, self.nodes.entries[node], self.refusals.entries[refusal][0]
 
     def output(self, index: int, at: int) -> Output | None:
-        """One output of an op. Of a long log the op is not made with it."""
+        """One output of an op; cheaper than the op."""
         if index >= self._whole[0] or len(self._made_ops) == self._whole[0]:
             return self[index].outs[at]
         return self._output(at + self._begin(index))
@@ -254,7 +241,7 @@ class Log(Sequence[Op]):
         return form if storage >= 0 else -1
 
     def moved(self, index: int) -> tuple[int, int]:
-        """Bytes that an op only moved, and bytes that it stored in all. Of a long log the op is not made with them."""
+        """Bytes that an op only moved, and bytes that it stored in all; cheaper than the op."""
         self.settle()
         _, copied, written = self.ops[index * OP + 3 : index * OP + 6]
         return copied, written
@@ -266,7 +253,6 @@ class Log(Sequence[Op]):
         return None if storage < 0 else Output(storage, generation, how, shape, dtype, where, strides)
 
     def _made(self, first: int, stop: int) -> Iterator[Op]:
-        """The ops from one place to another."""
         numbers = self.ops[first * OP : stop * OP].tolist()
         frames, nodes, refusals, *sums, ends = (numbers[k::OP] for k in range(OP))
         begin = self._begin(first)
@@ -287,14 +273,12 @@ class Log(Sequence[Op]):
         return map(Op._make, zip(frames, ran, taken, masks, parts, freed, *sums))
 
     def _died(self, first: int, stop: int) -> list[tuple[int, ...]]:
-        """Storages that died with each of these ops or after it."""
         found: list[tuple[int, ...]] = [()] * (stop - first)
         for op, storage in self.died(first, stop):
             found[op - first] += (storage,)
         return found
 
     def step_of(self, frame: int, node_index: int) -> int | None:
-        """The step at which a node of a frame ran, or None if it has not."""
         if self._looked_at < len(self):
             self._look()
         if frame >= len(self._ran):
@@ -304,7 +288,6 @@ class Log(Sequence[Op]):
         return None if later is None else first + later
 
     def _look(self) -> None:
-        """Take note of where the nodes of each frame ran."""
         self.settle()
         known, made = self._looked_at, self._ran
         made += ((-1, {}) for _ in range(len(made), len(self.frames)))
@@ -325,7 +308,6 @@ class Log(Sequence[Op]):
         self._looked_at = len(self)
 
     def _shared(self, nodes: list[int], later: Ints) -> dict[int, int]:
-        """Where the nodes of a frame ran, which frames that ran alike share."""
         key = (tuple(nodes), later.tobytes())
         if key not in self._alike:
             if len(self._alike) == _ALIKE:
@@ -343,26 +325,22 @@ class Log(Sequence[Op]):
         return np.array(self.ops, np.int64).reshape(-1, OP), np.array(self.outs, np.int64).reshape(-1, OUT)
 
     def died(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
-        """(op, storage) of what died from one place to another."""
         self.settle()
         low, high = self._free(first), self._free(stop)
         return zip(*(self.frees[low * FREE + place : high * FREE : FREE] for place in range(FREE)))
 
     def _free(self, op: int) -> int:
-        """The number of the first storage that died with an op or after it."""
         return bisect_left(memoryview(self.frees)[::FREE], op)
 
     def columns_are_whole(self) -> None:
-        """Take note of what is in the columns, after they were changed from outside."""
+        """Note the lengths of the columns after they were changed from outside."""
         self._whole = len(self.ops) // OP, len(self.outs) // OUT, len(self.frees) // FREE
 
     def column(self, name: str) -> Sequence[int]:
-        """One number of every op: ``frame``, ``allocated``, ``copied``, ``written`` or ``live``."""
         self.settle()
         return self.ops[COLUMNS["op"].index(name) :: OP]
 
     def cut(self, ops: int, frames: int) -> None:
-        """Drop the last ops and the frames that they ran in."""
         self.settle()
         self.cuts += 1
         dropped = len(self.frames) - frames

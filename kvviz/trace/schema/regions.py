@@ -18,26 +18,24 @@ from kvviz.trace.schema.element_types import nbytes, unit
 Level = Literal["root", "range", "exact"]
 LEVELS: tuple[Level, ...] = ("root", "range", "exact")
 KNOWN = ("exact", "range", "root", "name")
-"""How precisely it is known which bytes an access touches, the finest first; see `Region`."""
+"""How precisely the bytes of an access are known, the finest first; see `Region`."""
 
-# Runs of bytes that two regions are compared by one by one, at most.
+# The maximum number of runs of bytes that two regions are compared by one by one.
 _RUNS = 1 << 18
-# Blocks of one region whose places are looked at, and that are kept one by one, at most.
+# The maximum numbers of blocks of one region that are examined, and that are kept one by one.
 _LOOKED_AT, _PLACES = 1 << 16, 1 << 12
 
 
 class Region(NamedTuple):
     """Bytes of a storage.
 
-    ``offset``: bytes from the start of the storage to the first element.
-    ``shape``: in elements.
-    ``strides``: in bytes; on the last axis of a block type from block to block.
-    ``dtype``: NumPy's, or a name of `kvviz.trace.schema.element_types.BLOCKS`.
-    ``rows``: where it is known that only some rows of a value are touched: how many bytes behind ``offset`` each one
-      begins. ``shape`` and ``strides`` are then those of one row. No two rows share a byte.
-    ``known``: ``"exact"``, or how precisely it is known which bytes are touched: some of these (``"range"``), some of
-      the storage's (``"root"``), and whether this is the storage is known by a name alone (``"name"``).
-    ``most``: how many are touched at most, where it is not known which.
+    ``offset``: bytes from the start of the storage to the first element. ``shape``: in elements. ``strides``: in bytes;
+    on the last axis of a block type from block to block. ``dtype``: NumPy's, or a name of
+    `kvviz.trace.schema.element_types.BLOCKS`. ``rows``: if only some rows of a value are touched, the bytes from
+    ``offset`` to each of them; ``shape`` and ``strides`` are then those of one row, and no two rows share a byte.
+    ``known``: ``"exact"``, or how precisely the touched bytes are known: some of these (``"range"``), some of the
+    storage's (``"root"``), or a storage that only a name suggests (``"name"``). ``most``: the most bytes touched, if it
+    is not known which.
     """
 
     offset: int
@@ -49,7 +47,7 @@ class Region(NamedTuple):
     most: int | None = None
 
     def only(self, rows: Iterable[int], axis: int = 0) -> Region:
-        """Some entries of an axis, each once, the same ones in all planes; a block where they follow each other."""
+        """Some entries of an axis, each once, the same ones in all planes; a block if they are consecutive."""
         chosen, shape = sorted(set(rows)), list(self.shape)
         step = self.strides[axis]
         shape[axis] = 1
@@ -60,10 +58,8 @@ class Region(NamedTuple):
 
 
 class _Grid(NamedTuple):
-    """The bytes of a region that begins at 0, in order of address: runs, repeated at distances that become smaller.
-
-    ``regular``: no repetition reaches into the next one, so that no byte is met twice.
-    """
+    """The bytes of a region that begins at 0, in order of address: runs, repeated at decreasing distances. ``regular``:
+    repetitions do not overlap, so that no byte is met twice."""
 
     low: int
     high: int
@@ -73,7 +69,6 @@ class _Grid(NamedTuple):
 
 
 def packed_strides(shape: Any, size: int) -> tuple[int, ...]:
-    """Strides in bytes of a row-major block of elements of so many bytes."""
     strides = []
     for n in reversed(shape):
         strides.append(size)
@@ -82,11 +77,9 @@ def packed_strides(shape: Any, size: int) -> tuple[int, ...]:
 
 
 def blocks(starts: Sequence[int] | np.ndarray, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Region:
-    """Equal blocks that begin at so many bytes each: a grid where the distances repeat, else their places one by one.
-
-    Of more than 4,096 places that form no grid, and of more than 65,536 in all, only the bytes from the first to the
-    last one are kept, to bound the time.
-    """
+    """Equal blocks that begin at so many bytes each: a grid if the distances repeat, else their places one by one. Of
+    more than 4,096 places that form no grid, and of more than 65,536 in all, only the range from the first to the last
+    byte is kept, to bound the time."""
     shape, strides = tuple(shape), tuple(strides)
     if not len(starts):
         return Region(0, (0, *shape), (0, *strides), dtype)
@@ -112,23 +105,20 @@ def blocks(starts: Sequence[int] | np.ndarray, shape: Sequence[int], strides: Se
 
 
 def whole(capacity: int) -> Region:
-    """All of a storage."""
     return Region(0, (capacity,), (1,), "uint8")
 
 
 def stored_bytes(region: Region) -> int:
-    """Bytes of the elements of a region, at most."""
     size = nbytes(region.shape, region.dtype) * (1 if region.rows is None else len(region.rows))
     return size if region.most is None else min(size, region.most)
 
 
 def anywhere(capacity: int, size: int) -> Region:
-    """So many bytes of a storage, of which it is not known which; all of it exactly if it is no larger."""
+    """So many bytes of a storage at an unknown place; all of it exactly if it is no larger."""
     return whole(capacity) if size >= capacity else whole(capacity)._replace(known="root", most=size)
 
 
 def bounds(region: Region) -> tuple[int, int]:
-    """The first byte, and the one behind the last."""
     grid = _grid(region.shape, region.strides, region.dtype)
     low, high = region.offset + grid.low, region.offset + grid.high
     if region.rows is None or low == high:
@@ -139,11 +129,9 @@ def bounds(region: Region) -> tuple[int, int]:
 def overlap(one: Region, two: Region, level: Level = "exact", capacity: int | None = None) -> int:
     """How many bytes two regions of one storage share.
 
-    ``capacity``: bytes of the storage: what regions share at level root. Without it, what lies between their
-      outermost bytes.
-
-    Regions of some 260,000 runs of bytes and more, which repeat at distances that differ or whose rows are listed one
-    by one, are compared at level range also where exact bytes were asked for. A region without elements shares nothing.
+    ``capacity``: bytes of the storage, which regions share at level root; by default the range of both. Regions of some
+    260,000 runs of bytes and more, which repeat at different distances or list their rows, are compared at level range
+    even for exact bytes. A region without elements shares nothing.
     """
     (low, high), (first, last) = bounds(one), bounds(two)
     if low == high or first == last:
@@ -161,11 +149,9 @@ def overlap(one: Region, two: Region, level: Level = "exact", capacity: int | No
 
 
 def confidence(one: Region, two: Region) -> str:
-    """How sure it is that two accesses to one storage share bytes: ``"certain"``, ``"likely"`` or ``"unknown"``.
-
-    It is likely where a name alone says whose memory one of them touches, and certain where one is known exactly and
-    takes all that the other may touch.
-    """
+    """Whether two accesses to one storage share bytes: ``"certain"``, ``"likely"`` or ``"unknown"``. It is likely if
+    only a name suggests the storage of one of them, and certain if one is known exactly and covers everything that the
+    other may touch."""
     if "name" in (one.known, two.known):
         return "likely"
     for region, other in ((one, two), (two, one)):
@@ -177,10 +163,8 @@ def confidence(one: Region, two: Region) -> str:
 
 
 def spans(region: Region, other: Region | None = None) -> tuple[tuple[int, int], ...] | None:
-    """The runs of bytes of a region in order of address, or of what two regions share: (start, end) of each.
-
-    None for regions that are not known exactly, as in `overlap`.
-    """
+    """(start, end) of the runs of bytes of a region in order of address, or of the bytes that two regions share; None
+    for regions that are not known exactly, as in `overlap`."""
     found = _runs(region, _grid(region.shape, region.strides, region.dtype))
     if found is not None and other is not None:
         theirs = _runs(other, _grid(other.shape, other.strides, other.dtype))
@@ -191,9 +175,8 @@ def spans(region: Region, other: Region | None = None) -> tuple[tuple[int, int],
 
 
 def _both(one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """What lies in runs of both."""
     cuts = np.unique(np.concatenate([*one, *two]))
-    # Between two cuts all is inside of a run, or nothing.
+    # Between two cuts everything is inside a run, or nothing is.
     inside = [
         np.searchsorted(starts, cuts[:-1], "right") > np.searchsorted(ends, cuts[:-1], "right")
         for starts, ends in (one, two)
@@ -203,7 +186,7 @@ def _both(one: tuple[np.ndarray, np.ndarray], two: tuple[np.ndarray, np.ndarray]
 
 
 def _shared(one: Region, two: Region) -> int | None:
-    """How many bytes two regions share exactly; None where that takes too long."""
+    """How many bytes two regions share exactly; None if that takes too long."""
     a, b = (_grid(region.shape, region.strides, region.dtype) for region in (one, two))
     if one.rows is None and two.rows is None and a.regular and b.regular:
         found = _in_step(one.offset + a.low, a.repeats, a.run, two.offset + b.low, b.repeats, b.run)
@@ -224,7 +207,7 @@ def _shared(one: Region, two: Region) -> int | None:
 
 
 def _in_step(a: int, repeats: Any, run: int, b: int, others: Any, other: int) -> int | None:
-    """Bytes that two regular grids share, that begin at ``a`` and ``b``; None where their distances differ."""
+    """Bytes that two regular grids share, that begin at ``a`` and ``b``; None if their distances differ."""
     if not repeats:
         return _within(b, others, other, a, a + run)
     if not others:
@@ -233,7 +216,7 @@ def _in_step(a: int, repeats: Any, run: int, b: int, others: Any, other: int) ->
     if distance != same:
         return None
     span, reach, total = _span(repeats[1:], run), _span(others[1:], other), 0
-    # What two repetitions share depends only on how many places they are apart, and only neighbours share anything.
+    # The bytes that two repetitions share depend only on how many places they are apart, and only neighbours share any.
     for apart in range((a - b - reach) // distance + 1, (a - b + span - 1) // distance + 1):
         pairs = min(n, m - apart) - max(0, -apart)
         if pairs > 0:
@@ -262,7 +245,7 @@ def _span(repeats: Any, run: int) -> int:
 
 
 def _runs(region: Region, grid: _Grid) -> tuple[np.ndarray, np.ndarray] | None:
-    """Starts and ends of runs of bytes, in order, that do not touch; None for too many."""
+    """Starts and ends of maximal runs of bytes, in order; None for too many."""
     rows = region.rows or (0,)
     if prod((n for _, n in grid.repeats), start=len(rows)) > _RUNS:
         return None

@@ -1,4 +1,4 @@
-"""What a caller asked for when a trace was made, and how the arrays that it gave lay in memory."""
+"""The options of the call that made a trace, and how its arrays lay in memory."""
 
 from __future__ import annotations
 
@@ -14,21 +14,14 @@ KINDS = ("run", "decode", "stream")
 
 
 def names_in(given: str | Iterable[str]) -> tuple[str, ...]:
-    """Names that a caller gave: several, or one as it is."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
 @dataclass(frozen=True, slots=True)
 class InputLayout:
-    """Where an array lay in its block.
-
-    ``block``: arrays of one block have the same number.
-    ``size``: bytes of the block.
-    ``offset``: bytes from its start.
-    ``reserved``: for a block that `kvviz.reserve` made.
-    ``repeats``: elements of the array share memory, so that it cannot be donated.
-    ``shape, dtype``: of the array; older files do not say them.
-    """
+    """Where an array lay in its block. ``block``: equal for arrays of one block. ``size``: bytes of the block.
+    ``offset``: bytes from its start. ``reserved``: made by `kvviz.reserve`. ``repeats``: elements share memory, so the
+    array cannot be donated. ``shape, dtype``: of the array; missing in older files."""
 
     block: int
     size: int
@@ -41,7 +34,7 @@ class InputLayout:
 
     @property
     def room(self) -> tuple[int, int] | None:
-        """(axis, rows) of the block that the array may grow in; None where `kvviz.reserve` did not make it."""
+        """(axis, rows) that the array may grow by; None if `kvviz.reserve` did not make its block."""
         if self.reserved is None:
             return None
         shape, _, axis = self.reserved
@@ -50,11 +43,9 @@ class InputLayout:
 
 @dataclass(frozen=True, slots=True)
 class GivenInputs:
-    """The inputs of the first run, those included that no op reads.
-
-    ``layouts``: of those that did not fill a plain block alone.
-    ``alike``: fresh arrays lie as the given ones did. Else another run may make a view where this one had to copy.
-    """
+    """The inputs of the first run, including those that no op reads. ``layouts``: of those that did not fill a plain
+    block alone. ``alike``: fresh arrays get the given layouts; else another run may make a view where this one had to
+    copy."""
 
     names: frozenset[str]
     layouts: Mapping[str, InputLayout]
@@ -63,19 +54,14 @@ class GivenInputs:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run, a decode or a stream is asked for; what a trace records of it, and a session begins with.
+    """The options of a run, a decode or a stream, recorded in the trace; see `kvviz.run`, `kvviz.decode` and
+    `kvviz.stream`.
 
-    See `kvviz.run`, `kvviz.decode` and `kvviz.stream`.
-
-    ``kind``: ``"run"``, ``"decode"`` or ``"stream"``.
-    ``growth``: of a decode; None: as its policy has it, which is what a trace records.
-    ``tokenizer``: of a decode; a trace records whether there was one.
-    ``rows``: in a decode: rows that a cache holds at its end.
-    ``lent``: inputs that later runs are fed again, so that none may overwrite them.
-    ``given``: none where every run is given other arrays.
-    ``dry``: only layouts were worked out, and no numbers; see `kvviz.dry`.
-    ``chunk``: tokens of a prompt that a run is fed at most; None for all at once.
-    ``stop_tokens, detail``: of a decode; not recorded.
+    ``kind``: ``"run"``, ``"decode"`` or ``"stream"``. ``growth``: of a decode; None: that of its policy, which is what
+    a trace records. ``tokenizer``: of a decode; a trace records whether there was one. ``rows``: final rows of a cache
+    in a decode. ``lent``: inputs that later runs get again, so that none may overwrite them. ``given``: None if every
+    run gets other arrays. ``dry``: layouts only; see `kvviz.dry`. ``chunk``: the most tokens of a prompt per run; None:
+    all at once. ``stop_tokens, detail``: of a decode; not recorded.
     """
 
     kind: str = "run"
@@ -95,12 +81,12 @@ class RunOptions:
 
     @property
     def layouts(self) -> Mapping[str, InputLayout]:
-        """Layouts of the given inputs, as far as they are known."""
+        """Layouts of the given inputs, if they are known."""
         return {} if self.given is None else self.given.layouts
 
 
 DECODE = RunOptions("decode", max_new_tokens=16, growth=None, tokenizer=None)
-"""How to decode, where nothing else is asked for."""
+"""The default options of a decode."""
 
 
 def refuse_for_one_run(options: RunOptions, missing: str) -> None:

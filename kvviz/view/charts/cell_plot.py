@@ -24,20 +24,16 @@ from kvviz.view.charts.chart_axes import axes_and_theme, finish, hue_of, legend,
 _HUES = (OWNERS["pool"], STATES["missed"], OWNERS["run"], OWNERS["donated"], STATES["foreign"], OWNERS["caller"])
 
 HATCHES = {FREE: "", LIVE: "", SHIFTED: "\\\\\\\\", DIRTY: "////"}
-"""By state, for matplotlib."""
 
 DASHED = frozenset({SHIFTED})
 """States in which the cell and its row disagree."""
 
 MARKS = {SHIFTED: "back", DIRTY: "hatch"}
-"""The same, by the names that the page uses."""
 
 NAMES = tuple(name for name, _ in CELL_STATES)
 
 
 class Face(NamedTuple):
-    """How one cell is drawn: a fill for each sequence, ink and text."""
-
     fills: tuple[str, ...]
     edge: str
     ink: str
@@ -166,7 +162,6 @@ def drawn_cells(history: Sequence[Change], first: int | None = None) -> range:
 
 
 def _draw(ax: Any, theme: Theme, history: Sequence[Change], drawn: range, per_cell: tuple[float, float]) -> None:
-    """Draw all cells, with one collection for each look."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     boxes: dict[tuple[Any, ...], list[Any]] = {}
@@ -261,7 +256,6 @@ def _name_axes(ax: Any, history: Sequence[Change], drawn: range) -> None:
 
 
 def _say_calls(ax: Any, theme: Theme, history: Sequence[Change]) -> None:
-    """What each call did, to the right of its row."""
     if len(history) > 30:
         return
     for row, change in enumerate(history):

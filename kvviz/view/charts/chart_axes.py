@@ -1,6 +1,6 @@
-"""What all charts share: axes, colours that fit the background, units, thinning of long curves.
+"""Shared parts of charts: axes, colours that fit the background, units, thinning of long curves.
 
-Invariant: `matplotlib.pyplot` is imported only where a caller asks for a chart without giving an Axes.
+Invariant: `matplotlib.pyplot` is imported only if a caller asks for a chart without giving an Axes.
 """
 
 from __future__ import annotations
@@ -125,7 +125,6 @@ def hue_of(look: Look, theme: Theme) -> str:
 
 
 def cache_hue(theme: Theme) -> str:
-    """The hue of rows that were in a cache before a run."""
     return hue_of(OWNERS["donated"], theme)
 
 

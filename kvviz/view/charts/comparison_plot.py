@@ -36,9 +36,7 @@ _NAME = 32
 
 def plot_comparison(rows: Sequence[Row], traces: Sequence[Trace], figure: Any = None) -> Any:
     """Draw bars of what each row costs, with a scale for each kind of bytes, above the live memory of all rows.
-
-    ``figure``: an empty one to draw on; a new one by default.
-    """
+    ``figure``: an empty one to draw on; a new one by default."""
     # A dollar sign would begin a formula.
     names = [short(row.name, _NAME).replace("$", r"\$") for row in rows]
     bars = used(_BARS, rows)
@@ -62,7 +60,6 @@ def plot_comparison(rows: Sequence[Row], traces: Sequence[Trace], figure: Any = 
 
 
 def weights_of(traces: Sequence[Trace]) -> int:
-    """Bytes of weights that all traces hold under any rules."""
     return min(map(weight_bytes, traces), default=0)
 
 
@@ -73,7 +70,6 @@ def used(columns: tuple[Any, ...], rows: Sequence[Row]) -> tuple[Any, ...]:
 
 
 def _bars(ax: Any, rows: Sequence[Row], key: str, title: str) -> None:
-    """Draw one kind of bytes: a bar for each row, followed by its number."""
     ax, theme = axes_and_theme(ax, (2.0, 2.0))
     values = [getattr(row, key) for row in rows]
     for place, (value, hue) in enumerate(zip(values, hues(theme))):
@@ -88,7 +84,6 @@ def _bars(ax: Any, rows: Sequence[Row], key: str, title: str) -> None:
 
 
 def _curves(ax: Any, names: Sequence[str], traces: Sequence[Trace]) -> None:
-    """Draw the bytes alive at every step, one curve for each trace."""
     ax, theme = axes_and_theme(ax, (9.0, 2.6))
     curves = [live_bytes(trace) for trace in traces]
     top = max((curve.max(initial=0.0) for curve in curves), default=0.0)

@@ -131,7 +131,7 @@ def _cure(finding: Finding) -> str:
     if finding.calm and not finding.change:
         return "Nothing is to be done."
     if not finding.change:
-        # Of other kinds no change was tried.
+        # Only for these kinds a change was tried.
         return "No single change removes it." if finding.kind in ("miss", "copied") else ""
     effect = "" if not finding.peak else f" · peak {'−' if finding.peak > 0 else '+'}{size(abs(finding.peak))}"
     return f"Tried: {finding.change}{effect}"
@@ -191,17 +191,15 @@ def _hue(state: str, theme: Theme) -> str:
 
 
 def _wide(text: str, points: float, weight: str = "normal") -> float:
-    """Width of a text in px."""
     return text_width(text, points, weight) * DPI / 72
 
 
 def _lines(text: str, room: float, points: float, weight: str = "normal") -> list[str]:
-    """A text broken into lines of at most ``room`` px."""
     return wrapped(text, room * 72 / DPI, points, weight)
 
 
 def _placed(around: Around, room: float) -> tuple[list[tuple[float, float, float]], list[Any], list[Box], float]:
-    """Corners and widths of the boxes, links as poly-lines, the boxes, and the height of it all in px."""
+    """Corners and widths of the boxes, links as poly-lines, the boxes, and the total height in px."""
     keys = sorted(around.boxes, key=lambda key: around.boxes[key].order)
     at = {key: i for i, key in enumerate(keys)}
     boxes = [around.boxes[key] for key in keys]
@@ -259,7 +257,7 @@ def _draw(ax: Any, write: Any, around: Around, sized: Any, lines: Any, boxes: An
         if words:
             (x0, y0), (x1, y1) = points[-2:]
             colour = _hue("missed", theme) if bad else theme.soft
-            # Left of the line, where its letters do not touch it; what reads later stands at the right.
+            # Left of the line, where its letters do not touch it; later readers stand at the right.
             aside, side = (7, "left") if words == READS_LATER or abs(x1 - x0) <= 4 else (-7, "right")
             beside = (y1 - (28 if (x1 > x0) == (aside < 0) else 14) - y0) / (y1 - y0)
             write(left + x0 + (x1 - x0) * beside + aside, top + y1 - 16, words, 8.5, colour, ha=side, zorder=4)

@@ -22,21 +22,19 @@ STATES = ("reserved", "valid", "written", "stale", "outside", "wrapped")
 RESERVED, VALID, WRITTEN, STALE, OUTSIDE, WRAPPED = range(len(STATES))
 
 Cell = tuple[int, int, int, int, int]
-"""First row, row after the last, state, 1 if this run wrote them, and the position of the token in the first row: -1
-where there is none."""
+"""First row, row after the last, state, 1 if this run wrote them, and the position of the token in the first row, -1 if
+there is none."""
 
 
 def cells(cache: Any, run: int, entry: int = 0) -> tuple[Cell, ...]:
-    """What the rows of a cache hold after a run.
+    """What the rows of a cache hold after a run, for one batch entry.
 
     A row that was never written is ``reserved``. A row that was written but holds no live token is ``stale``. A row
     with a live token is ``outside`` if attention cannot see it, else ``written`` if this run wrote it, else ``wrapped``
     if the token replaced an older one, else ``valid``.
 
-    ``entry``: of the batch.
-
-    Returns empty for a state, and for a run whose caches were not metered. If it is not known which rows a run wrote,
-      the first ones count as valid.
+    Empty for a state, and for a run whose caches were not metered. If it is not known which rows a run wrote, the first
+    ones count as valid.
     """
     if run >= len(cache.runs) or cache.axis is None:
         return ()
@@ -61,13 +59,11 @@ def notes(cache: Any, run: int, entry: int = 0) -> tuple[tuple[int, int, str], .
 
 
 def owners(cache: Any, run: int, entry: int = 0) -> tuple[Owned, ...]:
-    """The owners of rows after a run, if sequences share the cache."""
     rows = _rows_of(cache, run, entry)
     return () if rows is None else rows.owners
 
 
 def _rows_of(cache: Any, run: int, entry: int) -> Rows | None:
-    """What is known of single rows after a run; None if nothing is."""
     if run >= len(cache.runs) or cache.axis is None or not cache.runs[run].items:
         return None
     items: tuple[Rows, ...] = cache.runs[run].items
@@ -75,7 +71,6 @@ def _rows_of(cache: Any, run: int, entry: int) -> Rows | None:
 
 
 def entries_of(cache: Any) -> int:
-    """How many batch entries are recorded separately."""
     return max((len(after.items) for after in cache.runs), default=1) or 1
 
 
@@ -157,7 +152,6 @@ def _find(trace: Trace, cache: int | str) -> Any:
 
 
 def _inks(state: str, theme: Theme) -> tuple[str, str]:
-    """The fill and border colours of a state."""
     view = cache_hue(theme)
     missed = hue_of(LOOKS["missed"], theme)
     return {

@@ -30,8 +30,6 @@ _MOST_MARKERS = 40
 
 
 class HasTraces(Protocol):
-    """A comparison: traces by name."""
-
     @property
     def traces(self) -> Mapping[str, Trace]: ...
 
@@ -58,10 +56,8 @@ def rows_chart(
     joined: Callable[[list[str]], str],
     nothing: str = NO_CACHES,
 ) -> Any:
-    """Rows valid and rows reserved after every run.
-
-    ``curves``: both by name. ``joined``: one text for names with equal curves. ``nothing``: shown without curves.
-    """
+    """Rows valid and rows reserved after every run, as ``curves`` by name. ``joined``: one text for names with equal
+    curves. ``nothing``: shown without curves."""
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     lines, names, top = [], [], 1.0
     for label, (valid, capacity), look in _lines(curves, theme, joined):
@@ -84,11 +80,9 @@ def held(traces: Mapping[str, Trace], ax: Any = None) -> Any:
 
 
 def copied(traces: Mapping[str, Trace], ax: Any = None, closed: Any = None) -> Any:
-    """Bytes that kernels copied to carry the caches through every run; crosses for what the caller moved outside.
-
-    ``closed``: what the bytes should be by calculation, by the name of the trace: for every run, or as a function of
-      its number. Drawn as a thin dashed line.
-    """
+    """Bytes that kernels copied to carry the caches through every run; crosses for bytes that the caller moved outside.
+    ``closed``: the calculated bytes, by the name of the trace, for every run or as a function of its number, drawn as a
+    thin dashed line."""
     ax, theme = axes_and_theme(ax, (8.0, 3.0))
     curves = {name: _moved(trace) for name, trace in traces.items() if trace.runs}
     return _bytes(
@@ -173,12 +167,10 @@ def _done(
 
 
 def run_word(traces: Iterable[Trace]) -> str:
-    """The name of a run on an axis."""
     return "decode step (0 is the prefill)" if any(map(decodes, traces)) else "run"
 
 
 def dry(traces: Collection[Trace]) -> str:
-    """What a title says of dry runs."""
     return "" if not any(trace.dry for trace in traces) else ", dry run" if len(traces) < 2 else ", dry runs"
 
 
@@ -188,7 +180,6 @@ def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rows_of(cache: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Rows valid and rows reserved after every run."""
     return np.array([r.valid for r in cache.runs], float), np.array([r.capacity for r in cache.runs], float)
 
 
@@ -209,5 +200,4 @@ def _moved(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_run(form: Closed, runs: int) -> np.ndarray:
-    """Numbers for every run, from numbers or a function."""
     return np.array([form(run) for run in range(runs)] if callable(form) else form, float)

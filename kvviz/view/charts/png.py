@@ -17,19 +17,15 @@ WIDTH, DPI = 9.0, 100
 LEFT, RIGHT, HEAD, GAP = 0.72, 0.16, 0.62, 0.5
 _MEMORY, _CACHE, _LEGEND, _LINE = 1.7, 1.5, 0.25, 0.23
 _STEPS = 8
-# Of a sentence: most characters, font size in points, its start as a share of the width, and the share of the rest that
-# it may take. Letters are drawn on whole pixels, up to a fiftieth wider than measured.
+# For sentences: maximum characters, font size in points, indent as a share of the width, and the share of the rest that
+# they may take. Letters are drawn on whole pixels, up to a fiftieth wider than measured.
 _MOST, _SIZE, _INDENT, _SLACK = 122, 8.5, 0.06, 0.98
 
 
 def still(trace: Trace, step: int | None = None, cache: int | None = None) -> bytes:
-    """Draw the picture that replaces the debugger when no kernel runs.
-
-    ``step``: the last step that is described in words; the last of the trace by default.
-    ``cache``: the cache whose rows are drawn run by run; by default the row counts of all caches are drawn.
-
-    Returns a PNG of about 900 px width, under 200 kB.
-    """
+    """Draw the picture that replaces the debugger when no kernel runs: a PNG of about 900 px width, under 200 kB.
+    ``step``: the last step that is described in words; the last of the trace by default. ``cache``: the cache whose
+    rows are drawn run by run; by default the row counts of all caches are drawn."""
     from matplotlib.figure import Figure
 
     steps = len(trace.steps)
@@ -91,7 +87,6 @@ def _words(ax: Any, shown: list[Any], trace: Trace) -> None:
 
 
 def _cut(text: str, room: float, weight: str) -> str:
-    """A sentence shortened in the middle until it is no wider than ``room`` points."""
     limit = _MOST
     while (wide := text_width(cut := short(text, limit), _SIZE, weight)) > room:
         limit = min(int(limit * room / wide), len(cut) - 1)

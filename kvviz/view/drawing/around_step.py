@@ -1,6 +1,6 @@
-"""What takes part in one step, as boxes and links: its op, what made its inputs, what reads them later, its outputs.
+"""The participants of one step, as boxes and links: its op, the makers of its inputs, later readers, its outputs.
 
-The page draws the same ops where it has no room for more, see ``assets/widget/src/participants.ts``.
+The page draws the same ops if it has no room for more, see ``assets/widget/src/participants.ts``.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ class Box:
 
 
 class Around:
-    """The ops and values around one step, as boxes and links with their words."""
-
     def __init__(self, trace: Trace, step: Step) -> None:
         self.trace, self.step, self.frame = trace, step, trace.frames[step.frame_id]
         self.graph, self.node = self.frame.graph, step.graph_node
@@ -73,7 +71,7 @@ class Around:
         return key
 
     def source(self, name: str) -> tuple[str, Any]:
-        """What made a value; if that is a view, the owner of the buffer is drawn, too."""
+        """The maker of a value; if that is a view, the owner of the buffer is drawn, too."""
         made, at = self.graph.producers.get(name), name
         if made is None or self.trace.step_of(self.frame.id, made.index) is None:
             return self.value(name)
@@ -87,7 +85,6 @@ class Around:
         return own
 
     def _viewed(self, name: str) -> str | None:
-        """The value that this one is a view of, if it is one."""
         made, place = self.graph.producers.get(name), self._place(name)
         if made is None or place is None or place.how != VIEW:
             return None
@@ -96,7 +93,6 @@ class Around:
         return next((below for below, its in read if its is not None and its.storage == place.storage), None)
 
     def _place(self, name: str, step: int | None = None) -> Output | Bind | None:
-        """Where a value of this frame or of one around it lies, after a step or at last."""
         frame: Any = self.frame
         while frame is not None:
             at = placed_before(self.trace, frame.id, name, len(self.trace.log) if step is None else step)
@@ -106,7 +102,6 @@ class Around:
         return None
 
     def _readers(self, name: str) -> list[Node]:
-        """The ops of this frame that read a value, in the order of its plan."""
         readers = {id(node) for node in self.graph.consumers.get(name, ())}
         return [node for node in self.frame.order if id(node) in readers]
 
@@ -150,7 +145,7 @@ class Around:
                 self.links[own, self.value(name, True)] = ("", False)
 
     def _hidden_pairs(self) -> None:
-        """The ops whose order with this one no edge keeps, where the producer declared what its ops touch."""
+        """The ops whose order with this one no edge ensures, if the producer declared what its ops touch."""
         trace, step = self.trace, self.step.index
         if trace.live is not None or not trace.log.declared.accesses:
             return
@@ -163,7 +158,7 @@ class Around:
                     self.op(other.graph_node)
 
     def hidden(self) -> int:
-        """Ops of the same block that play no part."""
+        """The number of ops of the same block that play no part."""
         for block in blocks(self.graph, self.frame.order):
             if any(member is self.node for member in block.nodes):
                 return sum(("op", member.index) not in self.boxes for member in block.nodes)

@@ -1,4 +1,4 @@
-"""Turn sketches into drawings, with Graphviz where it is installed and with the built-in layout otherwise.
+"""Turn sketches into drawings, with Graphviz if it is installed and with the built-in layout otherwise.
 
 Invariant: every sketch gets a drawing, within the deadline; layout never raises because of an engine.
 """
@@ -30,12 +30,10 @@ STUB_REACH, STUB_STEP = 9, 9
 class Drawing:
     """A laid out block, in px, origin left top.
 
-    ``w, h``: size of the whole.
-    ``boxes``: left, top, width, height of each box in the order of the sketch.
-    ``pills``: as in the sketch.
-    ``edges``: ``points`` is a flat poly-line ``(x0, y0, x1, y1, …)``.
-    ``stubs``: far end of a stub; it starts at the box's top left (``"in"``) or bottom right (``"out"``).
-    ``engine``: ``"dot"``, ``"pygraphviz"`` or ``"layered"``.
+    ``w, h``: size of the whole. ``boxes``: left, top, width, height of each box in the order of the sketch. ``pills``:
+    as in the sketch. ``edges``: ``points`` is a flat poly-line ``(x0, y0, x1, y1, …)``. ``stubs``: far end of a stub;
+    it starts at the box's top left (``"in"``) or bottom right (``"out"``). ``engine``: ``"dot"``, ``"pygraphviz"`` or
+    ``"layered"``.
     """
 
     w: int
@@ -54,13 +52,8 @@ _CACHE_SIZE = 512
 
 
 def layout(sketches: Iterable[Sketch], deadline: float = DEADLINE) -> list[Drawing]:
-    """Lay out blocks, with one child process for all that are not cached.
-
-    ``sketches``: equal ones are laid out once.
-    ``deadline``: seconds for Graphviz altogether; blocks not done by then get the built-in layout.
-
-    Returns one drawing for each sketch. Equal sketches share one object.
-    """
+    """Lay out blocks, with one child process for all that are not cached; equal sketches share one drawing.
+    ``deadline``: seconds for Graphviz altogether; blocks not done by then get the built-in layout."""
     wanted = list(sketches)
     fresh = [s for s in dict.fromkeys(wanted) if s not in _CACHE]
     known = {s: _CACHE[s] for s in wanted if s in _CACHE}
@@ -175,7 +168,6 @@ def _trimmed(line: Sequence[tuple[float, float]]) -> tuple[float, ...]:
     return tuple(coordinate for point in kept for coordinate in point)
 
 
-# -- dot --------------------------------------------------------------------------------------------------------------
 # A block as DOT text, for Graphviz.
 #
 # Invariant: the text holds only ``n0``, ``n1`` … and numbers; no name of a model ever reaches the DOT parser. Splines
@@ -187,7 +179,6 @@ NODE_GAP, RANK_GAP = 14, 24
 
 
 def dot_source(sketch: Sketch) -> str:
-    """DOT text of a sketch: fixed box sizes, no labels, edges without arrow heads; equal for equal sketches."""
     block = graphviz.Digraph("block")
     gaps = {"nodesep": _inches(NODE_GAP), "ranksep": _inches(RANK_GAP)}
     block.attr("graph", nslimit="1", rankdir="TB", splines="polyline", **gaps)

@@ -28,12 +28,8 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """How to start a layout engine.
-
-    ``name``: as the page shows it: ``"dot"`` or ``"pygraphviz"``.
-    ``command``: reads DOT graphs (``dot``) or a JSON list of them (pygraphviz) and writes Graphviz's plain format.
-    ``json_input``: which of the two it reads.
-    """
+    """How to start a layout engine. ``name``: as the page shows it. ``command``: reads DOT graphs (``dot``), or a JSON
+    list of them (pygraphviz, ``json_input``), and writes Graphviz's plain format."""
 
     name: str
     command: tuple[str, ...]
@@ -63,10 +59,8 @@ for source in json.load(sys.stdin):
 
 
 def engines() -> list[Engine]:
-    """Graphviz engines on this machine, the preferred one first.
-
-    ``KVVIZ_DOT`` names a program to use instead of ``dot``. ``KVVIZ_DOT=layered`` disables Graphviz.
-    """
+    """Graphviz engines on this machine, the preferred one first. ``KVVIZ_DOT`` names a program to use instead of
+    ``dot``; ``KVVIZ_DOT=layered`` disables Graphviz."""
     wish = os.environ.get("KVVIZ_DOT", "")
     if wish == "layered":
         return []
@@ -82,14 +76,9 @@ def engines() -> list[Engine]:
 
 
 def run_engine(engine: Engine, sources: Sequence[str], deadline: float) -> list[Plain]:
-    """Lay out graphs in one child process.
-
-    ``sources``: DOT texts with nodes ``n0`` …
-    ``deadline``: seconds until the child is killed.
-
-    Returns the graphs that were laid out, in the order of ``sources``; fewer than requested if the engine failed or
-      was killed.
-    """
+    """Lay out graphs, DOT texts with nodes ``n0`` …, in one child process, which is killed after ``deadline`` seconds.
+    Returns the graphs that were laid out, in the order of ``sources``; fewer than requested if the engine failed or was
+    killed."""
     text = json.dumps(list(sources)) if engine.json_input else "\n".join(sources)
     with tempfile.TemporaryFile() as inlet, tempfile.TemporaryFile() as outlet:
         inlet.write(text.encode())

@@ -45,7 +45,6 @@ class GraphDrawing(graphviz.Digraph):
 
 
 def graph_drawing(graph: Graph, fold: bool = True) -> GraphDrawing:
-    """A graph as a Digraph; see `Graph.to_graphviz`."""
     shapes = {name: dims(value.shape) for name, value in graph.value_info.items() if value.shape is not None}
     drawing = _Drawing(graph, graph.nodes, fold, shapes)
     drawing.boxes(dict.fromkeys((node.index for node in graph.nodes), "done"), None)
@@ -54,7 +53,6 @@ def graph_drawing(graph: Graph, fold: bool = True) -> GraphDrawing:
 
 
 def trace_drawing(trace: Trace, step: int | None = None, fold: bool = True, hidden: bool = True) -> GraphDrawing:
-    """The frame of a step as a Digraph; see `Trace.to_graphviz`."""
     steps = len(trace.steps)
     index = steps - 1 if step is None else step + steps if step < 0 else step
     if not 0 <= index < steps:
@@ -81,11 +79,8 @@ def trace_drawing(trace: Trace, step: int | None = None, fold: bool = True, hidd
 
 
 class _Drawing:
-    """A Digraph under construction.
-
-    ``nodes``: those that are drawn, in the order in which they run.
-    ``shapes``: value name to its shape as text, where it is known.
-    """
+    """A Digraph under construction. ``nodes``: those that are drawn, in running order. ``shapes``: known shapes as
+    text, by value name."""
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], fold: bool, shapes: Mapping[str, str]) -> None:
         self.graph = graph
@@ -128,7 +123,6 @@ class _Drawing:
             self.made.node(self.id[box], _text(*lines), tooltip=tip, **_dress(look))
 
     def links(self) -> None:
-        """Draw the values between the boxes, and the inputs and outputs of the graph."""
         solid: dict[tuple[Hashable, Hashable], str] = {}
         onward: dict[tuple[Hashable, Hashable], None] = {}
         maker = {name: node for node in self.nodes for name in node.outputs if name}
@@ -158,7 +152,6 @@ class _Drawing:
                 self.made.edge(self.id[box], f"o{i}")
 
     def pairs(self, found: Iterable[tuple[Node, Node, Any]]) -> None:
-        """Draw hidden pairs: two steps on the same bytes that only the schedule keeps in order."""
         alike: dict[tuple[Hashable, Hashable, str, bool], list[Any]] = {}
         for first, second, pair in found:
             boxes = self.box[first.index], self.box[second.index]
@@ -172,7 +165,6 @@ class _Drawing:
             self.made.edge(self.id[source], self.id[target], label=label, tooltip=tip, constraint="false", **style)
 
     def legend(self, states: set[str]) -> None:
-        """Draw a legend of the states that occur."""
         used = [look for look in STATES.values() if look.name in states and look.name not in _PLAIN]
         with self.made.subgraph(name="cluster_legend") as part:
             part.attr(label="", color=LIGHT.line)
@@ -199,7 +191,6 @@ def _alike(ends: Mapping[str, Sequence[Hashable]]) -> list[tuple[tuple[Hashable,
 
 
 def _dress(look: Look) -> dict[str, str]:
-    """Fill and border of a state."""
     fill = look.light if look.name in _PLAIN else mix(look.light, LIGHT.pane, 0.35)
     return {"fillcolor": fill, "color": LIGHT.line if look.border == "thin" else look.light, **_BORDERS[look.border]}
 

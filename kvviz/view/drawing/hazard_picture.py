@@ -25,7 +25,6 @@ HEAD = 94  # bottom of the headline and the sentence
 FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 _LEFT, _RIGHT = 24, WIDTH - 24
 BAR_WIDTH = _RIGHT - _LEFT
-"""The bar that represents all bytes of a root."""
 _BOX, _TOP, _TALL = 280, 104, 72
 _BAR, _TRACKS = 14, (232, 282, 332)
 # Byte ranges closer to each other than this fraction of a bar are drawn as one.
@@ -36,9 +35,7 @@ PAIR_TEXTS = (
     *("kind", "headline", "line1", "line2", "label", "op1", "name1", "does1", "op2", "name2", "does2"),
     *("view1", "span1", "view2", "span2", "shared", "span3", "root", "says_root", "says_range", "says_exact"),
 )
-"""Names of the texts of a pair, in their order in the payload."""
 PAIR_PATHS = ("path1", "path2", "path3")
-"""Names of the drawn byte ranges: of the earlier step, of the later one, and of both."""
 
 _COLOURS = {
     "ground": (LIGHT.pane, DARK.pane),
@@ -58,7 +55,6 @@ def _style(theme: int) -> str:
 
 
 PAIR_STYLES = (_style(0), _style(1))
-"""CSS of the picture for the light or the dark theme."""
 
 _Shape = tuple[str, dict[str, Any], str, str]
 
@@ -179,7 +175,6 @@ _HEADLINES = {
 
 
 def headline(hazard: Hazard) -> str:
-    """The finding in one sentence."""
     if hazard.ordered:
         return "A path of the graph keeps these two in order"
     if not hazard.exact:
@@ -191,7 +186,6 @@ def headline(hazard: Hazard) -> str:
 
 
 def _at_level(hazard: Hazard, level: Level, shared: int) -> str:
-    """The result at one level, in words."""
     if not shared:
         return "no conflict"
     if LEVELS.index(level) > LEVELS.index(hazard.known):
@@ -200,7 +194,6 @@ def _at_level(hazard: Hazard, level: Level, shared: int) -> str:
 
 
 def pair_texts(trace: Trace, hazard: Hazard) -> dict[str, str]:
-    """The texts of a pair by their names in `PAIR_TEXTS`, shortened to fit."""
     lines = wrap(short(hazard.sentence, 200), 106) or [""]
     if len(lines) > 2:
         lines = [lines[0], short(" ".join(lines[1:]), 106)]
@@ -234,7 +227,6 @@ def pair_texts(trace: Trace, hazard: Hazard) -> dict[str, str]:
 
 
 def view_text(access: Access) -> str:
-    """The view through which an access touches its root: name, offset, shape and strides."""
     region = access.region
     what = f"{'writes' if access.writes else 'reads'} {short(access.value, 30)}"
     if region.known != "exact":
@@ -245,7 +237,6 @@ def view_text(access: Access) -> str:
 
 
 def capacity_of(trace: Trace, hazard: Hazard) -> int:
-    """The size of the root in bytes."""
     return int(trace.log.storages[hazard.storage].capacity)
 
 
@@ -260,7 +251,6 @@ def pair_paths(hazard: Hazard, capacity: int) -> tuple[str, str, str]:
 
 
 def _both(hazard: Hazard) -> Sequence[tuple[int, int]]:
-    """The byte ranges that a pair shares; empty if they are not known."""
     one, two = hazard.early.region, hazard.late.region
     if not hazard.exact or hazard.known != "exact":
         return ()

@@ -18,11 +18,9 @@ CLEAR, APART = 7.0, 3.0
 
 
 def places(rows: list[list[int]], widths: list[int], above: list[list[int]], below: list[list[int]]) -> list[float]:
-    """The centre of every item: near its neighbours, and at least a gap away from the next item in its row.
-
-    The first passes align a row with the means of the previous row, which finds the shape. The later passes align it
-    with the medians of both sides, which straightens lines. Items of width 0 are bends of long lines.
-    """
+    """The centre of every item: near its neighbours, and at least a gap away from the next item in its row. The first
+    passes align a row with the means of the previous row, which finds the shape. The later passes align it with the
+    medians of both sides, which straightens lines. Items of width 0 are bends of long lines."""
     centre = [0.0] * len(widths)
     bend = [int(not width) for width in widths]
     for row in rows:

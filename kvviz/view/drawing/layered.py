@@ -72,24 +72,19 @@ def layered(sketch: Sketch) -> Places:
     return corners, lines
 
 
-# -- layer ranks ------------------------------------------------------------------------------------------------------
 # The row of each box in a layered drawing: lines are as short as possible, and none leads upward.
 
 
 Links = Sequence[tuple[int, int]]
 
 ROUNDS = 8
-# The largest set of boxes that is moved together.
 LARGEST_SET = 64
 
 
 def ranks(n: int, links: Links) -> list[int]:
-    """The row of each of ``n`` boxes, from 0 at the top; ``links`` go forward by index.
-
-    First every box is placed as far up as the longest path to it allows. Then a box moves, together with the boxes that
-    it pushes, while this shortens the lines in total. The result equals or nearly equals that of network simplex, with
-    a fraction of the code.
-    """
+    """The row of each of ``n`` boxes, from 0 at the top; ``links`` go forward by index. First every box is placed as
+    far up as the longest path to it allows. Then a box moves, together with the boxes that it pushes, while this
+    shortens the lines in total. The result nearly equals that of network simplex, with a fraction of the code."""
     rank = [0] * n
     readers: list[list[int]] = [[] for _ in range(n)]
     feeders: list[list[int]] = [[] for _ in range(n)]
@@ -126,7 +121,6 @@ def _even_out(rank: list[int], readers: list[list[int]], feeders: list[list[int]
 
 
 def _move(item: int, rank: list[int], ahead: list[list[int]], behind: list[list[int]], way: int) -> bool:
-    """Move a box, and the boxes in its way, towards ``ahead`` if this shortens the lines."""
     together, stack, gain = {item}, [item], 0
     while stack:
         box = stack.pop()
@@ -146,7 +140,6 @@ def _move(item: int, rank: list[int], ahead: list[list[int]], behind: list[list[
     return room > 0
 
 
-# -- layer order ------------------------------------------------------------------------------------------------------
 # The order of the boxes in each row of a layered drawing, with as few crossing lines as can be found.
 
 
@@ -160,12 +153,9 @@ SHUFFLES = 6
 
 
 def best_order(rows: Rows, above: Near, below: Near) -> None:
-    """Sort each row so that few lines between the rows cross.
-
-    For each of several initial orders, rows are sorted by the means of their neighbours' positions, downward and upward
-    in turn. Then neighbours are exchanged where that helps (Gansner and others, "A Technique for Drawing Directed
-    Graphs", 1993). The best order found is kept.
-    """
+    """Sort each row so that few lines between the rows cross. For each of several initial orders, rows are sorted by
+    the means of their neighbours' positions, downward and upward in turn. Then neighbours are exchanged where that
+    helps (Gansner and others, "A Technique for Drawing Directed Graphs", 1993). The best order found is kept."""
     position = [0.0] * len(above)
     best, fewest = rows, -1
     for start in _starts(rows, above, below):
@@ -231,7 +221,6 @@ def _sort(rows: Rows, above: Near, below: Near, position: list[float], sweep: in
 
 
 def _exchange(rows: Rows, above: Near, below: Near, position: list[float]) -> None:
-    """Exchange neighbours while this reduces crossings."""
     waiting = set(range(len(rows)))
     for _ in range(4 * len(rows)):
         if not waiting:
@@ -265,7 +254,6 @@ def _number(row: list[int], position: list[float]) -> None:
 
 
 def _crossings(rows: Rows, below: Near, position: list[float]) -> int:
-    """The number of crossing pairs of lines between neighbouring rows."""
     found = 0
     for row in rows:
         ends: list[float] = []

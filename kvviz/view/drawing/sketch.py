@@ -30,10 +30,10 @@ MAX_PILLS = 4
 class Sketch:
     """One block, ready for a layout engine.
 
-    ``sizes``: width and height of each box in px: first the pills, then the block's nodes in their order.
-    ``links``: from box, to box; each pair once, always forward in the order of the boxes.
-    ``stubs``: box, ``"in"`` or ``"out"``, and position among the node's inputs (then captures) or outputs.
-    ``pills``: values from elsewhere with a box of their own: a box that reads each, and the position among its inputs.
+    ``sizes``: width and height of each box in px: first the pills, then the block's nodes in their order. ``links``:
+    (from box, to box), each pair once, always forward in the order of the boxes. ``stubs``: box, ``"in"`` or ``"out"``,
+    and position among the node's inputs (then captures) or outputs. ``pills``: values from elsewhere with a box of
+    their own: a box that reads each, and the position among its inputs.
     """
 
     sizes: tuple[tuple[int, int], ...]
@@ -43,10 +43,8 @@ class Sketch:
 
 
 def box_size(op_type: str, shape: str = "") -> tuple[int, int]:
-    """Width and height in px of a box that shows an operator and, below it, a short shape.
-
-    Every number in the shape counts as at least two digits, so that a cache growing from 9 to 10 rows moves nothing.
-    """
+    """Width and height in px of a box that shows an operator and, below it, a short shape. Every number in the shape
+    counts as at least two digits, so that a cache growing from 9 to 10 rows moves nothing."""
     spare = sum(len(part) == 1 for part in shape.strip("[]").split(",")) if shape else 0
     text = max(len(op_type) * OP_PITCH + MARKER, (len(shape) + spare) * SHAPE_PITCH)
     width = min(max(MIN_WIDTH, PADDING + text), MAX_WIDTH)
@@ -60,14 +58,9 @@ def sketch(
     order: Container[int] | None = None,
     pills: Container[str] = (),
 ) -> Sketch:
-    """Reduce a block to numbers.
-
-    ``graph``: the graph that the nodes belong to.
-    ``nodes``: the block, in the order in which they run.
-    ``shape``: ``shape(node)`` gives the second line of its box.
-    ``order``: indices of the nodes that run; a value whose only other readers never run gets no stub.
-    ``pills``: names of values that get a box of their own if they come from elsewhere.
-    """
+    """Reduce a block, nodes of ``graph`` in running order, to numbers. ``shape(node)`` returns the second line of its
+    box. ``order``: indices of the nodes that run; a value whose only other readers never run gets no stub. ``pills``:
+    names of values that get a box of their own if they come from elsewhere."""
     inside = {name for node in nodes for name in node.outputs}
     asked = [[name for name in _reads(node) if name in pills and name not in inside] for node in nodes]
     pill = {

@@ -1,7 +1,7 @@
 """A still picture of the graph around one step, for readers without a kernel.
 
-Invariant: every text is escaped and shortened to its box, so a name affects only its label. The picture stays under
-200 kB.
+Invariant: every text is escaped and shortened to its box, so a name affects only its label. The picture stays under 200
+kB.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An SVG that a notebook displays, trusted or not.
-
-    ``svg``: the document.
-    """
+    """An SVG document that a notebook displays, trusted or not."""
 
     svg: str
 
@@ -51,10 +48,7 @@ class Picture:
 
 
 def picture(trace: Trace, step: int = -1) -> Picture:
-    """Draw the block around a step, with the state of every node as of that step.
-
-    ``step``: index of the step; the last one by default.
-    """
+    """Draw the block around a step (the last one by default), with the state of every node as of that step."""
     if not len(trace.steps):
         return Picture(_document(SMALLEST_WIDTH, 60, [_text(16, 34, "nothing has run yet", LIGHT.soft)]))
     now = trace.steps[step]
@@ -99,7 +93,6 @@ def wrap(text: str, limit: int) -> list[str]:
 
 
 def _around(frame: Any, node: Node) -> tuple[str, Sequence[Node]]:
-    """Title and nodes of the block that contains a node, or of a window of it."""
     for block in blocks(frame.graph, frame.order):
         for at, member in enumerate(block.nodes):
             if member is node:
@@ -112,7 +105,6 @@ def _around(frame: Any, node: Node) -> tuple[str, Sequence[Node]]:
 
 
 def _shapes(trace: Trace, frame: int, nodes: Sequence[Node]) -> dict[int, str]:
-    """The shape of each node's first output in a frame, if it has run there."""
     found = {}
     for node in nodes:
         index = trace.step_of(frame, node.index)

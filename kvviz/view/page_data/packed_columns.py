@@ -30,8 +30,6 @@ _NUMBERS = re.compile(rf"(?<!\d)(?:0|[1-9]\d{{0,8}})(?!\d)|{_MARK}", re.ASCII)
 
 
 class Strings:
-    """Texts by number, each once."""
-
     __slots__ = ("_added", "_alike", "_index", "_last", "_of")
 
     def __init__(self) -> None:
@@ -43,7 +41,6 @@ class Strings:
         self._added: list[int] = []
 
     def __call__(self, text: str) -> int:
-        """The number of a text; a new text gets a new number."""
         index = self._index
         return index.setdefault(text, len(index))
 
@@ -62,7 +59,6 @@ class Strings:
 
 
 def texts(alike: Sequence[str], of: Iterable[int], added: Iterable[int]) -> list[str]:
-    """All texts, the inverse of `Strings.table`."""
     parts = [text.split(_MARK) for text in alike]
     last = [[0] * (len(part) - 1) for part in parts]
     left, found = iter(added), []
@@ -74,21 +70,17 @@ def texts(alike: Sequence[str], of: Iterable[int], added: Iterable[int]) -> list
 
 
 class Columns:
-    """Columns by name, collected and then written together."""
-
     def __init__(self) -> None:
         self.arrays: dict[str, tuple[str, np.ndarray]] = {}
 
     def ints(self, name: str, values: Iterable[int]) -> None:
-        """Add a column of 32-bit integers."""
         self._add(name, INT, values)
 
     def packed(self, name: str, data: bytes) -> None:
-        """Add bytes as they are, as a column of 32-bit integers."""
         self._add(name, RAW, np.frombuffer(data + bytes(-len(data) % 4), "<i4"))
 
     def floats(self, name: str, values: Iterable[float]) -> None:
-        """Add a column of 64-bit floats; exact for byte counts below 2**53."""
+        """Add a column of 64-bit floats, which are exact for byte counts below 2**53."""
         self._add(name, FLOAT, values)
 
     def rows(self, prefix: str, fields: str, rows: Sequence[tuple]) -> None:
@@ -104,14 +96,13 @@ class Columns:
 
 
 class Sent(NamedTuple):
-    """A header, and columns as they are sent: each with its kind, integers as differences from entry to entry."""
+    """A header, and encoded columns: each with its kind, integers as differences from entry to entry."""
 
     header: dict[str, Any]
     arrays: dict[str, tuple[str, np.ndarray]]
 
 
 def sent(header: Mapping[str, Any], columns: Columns) -> Sent:
-    """Header and columns, encoded."""
     arrays = {
         name: (ADDED, np.diff(array, prepend=np.int32(0))) if kind == INT else (kind, array)
         for name, (kind, array) in columns.arrays.items()
@@ -120,21 +111,19 @@ def sent(header: Mapping[str, Any], columns: Columns) -> Sent:
 
 
 def pack(header: Mapping[str, Any], columns: Columns, level: int = 6) -> bytes:
-    """Header and columns as compressed bytes."""
     return written(sent(header, columns), level)
 
 
 def written(content: Sent, level: int = 6) -> bytes:
-    """A payload as compressed bytes."""
     table = {name: [kind, len(array)] for name, (kind, array) in content.arrays.items()}
     return _compressed({**content.header, "columns": table}, [array for _, array in content.arrays.values()], level)
 
 
 def change(old: Sent, new: Sent, level: int = 6) -> bytes | None:
-    """What to send so that a reader of one payload has a later one; None if an entry of the header, or a
-    column, has gone.
+    """What to send so that a reader of one payload has a later one; None if an entry of the header, or a column, has
+    gone.
 
-    The layout is that of a payload. The header has the entries that differ; of a list only what follows the equal
+    The layout is that of a payload. The header has the entries that differ, of a list only the part after the equal
     front, whose length is in ``fronts``. The table of columns has those that differ: kind, number of new entries, and
     how many entries of the old column stay before and after them. ``base`` is the number of old columns' entries.
     """
@@ -164,10 +153,8 @@ def change(old: Sent, new: Sent, level: int = 6) -> bytes | None:
 
 
 def unpack(payload: bytes, *changes: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and columns of a payload, the inverse of `pack`; ``changes`` are applied in order.
-
-    Raises `KvvizError`: if a change belongs to another payload.
-    """
+    """Header and columns of a payload, the inverse of `pack`; ``changes`` are applied in order. Raises `KvvizError`: if
+    a change belongs to another payload."""
     header, table, arrays = _read(payload)
     kinds = {name: kind for name, (kind, *_) in table.items()}
     for more in filter(None, changes):
@@ -200,7 +187,6 @@ def _compressed(header: Mapping[str, Any], arrays: Iterable[np.ndarray], level: 
 
 
 def _read(payload: bytes) -> tuple[dict[str, Any], dict[str, list[Any]], dict[str, np.ndarray]]:
-    """Header, table of columns, and columns as they were sent."""
     raw = gzip.decompress(payload)
     start = 4 + int.from_bytes(raw[:4], "little")
     header = json.loads(raw[4:start])
@@ -212,7 +198,6 @@ def _read(payload: bytes) -> tuple[dict[str, Any], dict[str, list[Any]], dict[st
 
 
 def _alike(a: np.ndarray, b: np.ndarray) -> int:
-    """How many entries at the beginning are equal."""
     shared = min(len(a), len(b))
     unlike = np.flatnonzero(a[:shared] != b[:shared])
     return int(unlike[0]) if len(unlike) else shared

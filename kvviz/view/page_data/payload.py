@@ -49,7 +49,7 @@ CODES = {
     "figure": FIGURES,
     "markdown": TEMPLATES,
 }
-# How many of the runs that the page asked for are kept.
+# How many of the runs that the page requested are kept.
 _MOST_ASKED = 4
 # A change is sent up to this share of the payload, and a change on top of that up to this many bytes.
 _SHARE, _SMALL = 0.25, 3000
@@ -58,23 +58,15 @@ decode = unpack
 
 
 def payload(trace: Trace, *, detail: Collection[int] | None = None) -> bytes:
-    """The trace as compressed bytes.
-
+    """The trace as compressed bytes in the layout of `kvviz.view.page_data.packed_columns`; `decode` reads them back.
     ``detail``: runs whose steps are sent; by default all, or those of `few_runs` in a long recording. Of the others
-      only the totals are sent.
-
-    Returns bytes in the layout of `kvviz.view.page_data.packed_columns`; `decode` reads them back.
-    """
+    only the totals are sent."""
     return Payloads(trace, detail).encode()
 
 
 class Payloads:
-    """Payloads of a growing trace: finished runs are encoded once, the unfinished run each time.
-
-    ``detail``: as in `payload`.
-
-    ``kept``: numbers of the steps in the last payload, ascending.
-    """
+    """Payloads of a growing trace: finished runs are encoded once, the unfinished run each time. ``detail``: as in
+    `payload`. ``kept``: numbers of the steps in the last payload, ascending."""
 
     def __init__(self, trace: Trace, detail: Collection[int] | None = None) -> None:
         self.trace = trace
@@ -87,17 +79,13 @@ class Payloads:
         self._drawings = Drawings(self._tables)
         self._hazards = HazardColumns(trace)
         self._report: tuple[int, Report] | None = None
-        # What the page has: the payload, and the payload with the edge applied, with their sizes as sent.
+        # The page's state: the payload, and the payload with the edge applied, with their encoded sizes.
         self._bases: list[tuple[Sent, int]] = []
         self._begin()
 
     def encode(self, level: int = 6, lazy: bool = False, cures: bool = True) -> bytes:
-        """The payload as of now.
-
-        ``level``: of zlib.
-        ``lazy``: leave out the diagnosis if not all steps are sent and it was not made before; the page asks for it.
-        ``cures``: as in `report`; the page asks for them.
-        """
+        """The current payload. ``level``: of zlib. ``lazy``: leave out the diagnosis if not all steps are sent and it
+        was not made before; the page requests it. ``cures``: as in `report`; the page requests them."""
         content = self._content(lazy, cures)
         whole = written(content, level)
         self._bases = [(content, len(whole))]
@@ -105,12 +93,8 @@ class Payloads:
 
     def change(self, level: int = 1, lazy: bool = False, cures: bool = True) -> tuple[bytes | None, bytes] | None:
         """What changed since, see `kvviz.view.page_data.packed_columns.change`; None if a new payload is hardly larger.
-
-        ``level, lazy, cures``: as in `encode`.
-
-        ``edge``: the change from the last payload; None: the edge that was sent last still holds.
-        ``latest``: the change from both together, empty if there is none.
-        """
+        ``level, lazy, cures``: as in `encode`. Returns ``edge``: the change from the last payload (None: the last edge
+        still holds), and ``latest``: the change from both together, empty if there is none."""
         content = self._content(lazy, cures)
         if len(self._bases) > 1:
             latest = change(self._bases[1][0], content, level)
@@ -129,7 +113,7 @@ class Payloads:
         self._look_at_frames()
         self._take_in()
         whole = len(self.kept) == len(trace.log)
-        # The diagnosis of an unfinished trace would be out of date at every step: the page asks for it.
+        # The diagnosis of an unfinished trace would be out of date at every step: the page requests it.
         diagnosed = trace.live is None and self.kept and (whole or self._report is not None or not lazy)
         self._frames.write(columns)
         self._steps.write(columns)
@@ -162,12 +146,8 @@ class Payloads:
         return sent(header, columns)
 
     def show(self, run: int) -> bool:
-        """Send the steps of one more run from now on. The last few runs requested this way are kept.
-
-        Returns whether that changes anything.
-
-        Raises `KvvizError`: if there is no such run, or its steps were not recorded.
-        """
+        """Send the steps of one more run from now on; returns whether that changes anything. The last few requested
+        runs are kept. Raises `KvvizError`: if there is no such run, or its steps were not recorded."""
         runs = self.trace.runs
         if not 0 <= run < len(runs):
             raise KvvizError(f"run {run} does not exist; there are {len(runs)}, numbered from 0")
@@ -179,10 +159,8 @@ class Payloads:
         return True
 
     def look_for_hazards(self) -> bool:
-        """Send hidden pairs from now on, even if they follow from the table of operators and take longer to find.
-
-        Returns whether that changes anything.
-        """
+        """Send hidden pairs from now on, even if they follow from the table of operators and take longer to find;
+        returns whether that changes anything."""
         known, self._hazards.wanted = self._hazards.wanted, True
         return not known
 
@@ -193,10 +171,8 @@ class Payloads:
         return None if len(sent) == with_steps else frozenset(sent)
 
     def report(self, cures: bool = True) -> dict[str, Any]:
-        """The findings so far, as the page reads them.
-
-        ``cures``: include the changes that help, which take time to find.
-        """
+        """The findings so far, as the page reads them. ``cures``: include the changes that help, which take time to
+        find."""
         self._look_at_frames()
         steps = len(self.trace.log)
         kept = range(steps) if self.runs() is None else self.kept
@@ -210,7 +186,6 @@ class Payloads:
         return self._report[1]
 
     def _begin(self) -> None:
-        """Discard all columns."""
         self._strings = Strings()
         values = Values(self._strings)
         self._frames = FrameColumns(self._tables, self._strings, values)
@@ -227,7 +202,6 @@ class Payloads:
         self._seen = len(frames)
 
     def _wanted(self) -> list[int]:
-        """Runs whose steps are to be sent, ascending."""
         runs = self.trace.runs
         detail = few_runs(runs) if self.detail is None else self.detail
         chosen = range(len(runs)) if detail is None else {*detail, *self._asked, *tour_runs(self.trace)}
@@ -236,7 +210,7 @@ class Payloads:
         return [run.index for run in runs if run.last > run.first and (run.index in chosen or run.index >= live)]
 
     def _take_in(self) -> None:
-        """Encode the steps of finished runs once, and those of the last run again: its blockers may name other culprits
+        """Encode the steps of finished runs once, and those of the last run again: its blockers may have other culprits
         now, and its last step may have freed more."""
         wanted, over = self._wanted(), self._sent[:-1]
         if wanted[: len(over)] != over:
@@ -278,16 +252,12 @@ class Payloads:
         }
 
 
-# -- payload times ----------------------------------------------------------------------------------------------------
-# What a producer may declare: when and on which lane steps ran, which frees were refused, how large arenas are, and
-# other events.
+# Declarations of a producer: when and on which lane steps ran, refused frees, sizes of arenas, and other events.
 
 
 def time_columns(declared: Any, kept: Sequence[int], strings: Strings, columns: Columns) -> None:
-    """Add the columns ``time``, ``refused``, ``arena`` and ``mark``, each only if it has entries.
-
-    ``declared``: of the log. ``kept``: numbers of the steps that are sent, ascending.
-    """
+    """Add the columns ``time``, ``refused``, ``arena`` and ``mark``, each only if it has entries. ``kept``: numbers of
+    the steps that are sent, ascending."""
     place = {step: at for at, step in enumerate(kept)}
     parts: dict[tuple[str, str], list[tuple[Any, ...]]] = {
         ("time", "step i, lane i, start d, end d"): [

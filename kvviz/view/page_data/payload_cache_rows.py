@@ -100,8 +100,8 @@ def cache_payload(trace: Trace, level: int = 6) -> bytes:
 
 
 def _add_spans(columns: Columns, name: str, fields: str, streams: Sequence[Sequence[Sequence[tuple]]]) -> None:
-    """Add spans of all streams back to back, and where those of each stream and run start. Notes and owners are left
-    out if there are none."""
+    """Add spans of all streams back to back, and where those of each stream and run start; notes and owners only if
+    there are some."""
     every: list[tuple] = []
     at = []
     for stream in streams:
@@ -115,7 +115,7 @@ def _add_spans(columns: Columns, name: str, fields: str, streams: Sequence[Seque
 
 
 def _numbered(streams: Sequence[Sequence[Sequence[Any]]], table: dict[Any, int]) -> list[list[list[tuple]]]:
-    """The same spans with numbers for what follows the rows; ``table`` gets what each number stands for."""
+    """The same spans with numbers for the fields after the rows, which refer to entries added to ``table``."""
     return [
         [
             [
@@ -129,7 +129,6 @@ def _numbered(streams: Sequence[Sequence[Sequence[Any]]], table: dict[Any, int])
 
 
 def _stores(trace: Trace) -> list[list[list[tuple]]]:
-    """The steps at which rows are stored, and the rows, by cache and run."""
     by_run = [row_steps(trace, run) for run in range(len(trace.runs))]
     return [
         [[(one.step, *rows) for one in of_run[cache] for rows in one.rows] for of_run in by_run]

@@ -22,12 +22,8 @@ from kvviz.view.drawing.sketch import Sketch, sketch
 
 
 class GraphTable:
-    """Numbers for the nodes and values of one graph.
-
-    ``index``: the graph's own number.
-    ``node_at``: ``id(node)`` to number.
-    ``order``: nodes that run, in plan order.
-    """
+    """Numbers for the nodes and values of one graph. ``index``: the graph's own number. ``node_at``: by ``id(node)``.
+    ``order``: nodes that run, in plan order."""
 
     def __init__(
         self,
@@ -64,14 +60,12 @@ class GraphTable:
             self.order.setdefault(id(node), node)
 
     def cut(self) -> None:
-        """Cut the graph into blocks, if more nodes have run since it was last cut."""
         if self._cut != len(self.order):
             self.blocks = tuple(blocks(self.graph, tuple(self.order.values())))
             self._still = self._without_blocks()
             self._cut = len(self.order)
 
     def header(self, drawing: Mapping[int, int], alike: Sequence[int]) -> dict[str, Any]:
-        """The graph's entry in the payload's header."""
         parts = [
             {
                 "title": block.title,
@@ -86,7 +80,6 @@ class GraphTable:
         return {**self._still, "blocks": parts}
 
     def _without_blocks(self) -> dict[str, Any]:
-        """The fields that do not change when shapes are added."""
         graph, value = self.graph, self.value
         nodes = [
             [
@@ -114,7 +107,6 @@ class GraphTable:
         }
 
     def _names(self) -> dict[str, Any]:
-        """Layers (-1: none) and roles of the nodes, and the short names of nodes and values."""
         places = [self.places[node.index] for node in self.graph.nodes]
         roles = {role: i for i, role in enumerate(dict.fromkeys(place.role for place in places))}
         names = node_names(self.blocks)
@@ -128,7 +120,6 @@ class GraphTable:
 
 
 def _places_within(outer: GraphTable, parent: tuple[int, int] | None, attribute: str, graph: Graph) -> dict[int, Place]:
-    """Places of the nodes of a body, relative to the main graph."""
     assert parent is not None
     caller = outer.places[outer.graph.nodes[parent[1]].index]
     return {index: inside(caller, outer.graph, attribute, own) for index, own in places(graph).items()}
@@ -152,10 +143,7 @@ def add_tables(tables: dict[int, GraphTable], frames: Sequence[Any], start: int 
 
 
 class Drawings:
-    """Drawings of all blocks, updated only when a graph or a shape was added.
-
-    ``tables``: may grow between calls.
-    """
+    """Drawings of all blocks, updated only when a graph or a shape was added. ``tables`` may grow between calls."""
 
     def __init__(self, tables: Mapping[int, GraphTable]) -> None:
         self._tables = tables
@@ -165,13 +153,8 @@ class Drawings:
     def headers(
         self, shapes: Mapping[int, str], pills: Collection[str] = ()
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Headers of all graphs and the drawings that their blocks share.
-
-        ``shapes``: ``id(node)`` to the shape that its box shows.
-        ``pills``: names of values that are drawn where they are read, such as the pasts of caches.
-
-        ``graphs, drawings``: as in the payload's header.
-        """
+        """Headers of all graphs, and the drawings that their blocks share. ``shapes``: by ``id(node)``, the shape that
+        its box shows. ``pills``: names of values that are drawn where they are read, such as the pasts of caches."""
         tables = list(self._tables.values())
         state = ([len(table.order) for table in tables], dict(shapes), tuple(pills))
         if self._drawn is None or self._drawn[0] != state:
@@ -234,23 +217,19 @@ def _short(number: float) -> float:
     return whole if whole == number else number
 
 
-# -- short names ------------------------------------------------------------------------------------------------------
 # Short names of nodes and values, just long enough to distinguish the names in one list.
 #
-# Invariant: operators with the short names of a block's nodes are distinct, and so are short names of a graph's
-# inputs, and of its outputs.
+# Invariant: operators with the short names of a block's nodes are distinct, and so are short names of a graph's inputs,
+# and of its outputs.
 
 
 _PARTS = re.compile(r"[/:]+")
 
 
 def node_names(parts: Iterable[Block]) -> dict[int, str]:
-    """The distinguishing part of the names of all nodes of some blocks, by ``id(node)``.
-
-    This is the last part of the name. If that only repeats the operator, it is the enclosing module, unless that is the
-    block's own. A name that is then not unique in its block gets the exporter's number (``Concat_5`` gives ``#5``), or
-    else more of its path.
-    """
+    """The distinguishing part of the names of all nodes of some blocks, by ``id(node)``. This is the last part of the
+    name. If that only repeats the operator, it is the enclosing module, unless that is the block's own. A name that is
+    then not unique in its block gets the exporter's number (``Concat_5`` gives ``#5``), or else more of its path."""
     found: dict[int, str] = {}
     for block in parts:
         home = block.path[-1] if block.path else ""
@@ -269,7 +248,6 @@ def node_names(parts: Iterable[Block]) -> dict[int, str]:
 
 
 def _short_part(node: Node, home: str) -> tuple[str, str]:
-    """The distinguishing part of one name, and the exporter's number after it."""
     parts = [part for part in _PARTS.split(node.name) if part]
     last = parts.pop() if parts else ""
     match = re.fullmatch(rf"(?:node_)?{re.escape(node.op_type)}(?:_node)?(?:_(\d+))?", last, re.IGNORECASE)
@@ -290,7 +268,7 @@ def value_names(graph: Graph, names: Iterable[str]) -> list[str]:
 
 
 def distinct(names: Sequence[str]) -> dict[str, str]:
-    """The last parts of some names by name: at least two, and as many as needed to make them unique."""
+    """The last parts of each name: at least two, and as many as needed to make them unique."""
     found: dict[str, str] = {}
     left = list(dict.fromkeys(names))
     for length in range(2, 2 + max((_length(name) for name in left), default=0)):
@@ -315,7 +293,6 @@ def _split(name: str) -> tuple[str, list[str]]:
     return mark, [part for part in name.split(mark) if part]
 
 
-# -- attribute text ---------------------------------------------------------------------------------------------------
 # Attributes of an op as one short line, for people.
 
 

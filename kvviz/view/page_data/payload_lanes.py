@@ -24,12 +24,10 @@ MOST_BROKEN = 60
 def lane_header(number: int, label: str, trace: Trace, left: tuple[int, str, Any] | None) -> dict[str, Any]:
     """The page's data on a lane.
 
-    ``left``: number, label and trace of the lane that it left; None for the first one.
-
-    ``figures`` are those of the lane that it left and its own, of the runs that both have finished; ``note`` says
-    which these are where it is not all of both. ``first`` is the first step that differs; ``order`` says what moved
-    where both ran the same ops in another order, and ``value`` the first step that made other numbers. ``holds`` says
-    what of the change holds from where.
+    ``left``: number, label and trace of the lane that it left; None for the first one. ``figures`` are those of both,
+    of the runs that both have finished; ``note`` names these runs if they are not all. ``first`` is the first step that
+    differs; ``order`` says what moved if both ran the same ops in another order, and ``value`` the first step that made
+    other numbers. ``holds`` says which part of the change holds from where.
     """
     about = {
         "id": number,
@@ -44,7 +42,7 @@ def lane_header(number: int, label: str, trace: Trace, left: tuple[int, str, Any
     shared = alike(other, trace)
     first = first_difference(other, trace, (name, label))
     if first is not None and shared.runs is not None and first.step >= other.runs[shared.runs - 1].last:
-        # It ends there for no other reason than that it has not run any further.
+        # It ends there only because it has not run any further.
         first = None
     moved = order_change(other, trace)
     value = value_change(other, trace, () if moved is None else moved.broken)
@@ -74,7 +72,6 @@ def _order(change: OrderChange, trace: Trace) -> dict[str, Any]:
 
 
 def pack_lanes(payloads: Mapping[str, bytes]) -> bytes:
-    """Payloads by name as one piece of bytes."""
     table, at = {}, 0
     for name, raw in payloads.items():
         table[name] = (at, len(raw))
@@ -84,7 +81,6 @@ def pack_lanes(payloads: Mapping[str, bytes]) -> bytes:
 
 
 def unpack_lanes(raw: bytes) -> dict[str, bytes]:
-    """The payloads that `pack_lanes` packed."""
     (size,) = struct.unpack_from("<I", raw)
     body = 4 + size
     return {name: raw[body + at : body + at + length] for name, (at, length) in json.loads(raw[4:body]).items()}

@@ -19,10 +19,7 @@ _CAPTION = "depth 000"
 
 
 def plan_payload(graph: Graph, events: Sequence[Any], policy: Mapping[str, str]) -> bytes:
-    """Planning events and the graph that they are about, as compressed bytes.
-
-    ``policy``: ``name`` and ``about``.
-    """
+    """Planning events and their graph, as compressed bytes. ``policy``: ``name`` and ``about``."""
     table = GraphTable(graph, 0, "main", None)
     # By name: a planner may look at changed copies of nodes.
     at = {node.name: i for i, node in enumerate(graph.nodes)}

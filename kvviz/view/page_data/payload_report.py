@@ -1,4 +1,4 @@
-"""The findings of a trace for the page, with their steps, what they sum, and their cures; hidden pairs as columns.
+"""The findings of a trace for the page, with their steps, parts and cures; hidden pairs as columns.
 
 Invariant: the order, the words and the numbers are those of `kvviz.findings`. Steps are places among those in the
 payload.
@@ -39,13 +39,9 @@ from kvviz.view.page_data.payload_graphs import GraphTable
 def report_header(
     report: Diagnosis, trace: Trace, tables: Mapping[int, GraphTable], kept: Sequence[int], cures: bool = True
 ) -> dict[str, Any]:
-    """The findings as the page reads them.
-
-    ``tables``: by ``id(graph)``: the numbers of nodes.
-    ``kept``: the steps in the payload, ascending. Lists of steps hold their places in it; a single step keeps its own
-      number, since it may not be in the payload.
-    ``cures``: include the changes that help, which take time to find.
-    """
+    """The findings as the page reads them. ``tables``: numbers of nodes, by ``id(graph)``. ``kept``: the steps in the
+    payload, ascending. Lists of steps hold their places in it; a single step keeps its own number, since it may not be
+    in the payload. ``cures``: include the changes that help, which take time to find."""
     return {
         **({} if cures else {"cures": False}),
         "steps": len(kept),
@@ -56,7 +52,7 @@ def report_header(
 def _finding(
     one: Finding, trace: Trace, tables: Mapping[int, GraphTable], kept: Sequence[int], cures: bool
 ) -> dict[str, Any]:
-    """``at``: left out where the steps are those of the parts, the widest first."""
+    """``at``: left out if the steps are those of the parts, the widest first."""
     selection = _selection(one, trace, tables)
     names = ("kind", "title", "bytes", "where", "scope", "calm", "example", "step")
     parts = [_part(part, kept, cures) for part in one.parts]
@@ -73,7 +69,6 @@ def _finding(
 
 
 def _run_of(one: Finding, report: Diagnosis) -> dict[str, Any]:
-    """The run of the peak where its step was not kept."""
     return {"run": report.peak.run} if one.kind == "peak" and one.step is None and report.peak.run is not None else {}
 
 
@@ -91,7 +86,7 @@ def _selection(one: Finding, trace: Trace, tables: Mapping[int, GraphTable]) -> 
 
 
 def _part(part: Part, kept: Sequence[int], cures: bool) -> dict[str, Any]:
-    """A part; of a kind of op also the fix of the step that spent most, and which reason it removes."""
+    """A part; of a kind of op also the fix of the step that spent most, and the reason it removes."""
     found: dict[str, Any] = {"name": part.name, "bytes": part.bytes, "where": part.where}
     if part.group is None:
         return found
@@ -115,13 +110,12 @@ def _fix(fix: Fix) -> dict[str, Any]:
 
 
 def places(steps: Iterable[int], kept: Sequence[int]) -> list[int]:
-    """Places of those steps that are in the payload, in their order."""
     found = ((step, bisect_left(kept, step)) for step in steps)
     return [place for step, place in found if place < len(kept) and kept[place] == step]
 
 
 def spans(numbers: Sequence[int]) -> list[int]:
-    """Numbers as arithmetic series, flat: the first number, the difference, and how many there are, of each."""
+    """Numbers as arithmetic series, flat: first number, difference and count of each."""
     found: list[int] = []
     for number in numbers:
         if found and found[-1] == 1:
@@ -136,7 +130,7 @@ def spans(numbers: Sequence[int]) -> list[int]:
 MOST_PAIRS = 2_000
 """The maximum number of pairs sent. The total is always sent."""
 MOST_ORDERED = 2_000
-"""The maximum number of pairs sent that the graph keeps in order."""
+"""The maximum number of sent pairs that the graph orders."""
 PAIR_STATES = ("hidden", "broken", "false")
 PAIR_PICTURE = {
     "texts": PAIR_TEXTS,
@@ -149,15 +143,14 @@ PAIR_PICTURE = {
     "head": HEAD,
     "font": FONT,
 }
-"""What the page draws a pair with; see `kvviz.view.drawing.hazard_picture`."""
 
 
 class HazardColumns:
     """The hidden pairs of the runs that are sent, found once for each finished run.
 
     They are always sent if a producer declared what its ops touch: there tensors are memory, and finding the pairs is
-    cheap. The pairs that the graph keeps in order are sent too, each with its path. For other traces, finding pairs
-    would take a quarter of the time of packing, so they are sent when ``wanted``.
+    cheap. The pairs that the graph orders are sent too, each with its path. For other traces, finding pairs would take
+    a quarter of the time of packing, so they are sent when ``wanted``.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -168,10 +161,8 @@ class HazardColumns:
         self._paths: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
     def write(self, runs: Iterable[int], kept: Sequence[int], strings: Strings, columns: Columns) -> dict[str, Any]:
-        """Add the columns, if there is a pair, and return the header's entry.
-
-        ``runs``: those whose steps are sent. ``kept``: numbers of these steps, ascending.
-        """
+        """Add the columns, if there is a pair, and return the header's entry. ``runs``: those whose steps are sent.
+        ``kept``: numbers of these steps, ascending."""
         trace = self.trace
         if trace.live is not None or not (self.wanted or trace.log.declared.accesses):
             return {}
@@ -198,8 +189,8 @@ class HazardColumns:
     def _ordered(
         self, runs: Sequence[int], place: Mapping[int, int], strings: Strings, columns: Columns
     ) -> dict[str, Any]:
-        """Add the columns of pairs that a path of the graph keeps in order, run by run up to the maximum, and return
-        the header's entry."""
+        """Add the columns of pairs that a path of the graph orders, run by run up to the maximum, and return the
+        header's entry."""
         trace, looked = self.trace, 0
         found: list[Hazard] = []
         for run in runs:
@@ -236,7 +227,6 @@ class HazardColumns:
 
 
 def _says(found: Sequence[Hazard], counts: Sequence[int]) -> str:
-    """How many pairs there are at each precision, as far as known."""
     exact, ranges, roots = counts
     vague = [pair for pair in found if pair.known != "exact"]
     if not vague:

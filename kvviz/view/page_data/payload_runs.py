@@ -27,14 +27,9 @@ _BETWEEN = 6
 
 
 def few_runs(runs: Sequence[Any], budget: int | None = None) -> frozenset[int] | None:
-    """The runs whose steps are sent if there are too many steps.
-
-    Those in between are multiples of a power of two, so that they stay the same while a recording grows.
-
-    ``budget``: steps; `BUDGET` by default.
-
-    Returns the first two runs, the last one, and some in between; None: all of them fit.
-    """
+    """The runs whose steps are sent if there are too many: the first two, the last one, and some in between; None: all
+    fit. Those in between are multiples of a power of two, so that they stay the same while a recording grows.
+    ``budget``: steps."""
     budget = BUDGET if budget is None else budget
     if sum(run.last - run.first for run in runs) <= budget or len(runs) < 2:
         return None
@@ -51,11 +46,9 @@ def few_runs(runs: Sequence[Any], budget: int | None = None) -> frozenset[int] |
 
 
 def runs_header(trace: Trace, kept: Sequence[int]) -> list[dict[str, Any]]:
-    """Totals of every run.
-
-    ``kept``: numbers of the steps that are sent, ascending. ``first`` and ``last`` are places among them, equal for a
-      run whose steps are not sent; ``from`` is the number of its first step, and ``steps`` how many were recorded.
-    """
+    """Totals of every run. ``kept``: numbers of the steps that are sent, ascending. ``first`` and ``last`` are places
+    among them, equal for a run whose steps are not sent; ``from`` is the number of its first step, and ``steps`` how
+    many were recorded."""
     return [
         {
             "first": bisect_left(kept, run.first),
@@ -75,7 +68,6 @@ def runs_header(trace: Trace, kept: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def story_header(trace: Trace) -> list[dict[str, Any]]:
-    """Words of the prompt, then of every token with the run that produced it."""
     tokens = [*trace.prompt, *trace.known("tokens")]
     words = list(trace.words or ())
     words += [str(token) for token in tokens[len(words) :]]
@@ -122,10 +114,8 @@ def _layer_and_role(name: str) -> tuple[int, str]:
 
 
 class FrameColumns:
-    """Frames and the values that they start with, as columns; an encoded frame does not change.
-
-    ``number``: places of the frames that are sent, by their ids in the trace.
-    """
+    """Frames and the values that they start with, as columns; an encoded frame does not change. ``number``: places of
+    the frames that are sent, by their ids in the trace."""
 
     def __init__(self, tables: Mapping[int, GraphTable], strings: Strings, values: Values) -> None:
         self.number: dict[int, int] = {}
@@ -138,13 +128,11 @@ class FrameColumns:
         self._bind_at = [0]
 
     def rewind(self, run: int) -> None:
-        """Discard the frames of a run and of all later ones."""
         while self._frames and self._frames[-1].run >= run:
             del self.number[self._frames.pop().id], self._rows[-1], self._bind_at[-1]
         del self._bound[self._bind_at[-1] :]
 
     def add(self, frames: Sequence[Any]) -> None:
-        """Add frames, the outer before the inner ones."""
         for frame in frames:
             table = self._tables[id(frame.graph)]
             parent, node = -1, -1
@@ -163,11 +151,9 @@ class FrameColumns:
             self._bind_at.append(len(self._bound))
 
     def storages(self) -> set[int]:
-        """The storages that the frames start with."""
         return {bound[1] for bound in self._bound}
 
     def write(self, columns: Columns) -> None:
-        """Add the columns of all frames."""
         columns.rows("frame", "graph i, parent i, node i, iteration i, run i, label i", self._rows)
         columns.ints("frame.bind", self._bind_at)
         columns.rows("bind", "value i, storage i, gen i, how i, offset d, bytes d, info i", self._bound)
@@ -181,12 +167,9 @@ def storage_columns(
     strings: Strings,
     columns: Columns,
 ) -> None:
-    """Add the columns of all storages.
-
-    A storage that is not in ``used``, which no sent step refers to, keeps only its number. A storage in ``later``
-    outlives the step that it was written to. Locations are added if any storage lies in an arena or outside of the
-    host's memory; an unknown address is -1.
-    """
+    """Add the columns of all storages. A storage that is not in ``used``, which no sent step refers to, keeps only its
+    number. A storage in ``later`` outlives the step that it was written to. Locations are added if any storage lies in
+    an arena or outside of the host's memory; an unknown address is -1."""
     steps = len(kept)
     whole = used is None
 

@@ -33,15 +33,12 @@ from kvviz.view.page_data.packed_columns import Columns, Strings
 from kvviz.view.page_data.payload_graphs import GraphTable
 
 FLAGS = (*DECISIONS, "control")
-"""By bit."""
 _BITS = {name: 1 << bit for bit, name in enumerate(FLAGS)}
 # A payload has 31 bits for positions; an input beyond them that is taken over appears only in the sentence.
 _LAST_POSITION = 31
 
 
 class Values:
-    """Shape, type and size of values, computed once for each (shape, dtype)."""
-
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
         self._known: dict[tuple[Any, Any], tuple[int, int, str]] = {}
@@ -58,14 +55,9 @@ class Values:
 
 
 class StepColumns:
-    """Collects steps one by one, and then writes them as columns.
-
-    ``tables``: by ``id(graph)``.
-    ``strings, values``: shared with the rest of the payload.
-    ``number``: places of the frames that are sent, by their ids in the trace.
-
-    ``shapes``: ``id(node)`` to the longest shape that its first output had.
-    """
+    """Collects steps one by one, and then writes them as columns. ``tables``: by ``id(graph)``. ``strings, values``:
+    shared with the rest of the payload. ``number``: places of the frames that are sent, by their ids in the trace.
+    ``shapes``: by ``id(node)``, the longest shape that its first output had."""
 
     def __init__(
         self,
@@ -85,11 +77,10 @@ class StepColumns:
         self._tables = tables
         self._facts: dict[int, _Fact] = {}
         self._bodies: dict[tuple[int, int], list[Any]] = {}
-        # Offsets that are not 0, of values by (frame, name).
         self._offsets: dict[tuple[int, str], int] = {}
         self._seen = 0
         self._marked = (0, 0, 0, 0)
-        # Places of steps whose reasons came from the trace: encoded again, they may name other culprits.
+        # Places of steps whose reasons came from the trace: encoded again, they may have other culprits.
         self._asked: list[int] = []
         self._steps: list[tuple] = []
         self._outs: list[tuple] = []
@@ -98,7 +89,6 @@ class StepColumns:
         self._out_at, self._block_at, self._free_at = [0], [0], [0]
 
     def mark(self) -> None:
-        """Mark the point from which steps may be encoded again."""
         self._marked = (len(self._steps), len(self._outs), len(self._blocks), len(self._freed))
 
     def rewind(self) -> int:
@@ -112,10 +102,8 @@ class StepColumns:
 
     def again(self, kept: Sequence[int]) -> bool:
         """Encode again the steps since the mark that may have changed: the last one, and those whose reasons came from
-        the trace. Returns False if one of them takes a different number of entries than before.
-
-        ``kept``: the steps by their places.
-        """
+        the trace. Returns False if one of them takes a different number of entries than before. ``kept``: the steps by
+        their places."""
         last, rows = len(self._steps) - 1, self.trace.log
         parts = ((self._outs, self._out_at), (self._blocks, self._block_at), (self._freed, self._free_at))
         for place in sorted({*self._asked[bisect_left(self._asked, self._marked[0]) :], last}):
@@ -141,7 +129,6 @@ class StepColumns:
         self._seen = len(self.frames)
 
     def add(self, index: int, row: Op) -> None:
-        """Add the row of one step."""
         if row.frame >= self._seen:
             self._look_at_frames()
         frame_id, planned, taken, _, placed, freed, allocated, copied, written, live = row
@@ -173,7 +160,6 @@ class StepColumns:
         self._free_at.append(len(self._freed))
 
     def write(self, columns: Columns) -> None:
-        """Add the columns of all steps."""
         fields = (
             "frame i, node i, flags i, taken i, live d, alloc d, copied d, written d, sentence i, rule i, note i, end i"
         )
@@ -186,7 +172,6 @@ class StepColumns:
         columns.ints("free.storage", self._freed)
 
     def storages(self) -> set[int]:
-        """The storages that the steps place values in, or free."""
         return {out[1] for out in self._outs} | set(self._freed)
 
     def _place(self, frame_id: int, fact: _Fact, placed: tuple, taken: tuple[int, ...]) -> list[Out]:
@@ -196,7 +181,7 @@ class StepColumns:
                 continue
             storage, generation, how, shape, dtype, offset, _ = where
             if offset is None:
-                # The row does not say: it starts where the overwritten or viewed value starts.
+                # Not recorded: it starts where the overwritten or viewed value starts.
                 source = fact.planned.node.inputs[taken[0]] if taken else fact.first
                 offset = self._offsets.get((frame_id, source), 0)
             if offset:
@@ -242,8 +227,6 @@ class StepColumns:
 
 
 class _Fact:
-    """The facts of a planned node that are the same in every run."""
-
     __slots__ = ("cannot", "first", "key", "longest", "number", "op", "outputs", "planned")
 
     def __init__(self, planned: Any, table: GraphTable) -> None:

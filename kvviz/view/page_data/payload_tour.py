@@ -29,10 +29,8 @@ PANES = {
 
 
 def keep_tour(trace: Trace, tour: Tour, runs_on: bool = False) -> None:
-    """Give a trace a tour. A rejected tour leaves the trace unchanged. ``runs_on``: its steps may come later.
-
-    Raises `KvvizError`: if it is no tour, or a stop names a pane or a step that is not there.
-    """
+    """Give a trace a tour. Raises `KvvizError`, without changing the trace, if it is no tour, or a stop names a missing
+    pane or step. ``runs_on``: its steps may come later."""
     if not isinstance(tour, Tour):
         raise KvvizError(f"tour= is a kvviz.lessons.Tour, not {tour!r}")
     for number, stop in enumerate(tour.stops):
@@ -43,10 +41,8 @@ def keep_tour(trace: Trace, tour: Tour, runs_on: bool = False) -> None:
 
 
 def tour_header(trace: Trace) -> dict[str, Any]:
-    """The payload header's entry of the trace's tour; empty without one.
-
-    Raises `KvvizError`: if a stop names a pane or a step that is not there.
-    """
+    """The payload header's entry of the trace's tour; empty without one. Raises `KvvizError` if a stop names a missing
+    pane or step."""
     tour: Tour | None = trace.tour
     if tour is None:
         return {}
@@ -54,7 +50,6 @@ def tour_header(trace: Trace) -> dict[str, Any]:
 
 
 def tour_runs(trace: Trace) -> frozenset[int]:
-    """The runs of the stops, whose steps the page needs."""
     tour: Tour | None = trace.tour
     at = [step_of(trace, i, stop) for i, stop in enumerate(tour.stops)] if tour is not None else []
     return frozenset(

@@ -1,5 +1,4 @@
-"""Recorded values for the page: summaries as bytes, as `kvviz.trace.value_summaries` keeps them, one value, and the
-weights of attention.
+"""Recorded values for the page: the bytes of `kvviz.trace.value_summaries`, one value, and attention weights.
 
 Steps have their numbers in the trace here, since the steps in a payload may change.
 """
@@ -24,11 +23,9 @@ CODES = {"bins": BINS, "shades": SHADES, "empty": EMPTY, "below": BELOW, "above"
 
 
 def values_payload(trace: Trace) -> bytes:
-    """The values in a recording as compressed bytes; empty if it has none.
-
-    Returns a header with ``about``, one sentence on what is kept; ``first``: the first value with a NaN, and with an
-      infinity; ``codes``. The columns are those of `COLUMNS`; 8-bit and 16-bit columns are packed into 32 bits.
-    """
+    """The values in a recording as compressed bytes; empty if it has none. The header has ``about``, one sentence on
+    what is kept; ``first``: the first value with a NaN, and with an infinity; ``codes``. The columns are those of
+    `COLUMNS`; 8-bit and 16-bit columns are packed into 32 bits."""
     kept = trace.value_summaries
     if kept is None:
         return b""
@@ -65,12 +62,11 @@ SIDE = 64
 
 
 def peek(trace: Trace, name: str, step: int) -> dict[str, Any]:
-    """A value after a step, computed again by replaying its run.
+    """A value after a step, recomputed by replaying its run.
 
-    Returns ``info`` (type and shape), ``stats`` (smallest and largest number, the mean of the finite ones, how many
-      are NaN and how many infinite), ``rows`` (at most 64 × 64 numbers: the last two axes, the first entry of all
-      others). JSON has no infinity: an infinite number is encoded as ``"inf"`` or ``"-inf"``, and NaN among the rows
-      as None.
+    Returns ``info`` (type and shape), ``stats`` (smallest and largest number, the mean of the finite ones, how many are
+    NaN and how many infinite), ``rows`` (at most 64 × 64 numbers: the last two axes, the first entry of all others).
+    JSON has no infinity: an infinite number is encoded as ``"inf"`` or ``"-inf"``, and NaN among the rows as None.
 
     Raises `ReplayError`: if it was not recorded.
     """
@@ -102,22 +98,15 @@ def _stats(numbers: np.ndarray) -> dict[str, float | str]:
 
 
 def _as_json(number: Any) -> Any:
-    """A number as JSON can hold it."""
     if np.isfinite(number):
         return float(number)
     return None if np.isnan(number) else str(float(number))
 
 
 def attention(trace: Trace, cache: int, run: int, query: int = -1) -> dict[str, Any]:
-    """The attention weights of one query of a run, computed again by replaying the run.
-
-    ``cache``: its place in ``trace.caches``.
-    ``query``: which token of the run; -1 is the last.
-
-    Returns ``heads``: weights by query head and row.
-
-    Raises `KvvizError`: if the graph does not show it, or the run's inputs were not kept.
-    """
+    """The attention weights of one query of a run (-1: the last), by query head and row, recomputed by replaying the
+    run. ``cache``: its place in ``trace.caches``. Raises `KvvizError`: if the graph does not show them, or the run's
+    inputs were not kept."""
     if not (0 <= cache < len(trace.caches) and 0 <= run < len(trace.caches[cache].runs)):
         raise KvvizError(f"cache {cache} has no run {run}")
     weights = weights_of(trace, trace.caches[cache], run, query)
