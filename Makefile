@@ -7,8 +7,9 @@ LAB_ARGS ?=
 FAULTS_ARGS ?= --count 300 --seed 1
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-# Two test processes, a file of tests in one of them; 0 runs all in one.
-WORKERS ?= 2
+# Test processes, a file of tests in one of them; 0 runs all in one. Three on two cores: tests of pages and of commands
+# wait for other processes, and for time limits, more than a quarter of their time.
+WORKERS ?= 3
 PY := $(VENV)/bin/python
 FRONT := assets/widget
 BUNDLE := kvviz/widget/static
@@ -27,7 +28,7 @@ NODE := $(shell node -p 'const [a, b] = process.versions.node.split(".").map(Num
   a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19)' 2>/dev/null)
 NODE_READY := $(FRONT)/node_modules/ready-$(shell cat $(FRONT)/package-lock.json 2>/dev/null | cksum | cut -d ' ' -f 1)
 
-.PHONY: help lab test check faults bench install notebooks smollm2 widget clean oracle browser front front-check golden images site
+.PHONY: help lab test check lint types faults bench install notebooks smollm2 widget clean oracle browser front front-check golden images site
 
 help:
 	@echo "make lab        open the lessons in JupyterLab, as files of your own in lessons/"
@@ -53,11 +54,16 @@ lab: $(READY)-lab
 test: oracle $(READY)-dev browser front $(LLM)/model.onnx
 	$(ONE_THREAD) $(PY) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-check: $(READY)-dev front-check
+# Its parts run beside one another with -j.
+check: types lint front-check
+
+lint: $(READY)-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy
 	$(PY) -m pytest -q tests/test_layers.py tests/test_house_rules.py
+
+types: $(READY)-dev
+	$(PY) -m mypy
 
 faults: $(READY)-dev
 	$(PY) -m tests.faults $(FAULTS_ARGS)

@@ -151,9 +151,9 @@ def test_the_page_of_a_text_opens_after_what_was_decoded_is_told(
     page = tmp_path / "page.html"
     # when
     beginning = "once upon a time there was a brave owl named rosa ."
-    told = ran(capsys, "html", str(tmp_path), "--text", beginning, "--tokens", "99", "--open", "-o", str(page))
+    told = ran(capsys, "html", str(tmp_path), "--text", beginning, "--tokens", "12", "--open", "-o", str(page))
     # then
-    assert told.startswith("rosa lived in a castle . one day") and told.endswith("the end .\n")
+    assert told.startswith("rosa lived in a castle . one day") and len(told.split()) == 12
     assert opened == [page.as_uri()]
 
 

@@ -12,16 +12,25 @@ from kvviz.trace.index.value_index import index_of
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.units import size
 
+Place = tuple[int, Any, int]
+
+
+def place(trace: Any, row: Any) -> Place:
+    """Run, frame and op of a step: what it has in common with a step of another trace."""
+    frame = trace.frames[row.frame]
+    return frame.run, frame.path, row.op.node.index
+
+
+def steps_by_place(trace: Any) -> dict[Place, int]:
+    found: dict[Place, int] = {}
+    for step, row in enumerate(trace.log):
+        found.setdefault(place(trace, row), step)
+    return found
+
 
 def step_like(trace: Any, other: Any, step: int) -> int | None:
     """The step of another trace at which the same op of the same run and frame ran."""
-    row = trace.log[step]
-    frame = trace.frames[row.frame]
-    for index, at in enumerate(other.log):
-        there = other.frames[at.frame]
-        if (there.run, there.path, at.op.node.index) == (frame.run, frame.path, row.op.node.index):
-            return index
-    return None
+    return steps_by_place(other).get(place(trace, trace.log[step]))
 
 
 def offered(trace: Any) -> list[tuple[int, int, Fix]]:
@@ -52,18 +61,21 @@ def problems(trace: Any, most: int | None = None) -> list[str]:
         changes = random.Random(0).sample(changes, most)
     applied: dict[tuple[Change, ...], Any] = {fix.changes: fix.apply() for fix in changes}
     wrong = [f"other results: {c}" for c, after in applied.items() if not same_results(trace, after)]
+    steps = {changes: steps_by_place(after) for changes, after in applied.items()}
     for step, position, fix in found:
         after = applied.get(fix.changes)
         if after is not None:
-            wrong += [f"step {step}, input {position}: {why}: {fix.label}" for why in broken(trace, after, step, fix)]
-            if not runs_in_place(after, step_like(trace, after, step), position):
+            at = steps[fix.changes].get(place(trace, trace.log[step]))
+            why = broken(trace, after, step, at, fix)
+            wrong += [f"step {step}, input {position}: {one}: {fix.label}" for one in why]
+            if not runs_in_place(after, at, position):
                 wrong.append(f"step {step}, input {position}: refused after {fix.changes}")
     return wrong
 
 
-def broken(trace: Any, after: Any, step: int, fix: Fix) -> list[str]:
+def broken(trace: Any, after: Any, step: int, at: int | None, fix: Fix) -> list[str]:
     """What a fix said of bytes that did not come true: what its step saves, what all of it saves, and the peak."""
-    found, at = [], step_like(trace, after, step)
+    found = []
     if at is not None:
         row, there = trace.log[step], after.log[at]
         saved = max(row.allocated - there.allocated, row.copied - there.copied)

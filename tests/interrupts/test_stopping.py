@@ -18,7 +18,7 @@ import pytest
 import kvviz
 from kvviz import ext
 from tests.engine.graphs import graph_of
-from tests.interrupts.stopping import Sender
+from tests.interrupts.stopping import MODELS, Sender
 from tests.work import Lines
 
 # Lines of Python that may still run after an interrupt.
@@ -26,7 +26,8 @@ SOON = 50_000
 
 
 def test_whatever_is_stopped_at_a_random_moment_stops_soon_and_leaves_the_next_call_right() -> None:
-    line = [sys.executable, "-m", "tests.interrupts.stopping", "6"]
+    model = str(MODELS / "o01_optimum_llama" / "model.onnx")
+    line = [sys.executable, "-m", "tests.interrupts.stopping", "6", model, "2"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=500, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr[-2000:]
     told = [json.loads(line) for line in done.stdout.splitlines()]

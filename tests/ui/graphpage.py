@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import FloatRect, Locator, Page, expect
+
+# Of all ops in one call, since a call for each takes seconds in all: number, and place unless it is hidden.
+PLACES = """(nodes) => nodes.map((node) => {
+  const { x, y, width, height } = node.getBoundingClientRect();
+  const drawn = width && height && node.checkVisibility({ visibilityProperty: true });
+  return [node.dataset.node, drawn ? { x, y, width, height } : null];
+})"""
 
 
 class GraphPage:
@@ -40,24 +47,36 @@ class GraphPage:
         click = self.page.mouse.dblclick if double else self.page.mouse.click
         click(box["x"] + box["width"] / 2, box["y"] + min(box["height"] / 2, 14))
 
+    def places(self) -> list[tuple[str, FloatRect | None]]:
+        """Number and place of each op, without a place where nobody can see it."""
+        found: list[tuple[str, FloatRect | None]] = self.kv("graph-node").evaluate_all(PLACES)
+        return found
+
+    def visible(self) -> dict[str, FloatRect]:
+        """Places of the ops that are drawn, by number."""
+        return {node: box for node, box in self.places() if box}
+
     def seen(self) -> list[Locator]:
         """Ops that are drawn as a whole, once the picture has come to rest."""
         self.page.wait_for_timeout(300)
         frame = self.stage.bounding_box()
         assert frame
         found = []
-        for node in self.kv("graph-node").all():
-            box = node.bounding_box()
-            if not box or not box["width"]:
+        for number, (_, box) in enumerate(self.places()):
+            if not box:
                 continue
             down = box["y"] - frame["y"]
             if 40 < down < frame["height"] - 40 and 8 < box["x"] - frame["x"] < frame["width"] - 90 - box["width"]:
-                found.append(node)
+                found.append(self.kv("graph-node").nth(number))
+        return found
+
+    def labels(self, kv: str) -> list[str]:
+        """What elements of a kind are called."""
+        found: list[str] = self.kv(kv).evaluate_all("(all) => all.map((one) => one.ariaLabel ?? '')")
         return found
 
     def heads(self) -> list[str]:
-        heads = self.root.locator('[data-kv="card"], [data-kv="block"]')
-        return [head.get_attribute("aria-label") or "" for head in heads.all()]
+        return [*self.labels("card"), *self.labels("block")]
 
     def pixel(self, node: Locator) -> list[int]:
         """Colour of the canvas inside the left edge of a node's box."""

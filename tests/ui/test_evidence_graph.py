@@ -106,7 +106,7 @@ def test_a_missed_op_is_drawn_with_the_op_that_reads_its_input_later(graph: Grap
     step = trace.steps[shown(graph)]
     culprits = {b.culprit for b in step.decision.blockers if b.code == "NOT_LAST_USE"}
     assert culprits
-    labels = [node.get_attribute("aria-label") or "" for node in graph.kv("graph-node").all()]
+    labels = graph.labels("graph-node")
     for culprit in culprits:
         assert any(f" {culprit}, " in label for label in labels)
 
@@ -122,8 +122,7 @@ def test_the_drawing_fits_and_can_be_zoomed_and_fitted_again(graph: GraphPage, t
     pane = graph.stage.bounding_box()
     assert pane
     graph.page.wait_for_timeout(300)
-    for node in graph.kv("graph-node").all():
-        box = node.bounding_box()
+    for _, box in graph.places():
         assert box
         assert pane["x"] <= box["x"]
         assert box["x"] + box["width"] <= pane["x"] + pane["width"]
@@ -150,7 +149,7 @@ def test_an_edge_that_leaves_the_pane_ends_in_an_arrow_that_leads_on(graph: Grap
     canvas = graph.kv("graph-canvas")
     box = canvas.bounding_box()
     assert box
-    before = [n.get_attribute("data-node") for n in graph.kv("graph-node").all() if n.is_visible()]
+    before = list(graph.visible())
     # when the arrow at the lower border is found and clicked
     for x in range(6, int(box["width"]), 6):
         graph.page.mouse.move(box["x"] + x, box["y"] + box["height"] - 4)
@@ -161,7 +160,7 @@ def test_an_edge_that_leaves_the_pane_ends_in_an_arrow_that_leads_on(graph: Grap
     graph.page.mouse.up()
     graph.page.wait_for_timeout(300)
     # then other ops are shown, and nothing was chosen
-    after = [n.get_attribute("data-node") for n in graph.kv("graph-node").all() if n.is_visible()]
+    after = list(graph.visible())
     assert after != before
     expect(graph.root.locator(".kv-this h3").first).not_to_have_text("Selected")
 

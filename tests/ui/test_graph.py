@@ -138,16 +138,14 @@ def test_the_op_at_the_cursor_is_kept_in_view_without_jumping(show: Show, story:
     graph.goto(1990)
     for _ in range(12):
         graph.page.wait_for_timeout(220)
-        before = {
-            n.get_attribute("data-node"): n.bounding_box() for n in graph.kv("graph-node").all() if n.is_visible()
-        }
+        before = graph.visible()
         graph.root.focus()
         graph.page.keyboard.press("ArrowRight")
         expect(graph.running).to_be_visible()
         graph.page.wait_for_timeout(220)
         node = graph.running.get_attribute("data-node")
         inside = graph.stage.bounding_box()
-        old = before.get(node)
+        old = before.get(node or "")
         assert inside
         # an op that was well in view has not moved
         if (
@@ -198,7 +196,7 @@ def test_dragging_pans_and_the_minimap_moves_the_view(show: Show, story: Any) ->
     graph = show(story)
     graph.goto(2000)
     graph.page.wait_for_timeout(300)
-    seen = [n.get_attribute("data-node") for n in graph.kv("graph-node").all() if n.is_visible()]
+    seen = list(graph.visible())
     box = graph.kv("graph-canvas").bounding_box()
     small = graph.kv("minimap").bounding_box()
     assert box and small
@@ -209,7 +207,7 @@ def test_dragging_pans_and_the_minimap_moves_the_view(show: Show, story: Any) ->
     graph.page.mouse.up()
     graph.page.wait_for_timeout(300)
     # then others are seen, and nothing was selected
-    moved = [n.get_attribute("data-node") for n in graph.kv("graph-node").all() if n.is_visible()]
+    moved = list(graph.visible())
     assert moved != seen
     expect(graph.root.locator('[data-kv="graph-node"][data-lit]')).to_have_count(0)
     # and the minimap leads back to the top
