@@ -68,18 +68,6 @@ def test_the_scripts_reach_what_is_hard_to_get_right() -> None:
     assert any(len(seqs) > 1 for call in calls if call["call"][0] == "decode" for _, seqs in call["call"][1])
 
 
-def test_removal_frees_cells_whose_old_keys_stay_and_lowers_the_head_to_the_first(holes: KVCache) -> None:
-    assert holes.head == 1
-    assert [cell for cell, pos in enumerate(holes.pos) if pos < 0] == [1, 2, 6, 7]
-    assert names(holes) == ["live", *["freed, dirty"] * 2, *["live"] * 3, "empty", "empty"]
-
-
-def test_three_tokens_get_scattered_cells_and_a_contiguous_search_finds_none(holes: KVCache) -> None:
-    assert holes.find_slot(3, contiguous=True) is None
-    assert holes.find_slot(3) == holes.append(3, seq=1) == (1, 2, 6)
-    assert (holes.head, names(holes)[:7]) == (7, ["live"] * 7)
-
-
 def test_a_moved_position_changes_no_key_before_the_next_tokens(holes: KVCache) -> None:
     holes.seq_add(0, 3, -1, -2)
     assert (holes.pos[3], holes.turned[3], names(holes)[3]) == (1, 3, "shift pending")

@@ -32,14 +32,6 @@ def test_a_branch_captures_outer_values_once_in_order_of_first_use() -> None:
     assert loaded.consumers["y"] == (loaded.nodes[0],)
 
 
-def test_the_captures_of_a_node_are_those_of_its_branches_in_their_order() -> None:
-    then = graph([node("Neg", "y", "a")], [], ["a"])
-    other = graph([node("Add", "x y", "a")], [], ["a"])
-    node_ = branching(then, other).nodes[0]
-    order = [name for branch in node_.subgraphs.values() for name in branch.captures]
-    assert node_.captures == tuple(dict.fromkeys(order))
-
-
 def test_a_branch_whose_output_is_an_outer_value_captures_it() -> None:
     assert branching(graph([], [], ["y"])).nodes[0].captures == ("y",)
 
