@@ -68,12 +68,13 @@ def by_ort(call: Call) -> list[Array]:
 def in_single(call: Call) -> list[Array]:
     """What onnxruntime computes, for numbers in half precision in single precision and then rounded once.
 
-    Outputs 1 and 2, of operators that have so many, are statistics, which stay in single precision.
+    Outputs 1 and 2 of a normalisation are statistics, which stay in single precision.
     """
     halves = [x.dtype for x in call.inputs if x is not None and x.dtype in HALVES]
     inputs = [x.astype(np.float32) if x is not None and x.dtype in HALVES else x for x in call.inputs]
     outputs = by_ort(replace(call, inputs=inputs))
-    rounded = [i not in (1, 2) and y.dtype == np.float32 for i, y in enumerate(outputs)]
+    statistics = (1, 2) if call.op_type.endswith("Normalization") else ()
+    rounded = [i not in statistics and y.dtype == np.float32 for i, y in enumerate(outputs)]
     return [y.astype(halves[0]) if halves and rounds else y for y, rounds in zip(outputs, rounded)]
 
 
