@@ -40,13 +40,6 @@ def test_a_prompt_read_in_parts_has_the_figures_of_the_real_one_in_every_protoco
     assert_agree(kvviz.dry(graph, prompt_tokens=5, max_new_tokens=3, chunk=2, **options), real)
 
 
-@pytest.mark.parametrize("name", ["grouped", "grouped_shared"])
-def test_padding_is_where_the_real_decode_has_it(name: str) -> None:
-    graph, options, prompts = kvviz.load(small(name).proto), small(name).options, [[3, 1, 4], [5]]
-    real = kvviz.decode(graph, prompts, 3, progress=False, **options)
-    assert_agree(kvviz.decode(graph, prompts, 3, dry=True, **options), real)
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("sequences", [1, 2])
 def test_inputs_that_a_dry_decode_makes_are_of_all_its_sequences(sequences: int, policy: str) -> None:

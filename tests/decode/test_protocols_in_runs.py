@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 
 import kvviz
 from kvviz import Trace
@@ -108,52 +107,6 @@ def test_a_recurrent_state_is_carried_from_chunk_to_chunk() -> None:
     (kept,) = trace.caches
     assert (kept.protocol, kept.axis) == ("state", None)
     assert {(run.capacity, run.valid, run.rows_written) for run in kept.runs} == {(1, 1, 1)}
-
-
-def test_a_convolutions_last_columns_are_carried_from_chunk_to_chunk() -> None:
-    rng = np.random.default_rng(4)
-    weight = rng.standard_normal((2, 1, 3)).astype(np.float32)
-    nodes = [
-        node("Concat", "past_conv.0 x", "all", axis=2),
-        node("Conv", "all weight", "y", group=2),
-        node("Slice", "all start end axes", "present_conv.0"),
-    ]
-    ends: Any = {"start": np.array([-2]), "end": np.array([1 << 30]), "axes": np.array([2])}
-    outputs = ["y float 1 2 n", "present_conv.0 float 1 2 2"]
-    proto = model(nodes, ["x float 1 2 n", "past_conv.0 float 1 2 2"], outputs, weight=weight, **ends)
-    chunks: list[Feeds] = [{"x": rng.standard_normal((1, 2, size)).astype(np.float32)} for size in (3, 1, 2, 1)]
-    pairs = {"past_conv.0": "present_conv.0"}
-    trace, wanted = streamed(proto, chunks, {"past_conv.0": np.zeros((1, 2, 2), np.float32)}, pairs)
-    assert {kept.protocol for kept in trace.caches} == {"state"}
-    # Chunks of any size give what the whole gives.
-    whole = {"x": np.concatenate([chunk["x"] for chunk in chunks], 2), "past_conv.0": np.zeros((1, 2, 2), np.float32)}
-    assert_close(np.concatenate([one["y"] for one in wanted], 2), in_onnxruntime(proto, whole)["y"])
-
-
-@pytest.mark.parametrize(
-    ("op", "inputs", "attributes", "state"),
-    [
-        (
-            "LinearAttention",
-            "x x x past - -",
-            {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear"},
-            (2, 4, 4),
-        ),
-        ("CausalConvWithState", "xt w - past", {}, (8, 2)),
-    ],
-)
-def test_operators_with_a_state_of_their_own_give_what_onnxruntime_gives(
-    op: str, inputs: str, attributes: Any, state: tuple[int, ...]
-) -> None:
-    rng = np.random.default_rng(5)
-    shape = " ".join(map(str, state))
-    nodes = [node("Transpose", "x", "xt", perm=[0, 2, 1]), node(op, inputs, "y present", domain=MS, **attributes)]
-    weight = rng.standard_normal((8, 1, 3)).astype(np.float32)
-    outputs = ["y", f"present float 1 {shape}"]
-    proto = model(nodes, ["x float 1 n 8", f"past float 1 {shape}"], outputs, domains=[MS], w=weight)
-    chunks: list[Feeds] = [{"x": rng.standard_normal((1, size, 8)).astype(np.float32)} for size in (3, 1, 1)]
-    trace, _ = streamed(proto, chunks, {"past": np.zeros((1, *state), np.float32)}, {"past": "present"})
-    assert [kept.protocol for kept in trace.caches] == ["state"]
 
 
 def crossed() -> Small:

@@ -47,25 +47,6 @@ def test_a_loop_that_assigns_its_output_anew_holds_one(ownership: str, no_collec
 
 
 @BOTH
-@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
-def test_a_root_and_its_views_are_freed_with_the_last_of_them(
-    ownership: str, order: tuple[int, ...], no_collector: None
-) -> None:
-    device = Device(ownership=ownership)
-    held: list[Handle | None] = [device.to_device(numbers(SHAPE))]
-    for shape in ((8, 8, 128), (2, 32, 128)):
-        held.append(device.reshape(held[0], shape))  # type: ignore[arg-type]
-    for count, place in enumerate(order):
-        assert device.live_bytes["dram"] == NBYTES
-        left = [handle for handle in held if handle is not None]
-        assert all(handle.is_allocated for handle in left) and len(left) == 3 - count
-        assert np.array_equal(device.to_host(left[-1]).reshape(SHAPE), numbers(SHAPE))
-        del left
-        held[place] = None
-    assert device.live_bytes["dram"] == 0 and device.warnings == []
-
-
-@BOTH
 def test_an_output_that_views_a_dropped_input_lives_on(ownership: str, no_collector: None) -> None:
     device = Device(ownership=ownership)
     program = device.program(graph([("Transpose", "x", "y")], {"x": SHAPE}, ["y"]))

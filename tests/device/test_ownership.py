@@ -5,7 +5,7 @@ import pytest
 
 from kvviz.device import Device, Handle
 from kvviz.errors import DeviceError
-from tests.device.programs import codes, double, graph, numbers
+from tests.device.programs import double, graph, numbers
 
 BOTH = pytest.mark.parametrize("ownership", ["classic", "holder"])
 
@@ -14,41 +14,6 @@ def with_view(ownership: str) -> tuple[Device, Handle, Handle]:
     device = Device(ownership=ownership)
     a = device.to_device(numbers((64, 128)))
     return device, a, device.reshape(a, (8, 8, 128))
-
-
-@BOTH
-def test_a_forced_free_of_a_view_kills_its_root_in_both_models(ownership: str) -> None:
-    device, a, b = with_view(ownership)
-    device.deallocate(b, force=True)
-    assert (a.is_allocated, b.is_allocated) == (False, False)
-    assert device.live_bytes["dram"] == 0
-    assert codes(device) == ["FORCED_FREE_SHARED"]
-
-
-def test_unforced_classic_frees_when_both_were_deallocated() -> None:
-    device, a, b = with_view("classic")
-    device.deallocate(b)
-    assert (a.is_allocated, b.is_allocated, device.live_bytes["dram"]) == (True, False, 32768)
-    device.deallocate(a)
-    assert (a.is_allocated, device.live_bytes["dram"]) == (False, 0)
-
-
-def test_unforced_holder_frees_only_for_the_sole_owner() -> None:
-    device, a, b = with_view("holder")
-    device.deallocate(b)
-    device.deallocate(a)
-    # both handles are alive, as in generated Python: nobody is the sole owner, a leak until somebody forces it
-    assert (a.is_allocated, b.is_allocated, device.live_bytes["dram"]) == (True, True, 32768)
-    device.deallocate(b, force=True)
-    assert device.live_bytes["dram"] == 0
-
-
-def test_holder_frees_once_the_view_went_out_of_scope() -> None:
-    device, a, b = with_view("holder")
-    device.release(b)
-    assert a.is_allocated and a.use_counts == (1, 1)
-    device.deallocate(a)
-    assert device.live_bytes["dram"] == 0
 
 
 def test_a_view_of_a_root_that_was_freed_by_force_says_that_it_is_allocated_in_the_holder_model() -> None:
@@ -60,31 +25,6 @@ def test_a_view_of_a_root_that_was_freed_by_force_says_that_it_is_allocated_in_t
     device, a, b = with_view("classic")
     device.deallocate(a, force=True)
     assert (a.is_allocated, b.is_allocated) == (False, False)
-
-
-@BOTH
-def test_aliases_share_one_tensor_and_are_freed_with_the_last_one(ownership: str) -> None:
-    device = Device(ownership=ownership)
-    a = device.to_device(numbers((64, 128)))
-    a.retain = True
-    b = device.to_layout(a, a.layout)
-    assert b.wrapper is not a.wrapper and b.retain  # the result keeps retain
-    assert a.use_counts[0] == b.use_counts[0] == 2
-    a.retain = b.retain = False
-    device.deallocate(a)
-    assert a.is_allocated and b.is_allocated
-    device.release(a)
-    device.deallocate(b)
-    assert device.live_bytes["dram"] == 0
-
-
-@BOTH
-def test_forced_free_of_an_alias_kills_every_alias(ownership: str) -> None:
-    device = Device(ownership=ownership)
-    a = device.to_device(numbers((64, 128)))
-    b = device.to_layout(a, a.layout)
-    device.deallocate(b, force=True)
-    assert not a.is_allocated and not b.is_allocated
 
 
 def test_retain_is_of_the_wrapper_so_that_another_wrapper_frees_by_force_and_without_it_not() -> None:
@@ -152,24 +92,3 @@ def test_a_view_is_made_where_the_last_axis_stays_and_of_tiles_where_whole_tiles
     assert not zero_copy((64, 128), (8, 8, 128), tiled=True)
     assert zero_copy((64, 128), (2, 32, 128), tiled=True)
     assert zero_copy((2, 8, 128), (1, 2, 8, 128), tiled=True)
-
-
-def test_a_copied_reshape_has_a_buffer_of_its_own() -> None:
-    device = Device()
-    a = device.to_device(numbers((64, 128)))
-    b = device.reshape(a, (128, 64))
-    device.deallocate(a)
-    assert np.array_equal(device.to_host(b), numbers((64, 128)).reshape(128, 64))
-
-
-@BOTH
-def test_handles_that_the_caller_has_no_more_do_not_count_for_their_aliases(ownership: str) -> None:
-    device = Device(ownership=ownership)
-    program = device.program(double())
-    x = device.to_device(numbers((64, 128)))
-    for _ in range(3):
-        # asked for although it lies so already: the source is an alias until its last handle is gone
-        x = device.to_layout(x, program.layout("x"))
-        x = device.submit(program, {"x": x})["y"]
-        assert device.live_bytes["dram"] == 32768
-    assert np.array_equal(device.to_host(x), 8 * numbers((64, 128)))

@@ -61,11 +61,6 @@ def test_a_control_node_is_a_step_after_the_steps_of_its_body() -> None:
     assert [f.node.name if f.node else "" for f in frames] == ["", "outer", "inner"]
 
 
-@pytest.mark.parametrize(("c", "d"), [(True, True), (True, False), (False, True)])
-def test_nested_branches_give_what_onnxruntime_gives(c: bool, d: bool) -> None:
-    assert_like_ort(NESTED, {"x": numbers(2), "c": truth(c), "d": truth(d)})
-
-
 def bindings(trace: Trace, frame: int = 1) -> dict[str, str]:
     return {placed.name: placed.how for placed in trace.frames[frame].bindings}
 
@@ -173,13 +168,3 @@ def test_an_if_needs_a_condition_of_one_element() -> None:
     text = BRANCHES.replace("bool c", "bool[2] c")
     with pytest.raises(kvviz.KvvizError, match=r"'pick' \(If\) needs a condition of one element, got shape \(2,\)"):
         run(text, {"x": numbers(2, 3), "c": truth(True, 2)})
-
-
-def test_sequences_and_optionals_pass_through_frames() -> None:
-    text = """g (float[2] x, bool c) => (float[2] y, int64 n) <int64 one = {1}> {
-        s = SequenceConstruct(x, x)
-        t = If (c) <then_branch = a () => (seq(float[2]) u) { m = Neg(x) u = SequenceInsert(s, m) },
-                    else_branch = b () => (seq(float[2]) v) { v = SequenceErase(s) }>
-        n = SequenceLength(t) last = Sub(n, one) y = SequenceAt(t, last) }"""
-    for value in (True, False):
-        assert_like_ort(text, {"x": numbers(2), "c": truth(value)})

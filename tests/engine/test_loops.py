@@ -67,12 +67,6 @@ SCANNED = """float[2] x, int64 n) => (float[2] y, int64[a] s, float[b, 2] r, flo
         o = Mul(k, v) mi = Transpose <perm = [1, 0]> (o) }> }"""
 
 
-@pytest.mark.parametrize("n", [1, 4])
-def test_scan_outputs_of_every_rank_get_a_new_first_axis(n: int) -> None:
-    trace = assert_like_ort(f"g ({SCANNED}", {"x": numbers(2), "n": np.array(n)})
-    assert [trace.outputs[name].shape for name in "ysrm"] == [(2,), (n,), (n, 2), (n, 2, 3)]
-
-
 def test_a_loop_of_no_trips_gives_its_initial_values_and_empty_scan_outputs() -> None:
     trace = run(f"g ({SCANNED}", {"x": numbers(2), "n": np.array(0)})
     np.testing.assert_array_equal(trace.outputs["y"], numbers(2))
@@ -129,15 +123,6 @@ def test_a_value_that_is_carried_and_scanned_is_not_overwritten() -> None:
     assert [(b.code, b.culprit) for b in blockers] == [("ALIASED", "u")]
 
 
-def test_carried_values_may_change_places() -> None:
-    text = """g (float[2] x, float[2] z, int64 n) => (float[2] p, float[2] q) {
-        a = Exp(x)
-        p, q = Loop (n, "", a, z) <body = b (int64 i, bool go, float[2] u, float[2] v) =>
-            (bool on, float[2] s, float[2] t) { on = Identity(go) s = Identity(v) t = Neg(u) }> }"""
-    for n in (1, 2, 3):
-        assert_like_ort(text, {"x": numbers(2), "z": numbers(2, seed=1), "n": np.array(n)})
-
-
 def test_an_if_in_a_loop_in_an_if_has_the_path_of_all_three() -> None:
     text = """g (float[2] x, int64 n, bool c) => (float[2] y) <int64 one = {1}, int64 two = {2}> {
         a = Exp(x)
@@ -182,15 +167,6 @@ def test_a_scan_reads_and_stacks_along_any_axis_in_either_direction(shape: str, 
     trace = assert_like_ort(text, {"x": numbers(2), "u": u})
     assert trace.outputs["s"].flags.c_contiguous
     assert [f.path for f in trace.frames[1:]] == [(f"scan[body:{k}]",) for k in range(5)]
-
-
-def test_a_scan_of_length_0_gives_its_state_and_an_empty_output() -> None:
-    trace = run(
-        SCAN.format(shape="float[N, 2]", out="float[N, 2]", more=""),
-        {"x": numbers(2), "u": np.zeros((0, 2), np.float32)},
-    )
-    np.testing.assert_array_equal(trace.outputs["y"], numbers(2))
-    assert trace.outputs["s"].shape == (0, 2)
 
 
 def test_scan_inputs_of_different_lengths_are_refused() -> None:

@@ -29,13 +29,6 @@ def test_a_chain_in_place_needs_one_block_beside_its_input() -> None:
     assert trace.peak_bytes == trace.runs[0].peak_bytes == 2 * SIZE
 
 
-def test_a_chain_that_never_overwrites_holds_two_blocks_beside_its_input() -> None:
-    trace = run(CHAIN, X, policy="never")
-    assert [s.allocated for s in trace.steps] == [SIZE] * 4
-    assert [s.live_bytes for s in trace.steps] == [2 * SIZE, 3 * SIZE, 3 * SIZE, 3 * SIZE]
-    assert (trace.bytes_allocated, trace.peak_bytes) == (4 * SIZE, 3 * SIZE)
-
-
 def test_weights_count_as_alive_from_the_start_and_are_never_freed() -> None:
     trace = run("g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }", {"x": numbers(4)})
     weight = next(s for s in trace.storages if s.origin == "weights")

@@ -11,7 +11,6 @@ from kvviz.engine.sessions import replay
 from kvviz.errors import ReplayError
 from tests.decode.oracle import Watched
 from tests.engine.graphs import graph_of, numbers, run
-from tests.engine.test_control import FUNCTIONS, NESTED
 from tests.graph.build import MODELS
 
 DAG = """g (float[4, 4] x) => (float[4, 4] y, float[4] z) <int64[1] o = {1}> {
@@ -61,25 +60,6 @@ def test_a_value_that_is_read_belongs_to_the_reader() -> None:
     trace = run(CHAIN, {"x": numbers(4)})
     trace.value("a", 0)[:] = 7
     np.testing.assert_array_equal(trace.value("a", 0), np.exp(numbers(4)))
-
-
-def test_values_inside_a_branch_and_around_it_are_right_at_its_steps() -> None:
-    x = numbers(2)
-    trace = run(NESTED, {"x": x, "c": np.array(True), "d": np.array(True)})
-    a = np.exp(x)
-    steps = {s.node: s.index for s in trace.steps}
-    np.testing.assert_array_equal(trace.value("b", steps["b"]), -a)
-    np.testing.assert_array_equal(trace.value("a", steps["b"]), a)  # of the graph outside
-    np.testing.assert_array_equal(trace.value("tty", steps["deep"]), -a * a)
-    np.testing.assert_array_equal(trace.value("ty", steps["inner"]), -a * a)
-    np.testing.assert_array_equal(trace.value("y", steps["outer"]), -a * a)
-
-
-def test_values_inside_functions_are_right() -> None:
-    trace = run(FUNCTIONS, {"x": numbers(4)})
-    a = np.exp(numbers(4))
-    for step, name, value in ((1, "q", a), (2, "s", -a), (4, "q", a + a), (6, "m", 6 * a), (8, "y", 4 * a)):
-        np.testing.assert_allclose(trace.value(name, step), value, rtol=1e-6)
 
 
 def test_values_of_every_iteration_are_those_that_the_loop_stacks() -> None:
@@ -163,11 +143,3 @@ def test_values_of_a_run_that_carries_nothing_on_are_those_of_its_own_inputs() -
         steps = {out.name: step.index for step in trace.steps[recorded.first : recorded.last] for out in step.outs}
         np.testing.assert_array_equal(trace.value("a", steps["a"]), np.exp(chunk["x"]))
         np.testing.assert_array_equal(trace.value("p", steps["p"]), -np.exp(chunk["x"]))
-
-
-@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
-def test_a_dropout_that_is_not_in_training_is_computed_again(policy: str) -> None:
-    trace = run(
-        "g (float[4] x) => (float[4] y) { a = Exp(x) d = Dropout(a) y = Neg(d) }", {"x": INPUT["x"][0]}, policy=policy
-    )
-    np.testing.assert_array_equal(trace.value("y", 2), -np.exp(INPUT["x"][0]))

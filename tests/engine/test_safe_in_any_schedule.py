@@ -25,7 +25,7 @@ from kvviz.runtimes.named_policies import NAMES, find_policy, named
 from kvviz.runtimes.schedules import Picks
 from tests.engine.cache_graphs import LAYOUTS, CacheExample, cache_example
 from tests.engine.cache_layouts import given
-from tests.engine.graphs import graph_of, numbers, ort_run, proto_of
+from tests.engine.graphs import numbers, ort_run, proto_of
 
 POLICIES = ("ideal", "rten", "onnxruntime")
 MOST, GRAPHS = 40, 200
@@ -156,22 +156,6 @@ def test_the_graphs_are_given_in_every_layout_donated_and_borrowed() -> None:
 
 # -- room that two values could grow into -----------------------------------------------------------------------------
 
-PREFIXES = """
-agraph (float[A, 2] short, float[B, 2] long, float[1, 2] new) => (float[C, 2] present, float[B, 2] after)
-{ present = Concat <axis = 0> (short, new) after = Neg (long) }
-"""
-
-
-@pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("order", [("short", "long"), ("long", "short")])
-def test_an_append_does_not_write_over_rows_of_a_longer_value_of_the_same_block(name: str, order: tuple) -> None:
-    long = kvviz.reserve(numbers(5, 2), 0, 9)
-    arrays = {"short": long[:3], "long": long}
-    feeds = {**{each: arrays[each] for each in order}, "new": numbers(1, 2)}
-    trace = kvviz.run(graph_of(PREFIXES), feeds, donate=order, policy=name)
-    np.testing.assert_array_equal(trace.outputs["after"], -numbers(5, 2))
-    np.testing.assert_array_equal(trace.outputs["present"], np.concatenate((numbers(5, 2)[:3], numbers(1, 2))))
-
 
 def two_pasts(second: str) -> Graph:
     """Attention whose past of values is the past of keys, or another input."""
@@ -206,18 +190,6 @@ def test_no_room_is_advised_for_a_past_that_one_op_would_extend_twice() -> None:
         apart = kvviz.run(two_pasts("other"), feeds, policy=policy)
         fixes = [blocker.fix for blocker in apart.steps[0].decision.blockers]
         assert fixes and all(fixes)
-
-
-@pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_slice_of_the_heads_is_not_extended_into_the_room_of_all_of_them(name: str, first: int) -> None:
-    graph = graph_of(f"""agraph (float[1, 2, 3, 4] past, float[1, 1, 1, 4] new) => (float[1, 1, 4, 4] present)
-        <int64[1] a = {{{first}}}, int64[1] b = {{{first + 1}}}, int64[1] axis = {{1}}>
-        {{ head = Slice (past, a, b, axis) present = Concat <axis = 2> (head, new) }}""")
-    past, new = kvviz.reserve(numbers(1, 2, 3, 4), 2, 9), numbers(1, 1, 1, 4)
-    trace = kvviz.run(graph, {"past": past, "new": new}, donate=["past"], policy=name)
-    want = np.concatenate((numbers(1, 2, 3, 4)[:, first : first + 1], new), axis=2)
-    np.testing.assert_array_equal(trace.outputs["present"], want)
 
 
 def test_a_buffer_whose_rows_lie_crosswise_is_not_written_in_place() -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -173,34 +172,6 @@ def test_least_live_always_picks_an_op_after_which_the_engine_finds_the_fewest_b
         ready = [n for n in order[i:] if not (set(n.inputs) & waiting) - made]
         here = alive_after(graph, example, [*order[:i], node])
         assert here == min(alive_after(graph, example, [*order[:i], other]) for other in ready)
-
-
-def least_live_order(text: str, inputs: dict[str, np.ndarray]) -> str:
-    """Names in the order that is planned with the sizes of a run that overwrites nothing."""
-    graph = graph_of(text)
-    return names_of(order_of(graph, least_live(kvviz.run(graph, inputs, policy="never"))))
-
-
-def test_the_last_reader_of_a_large_value_frees_it() -> None:
-    # given: once first has run, second frees the 256 B of a, and gather only the 128 B of k
-    order = least_live_order(
-        """agraph (float[64] x, float[32] z) => (float[1] g, int64[1] s) {
-          [a] a = Neg (x)  [k] k = Neg (z)  [first] f = ArgMax (a)  [gather] g = Gather (k, f)  [second] s = ArgMin (a)
-        }""",
-        {"x": numbers(64), "z": np.sort(numbers(32))},
-    )
-    assert order == "k a first second gather"
-
-
-def test_an_output_that_nobody_reads_is_not_alive_afterwards() -> None:
-    # given: top makes 8 B that are read and 4 B that are not, cast 10 B
-    order = least_live_order(
-        """agraph (float[10] x) => (int64[1] i, uint8[10] c) <int64[1] one = {1}> {
-          [cast] c = Cast <to = 2> (x)  [top] v, i = TopK (x, one)
-        }""",
-        {"x": np.arange(10, dtype=np.float32)},
-    )
-    assert order == "top cast"
 
 
 def test_without_sizes_every_value_counts_the_same() -> None:

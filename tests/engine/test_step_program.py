@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import given as given_that
 from hypothesis import settings
 from hypothesis import strategies as st
-from onnx import helper
 
 import kvviz
 from kvviz.decode.run_sessions import SingleRun
@@ -21,6 +19,7 @@ from kvviz.engine import execution
 from kvviz.engine.program.segment import Segment
 from kvviz.engine.sessions.session import Session
 from kvviz.graph.model import Graph
+from tests.engine.graphs import graph_of
 from tests.engine.random_graphs import Example, examples
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
@@ -121,19 +120,10 @@ def test_random_graphs_are_logged_alike_however_their_inputs_lie(
 
 def counting() -> Graph:
     """Ops whose shapes, and where a view begins, hang on numbers that are given: ``n`` rows from ``start``."""
-    nodes = [
-        helper.make_node("Neg", ["x"], ["a"]),
-        helper.make_node("Exp", ["a"], ["b"]),
-        helper.make_node("Slice", ["b", "start", "stop", "axis"], ["c"]),
-        helper.make_node("Neg", ["c"], ["d"]),
-        helper.make_node("Reshape", ["d", "rows"], ["e"]),
-        helper.make_node("Tanh", ["e"], ["f"]),
-        helper.make_node("Add", ["f", "f"], ["y"]),
-    ]
-    ints = [helper.make_tensor_value_info(name, 7, [None]) for name in ("start", "stop", "axis", "rows")]
-    given = [helper.make_tensor_value_info("x", 1, [8, 3]), *ints]
-    made = helper.make_graph(nodes, "counting", given, [helper.make_tensor_value_info("y", 1, None)])
-    return kvviz.load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+    return graph_of("""counting (float[8, 3] x, int64[n] start, int64[n] stop, int64[n] axis, int64[m] rows)
+        => (float y) {
+        a = Neg (x) b = Exp (a) c = Slice (b, start, stop, axis) d = Neg (c) e = Reshape (d, rows) f = Tanh (e)
+        y = Add (f, f) }""")
 
 
 def numbers(start: int, stop: int) -> dict[str, np.ndarray]:
@@ -160,23 +150,13 @@ def test_a_shape_that_follows_from_numbers_stops_the_program_there() -> None:
 
 def several() -> Graph:
     """Ops with several outputs, new ones and views, one of them absent; sizes follow from the input."""
-    nodes = [
-        helper.make_node("Neg", ["x"], ["a"]),
-        helper.make_node("Split", ["a"], ["left", "right"], axis=1, num_outputs=2),
-        helper.make_node("TopK", ["left", "one"], ["top", "at"], axis=0),
-        helper.make_node("TopK", ["right", "one"], ["", "other"], axis=0),
-        helper.make_node("MaxPool", ["images"], ["pooled", "from"], kernel_shape=[2, 2]),
-        helper.make_node("Concat", ["at", "other"], ["places"], axis=1),
-        helper.make_node("Split", ["pooled"], ["p", "q"], axis=1, num_outputs=2),
-        helper.make_node("Sub", ["p", "q"], ["difference"]),
-        helper.make_node("Add", ["top", "right"], ["sum"]),
-        helper.make_node("Dropout", ["sum"], ["y", "kept"]),
-    ]
-    given = [helper.make_tensor_value_info(name, 1, [None] * rank) for name, rank in (("x", 2), ("images", 4))]
-    given.append(helper.make_tensor_value_info("one", 7, [1]))
-    names = (("y", 1), ("kept", 9), ("places", 7), ("difference", 1), ("from", 7))
-    made = helper.make_graph(nodes, "several", given, [helper.make_tensor_value_info(n, t, None) for n, t in names])
-    return kvviz.load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+    return graph_of("""several (float[a, b] x, float[c, d, e, f] images, int64[1] one) => (
+        float[g, h] y, bool[g, h] kept, int64[k, l] places, float[p, q, r, s] difference, int64[t, u, v, w] from) {
+        a = Neg (x) left, right = Split <axis = 1, num_outputs = 2> (a)
+        top, at = TopK <axis = 0> (left, one) "", other = TopK <axis = 0> (right, one)
+        pooled, from = MaxPool <kernel_shape = [2, 2]> (images) places = Concat <axis = 1> (at, other)
+        p, q = Split <axis = 1, num_outputs = 2> (pooled) difference = Sub (p, q) sum = Add (top, right)
+        y, kept = Dropout (sum) }""")
 
 
 @pytest.mark.parametrize("sizes", [[3] * 6, [3, 4, 5, 6, 7, 5, 4], [3, 3, 3, 3, 5, 3, 5, 6]])
@@ -196,34 +176,19 @@ def test_ops_with_several_outputs_are_logged_alike(sizes: list[int]) -> None:
 
 def branching() -> Graph:
     """A loop, in whose body an If has bodies of its own; one carried value grows, one does not."""
-    value = helper.make_tensor_value_info
-    chain = [helper.make_node(op, [x], [y]) for op, x, y in zip(["Neg", "Exp", "Tanh", "Neg"], "cdef", "defg")]
-
-    def branch(name: str, last: str) -> onnx.GraphProto:
-        nodes = [helper.make_node("Add", ["b", "x"], ["c"]), *chain, helper.make_node(last, ["g", "b"], ["r" + name])]
-        return helper.make_graph(nodes, name, [], [value("r" + name, 1, None)])
-
-    nodes = [
-        helper.make_node("Identity", ["going"], ["on"]),
-        helper.make_node("Sin", ["a"], ["s"]),
-        helper.make_node("Cos", ["s"], ["t"]),
-        helper.make_node("Abs", ["t"], ["u"]),
-        helper.make_node("Sqrt", ["u"], ["b"]),
-        helper.make_node("Mod", ["i", "two"], ["odd"]),
-        helper.make_node("Cast", ["odd"], ["flag"], to=9),
-        helper.make_node("If", ["flag"], ["new"], then_branch=branch("then", "Add"), else_branch=branch("else", "Mul")),
-        helper.make_node("Split", ["new"], ["left", "right"], axis=1, num_outputs=2),
-        helper.make_node("Concat", ["all", "left"], ["more"], axis=0),
-    ]
-    heads = [value("i", 7, []), value("going", 9, []), value("a", 1, None), value("all", 1, None)]
-    tails = [value("on", 9, []), value("new", 1, None), value("more", 1, None), value("right", 1, None)]
-    two = helper.make_tensor("two", 7, [], [2])
-    body = helper.make_graph(nodes, "body", heads, tails, [two])
-    loop = helper.make_node("Loop", ["trips", "", "x", "start"], ["y", "joined", "stacked"], body=body)
-    given = [value("trips", 7, []), value("x", 1, [None, 4]), value("start", 1, [None, 2])]
-    outs = [value(name, 1, None) for name in ("y", "joined", "stacked")]
-    made = helper.make_graph([loop], "branching", given, outs)
-    return kvviz.load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+    branch = (
+        "(float[a, b] r{0}) {{ c = Add (b, x) d = Neg (c) e = Exp (d) f = Tanh (e) g = Neg (f) r{0} = {0} (g, b) }}"
+    )
+    return graph_of(f"""branching (int64 trips, float[n, 4] x, float[m, 2] start)
+        => (float[n, 4] y, float[k, 2] joined, float[t, n, 2] stacked) <int64 two = {{2}}> {{
+        y, joined, stacked = Loop (trips, "", x, start) <body = body (
+            int64 i, bool going, float[n, 4] a, float[m, 2] all)
+            => (bool on, float[n, 4] new, float[k, 2] more, float[n, 2] right) {{
+            on = Identity (going) s = Sin (a) t = Cos (s) u = Abs (t) b = Sqrt (u)
+            odd = Mod (i, two) flag = Cast <to = 9> (odd)
+            new = If (flag) <then_branch = then () => {branch.format("Add")},
+                             else_branch = else () => {branch.format("Mul")}>
+            left, right = Split <axis = 1, num_outputs = 2> (new) more = Concat <axis = 0> (all, left) }}> }}""")
 
 
 @pytest.mark.parametrize("policy", ["ideal", "never"])

@@ -3,7 +3,6 @@
 import doctest
 import gzip
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,30 +53,6 @@ def test_cells_and_positions_are_those_of_llama_cpp_after_every_call(script: dic
             assert found == told["cells"], number
         positions = [[cache.pos_min(seq), cache.pos_max(seq)] for seq in range(script["n_seq_max"])]
         assert positions == told["pos"], (number, kind)
-
-
-def test_the_scripts_reach_what_is_hard_to_get_right() -> None:
-    """Full caches, scattered cells, several sequences a token, micro-batches, shared cells, divided positions."""
-    calls = [call for script in SCRIPTS for call in script["calls"]]
-    slots = [slot for call in calls for slot in call.get("cells", [])]
-    assert sum(b - a != 1 for slot in slots for a, b in pairwise(slot)) > 100
-    assert sum(call.get("rc", 0) != 0 for call in calls) >= 3
-    assert sum(call["call"][0] == "seq_div" for call in calls) >= 5
-    assert sum(call["call"][0] == "seq_cp" for call in calls) > 20
-    assert any(len(call.get("cells", [])) > 1 for call in calls)
-    assert any(len(seqs) > 1 for call in calls if call["call"][0] == "decode" for _, seqs in call["call"][1])
-
-
-def test_removal_frees_cells_whose_old_keys_stay_and_lowers_the_head_to_the_first(holes: KVCache) -> None:
-    assert holes.head == 1
-    assert [cell for cell, pos in enumerate(holes.pos) if pos < 0] == [1, 2, 6, 7]
-    assert names(holes) == ["live", *["freed, dirty"] * 2, *["live"] * 3, "empty", "empty"]
-
-
-def test_three_tokens_get_scattered_cells_and_a_contiguous_search_finds_none(holes: KVCache) -> None:
-    assert holes.find_slot(3, contiguous=True) is None
-    assert holes.find_slot(3) == holes.append(3, seq=1) == (1, 2, 6)
-    assert (holes.head, names(holes)[:7]) == (7, ["live"] * 7)
 
 
 def test_a_moved_position_changes_no_key_before_the_next_tokens(holes: KVCache) -> None:

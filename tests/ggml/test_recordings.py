@@ -66,15 +66,6 @@ def test_trying_every_pair_finds_what_the_expected_file_has(name: str) -> None:
         assert {level: Counter(kind for kind, *_ in found[level]) for level in found} == known["hidden_pairs"]
 
 
-def test_exact_bytes_have_no_false_pair_where_columns_of_a_transposed_cache_lie_between_each_other() -> None:
-    (graph,) = recording("transposed_columns.jsonl").graphs
-    assert {level: Counter(one.kind for one in kvviz.hazards(graph, level)) for level in LEVELS} == {
-        "root": {"RAW": 4, "WAW": 1},
-        "range": {"RAW": 4, "WAW": 1},
-        "exact": {"RAW": 1},
-    }
-
-
 @pytest.mark.parametrize(("name", "number"), SOME)
 def test_shared_addresses_of_the_compute_buffer_are_counted(name: str, number: int) -> None:
     graph, known = recording(name).graphs[number], EXPECTED[name]["graphs"][number]["allocator"]

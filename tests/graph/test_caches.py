@@ -115,37 +115,6 @@ def test_a_computed_value_appended_to_an_input_grows_it(axis: int) -> None:
     assert (pair.input, pair.output, pair.protocol, pair.axis, pair.writer) == ("a", "b", "growing", 2, ("append",))
 
 
-def test_old_blooms_three_dimensional_keys_grow_on_their_own_axis() -> None:
-    nodes = [node("Neg", "k", "nk"), node("Neg", "v", "nv")]
-    nodes += [node("Concat", "past_key_values.0.key nk", "present.0.key", axis=2)]
-    nodes += [node("Concat", "past_key_values.0.value nv", "present.0.value", axis=1)]
-    inputs = [
-        "past_key_values.0.key float bh 8 s",
-        "past_key_values.0.value float bh s 8",
-        "k float bh 8 n",
-        "v float bh n 8",
-    ]
-    found = pairs(nodes, inputs, ["present.0.key float bh 8 t", "present.0.value float bh t 8"])
-    assert [p.axis for p in found.values()] == [2, 1]
-
-
-def test_a_combined_cache_is_found_through_its_halves() -> None:
-    # given the old layout (2, batch, heads, rows, size), taken apart, appended to and joined again
-    nodes = [
-        node("Split", "past_0", "pk pv", axis=0, num_outputs=2),
-        node("Squeeze", "pk zero", "k0"),
-        node("Squeeze", "pv zero", "v0"),
-        node("Concat", "k0 k", "k1", axis=2, name="append_k"),
-        node("Concat", "v0 v", "v1", axis=2),
-        node("Unsqueeze", "k1 zero", "k2"),
-        node("Unsqueeze", "v1 zero", "v2"),
-        node("Concat", "k2 v2", "present_0", axis=0),
-    ]
-    inputs = ["past_0 float 2 b 4 s 8", "k float b 4 n 8", "v float b 4 n 8"]
-    pair = only(pairs(nodes, inputs, ["present_0 float 2 b 4 t 8"], zero=np.array([0])))
-    assert (pair.protocol, pair.axis, pair.writer) == ("growing", 3, ("append_k",))
-
-
 def test_a_window_drops_old_rows() -> None:
     nodes = [node("Concat", "k_cache x", "all", axis=2), node("Slice", "all start end axes", "k_cache_out")]
     inputs = ["k_cache float 1 2 16 8", "x float 1 2 1 8"]
@@ -154,16 +123,6 @@ def test_a_window_drops_old_rows() -> None:
     assert (pair.protocol, pair.axis, pair.ops) == ("window", 2, ("Slice<-Concat",))
     cut_first = [node("Slice", "k_cache start end axes", "tail"), node("Concat", "tail x", "k_cache_out", axis=2)]
     assert only(pairs(cut_first, inputs, ["k_cache_out float 1 2 16 8"], **ends)).protocol == "window"
-
-
-def test_beams_that_are_sorted_before_the_append_grow_on() -> None:
-    nodes = [
-        node("Gather", "past.0.key beam_idx", "sorted", axis=0),
-        node("Concat", "sorted x", "present.0.key", axis=2),
-    ]
-    inputs = ["past.0.key float b 2 s 8", "beam_idx int64 b", "x float b 2 n 8"]
-    pair = only(pairs(nodes, inputs, ["present.0.key float b 2 t 8"]))
-    assert (pair.input, pair.protocol, pair.axis, pair.ops) == ("past.0.key", "growing", 2, ("Concat",))
 
 
 def test_a_convolutions_last_columns_are_a_state() -> None:
@@ -302,19 +261,6 @@ def test_a_branch_may_write_the_cache_afresh() -> None:
     pair = only(pairs(nodes, ["use_cache bool -", "cache float 1 2 s 8", "x float 1 2 n 8"], ["present float 1 2 t 8"]))
     assert dict(zip(pair.writer, pair.ops)) == {"append": "Concat", "start": "Mul"}
     assert (pair.input, pair.protocol, pair.axis) == ("cache", "growing", 2)
-
-
-def test_a_loop_that_carries_a_cache_writes_it() -> None:
-    body = graph(
-        [node("Identity", "go", "go2"), node("ScatterElements", "inner at new", "written", axis=1, name="write")],
-        ["i int64 -", "go bool -", "inner float 1 16 8"],
-        ["go2", "written"],
-    )
-    nodes = [node("Loop", "trips go0 buffer", "last", name="loop", body=body)]
-    inputs = ["trips int64 -", "go0 bool -", "buffer float 1 16 8", "at int64 1 1 8", "new float 1 1 8"]
-    pair = only(pairs(nodes, inputs, ["last float 1 16 8"]))
-    assert (pair.input, pair.protocol, pair.axis) == ("buffer", "static", 1)
-    assert pair.writer == ("write",)
 
 
 def test_a_scan_that_carries_a_state_writes_it() -> None:

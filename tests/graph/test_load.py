@@ -15,8 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from kvviz.errors import LoadError
 from kvviz.graph import Graph, load
-from kvviz.graph.loading.from_onnx import node_proto
-from tests.graph.build import FILES, MODELS, file_id, graph, model, node
+from tests.graph.build import FILES, MODELS, file_id, model, node
 from tests.work import at_most
 
 
@@ -310,15 +309,6 @@ def test_nodes_in_any_order_are_sorted_so_that_they_can_run(drawn: tuple[list[li
     assert sorted(n.name for n in shuffled.nodes) == sorted(f"v{i}" for i in range(len(reads)))
     # A list that is in order already stays as it is.
     assert [n.name for n in load(model(nodes, ["x float 1"], ["v0"])).nodes] == [f"v{i}" for i in range(len(reads))]
-
-
-def test_a_graph_keeps_its_protobuf_for_foreign_kernels() -> None:
-    inner = graph([node("Neg", "x", "n")], [], ["n"])
-    nodes = [node("Constant", outputs="c", value_int=1), node("If", "flag", "y", then_branch=inner, else_branch=inner)]
-    loaded = load(model(nodes, ["flag bool -", "x float 1"], ["y float 1"]))
-    assert node_proto(loaded, loaded.nodes[0]).op_type == "If"
-    branch = loaded.nodes[0].subgraphs["then_branch"]
-    assert node_proto(branch, branch.nodes[0]).op_type == "Neg"
 
 
 def test_a_wrong_kind_of_source_is_refused_by_name() -> None:

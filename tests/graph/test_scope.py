@@ -81,15 +81,6 @@ def test_large_layers_are_shown_as_attention_and_mlp(form: str, parts: list[str]
             assert any(t.startswith(f"layer {layer} · {part}") for t in titles)
 
 
-@pytest.mark.parametrize("form", ["gqa", "gqa_int4", "tensor_scatter", "attention_24"])
-def test_small_layers_are_shown_whole_and_repeat(form: str) -> None:
-    parts = blocks(load(MODELS / "storyteller" / form / "model.onnx"))
-    titles = [b.title for b in parts]
-    assert [t for t in titles if t.startswith("layer")] == ["layer 0", "layer 1", "layer 2"]
-    second, third = (ops_of(parts[titles.index(f"layer {k}")]) for k in (1, 2))
-    assert second == third
-
-
 @pytest.mark.parametrize("form", ["concat", "merged_if", "static_scatter_nd", "attention_23"])
 def test_the_second_and_third_layer_fall_into_the_same_blocks(form: str) -> None:
     # The first one differs in fact: it computes what the exporters found to be common to all.

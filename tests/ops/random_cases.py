@@ -11,12 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
+from kvviz.engine.decide import elementwise_misfit
 from kvviz.errors import OpError
+from kvviz.ops.registry import OpSpec
 from tests.ops.kernels import Array, frozen, run_kernel, same, spec_of
 from tests.ops.ort_oracle import ort_run
 
+HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 SPARE = 3
 SENTINEL = 77
 ONE_BLOCK = 1 << 32
@@ -59,6 +63,19 @@ Oracle = Callable[[Call], Sequence[Array]]
 def by_ort(call: Call) -> list[Array]:
     """What onnxruntime computes."""
     return ort_run(call.op_type, call.inputs, call.n_outputs, call.opset, call.domain, **call.attributes)
+
+
+def in_single(call: Call) -> list[Array]:
+    """What onnxruntime computes, for numbers in half precision in single precision and then rounded once.
+
+    Outputs 1 and 2 of a normalisation are statistics, which stay in single precision.
+    """
+    halves = [x.dtype for x in call.inputs if x is not None and x.dtype in HALVES]
+    inputs = [x.astype(np.float32) if x is not None and x.dtype in HALVES else x for x in call.inputs]
+    outputs = by_ort(replace(call, inputs=inputs))
+    statistics = (1, 2) if call.op_type.endswith("Normalization") else ()
+    rounded = [i not in statistics and y.dtype == np.float32 for i, y in enumerate(outputs)]
+    return [y.astype(halves[0]) if halves and rounds else y for y, rounds in zip(outputs, rounded)]
 
 
 def whole(call: Call, outputs: Sequence[Array]) -> list[Array]:
@@ -124,7 +141,7 @@ def _differences(
     if wanted is None:
         return ["refused by the oracle alone"]
     counts["compared"] += 1
-    found = []
+    found = _broken_promises(call, outputs)
     for i, (have, want) in enumerate(zip(parts(call, outputs), parts(call, wanted), strict=True)):
         difference = differs(have, want, rtol, atol)
         found += [f"part {i} is {difference}"] if difference else []
@@ -133,12 +150,26 @@ def _differences(
     return [*found, f"in place {bits}"] if bits else found
 
 
+def _broken_promises(call: Call, outputs: Sequence[Array]) -> list[str]:
+    """What the table says of the memory of outputs, and is not so."""
+    spec = spec_of(call.op_type, call.opset, call.domain)
+    views, ordered = spec.views, not (spec.views or spec.grows)
+    found = []
+    for i, y in enumerate(outputs[: call.n_outputs]):
+        shared = {k for k, x in enumerate(call.inputs) if x is not None and y is not None and np.shares_memory(x, y)}
+        found += [f"output {i} shares memory with inputs {shared}"] if not shared <= set(views) else []
+        found += [f"output {i} is not in C order"] if ordered and y is not None and not y.flags.c_contiguous else []
+    return found
+
+
 def differs(have: Array, want: Array, rtol: float, atol: float) -> str:
     """How an output differs from the oracle's; empty where it does not."""
     if (have.shape, have.dtype) != (want.shape, want.dtype):
         return f"{have.dtype}{have.shape} in place of {want.dtype}{want.shape}"
     if have.dtype.kind in "iubO":
         return "" if np.array_equal(have, want) else "other values"
+    if have.dtype in HALVES:
+        have, want = have.astype(np.float32), want.astype(np.float32)
     if np.allclose(have, want, rtol=rtol, atol=atol, equal_nan=True):
         return ""
     with np.errstate(invalid="ignore"):
@@ -160,7 +191,7 @@ def in_place_differs(call: Call, plain: Sequence[Array], rng: np.random.Generato
         return "", 0
     outputs = call.run(given, **how)
     for i, (y, want) in enumerate(zip(outputs, plain, strict=True)):
-        if not same(y, want):
+        if y is not want and not same(y, want):
             return f"output {i} has other bits", 1
     if "out" in how:
         return "" if outputs[0] is how["out"] else "the output is not the input", 1
@@ -176,11 +207,12 @@ def taken_over(call: Call, rng: np.random.Generator) -> tuple[list[Array | None]
     """Inputs of a call in place, what the kernel is told, and rows behind the presents that it must not write."""
     spec = spec_of(call.op_type, call.opset, call.domain)
     given: list[Array | None] = list(frozen(call.inputs))
-    first = call.inputs[0]
-    if spec.overwrites and first is not None:
-        assert spec.overwrites == (0,) and spec.fits is not None and not spec.fits(given, 0, call.attributes)
-        given[0] = first.copy(order="C")
-        return given, {"out": given[0]}, []
+    if fitting := [i for i in spec.overwrites if i < len(given) and _fits(spec, given, i, call.attributes)]:
+        position = int(rng.choice(fitting))
+        target = call.inputs[position]
+        assert target is not None
+        given[position] = target.copy(order="C")
+        return given, {"out": given[position]}, []
     rooms: list[Array | None] = []
     spare: list[Array] = []
     for grow in spec.grows:
@@ -200,6 +232,14 @@ def taken_over(call: Call, rng: np.random.Generator) -> tuple[list[Array | None]
         rooms[-1] = rows_of(block, axis, 0, total)
         spare.append(rows_of(block, axis, total, total + SPARE))
     return given, {} if all(room is None for room in rooms) else {"grown": tuple(rooms)}, spare
+
+
+def _fits(spec: OpSpec, args: list[Array | None], position: int, attributes: dict[str, Any]) -> bool:
+    """Whether an input is as large as the output, and all inputs lie as they would in a copy."""
+    here = args[position]
+    if here is None or not all(x is None or x.flags.c_contiguous for x in args):
+        return False
+    return not (spec.fits(args, position, attributes) if spec.fits else elementwise_misfit(args, position))
 
 
 def rows_of(x: Array, axis: int, start: int, stop: int) -> Array:

@@ -33,15 +33,6 @@ def test_random_calls_agree_with_onnxruntime(op_type: str) -> None:
 SEQUENCE = [rand(2), rand(3), rand(4)]
 
 
-@pytest.mark.parametrize(("position", "place"), [(None, 3), (3, 3), (2, 2), (0, 0), (-1, 2), (-3, 0)])
-def test_a_tensor_is_inserted_before_the_position_and_at_the_length_behind_the_last(position, place) -> None:
-    asked = Asked([SEQUENCE, rand(5)] if position is None else [SEQUENCE, rand(5), np.array(position)])
-    trace = kvviz.run(kvviz.load(model_of("SequenceInsert", asked)), {f"x{i}": x for i, x in enumerate(asked.inputs)})
-    lengths = [len(x) for x in trace.outputs["y0"]]
-    assert lengths == [*[2, 3, 4][:place], 5, *[2, 3, 4][place:]]
-    assert not trace.steps[0].foreign and trace.bytes_allocated == 0
-
-
 REFUSED: list[tuple[str, list, dict[str, Any], int, str]] = [
     (
         "SequenceInsert",

@@ -11,7 +11,6 @@ import matplotlib.pyplot as plt
 import pytest
 
 import kvviz
-from kvviz.debugger.cursor import Cursor
 from kvviz.errors import KvvizError
 from kvviz.trace.writer import Writer
 from kvviz.view.page_data.payload import decode, payload
@@ -87,17 +86,6 @@ def test_it_is_explained_drawn_and_exported(make: Make, tmp_path: Path) -> None:
     assert trace.title in trace.to_html()
     head, columns = decode(payload(trace))
     assert head["title"] == trace.title and len(columns["step.live"]) == len(trace.steps)
-
-
-@BOTH
-def test_a_cursor_walks_over_it(make: Make) -> None:
-    trace = make()
-    cursor, seen = Cursor(trace), []
-    while not cursor.at_edge:
-        cursor.into()
-        assert cursor.step is not None
-        seen.append(cursor.step.node)
-    assert seen == [step.node for step in trace.steps]
 
 
 @BOTH

@@ -37,7 +37,7 @@ F, G, D = some(4, 4), some(4, 4) + 1, some(4, 4, dtype=np.float64)
 I, L, B, U = (some(4, 4, dtype=t) for t in (np.int32, np.int64, np.bool_, np.uint8))  # noqa: E741
 IMAGE = some(1, 4, 4, 4)
 C = some(4)
-F1, F2 = np.float32(1), np.float32(2)
+F1 = np.float32(1)
 
 UNARY = (
     "Abs Acos Asin Asinh Atan Atanh Ceil Cos Cosh Elu Erf Exp Floor HardSigmoid Hardmax Identity LeakyRelu Log"

@@ -10,13 +10,12 @@ import pytest
 import kvviz
 from kvviz.runtimes.named_policies import planning_events
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.ort.ort_order import OrtOrder
 from kvviz.runtimes.ort.rewiring import without_duplicates
 from tests.engine.ort.judge import Verdict, judge
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
 from tests.engine.ort.test_policy import disagreements
-from tests.graph.build import graph, model, node
+from tests.graph.build import model, node
 from tests.outside.told import differences, loaded
 
 # Element types by their numbers in ONNX.
@@ -50,21 +49,6 @@ def assert_as_there(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> kvv
     return trace
 
 
-def test_readers_of_a_removed_cast_do_not_wait_for_the_one_before_it() -> None:
-    trace = assert_as_there(chain(2), X)
-    assert [step.node for step in trace.steps] == ["cast1", "neg1", "cast0", "neg0"]
-    assert [step.allocated for step in trace.steps] == [0, 48, 48, 48]
-    assert trace.steps[0].inputs == ("x",) and trace.steps[0].decision.shares == {"v2": "x"}
-
-
-def test_of_three_casts_the_first_one_takes_over_memory() -> None:
-    allocated = {step.node: step.allocated for step in assert_as_there(chain(3), X).steps}
-    assert allocated == {"cast0": 0, "cast1": 0, "cast2": 48, "neg0": 48, "neg1": 48, "neg2": 48}
-    trace = assert_as_there(chain(3, "Abs"), X)
-    (cast,) = [step for step in trace.steps if step.node == "cast0"]
-    assert cast.decision.dispatch == "in_place" and cast.decision.shares == {"v1": "v0"}
-
-
 def test_a_widening_cast_that_is_removed_takes_no_memory() -> None:
     # given: int32 to int64 to double, which onnxruntime makes one Cast
     nodes = [
@@ -82,28 +66,6 @@ def test_a_widening_cast_that_is_removed_takes_no_memory() -> None:
         assert [storage.capacity for storage in told.storages] == [24, 24, 48]
         (where,) = told.steps[1].outs
         assert (where.storage, where.how, where.dtype, where.nbytes) == (1, "view", "int32", 24)
-
-
-@pytest.mark.parametrize("first", ["", "Abs"])
-@pytest.mark.parametrize("wanted", ["v1", "v2", "v1 v2", "v3 v2"])
-def test_casts_that_are_outputs_stay(first: str, wanted: str) -> None:
-    proto = chain(3, first)
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted.split())
-    assert_as_there(proto, X)
-
-
-def test_a_chain_inside_a_branch_is_run_as_there() -> None:
-    inner = [
-        node("Neg", "x", "b0", name="inner"),
-        node("Cast", "b0", "b1", name="one", to=I64),
-        node("Cast", "b1", "b2", name="two", to=I64),
-        node("Abs", "b1", "c1", name="of one"),
-        node("Abs", "b2", "c2", name="of two"),
-        node("Add", "c1 c2", "b3", name="sum"),
-    ]
-    then, other = graph(inner, [], ["b3 int64 2 3"]), graph([node("Neg", "x", "e", name="e")], [], ["e int64 2 3"])
-    branch = node("If", "c", "y", name="if", then_branch=then, else_branch=other)
-    assert_as_there(model([branch], ["x int64 2 3", "c bool"], ["y"]), {**X, "c": np.array(True)})
 
 
 def test_the_planning_that_is_told_is_the_order_that_is_run() -> None:
@@ -197,10 +159,3 @@ def test_a_cast_that_something_else_reads_is_treated_as_onnxruntime_treats_it(ex
         outputs.append("z")
     proto = model(nodes, ["x float 2 3"], outputs, opset=18)
     assert dropped(proto) == never_ran(proto, FEEDS)
-
-
-def test_a_dropped_cast_still_runs_here_before_what_reads_it() -> None:
-    main = kvviz.load(casts_to(F64, F32))
-    assert [n.name for n in OrtOrder()(main, main.nodes, ["y"])] == ["begin", "cast0", "cast1", "end"]
-    trace = kvviz.run(main, FEEDS, policy="onnxruntime")
-    assert [step.allocated for step in trace.steps] == [24, 0, 0, 24]

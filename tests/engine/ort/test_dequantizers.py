@@ -15,7 +15,7 @@ from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
 from tests.engine.ort.test_cast_chains import assert_as_there
 from tests.engine.ort.test_policy import disagreements
-from tests.graph.build import graph, model, node
+from tests.graph.build import model, node
 from tests.outside.told import differences, loaded
 
 BITS = {"s": np.float32(0.5), "z": np.uint8(3)}
@@ -39,55 +39,6 @@ def test_every_reader_has_a_dequantizer_of_its_own_in_onnxruntimes_order() -> No
     assert [step.node for step in trace.steps] == names
     assert [step.allocated for step in trace.steps] == [4096, 4096, 4096, 0, 0, 4096]
     assert trace.steps[2].inputs == ("d/duplicated", "d/duplicated_token_0")
-
-
-def test_an_op_takes_over_the_buffer_of_the_dequantizer_that_only_it_read() -> None:
-    readers = [
-        node("Erf", "d", "e", name="erf"),
-        node("Mul", "d e", "m", name="mul"),
-        node("Neg", "m", "y", name="neg"),
-    ]
-    nodes = [
-        node("QuantizeLinear", "x s z", "q", name="q"),
-        node("DequantizeLinear", "q s z", "d", name="dq"),
-        *readers,
-    ]
-    proto = model(nodes, ["x float 32 32"], ["y"], opset=21, **BITS)
-    x = {"x": np.linspace(-9, 9, 1024, dtype=np.float32).reshape(32, 32)}
-    assert observe(proto, x).allocated["mul"] == 0
-    (mul,) = [step for step in assert_as_there(proto, x).steps if step.node == "mul"]
-    assert mul.allocated == 0
-
-
-@pytest.mark.parametrize(("readers", "outputs", "copies"), [
-    ([node("Relu", "d", "y", name="relu")], "y", 0),
-    ([node("Relu", "d", "y", name="relu")], "y d", 1),
-    ([node("Relu", "d", "y", name="relu"), node("Neg", "d", "w", name="neg")], "y w d", 2),
-    ([], "d", 0),
-])  # fmt: skip
-def test_what_is_an_output_of_the_graph_is_nobodys_own(readers: list, outputs: str, copies: int) -> None:
-    trace = assert_as_there(dequantized(*readers, outputs=outputs), Q)
-    assert sum(step.op_type == "DequantizeLinear" for step in trace.steps) == 1 + copies
-
-
-def test_a_body_reads_the_original_and_copies_its_own_dequantizers() -> None:
-    then = graph([node("Relu", "d", "b1", name="in then")], [], ["b1 float 32 32"])
-    inner = [
-        node("DequantizeLinear", "q s z", "dd", name="dqi"),
-        node("Exp", "dd", "b2", name="exp"),
-        node("Neg", "dd", "b3", name="neg"),
-        node("Add", "b2 b3", "b4", name="in else"),
-    ]
-    nodes = [
-        node("DequantizeLinear", "q s z", "d", name="dq"),
-        node("If", "c", "i", name="if", then_branch=then, else_branch=graph(inner, [], ["b4 float 32 32"])),
-        node("Sign", "d", "n", name="sign"),
-        node("Add", "i n", "y", name="add"),
-    ]
-    proto = model(nodes, ["q uint8 32 32", "c bool"], ["y"], opset=21, **BITS)
-    for condition, count in ((True, 2), (False, 4)):
-        trace = assert_as_there(proto, {**Q, "c": np.array(condition)})
-        assert sum(step.op_type == "DequantizeLinear" for step in trace.steps) == count
 
 
 @pytest.mark.parametrize("domain", ["", "com.microsoft"])

@@ -10,10 +10,8 @@ import pytest
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.allocation_plan import (
     ALLOCATE,
-    ALLOCATE_OUTPUT,
     PRE_EXISTING,
     REUSE,
-    SHARE,
     STATIC,
     AllocationPlan,
     Buffer,
@@ -79,13 +77,6 @@ def chain(
     return model([*nodes, *(extra or [])], [x], outputs.split(), opset=18, **weights)
 
 
-def test_an_op_that_may_overwrites_its_input_after_the_last_reading() -> None:
-    plan = checked(chain("Neg", "Relu", "Exp"))
-    assert plan.buffers["neg0"] == Buffer("neg0", ALLOCATE, "neg0")
-    assert plan.buffers["relu1"] == Buffer("relu1", REUSE, "neg0", "MayInplace", 0)
-    assert plan.buffers["y"].kind == ALLOCATE_OUTPUT
-
-
 @pytest.mark.parametrize(("proto", "value", "mask"), [
     (chain("Relu", "Neg"), "relu0", b.BORROWED_INPUT),
     (chain("Neg", "Relu", "Exp", extra=[node("Exp", "neg0", "z")], outputs="y z"), "relu1", 0),
@@ -134,35 +125,6 @@ def test_elements_of_one_size_are_enough_but_not_one_number_of_bytes() -> None:
     assert checked(model(turned, ["x float 2 3"], ["y"], opset=18)).buffers["t"].kind == ALLOCATE
 
 
-def test_a_dead_buffer_of_the_same_dimensions_is_taken_over_the_one_that_died_last() -> None:
-    buffers = checked(chain("Neg", "Exp", "Neg", "Exp", "Neg")).buffers
-    assert buffers["neg2"] == Buffer("neg2", REUSE, "neg0", "freelist")
-    assert buffers["exp3"] == Buffer("exp3", REUSE, "exp1", "freelist")
-
-
-@pytest.mark.parametrize("x", ["x float -", "x float ? 3", "x float"])
-def test_scalars_and_unknown_dimensions_take_nothing_over(x: str) -> None:
-    feeds = X if x != "x float -" else {"x": np.array(1, np.float32)}
-    buffers = checked(chain("Neg", "Exp", "Neg", "Exp", "Neg", x=x), feeds).buffers
-    assert {buffers[name].kind for name in ("neg0", "exp1", "neg2", "exp3")} == {ALLOCATE}
-
-
-def test_an_output_that_nobody_reads_takes_nothing_over_but_leaves_its_buffer_to_others() -> None:
-    k = np.array([3])
-    nodes = [
-        node("TopK", "x k", "v i", name="first"),
-        node("Neg", "v", "n"),
-        node("TopK", "n k", "v2 i2", name="second"),
-        node("Exp", "v2", "e"),
-        node("Cast", "e", "c", to=7),
-        node("Neg", "c", "y"),
-    ]
-    buffers = checked(model(nodes, ["x float 2 3"], ["y"], opset=18, k=k)).buffers
-    assert buffers["i2"].kind == ALLOCATE
-    assert buffers["v2"].rule == "freelist"
-    assert buffers["c"] == Buffer("c", REUSE, "i2", "freelist", -1, ((0, b.DTYPE_DIFFERS),))
-
-
 def test_strings_are_never_overwritten_or_taken_over() -> None:
     feeds = {"x": np.array([["a", "b"]], object)}
     nodes = [node("Concat", "x", "a", axis=0), node("Concat", "a", "c", axis=0), node("Concat", "c", "d", axis=0)]
@@ -183,18 +145,6 @@ def test_optional_values_are_their_element_under_another_type() -> None:
     assert buffers["r"] == Buffer("r", REUSE, "a", "MayInplace", 0)
 
 
-def test_what_comes_out_of_a_sequence_is_of_unknown_shape() -> None:
-    nodes = [
-        node("Neg", "x", "a"),
-        node("SequenceConstruct", "a a", "s"),
-        node("SequenceAt", "s i", "e"),
-        node("Relu", "e", "r"),
-        node("Neg", "r", "y"),
-    ]
-    buffers = checked(model(nodes, ["x float 2 3"], ["y"], opset=18, i=np.array(0))).buffers
-    assert buffers["r"].refused == ((0, refusal.UNKNOWN),)
-
-
 def test_statistics_that_batch_normalization_trains_live_in_its_inputs() -> None:
     nodes = [
         node("Neg", "x", "n"),
@@ -208,20 +158,6 @@ def test_statistics_that_batch_normalization_trains_live_in_its_inputs() -> None
 
 
 # ---- bodies ---------------------------------------------------------------------------------------------------------
-
-
-def test_what_a_loop_only_hands_on_is_shared_but_not_its_counter() -> None:
-    body = graph(
-        [node("Identity", "c", "c2"), node("Identity", "s", "s2"), node("Identity", "i", "i2"), node("Neg", "s", "t")],
-        ["i int64 -", "c bool -", "s float 2 3"],
-        ["c2 bool -", "s2 float 2 3", "i2 int64 -", "t float 2 3"],
-    )
-    nodes = [node("Loop", "n - x", "y its z", body=body)]
-    proto = model(nodes, ["x float 2 3"], ["y", "its", "z"], opset=18, n=np.array(2))
-    assert judge(proto, X, Verdict()).wrong == []
-    inner = list(all_plans(proto))[1][1].buffers
-    assert inner["s2"].kind == inner["c2"].kind == SHARE
-    assert inner["i2"].kind == inner["t"].kind == ALLOCATE_OUTPUT
 
 
 def test_a_body_never_overwrites_what_it_is_lent() -> None:

@@ -107,16 +107,6 @@ def test_the_plan_of_a_step_is_readable_in_onnxruntimes_words() -> None:
     assert [step.allocated for step in trace.steps] == [24, 0, 24, 24]
 
 
-def test_views_are_views_whoever_else_reads_them_and_relu_overwrites() -> None:
-    nodes = [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Reshape", "r s", "v"), node("Exp", "v", "y")]
-    trace = run(
-        kvviz.load(model([*nodes, node("Exp", "r", "z")], ["x float 2 3"], ["y", "z"], opset=18, s=np.array([-1]))), X
-    )
-    by_op = {step.op_type: step for step in trace.steps}
-    assert by_op["Reshape"].decision.shares == {"v": "r"} and by_op["Reshape"].written == 0
-    assert by_op["Relu"].decision.dispatch == "in_place" and by_op["Relu"].decision.shares == {"r": "n"}
-
-
 def test_a_dead_buffer_is_taken_over_as_a_new_generation_of_its_storage() -> None:
     nodes = [node("Neg", "x", "a"), node("Exp", "a", "b"), node("Neg", "b", "c"), node("Exp", "c", "y")]
     main = kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18))
@@ -211,17 +201,6 @@ def test_donated_caches_change_no_bit_of_a_real_model(path: Path) -> None:
 
 
 # ---- bodies, orders, names ------------------------------------------------------------------------------------------
-
-
-def test_a_branch_computes_its_output_in_the_buffer_that_the_if_takes_over() -> None:
-    then = graph([node("Neg", "e", "b1", name="in then")], [], ["b1 float 2 3"])
-    other = graph([node("Exp", "e", "b2", name="in else")], [], ["b2 float 2 3"])
-    nodes = [node("Neg", "x", "d"), node("Exp", "d", "e"), node("If", "q", "z", then_branch=then, else_branch=other)]
-    main = kvviz.load(model([*nodes, node("Neg", "z", "y")], ["x float 2 3"], ["y"], opset=18, q=np.array(True)))
-    trace = run(main, X)
-    by_node = {step.node: step for step in trace.steps}
-    assert by_node["in then"].allocated == 0 and by_node["z"].allocated == 0
-    assert trace.steps[2].outs[0].storage == trace.steps[0].outs[0].storage
 
 
 def test_a_loop_copies_what_it_carried_into_memory_of_its_own() -> None:

@@ -8,7 +8,6 @@ import kvviz
 from kvviz.graph.model import Graph
 from kvviz.runtimes.frontier import PlanningEvent
 from kvviz.runtimes.named_policies import planning_events
-from kvviz.runtimes.ort.ort_policy import onnxruntime as policy
 from tests.graph.build import model, node
 
 
@@ -58,30 +57,3 @@ def test_a_refusal_is_told_with_its_reasons() -> None:
         "Relu may not overwrite n (a dimension has neither a number nor a name); "
         "and no dead buffer of that size is free: new memory"
     )
-
-
-def test_the_walk_begins_at_the_last_end_and_says_what_led_to_each_node() -> None:
-    walk = [event for event in events(small()) if event.phase == "walk"]
-    assert walk[0].node is not None and walk[0].node.name == "other" and walk[0].depth == 0
-    assert (walk[1].node is not None and walk[1].node.name, walk[1].value, walk[1].depth) == ("reshape", "v", 1)
-    counts = [event.planned for event in walk if event.action == "append"]
-    assert counts == list(range(1, 8))
-
-
-def test_a_node_that_was_met_already_is_skipped() -> None:
-    nodes = [node("Neg", "x", "n"), node("Exp", "n", "a"), node("Add", "n a", "y")]
-    main = kvviz.load(model(nodes, ["x float 2"], ["y"], opset=18))
-    skipped = [event for event in events(main) if event.action == "skip"]
-    assert [event.node.op_type for event in skipped if event.node] == ["Neg"]
-
-
-def test_without_mem_reuse_no_dead_buffer_is_told_to_be_taken_over() -> None:
-    nodes = [node("Neg", "x", "a"), node("Exp", "a", "b"), node("Neg", "b", "c"), node("Exp", "c", "y")]
-    main = kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18))
-    kinds = [
-        e.action
-        for e in planning_events(main, policy=policy(mem_reuse=False))
-        if e.value == "c" and e.phase == "buffer"
-    ]
-    assert kinds == ["kAllocate"]
-    assert [e.action for e in events(main) if e.value == "c" and e.phase == "buffer"] == ["kReuse"]

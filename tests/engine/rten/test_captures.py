@@ -149,13 +149,6 @@ def test_both_operands_of_a_sum_are_answered_for_where_the_one_that_is_tried_is_
     assert any("a Loop of rten never owns its inputs" in b.message for b in first.decision.blockers)
 
 
-def test_both_operands_of_a_sum_are_answered_for_in_the_main_graph_too() -> None:
-    text = "g (float[64] x, float[1] row) => (float[64] y) { p = Neg(row) [sum] y = Add(x, p) }"
-    trace = run(text, {"x": numbers(64), "row": numbers(1)}, policy="rten")
-    found = {(b.input, b.code.value) for b in step_of(trace, "sum").decision.blockers}
-    assert found == {("x", "BORROWED_INPUT"), ("p", "SHAPE_DIFFERS")}
-
-
 # ---- as before values were handed over -------------------------------------------------------------------------------
 
 BEFORE = kvviz.policies.rten(captures="by_reference")

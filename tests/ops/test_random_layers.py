@@ -1,0 +1,240 @@
+"""Products, convolutions, pools and recurrent layers against onnxruntime: random calls, and what these do not reach."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kvviz.errors import OpError
+from tests.ops.kernels import Array, check, close, run
+from tests.ops.ort_oracle import ort_run
+from tests.ops.random_cases import Call, cast, in_single, normals, tally, trimmed
+from tests.ops.test_random_maths import MS, Rng, part_of, some
+
+EQUATIONS: dict[str, list[tuple[int, ...]]] = {
+    "ij,jk->ik": [(2, 3), (3, 4)],
+    "bhqd,bhkd->bhqk": [(1, 2, 3, 4), (1, 2, 5, 4)],
+    "bhqk,bhkd->bqhd": [(1, 2, 3, 5), (1, 2, 5, 4)],
+    "...ij,...jk->...ik": [(2, 3, 4), (2, 4, 5)],
+    "i,i->": [(5,), (5,)],
+    "ij->ji": [(2, 3)],
+    "ii->i": [(4, 4)],
+    "ij->": [(3, 4)],
+    "ij": [(3, 4)],
+    "ba": [(3, 4)],
+    "i, j -> i j": [(3,), (4,)],
+    "ij,jk,kl->il": [(2, 3), (3, 4), (4, 5)],
+    "bij,bjk->bik": [(3, 40, 50), (3, 50, 60)],
+}
+
+
+def matrix(rng: Rng, *shape: int) -> Array:
+    """Normal numbers that may lie transposed."""
+    x = np.asarray(normals(rng, *shape))
+    return np.asfortranarray(x) if rng.random() < 0.15 else x
+
+
+def products(seed: int) -> Call:
+    rng = np.random.default_rng((seed, 24))
+    kind = ("MatMul", "Gemm", "FusedMatMul", "Einsum", "MatMulInteger")[seed % 5]
+    m, k, n = (int(size) for size in rng.integers((0, 1, 0) if kind == "MatMul" else 1, 9, 3))
+    if kind == "MatMul":
+        stack = tuple(int(size) for size in rng.integers(1, 5, int(rng.integers(3))))
+        a, b = matrix(rng, *part_of(rng, stack), m, k), matrix(rng, *part_of(rng, stack), k, n)
+        if m and n and rng.random() < 0.2:
+            a, b = some(rng, ((a[..., 0, :], b), (a, b[:, 0] if b.ndim == 2 else b)))
+        dtype = some(rng, ("f4", "f4", "f8", "i4", "u4", "i8", "u8"))
+        inputs: list[Array | None] = [a, b] if dtype == "f4" else [abs(x * 9).astype(dtype) for x in (a, b)]
+        return Call(kind, inputs, {}, features=(kind,))
+    swaps = [bool(rng.integers(2)) for _ in range(2)]
+    scales: dict[str, Any] = {"alpha": float(some(rng, (1.0, 0.5, -1.5)))}
+    if kind == "Gemm":
+        flags: dict[str, Any] = {"transA": int(swaps[0]), "transB": int(swaps[1]), **scales}
+        c = matrix(rng, *some(rng, ((), (1,), (n,), (m, 1), (1, n), (m, n)))) if rng.random() < 0.8 else None
+        a, b = matrix(rng, *((k, m) if swaps[0] else (m, k))), matrix(rng, *((n, k) if swaps[1] else (k, n)))
+        return Call(kind, trimmed(a, b, c), {**flags, "beta": float(some(rng, (1.0, -2.0, 0.0)))}, features=(kind,))
+    if kind == "FusedMatMul":
+        stack = (2, 3)[: int(rng.integers(3))]
+        inputs, flags = [], dict(scales)
+        for place, (rows, columns) in enumerate(((m, k), (k, n))):
+            if swaps[place]:
+                rows, columns, flags[f"trans{'AB'[place]}"] = columns, rows, 1
+            x = matrix(rng, *stack, rows, columns)
+            if stack and rng.random() < 0.3:
+                # Its batch lies between rows and columns.
+                x, flags[f"transBatch{'AB'[place]}"] = np.moveaxis(x, -2, 0), 1
+            inputs.append(x)
+        return Call(kind, inputs, flags, 1, 21, MS, (kind,))
+    if kind == "Einsum":
+        equation = some(rng, list(EQUATIONS))
+        terms = [matrix(rng, *shape) for shape in EQUATIONS[equation]]
+        return Call(kind, [*terms], {"equation": equation}, features=(kind,))
+    a, b = (rng.integers(0, 100, shape).astype(some(rng, ("u1", "i1"))) for shape in ((2, m, k), (k, n)))
+    zero = np.asarray(9, b.dtype) if rng.random() < 0.5 else rng.integers(0, 50, n).astype(b.dtype)
+    zeros = [np.asarray(5, a.dtype), zero][: int(rng.integers(3))]
+    return Call(kind, [a, b, *zeros], {}, features=(kind,))
+
+
+def windows(seed: int) -> Call:
+    """A convolution, its transpose or a pool, over one to three axes."""
+    rng = np.random.default_rng((seed, 25))
+    kind = ("Conv", "Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "Global")[seed % 7]
+    rank, group = int(rng.choice([1, 2, 2, 3])), int(some(rng, (1, 1, 2, 4)))
+    image = tuple(int(n) for n in rng.integers(6, 9, rank))
+    kernel = [int(n) for n in rng.integers(1, 4, rank)]
+    x = matrix(rng, int(rng.integers(1, 3)), 4, *image)
+    if kind == "Global":
+        return Call(f"Global{some(rng, ('Average', 'Max', 'Lp'))}Pool", [x], {}, features=(kind,))
+    how: dict[str, Any] = {"strides": tuple(int(n) for n in rng.integers(1, 4, rank))}
+    auto = some(rng, ("", "", "SAME_UPPER", "SAME_LOWER", "VALID"))
+    if auto.startswith("SAME"):
+        # Windows that leave gaps would need padding below zero.
+        how["strides"] = tuple(min(pair) for pair in zip(how["strides"], kernel))
+    if auto:
+        how["auto_pad"] = auto
+    else:
+        how["pads"] = tuple(int(rng.integers(0, n)) for n in (*kernel, *kernel))
+    if not auto and kind in ("Conv", "ConvTranspose", "MaxPool"):
+        how["dilations"] = tuple(int(n) for n in rng.integers(1, 3, rank))
+    if "Conv" in kind:
+        out = 4 if kind == "Conv" else 3
+        w = matrix(rng, 4, (4 if kind == "Conv" else 3 * group) // group, *kernel)
+        bias = normals(rng, out if kind == "Conv" else out * group) if rng.random() < 0.5 else None
+        if kind == "ConvTranspose":
+            w = matrix(rng, 4, 3, *kernel)
+            if not auto and rng.random() < 0.3:
+                how["output_padding"] = tuple(int(n > 1) for n in how["strides"])
+        return Call(kind, trimmed(x, w, bias), {**how, "group": group}, features=(kind,))
+    how["kernel_shape"] = tuple(kernel)
+    if kind == "MaxPool":
+        outputs, order = some(rng, ((1, {}), (2, {"storage_order": int(rng.integers(2))})))
+        return Call(kind, [x], {**how, **order}, outputs, features=(kind,))
+    how |= {"count_include_pad": int(rng.integers(2))} if kind == "AveragePool" else {"p": some(rng, (1, 2, 3))}
+    return Call(kind, [x], how, features=(kind,))
+
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+ACTIVATIONS: dict[str, list[tuple[list[str], list[float], list[float]]]] = {
+    "LSTM": [
+        (["Sigmoid", "Softsign", "Relu"], [], []),
+        (["HardSigmoid", "ScaledTanh", "Tanh"], [0.3, 0.8], [0.4, 0.6]),
+    ],
+    "GRU": [(["HardSigmoid", "LeakyRelu"], [0.25, 0.1], [0.4]), (["Sigmoid", "Softplus"], [], [])],
+    "RNN": [(["Relu"], [], []), (["Affine"], [0.5], [0.1]), (["Elu"], [0.7], []), (["ThresholdedRelu"], [0.2], [])],
+}
+
+
+def recurrent(seed: int) -> Call:
+    rng = np.random.default_rng((seed, 26))
+    name = list(GATES)[seed % 3]
+    gates, direction = GATES[name], some(rng, ("forward", "reverse", "bidirectional"))
+    ways = 2 if direction == "bidirectional" else 1
+    steps, batch, size, hidden = (int(n) for n in rng.integers(1, 6, 4))
+
+    def maybe(share: float, *shape: int) -> Array | None:
+        return normals(rng, *shape) if rng.random() < share else None
+
+    lengths = rng.integers(0, steps + 1, batch).astype(np.int32) if rng.random() < 0.5 else None
+    inputs: list[Array | None] = [normals(rng, steps, batch, size), normals(rng, ways, gates * hidden, size)]
+    inputs += [normals(rng, ways, gates * hidden, hidden), maybe(0.6, ways, 2 * gates * hidden), lengths]
+    inputs.append(maybe(0.5, ways, batch, hidden))
+    how: dict[str, Any] = {"direction": direction, "hidden_size": hidden}
+    if name == "LSTM":
+        inputs += [maybe(0.5, ways, batch, hidden), maybe(0.3, ways, 3 * hidden)]
+        how |= {"input_forget": 1} if rng.random() < 0.2 else {}
+    elif name == "GRU":
+        how |= {"linear_before_reset": int(rng.integers(2))}
+    if rng.random() < 0.3:
+        how["clip"] = 0.3
+    if rng.random() < 0.3 and ways == 1:
+        names, alphas, betas = some(rng, ACTIVATIONS[name])
+        how |= {"activations": tuple(names)}
+        how |= {"activation_alpha": tuple(alphas)} if alphas else {}
+        how |= {"activation_beta": tuple(betas)} if betas else {}
+    features = (name, direction, "lengths" if lengths is not None else "no lengths")
+    return Call(name, trimmed(*inputs), how, 3 if name == "LSTM" else 2, features=features)
+
+
+MAKERS: dict[Callable[[int], Call], tuple[int, set[str]]] = {
+    products: (700, {"MatMul", "Gemm", "FusedMatMul", "Einsum", "MatMulInteger"}),
+    windows: (700, {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "Global"}),
+    recurrent: (450, {*GATES, "forward", "reverse", "bidirectional", "lengths"}),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_random_calls_agree_with_onnxruntime(make: Callable[[int], Call]) -> None:
+    count, kinds = MAKERS[make]
+    counts = tally(make, count, rtol=1e-4, atol=1e-5)
+    assert counts["compared"] == count and min(counts[kind] for kind in kinds) > 80, counts
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_half_precision_adds_up_in_single_precision(make: Callable[[int], Call]) -> None:
+    for dtype, rtol, atol in ((np.float16, 3e-3, 2e-3), (ml_dtypes.bfloat16, 0.02, 0.02)):
+        calls = [cast(make(seed), dtype) for seed in range(150)]
+        counts = tally(calls.__getitem__, 150, oracle=in_single, rtol=rtol, atol=atol)
+        assert counts["compared"] == 150
+
+
+# -- what random calls do not reach -----------------------------------------------------------------------------------
+
+
+def numbers(*shape: int, seed: int = 0, dtype: str = "f4") -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8"])
+def test_a_product_over_an_empty_axis_is_zero(dtype: str) -> None:
+    assert not check("MatMul", [numbers(2, 3, 0, dtype=dtype), numbers(0, 2, dtype=dtype)])[0].any()
+
+
+def test_a_transposed_convolution_may_be_told_the_shape_of_its_output() -> None:
+    inputs = [numbers(2, 2, 4, 5), numbers(2, 3, 3, 3, seed=1)]
+    check("ConvTranspose", inputs, rtol=1e-4, atol=1e-5, strides=[2, 2], output_shape=[8, 9])
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1"])
+def test_max_pool_of_bytes_pads_with_the_lowest(dtype: str) -> None:
+    image = np.random.default_rng(0).integers(0, 100, (1, 2, 5, 6)).astype(dtype) - (100 if dtype == "i1" else 0)
+    check("MaxPool", [image.astype(dtype)], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("ways", [1, 2])
+def test_batch_first_is_the_same_layer_with_its_axes_swapped(name: str, ways: int) -> None:
+    count, gates = 3 if name == "LSTM" else 2, GATES[name]
+    how: dict[str, Any] = {"direction": "bidirectional" if ways == 2 else "forward", "hidden_size": 6}
+    x, states = numbers(5, 3, 4), [numbers(ways, 3, 6, seed=4), numbers(ways, 3, 6, seed=5)][: count - 1]
+    weights = [numbers(ways, gates * 6, 4, seed=1), numbers(ways, gates * 6, 6, seed=2), None, None]
+    wanted = ort_run(name, [x, *weights, *states], count, **how)
+    turned = [np.ascontiguousarray(array.swapaxes(0, 1)) for array in (x, *states)]
+    got = run(name, [turned[0], *weights, *turned[1:]], count, layout=1, **how)
+    close(got[0], wanted[0].transpose(2, 0, 1, 3), 1e-4, 1e-5)
+    for mine, theirs in zip(got[1:], wanted[1:]):
+        close(mine, theirs.swapaxes(0, 1), 1e-4, 1e-5)
+
+
+def test_a_sequence_of_no_steps_keeps_its_initial_state() -> None:
+    initial, cell = numbers(1, 3, 6, seed=4), numbers(1, 3, 6, seed=5)
+    weights = [numbers(1, 24, 4), numbers(1, 24, 6), None, None]
+    y, h, c = run("LSTM", [numbers(0, 3, 4), *weights, initial, cell], 3, hidden_size=6)
+    assert y.shape == (0, 1, 3, 6)
+    np.testing.assert_array_equal([h, c], [initial, cell])
+
+
+REFUSED: list[tuple[str, list[Array], dict[str, Any], str]] = [
+    ("Gemm", [numbers(1, 2), numbers(2, 4), numbers(3, 4)], {}, "does not broadcast"),
+    ("Conv", [numbers(1, 3, 5), numbers(2, 2, 3)], {}, "do not fit"),
+    ("MaxPool", [numbers(1, 1, 3)], {"kernel_shape": [5]}, "does not fit"),
+    ("GRU", [numbers(5, 3, 4), numbers(1, 18, 4), numbers(1, 18, 6)], {"direction": "bidirectional"}, "directions"),
+    ("RNN", [numbers(5, 3, 4), numbers(1, 6, 4), numbers(1, 6, 6)], {"activations": ["Sine"]}, "no activation 'Sine'"),
+]
+
+
+@pytest.mark.parametrize(("name", "inputs", "how", "message"), REFUSED)
+def test_what_does_not_fit_is_refused_in_a_sentence(name: str, inputs: list, how: dict, message: str) -> None:
+    with pytest.raises(OpError, match=message):
+        run(name, inputs, 2 if name in GATES else 1, **how)
