@@ -12,9 +12,8 @@ import { keys } from "./keys.js";
 import type { LaneModule } from "./lanewidget.js";
 import { fullScreen, splitters } from "./layouts.js";
 import { LazyPane, type CacheSource, type Context } from "./lazypane.js";
-import type { BreakpointMenu } from "./menu.js";
 import type { LaneSource } from "./pair.js";
-import type { Palette, PaletteModule } from "./palette.js";
+import type { BreakpointMenu, Palette, PaletteModule } from "./palette.js";
 import { closePopover } from "./popover.js";
 import { copyButton, shareButton, type ShareContext, type Surroundings } from "./sharing.js";
 import { Shell, Tabs } from "./shell.js";
@@ -228,7 +227,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   // a page that begins at a cache shows its rows
   if (store.selection?.kind === "cache") tabs.show("caches");
 
-  keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
+  keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.player.pause() }, signal);
 
   return {
     hear: (answer) => {
@@ -237,7 +236,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       else values.hear(answer);
     },
     destroy: () => {
-      commands.pause();
+      commands.player.pause();
       life.abort();
       store.destroy();
       root.replaceChildren();

@@ -34,6 +34,11 @@ export function upper(sorted: ArrayLike<number>, x: number, from = 0, to = sorte
   return from;
 }
 
+/** The places of the entries of `i`, from n + 1 offsets. */
+export function within(offsets: ArrayLike<number>, i: number): number[] {
+  return Array.from({ length: offsets[i + 1] - offsets[i] }, (_, k) => offsets[i] + k);
+}
+
 /** The entry of a map; added if it is missing. */
 export function ensure<K, V>(map: { get(key: K): V | undefined; set(key: K, value: V): unknown }, key: K, make: () => V): V {
   let found = map.get(key);

@@ -23,6 +23,15 @@ export function polygon(context: CanvasRenderingContext2D, ink: string, points: 
   context.fill();
 }
 
+/** A line through points. */
+export function traced(context: CanvasRenderingContext2D, ink: string, width: number, points: [x: number, y: number][], dash: number[] = []): void {
+  context.setLineDash(dash);
+  context.beginPath();
+  for (const [x, y] of points) context.lineTo(x, y);
+  stroked(context, ink, width);
+  context.setLineDash([]);
+}
+
 export function filled(context: CanvasRenderingContext2D, ink: string | CanvasPattern, x: number, y: number, w: number, h: number): void {
   context.fillStyle = ink;
   context.fillRect(x, y, w, h);

@@ -1,5 +1,5 @@
 // Lanes by the producer's clock: queues above, spaces of memory below, and the line of the cursor through all of them.
-import { bordered, filled, Inks, outline, polygon, sized, stroked } from "./canvas.js";
+import { bordered, filled, Inks, label, outline, polygon, sized, stroked, traced } from "./canvas.js";
 import { barAt, beside, clock, clockView, heldAt, place, ROW, timeAt, xAt, zoomTime, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
 import { BanksCard, MarksCard } from "./clockmarks.js";
 import { button, el, mark, on, onKey, onResize } from "./dom.js";
@@ -12,17 +12,17 @@ import type { Change, Store, View } from "./store.js";
 const LEAST = 26; // px in which a text is of use
 const FONT = "11px";
 
-function write(brush: CanvasRenderingContext2D, { ruler }: Inks, text: string, x: number, y: number, w: number, width: number): void {
+function write(brush: CanvasRenderingContext2D, inks: Inks, ink: string, text: string, x: number, y: number, w: number, width: number): void {
+  const { ruler } = inks;
   const left = Math.max(4, x + 4);
   const room = Math.min(width, x + w) - left - 3;
   // where not all has room, a tensor's name stands without its bytes
   const shown = ruler.width(text, FONT) > room ? text.replace(/ [\d.,]+ .?B$/, "") : text;
-  if (room >= LEAST) brush.fillText(ruler.fit(shown, FONT, room), left, y);
+  if (room >= LEAST) label(brush, inks, ruler.fit(shown, FONT, room), left, y, { ink });
 }
 
 /** Draw what does not depend on the cursor: bars, bytes held, arrows, refused frees. Returns the number of bars. */
 function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView): number {
-  begin(brush, inks, v);
   let drawn = 0;
   c.lanes.forEach((lane, i) => {
     const box = v.boxes[i];
@@ -31,10 +31,7 @@ function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
     const seen = lane.bars.filter((bar) => bar.end >= v.from && bar.start <= v.to);
     drawn += seen.length;
     for (const bar of seen.sort((a, b) => a.row - b.row)) one(brush, inks, v, i, bar, false);
-    if (lane.rest) {
-      brush.fillStyle = inks.colour("soft");
-      brush.fillText(`and ${plural(lane.rest, lane.kind === "space" ? "smaller tensor" : "op")}`, 4, box.foot - ROW / 2 - 1);
-    }
+    if (lane.rest) label(brush, inks, `and ${plural(lane.rest, lane.kind === "space" ? "smaller tensor" : "op")}`, 4, box.foot - ROW / 2 - 1);
   });
   for (const move of c.moves) if (move.at >= v.from && move.at <= v.to) arrow(brush, inks, c, v, move, false);
   for (const { storage, at } of c.refused) {
@@ -42,26 +39,15 @@ function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
     if (lane < 0) continue;
     const r = place(v, lane, c.lanes[lane].bars[k]);
     const x = xAt(v, at);
-    brush.strokeStyle = inks.colour("missed");
-    brush.lineWidth = 2;
-    brush.beginPath();
-    for (const side of [-1, 1]) {
-      brush.moveTo(x - 4, r.y + r.h / 2 - 4 * side);
-      brush.lineTo(x + 4, r.y + r.h / 2 + 4 * side);
-    }
-    brush.stroke();
+    for (const side of [-4, 4]) traced(brush, inks.colour("missed"), 2, [[x - 4, r.y + r.h / 2 - side], [x + 4, r.y + r.h / 2 + side]]);
   }
   return drawn;
 }
 
 /** Draw what depends on the cursor. `lit`: storages that are chosen or touched; `now`: the time of the cursor. */
 function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView, lit: ReadonlySet<number>, chosen: Bar | null, now: number): void {
-  begin(brush, inks, v);
   c.lanes.forEach((lane, i) => {
-    if (lane.held) {
-      brush.fillStyle = inks.colour("ink");
-      write(brush, inks, heldText(lane.held, now), 0, v.boxes[i].top + 6, v.width, v.width);
-    }
+    if (lane.held) write(brush, inks, "ink", heldText(lane.held, now), 0, v.boxes[i].top + 6, v.width, v.width);
     for (const bar of lane.bars) {
       const alive = (bar.kind === "op" ? bar.start < now : bar.start <= now) && bar.end >= now;
       if (bar.kind === "run" || bar.end < v.from || bar.start > v.to || !(alive || bar === chosen)) continue;
@@ -72,12 +58,6 @@ function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
     }
   });
   for (const move of c.moves) if (move.at >= v.from && move.at <= v.to && (lit.has(move.from) || lit.has(move.to))) arrow(brush, inks, c, v, move, true);
-}
-
-function begin(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView): void {
-  brush.clearRect(0, 0, v.width, v.height);
-  brush.font = `${FONT} ${inks.family}`;
-  brush.textBaseline = "middle";
 }
 
 function heldText(held: Held, now: number): string {
@@ -110,8 +90,7 @@ function one(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, lane: nu
   if (bar.kind === "run") return outline(brush, inks.colour("accent"), 1, [], r.x, r.y, r.w, r.h);
   const hue = bar.kind === "op" ? "accent" : bar.kind === "weights" ? "soft" : "view";
   filled(brush, alive ? inks.colour(hue) : inks.mixed(hue, 0.32), r.x, r.y, r.w, r.h);
-  brush.fillStyle = alive ? inks.colour("on-accent") : inks.colour("ink");
-  if (r.w > LEAST) write(brush, inks, bar.text, r.x, r.y + r.h / 2 + 0.5, r.w, v.width);
+  if (r.w > LEAST) write(brush, inks, alive ? "on-accent" : "ink", bar.text, r.x, r.y + r.h / 2 + 0.5, r.w, v.width);
   if (bar.open) outline(brush, inks.colour("missed"), 1.5, [3, 2], r.x, r.y, r.w, r.h);
 }
 
@@ -122,12 +101,8 @@ function arrow(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockVi
   const x = xAt(v, move.at);
   const down = b.y > a.y;
   const [from, to] = down ? [a.y + a.h, b.y] : [a.y, b.y + b.h];
-  const ink = (brush.strokeStyle = inks.colour(strong ? "ink" : "edge"));
-  brush.lineWidth = strong ? 1.8 : 1;
-  brush.beginPath();
-  brush.moveTo(x, from);
-  brush.lineTo(x, to);
-  brush.stroke();
+  const ink = inks.colour(strong ? "ink" : "edge");
+  traced(brush, ink, strong ? 1.8 : 1, [[x, from], [x, to]]);
   polygon(brush, ink, [[x, to], [x - 3.5, to + (down ? -6 : 6)], [x + 3.5, to + (down ? -6 : 6)]]);
 }
 

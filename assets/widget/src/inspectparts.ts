@@ -22,10 +22,9 @@ export function stepLink(t: Trace, step: number): HTMLElement {
   return el("button", { class: "kv-link", "data-kv": "step-link", "data-step": number, title: `Go to step ${count(number)}` }, `step ${count(number)}`);
 }
 
-/** Inspect one execution of a node; without a step, the node. */
-export function nodeLink({ p }: Trace, graph: number, node: number, step: number | null = null): HTMLElement {
+export function nodeLink({ p }: Trace, graph: number, node: number): HTMLElement {
   const g = p.graphs[graph];
-  return el("button", { class: "kv-link", "data-kv": "node-link", "data-id": node, "data-graph": graph, "data-step": step, title: `${g.nodes[node][0]}; inspect this op` }, opLabel(g, node));
+  return el("button", { class: "kv-link", "data-kv": "node-link", "data-id": node, "data-graph": graph, title: `${g.nodes[node][0]}; inspect this op` }, opLabel(g, node));
 }
 
 /** A message with names replaced by links; names that do not occur in it follow at the end. */

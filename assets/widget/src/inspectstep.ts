@@ -1,4 +1,5 @@
 // One execution of an op: why it ran as it did, what would change that, and what it read and wrote.
+import { within } from "./arrays.js";
 import type { Ask } from "./commands.js";
 import { el, td } from "./dom.js";
 import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
@@ -8,7 +9,7 @@ import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
 import { labels, letter, numberOf, opAt, outcome, type Place, placeOf, rowsBefore, stack, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";
-import { entryOf, entryOfOut, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
+import { bars, smallOf, type Small } from "./valuecard.js";
 import type { Payload } from "./wire.js";
 import { explained, word } from "./words.js";
 
@@ -74,8 +75,7 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
   const flags = p.step.flags[step];
   const kind = outcome(p, flags);
   const own = partOf(store.t, store.report?.findings ?? [], step);
-  const from = p.step.block[step];
-  const codes = [...new Set(Array.from(p.block.code.subarray(from, p.step.block[step + 1]), (c) => p.strings[c]))];
+  const codes = [...new Set(within(p.step.block, step).map((b) => p.strings[p.block.code[b]]))];
   const box = el("div.kv-why", { "data-state": kind, "data-kv": "why" },
     el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, letter(p.codes, kind)), el("span.kv-headline", {}, ...explained(headline(p, step))),
       flags & p.flag.foreign && kind !== "foreign" ? el("span.kv-soft", {}, " · foreign kernel") : "", el("span.kv-codes", {}, ...codes.map((code) => el("code", {}, code)))));
@@ -127,17 +127,17 @@ function places(t: Trace, step: number, frame: number, graph: number, inputs: nu
   const kind = outcome(p, p.step.flags[step]);
   const table = el("table.kv-places", { "aria-label": "Operands" });
   const row = (side: string, sign: string, title: string, value: number, chip: Node | string, info: string, how: string, small: Small | null) => table.append(el("tr", { "data-side": side, title: how },
-    el("th", { scope: "row", title }, sign), td(valueLink(t, graph, value)), td(chip), td(shape(info), "kv-shape", { title: info }), td(how, "kv-soft", { title: how }), ...(values ? [td(small ? el("span", { title: small.text }, small.text, small.histogram.length ? tinyHistogram(small.histogram) : "") : "", "kv-small")] : [])));
+    el("th", { scope: "row", title }, sign), td(valueLink(t, graph, value)), td(chip), td(shape(info), "kv-shape", { title: info }), td(how, "kv-soft", { title: how }), ...(values ? [td(small ? el("span", { title: small.text }, small.text, small.histogram.length ? bars(small.histogram) : "") : "", "kv-small")] : [])));
   inputs.forEach((value, slot) => {
     if (value < 0) return;
     const place = placeOf(t, frame, value, step - 1);
     const taken = (p.step.taken[step] >> slot) & 1;
-    row("in", taken ? letter(p.codes, kind) : "in", taken ? `its buffer was handed over: ${p.strings[p.step.end[step]]}` : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && smallSummary(t, entryOf(t, place)));
+    row("in", taken ? letter(p.codes, kind) : "in", taken ? `its buffer was handed over: ${p.strings[p.step.end[step]]}` : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && smallOf(t, place));
   });
   for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
     if (p.out.value[o] < 0) continue;
     const how = p.codes.how[p.out.how[o]];
-    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how, smallSummary(t, entryOfOut(t, o)));
+    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how, smallOf(t, { from: "out", entry: o }));
   }
   return table;
 }

@@ -214,6 +214,12 @@ export function distance(points: number[], x: number, y: number): number {
   return best;
 }
 
+/** The smallest rectangle around a line. */
+export function bounds(points: number[]): { x0: number; y0: number; x1: number; y1: number } {
+  const [xs, ys] = [points.filter((_, i) => i % 2 === 0), points.filter((_, i) => i % 2)];
+  return { x0: Math.min(...xs), y0: Math.min(...ys), x1: Math.max(...xs), y1: Math.max(...ys) };
+}
+
 /** Where a line that leaves a rectangle leaves it last, and in which direction; null: it stays inside or outside. `swapped`: points are pairs of y and x. */
 export function crossing(points: number[], { x, y, w, h }: Rect, swapped = false): { x: number; y: number; turn: number } | null {
   let found = null;

@@ -1,6 +1,6 @@
 // The lives of storages as columns, for the memory map: birth, death, bytes, last use, cache and maker.
 // Weights are left out, since they are always alive. Steps are places among the loaded ones.
-import { ensure, kept, upper } from "./arrays.js";
+import { ensure, kept, upper, within } from "./arrays.js";
 import { capacity, placeOf, type Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
 
@@ -77,11 +77,7 @@ export function lifeOf(t: Trace, s: number, cursor: number): number {
   return now >= 0 ? now : l.storage.indexOf(s);
 }
 
-function freedBy(p: Payload, s: number, step: number): boolean {
-  if (step < 0 || step >= p.steps) return false;
-  for (let k = p.step.free[step]; k < p.step.free[step + 1]; k++) if (p.free.storage[k] === s) return true;
-  return false;
-}
+const freedBy = (p: Payload, s: number, step: number) => step >= 0 && step < p.steps && within(p.step.free, step).some((k) => p.free.storage[k] === s);
 
 /** Last uses: by the reads and writes of ops. Outer values that a body reads are used by its own steps. */
 function uses(t: Trace, l: Lives): void {

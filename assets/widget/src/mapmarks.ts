@@ -1,5 +1,6 @@
 // Marks on large rectangles of the memory map: names, notches with arrows where contents are overwritten, stripes for
 // partial views, an outline where a block is held past its last use.
+import { within } from "./arrays.js";
 import { outline, polygon, type Inks, type Ruler } from "./canvas.js";
 import { buffer, bytes, count, opLabel, plural, shortValue } from "./format.js";
 import { age, heldFrom, notches, type Layout } from "./mapdata.js";
@@ -59,17 +60,8 @@ export function texts(ruler: Ruler, t: Trace, s: Sheet, layout: Layout, of: numb
 }
 
 function nameAt({ p }: Trace, s: number, step: number): string {
-  for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
-    if (p.out.storage[o] === s && p.out.value[o] >= 0) return shortValue(p.graphs[p.frame.graph[p.step.frame[step]]].values[p.out.value[o]]);
-  }
-  return "";
-}
-
-export function write(context: Context2D, family: string, ink: string, list: Text[]): void {
-  context.font = `${FONT} ${family}`;
-  context.textBaseline = "middle";
-  context.fillStyle = ink;
-  for (const { text, x, y } of list) context.fillText(text, x, y);
+  const out = within(p.step.out, step).find((o) => p.out.storage[o] === s && p.out.value[o] >= 0);
+  return out === undefined ? "" : shortValue(p.graphs[p.frame.graph[p.step.frame[step]]].values[p.out.value[out]]);
 }
 
 export function marks(context: Context2D, inks: Inks, t: Trace, s: Sheet, layout: Layout, of: number[]): void {

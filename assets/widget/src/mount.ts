@@ -1,7 +1,7 @@
 // Shared by all entries of anywidget: the root element, and what is drawn from the unpacked traits of a mode.
 // The same modules serve the stand-alone page (kvviz/view/export.py), whose model is a stub without `send`.
 import { NEEDS_KERNEL, type Ask, type Message } from "./commands.js";
-import { el } from "./dom.js";
+import { Delay, el } from "./dom.js";
 import { keepFocus, roving, shareKeys } from "./keys.js";
 import { read } from "./wire.js";
 
@@ -219,9 +219,7 @@ export interface Line { ask: Ask; answered(): void }
 
 /** Requests to the kernel; `tell` reports that no answer came. */
 export function line(model: Model, tell: (note: string) => void, life: AbortSignal): Line {
-  let waiting: ReturnType<typeof setTimeout> | undefined;
-  const answered = () => clearTimeout(waiting);
-  life.addEventListener("abort", answered);
+  const waiting = new Delay(life);
   const manager = model.widget_manager;
   const able = () => !!model.send && !(manager && "kernel" in manager && !manager.kernel);
   const ask = (message: Message): boolean => {
@@ -232,11 +230,10 @@ export function line(model: Model, tell: (note: string) => void, life: AbortSign
     } catch {
       return false;
     }
-    clearTimeout(waiting);
     // `send` exists even if the kernel is gone, so only silence shows that
     const slow = message.do === "fix" || message.do === "fork" || message.do === "html";
-    waiting = setTimeout(() => tell(`no answer yet; ${NEEDS_KERNEL}`), slow ? RUN_DELAY : ANSWER_DELAY);
+    waiting.start(slow ? RUN_DELAY : ANSWER_DELAY, () => tell(`no answer yet; ${NEEDS_KERNEL}`));
     return true;
   };
-  return { ask: Object.assign(ask, { able }), answered };
+  return { ask: Object.assign(ask, { able }), answered: () => waiting.stop() };
 }

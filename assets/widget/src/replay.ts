@@ -1,6 +1,6 @@
 // The state at a cursor: position, what has run, the frontier, storages and their contents.
 // Pure functions of payload, index and cursor: the number of the step that just ran, -1 before the first.
-import { ensure, kept, upper } from "./arrays.js";
+import { ensure, kept, upper, within } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { KEY, type Index } from "./index.js";
 import type { ValueData } from "./valuedata.js";
@@ -121,10 +121,7 @@ export function capacity({ p, x }: Trace, s: number, cursor: number): number {
 }
 
 export function freedBytes(t: Trace, step: number): number {
-  const { p } = t;
-  let bytes = 0;
-  for (let i = p.step.free[step]; i < p.step.free[step + 1]; i++) bytes += capacity(t, p.free.storage[i], step);
-  return bytes;
+  return within(t.p.step.free, step).reduce((sum, i) => sum + capacity(t, t.p.free.storage[i], step), 0);
 }
 
 /** The frontier with the cost of each op: known at the live edge, else taken from its later step. */
@@ -135,9 +132,7 @@ export function frontier(t: Trace, cursor: number): (Choice & { step: number })[
   const steps = stepsOf(t, f);
   return ready(t, f, cursor).map((node) => {
     const step = steps[node];
-    return step < 0
-      ? { node, step, alloc: null, frees: null }
-      : { node, step, alloc: t.p.step.alloc[step], frees: freedBytes(t, step) };
+    return { node, step, alloc: step < 0 ? null : t.p.step.alloc[step], frees: step < 0 ? null : freedBytes(t, step) };
   });
 }
 
