@@ -3,6 +3,9 @@
 /** The positions of each key, ascending: `ids[start[k] .. start[k + 1])`. */
 export interface Lists { start: Int32Array; ids: Int32Array }
 
+/** The positions of a key. */
+export function idsOf({ start, ids }: Lists, key: number): Int32Array { return ids.subarray(start[key], start[key + 1]); }
+
 /** Counting sort of positions by key; negative keys are left out. */
 export function group(keys: ArrayLike<number>, buckets: number): Lists {
   const start = new Int32Array(buckets + 1);

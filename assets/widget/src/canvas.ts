@@ -15,8 +15,10 @@ export function sized(canvas: HTMLCanvasElement, width: number, height: number, 
   return context as CanvasRenderingContext2D | null;
 }
 
+export type Point = [x: number, y: number];
+
 /** A filled shape. */
-export function polygon(context: CanvasRenderingContext2D, ink: string, points: [x: number, y: number][]): void {
+export function polygon(context: CanvasRenderingContext2D, ink: string, points: Point[]): void {
   context.beginPath();
   for (const [x, y] of points) context.lineTo(x, y);
   context.fillStyle = ink;
@@ -24,7 +26,7 @@ export function polygon(context: CanvasRenderingContext2D, ink: string, points: 
 }
 
 /** A line through points. */
-export function traced(context: CanvasRenderingContext2D, ink: string, width: number, points: [x: number, y: number][], dash: number[] = []): void {
+export function traced(context: CanvasRenderingContext2D, ink: string, width: number, points: Point[], dash: number[] = []): void {
   context.setLineDash(dash);
   context.beginPath();
   for (const [x, y] of points) context.lineTo(x, y);

@@ -1,8 +1,8 @@
 // Lanes by the producer's clock: queues above, spaces of memory below, and the line of the cursor through all of them.
-import { bordered, filled, Inks, label, outline, polygon, sized, stroked, traced } from "./canvas.js";
+import { bordered, filled, Inks, label, outline, polygon, sized, traced, type Point } from "./canvas.js";
 import { barAt, beside, clock, clockView, heldAt, place, ROW, timeAt, xAt, zoomTime, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
 import { BanksCard, MarksCard } from "./clockmarks.js";
-import { button, el, mark, on, onKey, onResize } from "./dom.js";
+import { button, el, mark, on, onKey, onPointer, onResize, placeIn, placeTip, tick } from "./dom.js";
 import { buffer, bytes, count, plural, ticks } from "./format.js";
 import type { MakePane } from "./lazypane.js";
 import { numberOf } from "./replay.js";
@@ -70,19 +70,13 @@ function strip(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, box: B
   const foot = box.top + box.strip - 4;
   const tall = box.strip - 18;
   const y = (at: number) => foot - (tall * at) / (held.most || 1);
-  brush.beginPath();
-  brush.moveTo(0, foot);
-  let last = 0;
-  held.at.forEach((at, i) => {
+  const steps = held.at.flatMap((at, i): Point[] => {
     const x = Math.max(0, Math.min(v.width, xAt(v, at)));
-    brush.lineTo(x, y(last));
-    brush.lineTo(x, y((last = held.bytes[i])));
+    return [[x, y(held.bytes[i - 1] ?? 0)], [x, y(held.bytes[i])]];
   });
-  brush.lineTo(v.width, y(last));
-  brush.lineTo(v.width, foot);
-  brush.fillStyle = inks.mixed("accent", 0.22);
-  brush.fill();
-  stroked(brush, inks.colour("accent"), 1);
+  const line: Point[] = [[0, foot], ...steps, [v.width, y(held.bytes.at(-1) ?? 0)], [v.width, foot]];
+  polygon(brush, inks.mixed("accent", 0.22), line);
+  traced(brush, inks.colour("accent"), 1, line);
 }
 
 function one(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, lane: number, bar: Bar, alive: boolean): void {
@@ -148,36 +142,28 @@ class ClockPane implements View {
 
   #gestures(signal: AbortSignal): void {
     const view = this.#view;
-    const point = (event: MouseEvent): [number, number] => {
-      const box = view.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top + view.scrollTop];
-    };
-    const under = (event: MouseEvent) => (this.#clock && this.#at ? barAt(this.#clock, this.#at, ...point(event)) : null);
-    let drag: { x: number; range: [number, number]; moved: boolean } | null = null;
-    on(view, "pointerdown", (event) => {
-      if (event.button > 1 || !this.#at) return;
-      drag = { x: event.clientX, range: [this.#at.from, this.#at.to], moved: false };
-      view.focus({ preventScroll: true });
+    const under = (at: [number, number]) => (this.#clock && this.#at ? barAt(this.#clock, this.#at, ...at) : null);
+    let start: ClockView | null = null;
+    onPointer(view, {
+      press: (event) => {
+        start = this.#at;
+        view.focus({ preventScroll: true });
+        return start && !event.button ? "x" : null;
+      },
+      drag: ([was], [x]) => {
+        const { from, to, width } = start!;
+        const c = this.#clock!;
+        const now = Math.max(c.from, Math.min(c.to - (to - from), from + ((was - x) / width) * (to - from)));
+        this.#show([now, now + to - from]);
+      },
+      click: (at) => this.#choose(under(at), false),
+      double: (at) => this.#choose(under(at), true),
+      over: (at) => this.#tell(at && under(at)),
     }, signal);
-    on(view, "pointermove", (event) => {
-      if (!drag || !this.#clock || !this.#at || !(event.buttons & 1)) return this.#tell(under(event));
-      const by = ((drag.x - event.clientX) / this.#at.width) * (drag.range[1] - drag.range[0]);
-      if (Math.abs(drag.x - event.clientX) < 4 && !drag.moved) return;
-      drag.moved = true;
-      const span = drag.range[1] - drag.range[0];
-      const from = Math.max(this.#clock.from, Math.min(this.#clock.to - span, drag.range[0] + by));
-      this.#show([from, from + span]);
-    }, signal);
-    on(view, "pointerup", (event) => {
-      if (drag && !drag.moved) this.#choose(under(event), false);
-      drag = null;
-    }, signal);
-    on(view, "dblclick", (event) => this.#choose(under(event), true), signal);
-    on(view, "pointerleave", () => this.#tell(null), signal);
     on(view, "wheel", (event) => {
       if (!event.ctrlKey || !this.#at) return;
       event.preventDefault();
-      this.#zoom(event.deltaY < 0 ? 1.4 : 1 / 1.4, timeAt(this.#at, point(event)[0]));
+      this.#zoom(event.deltaY < 0 ? 1.4 : 1 / 1.4, timeAt(this.#at, placeIn(view, event)[0]));
     }, signal);
     onKey(view, (key) => {
       if (key === "+" || key === "=") this.#zoom(2);
@@ -254,10 +240,7 @@ class ClockPane implements View {
     for (const move of c.moves) if (bar.kind === "life" && (move.to === bar.storage || move.from === bar.storage)) line(`${bytes(move.bytes)} ${move.to === bar.storage ? "came from" : "went to"} ${buffer(p, move.to === bar.storage ? move.from : move.to)} at ${time(move.at)}`);
     this.#tip.replaceChildren(...lines.slice(0, 8));
     const r = place(v, what.lane, bar);
-    const left = Math.max(0, Math.min(v.width - this.#tip.offsetWidth, r.x)) + this.#view.offsetLeft;
-    const y = r.y - this.#view.scrollTop;
-    const below = y + r.h + 6 + this.#tip.offsetHeight < this.#view.clientHeight ? y + r.h + 6 : Math.max(0, y - this.#tip.offsetHeight - 6);
-    this.#tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(below)}px)`;
+    placeTip(this.#tip, this.#view, r.x, r.y - this.#view.scrollTop, r.h);
   }
 
   update(change: Change): void {
@@ -316,17 +299,9 @@ class ClockPane implements View {
       name.style.top = `${v.boxes[i].top - this.#view.scrollTop}px`;
       return name;
     }));
-    this.#scale(v);
-  }
-
-  #scale(v: ClockView): void {
     const gap = ticks(v.to - v.from, Math.max(1, Math.floor(v.width / 110)))[1] ?? v.to - v.from;
     const parts: HTMLElement[] = [];
-    for (let at = Math.ceil(v.from / gap) * gap; at <= v.to && xAt(v, at) < v.width - 30; at += gap) {
-      const node = el("span", {}, time(at));
-      node.style.transform = `translateX(${xAt(v, at).toFixed(0)}px)`;
-      parts.push(node);
-    }
+    for (let at = Math.ceil(v.from / gap) * gap; at <= v.to && xAt(v, at) < v.width - 30; at += gap) parts.push(tick(time(at), xAt(v, at)));
     this.#axis.replaceChildren(...parts);
   }
 }

@@ -1,5 +1,5 @@
 // Lookup tables for scrubbing, built once per payload in one pass over the columns.
-import { group, type Lists } from "./arrays.js";
+import { group, idsOf, type Lists } from "./arrays.js";
 import type { Graph, Ints, Payload } from "./wire.js";
 
 /** Producers, readers and dependencies within one graph. */
@@ -70,14 +70,14 @@ function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | 
     let from = p.storage.born[s];
     if (from < 0 && p.storage.origin[s] !== p.from.weights) {
       from = out < x.outs.start[s + 1] ? x.outStep[x.outs.ids[out]] : p.steps;
-      for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
+      for (const b of idsOf(x.binds, s)) {
         // a later run's arrays come with its first step: until then the finished run is what is shown
-        const first = x.first[x.bindFrame[x.binds.ids[i]]];
+        const first = x.first[x.bindFrame[b]];
         from = Math.min(from, first > 0 ? first : -1);
       }
     }
-    for (let i = frees.start[s]; i < frees.start[s + 1]; i++) {
-      const to = freeStep[frees.ids[i]];
+    for (const free of idsOf(frees, s)) {
+      const to = freeStep[free];
       found.push([s, from, to]);
       while (out < x.outs.start[s + 1] && x.outStep[x.outs.ids[out]] <= to) out++;
       from = out < x.outs.start[s + 1] ? x.outStep[x.outs.ids[out]] : p.steps;

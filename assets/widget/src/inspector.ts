@@ -1,5 +1,6 @@
 // The inspector: shows what was chosen last (an execution, a buffer, a value, a cache) or the step at the cursor; one thing can
 // be pinned beside it.
+import { idsOf } from "./arrays.js";
 import type { Ask } from "./commands.js";
 import { button, el, mark, onHit, say, td } from "./dom.js";
 import { buffer, bytes, count, plural, shape, shortValue, valueName } from "./format.js";
@@ -147,8 +148,7 @@ function storageBody(store: Store, s: number): Node[] {
 /** What was written into a storage, in order. */
 function contents(t: Trace, s: number, cursor: number): HTMLElement {
   const { p, x } = t;
-  const from = x.outs.start[s];
-  const all = Array.from(x.outs.ids.subarray(from, x.outs.start[s + 1]));
+  const all = Array.from(idsOf(x.outs, s));
   const near = Math.max(0, Math.min(all.length - MOST, all.findIndex((o) => x.outStep[o] >= cursor) - MOST / 2));
   const rows = all.slice(near, near + MOST).map((o) => {
     const step = x.outStep[o];

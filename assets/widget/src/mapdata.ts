@@ -1,6 +1,6 @@
 // The lives of storages as columns, for the memory map: birth, death, bytes, last use, cache and maker.
 // Weights are left out, since they are always alive. Steps are places among the loaded ones.
-import { ensure, kept, upper, within } from "./arrays.js";
+import { ensure, kept, idsOf, upper, within } from "./arrays.js";
 import { capacity, placeOf, type Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
 
@@ -51,19 +51,10 @@ function gather(t: Trace): Lives {
     asked: new Uint8Array(n),
     cache: new Int32Array(n).fill(-1),
     maker: column((i) => {
-      for (let o = x.outs.start[storage[i]]; o < x.outs.start[storage[i] + 1]; o++) {
-        const step = x.outStep[x.outs.ids[o]];
-        if (step >= born[i]) return born[i] >= 0 && step === born[i] ? x.outs.ids[o] : -1;
-      }
-      return -1;
+      const first = idsOf(x.outs, storage[i]).find((o) => x.outStep[o] >= born[i]) ?? -1;
+      return born[i] >= 0 && x.outStep[first] === born[i] ? first : -1;
     }),
-    at: (s, step) => {
-      for (let i = x.lives.start[s]; i < x.lives.start[s + 1]; i++) {
-        const k = at[x.lives.ids[i]];
-        if (k >= 0 && found.from[k] <= step && found.to[k] > step) return k;
-      }
-      return -1;
-    },
+    at: (s, step) => at[idsOf(x.lives, s).find((i) => at[i] >= 0 && found.from[at[i]] <= step && found.to[at[i]] > step) ?? -1] ?? -1,
   };
   uses(t, found);
   caches(t, found);
@@ -140,7 +131,7 @@ export function heldFrom({ p }: Trace, l: Lives, k: number): number {
 export function notches({ p, x }: Trace, l: Lives, k: number): number[] {
   const s = l.storage[k];
   const found: number[] = [];
-  const ids = x.outs.ids.subarray(x.outs.start[s], x.outs.start[s + 1]);
+  const ids = idsOf(x.outs, s);
   const steps = Array.from(ids, (o) => x.outStep[o]);
   for (let i = upper(steps, l.from[k]); i < ids.length && steps[i] < l.to[k]; i++) {
     const before = i ? p.out.gen[ids[i - 1]] : 0;

@@ -1,6 +1,6 @@
 // Marks on large rectangles of the memory map: names, notches with arrows where contents are overwritten, stripes for
 // partial views, an outline where a block is held past its last use.
-import { within } from "./arrays.js";
+import { idsOf, within } from "./arrays.js";
 import { outline, polygon, type Inks, type Ruler } from "./canvas.js";
 import { buffer, bytes, count, opLabel, plural, shortValue } from "./format.js";
 import { age, heldFrom, notches, type Layout } from "./mapdata.js";
@@ -107,8 +107,7 @@ function views(context: Context2D, ink: string, t: Trace, s: Sheet, { l }: Layou
   context.fillStyle = ink;
   context.globalAlpha = 0.32;
   const seen = new Set<string>();
-  for (let i = x.outs.start[storage]; i < x.outs.start[storage + 1]; i++) {
-    const o = x.outs.ids[i];
+  for (const o of idsOf(x.outs, storage)) {
     const step = x.outStep[o];
     if (p.out.how[o] !== view || step < l.from[k] || step >= l.to[k] || p.out.bytes[o] >= l.bytes[k] || seen.size > 40) continue;
     const key = `${p.out.offset[o]} ${p.out.bytes[o]}`;

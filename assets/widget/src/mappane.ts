@@ -1,7 +1,7 @@
 // The memory map: every storage as a rectangle from birth to death. The base picture covers more steps than are visible and is
 // moved while panning; a second one above it shows what is alive at the cursor and what is chosen.
 import { Inks } from "./canvas.js";
-import { Delay, el, mark, on, onResize } from "./dom.js";
+import { Delay, el, mark, on, onResize, placeTip } from "./dom.js";
 import type { MakePane } from "./lazypane.js";
 import { addressed, layout, lifeOf, type Layout, type Sort } from "./mapdata.js";
 import { classes, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
@@ -145,11 +145,7 @@ class MapPane implements View {
       this.#outline.style.transform = `translate(${x - 1}px, ${r.y - 1}px)`;
       this.#outline.style.width = `${Math.min(this.#sheet.width + 3, r.x + r.w) - x + 2}px`;
       this.#outline.style.height = `${r.h + 2}px`;
-      const left = Math.max(0, Math.min(this.width - this.#tip.offsetWidth - 4, r.x - this.#shift()));
-      const below = r.y + r.h + 6;
-      const high = this.#tip.offsetHeight;
-      const top = below + high < this.#view.clientHeight + 14 ? below : Math.max(-14, r.y - high - 6);
-      this.#tip.style.transform = `translate(${Math.round(left + this.#view.offsetLeft)}px, ${Math.round(top + this.#view.offsetTop)}px)`;
+      placeTip(this.#tip, this.#view, r.x - this.#shift(), r.y, r.h, 14);
     }
   }
 

@@ -1,6 +1,7 @@
 // The two pictures of the memory map and their colours: a base that does not depend on the cursor, and above it what is alive
 // and chosen. Rectangles are filled by pixels: twenty thousand cost little.
 import { bordered, filled, label, type Inks } from "./canvas.js";
+import { idsOf } from "./arrays.js";
 import { el, mark, set } from "./dom.js";
 import { bytes, opName, shortValue } from "./format.js";
 import { pairText, sharedParts } from "./hiddenpairs.js";
@@ -140,8 +141,7 @@ export function spans({ p, x }: Trace, { l }: Layout, k: number): [number, numbe
   const found: [number, number, number][] = [];
   let bytes = l.bytes[k];
   let end = l.to[k];
-  for (let i = x.grown.start[s + 1] - 1; i >= x.grown.start[s]; i--) {
-    const g = x.grown.ids[i];
+  for (const g of idsOf(x.grown, s).slice().reverse()) {
     const step = p.grow.step[g];
     if (step >= l.to[k]) continue;
     if (step > l.from[k]) found.push([step, end, bytes]);

@@ -1,6 +1,6 @@
 // What takes part in a step, as a small drawing: its op, what made its inputs, what still reads them, where its outputs go, and
 // of the peak the largest buffers. All other ops of the block are left out.
-import { ensure, within } from "./arrays.js";
+import { ensure, idsOf, within } from "./arrays.js";
 import { buffer, bytes, count, opLabel, plural, shape, shortValue, valueName } from "./format.js";
 import { pairsOf } from "./hiddenpairs.js";
 import { bounds } from "./level.js";
@@ -45,8 +45,7 @@ export function around(t: Trace, step: number, peak: boolean, up = 0, down = 0):
     const to = pill(value, place, false);
     if (place.from !== "bind") return to;
     const how = p.codes.binding[p.bind.how[place.entry]] ?? "";
-    const outs = x.outs.ids.subarray(x.outs.start[place.storage], x.outs.start[place.storage + 1]);
-    const before = outs.filter((o) => x.run[x.outStep[o]] < p.frame.run[frame] && x.outStep[o] < x.first[frame]);
+    const before = idsOf(x.outs, place.storage).filter((o) => x.run[x.outStep[o]] < p.frame.run[frame] && x.outStep[o] < x.first[frame]);
     const made = [...before].reverse().find((o) => x.graphs[opAt(t, x.outStep[o]).graph].output[p.out.value[o]]) ?? before.at(-1);
     if (made === undefined) to.under = [to.under, how].filter(Boolean).join(" · ");
     else {

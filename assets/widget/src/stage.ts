@@ -1,6 +1,6 @@
 // The canvas of the graph pane: pan, zoom, minimap, hit tests. Its owner provides the content.
 import { Inks, sized } from "./canvas.js";
-import { button, Delay, el, mark, on, onDrag, onResize, say, set } from "./dom.js";
+import { button, Delay, el, mark, onDrag, onPointer, onResize, placeIn, say, set } from "./dom.js";
 import { Painter, stripOf, type Painted } from "./graphpaint.js";
 import { anchorAt, clampPort, fit, HEAD, headAt, keep, rowAt, show, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
 import { fromMini, mini, paintMini, windowOf } from "./minimap.js";
@@ -23,7 +23,6 @@ interface Owner {
 
 const MINI = 72, MINI_FROM = 400; // px: width of the minimap, and of the pane from which there is one
 const SETTLE = 150; // ms
-const DRAG = 3; // px
 export const LEGIBLE = 0.85; // least zoom of a small drawing
 
 export class Stage {
@@ -39,7 +38,6 @@ export class Stage {
   #ratio = 0;
   #frame = 0;
   #rest: Delay;
-  #moved = false;
   #small = false; // the drawing is small, and is shown at true size or as large as fits
   #snug = false; // likewise, and nobody has zoomed
 
@@ -52,68 +50,51 @@ export class Stage {
       button("Fit", "Fit what is open into the pane, or true size (f)", "fit", () => (this.#snug || (this.zoom !== 1 && !this.#small) ? this.zoomTo(1) : this.fit()), signal, "f"),
     ];
     onResize(root, () => this.#resize(), signal);
-    this.#drag(this.canvas, (dx, dy) => this.pan(-dx, -dy), signal);
-    const jump = (event: PointerEvent) => {
-      const box = this.#mini.getBoundingClientRect();
-      this.#go(fromMini(this.#map(), this.port, event.clientX - box.left, event.clientY - box.top));
-    };
-    onDrag(this.#mini, jump, signal);
-    on(this.canvas, "click", (event) => { 
-      const target = this.#moved ? undefined : this.#at(event);
-      if (target?.kind === "exit") this.reveal(target.rect);
-      else if (target !== undefined) owner.click(target);
+    let port = this.port;
+    onPointer(this.canvas, {
+      press: (event) => {
+        ({ port } = this);
+        return event.button ? null : "xy";
+      },
+      drag: ([fromX, fromY], [x, y]) => void this.#go({ ...port, x: port.x + fromX - x, y: port.y + fromY - y }),
+      click: (at) => {
+        const target = this.#at(...at);
+        if (target?.kind === "exit") this.reveal(target.rect);
+        else owner.click(target);
+      },
+      double: (at) => owner.open(this.#at(...at)),
+      over: (at) => {
+        const target = at && this.#at(...at);
+        mark(this.canvas, "title", owner.title(target));
+        mark(this.canvas, "data-over", target ? target.kind : null);
+      },
     }, signal);
-    on(this.canvas, "dblclick", (event) => owner.open(this.#at(event)), signal);
-    on(this.canvas, "pointermove", (event) => {
-      if (event.buttons) return;
-      const target = this.#at(event);
-      const title = owner.title(target);
-      if (this.canvas.title !== title) this.canvas.title = title;
-      mark(this.canvas, "data-over", target ? target.kind : null);
-    }, signal);
+    onDrag(this.#mini, (event) => void this.#go(fromMini(this.#map(), this.port, ...placeIn(this.#mini, event))), signal);
     root.addEventListener("wheel", (event) => this.#wheel(event), { passive: false, signal });
     this.#rest = new Delay(signal);
     signal.addEventListener("abort", () => cancelAnimationFrame(this.#frame));
   }
 
-  #drag(node: HTMLElement, move: (dx: number, dy: number) => void, signal: AbortSignal): void {
-    let at: [number, number] | null = null;
-    on(node, "pointerdown", (event) => {
-      this.#moved = false;
-      at = event.button === 0 ? [event.clientX, event.clientY] : null;
-    }, signal);
-    on(node, "pointermove", (event) => {
-      if (!at || !(event.buttons & 1)) return;
-      const [dx, dy] = [event.clientX - at[0], event.clientY - at[1]];
-      if (!this.#moved && Math.hypot(dx, dy) < DRAG) return;
-      if (!this.#moved) node.setPointerCapture(event.pointerId);
-      this.#moved = true;
-      at = [event.clientX, event.clientY];
-      move(dx, dy);
-    }, signal);
-  }
-
   /** The wheel scrolls the notebook unless the pane has the focus and something left to scroll. */
   #wheel(event: WheelEvent): void {
     const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? this.port.h : 1;
-    const box = this.canvas.getBoundingClientRect();
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();
-      return this.zoomTo(this.zoom * Math.exp(Math.max(-0.3, Math.min(0.3, -event.deltaY * unit * 0.003))), event.clientX - box.left, event.clientY - box.top);
+      return this.zoomTo(this.zoom * Math.exp(Math.max(-0.3, Math.min(0.3, -event.deltaY * unit * 0.003))), ...placeIn(this.canvas, event));
     }
     if ((this.root.getRootNode() as Document).activeElement !== this.root) return;
     const [dx, dy] = event.shiftKey && !event.deltaX ? [event.deltaY, 0] : [event.deltaX, event.deltaY];
     if (this.pan(dx * unit, dy * unit)) event.preventDefault();
   }
 
-  #at(event: MouseEvent): Target {
-    const exit = this.#painter?.exits.find((e) => Math.hypot(e.x - event.offsetX, e.y - event.offsetY) < 10);
+  #at(px: number, py: number): Target {
+    const exit = this.#painter?.exits.find((e) => Math.hypot(e.x - px, e.y - py) < 10);
     if (exit) {
       const [bx, by, w, h] = this.owner.sketch(exit.row).boxes[exit.box];
       return { kind: "exit", rect: { x: exit.row.bx + bx * this.zoom, y: exit.row.by + by * this.zoom, w: w * this.zoom, h: h * this.zoom } };
     }
-    const x = this.port.x + event.offsetX;
-    const y = this.port.y + event.offsetY;
+    const x = this.port.x + px;
+    const y = this.port.y + py;
     const row = rowAt(this.level, x, y);
     const node = row && row.block >= 0 && row.open && y >= headAt(row, this.port.y) + HEAD ? hitIn(this.owner.sketch(row), (x - row.bx) / this.zoom, (y - row.by) / this.zoom, 5 / this.zoom) : null;
     if (node?.kind === "node") return node;

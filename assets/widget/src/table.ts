@@ -58,9 +58,7 @@ class StepTable implements View {
   /** The selected step, or else the cursor. */
   get #chosen(): number {
     const { selection, cursor, t } = this.store;
-    const number = selection?.kind === "node" ? selection.step : undefined;
-    if (number === undefined) return cursor;
-    const { step } = findStep(t, number);
+    const { step } = findStep(t, selection?.kind === "node" ? selection.step ?? -1 : -1);
     return step < 0 ? cursor : step;
   }
 

@@ -1,5 +1,5 @@
 // The entry of a recorded value, and its smallest form: range and histogram in a line.
-import { upper } from "./arrays.js";
+import { idsOf, upper } from "./arrays.js";
 import { svg } from "./dom.js";
 import { count } from "./format.js";
 import { opAt, placeOf, type Place, type Trace } from "./replay.js";
@@ -35,13 +35,9 @@ function links(t: Trace, v: ValueData): Links {
 
 /** The out that last wrote the value that a frame was given; -1: it came from the caller. */
 function handed({ p, x }: Trace, bind: number): number {
-  const before = x.first[x.bindFrame[bind]];
-  let last = -1;
-  for (let i = x.outs.start[p.bind.storage[bind]]; i < x.outs.start[p.bind.storage[bind] + 1]; i++) {
-    const o = x.outs.ids[i];
-    if (x.outStep[o] < before && p.out.gen[o] === p.bind.gen[bind] && p.out.bytes[o] === p.bind.bytes[bind] && p.out.info[o] === p.bind.info[bind]) last = o;
-  }
-  return last;
+  const alike = (["gen", "bytes", "info"] as const).map((column) => [p.out[column], p.bind[column][bind]] as const);
+  const same = (o: number) => x.outStep[o] < x.first[x.bindFrame[bind]] && alike.every(([column, value]) => column[o] === value);
+  return idsOf(x.outs, p.bind.storage[bind]).filter(same).at(-1) ?? -1;
 }
 
 /** The entry of the value at a place; -1: not recorded. */
