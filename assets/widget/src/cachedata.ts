@@ -187,13 +187,11 @@ export function atStep(d: CacheData, cache: number, stream: number, run: number,
   if (!waits.length || from === to) return d;
   const states = [...d.states, PENDING];
   const found: Cell[] = [];
+  const [first, last] = run ? cellsOf(d, stream, run - 1) : [0, 0];
+  const cuts = [...waits.flatMap((one) => [one.start, one.stop]), ...d.start.subarray(first, last), ...d.stop.subarray(first, last)];
   for (let c = from; c < to; c++) {
-    const edges = new Set([d.start[c], d.stop[c]]);
-    const add = (edge: number) => { if (edge > d.start[c] && edge < d.stop[c]) edges.add(edge); };
-    const [first, last] = run ? cellsOf(d, stream, run - 1) : [0, 0];
-    for (const one of d.fresh[c] ? waits : []) [one.start, one.stop].forEach(add);
-    for (let b = first; d.fresh[c] && b < last; b++) [d.start[b], d.stop[b]].forEach(add);
-    const all = [...edges].sort((a, b) => a - b);
+    const inside = d.fresh[c] ? cuts.filter((cut) => cut > d.start[c] && cut < d.stop[c]) : [];
+    const all = [...new Set([d.start[c], ...inside, d.stop[c]])].sort((a, b) => a - b);
     for (let i = 0; i + 1 < all.length; i++) {
       const [start, stop] = [all[i], all[i + 1]];
       const token = (cell: number) => (d.token[cell] < 0 ? -1 : d.token[cell] + start - d.start[cell]);
@@ -201,8 +199,7 @@ export function atStep(d: CacheData, cache: number, stream: number, run: number,
         found.push([start, stop, d.state[c], d.fresh[c], token(c)]);
         continue;
       }
-      let before = -1;
-      for (let b = first; b < last; b++) if (d.start[b] <= start && start < d.stop[b]) before = b;
+      const before = run ? cellAt(d, stream, run - 1, start) : -1;
       const was = before < 0 ? "reserved" : d.states[d.state[before]];
       // no longer new
       const state = was === "reserved" ? PENDING : was === "written" ? "valid" : was;

@@ -24,11 +24,6 @@ export function words(code: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** All warnings, and the events of a storage. */
-export function sorted(all: Mark[], storage: number): { warnings: Mark[]; story: Mark[] } {
-  return { warnings: all.filter((one) => one.code), story: storage < 0 ? [] : all.filter((one) => one.storage === storage) };
-}
-
 export class MarksCard {
   readonly root = el("aside.kv-clock-marks", { "aria-label": "Warnings, and the story of a tensor", "data-kv": "marks" });
   #shown = "";
@@ -54,7 +49,8 @@ export class MarksCard {
     const key = `${all.length} ${storage} ${cursor}`;
     if (this.root.hidden || key === this.#shown) return;
     this.#shown = key;
-    const { warnings, story } = sorted(all, storage);
+    const warnings = all.filter((one) => one.code);
+    const story = all.filter((one) => one.storage === storage);
     const parts: HTMLElement[] = [];
     if (storage >= 0) {
       const name = t.p.strings[t.p.storage.name[storage]];

@@ -226,19 +226,18 @@ export function place(parent: Element, nodes: Element[]): void {
   while (parent.children.length > nodes.length) parent.lastElementChild!.remove();
 }
 
-/** A request to scroll `node` into `box`; `middle`: not to its edge. */
-export interface Reveal { box: HTMLElement; node: Element; middle: boolean }
+/** A request to scroll `node` into `box`. */
+export interface Reveal { box: HTMLElement; node: Element }
 
 /** Scroll the boxes just enough, without moving the page. Everything is measured first, which costs a single layout. */
 export function reveal(wishes: Reveal[]): void {
   const moves: (() => void)[] = [];
-  for (const { box, node, middle } of wishes) {
+  for (const { box, node } of wishes) {
     if (!node.isConnected) continue;
     const outer = box.getBoundingClientRect();
     const inner = node.getBoundingClientRect();
     if (inner.top < outer.top + 4 || inner.bottom > outer.bottom - 4) {
-      const at = middle ? outer.height * 0.4 : inner.top < outer.top ? 8 : outer.height - inner.height - 8;
-      const by = inner.top - outer.top - at;
+      const by = inner.top - outer.top - (inner.top < outer.top ? 8 : outer.height - inner.height - 8);
       if (box.scrollHeight > box.clientHeight) moves.push(() => (box.scrollTop += by));
     }
     // sideways, scroll the nearest box that overflows, such as the body of a card

@@ -84,7 +84,7 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
     const { finding, part: { step: worst = -1, blocker = 0, fix, bytes: spent, times = 0 } } = own;
     box.append(el("p.kv-soft.kv-often", {}, el("button", { class: "kv-link", "data-kv": "finding-link", "data-id": finding, "data-step": step }, `Finding ${finding + 1}`), times > 1 ? `. This kind of op, in all runs: ${count(times)} times, ${bytes(spent)}.` : "."));
     // the kernel identifies a fix by the reason that it removes
-    if (fix) box.append(fixBox(fix, { step: worst, blocker }, store, ask, signal, true, worst === numberOf(store.t, step) ? -1 : worst));
+    if (fix) box.append(fixBox(fix, { step: worst, blocker }, store, ask, signal, worst === numberOf(store.t, step) ? -1 : worst));
   }
   return box;
 }

@@ -80,21 +80,12 @@ export function planStates(plan: Plan, at: number): { states: State[]; captions:
   const { p, e, picks, appends } = plan;
   const states: State[] = p.graphs[0].nodes.map(() => "waiting");
   const captions = states.map(() => "");
-  appends.forEach((event, place) => {
-    if (event > at) return;
-    states[e.node[event]] = "listed";
-    captions[e.node[event]] = `list ${place}`;
-  });
-  pathAt(plan, at).forEach((node, depth) => {
-    states[node] = "path";
-    captions[node] = `depth ${depth}`;
-  });
+  const put = (nodes: number[], state: State, what: string) => nodes.forEach((node, i) => [states[node], captions[node]] = [state, `${what} ${i}`]);
+  const done = (events: number[]) => events.filter((event) => event <= at).map((event) => e.node[event]);
+  put(done(appends), "listed", "list");
+  put(pathAt(plan, at), "path", "depth");
   for (const node of [...frontierAt(plan, at), ...readyAt(plan, at)]) states[node] = "frontier";
-  picks.forEach((event, place) => {
-    if (event > at) return;
-    states[e.node[event]] = "done";
-    captions[e.node[event]] = `step ${place}`;
-  });
+  put(done(picks), "done", "step");
   const node = at < 0 ? -1 : e.node[at];
   if (node >= 0) states[node] = "running";
   return { states, captions };

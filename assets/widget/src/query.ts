@@ -146,10 +146,10 @@ function word(t: Trace, text: string): Test {
   if (buffer) return compared(t, { is: "compare", field: "buffer", sign: ":", values: [[Number(buffer[1]), buffer[2] === undefined ? -1 : Number(buffer[2])]] });
   const tests = [ofNodes(t, (graph, node) => texts(t, graph, node).includes(lower))];
   if (Object.hasOwn(table.words, lower)) tests.push(decided(t, table.words[lower])!);
-  const code = text.toUpperCase();
-  if (table.fields.find((f) => f.name === "blocker")!.choices.includes(code)) tests.push((step) => (OF_STEP.blocker(t, step) as string[]).includes(code));
-  const pair = table.fields.find((f) => f.name === "hazard")!.choices.find((name) => name.toLowerCase() === lower);
-  if (pair) tests.push((step) => (OF_STEP.hazard(t, step) as string[]).includes(pair));
+  for (const { name, choices } of table.fields) {
+    const choice = name === "blocker" || name === "hazard" ? choices.find((one) => one.toLowerCase() === lower) : undefined;
+    if (choice) tests.push((step) => (OF_STEP[name](t, step) as string[]).includes(choice));
+  }
   if (/^[0-9]{1,15}$/.test(lower)) {
     const { step: wanted } = findStep(t, Number(lower));
     if (Number(lower) < p.total) tests.push((step) => step === wanted);

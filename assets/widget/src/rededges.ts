@@ -48,6 +48,7 @@ export function lineText(p: Payload, line: RedLine): string {
 /** From one place of the level to another; `within`: both ends are in one head. */
 export interface RedEdge { from: Rect; to: Rect; within: boolean; text: string; state: string; strong: boolean; pairs: number[] }
 
+const REACH = 5; // px
 const LOOP = 26; // px of a line that leads back to its own head
 
 export function redEdges(store: Store, graph: number, level: Level, rowOf: (block: number) => Row | undefined, rect: (row: Row, node: number) => Rect): RedEdge[] {
@@ -99,8 +100,8 @@ export function pointOf(b: [number, number][], k: number): [number, number] {
 const strongFirst = (edges: RedEdge[]) => [...edges].sort((a, b) => Number(b.strong) - Number(a.strong));
 
 /** The line that a point of the level is on, the strong ones first; undefined = none. */
-export function redAt(edges: RedEdge[], x: number, y: number, reach = 5): RedEdge | undefined {
-  const near = (edge: RedEdge) => distance(Array.from({ length: 25 }, (_, k) => pointOf(bow(edge), k / 24)).flat(), x, y) <= reach;
+export function redAt(edges: RedEdge[], x: number, y: number): RedEdge | undefined {
+  const near = (edge: RedEdge) => distance(Array.from({ length: 25 }, (_, k) => pointOf(bow(edge), k / 24)).flat(), x, y) <= REACH;
   return strongFirst(edges).find(near);
 }
 

@@ -15,8 +15,8 @@ export class SortHeads {
   #now: Sorted | null = null;
 
   /** `changed` gets the new order. */
-  constructor(table: HTMLElement, sorts: (head: string) => boolean, changed: (now: Sorted | null) => void, signal: AbortSignal) {
-    this.#heads = [...table.querySelectorAll<HTMLElement>("th")].filter((th) => sorts(th.dataset.column!));
+  constructor(table: HTMLElement, changed: (now: Sorted | null) => void, signal: AbortSignal) {
+    this.#heads = [...table.querySelectorAll<HTMLElement>("th")];
     for (const th of this.#heads) th.replaceChildren(el("button", { "data-kv": "sort", "data-id": th.dataset.column!, title: `Sort by ${th.dataset.column}` }, th.dataset.column!));
     onHit(table, "sort", (button) => changed(clicked(this.#now, button.dataset.id!, button.parentElement!.classList.contains(NUMBER))), signal);
   }
@@ -74,9 +74,9 @@ export class Rows {
   }
 
   /** Make the headings sort by these values. */
-  sortable(key: Key, sorts: (head: string) => boolean = () => true): void {
+  sortable(key: Key): void {
     this.#key = key;
-    this.#heads = new SortHeads(this.table, sorts, (now) => {
+    this.#heads = new SortHeads(this.table, (now) => {
       this.#sorted = now;
       this.#heads!.show(now);
       this.clear();

@@ -43,7 +43,7 @@ class StepTable implements View {
 
   constructor(host: HTMLElement, private store: Store, hits: Hits, signal: AbortSignal) {
     this.#rows = new Rows("Steps", "kv-steps", HEADS, store, (row) => this.#row(row), signal);
-    this.#heads = new SortHeads(this.#rows.table, () => true, (now) => void hits.ask(withSort(store.query, now)), signal);
+    this.#heads = new SortHeads(this.#rows.table, (now) => void hits.ask(withSort(store.query, now)), signal);
     host.append(el("div.kv-searchline", {}, this.#found), this.#rows.root);
     onHit(this.#rows.root, "table-row", (row) => this.#select(Number(row.dataset.step)), signal);
     onHit(this.#rows.root, "step-link", (link) => store.seek(Number(link.dataset.step)), signal);

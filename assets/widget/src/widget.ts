@@ -108,20 +108,12 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   });
   void know();
   // Changes by the model are never written back: linked debuggers of different length would push each other forever.
-  listen(model, "change:cursor", () => {
-    answered();
-    if (!writer.has("cursor")) store.go(model.get("cursor"), "model");
-  }, signal);
-  listen(model, "change:decode_step", () => {
-    const run = model.get("decode_step") as number;
-    if (!writer.has("cursor") && run !== store.run && run >= 0) store.toRun(run, "model");
-  }, signal);
-  listen(model, "change:selection", () => {
-    if (!writer.has("selection")) store.select((model.get("selection") as Selection | null) ?? null, "model");
-  }, signal);
-  listen(model, "change:breakpoints", () => {
-    if (!writer.has("breakpoints")) store.setBreakpoints(model.get("breakpoints") ?? [], "model");
-  }, signal);
+  const follow = (name: string, writes: string, take: (value: any) => void) => heard(name, () => { if (!writer.has(writes)) take(model.get(name)); });
+  heard("cursor", answered);
+  follow("cursor", "cursor", (step: number) => store.go(step, "model"));
+  follow("decode_step", "cursor", (run: number) => { if (run !== store.run && run >= 0) store.toRun(run, "model"); });
+  follow("selection", "selection", (selection: Selection | null) => store.select(selection ?? null, "model"));
+  follow("breakpoints", "breakpoints", (list: Breakpoint[]) => store.setBreakpoints(list ?? [], "model"));
   listen(model, "msg:custom", (answer: Answer | undefined) => {
     answered();
     if (answer?.id === "html") return settled();
