@@ -77,7 +77,8 @@ class Story implements View {
   }
 }
 
-export interface App { hear(answer: Answer): void; destroy(): void }
+/** `show`: opens a table of the drawer; `search`: finds steps. */
+export interface App { hear(answer: Answer): void; show(list: string): void; search(query: string): void; destroy(): void }
 export interface Answer { id?: number | string; error?: string; report?: Report }
 
 function sentence({ bare, cursor, number, t: { p } }: Store): string {
@@ -146,12 +147,13 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const frontier = new FrontierPane(shell.pane("frontier", "Frontier", side), store, (node) => commands.choose(node), signal);
   const map = shell.pane("map", "Memory", middle);
   const spacetime = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
-  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, map, (query) => {
-    tabs.show("steps");
-    void hits.ask(query);
-  });
+  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, map, (query) => search(query));
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, (id) => store.openList(id), signal);
+  const search = (query: string) => {
+    tabs.show("steps");
+    void hits.ask(query);
+  };
   tabs.beside(copyButton(lists, "lists", share, signal));
   const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
@@ -230,6 +232,8 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.player.pause() }, signal);
 
   return {
+    search,
+    show: (list) => tabs.show(list),
     hear: (answer) => {
       if (answer.report) reports.hear(answer.report);
       else if (typeof answer.id === "string") caches.hear(answer);

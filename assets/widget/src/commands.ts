@@ -42,10 +42,9 @@ export class Commands {
   into(): void { this.#go(debug.into(this.store.t, this.store.cursor), { do: "into" }); }
   out(): void { this.#go(debug.out(this.store.t, this.store.cursor), { do: "out" }); }
   back(): void {
-    const { store } = this;
+    const { bare, t, cursor } = this.store;
     // the cursor of a bare run is at the step before it
-    if (store.bare < 0) this.#pass(debug.back(store.t, store.cursor), -1);
-    else this.#pass(store.cursor, -1);
+    this.#pass(bare < 0 ? debug.back(t, cursor) : cursor, -1);
   }
   nextRun(): void {
     const { store } = this;

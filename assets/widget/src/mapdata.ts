@@ -159,7 +159,7 @@ export function inOrder(l: Lives, order: Order, among: ArrayLike<number>): Int32
 }
 
 /** First fit: put every life at the lowest address that is free for all of it. Fills `base`; returns the height. */
-export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64Array): number {
+export function stack(l: Lives, sorted: Iterable<number>, steps: number, base: Float64Array): number {
   const chunk = Math.max(1, Math.ceil(steps / CHUNKS));
   const within: number[][] = Array.from({ length: Math.ceil(steps / chunk) + 1 }, () => []); // by address
   const seen = new Int32Array(l.n).fill(-1);
@@ -200,9 +200,9 @@ export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64
 
 export type Sort = Order | "address";
 /** `top`: height in bytes. `addressed`: lives are at their addresses in the arena. */
-interface Band { space: string; arena: string; top: number; count: number; addressed: boolean }
+interface Band { space: string; arena: string; top: number; addressed: boolean }
 /** The band of each life, and its lower end there in bytes. */
-export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array; order: Int32Array }
+export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array }
 
 const laid = kept((_: Trace) => new Map<Sort, Layout>());
 
@@ -215,7 +215,6 @@ function lay(t: Trace, sort: Sort): Layout {
   const l = lives(t);
   const { space, arena, address } = p.storage;
   const bands: Band[] = [];
-  const members: number[][] = [];
   const known = new Map<string, number>();
   const band = new Uint16Array(l.n);
   const base = new Float64Array(l.n);
@@ -225,21 +224,14 @@ function lay(t: Trace, sort: Sort): Layout {
     // lives without addresses get a band of their own
     const fixed = sort === "address" && address.length > 0 && address[s] >= 0;
     const key = `${names.join("\0")}\0${fixed}`;
-    const b = ensure(known, key, () => {
-      members.push([]);
-      return bands.push({ space: names[0], arena: names[1], top: 0, count: 0, addressed: fixed }) - 1;
-    });
-    band[k] = b;
-    members[b].push(k);
+    band[k] = ensure(known, key, () => bands.push({ space: names[0], arena: names[1], top: 0, addressed: fixed }) - 1);
     if (fixed) base[k] = address[s];
   }
-  const order = inOrder(l, sort === "address" ? "lifetime" : sort, Array.from({ length: l.n }, (_, k) => k));
   const sorted: number[][] = bands.map(() => []);
-  for (const k of order) sorted[band[k]].push(k);
+  for (const k of inOrder(l, sort === "address" ? "lifetime" : sort, Array.from({ length: l.n }, (_, k) => k))) sorted[band[k]].push(k);
   bands.forEach((b, i) => {
-    b.count = members[i].length;
-    if (!b.addressed) b.top = stack(l, Int32Array.from(sorted[i]), p.steps, base);
-    else for (const k of members[i]) b.top = Math.max(b.top, base[k] + l.bytes[k]);
+    if (!b.addressed) b.top = stack(l, sorted[i], p.steps, base);
+    else for (const k of sorted[i]) b.top = Math.max(b.top, base[k] + l.bytes[k]);
   });
-  return { l, bands, band, base, order };
+  return { l, bands, band, base };
 }

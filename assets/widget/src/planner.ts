@@ -280,8 +280,7 @@ class Planner {
 
 /** anywidget's entry, a bundle of its own. */
 export default entry({
-  planner: {
-    traits: ["payload"],
-    show: (model, root, [payload]) => payload && new Planner(model, root, unpackPlan(payload)),
-  },
+  mode: "planner",
+  traits: ["payload"],
+  show: (model, root, [payload]) => payload && new Planner(model, root, unpackPlan(payload)),
 });

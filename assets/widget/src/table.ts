@@ -29,11 +29,6 @@ export function withSort(query: string, now: Sorted | null): string {
   return now ? `${rest} sort:${now.down ? "-" : ""}${FIELDS[now.head] ?? now.head}`.trim() : rest;
 }
 
-/** A key of the lit rows. */
-function litKey({ selection, now }: Store): string {
-  return selection ? `${selection.kind} ${selection.id} ${selection.graph} ${selection.step} ${[...now.lit.storages]}` : "";
-}
-
 class StepTable implements View {
   readonly slow = true;
   #found = el("span.kv-hint");
@@ -88,7 +83,7 @@ class StepTable implements View {
       this.#heads.show(sortOf(this.store.query));
     }
     // rows stay unless their content changes
-    const lit = litKey(this.store);
+    const lit = JSON.stringify([this.store.selection, ...this.store.now.lit.storages]);
     if (change.payload || change.hits || lit !== this.#lit) {
       this.#rows.clear();
       this.#lit = lit;

@@ -88,7 +88,7 @@ export class Timeline implements View {
   #height = 0;
 
   /** `pane`: holds the timeline and, above it, the memory map, of which this is the overview. */
-  constructor(host: HTMLElement, private store: Store, signal: AbortSignal, private pane: HTMLElement, ask: (query: string) => void = () => {}) {
+  constructor(host: HTMLElement, private store: Store, signal: AbortSignal, private pane: HTMLElement, ask: (query: string) => void) {
     this.#peak = button("", "Go to where most bytes are live", "peak", () => this.#toPeak(), signal);
     this.#plot = el("div.kv-plot", { "data-kv": "timeline" }, this.#canvas);
     this.#plot.title = "Drag to move the cursor; with Shift, to sum what the steps between spent";
