@@ -1,7 +1,7 @@
 // What the rows of the caches hold after every run, as kvviz/view/page_data/payload_cache_rows.py encodes it: spans of equal rows.
 import { upper } from "./arrays.js";
 import type { Pattern } from "./canvas.js";
-import { bytes, count, plural } from "./format.js";
+import { bytes, capital, count, plural } from "./format.js";
 import { open, type Floats, type Ints, type Kinds } from "./wire.js";
 
 /** `sums`: the meter adds up over runs; `bad`: a value above 0 is a loss. */
@@ -61,7 +61,7 @@ export function cellsOf(d: Pick<CacheData, "at" | "runs">, stream: number, run: 
 }
 
 /** The cell of a row after a run; -1 if there is no such row. */
-export function cellAt(d: CacheData, stream: number, run: number, row: number): number {
+export function cellAt(d: Pick<CacheData, "at" | "start" | "stop" | "runs">, stream: number, run: number, row: number): number {
   const [from, to] = cellsOf(d, stream, run);
   const cell = upper(d.start, row, from, to) - 1;
   return cell >= from && row < d.stop[cell] ? cell : -1;
@@ -78,11 +78,8 @@ export function tokenAt(d: CacheData, stream: number, run: number, row: number):
 
 /** The producer's note on a row after a run, or "". */
 export function noteAt(d: CacheData, stream: number, run: number, row: number): string {
-  const notes = d.notes;
-  if (!notes) return "";
-  const [from, to] = cellsOf({ at: notes.at, runs: d.runs }, stream, run);
-  const note = upper(notes.start, row, from, to) - 1;
-  return note >= from && row < notes.stop[note] ? notes.table[notes.text[note]] : "";
+  const { notes, runs } = d;
+  return notes?.table[notes.text[cellAt({ ...notes, runs }, stream, run, row)]] ?? "";
 }
 
 /** The range of owner spans after a run. */
@@ -118,7 +115,7 @@ export function meter(d: CacheData, name: string, cache: number, run: number): n
 /** What a run did to a cache, in one sentence. */
 export function cost(d: CacheData, cache: number, run: number, protocol: string): string {
   const of = (name: string, at = run) => meter(d, name, cache, at);
-  const label = (d.runs[run] ?? "").replace(/^./, (letter) => letter.toUpperCase());
+  const label = capital(d.runs[run] ?? "");
   if (!label) return "";
   const [rows, copied, moved, unit] = [of("rows_written"), of("bytes_copied"), of("bytes_moved_outside"), d.caches[cache]?.unit ?? 0];
   if (protocol === "state") return `${label} wrote ${bytes(of("bytes_written"))}${copied ? ` and copied ${bytes(copied)} of them` : ""}: a state is written anew by every run.`;

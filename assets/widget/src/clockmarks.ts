@@ -3,7 +3,7 @@ import { kept } from "./arrays.js";
 import { filled, Inks, sized } from "./canvas.js";
 import { clock, type Clock } from "./clockdata.js";
 import { el, mark, on, onHit, say } from "./dom.js";
-import { buffer, bytes, count, plural } from "./format.js";
+import { buffer, bytes, capital, count, plural } from "./format.js";
 import { lives } from "./mapdata.js";
 import type { Trace } from "./replay.js";
 import type { Store } from "./store.js";
@@ -19,10 +19,7 @@ export const marks = kept(({ p: { mark: m, strings } }: Trace): Mark[] => Array.
 }));
 
 /** `USE_AFTER_FREE` as `Use after free`. */
-export function words(code: string): string {
-  const text = code.toLowerCase().replace(/_/g, " ");
-  return text.charAt(0).toUpperCase() + text.slice(1);
-}
+const words = (code: string) => capital(code.toLowerCase().replace(/_/g, " "));
 
 export class MarksCard {
   readonly root = el("aside.kv-clock-marks", { "aria-label": "Warnings, and the story of a tensor", "data-kv": "marks" });

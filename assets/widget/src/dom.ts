@@ -218,6 +218,12 @@ export function onResize(node: HTMLElement, call: () => void, signal: AbortSigna
   signal.addEventListener("abort", () => watch.disconnect());
 }
 
+export function onMutation(node: Node, what: MutationObserverInit, call: () => void, signal: AbortSignal): void {
+  const watch = new MutationObserver(call);
+  watch.observe(node, what);
+  signal.addEventListener("abort", () => watch.disconnect());
+}
+
 /** Make `nodes` the children of `parent`, moving only those out of place. */
 export function place(parent: Element, nodes: Element[]): void {
   nodes.forEach((node, i) => {

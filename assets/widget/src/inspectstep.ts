@@ -4,7 +4,7 @@ import type { Ask } from "./commands.js";
 import { el, td } from "./dom.js";
 import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { partOf } from "./evidence.js";
-import { bytes, count, figure, opName, shape, shortName } from "./format.js";
+import { bytes, capital, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
 import { labels, letter, numberOf, opAt, outcome, type Place, placeOf, rowsBefore, stack, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
@@ -19,11 +19,6 @@ const SEEN = new Set(["new", "in place"]);
 export function stepTitle(t: Trace, step: number): { op: string; name: string; full: string } {
   const { g, node, op: [full, op] } = opAt(t, step);
   return { op: opName(op), name: shortName(g, node), full };
-}
-
-function headline(p: Payload, step: number): string {
-  const text = p.strings[p.step.end[step]];
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSignal): Node[] {
@@ -77,7 +72,7 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
   const own = partOf(store.t, store.report?.findings ?? [], step);
   const codes = [...new Set(within(p.step.block, step).map((b) => p.strings[p.block.code[b]]))];
   const box = el("div.kv-why", { "data-state": kind, "data-kv": "why" },
-    el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, letter(p.codes, kind)), el("span.kv-headline", {}, ...explained(headline(p, step))),
+    el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, letter(p.codes, kind)), el("span.kv-headline", {}, ...explained(capital(p.strings[p.step.end[step]]))),
       flags & p.flag.foreign && kind !== "foreign" ? el("span.kv-soft", {}, " · foreign kernel") : "", el("span.kv-codes", {}, ...codes.map((code) => el("code", {}, code)))));
   box.append(codes.length ? "" : el("p.kv-sentence", {}, ...explained(p.strings[p.step.sentence[step]])), reasons(store.t, step, graph, inputs));
   if (own) {

@@ -1,7 +1,7 @@
 // Shared by all entries of anywidget: the root element, and what is drawn from unpacked traits.
 // The same modules serve the stand-alone page (kvviz/view/export.py), whose model is a stub without `send`.
 import { NEEDS_KERNEL, type Ask, type Message } from "./commands.js";
-import { Delay, el } from "./dom.js";
+import { Delay, el, onMutation } from "./dom.js";
 import { keepFocus, roving, shareKeys } from "./keys.js";
 import { read } from "./wire.js";
 
@@ -31,9 +31,7 @@ function dress(model: Model, signal: AbortSignal): void {
     if (sheet.textContent === own) return;
     if (left-- > 0) sheet.textContent = own;
   };
-  const watch = new MutationObserver(put);
-  watch.observe(sheet, { childList: true });
-  signal.addEventListener("abort", () => watch.disconnect());
+  onMutation(sheet, { childList: true }, put, signal);
   put();
 }
 
@@ -154,11 +152,8 @@ export function follow(root: HTMLElement, wanted: () => Theme, changed: () => vo
   };
   prefers?.addEventListener("change", apply, { signal });
   // watching attributes is not listening to the page's events
-  const watch = new MutationObserver(apply);
-  for (const node of [body, documentElement]) {
-    watch.observe(node, { attributes: true, attributeFilter: [...MARKS, "style", "data-jp-theme-light", "data-jp-theme-name"] });
-  }
-  signal.addEventListener("abort", () => watch.disconnect());
+  const attributeFilter = [...MARKS, "style", "data-jp-theme-light", "data-jp-theme-name"];
+  for (const node of [body, documentElement]) onMutation(node, { attributeFilter }, apply, signal);
   apply();
   return apply;
 }
