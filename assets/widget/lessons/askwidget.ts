@@ -5,14 +5,15 @@ import { spoken } from "../src/tour.js";
 import { follow, line, listen, type Model, type Theme } from "../src/mount.js";
 
 /** `top`: of the scale; `marks`: values of the scale with their words. */
-export interface Curve { labels: string[]; top: number; marks: [number, string][] }
-export interface Drawing { node: HTMLElement; points(): (number | null)[]; left(): number; show(series: number[]): void }
+interface Curve { labels: string[]; top: number; marks: [number, string][] }
+/** An input for the answer. `value`: null while there is none; `lacks` says why. */
+interface Field { node: HTMLElement; value(): unknown; lacks(): string; show?(series: number[]): void }
 
 const [W, H, LEFT, RIGHT, TOP, BOTTOM] = [560, 190, 72, 30, 12, 34];
 /** px beside a point within which the pointer moves it up and down. */
 const NEAR = 8;
 
-export function drawing({ labels, top, marks }: Curve, edited: () => void, signal: AbortSignal): Drawing {
+function drawing({ labels, top, marks }: Curve, { edited }: Calls, signal: AbortSignal): Field {
   const points: (number | null)[] = labels.map(() => null);
   const last = Math.max(1, labels.length - 1);
   const x = (i: number) => LEFT + ((W - LEFT - RIGHT) * i) / last;
@@ -98,8 +99,9 @@ export function drawing({ labels, top, marks }: Curve, edited: () => void, signa
     draw();
   }, signal, true);
   draw();
+  const left = () => points.filter((v) => v === null).length;
   return {
-    node, points: () => points, left: () => points.filter((v) => v === null).length,
+    node, value: () => (left() ? null : points), lacks: () => `${left()} of ${points.length} points are not drawn yet.`,
     show: (series) => {
       truth.setAttribute("d", path(series));
       legend.hidden = false;
@@ -109,9 +111,6 @@ export function drawing({ labels, top, marks }: Curve, edited: () => void, signa
 
 interface Verdict { right?: boolean | null; text?: string }
 interface Solution { answer?: string; explanation?: string; series?: number[] }
-/** An input for the answer. `value`: null while there is none; `lacks` says why. */
-interface Field { node: HTMLElement; value(): unknown; lacks(): string; show?(series: number[]): void }
-
 const NO_KERNEL = "There is no kernel to grade it: run this cell, or look at the answer.";
 const SILENT = "No answer yet: the kernel is busy, or this cell has to be run again.";
 
@@ -159,16 +158,6 @@ function own(model: Model): Field {
   return { node: el("span.kv-soft", {}, "Answer in a cell: ", el("code", {}, model.get("unit") as string)), value: () => null, lacks: () => "This one is answered in Python." };
 }
 
-function curve(model: Model, { edited }: Calls, signal: AbortSignal): Field {
-  const made = drawing(model.get("curve") as Curve, edited, signal);
-  return {
-    node: made.node,
-    value: () => (made.left() ? null : made.points()),
-    lacks: () => `${made.left()} of ${made.points().length} points are not drawn yet.`,
-    show: made.show,
-  };
-}
-
 function render({ model, el: host }: { model: Model; el: HTMLElement }): () => void {
   const life = new AbortController();
   const { signal } = life;
@@ -197,7 +186,7 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
     if (!asked) say({ right: null, text: NO_KERNEL });
   };
   const calls = { check, edited };
-  const field: Field = kind === "choice" ? choice(model, calls, signal) : kind === "curve" ? curve(model, calls, signal) : kind === "own" ? own(model) : written(model, calls, kind, signal);
+  const field: Field = kind === "choice" ? choice(model, calls, signal) : kind === "curve" ? drawing(model.get("curve") as Curve, calls, signal) : kind === "own" ? own(model) : written(model, calls, kind, signal);
   const say = ({ right, text }: Verdict) => {
     answered();
     asked = false;

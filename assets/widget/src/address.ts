@@ -53,7 +53,7 @@ export class Address implements View {
   #written = "";
   #begun = false;
 
-  constructor(private store: Store, private show: (list: string) => void, private query: () => string, private search: (text: string) => void, private signal: AbortSignal) {
+  constructor(private store: Store, private app: { show(list: string): void; search(query: string): void }, private signal: AbortSignal) {
     addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.#written) this.follow(); }, { signal });
     this.#later = new Delay(signal);
   }
@@ -62,15 +62,15 @@ export class Address implements View {
     const { step, sel, query, finding, list } = parse(location.hash);
     if (step !== null) this.store.go(step);
     if (sel) this.store.select(selected(this.store.t, sel));
-    if (query) this.search(query);
-    if (list) this.show(list);
+    if (query) this.app.search(query);
+    if (list) this.app.show(list);
     this.#begun = true;
     if (step !== null || finding) this.store.open(true, finding);
   }
 
   get hash(): string {
     const { store } = this;
-    return write({ step: store.number, sel: named(store.t, store.selection), query: this.query(), list: store.list, ...store.place });
+    return write({ step: store.number, sel: named(store.t, store.selection), query: store.query.trim(), list: store.list, ...store.place });
   }
 
   link(): string { return `${location.href.replace(/#.*$/, "")}#${this.hash}`; }

@@ -12,9 +12,8 @@ import { keys } from "./keys.js";
 import type { LaneModule } from "./lanewidget.js";
 import { fullScreen, splitters } from "./layouts.js";
 import { LazyPane, type CacheSource, type Context } from "./lazypane.js";
-import type { BreakpointMenu } from "./menu.js";
 import type { LaneSource } from "./pair.js";
-import type { Palette, PaletteModule } from "./palette.js";
+import type { BreakpointMenu, Palette, PaletteModule } from "./palette.js";
 import { closePopover } from "./popover.js";
 import { copyButton, shareButton, type ShareContext, type Surroundings } from "./sharing.js";
 import { Shell, Tabs } from "./shell.js";
@@ -78,7 +77,8 @@ class Story implements View {
   }
 }
 
-export interface App { hear(answer: Answer): void; destroy(): void }
+/** `show`: opens a table of the drawer; `search`: finds steps. */
+export interface App { hear(answer: Answer): void; show(list: string): void; search(query: string): void; destroy(): void }
 export interface Answer { id?: number | string; error?: string; report?: Report }
 
 function sentence({ bare, cursor, number, t: { p } }: Store): string {
@@ -147,12 +147,13 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const frontier = new FrontierPane(shell.pane("frontier", "Frontier", side), store, (node) => commands.choose(node), signal);
   const map = shell.pane("map", "Memory", middle);
   const spacetime = new LazyPane(shell.pane("space", "Space and time", map), "map", context, signal, false);
-  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, map, (query) => {
-    tabs.show("steps");
-    void hits.ask(query);
-  });
+  const timeline = new Timeline(shell.pane("timeline", "Timeline", map), store, signal, map, (query) => search(query));
   const lists = shell.pane("lists", "Lists");
   const tabs = new Tabs(lists, (id) => store.openList(id), signal);
+  const search = (query: string) => {
+    tabs.show("steps");
+    void hits.ask(query);
+  };
   tabs.beside(copyButton(lists, "lists", share, signal));
   const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
   const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
@@ -228,16 +229,18 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   // a page that begins at a cache shows its rows
   if (store.selection?.kind === "cache") tabs.show("caches");
 
-  keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.pause() }, signal);
+  keys(root, { moves: movesOf(list), enter: choose, pause: () => commands.player.pause() }, signal);
 
   return {
+    search,
+    show: (list) => tabs.show(list),
     hear: (answer) => {
       if (answer.report) reports.hear(answer.report);
       else if (typeof answer.id === "string") caches.hear(answer);
       else values.hear(answer);
     },
     destroy: () => {
-      commands.pause();
+      commands.player.pause();
       life.abort();
       store.destroy();
       root.replaceChildren();

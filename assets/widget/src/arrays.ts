@@ -3,6 +3,9 @@
 /** The positions of each key, ascending: `ids[start[k] .. start[k + 1])`. */
 export interface Lists { start: Int32Array; ids: Int32Array }
 
+/** The positions of a key. */
+export function idsOf({ start, ids }: Lists, key: number): Int32Array { return ids.subarray(start[key], start[key + 1]); }
+
 /** Counting sort of positions by key; negative keys are left out. */
 export function group(keys: ArrayLike<number>, buckets: number): Lists {
   const start = new Int32Array(buckets + 1);
@@ -32,6 +35,11 @@ export function upper(sorted: ArrayLike<number>, x: number, from = 0, to = sorte
     else to = middle;
   }
   return from;
+}
+
+/** The places of the entries of `i`, from n + 1 offsets. */
+export function within(offsets: ArrayLike<number>, i: number): number[] {
+  return Array.from({ length: offsets[i + 1] - offsets[i] }, (_, k) => offsets[i] + k);
 }
 
 /** The entry of a map; added if it is missing. */

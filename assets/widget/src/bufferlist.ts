@@ -1,9 +1,9 @@
 // The list of buffers at the cursor: one bar per storage, its length its bytes, coloured by owner; all weights are one bar.
-import { ensure, kept } from "./arrays.js";
-import { el, hit, mark, name, on, onHit, place, say, set } from "./dom.js";
+import { ensure, kept, within } from "./arrays.js";
+import { el, mark, name, on, onHit, place, say, set } from "./dom.js";
 import { bytes, count, figure, opLabel, shortValue, valueName } from "./format.js";
 import type { MakePane } from "./lazypane.js";
-import { alive, bornAt, capacity, generation, lastOut, numberOf, opAt, rowsBefore, runAt, stack, valuesIn, type Trace } from "./replay.js";
+import { alive, bornAt, capacity, generation, lastOut, numberOf, opAt, placeOf, rowsBefore, runAt, stack, valuesIn, type Trace } from "./replay.js";
 import { touched } from "./select.js";
 import type { Change, Now, Store, View } from "./store.js";
 
@@ -56,12 +56,12 @@ interface CacheRow { cache: number; before: number; valid: number; capacity: num
 function cachesNow(t: Trace, main: number, run: number, cursor: number): Map<number, CacheRow> {
   const { p, x } = t;
   const rows = new Map<number, CacheRow>();
-  const given = new Map<string, number>(); // where the run before left its caches may not be recorded; what this run was given is
-  for (let b = p.frame.bind[main]; b < p.frame.bind[main + 1]; b++) given.set(p.graphs[p.frame.graph[main]].values[p.bind.value[b]], p.bind.storage[b]);
+  const { values } = p.graphs[p.frame.graph[main]];
   p.caches.forEach((c, cache) => {
     const s = c.storage[run];
     const [before, had] = rowsBefore(t, cache, run);
-    const past = given.get(c.input);
+    // where the run before left its caches may not be recorded; what this run was given is
+    const past = placeOf(t, main, values.indexOf(c.input), -1)?.storage;
     if (past !== undefined) rows.set(past, { cache, before, valid: before, capacity: past === s ? c.capacity[run] : had, again: false });
     const out = s === undefined || s < 0 ? -1 : lastOut(t, s, cursor);
     if (out >= 0 && x.outStep[out] >= p.runs[run].first) {
@@ -116,7 +116,7 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
     const { reads, writes } = touched(t, cursor);
     for (const s of reads) use.set(s, "read");
     for (const s of writes) use.set(s, "written");
-    for (let k = p.step.free[cursor]; k < p.step.free[cursor + 1]; k++) freed.add(p.free.storage[k]);
+    for (const k of within(p.step.free, cursor)) freed.add(p.free.storage[k]);
   }
   const full = scale(t, now.run);
   const held = { weights: x.weights, caller: 0, caches: 0, run: 0 };
@@ -209,16 +209,14 @@ class MemoryPane implements View {
       if (!this.#open.delete(row.dataset.id!)) this.#open.add(row.dataset.id!);
       this.#draw();
     }, signal);
-    on(this.#list, "pointerover", (event) => {
-      const row = hit(event, "storage-bar");
-      const bar = row && [...this.#rows.values()].find(({ root }) => root === row)?.bar;
+    onHit(this.#list, "storage-bar", (row) => {
+      const bar = [...this.#rows.values()].find(({ root }) => root === row)?.bar;
       if (bar) row.title = title(store.t, bar, store.cursor);
-    }, signal);
-    on(this.#list, "click", (event) => {
-      const row = hit(event, "storage-bar");
+    }, signal, "pointerover");
+    onHit(this.#list, "storage-bar", (row) => {
       const { selection } = store;
-      const id = Number(row?.dataset.id);
-      if (!row || Number.isNaN(id)) return; // of the weights there is one bar for many storages
+      const id = Number(row.dataset.id);
+      if (Number.isNaN(id)) return; // of the weights there is one bar for many storages
       store.select(selection?.kind === "storage" && selection.id === id ? null : { kind: "storage", id });
     }, signal);
   }

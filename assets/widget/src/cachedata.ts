@@ -1,7 +1,7 @@
 // What the rows of the caches hold after every run, as kvviz/view/page_data/payload_cache_rows.py encodes it: spans of equal rows.
 import { upper } from "./arrays.js";
 import type { Pattern } from "./canvas.js";
-import { bytes, count, plural } from "./format.js";
+import { bytes, capital, count, plural } from "./format.js";
 import { open, type Floats, type Ints, type Kinds } from "./wire.js";
 
 /** `sums`: the meter adds up over runs; `bad`: a value above 0 is a loss. */
@@ -61,7 +61,7 @@ export function cellsOf(d: Pick<CacheData, "at" | "runs">, stream: number, run: 
 }
 
 /** The cell of a row after a run; -1 if there is no such row. */
-export function cellAt(d: CacheData, stream: number, run: number, row: number): number {
+export function cellAt(d: Pick<CacheData, "at" | "start" | "stop" | "runs">, stream: number, run: number, row: number): number {
   const [from, to] = cellsOf(d, stream, run);
   const cell = upper(d.start, row, from, to) - 1;
   return cell >= from && row < d.stop[cell] ? cell : -1;
@@ -78,11 +78,8 @@ export function tokenAt(d: CacheData, stream: number, run: number, row: number):
 
 /** The producer's note on a row after a run, or "". */
 export function noteAt(d: CacheData, stream: number, run: number, row: number): string {
-  const notes = d.notes;
-  if (!notes) return "";
-  const [from, to] = cellsOf({ at: notes.at, runs: d.runs }, stream, run);
-  const note = upper(notes.start, row, from, to) - 1;
-  return note >= from && row < notes.stop[note] ? notes.table[notes.text[note]] : "";
+  const { notes, runs } = d;
+  return notes?.table[notes.text[cellAt({ ...notes, runs }, stream, run, row)]] ?? "";
 }
 
 /** The range of owner spans after a run. */
@@ -118,7 +115,7 @@ export function meter(d: CacheData, name: string, cache: number, run: number): n
 /** What a run did to a cache, in one sentence. */
 export function cost(d: CacheData, cache: number, run: number, protocol: string): string {
   const of = (name: string, at = run) => meter(d, name, cache, at);
-  const label = (d.runs[run] ?? "").replace(/^./, (letter) => letter.toUpperCase());
+  const label = capital(d.runs[run] ?? "");
   if (!label) return "";
   const [rows, copied, moved, unit] = [of("rows_written"), of("bytes_copied"), of("bytes_moved_outside"), d.caches[cache]?.unit ?? 0];
   if (protocol === "state") return `${label} wrote ${bytes(of("bytes_written"))}${copied ? ` and copied ${bytes(copied)} of them` : ""}: a state is written anew by every run.`;
@@ -187,13 +184,11 @@ export function atStep(d: CacheData, cache: number, stream: number, run: number,
   if (!waits.length || from === to) return d;
   const states = [...d.states, PENDING];
   const found: Cell[] = [];
+  const [first, last] = run ? cellsOf(d, stream, run - 1) : [0, 0];
+  const cuts = [...waits.flatMap((one) => [one.start, one.stop]), ...d.start.subarray(first, last), ...d.stop.subarray(first, last)];
   for (let c = from; c < to; c++) {
-    const edges = new Set([d.start[c], d.stop[c]]);
-    const add = (edge: number) => { if (edge > d.start[c] && edge < d.stop[c]) edges.add(edge); };
-    const [first, last] = run ? cellsOf(d, stream, run - 1) : [0, 0];
-    for (const one of d.fresh[c] ? waits : []) [one.start, one.stop].forEach(add);
-    for (let b = first; d.fresh[c] && b < last; b++) [d.start[b], d.stop[b]].forEach(add);
-    const all = [...edges].sort((a, b) => a - b);
+    const inside = d.fresh[c] ? cuts.filter((cut) => cut > d.start[c] && cut < d.stop[c]) : [];
+    const all = [...new Set([d.start[c], ...inside, d.stop[c]])].sort((a, b) => a - b);
     for (let i = 0; i + 1 < all.length; i++) {
       const [start, stop] = [all[i], all[i + 1]];
       const token = (cell: number) => (d.token[cell] < 0 ? -1 : d.token[cell] + start - d.start[cell]);
@@ -201,8 +196,7 @@ export function atStep(d: CacheData, cache: number, stream: number, run: number,
         found.push([start, stop, d.state[c], d.fresh[c], token(c)]);
         continue;
       }
-      let before = -1;
-      for (let b = first; b < last; b++) if (d.start[b] <= start && start < d.stop[b]) before = b;
+      const before = run ? cellAt(d, stream, run - 1, start) : -1;
       const was = before < 0 ? "reserved" : d.states[d.state[before]];
       // no longer new
       const state = was === "reserved" ? PENDING : was === "written" ? "valid" : was;

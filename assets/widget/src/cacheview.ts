@@ -4,7 +4,7 @@ import { Inks, sized } from "./canvas.js";
 import { DRY, type Ask } from "./commands.js";
 import { button, Delay, el, mark, name, on, onHit, onResize, say, td, toggle } from "./dom.js";
 import { bytes, count, plural, visible } from "./format.js";
-import { HeatMap, Occupancy, type Place } from "./heat.js";
+import { HeatMap, mean, Occupancy, type Place } from "./heat.js";
 import { axisOf, box, lookOf, MARGIN, ownerBox, type Axis } from "./looks.js";
 import { numberOf } from "./replay.js";
 import type { Change, Store } from "./store.js";
@@ -129,22 +129,34 @@ export class View {
     return streams[Math.min(Number(this.#entry.value) || 0, streams.length - 1)] ?? -1;
   }
 
+  /** The shown query of the run; -1: its last. */
+  get #number(): number { return this.#query.hidden ? -1 : Number(this.#query.value || -1); }
+
   /** The key of the shown query in the map of answers. */
-  get #asked(): string { return `${this.#chosen}:${this.#run}:${this.#query.hidden ? -1 : this.#query.value || -1}`; }
+  get #asked(): string { return `${this.#chosen}:${this.#run}:${this.#number}`; }
 
   /** The weights of the shown query, recorded or from the kernel; a text says why there are none. */
   get #weighed(): Weights["attention"] | string | undefined {
-    const last = this.#query.hidden || Number(this.#query.value || -1) === -1;
-    const heads = last ? weightsOf(this.kit.t.values, this.#chosen, this.#run) : null;
+    const heads = this.#number === -1 ? weightsOf(this.kit.t.values, this.#chosen, this.#run) : null;
     return heads ? { heads } : this.#weights.get(this.#asked);
+  }
+
+  get #weighs(): boolean { return this.#weigh.ariaPressed === "true"; }
+
+  /** The shown weights by cache head: the mean over the query heads that share one; null: none are shown. */
+  get #byHead(): number[][] | null {
+    const weighed = this.#weighs ? this.#weighed : null;
+    if (typeof weighed !== "object" || !weighed) return null;
+    const { heads } = this.#d.caches[this.#chosen];
+    const share = Math.max(1, Math.round(weighed.heads.length / heads));
+    return share === 1 ? weighed.heads : Array.from({ length: heads }, (_, head) => mean(weighed.heads.slice(head * share, (head + 1) * share)));
   }
 
   /** The row of the querying token: the last one written by this run, or the chosen query. */
   get #asks(): number {
     const first = newest(this.#d, this.#stream, this.#run);
     const queries = Math.max(1, meter(this.#d, "rows_written", this.#chosen, this.#run));
-    const query = this.#query.hidden ? -1 : Number(this.#query.value || -1);
-    return first + (query < 0 ? queries + query : query);
+    return first + (this.#number < 0 ? queries : 0) + this.#number;
   }
 
   #words({ first, rows }: Axis): string[] {
@@ -191,8 +203,7 @@ export class View {
     if (selection?.kind === "cache" && this.#d.caches[selection.id] && selection.id !== this.#chosen) {
       this.#chosen = selection.id;
       this.#room = 0;
-      const row = this.#list.children[this.#chosen];
-      if (row) this.kit.reveal(this.#list, row);
+      this.kit.reveal(this.#list, this.#list.children[this.#chosen]);
     }
     if (selection?.kind === "cache" && selection.id === this.kit.weigh) {
       this.kit.weigh = -1;
@@ -260,9 +271,8 @@ export class View {
     const growing = this.kit.t.p.caches[this.#chosen]?.protocol === "growing";
     const moved = growing ? moves(this.#d, this.#chosen) : [];
     const axis = axisOf(rows, width, near ? this.#at?.row ?? newest(d, stream, run) : null, moved.length ? MARGIN : 0);
-    const attention = this.#weigh.ariaPressed === "true" ? this.#weighed : undefined;
-    const heads = d.caches[this.#chosen].heads;
-    const weights = typeof attention === "object" ? byHead(attention.heads, heads) : null;
+    const { heads } = d.caches[this.#chosen];
+    const weights = this.#byHead;
     this.#heat.draw({ d, stream, run, heads, axis, weights, at: this.#place, words: this.#words(axis), now: weights ? this.#asks : -1 }, this.#inks);
     const each = counts(d, stream, run);
     this.#legends(each);
@@ -312,8 +322,7 @@ export class View {
     const state = d.states[d.state[cell]];
     const token = tokenAt(d, this.#stream, run, row);
     const said = token && Number(this.#entry.value || 0) === 0 ? this.kit.t.p.story[token.position] : undefined;
-    const attention = this.#weigh.ariaPressed === "true" && place ? this.#weighed : undefined;
-    const weight = typeof attention === "object" ? byHead(attention.heads, d.caches[this.#chosen].heads)[place!.head]?.[row] ?? 0 : undefined;
+    const weights = place && this.#byHead;
     // The writer follows from the order of tokens, which holds for a cache of one text; a producer's note is exact.
     const note = noteAt(d, this.#stream, run, row);
     const writer = note ? visible(note) : token && !d.fresh[cell] ? `written in ${d.runs[token.run] ?? `run ${token.run}`}` : "";
@@ -322,22 +331,22 @@ export class View {
       d.fresh[cell] && state !== "written" ? "written by this run" : "",
       writer,
       token ? `token ${said ? `“${visible(said.text)}” ` : ""}at ${count(token.position)}` : "",
-      weight === undefined ? "" : `weight ${weight.toPrecision(2)}`,
+      weights ? `weight ${(weights[place.head]?.[row] ?? 0).toPrecision(2)}` : "",
     ].filter(Boolean).join(" · "));
   }
 
   #hint(): string {
-    const weighed = this.#weigh.ariaPressed === "true" ? this.#weighed : undefined;
+    if (!this.#weighs) return "Point at a row, or move over rows with the arrow keys.";
+    const weighed = this.#weighed;
     if (typeof weighed === "string") return weighed;
-    if (this.#weigh.ariaPressed === "true" && this.kit.t.p.policy.dry) return `Weights were ${DRY}.`;
+    if (this.kit.t.p.policy.dry) return `Weights were ${DRY}.`;
     if (weighed) return `Arcs and bars: the attention weights of ${this.#query.hidden ? "this run's query" : `query ${this.#query.value} of this run`}; above, the mean of ${plural(weighed.heads.length, "head")}.`;
-    if (this.#weigh.ariaPressed === "true") return this.ask.able() ? "asking the kernel for the weights …" : "Weights are not in the recording; computing them needs a running kernel.";
-    return "Point at a row, or move over rows with the arrow keys.";
+    return this.ask.able() ? "asking the kernel for the weights …" : "Weights are not in the recording; computing them needs a running kernel.";
   }
 
   /** Ask for the weights of this run's query, once the cursor rests. */
   #want(): void {
-    const on = this.#weigh.ariaPressed === "true";
+    const on = this.#weighs;
     const weighed = this.#weighed;
     const queries = meter(this.#d, "rows_written", this.#chosen, this.#run);
     this.#query.hidden = !on || queries < 2;
@@ -349,16 +358,6 @@ export class View {
     const [cache, run, query] = asked.split(":").map(Number);
     this.#timer.start(SETTLE, () => this.ask({ do: "attention", id: `attention:${asked}`, cache, run, query }));
   }
-}
-
-/** Weights by cache head: the mean over the query heads that share one. */
-function byHead(weights: number[][], heads: number): number[][] {
-  const share = Math.max(1, Math.round(weights.length / heads));
-  if (share === 1) return weights;
-  return Array.from({ length: heads }, (_, head) => {
-    const mine = weights.slice(head * share, (head + 1) * share);
-    return Array.from({ length: mine[0]?.length ?? 0 }, (_, row) => mine.reduce((sum, one) => sum + (one[row] ?? 0), 0) / mine.length);
-  });
 }
 
 class CacheSide {

@@ -15,12 +15,23 @@ export function sized(canvas: HTMLCanvasElement, width: number, height: number, 
   return context as CanvasRenderingContext2D | null;
 }
 
+export type Point = [x: number, y: number];
+
 /** A filled shape. */
-export function polygon(context: CanvasRenderingContext2D, ink: string, points: [x: number, y: number][]): void {
+export function polygon(context: CanvasRenderingContext2D, ink: string, points: Point[]): void {
   context.beginPath();
   for (const [x, y] of points) context.lineTo(x, y);
   context.fillStyle = ink;
   context.fill();
+}
+
+/** A line through points. */
+export function traced(context: CanvasRenderingContext2D, ink: string, width: number, points: Point[], dash: number[] = []): void {
+  context.setLineDash(dash);
+  context.beginPath();
+  for (const [x, y] of points) context.lineTo(x, y);
+  stroked(context, ink, width);
+  context.setLineDash([]);
 }
 
 export function filled(context: CanvasRenderingContext2D, ink: string | CanvasPattern, x: number, y: number, w: number, h: number): void {

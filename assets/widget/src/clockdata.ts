@@ -112,19 +112,11 @@ function queues({ p, x }: Trace, start: Float64Array, end: Float64Array, laneOf:
   return [...lanes.values()];
 }
 
-/** Storages bound as weights. */
-function weightsOf({ p }: Trace): Set<number> {
-  const weight = p.codes.binding.indexOf("weight");
-  const found = new Set<number>();
-  p.bind.how.forEach((how, i) => how === weight && found.add(p.bind.storage[i]));
-  return found;
-}
-
 /** Spaces of memory with their lives. */
 function spaces(t: Trace, start: Float64Array, end: Float64Array, last: number, open: boolean): Lane[] {
   const { p } = t;
   const l = lives(t);
-  const weights = weightsOf(t);
+  const weights = new Set(p.bind.storage.filter((_, i) => p.codes.binding[p.bind.how[i]] === "weight"));
   const all = new Map<string, Bar[]>();
   for (let k = 0; k < l.n; k++) {
     const s = l.storage[k];

@@ -3,7 +3,7 @@ import { kept } from "./arrays.js";
 import { filled, Inks, sized } from "./canvas.js";
 import { clock, type Clock } from "./clockdata.js";
 import { el, mark, on, onHit, say } from "./dom.js";
-import { buffer, bytes, count, plural } from "./format.js";
+import { buffer, bytes, capital, count, plural } from "./format.js";
 import { lives } from "./mapdata.js";
 import type { Trace } from "./replay.js";
 import type { Store } from "./store.js";
@@ -19,15 +19,7 @@ export const marks = kept(({ p: { mark: m, strings } }: Trace): Mark[] => Array.
 }));
 
 /** `USE_AFTER_FREE` as `Use after free`. */
-export function words(code: string): string {
-  const text = code.toLowerCase().replace(/_/g, " ");
-  return text.charAt(0).toUpperCase() + text.slice(1);
-}
-
-/** All warnings, and the events of a storage. */
-export function sorted(all: Mark[], storage: number): { warnings: Mark[]; story: Mark[] } {
-  return { warnings: all.filter((one) => one.code), story: storage < 0 ? [] : all.filter((one) => one.storage === storage) };
-}
+const words = (code: string) => capital(code.toLowerCase().replace(/_/g, " "));
 
 export class MarksCard {
   readonly root = el("aside.kv-clock-marks", { "aria-label": "Warnings, and the story of a tensor", "data-kv": "marks" });
@@ -54,7 +46,8 @@ export class MarksCard {
     const key = `${all.length} ${storage} ${cursor}`;
     if (this.root.hidden || key === this.#shown) return;
     this.#shown = key;
-    const { warnings, story } = sorted(all, storage);
+    const warnings = all.filter((one) => one.code);
+    const story = all.filter((one) => one.storage === storage);
     const parts: HTMLElement[] = [];
     if (storage >= 0) {
       const name = t.p.strings[t.p.storage.name[storage]];

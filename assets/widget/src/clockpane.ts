@@ -1,8 +1,8 @@
 // Lanes by the producer's clock: queues above, spaces of memory below, and the line of the cursor through all of them.
-import { bordered, filled, Inks, outline, polygon, sized, stroked } from "./canvas.js";
+import { bordered, filled, Inks, label, outline, polygon, sized, traced, type Point } from "./canvas.js";
 import { barAt, beside, clock, clockView, heldAt, place, ROW, timeAt, xAt, zoomTime, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
 import { BanksCard, MarksCard } from "./clockmarks.js";
-import { button, el, mark, on, onKey, onResize } from "./dom.js";
+import { button, el, mark, on, onKey, onPointer, onResize, placeIn, placeTip, tick } from "./dom.js";
 import { buffer, bytes, count, plural, ticks } from "./format.js";
 import type { MakePane } from "./lazypane.js";
 import { numberOf } from "./replay.js";
@@ -12,17 +12,17 @@ import type { Change, Store, View } from "./store.js";
 const LEAST = 26; // px in which a text is of use
 const FONT = "11px";
 
-function write(brush: CanvasRenderingContext2D, { ruler }: Inks, text: string, x: number, y: number, w: number, width: number): void {
+function write(brush: CanvasRenderingContext2D, inks: Inks, ink: string, text: string, x: number, y: number, w: number, width: number): void {
+  const { ruler } = inks;
   const left = Math.max(4, x + 4);
   const room = Math.min(width, x + w) - left - 3;
   // where not all has room, a tensor's name stands without its bytes
   const shown = ruler.width(text, FONT) > room ? text.replace(/ [\d.,]+ .?B$/, "") : text;
-  if (room >= LEAST) brush.fillText(ruler.fit(shown, FONT, room), left, y);
+  if (room >= LEAST) label(brush, inks, ruler.fit(shown, FONT, room), left, y, { ink });
 }
 
 /** Draw what does not depend on the cursor: bars, bytes held, arrows, refused frees. Returns the number of bars. */
 function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView): number {
-  begin(brush, inks, v);
   let drawn = 0;
   c.lanes.forEach((lane, i) => {
     const box = v.boxes[i];
@@ -31,10 +31,7 @@ function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
     const seen = lane.bars.filter((bar) => bar.end >= v.from && bar.start <= v.to);
     drawn += seen.length;
     for (const bar of seen.sort((a, b) => a.row - b.row)) one(brush, inks, v, i, bar, false);
-    if (lane.rest) {
-      brush.fillStyle = inks.colour("soft");
-      brush.fillText(`and ${plural(lane.rest, lane.kind === "space" ? "smaller tensor" : "op")}`, 4, box.foot - ROW / 2 - 1);
-    }
+    if (lane.rest) label(brush, inks, `and ${plural(lane.rest, lane.kind === "space" ? "smaller tensor" : "op")}`, 4, box.foot - ROW / 2 - 1);
   });
   for (const move of c.moves) if (move.at >= v.from && move.at <= v.to) arrow(brush, inks, c, v, move, false);
   for (const { storage, at } of c.refused) {
@@ -42,26 +39,15 @@ function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
     if (lane < 0) continue;
     const r = place(v, lane, c.lanes[lane].bars[k]);
     const x = xAt(v, at);
-    brush.strokeStyle = inks.colour("missed");
-    brush.lineWidth = 2;
-    brush.beginPath();
-    for (const side of [-1, 1]) {
-      brush.moveTo(x - 4, r.y + r.h / 2 - 4 * side);
-      brush.lineTo(x + 4, r.y + r.h / 2 + 4 * side);
-    }
-    brush.stroke();
+    for (const side of [-4, 4]) traced(brush, inks.colour("missed"), 2, [[x - 4, r.y + r.h / 2 - side], [x + 4, r.y + r.h / 2 + side]]);
   }
   return drawn;
 }
 
 /** Draw what depends on the cursor. `lit`: storages that are chosen or touched; `now`: the time of the cursor. */
 function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView, lit: ReadonlySet<number>, chosen: Bar | null, now: number): void {
-  begin(brush, inks, v);
   c.lanes.forEach((lane, i) => {
-    if (lane.held) {
-      brush.fillStyle = inks.colour("ink");
-      write(brush, inks, heldText(lane.held, now), 0, v.boxes[i].top + 6, v.width, v.width);
-    }
+    if (lane.held) write(brush, inks, "ink", heldText(lane.held, now), 0, v.boxes[i].top + 6, v.width, v.width);
     for (const bar of lane.bars) {
       const alive = (bar.kind === "op" ? bar.start < now : bar.start <= now) && bar.end >= now;
       if (bar.kind === "run" || bar.end < v.from || bar.start > v.to || !(alive || bar === chosen)) continue;
@@ -74,12 +60,6 @@ function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
   for (const move of c.moves) if (move.at >= v.from && move.at <= v.to && (lit.has(move.from) || lit.has(move.to))) arrow(brush, inks, c, v, move, true);
 }
 
-function begin(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView): void {
-  brush.clearRect(0, 0, v.width, v.height);
-  brush.font = `${FONT} ${inks.family}`;
-  brush.textBaseline = "middle";
-}
-
 function heldText(held: Held, now: number): string {
   const room = held.room ? ` of ${bytes(held.room)}${held.banks > 1 ? ` in ${held.banks} banks` : ""}` : "";
   return `held ${bytes(heldAt(held, now))}, at most ${bytes(held.most)}${room}`;
@@ -90,19 +70,13 @@ function strip(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, box: B
   const foot = box.top + box.strip - 4;
   const tall = box.strip - 18;
   const y = (at: number) => foot - (tall * at) / (held.most || 1);
-  brush.beginPath();
-  brush.moveTo(0, foot);
-  let last = 0;
-  held.at.forEach((at, i) => {
+  const steps = held.at.flatMap((at, i): Point[] => {
     const x = Math.max(0, Math.min(v.width, xAt(v, at)));
-    brush.lineTo(x, y(last));
-    brush.lineTo(x, y((last = held.bytes[i])));
+    return [[x, y(held.bytes[i - 1] ?? 0)], [x, y(held.bytes[i])]];
   });
-  brush.lineTo(v.width, y(last));
-  brush.lineTo(v.width, foot);
-  brush.fillStyle = inks.mixed("accent", 0.22);
-  brush.fill();
-  stroked(brush, inks.colour("accent"), 1);
+  const line: Point[] = [[0, foot], ...steps, [v.width, y(held.bytes.at(-1) ?? 0)], [v.width, foot]];
+  polygon(brush, inks.mixed("accent", 0.22), line);
+  traced(brush, inks.colour("accent"), 1, line);
 }
 
 function one(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, lane: number, bar: Bar, alive: boolean): void {
@@ -110,8 +84,7 @@ function one(brush: CanvasRenderingContext2D, inks: Inks, v: ClockView, lane: nu
   if (bar.kind === "run") return outline(brush, inks.colour("accent"), 1, [], r.x, r.y, r.w, r.h);
   const hue = bar.kind === "op" ? "accent" : bar.kind === "weights" ? "soft" : "view";
   filled(brush, alive ? inks.colour(hue) : inks.mixed(hue, 0.32), r.x, r.y, r.w, r.h);
-  brush.fillStyle = alive ? inks.colour("on-accent") : inks.colour("ink");
-  if (r.w > LEAST) write(brush, inks, bar.text, r.x, r.y + r.h / 2 + 0.5, r.w, v.width);
+  if (r.w > LEAST) write(brush, inks, alive ? "on-accent" : "ink", bar.text, r.x, r.y + r.h / 2 + 0.5, r.w, v.width);
   if (bar.open) outline(brush, inks.colour("missed"), 1.5, [3, 2], r.x, r.y, r.w, r.h);
 }
 
@@ -122,12 +95,8 @@ function arrow(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockVi
   const x = xAt(v, move.at);
   const down = b.y > a.y;
   const [from, to] = down ? [a.y + a.h, b.y] : [a.y, b.y + b.h];
-  const ink = (brush.strokeStyle = inks.colour(strong ? "ink" : "edge"));
-  brush.lineWidth = strong ? 1.8 : 1;
-  brush.beginPath();
-  brush.moveTo(x, from);
-  brush.lineTo(x, to);
-  brush.stroke();
+  const ink = inks.colour(strong ? "ink" : "edge");
+  traced(brush, ink, strong ? 1.8 : 1, [[x, from], [x, to]]);
   polygon(brush, ink, [[x, to], [x - 3.5, to + (down ? -6 : 6)], [x + 3.5, to + (down ? -6 : 6)]]);
 }
 
@@ -173,36 +142,28 @@ class ClockPane implements View {
 
   #gestures(signal: AbortSignal): void {
     const view = this.#view;
-    const point = (event: MouseEvent): [number, number] => {
-      const box = view.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top + view.scrollTop];
-    };
-    const under = (event: MouseEvent) => (this.#clock && this.#at ? barAt(this.#clock, this.#at, ...point(event)) : null);
-    let drag: { x: number; range: [number, number]; moved: boolean } | null = null;
-    on(view, "pointerdown", (event) => {
-      if (event.button > 1 || !this.#at) return;
-      drag = { x: event.clientX, range: [this.#at.from, this.#at.to], moved: false };
-      view.focus({ preventScroll: true });
+    const under = (at: [number, number]) => (this.#clock && this.#at ? barAt(this.#clock, this.#at, ...at) : null);
+    let start: ClockView | null = null;
+    onPointer(view, {
+      press: (event) => {
+        start = this.#at;
+        view.focus({ preventScroll: true });
+        return start && !event.button ? "x" : null;
+      },
+      drag: ([was], [x]) => {
+        const { from, to, width } = start!;
+        const c = this.#clock!;
+        const now = Math.max(c.from, Math.min(c.to - (to - from), from + ((was - x) / width) * (to - from)));
+        this.#show([now, now + to - from]);
+      },
+      click: (at) => this.#choose(under(at), false),
+      double: (at) => this.#choose(under(at), true),
+      over: (at) => this.#tell(at && under(at)),
     }, signal);
-    on(view, "pointermove", (event) => {
-      if (!drag || !this.#clock || !this.#at || !(event.buttons & 1)) return this.#tell(under(event));
-      const by = ((drag.x - event.clientX) / this.#at.width) * (drag.range[1] - drag.range[0]);
-      if (Math.abs(drag.x - event.clientX) < 4 && !drag.moved) return;
-      drag.moved = true;
-      const span = drag.range[1] - drag.range[0];
-      const from = Math.max(this.#clock.from, Math.min(this.#clock.to - span, drag.range[0] + by));
-      this.#show([from, from + span]);
-    }, signal);
-    on(view, "pointerup", (event) => {
-      if (drag && !drag.moved) this.#choose(under(event), false);
-      drag = null;
-    }, signal);
-    on(view, "dblclick", (event) => this.#choose(under(event), true), signal);
-    on(view, "pointerleave", () => this.#tell(null), signal);
     on(view, "wheel", (event) => {
       if (!event.ctrlKey || !this.#at) return;
       event.preventDefault();
-      this.#zoom(event.deltaY < 0 ? 1.4 : 1 / 1.4, timeAt(this.#at, point(event)[0]));
+      this.#zoom(event.deltaY < 0 ? 1.4 : 1 / 1.4, timeAt(this.#at, placeIn(view, event)[0]));
     }, signal);
     onKey(view, (key) => {
       if (key === "+" || key === "=") this.#zoom(2);
@@ -279,10 +240,7 @@ class ClockPane implements View {
     for (const move of c.moves) if (bar.kind === "life" && (move.to === bar.storage || move.from === bar.storage)) line(`${bytes(move.bytes)} ${move.to === bar.storage ? "came from" : "went to"} ${buffer(p, move.to === bar.storage ? move.from : move.to)} at ${time(move.at)}`);
     this.#tip.replaceChildren(...lines.slice(0, 8));
     const r = place(v, what.lane, bar);
-    const left = Math.max(0, Math.min(v.width - this.#tip.offsetWidth, r.x)) + this.#view.offsetLeft;
-    const y = r.y - this.#view.scrollTop;
-    const below = y + r.h + 6 + this.#tip.offsetHeight < this.#view.clientHeight ? y + r.h + 6 : Math.max(0, y - this.#tip.offsetHeight - 6);
-    this.#tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(below)}px)`;
+    placeTip(this.#tip, this.#view, r.x, r.y - this.#view.scrollTop, r.h);
   }
 
   update(change: Change): void {
@@ -341,17 +299,9 @@ class ClockPane implements View {
       name.style.top = `${v.boxes[i].top - this.#view.scrollTop}px`;
       return name;
     }));
-    this.#scale(v);
-  }
-
-  #scale(v: ClockView): void {
     const gap = ticks(v.to - v.from, Math.max(1, Math.floor(v.width / 110)))[1] ?? v.to - v.from;
     const parts: HTMLElement[] = [];
-    for (let at = Math.ceil(v.from / gap) * gap; at <= v.to && xAt(v, at) < v.width - 30; at += gap) {
-      const node = el("span", {}, time(at));
-      node.style.transform = `translateX(${xAt(v, at).toFixed(0)}px)`;
-      parts.push(node);
-    }
+    for (let at = Math.ceil(v.from / gap) * gap; at <= v.to && xAt(v, at) < v.width - 30; at += gap) parts.push(tick(time(at), xAt(v, at)));
     this.#axis.replaceChildren(...parts);
   }
 }

@@ -11,18 +11,40 @@ export interface Ask { (message: Message): boolean; able(): boolean }
 export const NEEDS_KERNEL = "recorded: needs a running kernel";
 export const DRY = "not recorded: a dry run works out layouts and no numbers";
 
-export class Commands {
+/** Moves on by itself; `next` returns false at the end. */
+export class Player {
   #timer: ReturnType<typeof setInterval> | undefined;
-  constructor(readonly store: Store, private ask: Ask, private flushTraits: () => void) {}
+  constructor(private store: Store, private next: () => boolean) {}
+
+  toggle(): void {
+    if (this.#timer !== undefined) return this.pause();
+    this.#timer = setInterval(() => { if (!this.next()) this.pause(); }, 220);
+    this.store.tell("playing; Space stops");
+  }
+
+  pause(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+}
+
+export class Commands {
+  readonly player: Player;
+  constructor(readonly store: Store, private ask: Ask, private flushTraits: () => void) {
+    this.player = new Player(store, () => {
+      const to = debug.over(store.t, store.cursor);
+      if (to !== null) this.#pass(to, 1);
+      return to !== null;
+    });
+  }
 
   next(): void { this.#go(debug.over(this.store.t, this.store.cursor), { do: "over" }); }
   into(): void { this.#go(debug.into(this.store.t, this.store.cursor), { do: "into" }); }
   out(): void { this.#go(debug.out(this.store.t, this.store.cursor), { do: "out" }); }
   back(): void {
-    const { store } = this;
+    const { bare, t, cursor } = this.store;
     // the cursor of a bare run is at the step before it
-    if (store.bare < 0) this.#pass(debug.back(store.t, store.cursor), -1);
-    else this.#pass(store.cursor, -1);
+    this.#pass(bare < 0 ? debug.back(t, cursor) : cursor, -1);
   }
   nextRun(): void {
     const { store } = this;
@@ -35,6 +57,7 @@ export class Commands {
     if (store.run > 0) store.toRun(store.run - 1);
     else store.seek(-1);
   }
+  play(): void { this.player.toggle(); }
   first(): void { this.store.seek(-1); }
   last(): void { this.store.go(this.store.t.p.total - 1); }
   toRun(run: number, drag = false): void { this.store.toRun(run, "person", drag); }
@@ -125,21 +148,6 @@ export class Commands {
     const wanted = breakpointFor(this.store);
     if (!wanted) return this.store.tell("select a node or a buffer first");
     this.toggle(wanted.kind, wanted.value);
-  }
-
-  play(): void {
-    if (this.#timer !== undefined) return this.pause();
-    this.#timer = setInterval(() => {
-      const to = debug.over(this.store.t, this.store.cursor);
-      if (to === null) this.pause();
-      else this.#pass(to, 1);
-    }, 220);
-    this.store.tell("playing; Space stops");
-  }
-
-  pause(): void {
-    clearInterval(this.#timer);
-    this.#timer = undefined;
   }
 }
 

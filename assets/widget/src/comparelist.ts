@@ -1,6 +1,6 @@
 // Two lanes compared: the figures of both, the ops that differ, the most bytes first, and their orders around one op.
 import { ensure } from "./arrays.js";
-import { button, el, hit, NUMBER, on, table, td } from "./dom.js";
+import { button, el, NUMBER, onHit, table, td } from "./dom.js";
 import { bytes, count, opName, plural, shortName, signed } from "./format.js";
 import type { Comparison, LaneState } from "./lanestate.js";
 import type { Context } from "./lazypane.js";
@@ -35,12 +35,8 @@ export class CompareList implements View {
     this.#scroll.append(this.#box);
     host.append(this.#head, this.#scroll);
     state.listen(() => this.#draw());
-    on(this.#box, "click", (event) => {
-      const gap = hit(event, "gap");
-      if (gap) return void state.go(Number(gap.dataset.a), Number(gap.dataset.b));
-      const row = hit(event, "difference");
-      if (row) this.#toggle(row.dataset.key!);
-    }, signal);
+    onHit(this.#box, "gap", (gap) => void state.go(Number(gap.dataset.a), Number(gap.dataset.b)), signal);
+    onHit(this.#box, "difference", (row) => this.#toggle(row.dataset.key!), signal);
   }
 
   update(change: Change): void {
@@ -180,12 +176,8 @@ export class OrderView implements View {
   constructor(host: HTMLElement, private context: Context, private state: LaneState, signal: AbortSignal) {
     host.prepend(this.#root);
     state.listen(() => this.#draw());
-    on(this.#root, "click", (event) => {
-      const row = hit(event, "order-op");
-      if (row) return void this.state.go(Number(row.dataset.a), Number(row.dataset.b));
-      const said = hit(event, "order-broken") ?? hit(event, "order-value");
-      if (said) void this.state.go(-1, Number(said.dataset.b));
-    }, signal);
+    onHit(this.#root, "order-op", (row) => void state.go(Number(row.dataset.a), Number(row.dataset.b)), signal);
+    for (const kv of ["order-broken", "order-value"]) onHit(this.#root, kv, (said) => void state.go(-1, Number(said.dataset.b)), signal);
   }
 
   update(change: Change): void {

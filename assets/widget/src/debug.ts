@@ -1,7 +1,7 @@
 // The debugger's moves on recorded steps. Each takes a cursor and gives a cursor; null = there is no such step recorded.
 // A control node (If, Loop, function) is logged after its body, so "over" a body is a walk to the next step that is no deeper.
 import { loaded, type Engine, type Part, type Value } from "./modules.js";
-import { frameAt, opAt, type Trace } from "./replay.js";
+import { opAt, type Trace } from "./replay.js";
 
 /** `kind`: node, op, buffer, decision or query; `error`: why the kernel cannot use it. */
 export interface Breakpoint { kind: string; value: string | number; enabled: boolean; error?: string }
@@ -122,10 +122,7 @@ export function clamp({ p }: Trace, cursor: number): number {
 
 /** The title of the cursor's block. */
 export function placeName(t: Trace, cursor: number): string {
-  const { p, x } = t;
-  const f = frameAt(t, cursor);
-  const g = p.frame.graph[f] ?? 0;
-  const node = cursor >= 0 && p.step.frame[cursor] === f ? p.step.node[cursor] : -1;
-  const block = node < 0 ? undefined : p.graphs[g].blocks[x.graphs[g].block[node]];
-  return block?.title ?? "";
+  if (cursor < 0) return "";
+  const { graph, g, node } = opAt(t, cursor);
+  return g.blocks[t.x.graphs[graph].block[node]]?.title ?? "";
 }

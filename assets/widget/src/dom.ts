@@ -135,6 +135,63 @@ export function onDrag(node: HTMLElement, call: (event: PointerEvent, moving: bo
   on(node, "pointermove", (event) => { if (node.hasPointerCapture(event.pointerId)) call(event, true); }, signal);
 }
 
+/** The place of an event in what a view has scrolled, px from its left and top edge. */
+export function placeIn(view: HTMLElement, event: MouseEvent): [x: number, y: number] {
+  const box = view.getBoundingClientRect();
+  return [event.clientX - box.left, event.clientY - box.top + view.scrollTop];
+}
+
+const NEAR = 4; // px that a click may tremble
+
+/** What a pointer does, by places. `press`: the directions in which it may be dragged, null: it is not meant; `over`: null outside. */
+interface Pointed {
+  press(event: PointerEvent): "x" | "xy" | null;
+  drag(from: [number, number], to: [number, number]): void;
+  click(at: [number, number]): void;
+  double(at: [number, number]): void;
+  over(at: [number, number] | null): void;
+}
+
+export function onPointer(view: HTMLElement, does: Pointed, signal: AbortSignal): void {
+  let held: { from: [number, number]; way: string; moved: boolean } | null = null;
+  on(view, "pointerdown", (event) => {
+    const way = event.button > 1 ? null : does.press(event);
+    if (!way) return;
+    held = { from: placeIn(view, event), way, moved: false };
+    view.setPointerCapture(event.pointerId);
+  }, signal);
+  on(view, "pointermove", (event) => {
+    const at = placeIn(view, event);
+    // what moves under a pointer at rest is not pointed at
+    if (!held) return !event.buttons && (event.movementX || event.movementY) ? does.over(at) : undefined;
+    if (!held.moved && Math.hypot(at[0] - held.from[0], held.way === "x" ? 0 : at[1] - held.from[1]) < NEAR) return;
+    held.moved = true;
+    does.drag(held.from, at);
+  }, signal);
+  on(view, "pointerup", (event) => {
+    const pressed = held && !held.moved;
+    held = null;
+    if (pressed) does.click(placeIn(view, event));
+  }, signal);
+  on(view, "lostpointercapture", () => { held = null; }, signal);
+  on(view, "pointerleave", () => { if (!held) does.over(null); }, signal);
+  on(view, "dblclick", (event) => does.double(placeIn(view, event)), signal);
+}
+
+/** Place a tip under a part of a view, or over it where there is no room; `out`: px by which it may stand out. */
+export function placeTip(tip: HTMLElement, view: HTMLElement, x: number, y: number, h: number, out = 0): void {
+  const left = Math.max(0, Math.min(view.clientWidth - tip.offsetWidth - 4, x));
+  const top = y + h + 6 + tip.offsetHeight < view.clientHeight + out ? y + h + 6 : Math.max(-out, y - tip.offsetHeight - 6);
+  tip.style.transform = `translate(${Math.round(left + view.offsetLeft)}px, ${Math.round(top + view.offsetTop)}px)`;
+}
+
+/** A text at a place of an axis. */
+export function tick(text: string, left: number, attributes: Attributes = {}): HTMLElement {
+  const node = el("span", attributes, text);
+  node.style.transform = `translateX(${left.toFixed(0)}px)`;
+  return node;
+}
+
 /** Runs something after a while; a new start replaces what waits, and the signal ends it. */
 export class Delay {
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -161,6 +218,12 @@ export function onResize(node: HTMLElement, call: () => void, signal: AbortSigna
   signal.addEventListener("abort", () => watch.disconnect());
 }
 
+export function onMutation(node: Node, what: MutationObserverInit, call: () => void, signal: AbortSignal): void {
+  const watch = new MutationObserver(call);
+  watch.observe(node, what);
+  signal.addEventListener("abort", () => watch.disconnect());
+}
+
 /** Make `nodes` the children of `parent`, moving only those out of place. */
 export function place(parent: Element, nodes: Element[]): void {
   nodes.forEach((node, i) => {
@@ -169,19 +232,18 @@ export function place(parent: Element, nodes: Element[]): void {
   while (parent.children.length > nodes.length) parent.lastElementChild!.remove();
 }
 
-/** A request to scroll `node` into `box`; `middle`: not to its edge. */
-export interface Reveal { box: HTMLElement; node: Element; middle: boolean }
+/** A request to scroll `node` into `box`. */
+export interface Reveal { box: HTMLElement; node: Element }
 
 /** Scroll the boxes just enough, without moving the page. Everything is measured first, which costs a single layout. */
 export function reveal(wishes: Reveal[]): void {
   const moves: (() => void)[] = [];
-  for (const { box, node, middle } of wishes) {
+  for (const { box, node } of wishes) {
     if (!node.isConnected) continue;
     const outer = box.getBoundingClientRect();
     const inner = node.getBoundingClientRect();
     if (inner.top < outer.top + 4 || inner.bottom > outer.bottom - 4) {
-      const at = middle ? outer.height * 0.4 : inner.top < outer.top ? 8 : outer.height - inner.height - 8;
-      const by = inner.top - outer.top - at;
+      const by = inner.top - outer.top - (inner.top < outer.top ? 8 : outer.height - inner.height - 8);
       if (box.scrollHeight > box.clientHeight) moves.push(() => (box.scrollTop += by));
     }
     // sideways, scroll the nearest box that overflows, such as the body of a card

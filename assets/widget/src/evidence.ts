@@ -25,16 +25,7 @@ export function partOf(t: Trace, findings: Finding[], step: number): { finding: 
   if (!(t.p.step.flags[step] & t.p.flag.missed)) return null;
   const { g, node, op: [, type] } = opAt(t, step);
   const all = findings.flatMap(({ parts = [] }, finding) => parts.map((part) => ({ finding, part })));
-  return all.find(({ part: { at = [] } }) => has(at, step)) ?? all.find(({ part }) => part.op === type && part.name === g.roles[g.role[node]]) ?? null;
-}
-
-function has(spans: number[], step: number): boolean {
-  for (let i = 0; i < spans.length; i += 3) {
-    const [first, by, many] = [spans[i], spans[i + 1] || 1, spans[i + 2]];
-    const k = (step - first) / by;
-    if (k >= 0 && k < many && Number.isInteger(k)) return true;
-  }
-  return false;
+  return all.find(({ part }) => series(part.at).includes(step)) ?? all.find(({ part }) => part.op === type && part.name === g.roles[g.role[node]]) ?? null;
 }
 
 export function key(m: { graph: number; node: number }): number { return m.graph * 2 ** 24 + m.node; }

@@ -34,10 +34,9 @@ export function buffer(p: Payload, storage: number, gen = 0): string {
 }
 
 /** `[1,4,16]` of `float32 [1,4,16]`. */
-export function shape(info: string): string {
-  const at = info.indexOf("[");
-  return at < 0 ? info : info.slice(at);
-}
+export function shape(info: string): string { return info.slice(Math.max(0, info.indexOf("["))); }
+
+export function capital(text: string): string { return text.charAt(0).toUpperCase() + text.slice(1); }
 
 /** The op type without its domain. */
 export function opName(op: string): string { return op.replace(/^.*\./, ""); }

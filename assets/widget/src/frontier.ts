@@ -40,7 +40,8 @@ export class FrontierPane implements View {
     const isNext = (c: { step: number }) => c.step >= 0 && c.step === now.ran; // the recording ran it
     say(this.#count, now.choices.length ? ` ${count(now.choices.length)}` : "");
     this.#count.title = `${plural(now.choices.length, "op")} can run at this step`;
-    const where = now.next >= 0 && now.next !== now.frame ? this.#place() : "";
+    const run = p.frame.run[now.next];
+    const where = now.next < 0 || now.next === now.frame ? "" : run === p.frame.run[now.frame] ? `in ${p.strings[p.frame.label[now.next]] || "main"}` : `${p.runs[run]?.label ?? "the next run"} begins`;
     say(this.#hint, now.hint ?? (now.next < 0 ? (p.steps ? "everything has run" : "nothing has run") : where || (edge ? "choose one to run it next" : "could run now")));
     const kept = new Map<string, HTMLElement>();
     const rows = now.choices.slice(0, MOST).map((c) => {
@@ -67,13 +68,6 @@ export class FrontierPane implements View {
     this.#rows = kept;
     if (now.choices.length > MOST) rows.push(el("li.kv-none", {}, `${now.choices.length - MOST} more`));
     place(this.#list, rows);
-  }
-
-  #place(): string {
-    const { p, now } = this.store;
-    const run = p.frame.run[now.next];
-    if (run !== p.frame.run[now.frame]) return `${p.runs[run]?.label ?? "the next run"} begins`;
-    return `in ${p.strings[p.frame.label[now.next]] || "main"}`;
   }
 
   #light(): void {

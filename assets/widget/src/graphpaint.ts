@@ -1,6 +1,6 @@
 // Paints the visible part of a level on a canvas. A state is a fill, a border and a letter, never a colour alone; text below
 // 11 px is left out.
-import { bordered, filled, polygon, stroked, type Inks, type Ruler } from "./canvas.js";
+import { bordered, filled, polygon, stroked, traced, type Inks, type Ruler } from "./canvas.js";
 import { badgeOf } from "./pair.js";
 import { crossing, HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
@@ -67,13 +67,10 @@ const FAINT = 0.22;
 
 export class Painter {
   exits: Exit[] = [];
-  #family: string;
-  constructor(private context: CanvasRenderingContext2D, private store: Store, private inks: Inks) {
-    this.#family = inks.family;
-  }
+  #ruler: Ruler;
+  constructor(private context: CanvasRenderingContext2D, private store: Store, private inks: Inks) { this.#ruler = inks.ruler; }
 
   colour(name: string): string { return this.inks.colour(name); }
-  get ruler(): Ruler { return this.inks.ruler; }
 
   paint(v: Painted): void {
     const { context } = this;
@@ -93,7 +90,7 @@ export class Painter {
       }
       this.#head(row, v);
     }
-    if (v.red.length) paintRed(context, (name) => this.colour(name), this.#family, v.red, port);
+    if (v.red.length) paintRed(context, this.inks, v.red, port);
   }
 
   #font(weight: number, size: number): string { return `${weight} ${Math.round(size * 2) / 2}px`; }
@@ -101,7 +98,7 @@ export class Painter {
   #say(text: string, x: number, y: number, font: string, ink: string, align: CanvasTextAlign = "left"): void {
     if (!text) return;
     const { context } = this;
-    context.font = `${font} ${this.#family}`;
+    context.font = `${font} ${this.inks.family}`;
     context.textAlign = align;
     context.fillStyle = this.colour(ink);
     context.fillText(text, x, y);
@@ -142,9 +139,7 @@ export class Painter {
       filled(context, this.colour("pane"), row.x - port.x + 1, top, row.w - 2, HEAD);
       filled(context, this.colour("line"), row.x - port.x + 1, top + HEAD, row.w - 2, 1);
     }
-    if (lit) {
-      filled(context, this.colour("accent"), left, top + 3, 3, HEAD - 6);
-    }
+    if (lit) filled(context, this.colour("accent"), left, top + 3, 3, HEAD - 6);
     const corners = row.open ? [[9, 12], [17, 12], [13, 17]] : [[11, 10], [16, 14], [11, 18]];
     polygon(context, this.colour("edge"), corners.map(([dx, dy]) => [left + dx, top + dy]));
     const cells = row.block < 0 ? card.members.length : nodes.length;
@@ -171,17 +166,17 @@ export class Painter {
     const done = nodes.reduce((n, i) => n + (scene.steps[i] >= 0 && scene.steps[i] <= scene.cursor ? 1 : 0), 0);
     const right = `${done} of ${nodes.length} ran`; // in this run
     this.#say(right, end - 8, base, small, "soft", "right");
-    end -= 16 + this.ruler.width(right, small);
+    end -= 16 + this.#ruler.width(right, small);
     const title = row.block < 0 ? card.title : blocks[row.block].title || "graph";
-    const cut = this.ruler.fit(title, strong, end - left - 26);
+    const cut = this.#ruler.fit(title, strong, end - left - 26);
     this.#say(cut, left + 22, base, strong, state === "running" ? "accent" : state === "waiting" ? "soft" : "ink");
-    let from = left + 34 + this.ruler.width(cut, strong);
-    if (row.block < 0) return void this.#say(this.ruler.fit(v.facts.card(row), small, end - from), from, base, small, "soft");
+    let from = left + 34 + this.#ruler.width(cut, strong);
+    if (row.block < 0) return void this.#say(this.#ruler.fit(v.facts.card(row), small, end - from), from, base, small, "soft");
     const { about, missed } = v.facts.block(row);
-    const warn = missed && this.ruler.width(missed, small) < end - from ? missed : "";
+    const warn = missed && this.#ruler.width(missed, small) < end - from ? missed : "";
     if (warn) this.#say(warn, end, base, small, "missed-ink", "right");
-    const room = end - from - (warn ? this.ruler.width(warn, small) + 12 : 0);
-    if (this.ruler.width(about, small) < room) this.#say(about, from, base, small, "soft");
+    const room = end - from - (warn ? this.#ruler.width(warn, small) + 12 : 0);
+    if (this.#ruler.width(about, small) < room) this.#say(about, from, base, small, "soft");
   }
 
   #body(row: Row, s: Sketch, v: Painted): void {
@@ -246,13 +241,9 @@ export class Painter {
     for (const e of s.ends) {
       if (e.x > seen.x1 || e.y > seen.y1 || e.x < seen.x0 || e.y < seen.y0) continue;
       const chosen = (v.way ?? scene.lit).values.has(e.value);
-      context.strokeStyle = context.fillStyle = this.colour(chosen ? "accent" : e.cache < 0 ? "edge" : "view");
-      context.lineWidth = chosen || e.cache >= 0 ? 1.8 : 1;
-      context.setLineDash(chosen || e.cache >= 0 ? [] : [2, 2]);
-      context.beginPath();
-      context.moveTo(ox + e.x * zoom, oy + e.y * zoom);
-      context.lineTo(ox + e.ix * zoom, oy + e.iy * zoom);
-      context.stroke();
+      const [strong, ink] = [chosen || e.cache >= 0, this.colour(chosen ? "accent" : e.cache < 0 ? "edge" : "view")];
+      traced(context, ink, strong ? 1.8 : 1, [[ox + e.x * zoom, oy + e.y * zoom], [ox + e.ix * zoom, oy + e.iy * zoom]], strong ? [] : [2, 2]);
+      context.fillStyle = ink;
       context.beginPath();
       context.arc(ox + e.x * zoom, oy + e.y * zoom, e.cache < 0 ? 2 : 3.5, 0, 7);
       context.fill();
@@ -281,7 +272,7 @@ export class Painter {
     // a long line has its words beside the box that it passes first
     const k = points.length > 8 ? 4 : points.length > 4 ? 2 : 0;
     const font = this.#font(look === "copied" ? 600 : 400, Math.max(11, 11 * zoom));
-    const [w, h] = [this.ruler.width(text, font) + 8, 16 * Math.max(1, zoom)];
+    const [w, h] = [this.#ruler.width(text, font) + 8, 16 * Math.max(1, zoom)];
     const place = (share: number): Rect => ({
       x: ox + (points[k] * (1 - share) + points[k + 2] * share) * zoom - w / 2, y: oy + (points[k + 1] * (1 - share) + points[k + 3] * share) * zoom - h / 2, w, h,
     });
@@ -333,7 +324,7 @@ export class Painter {
     const info = scene.captions ? scene.captions[node] : step >= 0 && p.step.out[step + 1] > out ? shape(p.strings[p.out.info[out]]) : "";
     const { versus } = this.store;
     const wide = step < 0 ? "" : badgeOf(versus, this.store.t, step);
-    const badge = wide && this.ruler.width(wide, this.#font(400, 11)) > w - 14 ? versus!.names.join(" ≠ ") : wide;
+    const badge = wide && this.#ruler.width(wide, this.#font(400, 11)) > w - 14 ? versus!.names.join(" ≠ ") : wide;
     this.#two(opName(g.nodes[node][1]), badge || under || info, letter(p.codes, state), rect, ink, state === "running" ? "on-accent" : badge ? "missed-ink" : "soft", look[4], shortName(g, node), end ? letter(p.codes, end) : "");
   }
 
@@ -349,14 +340,14 @@ export class Painter {
     const below = line + 14.5 * Math.max(1, zoom);
     if (second && two) this.#say(second, x + w - pad, below, big, markInk, "right");
     // the name goes before the mark: fill and border show the state, too
-    const marked = mark && (two || this.ruler.width(text, big) <= w - 2 * pad - 13 || this.ruler.width(text, big) > w - 2 * pad);
+    const marked = mark && (two || this.#ruler.width(text, big) <= w - 2 * pad - 13 || this.#ruler.width(text, big) > w - 2 * pad);
     if (marked) this.#say(mark, x + w - pad, line, big, markInk, "right");
     const room = w - 2 * pad - (marked ? 13 : 0);
-    const cut = this.ruler.fit(text, big, room) || (room > 20 ? text.slice(0, 3) : "");
+    const cut = this.#ruler.fit(text, big, room) || (room > 20 ? text.slice(0, 3) : "");
     this.#say(cut, x + pad, line, big, ink);
-    const left = room - this.ruler.width(cut, big) - 5;
-    const short = name && cut === text ? this.ruler.fit(name, small, left) : "";
-    if (short === name || short.length > 5) this.#say(short, x + pad + this.ruler.width(cut, big) + 5, line, small, soft);
-    if (two) this.#say(this.ruler.fit(under, small, w - 2 * pad - (second ? 13 : 0)), x + pad, below, small, soft);
+    const left = room - this.#ruler.width(cut, big) - 5;
+    const short = name && cut === text ? this.#ruler.fit(name, small, left) : "";
+    if (short === name || short.length > 5) this.#say(short, x + pad + this.#ruler.width(cut, big) + 5, line, small, soft);
+    if (two) this.#say(this.#ruler.fit(under, small, w - 2 * pad - (second ? 13 : 0)), x + pad, below, small, soft);
   }
 }

@@ -3,7 +3,7 @@ import { copy, toPng } from "./picture.js";
 import type { Ask } from "./commands.js";
 import { button, el, mark, onHit, onKey, svg, toggle } from "./dom.js";
 import { bytes, count, opLabel, plural } from "./format.js";
-import { orderedGroups, pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
+import { pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
 import { stepLink } from "./inspectparts.js";
 import type { MakePane } from "./lazypane.js";
 import { numberOf, opAt } from "./replay.js";
@@ -42,7 +42,7 @@ class HazardsPane implements View {
   #card = el("section.kv-pair", { "aria-label": "The chosen pair", "data-kv": "pair-card" });
   #groups: PairGroup[] = [];
   #open = new Set<string>(); // unfolded groups, by their hook and number
-  #shown = -2;
+  #shown = "";
   #chosen = -1; // stays here when another op is chosen
   #copies: HTMLElement;
   #look: HTMLElement;
@@ -91,14 +91,12 @@ class HazardsPane implements View {
     store.seek(step);
     store.select(executed(store.t, step));
     this.#path = pair;
-    this.#shown = -2;
     this.#draw();
   }
 
   #choose(pair: number): void {
     const { store } = this;
     this.#chosen = pair;
-    if (this.#path >= 0) this.#shown = -2;
     this.#path = -1;
     store.seek(store.t.p.pair.second[pair]);
     store.choosePair(pair);
@@ -119,14 +117,13 @@ class HazardsPane implements View {
   update(change: Change): void {
     const { store } = this;
     if (change.payload) {
-      this.#groups = pairGroups(store.t.p);
+      this.#groups = pairGroups(store.t.p, "pair");
       this.#chosen = this.#groups[0]?.pairs[0] ?? -1;
       this.#path = -1;
-      this.#shown = -2;
+      this.#shown = "";
     }
     if (store.pair >= 0) {
       this.#chosen = store.pair;
-      if (this.#path >= 0) this.#shown = -2;
       this.#path = -1;
     }
     if (change.payload) this.#fill();
@@ -158,7 +155,7 @@ class HazardsPane implements View {
     const more = known.total > p.ordered.first.length ? `, the first ${count(p.ordered.first.length)} are listed` : "";
     const head = el("div.kv-pair-also", {}, this.#also, el("span.kv-soft", { "data-kv": "ordered-count" }, `${plural(known.total, "pair")}${some} that a path of the graph keeps in order${more}`));
     if (!on) return [head];
-    return [head, ...orderedGroups(p).flatMap((group) => this.#group("ordered-group", group, (pair) => {
+    return [head, ...pairGroups(p, "ordered").flatMap((group) => this.#group("ordered-group", group, (pair) => {
       const between = pathOf(p, pair).length - 2;
       return this.#row("ordered", pair, "ordered", el("span", {}, between > 0 ? `by way of ${plural(between, "op")}` : "an edge joins them"), p.ordered.bytes[pair]);
     }))];
@@ -200,13 +197,11 @@ class HazardsPane implements View {
   #draw(): void {
     this.#mark();
     const { t, p } = this.store;
-    if (this.#path >= 0) {
-      this.#card.hidden = false;
-      return this.#card.replaceChildren(...this.#pathCard(this.#path));
-    }
-    if (this.#chosen === this.#shown) return;
-    const pair = (this.#shown = this.#chosen);
-    this.#card.hidden = pair < 0;
+    const [pair, path] = [this.#chosen, this.#path];
+    if (this.#shown === `${pair} ${path}`) return;
+    this.#shown = `${pair} ${path}`;
+    this.#card.hidden = pair < 0 && path < 0;
+    if (path >= 0) return this.#card.replaceChildren(...this.#pathCard(path));
     if (pair < 0) return;
     const text = (name: string) => pairText(p, pair, name);
     const step = (side: "first" | "second", n: number) => el("p", {}, stepLink(t, p.pair[side][pair]), ` ${text(`op${n}`)} `, el("span.kv-soft", {}, text(`name${n}`)));

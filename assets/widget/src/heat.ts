@@ -41,6 +41,11 @@ function drawWords(context: CanvasRenderingContext2D, inks: Inks, axis: Axis, wo
   });
 }
 
+/** The mean of several rows of weights. */
+export function mean(all: number[][]): number[] {
+  return all[0]?.map((_, row) => all.reduce((sum, one) => sum + (one[row] ?? 0), 0) / all.length) ?? [];
+}
+
 interface Arc { row: number; weight: number }
 
 /** The rows that get an arc, the strongest on top. */
@@ -187,13 +192,13 @@ export class HeatMap {
       for (let row = from; row < to; row++) found = Math.max(found, values[row] ?? 0);
       return found;
     };
-    const mean = weights[0]?.map((_, row) => weights.reduce((sum, one) => sum + (one[row] ?? 0), 0) / weights.length) ?? [];
-    const most = Math.max(1e-9, ...mean);
+    const all = mean(weights);
+    const most = Math.max(1e-9, ...all);
     for (let column = 0; column < columns; column++) {
-      const h = (largest(mean, column) / most) * (STRIP - 10);
+      const h = (largest(all, column) / most) * (STRIP - 10);
       if (h > 0) filled(context, inks.colour("line"), xOf(axis, span(column)[0]) + 0.5, STRIP - 4 - h, wide, Math.max(h, 0.5));
     }
-    drawArcs(context, inks, axis, at && weights[at.head] ? weights[at.head] : mean, now, 4, STRIP - 4);
+    drawArcs(context, inks, axis, at && weights[at.head] ? weights[at.head] : all, now, 4, STRIP - 4);
     label(context, inks, most.toFixed(2), LEFT - 5, 10, { align: "right" });
     label(context, inks, "weight", LEFT - 5, STRIP - 10, { align: "right" });
     if (this.#pitch < 9) return;

@@ -1,5 +1,5 @@
 // Hidden pairs: what they are called, and which belong to a step.
-import { ensure, kept } from "./arrays.js";
+import { ensure, group, kept, idsOf } from "./arrays.js";
 import type { Payload } from "./wire.js";
 
 /** A text of a pair by its name in the header's table. */
@@ -14,22 +14,13 @@ export function pairState(p: Payload, pair: number): string {
   return p.hazards?.picture.states[p.pair.state[pair]] ?? "";
 }
 
-/** Alike pairs of layers and runs, in the order of the header's titles; those that were not sent are left out. */
+/** Alike pairs of layers and runs, hidden or kept in order by a path of the graph, in the order of the header's titles; those that were not sent are left out. */
 export interface PairGroup { group: number; title: string; state: string; pairs: number[] }
-export function pairGroups(p: Payload): PairGroup[] {
-  const found = new Map<number, PairGroup>();
-  for (let k = 0; k < p.pair.first.length; k++) {
-    const group = p.pair.group[k];
-    ensure(found, group, () => ({ group, title: p.hazards?.groups[group] ?? "", state: pairState(p, k), pairs: [] })).pairs.push(k);
-  }
-  return [...found.values()];
-}
-
-/** Pairs that a path of the graph keeps in order, in groups as above. */
-export function orderedGroups(p: Payload): PairGroup[] {
-  const found = (p.hazards?.ordered?.groups ?? []).map((title, group): PairGroup => ({ group, title, state: "ordered", pairs: [] }));
-  for (let k = 0; k < p.ordered.first.length; k++) found[p.ordered.group[k]].pairs.push(k);
-  return found.filter((one) => one.pairs.length);
+export function pairGroups(p: Payload, kind: "pair" | "ordered"): PairGroup[] {
+  const titles = (kind === "pair" ? p.hazards : p.hazards?.ordered)?.groups ?? [];
+  const lists = group(p[kind].group, titles.length);
+  const all = titles.map((title, group) => ({ group, title, pairs: [...idsOf(lists, group)] })).filter(({ pairs }) => pairs.length);
+  return all.map((one) => ({ ...one, state: kind === "pair" ? pairState(p, one.pairs[0]) : kind }));
 }
 
 /** The steps of the path that keeps a pair in order, its own two with them. */

@@ -1,5 +1,5 @@
 // Lookup tables for scrubbing, built once per payload in one pass over the columns.
-import { group, type Lists } from "./arrays.js";
+import { group, idsOf, type Lists } from "./arrays.js";
 import type { Graph, Ints, Payload } from "./wire.js";
 
 /** Producers, readers and dependencies within one graph. */
@@ -15,10 +15,8 @@ export interface Index {
   graphs: GraphIndex[];
   depth: Ints; // by frame; main is 0
   first: Ints; // by frame: its first step or one of a frame inside; `steps` if none yet
-  last: Ints; // by frame: likewise the last; -1 if none yet
   steps: Lists; // steps by frame
   outStep: Ints; // by out: its step
-  blockStep: Ints; // by blocker: its step
   outs: Lists; // outs by storage
   binds: Lists; // binds by storage
   bindFrame: Ints; // by bind: its frame
@@ -72,14 +70,14 @@ function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | 
     let from = p.storage.born[s];
     if (from < 0 && p.storage.origin[s] !== p.from.weights) {
       from = out < x.outs.start[s + 1] ? x.outStep[x.outs.ids[out]] : p.steps;
-      for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
+      for (const b of idsOf(x.binds, s)) {
         // a later run's arrays come with its first step: until then the finished run is what is shown
-        const first = x.first[x.bindFrame[x.binds.ids[i]]];
+        const first = x.first[x.bindFrame[b]];
         from = Math.min(from, first > 0 ? first : -1);
       }
     }
-    for (let i = frees.start[s]; i < frees.start[s + 1]; i++) {
-      const to = freeStep[frees.ids[i]];
+    for (const free of idsOf(frees, s)) {
+      const to = freeStep[free];
       found.push([s, from, to]);
       while (out < x.outs.start[s + 1] && x.outStep[x.outs.ids[out]] <= to) out++;
       from = out < x.outs.start[s + 1] ? x.outStep[x.outs.ids[out]] : p.steps;
@@ -108,7 +106,6 @@ export function buildIndex(p: Payload): Index {
   const { frame, step, out } = p;
   const depth = new Int32Array(p.frames);
   const first = new Int32Array(p.frames).fill(p.steps);
-  const last = new Int32Array(p.frames).fill(-1);
   const run = new Int32Array(p.steps);
   // parents are made before their children
   for (let f = 0; f < p.frames; f++) depth[f] = frame.parent[f] < 0 ? 0 : depth[frame.parent[f]] + 1;
@@ -116,19 +113,15 @@ export function buildIndex(p: Payload): Index {
   for (let i = 0; i < p.steps; i++) {
     run[i] = frame.run[step.frame[i]];
     if (peak < 0 || step.live[i] > step.live[peak]) peak = i;
-    for (let f = step.frame[i]; f >= 0 && last[f] < i; f = frame.parent[f]) {
-      if (first[f] > i) first[f] = i;
-      last[f] = i;
-    }
+    for (let f = step.frame[i]; f >= 0 && first[f] > i; f = frame.parent[f]) first[f] = i;
   }
   let weights = 0;
   for (let s = 0; s < p.storages; s++) if (p.storage.origin[s] === p.from.weights) weights += p.storage.capacity[s];
   const base = {
     graphs: p.graphs.map(indexGraph),
-    depth, first, last, run, peak, weights,
+    depth, first, run, peak, weights,
     steps: group(step.frame, p.frames),
     outStep: owners(step.out, out.value.length),
-    blockStep: owners(step.block, p.block.code.length),
     outs: group(out.storage, p.storages),
     binds: group(p.bind.storage, p.storages),
     grown: group(p.grow.storage, p.storages),

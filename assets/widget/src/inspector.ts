@@ -1,7 +1,8 @@
 // The inspector: shows what was chosen last (an execution, a buffer, a value, a cache) or the step at the cursor; one thing can
 // be pinned beside it.
+import { idsOf } from "./arrays.js";
 import type { Ask } from "./commands.js";
-import { button, el, hit, mark, on, say, td } from "./dom.js";
+import { button, el, mark, onHit, say, td } from "./dom.js";
 import { buffer, bytes, count, plural, shape, shortValue, valueName } from "./format.js";
 import { bufferChip, facts, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { infoOf, nodeBody, occurrenceOf, stepBody, stepTitle } from "./inspectstep.js";
@@ -31,7 +32,7 @@ export class Inspector implements View {
   #body = el("div.kv-step", { "data-kv": "inspector" });
   #other = el("div.kv-step.kv-pinned", { "data-kv": "pinned" });
 
-  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private history: History, share: ShareContext, private signal: AbortSignal, private openList: (id: string) => void = () => {}) {
+  constructor(host: HTMLElement, private store: Store, private ask: Ask, private reports: Reports, private history: History, share: ShareContext, private signal: AbortSignal, openList: (id: string) => void) {
     this.#back = button("◂", "Back to what was looked at before (u)", "history-back", () => void history.back(), signal, "u");
     this.#forward = button("▸", "Forward again (U)", "history-forward", () => void history.forward(), signal, "Shift+U");
     this.#pin = button("pin", "Keep this beside what is chosen next", "pin", () => {
@@ -42,28 +43,16 @@ export class Inspector implements View {
     this.#forward.ariaLabel = "Forward";
     host.append(el("header", {}, this.#kind, this.#where, el("span.kv-tools", {}, this.#back, this.#forward, this.#pin, copyButton(host, "inspector", share, signal))), el("div.kv-inspect", {}, this.#body, this.#other));
     this.#other.hidden = true;
-    on(host, "click", (event) => this.#click(event), signal);
-  }
-
-  #click(event: MouseEvent): void {
-    const { store } = this;
-    const find = (kv: string) => hit(event, kv)?.dataset;
-    const step = find("step-link");
-    if (step) return store.go(Number(step.step));
-    const finding = find("finding-link");
-    if (finding) return store.frame(Number(finding.id), stepsOfFinding(store.t, store.report!.findings[Number(finding.id)]).indexOf(Number(finding.step)));
-    const chip = find("buffer");
-    if (chip) return store.select({ kind: "storage", id: Number(chip.id) });
-    const value = find("value");
-    if (value) return store.select({ kind: "value", id: Number(value.id), graph: Number(value.graph) });
-    const weighed = find("attention-link");
-    if (weighed) {
-      store.weigh = Number(weighed.id);
+    onHit(host, "step-link", ({ dataset: { step } }) => store.go(Number(step)), signal);
+    onHit(host, "finding-link", ({ dataset: { id, step } }) => store.frame(Number(id), stepsOfFinding(store.t, store.report!.findings[Number(id)]).indexOf(Number(step))), signal);
+    onHit(host, "buffer", ({ dataset: { id } }) => store.select({ kind: "storage", id: Number(id) }), signal);
+    onHit(host, "value", ({ dataset: { id, graph } }) => store.select({ kind: "value", id: Number(id), graph: Number(graph) }), signal);
+    onHit(host, "node-link", ({ dataset: { id, graph } }) => store.select({ kind: "node", id: Number(id), graph: Number(graph) }), signal);
+    onHit(host, "attention-link", ({ dataset: { id } }) => {
+      store.weigh = Number(id);
       store.select({ kind: "cache", id: store.weigh });
-      return this.openList("caches");
-    }
-    const node = find("node-link");
-    if (node) store.select({ kind: "node", id: Number(node.id), graph: Number(node.graph), ...(node.step ? { step: Number(node.step) } : {}) });
+      openList("caches");
+    }, signal);
   }
 
   update(change: Change): void {
@@ -159,8 +148,7 @@ function storageBody(store: Store, s: number): Node[] {
 /** What was written into a storage, in order. */
 function contents(t: Trace, s: number, cursor: number): HTMLElement {
   const { p, x } = t;
-  const from = x.outs.start[s];
-  const all = Array.from(x.outs.ids.subarray(from, x.outs.start[s + 1]));
+  const all = Array.from(idsOf(x.outs, s));
   const near = Math.max(0, Math.min(all.length - MOST, all.findIndex((o) => x.outStep[o] >= cursor) - MOST / 2));
   const rows = all.slice(near, near + MOST).map((o) => {
     const step = x.outStep[o];

@@ -22,10 +22,9 @@ export function stepLink(t: Trace, step: number): HTMLElement {
   return el("button", { class: "kv-link", "data-kv": "step-link", "data-step": number, title: `Go to step ${count(number)}` }, `step ${count(number)}`);
 }
 
-/** Inspect one execution of a node; without a step, the node. */
-export function nodeLink({ p }: Trace, graph: number, node: number, step: number | null = null): HTMLElement {
+export function nodeLink({ p }: Trace, graph: number, node: number): HTMLElement {
   const g = p.graphs[graph];
-  return el("button", { class: "kv-link", "data-kv": "node-link", "data-id": node, "data-graph": graph, "data-step": step, title: `${g.nodes[node][0]}; inspect this op` }, opLabel(g, node));
+  return el("button", { class: "kv-link", "data-kv": "node-link", "data-id": node, "data-graph": graph, title: `${g.nodes[node][0]}; inspect this op` }, opLabel(g, node));
 }
 
 /** A message with names replaced by links; names that do not occur in it follow at the end. */
@@ -56,8 +55,8 @@ export function listed(items: Node[], most = 8): (Node | string)[] {
   return items.length > most ? [...shown, ` and ${count(items.length - most)} more`] : shown;
 }
 
-/** `which`: identifies the fix to the kernel, `{step, blocker}` or `{cache}`; `brief`: one line; `at`: the step whose bytes it saves, if another one is shown. */
-export function fixBox(fix: Fix, which: object, store: Store, ask: Ask, signal: AbortSignal, brief = false, at = -1): HTMLElement {
+/** `which`: identifies the fix to the kernel; `at`: the step whose bytes it saves, if another one is shown. */
+export function fixBox(fix: Fix, which: { step: number; blocker: number }, store: Store, ask: Ask, signal: AbortSignal, at: number): HTMLElement {
   const code = el("code", {}, fix.code);
   const copy: HTMLButtonElement = button("Copy", "Copy this change", "copy", () => {
     // if the clipboard is not allowed, the text is selected for Ctrl+C
@@ -70,7 +69,7 @@ export function fixBox(fix: Fix, which: object, store: Store, ask: Ask, signal: 
       if (ask({ do: "fix", ...which })) store.tell("asked the kernel to run again with this change …");
     }, signal));
   }
-  const saves = brief && fix.saves > 0 ? el("span.kv-soft", {}, `saves ${bytes(fix.saves)}${at < 0 ? "" : ` (step ${count(at)})`}`) : "";
+  const saves = fix.saves > 0 ? el("span.kv-soft", {}, `saves ${bytes(fix.saves)}${at < 0 ? "" : ` (step ${count(at)})`}`) : "";
   const head = el("div.kv-tools", {}, el("b", { title: fix.sentence }, fix.label), saves, tools);
-  return el("div.kv-fix", { "data-kv": "fix", "data-brief": brief ? 1 : null }, head, brief ? "" : el("p", {}, fix.sentence), fix.code ? el("pre", {}, code) : "");
+  return el("div.kv-fix", { "data-kv": "fix" }, head, fix.code ? el("pre", {}, code) : "");
 }

@@ -1,14 +1,15 @@
 // One execution of an op: why it ran as it did, what would change that, and what it read and wrote.
+import { within } from "./arrays.js";
 import type { Ask } from "./commands.js";
 import { el, td } from "./dom.js";
 import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
 import { partOf } from "./evidence.js";
-import { bytes, count, figure, opName, shape, shortName } from "./format.js";
+import { bytes, capital, count, figure, opName, shape, shortName } from "./format.js";
 import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
 import { labels, letter, numberOf, opAt, outcome, type Place, placeOf, rowsBefore, stack, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";
-import { entryOf, entryOfOut, smallSummary, tinyHistogram, type Small } from "./valuecard.js";
+import { bars, smallOf, type Small } from "./valuecard.js";
 import type { Payload } from "./wire.js";
 import { explained, word } from "./words.js";
 
@@ -18,11 +19,6 @@ const SEEN = new Set(["new", "in place"]);
 export function stepTitle(t: Trace, step: number): { op: string; name: string; full: string } {
   const { g, node, op: [full, op] } = opAt(t, step);
   return { op: opName(op), name: shortName(g, node), full };
-}
-
-function headline(p: Payload, step: number): string {
-  const text = p.strings[p.step.end[step]];
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 export function stepBody(store: Store, ask: Ask, step: number, signal: AbortSignal): Node[] {
@@ -74,17 +70,16 @@ function why(store: Store, ask: Ask, step: number, graph: number, inputs: number
   const flags = p.step.flags[step];
   const kind = outcome(p, flags);
   const own = partOf(store.t, store.report?.findings ?? [], step);
-  const from = p.step.block[step];
-  const codes = [...new Set(Array.from(p.block.code.subarray(from, p.step.block[step + 1]), (c) => p.strings[c]))];
+  const codes = [...new Set(within(p.step.block, step).map((b) => p.strings[p.block.code[b]]))];
   const box = el("div.kv-why", { "data-state": kind, "data-kv": "why" },
-    el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, letter(p.codes, kind)), el("span.kv-headline", {}, ...explained(headline(p, step))),
+    el("p.kv-badge", { "data-state": kind, "data-kv": "decision" }, el("b", { "aria-hidden": "true" }, letter(p.codes, kind)), el("span.kv-headline", {}, ...explained(capital(p.strings[p.step.end[step]]))),
       flags & p.flag.foreign && kind !== "foreign" ? el("span.kv-soft", {}, " · foreign kernel") : "", el("span.kv-codes", {}, ...codes.map((code) => el("code", {}, code)))));
   box.append(codes.length ? "" : el("p.kv-sentence", {}, ...explained(p.strings[p.step.sentence[step]])), reasons(store.t, step, graph, inputs));
   if (own) {
     const { finding, part: { step: worst = -1, blocker = 0, fix, bytes: spent, times = 0 } } = own;
     box.append(el("p.kv-soft.kv-often", {}, el("button", { class: "kv-link", "data-kv": "finding-link", "data-id": finding, "data-step": step }, `Finding ${finding + 1}`), times > 1 ? `. This kind of op, in all runs: ${count(times)} times, ${bytes(spent)}.` : "."));
     // the kernel identifies a fix by the reason that it removes
-    if (fix) box.append(fixBox(fix, { step: worst, blocker }, store, ask, signal, true, worst === numberOf(store.t, step) ? -1 : worst));
+    if (fix) box.append(fixBox(fix, { step: worst, blocker }, store, ask, signal, worst === numberOf(store.t, step) ? -1 : worst));
   }
   return box;
 }
@@ -127,17 +122,17 @@ function places(t: Trace, step: number, frame: number, graph: number, inputs: nu
   const kind = outcome(p, p.step.flags[step]);
   const table = el("table.kv-places", { "aria-label": "Operands" });
   const row = (side: string, sign: string, title: string, value: number, chip: Node | string, info: string, how: string, small: Small | null) => table.append(el("tr", { "data-side": side, title: how },
-    el("th", { scope: "row", title }, sign), td(valueLink(t, graph, value)), td(chip), td(shape(info), "kv-shape", { title: info }), td(how, "kv-soft", { title: how }), ...(values ? [td(small ? el("span", { title: small.text }, small.text, small.histogram.length ? tinyHistogram(small.histogram) : "") : "", "kv-small")] : [])));
+    el("th", { scope: "row", title }, sign), td(valueLink(t, graph, value)), td(chip), td(shape(info), "kv-shape", { title: info }), td(how, "kv-soft", { title: how }), ...(values ? [td(small ? el("span", { title: small.text }, small.text, small.histogram.length ? bars(small.histogram) : "") : "", "kv-small")] : [])));
   inputs.forEach((value, slot) => {
     if (value < 0) return;
     const place = placeOf(t, frame, value, step - 1);
     const taken = (p.step.taken[step] >> slot) & 1;
-    row("in", taken ? letter(p.codes, kind) : "in", taken ? `its buffer was handed over: ${p.strings[p.step.end[step]]}` : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && smallSummary(t, entryOf(t, place)));
+    row("in", taken ? letter(p.codes, kind) : "in", taken ? `its buffer was handed over: ${p.strings[p.step.end[step]]}` : "read", value, place ? bufferChip(t, step, place.storage, place.gen) : "–", place ? infoOf(p, place) : "", place ? owner(p, place) : "", place && smallOf(t, place));
   });
   for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
     if (p.out.value[o] < 0) continue;
     const how = p.codes.how[p.out.how[o]];
-    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how, smallSummary(t, entryOfOut(t, o)));
+    row("out", "out", "written", p.out.value[o], bufferChip(t, step, p.out.storage[o], p.out.gen[o]), p.strings[p.out.info[o]], SEEN.has(how) ? "" : how, smallOf(t, { from: "out", entry: o }));
   }
   return table;
 }

@@ -1,9 +1,10 @@
 // The keyboard: what keys do, which keys belong to the host, where Tab leads, and that the focus is never lost.
 // A handled key is not propagated, since the notebook has keys of its own.
-import { Delay, on, stop } from "./dom.js";
+import { Delay, on, onMutation, stop } from "./dom.js";
 
 // JupyterLab handles its shortcuts before a key reaches the page, and respects only this attribute: so it is set key by key.
 const SUPPRESS = "data-lm-suppress-shortcuts";
+const INSIDE = { childList: true, subtree: true };
 const EDITS = /^([acvxyz]|Arrow\w+|Home|End|Backspace|Delete|Insert)$/i;
 
 function typing(target: HTMLElement): boolean {
@@ -109,9 +110,7 @@ export function keepFocus(root: HTMLElement, signal: AbortSignal): void {
   on(root, "focusout", (event) => {
     if (!event.relatedTarget) requestAnimationFrame(mend);
   }, signal);
-  const watch = new MutationObserver(() => { if (path.length && !path[0].isConnected) mend(); });
-  watch.observe(root, { childList: true, subtree: true });
-  signal.addEventListener("abort", () => watch.disconnect());
+  onMutation(root, INSIDE, () => { if (path.length && !path[0].isConnected) mend(); }, signal);
   document.addEventListener("pointerdown", (event) => {
     pressed = !event.composedPath().includes(root);
     if (pressed) path = [];
@@ -165,9 +164,7 @@ export function roving(root: HTMLElement, signal: AbortSignal): void {
     for (const one of all) one.tabIndex = one === stop ? 0 : -1;
   };
   const soon = () => { if (!later.waits) later.start(LATER, settle); };
-  const watch = new MutationObserver(soon);
-  watch.observe(root, { childList: true, subtree: true });
-  signal.addEventListener("abort", () => watch.disconnect());
+  onMutation(root, INSIDE, soon, signal);
   soon();
 
   on(root, "pointerdown", () => void (pressed = true), signal);

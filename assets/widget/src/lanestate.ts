@@ -53,6 +53,7 @@ export class LaneState {
   async show(id: number, step: number | null = null, who: "person" | "model" = "person"): Promise<void> {
     const { store } = this.context;
     const mine = ++this.#turn;
+    if (id === this.#drawn && step !== null) return store.go(step);
     const p = await this.payload(id);
     if (mine !== this.#turn) return;
     const { t, cursor, selection } = store;
@@ -139,8 +140,7 @@ export class LaneState {
     const to = steps[side] >= 0 ? side : 1 - side;
     const t = to ? c.b : c.a;
     const step = steps[to];
-    if (this.shown !== c.infos[to].id) await this.show(c.infos[to].id, numberOf(t, step));
-    else store.go(numberOf(t, step));
+    await this.show(c.infos[to].id, numberOf(t, step));
     const place = findStep(store.t, numberOf(t, step)).step;
     if (place >= 0) store.select(executed(store.t, place));
   }

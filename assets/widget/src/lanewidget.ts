@@ -43,20 +43,13 @@ class LaneStrip implements View {
       const info = state.info(id);
       if (hit(event, "lane-close")) return context.commands.send({ do: "close_lane", lane: id }, "asked the kernel to close the lane …");
       if (hit(event, "lane-compare")) return void state.compare(info?.of ?? 0, id).then(() => context.openList?.("compare"));
-      if (hit(event, "lane-first") && info?.first) return void this.#first(info);
+      if (hit(event, "lane-first") && info?.first) {
+        const { step, other, sentence } = info.first;
+        return void state.show(...(state.shown === info.of ? [info.of, step] : [id, other]) as [number, number]).then(() => context.store.tell(sentence));
+      }
       if (id !== state.shown) void state.show(id);
     }, signal);
     state.listen(() => this.#draw());
-  }
-
-  /** Go to the first difference. */
-  async #first(info: LaneInfo): Promise<void> {
-    const { first } = info;
-    if (!first) return;
-    if (this.state.shown === info.of) this.context.store.go(first.step);
-    else if (this.state.shown === info.id) this.context.store.go(first.other);
-    else await this.state.show(info.id, first.other);
-    this.context.store.tell(first.sentence);
   }
 
   update(change: Change): void {

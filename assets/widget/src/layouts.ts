@@ -23,7 +23,7 @@ const STEP = 16; // px an arrow key moves the bar
 
 /** Numbers kept in local storage, or else as long as the page lives. */
 class Kept {
-  #numbers: Record<string, number> = {};
+  #numbers: Record<string, number | undefined> = {};
   constructor(private key: string) {
     try {
       this.#numbers = JSON.parse(localStorage.getItem(key) ?? "{}") ?? {};
@@ -36,8 +36,7 @@ class Kept {
   }
 
   put(name: string, value: number | undefined): void {
-    if (value === undefined) delete this.#numbers[name];
-    else this.#numbers[name] = value;
+    this.#numbers[name] = value;
     try {
       localStorage.setItem(this.key, JSON.stringify(this.#numbers));
     } catch { /* nothing is kept here */ }

@@ -16,8 +16,7 @@ const MOST_STACKS = 6;
 export function cardsOf(g: Graph): Card[] {
   const numbers = new Map<string, Set<number>>();
   for (const { stack } of g.blocks) {
-    if (!stack) continue;
-    ensure(numbers, stack[0], () => new Set()).add(stack[1]);
+    if (stack) ensure(numbers, stack[0], () => new Set()).add(stack[1]);
   }
   // only the largest stacks become cards
   const stacks = new Set([...numbers].filter(([, n]) => n.size > 1).sort((a, b) => b[1].size - a[1].size).slice(0, MOST_STACKS).map(([name]) => name));
@@ -25,14 +24,11 @@ export function cardsOf(g: Graph): Card[] {
   const known = new Map<string, Card>();
   g.blocks.forEach(({ title, stack }, b) => {
     if (!stack || !stacks.has(stack[0])) return void cards.push({ title: title || "graph", stack: "", members: [{ label: "", blocks: [b] }] });
-    let card = known.get(stack[0]);
-    if (!card) {
-      known.set(stack[0], (card = { title: `${stack[0]} × ${numbers.get(stack[0])!.size}`, stack: stack[0], members: [] }));
-      cards.push(card);
-    }
-    const member = card.members.find((m) => m.label === String(stack[1]));
+    const [name, label] = [stack[0], String(stack[1])];
+    const { members } = ensure(known, name, () => cards[cards.push({ title: `${name} × ${numbers.get(name)!.size}`, stack: name, members: [] }) - 1]);
+    const member = members.find((m) => m.label === label);
     if (member) member.blocks.push(b);
-    else card.members.push({ label: String(stack[1]), blocks: [b] });
+    else members.push({ label, blocks: [b] });
   });
   for (const { members } of known.values()) members.sort((a, b) => Number(a.label) - Number(b.label));
   for (let size = 2; cards.length > MOST_CARDS && size <= g.blocks.length; size++) {
@@ -212,6 +208,12 @@ export function distance(points: number[], x: number, y: number): number {
     best = Math.min(best, Math.hypot(x - ax - k * (bx - ax), y - ay - k * (by - ay)));
   }
   return best;
+}
+
+/** The smallest rectangle around a line. */
+export function bounds(points: number[]): { x0: number; y0: number; x1: number; y1: number } {
+  const [xs, ys] = [points.filter((_, i) => i % 2 === 0), points.filter((_, i) => i % 2)];
+  return { x0: Math.min(...xs), y0: Math.min(...ys), x1: Math.max(...xs), y1: Math.max(...ys) };
 }
 
 /** Where a line that leaves a rectangle leaves it last, and in which direction; null: it stays inside or outside. `swapped`: points are pairs of y and x. */

@@ -31,9 +31,7 @@ export function box(context: CanvasRenderingContext2D, inks: Inks, state: string
   const look = lookOf(state);
   filled(context, inks.colour(look.fill), x, y, w, h);
   const pattern = look.mark ? inks.pattern(look.mark, look.ink) : null;
-  if (pattern) {
-    filled(context, pattern, x, y, w, h);
-  }
+  if (pattern) filled(context, pattern, x, y, w, h);
   if (border) outline(context, inks.colour(look.ink), look.line, look.dash, x, y, w, h);
 }
 

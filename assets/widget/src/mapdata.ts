@@ -1,6 +1,6 @@
 // The lives of storages as columns, for the memory map: birth, death, bytes, last use, cache and maker.
 // Weights are left out, since they are always alive. Steps are places among the loaded ones.
-import { ensure, kept, upper } from "./arrays.js";
+import { ensure, kept, idsOf, upper, within } from "./arrays.js";
 import { capacity, placeOf, type Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
 
@@ -51,19 +51,10 @@ function gather(t: Trace): Lives {
     asked: new Uint8Array(n),
     cache: new Int32Array(n).fill(-1),
     maker: column((i) => {
-      for (let o = x.outs.start[storage[i]]; o < x.outs.start[storage[i] + 1]; o++) {
-        const step = x.outStep[x.outs.ids[o]];
-        if (step >= born[i]) return born[i] >= 0 && step === born[i] ? x.outs.ids[o] : -1;
-      }
-      return -1;
+      const first = idsOf(x.outs, storage[i]).find((o) => x.outStep[o] >= born[i]) ?? -1;
+      return born[i] >= 0 && x.outStep[first] === born[i] ? first : -1;
     }),
-    at: (s, step) => {
-      for (let i = x.lives.start[s]; i < x.lives.start[s + 1]; i++) {
-        const k = at[x.lives.ids[i]];
-        if (k >= 0 && found.from[k] <= step && found.to[k] > step) return k;
-      }
-      return -1;
-    },
+    at: (s, step) => at[idsOf(x.lives, s).find((i) => at[i] >= 0 && found.from[at[i]] <= step && found.to[at[i]] > step) ?? -1] ?? -1,
   };
   uses(t, found);
   caches(t, found);
@@ -77,11 +68,7 @@ export function lifeOf(t: Trace, s: number, cursor: number): number {
   return now >= 0 ? now : l.storage.indexOf(s);
 }
 
-function freedBy(p: Payload, s: number, step: number): boolean {
-  if (step < 0 || step >= p.steps) return false;
-  for (let k = p.step.free[step]; k < p.step.free[step + 1]; k++) if (p.free.storage[k] === s) return true;
-  return false;
-}
+const freedBy = (p: Payload, s: number, step: number) => step >= 0 && step < p.steps && within(p.step.free, step).some((k) => p.free.storage[k] === s);
 
 /** Last uses: by the reads and writes of ops. Outer values that a body reads are used by its own steps. */
 function uses(t: Trace, l: Lives): void {
@@ -144,7 +131,7 @@ export function heldFrom({ p }: Trace, l: Lives, k: number): number {
 export function notches({ p, x }: Trace, l: Lives, k: number): number[] {
   const s = l.storage[k];
   const found: number[] = [];
-  const ids = x.outs.ids.subarray(x.outs.start[s], x.outs.start[s + 1]);
+  const ids = idsOf(x.outs, s);
   const steps = Array.from(ids, (o) => x.outStep[o]);
   for (let i = upper(steps, l.from[k]); i < ids.length && steps[i] < l.to[k]; i++) {
     const before = i ? p.out.gen[ids[i - 1]] : 0;
@@ -172,7 +159,7 @@ export function inOrder(l: Lives, order: Order, among: ArrayLike<number>): Int32
 }
 
 /** First fit: put every life at the lowest address that is free for all of it. Fills `base`; returns the height. */
-export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64Array): number {
+export function stack(l: Lives, sorted: Iterable<number>, steps: number, base: Float64Array): number {
   const chunk = Math.max(1, Math.ceil(steps / CHUNKS));
   const within: number[][] = Array.from({ length: Math.ceil(steps / chunk) + 1 }, () => []); // by address
   const seen = new Int32Array(l.n).fill(-1);
@@ -213,9 +200,9 @@ export function stack(l: Lives, sorted: Int32Array, steps: number, base: Float64
 
 export type Sort = Order | "address";
 /** `top`: height in bytes. `addressed`: lives are at their addresses in the arena. */
-interface Band { space: string; arena: string; top: number; count: number; addressed: boolean }
+interface Band { space: string; arena: string; top: number; addressed: boolean }
 /** The band of each life, and its lower end there in bytes. */
-export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array; order: Int32Array }
+export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array }
 
 const laid = kept((_: Trace) => new Map<Sort, Layout>());
 
@@ -228,7 +215,6 @@ function lay(t: Trace, sort: Sort): Layout {
   const l = lives(t);
   const { space, arena, address } = p.storage;
   const bands: Band[] = [];
-  const members: number[][] = [];
   const known = new Map<string, number>();
   const band = new Uint16Array(l.n);
   const base = new Float64Array(l.n);
@@ -238,21 +224,14 @@ function lay(t: Trace, sort: Sort): Layout {
     // lives without addresses get a band of their own
     const fixed = sort === "address" && address.length > 0 && address[s] >= 0;
     const key = `${names.join("\0")}\0${fixed}`;
-    const b = ensure(known, key, () => {
-      members.push([]);
-      return bands.push({ space: names[0], arena: names[1], top: 0, count: 0, addressed: fixed }) - 1;
-    });
-    band[k] = b;
-    members[b].push(k);
+    band[k] = ensure(known, key, () => bands.push({ space: names[0], arena: names[1], top: 0, addressed: fixed }) - 1);
     if (fixed) base[k] = address[s];
   }
-  const order = inOrder(l, sort === "address" ? "lifetime" : sort, Array.from({ length: l.n }, (_, k) => k));
   const sorted: number[][] = bands.map(() => []);
-  for (const k of order) sorted[band[k]].push(k);
+  for (const k of inOrder(l, sort === "address" ? "lifetime" : sort, Array.from({ length: l.n }, (_, k) => k))) sorted[band[k]].push(k);
   bands.forEach((b, i) => {
-    b.count = members[i].length;
-    if (!b.addressed) b.top = stack(l, Int32Array.from(sorted[i]), p.steps, base);
-    else for (const k of members[i]) b.top = Math.max(b.top, base[k] + l.bytes[k]);
+    if (!b.addressed) b.top = stack(l, sorted[i], p.steps, base);
+    else for (const k of sorted[i]) b.top = Math.max(b.top, base[k] + l.bytes[k]);
   });
-  return { l, bands, band, base, order };
+  return { l, bands, band, base };
 }

@@ -1,5 +1,5 @@
 // The parts around the memory map: its header with sorting, colouring and zoom, the list beside it, its scales.
-import { button, el, hit, mark, name, on, onKey, say, set } from "./dom.js";
+import { button, el, hit, mark, name, on, onKey, say, set, tick } from "./dom.js";
 import { bytes, count, plural, ticks, visible } from "./format.js";
 import { COLOURS, type Class, type Colour } from "./mappicture.js";
 import { addressed, age, inOrder, ORDERS, type Layout, type Order, type Sort } from "./mapdata.js";
@@ -95,11 +95,6 @@ export class Scales {
   along(t: Trace, { from, to }: Range, width: number): void {
     const { p } = t;
     const x = (step: number) => ((step - from) / (to - from)) * width;
-    const at = (left: number, text: string, more: Record<string, string | number> = {}) => {
-      const node = el("span", more, text);
-      node.style.transform = `translateX(${left.toFixed(0)}px)`;
-      return node;
-    };
     const words: HTMLElement[] = [];
     let end = -Infinity;
     p.runs.forEach((run, i) => {
@@ -108,7 +103,7 @@ export class Scales {
       const room = Math.min(width, x(run.last)) - left;
       if (left < end + 6 || room < 14) return;
       const text = run.text ? visible(run.text).trim() || "␣" : run.label;
-      const word = at(left, text, { title: run.label, "data-run": i });
+      const word = tick(text, left, { title: run.label, "data-run": i });
       word.style.maxWidth = `${Math.max(14, room - 3).toFixed(0)}px`;
       words.push(word);
       end = left + Math.min(room - 3, text.length * 7);
@@ -117,7 +112,7 @@ export class Scales {
     const gap = Math.max(1, ticks(to - from, Math.max(1, Math.floor(width / 90)))[1] ?? 1);
     const numbers: HTMLElement[] = [];
     for (let step = Math.ceil(from / gap) * gap; step < to && x(step) < width - 40; step += gap) {
-      numbers.push(at(x(step), count(numberOf(t, Math.min(step, p.steps - 1)))));
+      numbers.push(tick(count(numberOf(t, Math.min(step, p.steps - 1))), x(step)));
     }
     this.steps.replaceChildren(...numbers);
   }

@@ -1,5 +1,6 @@
 // Marks on large rectangles of the memory map: names, notches with arrows where contents are overwritten, stripes for
 // partial views, an outline where a block is held past its last use.
+import { idsOf, within } from "./arrays.js";
 import { outline, polygon, type Inks, type Ruler } from "./canvas.js";
 import { buffer, bytes, count, opLabel, plural, shortValue } from "./format.js";
 import { age, heldFrom, notches, type Layout } from "./mapdata.js";
@@ -59,17 +60,8 @@ export function texts(ruler: Ruler, t: Trace, s: Sheet, layout: Layout, of: numb
 }
 
 function nameAt({ p }: Trace, s: number, step: number): string {
-  for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) {
-    if (p.out.storage[o] === s && p.out.value[o] >= 0) return shortValue(p.graphs[p.frame.graph[p.step.frame[step]]].values[p.out.value[o]]);
-  }
-  return "";
-}
-
-export function write(context: Context2D, family: string, ink: string, list: Text[]): void {
-  context.font = `${FONT} ${family}`;
-  context.textBaseline = "middle";
-  context.fillStyle = ink;
-  for (const { text, x, y } of list) context.fillText(text, x, y);
+  const out = within(p.step.out, step).find((o) => p.out.storage[o] === s && p.out.value[o] >= 0);
+  return out === undefined ? "" : shortValue(p.graphs[p.frame.graph[p.step.frame[step]]].values[p.out.value[out]]);
 }
 
 export function marks(context: Context2D, inks: Inks, t: Trace, s: Sheet, layout: Layout, of: number[]): void {
@@ -115,8 +107,7 @@ function views(context: Context2D, ink: string, t: Trace, s: Sheet, { l }: Layou
   context.fillStyle = ink;
   context.globalAlpha = 0.32;
   const seen = new Set<string>();
-  for (let i = x.outs.start[storage]; i < x.outs.start[storage + 1]; i++) {
-    const o = x.outs.ids[i];
+  for (const o of idsOf(x.outs, storage)) {
     const step = x.outStep[o];
     if (p.out.how[o] !== view || step < l.from[k] || step >= l.to[k] || p.out.bytes[o] >= l.bytes[k] || seen.size > 40) continue;
     const key = `${p.out.offset[o]} ${p.out.bytes[o]}`;

@@ -1,11 +1,11 @@
 // The memory map: every storage as a rectangle from birth to death. The base picture covers more steps than are visible and is
 // moved while panning; a second one above it shows what is alive at the cursor and what is chosen.
 import { Inks } from "./canvas.js";
-import { Delay, el, mark, on, onResize } from "./dom.js";
+import { Delay, el, mark, on, onDrag, onKey, onPointer, onResize, placeIn, placeTip, stop } from "./dom.js";
 import type { MakePane } from "./lazypane.js";
 import { addressed, layout, lifeOf, type Layout, type Sort } from "./mapdata.js";
 import { classes, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
-import { clamped, Gestures, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
+import { clamped, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
 import { MapHead, MapList, Scales } from "./maphead.js";
 import { lines } from "./mapmarks.js";
 import { copyButton } from "./sharing.js";
@@ -13,6 +13,10 @@ import type { Change, Store, View } from "./store.js";
 
 const REST = 140; // ms after which a moved picture is drawn anew
 const AHEAD = 0.5; // of the width, drawn beyond both edges when not all is seen
+
+const KEYS: Record<string, (map: MapPane) => void> = {
+  "+": (map) => map.zoom(0.5), "=": (map) => map.zoom(0.5), "-": (map) => map.zoom(2), "0": (map) => map.zoom(0), z: (map) => map.zoom(-1), PageUp: (map) => map.raise(1.5), PageDown: (map) => map.raise(1 / 1.5),
+};
 
 class MapPane implements View {
   readonly slow = false;
@@ -52,7 +56,7 @@ class MapPane implements View {
       colour: (colour) => { this.#colour = colour; this.#renew(); },
       zoom: (by) => this.zoom(by),
     }, signal);
-    this.#list = new MapList(store, (k, go) => this.choose(k, go), (k) => { if (!this.#fixed) this.point(k); }, signal);
+    this.#list = new MapList(store, (k, go) => this.#choose(k, go), (k) => { if (!this.#fixed) this.#point(k); }, signal);
     on(this.#list.root, "pointermove", () => { this.#fixed = false; }, signal);
     this.#picture = new Picture(store);
     this.#sheetBox = el("div.kv-map-sheet", {}, ...this.#picture.canvases, this.#window, this.#outline, this.#cursor);
@@ -61,20 +65,74 @@ class MapPane implements View {
     }, this.#sheetBox);
     host.append(this.#head.root, el("div.kv-map-body", {}, el("div.kv-map-plot", {}, this.#scales.words, this.#scales.gutter, this.#view, this.#scales.steps, this.#tip), this.#list.root));
     this.#tip.hidden = this.#outline.hidden = true;
-    new Gestures(this.#view, this.#scales.steps, store, this, signal);
+    this.#gestures(signal);
     onResize(this.#view, () => this.#soon(), signal);
     [this.#waiting, this.#rest, this.#listing] = [new Delay(signal), new Delay(signal), new Delay(signal)];
-    on(this.#view, "blur", () => this.point(-1), signal);
+    on(this.#view, "blur", () => this.#point(-1), signal);
   }
 
-  // -- what gestures ask for --------------------------------------------------------------------------------------------
+  // -- gestures ---------------------------------------------------------------------------------------------------------
 
-  get width(): number { return this.#view.clientWidth; }
-  get range(): Range { return this.#range; }
-  stepAt(x: number): number { return this.#range.from + (x / Math.max(1, this.width)) * (this.#range.to - this.#range.from); }
-  at(x: number, y: number): number { return this.#sheet ? under(this.#sheet, this.#layout, x + this.#shift(), y) : -1; }
+  /** A drag selects a window; with Shift or the middle button it pans. The wheel zooms only with Ctrl (steps) or Alt (bytes), so that the notebook still scrolls. */
+  #gestures(signal: AbortSignal): void {
+    const { store } = this;
+    const view = this.#view;
+    let [range, pan, height] = [this.#range, false, 0];
+    onPointer(view, {
+      press: (event) => {
+        [range, pan, height] = [this.#range, event.button === 1 || event.shiftKey, placeIn(view, event)[1]];
+        view.focus({ preventScroll: true });
+        event.preventDefault();
+        return pan ? "xy" : "x";
+      },
+      drag: ([start], [x, y]) => {
+        this.#over(null);
+        const { from, to } = range;
+        const { steps: all } = store.t.p;
+        if (pan) {
+          const by = ((start - x) / Math.max(1, this.#width)) * (to - from);
+          this.#lift(height - y);
+          height = y;
+          return this.#show(clamped(from + by, to + by, all));
+        }
+        const [a, b] = [this.#stepAt(Math.min(x, start)), this.#stepAt(Math.max(x, start))];
+        const first = Math.max(0, Math.min(Math.floor(a), all - 1));
+        store.setWindow([first, Math.max(first + 1, Math.min(Math.ceil(b), all))]);
+      },
+      click: (at) => this.#choose(this.#at(...at)),
+      double: (at) => { if (this.#at(...at) >= 0) this.#choose(this.#at(...at), true); },
+      over: (at) => this.#over(at),
+    }, signal);
+    view.addEventListener("wheel", (event) => {
+      const turn = Math.max(-400, Math.min(400, event.deltaY * (event.deltaMode ? 30 : 1)));
+      if (event.ctrlKey || event.metaKey) this.zoom(1.0015 ** turn, this.#stepAt(placeIn(view, event)[0]));
+      else if (event.altKey) this.raise(1.0015 ** -turn, placeIn(view, event)[1]);
+      else if (event.shiftKey || Math.abs(event.deltaX) > 2 * Math.abs(event.deltaY)) {
+        const { from, to } = this.#range;
+        if (to - from >= store.t.p.steps) return;
+        this.#pan(((event.deltaX || event.deltaY) / Math.max(1, this.#width)) * (to - from));
+      } else return; // the page's own
+      stop(event);
+    }, { signal, passive: false });
+    onKey(view, (key, event) => {
+      if (/^Arrow/.test(key)) {
+        const { from, to } = this.#range;
+        if (!event.shiftKey) this.#walkTo(key);
+        else if (/Left|Right/.test(key)) this.#pan(((to - from) / 8) * (key === "ArrowRight" ? 1 : -1));
+        else this.#lift(key === "ArrowUp" ? -40 : 40);
+      } else if (key === "Enter" && this.#chosen >= 0) this.#choose(this.#chosen, true);
+      else if (key === "Escape" && store.window) store.setWindow(null);
+      else if (KEYS[key]) KEYS[key](this);
+      else return false;
+    }, signal);
+    onDrag(this.#scales.steps, (event, moving) => store.seek(Math.floor(this.#stepAt(placeIn(view, event)[0])), "person", moving), signal);
+  }
 
-  look(range: Range): void {
+  get #width(): number { return this.#view.clientWidth; }
+  #stepAt(x: number): number { return this.#range.from + (x / Math.max(1, this.#width)) * (this.#range.to - this.#range.from); }
+  #at(x: number, y: number): number { return this.#sheet ? under(this.#sheet, this.#layout, x + this.#shift(), y) : -1; }
+
+  #show(range: Range): void {
     const linked = this.#linked();
     this.#range = range;
     this.#whole = range.to - range.from >= this.store.t.p.steps - 1e-6;
@@ -93,19 +151,16 @@ class MapPane implements View {
     if (by === 0) {
       this.#rise = { times: 1, off: 0 };
       this.#sheet = null;
-      return this.look({ from: 0, to: steps });
+      return this.#show({ from: 0, to: steps });
     }
-    if (by < 0) {
-      if (window) this.look(clamped(...window, steps));
-      return;
-    }
+    if (by < 0) return window ? this.#show(clamped(...window, steps)) : undefined;
     const middle = cursor >= this.#range.from && cursor < this.#range.to ? cursor + 0.5 : (this.#range.from + this.#range.to) / 2;
-    this.look(zoomed(this.#range, by, around ?? middle, steps));
+    this.#show(zoomed(this.#range, by, around ?? middle, steps));
   }
 
-  pan(steps: number): void {
+  #pan(steps: number): void {
     const { from, to } = this.#range;
-    this.look(clamped(from + steps, to + steps, this.store.t.p.steps));
+    this.#show(clamped(from + steps, to + steps, this.store.t.p.steps));
   }
 
   /** Scale the bytes by a factor; `y`: the fixed height. */
@@ -116,15 +171,15 @@ class MapPane implements View {
   }
 
   /** Scroll vertically by px. */
-  lift(px: number): void {
+  #lift(px: number): void {
     const { times, off } = this.#rise;
-    if (times > 1) this.#rise = { times, off: Math.max(0, Math.min(this.#view.clientHeight * (times - 1), off + px)) };
-    else return;
+    if (times <= 1) return;
+    this.#rise = { times, off: Math.max(0, Math.min(this.#view.clientHeight * (times - 1), off + px)) };
     this.#sheet = null;
     this.#soon();
   }
 
-  choose(k: number, go = false): void {
+  #choose(k: number, go = false): void {
     const { store } = this;
     if (k < 0) return store.select(null);
     store.select({ kind: "storage", id: this.#layout.l.storage[k] });
@@ -132,7 +187,7 @@ class MapPane implements View {
   }
 
   /** Show the tooltip of a life; `fixed`: by keys, so that rows which scroll away under a resting mouse do not hide it. */
-  point(k: number, fixed = false): void {
+  #point(k: number, fixed = false): void {
     this.#fixed = fixed;
     if (k === this.#hover && !fixed) return;
     this.#hover = k;
@@ -145,26 +200,22 @@ class MapPane implements View {
       this.#outline.style.transform = `translate(${x - 1}px, ${r.y - 1}px)`;
       this.#outline.style.width = `${Math.min(this.#sheet.width + 3, r.x + r.w) - x + 2}px`;
       this.#outline.style.height = `${r.h + 2}px`;
-      const left = Math.max(0, Math.min(this.width - this.#tip.offsetWidth - 4, r.x - this.#shift()));
-      const below = r.y + r.h + 6;
-      const high = this.#tip.offsetHeight;
-      const top = below + high < this.#view.clientHeight + 14 ? below : Math.max(-14, r.y - high - 6);
-      this.#tip.style.transform = `translate(${Math.round(left + this.#view.offsetLeft)}px, ${Math.round(top + this.#view.offsetTop)}px)`;
+      placeTip(this.#tip, this.#view, r.x - this.#shift(), r.y, r.h, 14);
     }
   }
 
   /** Point at a place; kept, since the map may be redrawn under the pointer. */
-  hover(at: [number, number] | null): void {
+  #over(at: [number, number] | null): void {
     this.#pointer = at;
-    this.point(at ? this.at(...at) : -1);
+    this.#point(at ? this.#at(...at) : -1);
   }
 
-  walk(key: string): void {
+  #walkTo(key: string): void {
     const { store } = this;
     if (!this.#sheet) return;
     this.#pointer = null;
     const { l } = this.#layout;
-    let k = this.chosen();
+    let k = this.#chosen;
     if (k < 0) {
       const { from, to } = this.#range;
       const middle = Math.max(from, Math.min(store.cursor, to - 1));
@@ -176,13 +227,13 @@ class MapPane implements View {
     }
     if (k < 0) return;
     if (/Left|Right/.test(key)) this.#walk = Math.max(l.from[k], Math.min(this.#walk, l.to[k] - 1));
-    this.choose(k);
+    this.#choose(k);
     const { from, to } = this.#range;
-    if (l.from[k] >= to || l.to[k] <= from) this.look(clamped(l.from[k] - (to - from) / 3, l.from[k] + (2 * (to - from)) / 3, store.t.p.steps));
-    this.point(k, true);
+    if (l.from[k] >= to || l.to[k] <= from) this.#show(clamped(l.from[k] - (to - from) / 3, l.from[k] + (2 * (to - from)) / 3, store.t.p.steps));
+    this.#point(k, true);
   }
 
-  chosen(): number {
+  get #chosen(): number {
     const { selection, cursor, t } = this.store;
     return selection?.kind === "storage" ? lifeOf(t, selection.id, cursor) : -1;
   }
@@ -264,7 +315,7 @@ class MapPane implements View {
   #flush(): void {
     const all = this.#frame & 1;
     this.#frame = 0;
-    if (!this.#layout || !this.store.t.p.steps || this.#view.clientHeight < 8 || this.width < 40) return;
+    if (!this.#layout || !this.store.t.p.steps || this.#view.clientHeight < 8 || this.#width < 40) return;
     if (all) this.#draw();
     else {
       const began = performance.now();
@@ -279,7 +330,7 @@ class MapPane implements View {
 
   #draw(): void {
     const { t } = this.store;
-    const width = this.width;
+    const width = this.#width;
     const height = this.#view.clientHeight;
     const { from, to } = this.#range;
     const px = width / Math.max(1e-6, to - from);
@@ -302,8 +353,8 @@ class MapPane implements View {
     mark(this.#view, "data-range", `${from.toFixed(1)} ${to.toFixed(1)}`);
     this.#move();
     // another life may now be under the pointer
-    if (this.#pointer) this.#hover = this.at(...this.#pointer);
-    if (this.#hover >= 0 || this.#pointer) this.point(this.#hover, true);
+    if (this.#pointer) this.#hover = this.#at(...this.#pointer);
+    if (this.#hover >= 0 || this.#pointer) this.#point(this.#hover, true);
     this.#scales.along(t, this.#range, width);
     this.#scales.now(this.store.run);
   }

@@ -1,12 +1,12 @@
 // The two pictures of the memory map and their colours: a base that does not depend on the cursor, and above it what is alive
 // and chosen. Rectangles are filled by pixels: twenty thousand cost little.
-import { bordered, filled } from "./canvas.js";
-import type { Inks } from "./canvas.js";
+import { bordered, filled, label, type Inks } from "./canvas.js";
+import { idsOf } from "./arrays.js";
 import { el, mark, set } from "./dom.js";
 import { bytes, opName, shortValue } from "./format.js";
 import { pairText, sharedParts } from "./hiddenpairs.js";
 import type { Layout, Lives } from "./mapdata.js";
-import { large, marks, texts, write, type Text } from "./mapmarks.js";
+import { large, marks, texts, type Text } from "./mapmarks.js";
 import { rectOf, xOf, yOf, type Sheet } from "./mapview.js";
 import { opAt, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
@@ -141,8 +141,7 @@ export function spans({ p, x }: Trace, { l }: Layout, k: number): [number, numbe
   const found: [number, number, number][] = [];
   let bytes = l.bytes[k];
   let end = l.to[k];
-  for (let i = x.grown.start[s + 1] - 1; i >= x.grown.start[s]; i--) {
-    const g = x.grown.ids[i];
+  for (const g of idsOf(x.grown, s).slice().reverse()) {
     const step = p.grow.step[g];
     if (step >= l.to[k]) continue;
     if (step > l.from[k]) found.push([step, end, bytes]);
@@ -187,7 +186,7 @@ export class Picture {
     this.#large = large(s, layout);
     marks(context, inks, t, s, layout, this.#large);
     this.#labels = texts(inks.ruler, t, s, layout, this.#large, seen);
-    write(context, inks.family, inks.colour("ink"), this.#labels);
+    for (const { text, x, y } of this.#labels) label(context, inks, text, x, y, { ink: "ink" });
     // lines at runs and at the bottom of bands, behind everything
     context.globalCompositeOperation = "destination-over";
     context.fillStyle = inks.colour("line");
@@ -210,7 +209,7 @@ export class Picture {
     if (!context) return;
     const alive = new Set(there);
     marks(context, inks, store.t, s, layout, this.#large.filter((k) => alive.has(k)));
-    write(context, inks.family, inks.colour("on-accent"), this.#labels.filter((text) => alive.has(text.k)));
+    for (const { k, text, x, y } of this.#labels) if (alive.has(k)) label(context, inks, text, x, y, { ink: "on-accent" });
     const chosen = store.selection?.kind === "storage" ? store.selection.id : -1;
     for (let k = 0; k < l.n; k++) {
       const strong = l.storage[k] === chosen;

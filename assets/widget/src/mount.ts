@@ -1,19 +1,19 @@
-// Shared by all entries of anywidget: the root element, and what is drawn from the unpacked traits of a mode.
+// Shared by all entries of anywidget: the root element, and what is drawn from unpacked traits.
 // The same modules serve the stand-alone page (kvviz/view/export.py), whose model is a stub without `send`.
 import { NEEDS_KERNEL, type Ask, type Message } from "./commands.js";
-import { el } from "./dom.js";
+import { Delay, el, onMutation } from "./dom.js";
 import { keepFocus, roving, shareKeys } from "./keys.js";
 import { read } from "./wire.js";
 
 /** A mounted view; `change` returns false if it has to be rebuilt for the new bytes. */
 export interface Shown { change(raws: Raws): boolean; relook(): void; tell(note: string): void; destroy(): void }
 type Raws = (ArrayBuffer | null)[];
-/** A view of a bundle, and the traits that it needs. */
-export interface Kind { traits: string[]; show(model: Model, root: HTMLElement, raws: Raws): Shown | null }
+/** The view of a bundle, and the traits that it needs. */
+export interface Kind { mode: "debugger" | "planner"; traits: string[]; show(model: Model, root: HTMLElement, raws: Raws): Shown | null }
 
-/** anywidget's entry; `kinds` by the trait `mode`; the first one is the default. */
-export function entry(kinds: Record<string, Kind>): { render(context: { model: Model; el: HTMLElement }): () => void } {
-  return { render: ({ model, el: host }) => render(kinds, model, host) };
+/** anywidget's entry. */
+export function entry(kind: Kind): { render(context: { model: Model; el: HTMLElement }): () => void } {
+  return { render: ({ model, el: host }) => render(kind, model, host) };
 }
 
 const DRESSED = 8; // times: two versions that are both shown do not push each other for ever
@@ -31,17 +31,15 @@ function dress(model: Model, signal: AbortSignal): void {
     if (sheet.textContent === own) return;
     if (left-- > 0) sheet.textContent = own;
   };
-  const watch = new MutationObserver(put);
-  watch.observe(sheet, { childList: true });
-  signal.addEventListener("abort", () => watch.disconnect());
+  onMutation(sheet, { childList: true }, put, signal);
   put();
 }
 
 /** Draws into `host` until the returned function is called. */
-function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): () => void {
+function render({ mode, traits, show }: Kind, model: Model, host: HTMLElement): () => void {
   const life = new AbortController();
   const { signal } = life;
-  const root = el("div.kvviz", { role: "group", "aria-label": "kvviz debugger", tabindex: -1 });
+  const root = el("div.kvviz", { role: "group", "aria-label": "kvviz debugger", tabindex: -1, "data-mode": mode });
   // the static fallback is hidden while the page is shown; see kvviz/widget/still_image.py
   const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
   host.append(hidden, root);
@@ -51,7 +49,6 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   dress(model, signal);
   root.append(el("p.kv-wait", {}, "kvviz …"));
   let shown: Shown | null = null;
-  let mode = "";
   const size = () => root.style.setProperty("--kv-height", `${model.get("height") || 720}px`);
   size();
   const look = follow(root, () => (model.get("theme") as Theme) || "auto", () => shown?.relook(), signal);
@@ -73,29 +70,24 @@ function render(kinds: Record<string, Kind>, model: Model, host: HTMLElement): (
   const load = async () => {
     const mine = ++turn;
     try {
-      const wanted = kinds[model.get("mode")] ? model.get("mode") : Object.keys(kinds)[0];
-      const raws = await Promise.all(kinds[wanted].traits.map((name) => read(model.get(name))));
+      const raws = await Promise.all(traits.map((name) => read(model.get(name))));
       // a notebook may attach the element only after render(); text is measured in its font
       for (let i = 0; i < 40 && !host.isConnected; i++) await new Promise((resolve) => setTimeout(resolve, 10));
       look(); // only now there is something behind it
       if (mine !== turn || signal.aborted) return; // a newer one is on its way
-      if (shown && wanted === mode && shown.change(raws)) return;
+      if (shown?.change(raws)) return;
       shown?.destroy();
       shown = null;
       recover();
-      mode = wanted;
-      root.dataset.mode = mode;
       root.replaceChildren();
-      shown = kinds[mode].show(model, root, raws);
+      shown = show(model, root, raws);
       if (!shown) root.replaceChildren(el("p.kv-wait", {}, "Nothing recorded yet."));
     } catch (error) {
       if (shown) shown.tell(String(error));
       else fail(`kvviz cannot read this recording: ${error instanceof Error ? error.message : String(error)}.`);
     }
   };
-  for (const name of new Set(["mode", ...Object.values(kinds).flatMap((kind) => kind.traits)])) {
-    listen(model, `change:${name}`, () => { if (name === "mode" || kinds[mode]?.traits.includes(name)) void load(); }, signal);
-  }
+  for (const name of traits) listen(model, `change:${name}`, () => void load(), signal);
   listen(model, "change:theme", look, signal);
   listen(model, "change:height", size, signal);
   void load();
@@ -160,11 +152,8 @@ export function follow(root: HTMLElement, wanted: () => Theme, changed: () => vo
   };
   prefers?.addEventListener("change", apply, { signal });
   // watching attributes is not listening to the page's events
-  const watch = new MutationObserver(apply);
-  for (const node of [body, documentElement]) {
-    watch.observe(node, { attributes: true, attributeFilter: [...MARKS, "style", "data-jp-theme-light", "data-jp-theme-name"] });
-  }
-  signal.addEventListener("abort", () => watch.disconnect());
+  const attributeFilter = [...MARKS, "style", "data-jp-theme-light", "data-jp-theme-name"];
+  for (const node of [body, documentElement]) onMutation(node, { attributeFilter }, apply, signal);
   apply();
   return apply;
 }
@@ -219,9 +208,7 @@ export interface Line { ask: Ask; answered(): void }
 
 /** Requests to the kernel; `tell` reports that no answer came. */
 export function line(model: Model, tell: (note: string) => void, life: AbortSignal): Line {
-  let waiting: ReturnType<typeof setTimeout> | undefined;
-  const answered = () => clearTimeout(waiting);
-  life.addEventListener("abort", answered);
+  const waiting = new Delay(life);
   const manager = model.widget_manager;
   const able = () => !!model.send && !(manager && "kernel" in manager && !manager.kernel);
   const ask = (message: Message): boolean => {
@@ -232,11 +219,10 @@ export function line(model: Model, tell: (note: string) => void, life: AbortSign
     } catch {
       return false;
     }
-    clearTimeout(waiting);
     // `send` exists even if the kernel is gone, so only silence shows that
     const slow = message.do === "fix" || message.do === "fork" || message.do === "html";
-    waiting = setTimeout(() => tell(`no answer yet; ${NEEDS_KERNEL}`), slow ? RUN_DELAY : ANSWER_DELAY);
+    waiting.start(slow ? RUN_DELAY : ANSWER_DELAY, () => tell(`no answer yet; ${NEEDS_KERNEL}`));
     return true;
   };
-  return { ask: Object.assign(ask, { able }), answered };
+  return { ask: Object.assign(ask, { able }), answered: () => waiting.stop() };
 }

@@ -1,11 +1,11 @@
 // The module of the command palette, the breakpoint menu and the help panel.
 import { help, keysOf, type Action } from "./actions.js";
-import { el, mark, on, onHit, say, uid } from "./dom.js";
+import { breakpointFor, label, type Commands } from "./commands.js";
+import { button, el, mark, on, onHit, say, uid } from "./dom.js";
 import { count, plural, visible } from "./format.js";
 import type { Hits } from "./hits.js";
-import { BreakpointMenu } from "./menu.js";
 import { Popover } from "./popover.js";
-import type { Store } from "./store.js";
+import type { Change, Store, View } from "./store.js";
 
 export interface Entry { title: string; key: string; run(): void }
 const MOST = 60;
@@ -54,7 +54,7 @@ export class Palette {
   constructor(private host: HTMLElement, private store: Store, private list: Action[], private hits: Hits) {}
 
   toggle(): void {
-    if (this.#pop) this.#pop.close();
+    if (this.#pop?.open) this.#pop.close();
     else this.#open();
   }
 
@@ -66,11 +66,7 @@ export class Palette {
     const options = el("ul", { id, role: "listbox", "aria-label": "Commands" });
     const note = el("span.kv-soft", { role: "status" });
     const box = el("div.kv-pop.kv-palette", { role: "dialog", "aria-label": "Commands", "data-kv": "palette-dialog" }, el("div.kv-rowline", {}, input), options, note);
-    const pop = (this.#pop = new Popover(this.host, box, () => {
-      life.abort();
-      box.remove();
-      this.#pop = null;
-    }));
+    const pop = (this.#pop = new Popover(this.host, box, () => life.abort()));
     let offered: Entry[] = [];
     let at = 0;
     const choose = (to: number) => {
@@ -105,6 +101,64 @@ export class Palette {
     onHit(options, "palette-entry", (option) => run(Number(option.dataset.id)), signal);
     fill();
     pop.show(null, input);
+  }
+}
+
+/** Where Continue stops, and a field to add a query. */
+export class BreakpointMenu implements View {
+  readonly slow = true;
+  #pop: Popover;
+  #list = el("ul", { "aria-label": "Breakpoints" });
+  #here: HTMLButtonElement;
+  #query: HTMLButtonElement;
+  #value = el("input", { type: "text", "aria-label": "Stop where this query finds a step", placeholder: "op:Concat copied>1kB layer:3" });
+
+  constructor(host: HTMLElement, private store: Store, private commands: Commands, private hits: Hits, signal: AbortSignal) {
+    this.#here = button("", "Toggle a breakpoint on the selection (b)", "breakpoint-selection", () => commands.toggleSelected(), signal, "b");
+    const missed = button("an op that could be in place is not", "Toggle", "breakpoint-missed", () => commands.toggle("decision", "missed"), signal);
+    this.#query = button("", "Toggle a breakpoint where the query finds a step", "breakpoint-query", () => void this.#ask(store.query), signal);
+    const add = button("Add", "Add this breakpoint", "breakpoint-add", () => void this.#ask(this.#value.value.trim()), signal);
+    const root = el("div.kv-pop.kv-menu", { role: "dialog", "aria-label": "Breakpoints", "data-kv": "breakpoint-menu" },
+      el("h4", {}, "Continue stops at"), this.#list,
+      el("h4", {}, "Add"), el("div.kv-rowline", {}, this.#here, missed, this.#query),
+      el("div.kv-rowline", {}, this.#value, add));
+    this.#pop = new Popover(host, root);
+    on(this.#value, "keydown", (event) => { if (event.key === "Enter") add.click(); }, signal);
+    on(this.#list, "change", (event) => {
+      const at = Number((event.target as HTMLInputElement).dataset.id);
+      store.setBreakpoints(store.breakpoints.map((b, i) => (i === at ? { ...b, enabled: !b.enabled } : b)));
+    }, signal);
+    onHit(this.#list, "breakpoint-remove", (gone) => store.setBreakpoints(store.breakpoints.filter((_, i) => i !== Number(gone.dataset.id))), signal);
+  }
+
+  toggle(by: HTMLElement | null): void { this.#pop.toggle(by, this.#value); }
+
+  async #ask(text: string): Promise<void> {
+    if (!text) return;
+    const wrong = await this.hits.check(text);
+    if (wrong) return this.store.tell(wrong);
+    this.commands.toggle("query", text);
+    this.#value.value = "";
+  }
+
+  update(change: Change): void {
+    const { store } = this;
+    if (change.hits) {
+      this.#query.hidden = !store.query || store.wrong !== "";
+      say(this.#query, store.query);
+    }
+    if (change.breakpoints) {
+      const rows = store.breakpoints.map((b, i) => el("li", { "data-kv": "breakpoint", "data-id": i },
+        el("label", { title: label(b) }, el("input", { type: "checkbox", "data-id": i, checked: b.enabled }), el("span", {}, label(b))),
+        el("button", { "data-kv": "breakpoint-remove", "data-id": i, "aria-label": `Remove ${label(b)}` }, "✕"),
+        ...(b.error ? [el("p.kv-error", { role: "alert" }, b.error)] : [])));
+      this.#list.replaceChildren(...(rows.length ? rows : [el("li.kv-none", {}, "nothing yet")]));
+    }
+    if (change.selection || change.cursor || change.payload) {
+      const here = breakpointFor(store);
+      this.#here.disabled = !here;
+      say(this.#here, here?.text ?? "no selection");
+    }
   }
 }
 

@@ -1,8 +1,9 @@
 // What takes part in a step, as a small drawing: its op, what made its inputs, what still reads them, where its outputs go, and
 // of the peak the largest buffers. All other ops of the block are left out.
-import { ensure } from "./arrays.js";
+import { ensure, idsOf, within } from "./arrays.js";
 import { buffer, bytes, count, opLabel, plural, shape, shortValue, valueName } from "./format.js";
 import { pairsOf } from "./hiddenpairs.js";
+import { bounds } from "./level.js";
 import { alive, cacheOf, capacity, opAt, type Place, placeFrom, rowsBefore, stepsOf, type Trace, valuesIn } from "./replay.js";
 import { named } from "./select.js";
 import { type Line, type LineLook, type Sketch } from "./sketchview.js";
@@ -44,8 +45,7 @@ export function around(t: Trace, step: number, peak: boolean, up = 0, down = 0):
     const to = pill(value, place, false);
     if (place.from !== "bind") return to;
     const how = p.codes.binding[p.bind.how[place.entry]] ?? "";
-    const outs = x.outs.ids.subarray(x.outs.start[place.storage], x.outs.start[place.storage + 1]);
-    const before = outs.filter((o) => x.run[x.outStep[o]] < p.frame.run[frame] && x.outStep[o] < x.first[frame]);
+    const before = idsOf(x.outs, place.storage).filter((o) => x.run[x.outStep[o]] < p.frame.run[frame] && x.outStep[o] < x.first[frame]);
     const made = [...before].reverse().find((o) => x.graphs[opAt(t, x.outStep[o]).graph].output[p.out.value[o]]) ?? before.at(-1);
     if (made === undefined) to.under = [to.under, how].filter(Boolean).join(" · ");
     else {
@@ -82,7 +82,7 @@ export function around(t: Trace, step: number, peak: boolean, up = 0, down = 0):
   const centre = opBox(node);
   const inputs = op[3];
   const writes = (at: number, storage: number) => at >= 0 && p.out.storage.subarray(p.step.out[at], p.step.out[at + 1]).includes(storage);
-  const blocked = Array.from({ length: p.step.block[step + 1] - p.step.block[step] }, (_, i) => p.step.block[step] + i);
+  const blocked = within(p.step.block, step);
   for (const [slot, value] of [...inputs, ...op[5]].entries()) {
     const place = value < 0 ? null : lies(value, step - 1);
     const refused = blocked.some((k) => inputs[p.block.input[k]] === value);
@@ -104,7 +104,7 @@ export function around(t: Trace, step: number, peak: boolean, up = 0, down = 0):
     if (reader >= 0 && reader !== node) link(from, opBox(reader), other.kind === "node" ? value : other.id, other.kind === "node" ? "reads it later" : "same buffer, read later", "copied");
     else link(from, centre, other.kind === "node" ? value : other.id, "", "copied");
   }
-  const outs = Array.from({ length: p.step.out[step + 1] - p.step.out[step] }, (_, i) => p.step.out[step] + i).filter((o) => p.out.value[o] >= 0);
+  const outs = within(p.step.out, step).filter((o) => p.out.value[o] >= 0);
   const reading = [...new Set(outs.flatMap((o) => index.readers[p.out.value[o]]))].slice(0, MOST_READERS);
   for (const o of outs) {
     const value = p.out.value[o];
@@ -254,8 +254,7 @@ function layered(boxes: Box[], links: Link[], centre: Box): Omit<Around, "block"
       if (k === chain.length - 1) return [port(b, false), top(b) - 12, port(b, false), top(b)];
       return [b.x - left, top(b) - 12, b.x - left, top(b) + HIGH + 12];
     });
-    const [xs, ys] = [points.filter((_, k) => k % 2 === 0), points.filter((_, k) => k % 2)];
-    return { from: real.indexOf(from), to: real.indexOf(to), points, value, text, look, x0: Math.min(...xs), y0: Math.min(...ys), x1: Math.max(...xs), y1: Math.max(...ys) };
+    return { from: real.indexOf(from), to: real.indexOf(to), points, value, text, look, ...bounds(points) };
   });
   return {
     lines, ends: [], nodes: real.filter((b) => b.node >= 0).map((b) => b.node), pills: real.filter((b) => b.node < 0).map((b) => b.value),

@@ -5,6 +5,7 @@ import { count, opLabel, opName, plural, shortName, shortValue } from "./format.
 import { FrontierPane } from "./frontier.js";
 import { GraphPane } from "./graph.js";
 import { panel } from "./actions.js";
+import { Player } from "./commands.js";
 import { keys } from "./keys.js";
 import { entry, listen, Writer, type Model } from "./mount.js";
 import { closePopover } from "./popover.js";
@@ -35,19 +36,11 @@ export function unpackPlan(raw: ArrayBuffer): Plan {
   const { column } = opened;
   const e = Object.fromEntries(COLUMNS.map((name) => [name, column(`event.${name}`)])) as Plan["e"];
   const p = { ...payloadOf(opened, true), steps: e.node.length, total: e.node.length };
+  const events = Array.from(e.action, (_, i) => i);
+  const [picks, appends] = ["pick", "append"].map((action) => events.filter((i) => p.strings[e.action[i]] === action));
   const picked = new Int32Array(p.graphs[0].nodes.length).fill(-1);
-  const picks: number[] = [];
-  const appends: number[] = [];
-  let walk = 0;
-  for (let i = 0; i < p.steps; i++) {
-    const action = p.strings[e.action[i]];
-    if (action === "pick") {
-      picks.push(i);
-      picked[e.node[i]] = i;
-    }
-    if (action === "append") appends.push(i);
-    if (p.strings[e.phase[i]] === "walk") walk = i + 1;
-  }
+  for (const i of picks) picked[e.node[i]] = i;
+  const walk = events.filter((i) => p.strings[e.phase[i]] === "walk").length;
   return { p, e, ready: column("ready.node") as Ints, first: column("first.node") as Ints, picked, picks, appends, walk };
 }
 
@@ -87,21 +80,12 @@ export function planStates(plan: Plan, at: number): { states: State[]; captions:
   const { p, e, picks, appends } = plan;
   const states: State[] = p.graphs[0].nodes.map(() => "waiting");
   const captions = states.map(() => "");
-  appends.forEach((event, place) => {
-    if (event > at) return;
-    states[e.node[event]] = "listed";
-    captions[e.node[event]] = `list ${place}`;
-  });
-  pathAt(plan, at).forEach((node, depth) => {
-    states[node] = "path";
-    captions[node] = `depth ${depth}`;
-  });
+  const put = (nodes: number[], state: State, what: string) => nodes.forEach((node, i) => [states[node], captions[node]] = [state, `${what} ${i}`]);
+  const done = (events: number[]) => events.filter((event) => event <= at).map((event) => e.node[event]);
+  put(done(appends), "listed", "list");
+  put(pathAt(plan, at), "path", "depth");
   for (const node of [...frontierAt(plan, at), ...readyAt(plan, at)]) states[node] = "frontier";
-  picks.forEach((event, place) => {
-    if (event > at) return;
-    states[e.node[event]] = "done";
-    captions[e.node[event]] = `step ${place}`;
-  });
+  put(done(picks), "done", "step");
   const node = at < 0 ? -1 : e.node[at];
   if (node >= 0) states[node] = "running";
   return { states, captions };
@@ -119,12 +103,11 @@ const KEYS: [string, string][] = [
   ["g", "go to an event by number"], ["Space", "play, pause"], ["f", "fit the graph, or true size"], ["?", "this help"], ["Esc", "clear, close"],
 ];
 const NOTES = ["A plan is made before anything runs: sizes, owners and values play no part in it unless the policy says so.", "Step numbers in the plan are those at which the ops run."];
-const PLAY = 220; // ms
 
 class Planner {
   #store: Store;
   #life = new AbortController();
-  #timer: ReturnType<typeof setInterval> | undefined;
+  #player: Player;
   #list: number[] = []; // events of the list beside the graph
   #body = el("div.kv-step", { "data-kv": "event" });
   #range = el("input", { type: "range", min: -1, step: 1, "data-kv": "event-slider", "aria-label": "Event" });
@@ -147,6 +130,10 @@ class Planner {
 
     const shell = new Shell(root);
     const by = (n: number) => () => store.seek(store.cursor + n);
+    this.#player = new Player(store, () => {
+      by(1)();
+      return store.cursor < p.steps - 1;
+    });
     const nextPick = () => store.seek(picks.find((e) => e > store.cursor) ?? p.steps - 1);
     const lastPick = () => store.seek([...picks].reverse().find((e) => e < store.cursor) ?? -1);
     explain(shell.app, signal);
@@ -217,14 +204,14 @@ class Planner {
     keys(root, {
       moves: {
         ArrowRight: by(1), n: by(1), F10: by(1), ArrowLeft: by(-1), p: by(-1), "Shift+F10": by(-1), ".": nextPick, ",": lastPick,
-        Home: () => store.seek(-1), End: () => store.seek(p.steps - 1), g: () => bar.focusGoto(), f: () => shell.app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(), "?": help, " ": () => this.#play(),
+        Home: () => store.seek(-1), End: () => store.seek(p.steps - 1), g: () => bar.focusGoto(), f: () => shell.app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(), "?": help, " ": () => this.#player.toggle(),
         Escape: () => {
           if (closePopover(shell.app)) return;
           store.select(null);
           store.tell("");
         },
       },
-      pause: () => this.#pause(),
+      pause: () => this.#player.pause(),
     }, signal);
   }
 
@@ -281,25 +268,11 @@ class Planner {
       td(shortValue(value), "kv-shape", { title: value }), td(count(e.planned[i]), NUMBER), td(this.#reason(i), "", { title: this.#reason(i) }));
   }
 
-  #play(): void {
-    if (this.#timer !== undefined) return this.#pause();
-    this.#timer = setInterval(() => {
-      if (this.#store.cursor >= this.plan.p.steps - 1) this.#pause();
-      else this.#store.seek(this.#store.cursor + 1);
-    }, PLAY);
-    this.#store.tell("playing; Space stops");
-  }
-
-  #pause(): void {
-    clearInterval(this.#timer);
-    this.#timer = undefined;
-  }
-
   change(): boolean { return false; }
   relook(): void { this.#store.relook(); }
   tell(note: string): void { this.#store.tell(note); }
   destroy(): void {
-    this.#pause();
+    this.#player.pause();
     this.#life.abort();
     this.#store.destroy();
   }
@@ -307,8 +280,7 @@ class Planner {
 
 /** anywidget's entry, a bundle of its own. */
 export default entry({
-  planner: {
-    traits: ["payload"],
-    show: (model, root, [payload]) => payload && new Planner(model, root, unpackPlan(payload)),
-  },
+  mode: "planner",
+  traits: ["payload"],
+  show: (model, root, [payload]) => payload && new Planner(model, root, unpackPlan(payload)),
 });

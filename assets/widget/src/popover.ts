@@ -8,7 +8,7 @@ const STATUS = 34; // px of the line at the bottom, which stays to be read
 /** Close the last opened popover in `host`; false if there is none. */
 export function closePopover(host: HTMLElement): boolean {
   // found in the page: each module has its own copy of this file
-  const shut = [...host.querySelectorAll<HTMLElement>(".kv-pop:not([hidden]) > .kv-close")].pop();
+  const shut = [...host.querySelectorAll<HTMLElement>(".kv-pop > .kv-close")].pop();
   shut?.click();
   return !!shut;
 }
@@ -17,14 +17,12 @@ export class Popover {
   #ends: AbortController | null = null;
   #toggle: HTMLElement | null = null;
 
-  /** `root`: the content, hidden until it opens; `closed` is called afterwards. */
+  /** `root`: the content, in the page while it is open; `closed` is called afterwards. */
   constructor(private host: HTMLElement, readonly root: HTMLElement, private closed: () => void = () => {}) {
     const shut = el("button.kv-close", { "data-kv": "close", "aria-label": "Close", title: "Close (Esc)" }, "✕");
     shut.onclick = () => this.close();
     root.prepend(shut);
-    root.hidden = true;
     root.tabIndex = -1;
-    if (!root.isConnected) host.append(root);
   }
 
   get open(): boolean { return !!this.#ends; }
@@ -36,15 +34,13 @@ export class Popover {
     const { signal } = ends;
     this.#toggle = toggle;
     if (toggle) mark(toggle, "aria-expanded", "true");
-    this.root.hidden = false;
+    this.host.append(this.root);
     this.#place();
     focus.focus({ preventScroll: true });
     onKey(this.root, (key) => key === "Escape" && this.close(), signal);
-    const elsewhere = (event: Event) => {
-      const path = event.composedPath();
-      if (!path.includes(this.root) && !(this.#toggle && path.includes(this.#toggle))) this.close(false);
-    };
-    document.addEventListener("pointerdown", elsewhere, { capture: true, signal });
+    document.addEventListener("pointerdown", (event) => {
+      if (!event.composedPath().some((node) => node === this.root || node === this.#toggle)) this.close(false);
+    }, { capture: true, signal });
   }
 
   toggle(toggle: HTMLElement | null, focus?: HTMLElement): void {
@@ -59,7 +55,7 @@ export class Popover {
     const toggle = this.#toggle;
     if (toggle) mark(toggle, "aria-expanded", "false");
     const inside = this.root.contains((this.root.getRootNode() as Document | ShadowRoot).activeElement);
-    this.root.hidden = true;
+    this.root.remove();
     const home = toggle?.isConnected && toggle.offsetParent ? toggle : this.host.closest<HTMLElement>(".kvviz");
     if (back || inside) home?.focus({ preventScroll: true });
     this.closed();

@@ -1,11 +1,12 @@
 // Queries evaluated on recorded steps; see kvviz/query.
+import { within } from "./arrays.js";
 import { read } from "./queryread.js";
 import { decided } from "./debug.js";
 import type { Engine, Part, Query, Value } from "./modules.js";
 import { opName, shape } from "./format.js";
 import { pairsOf, pairState } from "./hiddenpairs.js";
 import { findStep, freedBytes, labels, numberOf, opAt, outcome, placeOf, stack, type Trace } from "./replay.js";
-import type { Graph, QueryTable } from "./wire.js";
+import type { Cache, Graph, QueryTable } from "./wire.js";
 
 /** A number or null; texts; or [storage, generation] of buffers. */
 type Fact = number | null | string[] | [number, number][];
@@ -38,7 +39,6 @@ export const OF_NODE: Record<string, (t: Trace, graph: number, node: number) => 
   value: (t, graph, node) => names(t.p.graphs[graph], node),
 };
 
-
 function reads(t: Trace, step: number): [number, number][] {
   const { frame, op } = opAt(t, step);
   return op[3].flatMap((v) => {
@@ -47,9 +47,7 @@ function reads(t: Trace, step: number): [number, number][] {
   });
 }
 
-function outs<T>({ p }: Trace, step: number, of: (out: number) => T): T[] {
-  return Array.from({ length: p.step.out[step + 1] - p.step.out[step] }, (_, i) => of(p.step.out[step] + i));
-}
+const outs = <T>({ p }: Trace, step: number, of: (out: number) => T): T[] => within(p.step.out, step).map(of);
 
 const writes = (t: Trace, step: number): [number, number][] => outs(t, step, (o) => [t.p.out.storage[o], t.p.out.gen[o]]);
 
@@ -60,13 +58,8 @@ function caches(t: Trace, step: number): string[] {
   const run = x.run[step];
   const main = stack(t, p.step.frame[step])[0];
   const { values } = p.graphs[p.frame.graph[main]];
-  return p.caches.filter((cache) => {
-    const value = values.indexOf(cache.input);
-    for (let b = p.frame.bind[main]; b < p.frame.bind[main + 1]; b++) {
-      if (value >= 0 && p.bind.value[b] === value && touched.has(p.bind.storage[b])) return true;
-    }
-    return touched.has(cache.storage[run] ?? -1);
-  }).map((cache) => cache.name);
+  const holds = ({ input, storage }: Cache) => [placeOf(t, main, values.indexOf(input), -1)?.storage, storage[run]].some((s) => touched.has(s ?? -1));
+  return p.caches.filter(holds).map((cache) => cache.name);
 }
 
 function iteration(t: Trace, step: number): number | null {
@@ -81,11 +74,7 @@ function wordOf({ p }: Trace, run: number): string {
   return made?.text.trim() || (made?.token === null || made?.token === undefined ? "" : String(made.token));
 }
 
-function codes({ p }: Trace, step: number): string[] {
-  const found = new Set<string>();
-  for (let b = p.step.block[step]; b < p.step.block[step + 1]; b++) found.add(p.strings[p.block.code[b]]);
-  return [...found];
-}
+const codes = ({ p }: Trace, step: number) => [...new Set(within(p.step.block, step).map((b) => p.strings[p.block.code[b]]))];
 
 /** Kinds and states of the pairs of a step. */
 function hazards({ p }: Trace, step: number): string[] {
@@ -157,10 +146,10 @@ function word(t: Trace, text: string): Test {
   if (buffer) return compared(t, { is: "compare", field: "buffer", sign: ":", values: [[Number(buffer[1]), buffer[2] === undefined ? -1 : Number(buffer[2])]] });
   const tests = [ofNodes(t, (graph, node) => texts(t, graph, node).includes(lower))];
   if (Object.hasOwn(table.words, lower)) tests.push(decided(t, table.words[lower])!);
-  const code = text.toUpperCase();
-  if (table.fields.find((f) => f.name === "blocker")!.choices.includes(code)) tests.push((step) => (OF_STEP.blocker(t, step) as string[]).includes(code));
-  const pair = table.fields.find((f) => f.name === "hazard")!.choices.find((name) => name.toLowerCase() === lower);
-  if (pair) tests.push((step) => (OF_STEP.hazard(t, step) as string[]).includes(pair));
+  for (const { name, choices } of table.fields) {
+    const choice = name === "blocker" || name === "hazard" ? choices.find((one) => one.toLowerCase() === lower) : undefined;
+    if (choice) tests.push((step) => (OF_STEP[name](t, step) as string[]).includes(choice));
+  }
   if (/^[0-9]{1,15}$/.test(lower)) {
     const { step: wanted } = findStep(t, Number(lower));
     if (Number(lower) < p.total) tests.push((step) => step === wanted);
@@ -246,22 +235,12 @@ function compared(t: Trace, part: Extract<Part, { is: "compare" }>): Test {
 
 function testOf(t: Trace, part: Part | null): Test {
   if (!part) return () => true;
-  switch (part.is) {
-    case "every": {
-      const tests = part.parts.map((one) => testOf(t, one));
-      return (step) => tests.every((test) => test(step));
-    }
-    case "some": {
-      const tests = part.parts.map((one) => testOf(t, one));
-      return (step) => tests.some((test) => test(step));
-    }
-    case "not": {
-      const inner = testOf(t, part.part);
-      return (step) => !inner(step);
-    }
-    case "word": return word(t, part.text);
-    default: return compared(t, part);
-  }
+  if (part.is === "word") return word(t, part.text);
+  if (part.is === "compare") return compared(t, part);
+  const tests = (part.is === "not" ? [part.part] : part.parts).map((one) => testOf(t, one));
+  if (part.is === "not") return (step) => !tests[0](step);
+  const how = part.is;
+  return (step) => tests[how]((test) => test(step));
 }
 
 export function test(t: Trace, query: Query): Test { return testOf(t, query.part); }

@@ -1,7 +1,8 @@
 // The dashed red lines of hidden pairs between the ops of the graph.
 import { ensure } from "./arrays.js";
+import { filled, polygon, stroked, traced, type Inks } from "./canvas.js";
 import { pairState, pairText } from "./hiddenpairs.js";
-import { HEAD, type Level, type Port, type Rect, type Row } from "./level.js";
+import { distance, HEAD, type Level, type Port, type Rect, type Row } from "./level.js";
 import type { Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import type { Payload } from "./wire.js";
@@ -47,7 +48,7 @@ export function lineText(p: Payload, line: RedLine): string {
 /** From one place of the level to another; `within`: both ends are in one head. */
 export interface RedEdge { from: Rect; to: Rect; within: boolean; text: string; state: string; strong: boolean; pairs: number[] }
 
-type Colour = (name: string) => string;
+const REACH = 5; // px
 const LOOP = 26; // px of a line that leads back to its own head
 
 export function redEdges(store: Store, graph: number, level: Level, rowOf: (block: number) => Row | undefined, rect: (row: Row, node: number) => Rect): RedEdge[] {
@@ -96,21 +97,12 @@ export function pointOf(b: [number, number][], k: number): [number, number] {
   return [0, 1].map((axis) => b.reduce((sum, point, i) => sum + w[i] * point[axis], 0)) as [number, number];
 }
 
+const strongFirst = (edges: RedEdge[]) => [...edges].sort((a, b) => Number(b.strong) - Number(a.strong));
+
 /** The line that a point of the level is on, the strong ones first; undefined = none. */
-export function redAt(edges: RedEdge[], x: number, y: number, reach = 5): RedEdge | undefined {
-  const near = (edge: RedEdge) => {
-    const b = bow(edge);
-    let [px, py] = pointOf(b, 0);
-    for (let k = 1; k <= 24; k++) {
-      const [qx, qy] = pointOf(b, k / 24);
-      const [dx, dy] = [qx - px, qy - py];
-      const along = Math.max(0, Math.min(1, ((x - px) * dx + (y - py) * dy) / (dx * dx + dy * dy || 1)));
-      if (Math.hypot(px + along * dx - x, py + along * dy - y) <= reach) return true;
-      [px, py] = [qx, qy];
-    }
-    return false;
-  };
-  return [...edges].sort((a, b) => Number(b.strong) - Number(a.strong)).find(near);
+export function redAt(edges: RedEdge[], x: number, y: number): RedEdge | undefined {
+  const near = (edge: RedEdge) => distance(Array.from({ length: 25 }, (_, k) => pointOf(bow(edge), k / 24)).flat(), x, y) <= REACH;
+  return strongFirst(edges).find(near);
 }
 
 /** Where of a line there is room for its label, beside those that are written: its middle, or the part next to it that is seen. */
@@ -125,52 +117,35 @@ function labelAt(b: [number, number][], port: Port, w: number, taken: Rect[]): [
   return null;
 }
 
-export function paintRed(context: CanvasRenderingContext2D, colour: Colour, family: string, edges: RedEdge[], port: Port): void {
-  const red = colour("hidden");
+export function paintRed(context: CanvasRenderingContext2D, inks: Inks, edges: RedEdge[], port: Port): void {
+  const red = inks.colour("hidden");
   context.lineJoin = "round";
   const taken: Rect[] = [];
-  for (const edge of [...edges].sort((a, b) => Number(b.strong) - Number(a.strong))) {
+  for (const edge of strongFirst(edges)) {
     const b = bow(edge).map(([x, y]) => [x - port.x, y - port.y] as [number, number]);
     const [[ax, ay], [bx, by], [cx, cy], [dx, dy]] = b;
     if (Math.max(ay, dy) < -40 || Math.min(ay, dy) > port.h + 40) continue;
-    context.strokeStyle = context.fillStyle = red;
-    context.lineWidth = edge.strong ? 2.6 : 1.7;
     context.setLineDash(edge.state === "broken" ? [] : edge.state === "false" ? [1.5, 5] : [6, 4]);
     context.beginPath();
     context.moveTo(ax, ay);
     context.bezierCurveTo(bx, by, cx, cy, dx, dy);
-    context.stroke();
+    stroked(context, red, edge.strong ? 2.6 : 1.7);
     context.setLineDash([]);
     const turn = Math.atan2(dy - cy, dx - cx);
-    context.beginPath();
-    for (const [r, a] of [[0, 0], [9, 2.7], [9, -2.7]]) context.lineTo(dx + r * Math.cos(turn + a), dy + r * Math.sin(turn + a));
-    context.fill();
-    context.font = `${edge.strong ? 700 : 600} 11px ${family}`;
-    const at = labelAt(b, port, context.measureText(edge.text).width + 8, taken);
+    polygon(context, red, [[0, 0], [9, 2.7], [9, -2.7]].map(([r, a]) => [dx + r * Math.cos(turn + a), dy + r * Math.sin(turn + a)]));
+    context.font = `${edge.strong ? 700 : 600} 11px ${inks.family}`;
+    const w = context.measureText(edge.text).width + 8;
+    const at = labelAt(b, port, w, taken);
     if (!at) continue;
-    if (edge.state === "broken") {
-      context.lineWidth = 2.6;
-      context.beginPath();
-      for (const [x, y] of [[-6, -6], [6, -6]]) {
-        context.moveTo(at[0] + x, at[1] + y);
-        context.lineTo(at[0] - x, at[1] - y);
-      }
-      context.stroke();
-    }
-    label(context, colour, family, edge, at, port);
+    const [x, y] = at;
+    if (edge.state === "broken") for (const by of [-6, 6]) traced(context, red, 2.6, [[x - 6, y + by], [x + 6, y - by]]);
+    const left = Math.max(2, Math.min(port.w - w - 2, edge.within ? x + LOOP / 2 + 6 : x - w / 2));
+    const top = edge.within ? y - 2 : edge.state === "broken" ? y + 10 : y - 8;
+    context.globalAlpha = 0.92;
+    filled(context, inks.colour("pane"), left, top, w, 16);
+    context.globalAlpha = 1;
+    context.fillStyle = red;
+    context.textAlign = "left";
+    context.fillText(edge.text, left + 4, top + 12);
   }
-}
-
-function label(context: CanvasRenderingContext2D, colour: Colour, family: string, { text, within, state, strong }: RedEdge, [x, y]: [number, number], port: Port): void {
-  context.font = `${strong ? 700 : 600} 11px ${family}`;
-  const w = context.measureText(text).width + 8;
-  const left = Math.max(2, Math.min(port.w - w - 2, within ? x + LOOP / 2 + 6 : x - w / 2));
-  const top = within ? y - 2 : state === "broken" ? y + 10 : y - 8;
-  context.globalAlpha = 0.92;
-  context.fillStyle = colour("pane");
-  context.fillRect(left, top, w, 16);
-  context.globalAlpha = 1;
-  context.fillStyle = colour("hidden");
-  context.textAlign = "left";
-  context.fillText(text, left + 4, top + 12);
 }

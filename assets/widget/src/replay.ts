@@ -1,6 +1,6 @@
 // The state at a cursor: position, what has run, the frontier, storages and their contents.
 // Pure functions of payload, index and cursor: the number of the step that just ran, -1 before the first.
-import { ensure, kept, upper } from "./arrays.js";
+import { ensure, kept, idsOf, upper, within } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
 import { KEY, type Index } from "./index.js";
 import type { ValueData } from "./valuedata.js";
@@ -100,7 +100,7 @@ export function stepsOf(t: Trace, f: number): Int32Array {
   const { p, x } = t;
   return tableOf(nodeSteps, t, f, () => {
     const steps = new Int32Array(p.graphs[p.frame.graph[f]]?.nodes.length ?? 0).fill(-1);
-    for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) steps[p.step.node[x.steps.ids[i]]] = x.steps.ids[i];
+    for (const step of idsOf(x.steps, f)) steps[p.step.node[step]] = step;
     return steps;
   });
 }
@@ -116,15 +116,12 @@ export function ready(t: Trace, f: number, cursor: number): number[] {
 /** Bytes of a storage at the cursor; some grow later. */
 export function capacity({ p, x }: Trace, s: number, cursor: number): number {
   let bytes = p.storage.capacity[s];
-  for (let i = x.grown.start[s]; i < x.grown.start[s + 1]; i++) if (p.grow.step[x.grown.ids[i]] > cursor) bytes -= p.grow.bytes[x.grown.ids[i]];
+  for (const g of idsOf(x.grown, s)) if (p.grow.step[g] > cursor) bytes -= p.grow.bytes[g];
   return bytes;
 }
 
 export function freedBytes(t: Trace, step: number): number {
-  const { p } = t;
-  let bytes = 0;
-  for (let i = p.step.free[step]; i < p.step.free[step + 1]; i++) bytes += capacity(t, p.free.storage[i], step);
-  return bytes;
+  return within(t.p.step.free, step).reduce((sum, i) => sum + capacity(t, t.p.free.storage[i], step), 0);
 }
 
 /** The frontier with the cost of each op: known at the live edge, else taken from its later step. */
@@ -135,9 +132,7 @@ export function frontier(t: Trace, cursor: number): (Choice & { step: number })[
   const steps = stepsOf(t, f);
   return ready(t, f, cursor).map((node) => {
     const step = steps[node];
-    return step < 0
-      ? { node, step, alloc: null, frees: null }
-      : { node, step, alloc: t.p.step.alloc[step], frees: freedBytes(t, step) };
+    return { node, step, alloc: step < 0 ? null : t.p.step.alloc[step], frees: step < 0 ? null : freedBytes(t, step) };
   });
 }
 
@@ -162,8 +157,7 @@ function placesOf(t: Trace, f: number): Int32Array {
   return tableOf(places, t, f, () => {
     const at = new Int32Array(p.graphs[p.frame.graph[f]]?.values.length ?? 0);
     for (let b = p.frame.bind[f]; b < p.frame.bind[f + 1]; b++) if (p.bind.value[b] >= 0) at[p.bind.value[b]] = -(b + 1);
-    for (let i = x.steps.start[f]; i < x.steps.start[f + 1]; i++) {
-      const step = x.steps.ids[i];
+    for (const step of idsOf(x.steps, f)) {
       for (let o = p.step.out[step]; o < p.step.out[step + 1]; o++) if (p.out.value[o] >= 0) at[p.out.value[o]] = o + 1;
     }
     return at;
@@ -202,12 +196,9 @@ export function alive({ x }: Trace, cursor: number): number[] {
 }
 
 /** The birth of the storage that is alive at the cursor; null: it is not alive. */
-export function bornAt({ x }: Trace, s: number, cursor: number): number | null {
-  for (let i = x.lives.start[s]; i < x.lives.start[s + 1]; i++) {
-    const { born, freed } = x.life;
-    if (born[x.lives.ids[i]] <= cursor && freed[x.lives.ids[i]] > cursor) return born[x.lives.ids[i]];
-  }
-  return null;
+export function bornAt({ x: { life, lives } }: Trace, s: number, cursor: number): number | null {
+  const now = idsOf(lives, s).find((i) => life.born[i] <= cursor && life.freed[i] > cursor);
+  return now === undefined ? null : life.born[now];
 }
 
 /** Live bytes at the cursor; before the first step, those given to the run. */
@@ -231,10 +222,7 @@ export function generation(t: Trace, s: number, cursor: number): number {
   const { p, x } = t;
   const out = lastOut(t, s, cursor);
   let gen = out < 0 ? 0 : p.out.gen[out];
-  for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
-    const b = x.binds.ids[i];
-    if (x.first[x.bindFrame[b]] - 1 <= cursor && p.bind.gen[b] > gen) gen = p.bind.gen[b];
-  }
+  for (const b of idsOf(x.binds, s)) if (x.first[x.bindFrame[b]] - 1 <= cursor && p.bind.gen[b] > gen) gen = p.bind.gen[b];
   return gen;
 }
 
@@ -252,18 +240,14 @@ export function valuesIn(t: Trace, s: number, cursor: number, frames: number[]):
     const readers = g.readers[value].filter((n) => steps[n] < 0 || steps[n] > cursor).length;
     held.push({ frame, value, place, readers, output: g.output[value] === 1 });
   };
-  for (let i = x.binds.start[s]; i < x.binds.start[s + 1]; i++) {
-    const b = x.binds.ids[i];
-    if (p.bind.gen[b] === gen && frames.includes(x.bindFrame[b])) {
-      add(x.bindFrame[b], p.bind.value[b], { from: "bind", entry: b, storage: s, gen });
-    }
+  for (const b of idsOf(x.binds, s)) {
+    if (p.bind.gen[b] === gen && frames.includes(x.bindFrame[b])) add(x.bindFrame[b], p.bind.value[b], { from: "bind", entry: b, storage: s, gen });
   }
   // generations ascend, so the present one is at the end
   for (let i = outsUntil(t, s, cursor) - 1; i >= x.outs.start[s] && p.out.gen[x.outs.ids[i]] === gen; i--) {
     const o = x.outs.ids[i];
-    if (frames.includes(p.step.frame[x.outStep[o]])) {
-      add(p.step.frame[x.outStep[o]], p.out.value[o], { from: "out", entry: o, storage: s, gen });
-    }
+    const frame = p.step.frame[x.outStep[o]];
+    if (frames.includes(frame)) add(frame, p.out.value[o], { from: "out", entry: o, storage: s, gen });
   }
   return held;
 }

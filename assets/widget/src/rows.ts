@@ -1,5 +1,5 @@
 // A long table with only the visible rows in the page. All rows have one height, so that none has to be measured.
-import { el, hit, mark, onResize, place, table } from "./dom.js";
+import { el, mark, NUMBER, onHit, onResize, place, table } from "./dom.js";
 import type { Store } from "./store.js";
 
 export interface Sorted { head: string; down: boolean }
@@ -15,13 +15,10 @@ export class SortHeads {
   #now: Sorted | null = null;
 
   /** `changed` gets the new order. */
-  constructor(table: HTMLElement, sorts: (head: string) => boolean, changed: (now: Sorted | null) => void, signal: AbortSignal) {
-    this.#heads = [...table.querySelectorAll<HTMLElement>("th")].filter((th) => sorts(th.dataset.column!));
+  constructor(table: HTMLElement, changed: (now: Sorted | null) => void, signal: AbortSignal) {
+    this.#heads = [...table.querySelectorAll<HTMLElement>("th")];
     for (const th of this.#heads) th.replaceChildren(el("button", { "data-kv": "sort", "data-id": th.dataset.column!, title: `Sort by ${th.dataset.column}` }, th.dataset.column!));
-    table.addEventListener("click", (event) => {
-      const button = hit(event, "sort");
-      if (button) changed(clicked(this.#now, button.dataset.id!, button.parentElement!.classList.contains("kv-num")));
-    }, { signal });
+    onHit(table, "sort", (button) => changed(clicked(this.#now, button.dataset.id!, button.parentElement!.classList.contains(NUMBER))), signal);
   }
 
   show(now: Sorted | null): void {
@@ -77,9 +74,9 @@ export class Rows {
   }
 
   /** Make the headings sort by these values. */
-  sortable(key: Key, sorts: (head: string) => boolean = () => true): void {
+  sortable(key: Key): void {
     this.#key = key;
-    this.#heads = new SortHeads(this.table, sorts, (now) => {
+    this.#heads = new SortHeads(this.table, (now) => {
       this.#sorted = now;
       this.#heads!.show(now);
       this.clear();

@@ -49,23 +49,19 @@ export function light(t: Trace, s: Selection | null, frame: number, cursor: numb
     }
     return lit;
   }
-  if (s.kind === "value" && (s.graph ?? 0) === graph) {
-    lit.values.add(s.id);
-    for (const n of x.graphs[graph].readers[s.id] ?? []) lit.nodes.add(n);
-    const maker = x.graphs[graph].producer[s.id] ?? -1;
-    if (maker >= 0) lit.nodes.add(maker);
-  }
+  const { readers, producer } = x.graphs[graph];
+  const add = (value: number) => {
+    lit.values.add(value);
+    for (const n of [...readers[value] ?? [], producer[value] ?? -1]) if (n >= 0) lit.nodes.add(n);
+  };
+  if (s.kind === "value" && (s.graph ?? 0) === graph) add(s.id);
   const storage = storageOf(t, s, frame, cursor);
   if (storage < 0) return lit;
   lit.storages.add(storage);
   // all weights share one row: lighting all their readers would light everything
   if (p.storage.origin[storage] === p.from.weights || s.kind === "value") return lit;
   for (let v = 0; v < g.values.length; v++) {
-    if (placeOf(t, frame, v, p.steps)?.storage !== storage) continue;
-    lit.values.add(v);
-    const maker = x.graphs[graph].producer[v];
-    if (maker >= 0) lit.nodes.add(maker);
-    for (const n of x.graphs[graph].readers[v]) lit.nodes.add(n);
+    if (placeOf(t, frame, v, p.steps)?.storage === storage) add(v);
   }
   return lit;
 }

@@ -1,4 +1,5 @@
 // The module of the share menu: a step, the selection or rows as Markdown, a picture of a pane, a link, an HTML file.
+import { within } from "./arrays.js";
 import { copy, save, toPng, toSvg } from "./picture.js";
 import { el, on, say } from "./dom.js";
 import { partOf } from "./evidence.js";
@@ -29,10 +30,7 @@ function stepFacts(t: Trace, step: number, report: Report | null): Facts {
   const number = numberOf(t, step);
   const part = partOf(t, report?.findings ?? [], step)?.part;
   const of = !part?.step || part.step === number ? "" : `For step ${count(part.step)}, where this kind of op spent most: `;
-  const blockers: Facts[] = [];
-  for (let b = p.step.block[step]; b < p.step.block[step + 1]; b++) {
-    blockers.push({ code: p.strings[p.block.code[b]], input: g.values[inputs[p.block.input[b]]] ?? "", message: p.strings[p.block.message[b]] });
-  }
+  const blockers = within(p.step.block, step).map((b) => ({ code: p.strings[p.block.code[b]], input: g.values[inputs[p.block.input[b]]] ?? "", message: p.strings[p.block.message[b]] }));
   return {
     ...about(t, number),
     step: count(number), op, node: name, where: place(t, step), blockers,
@@ -165,13 +163,16 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
     if (!templates) return [];
     const file = `${name}-${subject.title.replace(/\W+/g, "-").toLowerCase()}.md`;
     const write = () => filled(templates[subject.kind], subject.facts());
-    return part(`${subject.title}, as Markdown`, act("Copy", `${kv}-copy`, () => copy(text(write()), "text/plain", file)),
-      act("Save", `${kv}-save`, () => saved(text(write()), file)));
+    return part(`${subject.title}, as Markdown`, ...both("", kv, write, () => file));
   };
   const saved = (blob: Blob, file: string) => {
     save(blob, file);
     return `saved as ${file}`;
   };
+  /** Buttons that copy and save a text. */
+  const both = (kind: string, kv: string, write: () => string, file: () => string, type = "text/plain") => [
+    act(`Copy${kind}`, `${kv}-copy`, () => copy(text(write()), "text/plain", file())),
+    act(`Save${kind}`, `${kv}-save`, () => saved(new Blob([write()], { type }), file()))];
 
   const choice = el("select", { "aria-label": "Picture of", "data-kv": "share-pane" });
   const panes = [...app.querySelectorAll<HTMLElement>(".kv-pane[aria-label]")].filter((pane) => pane.offsetHeight > 24); // those that can be seen now
@@ -189,22 +190,16 @@ export default function openShare(anchor: HTMLElement, what: Shared, { store, ar
   const menu = el("div.kv-pop.kv-menu.kv-sharing", { role: "dialog", "aria-label": what.name ? `Share: ${what.name}` : "Share", "data-kv": "share-menu" },
     ...(step ? markdown(step, "share-step") : []),
     ...(selected ? markdown(selected, "share-selection") : []),
-    ...(rows ? part("The visible rows, as Markdown", act("Copy", "share-rows-copy", () => copy(text(rows), "text/plain", `${name}-${what.name}.md`)),
-      act("Save", "share-rows-save", () => saved(text(rows), `${name}-${what.name}.md`))) : []),
+    ...(rows ? part("The visible rows, as Markdown", ...both("", "share-rows", () => rows, () => `${name}-${what.name}.md`)) : []),
     el("h4", {}, what.name ? `Picture of the ${what.name}` : "Picture"),
     el("div.kv-rowline", {}, choice,
       act("Copy PNG", "share-png-copy", () => copy(toPng(picture()), "image/png", file("png"))),
       act("Save PNG", "share-png-save", async () => saved(await toPng(picture()), file("png"))),
-      act("Copy SVG", "share-svg-copy", () => copy(text(picture()), "text/plain", file("svg"))),
-      act("Save SVG", "share-svg-save", () => saved(new Blob([picture()], { type: "image/svg+xml" }), file("svg")))),
+      ...both(" SVG", "share-svg", picture, () => file("svg"), "image/svg+xml")),
     ...(around.link && !what.pane ? part("Link to what is seen", act("Copy link", "share-link", () => copy(text(around.link!()), "text/plain", `${name}-link.txt`))) : []),
     ...(what.pane || !html ? [] : html.able()
       ? part("The recording in one file", act("Save as HTML", "share-html", async () => saved(await html.make(), `${name}.html`)))
       : [el("h4", {}, "The recording in one file"), el("p.kv-soft", {}, "needs a running kernel, or kvviz's to_html")]),
     said);
-  const pop = new Popover(app, menu, () => {
-    life.abort();
-    menu.remove();
-  });
-  pop.show(anchor);
+  new Popover(app, menu, () => life.abort()).show(anchor);
 }

@@ -17,17 +17,11 @@ type OpenShare = (anchor: HTMLElement, what: Shared, context: ShareContext) => v
 
 export function shareButton(text: string, what: Shared, context: ShareContext, signal: AbortSignal): HTMLButtonElement {
   const title = what.name ? `Copy or save a picture or a text: ${what.name}` : "Copy or save: picture, text for a thread, link, file";
-  const node: HTMLButtonElement = button(text, title, what.pane ? "copy-pane" : "share", () => void openShare(node, what, context), signal);
+  const node: HTMLButtonElement = button(text, title, what.pane ? "copy-pane" : "share", () => {
+    context.modules.load<OpenShare>("share").then((open) => open(node, what, context)).catch((error) => context.store.tell(String(error)));
+  }, signal);
   node.setAttribute("aria-haspopup", "dialog");
   return node;
-}
-
-export async function openShare(anchor: HTMLElement, what: Shared, context: ShareContext): Promise<void> {
-  try {
-    (await context.modules.load<OpenShare>("share"))(anchor, what, context);
-  } catch (error) {
-    context.store.tell(String(error));
-  }
 }
 
 /** The button in the header of a pane. */

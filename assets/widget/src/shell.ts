@@ -42,12 +42,8 @@ export class Shell {
 
   /** Toggle the help panel. */
   help(make: () => HTMLElement): void {
-    if (this.#help) return this.#help.close();
-    const panel = make();
-    this.#help = new Popover(this.app, panel, () => {
-      panel.remove();
-      this.#help = null;
-    });
+    if (this.#help?.open) return this.#help.close();
+    this.#help = new Popover(this.app, make());
     this.#help.show(this.app.querySelector<HTMLElement>('[data-kv="help"]'));
   }
 }

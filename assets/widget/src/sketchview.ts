@@ -2,7 +2,7 @@
 import { ensure } from "./arrays.js";
 import { cacheOf, outcome, type State, type StateWords } from "./replay.js";
 import type { Lit } from "./select.js";
-import { distance, type Row } from "./level.js";
+import { bounds, distance, type Row } from "./level.js";
 import type { Block, Drawing, Graph, Payload } from "./wire.js";
 
 /** The state of the shown drawings; `steps`: by node of the frame. */
@@ -32,14 +32,7 @@ function make(p: Payload, g: Graph, { nodes }: Block, { boxes, edges, stubs, pil
   const lines = edges.map(([from, to, points]) => {
     const made = from < first ? [values[from]] : g.nodes[nodes[from - first]][4];
     const reads = slots(to);
-    const line: Line = { from, to, points, value: made.find((v) => v >= 0 && reads.includes(v)) ?? -1, x0: Infinity, y0: Infinity, x1: -Infinity, y1: -Infinity };
-    for (let i = 0; i < points.length; i += 2) {
-      line.x0 = Math.min(line.x0, points[i]);
-      line.x1 = Math.max(line.x1, points[i]);
-      line.y0 = Math.min(line.y0, points[i + 1]);
-      line.y1 = Math.max(line.y1, points[i + 1]);
-    }
-    return line;
+    return { from, to, points, value: made.find((v) => v >= 0 && reads.includes(v)) ?? -1, ...bounds(points) };
   });
   const ends = stubs.map(([box, side, x, y, slot]) => {
     const value = (side === "in" ? slots(box) : g.nodes[nodes[box - first]][4])[slot] ?? -1;

@@ -1,9 +1,8 @@
-// The canvas of the graph pane: pan, zoom, minimap, hit tests. Its owner provides the content.
-import { Inks, sized } from "./canvas.js";
-import { button, Delay, el, mark, on, onDrag, onResize, say, set } from "./dom.js";
-import { Painter, stripOf, type Painted } from "./graphpaint.js";
+// The canvas of the graph pane: pan, zoom, hit tests, and its minimap. Its owner provides the content.
+import { bordered, filled, Inks, sized } from "./canvas.js";
+import { button, Delay, el, mark, onDrag, onPointer, onResize, placeIn, say, set } from "./dom.js";
+import { Painter, stripOf, TINT, worst, type Painted } from "./graphpaint.js";
 import { anchorAt, clampPort, fit, HEAD, headAt, keep, rowAt, show, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
-import { fromMini, mini, paintMini, windowOf } from "./minimap.js";
 import { boxOf, hitIn, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
 
@@ -21,9 +20,47 @@ interface Owner {
   settled(): void; // nothing has moved for a while
 }
 
+/** The scale of the minimap, separate for each axis. */
+interface Mini { kx: number; ky: number; w: number; h: number }
+export function mini(level: Level, width: number, height: number): Mini {
+  const ky = Math.min(0.25, height / Math.max(1, level.h));
+  return { kx: width / Math.max(1, level.w), ky, w: width, h: Math.max(1, level.h * ky) };
+}
+export function windowOf(m: Mini, port: Port): Rect {
+  const x = Math.max(0, port.x * m.kx);
+  const y = Math.max(0, port.y * m.ky);
+  return { x, y, w: Math.min(m.w - x, port.w * m.kx), h: Math.min(m.h - y, port.h * m.ky) };
+}
+/** The port centred at a place of the minimap. */
+export function fromMini(m: Mini, port: Port, x: number, y: number): Port {
+  return { ...port, x: x / m.kx - port.w / 2, y: y / m.ky - port.h / 2 };
+}
+
+const MINI_OPS = 400; // in more the minimap would be all that takes time
+/** The minimap: cards as bars, the ops of open ones, and the visible part. */
+export function paintMini(context: CanvasRenderingContext2D, painter: Painter, { hits, level, scene, zoom, ...v }: Painted, { kx, ky }: { kx: number; ky: number }, window: Rect, size: { w: number; h: number }): void {
+  context.clearRect(0, 0, size.w, size.h);
+  const open = level.rows.filter((r) => r.open && r.block >= 0);
+  const few = open.reduce((n, r) => n + v.nodes(r).length, 0) <= MINI_OPS;
+  for (const row of level.rows) {
+    if (row.block < 0 && row.open) continue;
+    const state = worst(scene.states, v.nodes(row));
+    const inside = few && open.includes(row);
+    filled(context, painter.colour(state === "running" ? (inside ? "accent-pale" : "accent") : inside || state === "waiting" ? "line" : "edge"), row.x * kx, row.y * ky, Math.max(2, row.w * kx - 1), Math.max(1.5, row.h * ky - 1));
+    if (hits.size && v.nodes(row).some((n) => hits.has(n))) {
+      filled(context, painter.colour("ink"), size.w - 4, row.y * ky, 4, inside ? Math.max(1.5, row.h * ky - 1) : 2);
+    }
+    if (!inside) continue;
+    const { boxes, pills, nodes } = v.sketch(row);
+    boxes.forEach(([x, y, w, h], i) => {
+      filled(context, painter.colour(i < pills.length ? "view-mid" : TINT[scene.states[nodes[i - pills.length]]]), (row.bx + x * zoom) * kx, (row.by + y * zoom) * ky, Math.max(1.5, w * zoom * kx), Math.max(1.5, h * zoom * ky));
+    });
+  }
+  bordered(context, painter.colour("ink"), 1.5, window.x + 1, window.y + 1, Math.max(3, window.w - 2), Math.max(3, window.h - 2));
+}
+
 const MINI = 72, MINI_FROM = 400; // px: width of the minimap, and of the pane from which there is one
 const SETTLE = 150; // ms
-const DRAG = 3; // px
 export const LEGIBLE = 0.85; // least zoom of a small drawing
 
 export class Stage {
@@ -39,7 +76,6 @@ export class Stage {
   #ratio = 0;
   #frame = 0;
   #rest: Delay;
-  #moved = false;
   #small = false; // the drawing is small, and is shown at true size or as large as fits
   #snug = false; // likewise, and nobody has zoomed
 
@@ -52,68 +88,51 @@ export class Stage {
       button("Fit", "Fit what is open into the pane, or true size (f)", "fit", () => (this.#snug || (this.zoom !== 1 && !this.#small) ? this.zoomTo(1) : this.fit()), signal, "f"),
     ];
     onResize(root, () => this.#resize(), signal);
-    this.#drag(this.canvas, (dx, dy) => this.pan(-dx, -dy), signal);
-    const jump = (event: PointerEvent) => {
-      const box = this.#mini.getBoundingClientRect();
-      this.#go(fromMini(this.#map(), this.port, event.clientX - box.left, event.clientY - box.top));
-    };
-    onDrag(this.#mini, jump, signal);
-    on(this.canvas, "click", (event) => { 
-      const target = this.#moved ? undefined : this.#at(event);
-      if (target?.kind === "exit") this.reveal(target.rect);
-      else if (target !== undefined) owner.click(target);
+    let port = this.port;
+    onPointer(this.canvas, {
+      press: (event) => {
+        ({ port } = this);
+        return event.button ? null : "xy";
+      },
+      drag: ([fromX, fromY], [x, y]) => void this.#go({ ...port, x: port.x + fromX - x, y: port.y + fromY - y }),
+      click: (at) => {
+        const target = this.#at(...at);
+        if (target?.kind === "exit") this.reveal(target.rect);
+        else owner.click(target);
+      },
+      double: (at) => owner.open(this.#at(...at)),
+      over: (at) => {
+        const target = at && this.#at(...at);
+        mark(this.canvas, "title", owner.title(target));
+        mark(this.canvas, "data-over", target ? target.kind : null);
+      },
     }, signal);
-    on(this.canvas, "dblclick", (event) => owner.open(this.#at(event)), signal);
-    on(this.canvas, "pointermove", (event) => {
-      if (event.buttons) return;
-      const target = this.#at(event);
-      const title = owner.title(target);
-      if (this.canvas.title !== title) this.canvas.title = title;
-      mark(this.canvas, "data-over", target ? target.kind : null);
-    }, signal);
+    onDrag(this.#mini, (event) => void this.#go(fromMini(this.#map(), this.port, ...placeIn(this.#mini, event))), signal);
     root.addEventListener("wheel", (event) => this.#wheel(event), { passive: false, signal });
     this.#rest = new Delay(signal);
     signal.addEventListener("abort", () => cancelAnimationFrame(this.#frame));
   }
 
-  #drag(node: HTMLElement, move: (dx: number, dy: number) => void, signal: AbortSignal): void {
-    let at: [number, number] | null = null;
-    on(node, "pointerdown", (event) => {
-      this.#moved = false;
-      at = event.button === 0 ? [event.clientX, event.clientY] : null;
-    }, signal);
-    on(node, "pointermove", (event) => {
-      if (!at || !(event.buttons & 1)) return;
-      const [dx, dy] = [event.clientX - at[0], event.clientY - at[1]];
-      if (!this.#moved && Math.hypot(dx, dy) < DRAG) return;
-      if (!this.#moved) node.setPointerCapture(event.pointerId);
-      this.#moved = true;
-      at = [event.clientX, event.clientY];
-      move(dx, dy);
-    }, signal);
-  }
-
   /** The wheel scrolls the notebook unless the pane has the focus and something left to scroll. */
   #wheel(event: WheelEvent): void {
     const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? this.port.h : 1;
-    const box = this.canvas.getBoundingClientRect();
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();
-      return this.zoomTo(this.zoom * Math.exp(Math.max(-0.3, Math.min(0.3, -event.deltaY * unit * 0.003))), event.clientX - box.left, event.clientY - box.top);
+      return this.zoomTo(this.zoom * Math.exp(Math.max(-0.3, Math.min(0.3, -event.deltaY * unit * 0.003))), ...placeIn(this.canvas, event));
     }
     if ((this.root.getRootNode() as Document).activeElement !== this.root) return;
     const [dx, dy] = event.shiftKey && !event.deltaX ? [event.deltaY, 0] : [event.deltaX, event.deltaY];
     if (this.pan(dx * unit, dy * unit)) event.preventDefault();
   }
 
-  #at(event: MouseEvent): Target {
-    const exit = this.#painter?.exits.find((e) => Math.hypot(e.x - event.offsetX, e.y - event.offsetY) < 10);
+  #at(px: number, py: number): Target {
+    const exit = this.#painter?.exits.find((e) => Math.hypot(e.x - px, e.y - py) < 10);
     if (exit) {
       const [bx, by, w, h] = this.owner.sketch(exit.row).boxes[exit.box];
       return { kind: "exit", rect: { x: exit.row.bx + bx * this.zoom, y: exit.row.by + by * this.zoom, w: w * this.zoom, h: h * this.zoom } };
     }
-    const x = this.port.x + event.offsetX;
-    const y = this.port.y + event.offsetY;
+    const x = this.port.x + px;
+    const y = this.port.y + py;
     const row = rowAt(this.level, x, y);
     const node = row && row.block >= 0 && row.open && y >= headAt(row, this.port.y) + HEAD ? hitIn(this.owner.sketch(row), (x - row.bx) / this.zoom, (y - row.by) / this.zoom, 5 / this.zoom) : null;
     if (node?.kind === "node") return node;

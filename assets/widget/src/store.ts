@@ -367,8 +367,8 @@ export class Store {
   }
 
   /** Scroll a node into view after all updates. */
-  reveal(box: HTMLElement, node: Element, middle = false): void {
-    this.#wishes.push({ box, node, middle });
+  reveal(box: HTMLElement, node: Element): void {
+    this.#wishes.push({ box, node });
     this.#soon();
   }
 

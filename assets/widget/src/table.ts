@@ -29,11 +29,6 @@ export function withSort(query: string, now: Sorted | null): string {
   return now ? `${rest} sort:${now.down ? "-" : ""}${FIELDS[now.head] ?? now.head}`.trim() : rest;
 }
 
-/** A key of the lit rows. */
-function litKey({ selection, now }: Store): string {
-  return selection ? `${selection.kind} ${selection.id} ${selection.graph} ${selection.step} ${[...now.lit.storages]}` : "";
-}
-
 class StepTable implements View {
   readonly slow = true;
   #found = el("span.kv-hint");
@@ -43,7 +38,7 @@ class StepTable implements View {
 
   constructor(host: HTMLElement, private store: Store, hits: Hits, signal: AbortSignal) {
     this.#rows = new Rows("Steps", "kv-steps", HEADS, store, (row) => this.#row(row), signal);
-    this.#heads = new SortHeads(this.#rows.table, () => true, (now) => void hits.ask(withSort(store.query, now)), signal);
+    this.#heads = new SortHeads(this.#rows.table, (now) => void hits.ask(withSort(store.query, now)), signal);
     host.append(el("div.kv-searchline", {}, this.#found), this.#rows.root);
     onHit(this.#rows.root, "table-row", (row) => this.#select(Number(row.dataset.step)), signal);
     onHit(this.#rows.root, "step-link", (link) => store.seek(Number(link.dataset.step)), signal);
@@ -58,9 +53,7 @@ class StepTable implements View {
   /** The selected step, or else the cursor. */
   get #chosen(): number {
     const { selection, cursor, t } = this.store;
-    const number = selection?.kind === "node" ? selection.step : undefined;
-    if (number === undefined) return cursor;
-    const { step } = findStep(t, number);
+    const { step } = findStep(t, selection?.kind === "node" ? selection.step ?? -1 : -1);
     return step < 0 ? cursor : step;
   }
 
@@ -90,7 +83,7 @@ class StepTable implements View {
       this.#heads.show(sortOf(this.store.query));
     }
     // rows stay unless their content changes
-    const lit = litKey(this.store);
+    const lit = JSON.stringify([this.store.selection, ...this.store.now.lit.storages]);
     if (change.payload || change.hits || lit !== this.#lit) {
       this.#rows.clear();
       this.#lit = lit;

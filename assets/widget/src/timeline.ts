@@ -1,7 +1,7 @@
 // Live bytes over all steps, the overview of the memory map, with the peak, runs, the window and the hits of a query. A long
 // recording is shown by runs. Dragging moves the cursor.
 // The curve is drawn once per size and look; the cursor is an element, so that dragging repaints nothing.
-import { filled, Inks, label, polygon, sized, stroked } from "./canvas.js";
+import { filled, Inks, label, polygon, sized, traced, type Point } from "./canvas.js";
 import { byRuns, curve, keepApart, placed, position, scaleOf, span, under, type Curve, type Plot } from "./curve.js";
 import { button, el, hit, mark, on, onDrag, onResize, say } from "./dom.js";
 import { bytes, count, figure, plural } from "./format.js";
@@ -22,30 +22,17 @@ export function highest(p: Payload): number {
 function drawRuns(store: Store, { context, width, bottom, y, inks }: Plot): void {
   const { p } = store;
   const slot = width / span(store);
-  const line = () => {
-    context.beginPath();
-    p.runs.forEach((r, run) => {
-      context.lineTo(run * slot, y(r.peak));
-      context.lineTo((run + 1) * slot, y(r.peak));
-    });
-  };
-  line();
-  context.lineTo(p.runs.length * slot, bottom);
-  context.lineTo(0, bottom);
+  const line = p.runs.flatMap((r, run): Point[] => [[run * slot, y(r.peak)], [(run + 1) * slot, y(r.peak)]]);
   context.globalAlpha = 0.12;
-  context.fillStyle = inks.colour("accent");
-  context.fill();
+  polygon(context, inks.colour("accent"), [...line, [p.runs.length * slot, bottom], [0, bottom]]);
   context.globalAlpha = 1;
   p.runs.forEach((r, run) => {
     if (bare(p, run)) return;
     filled(context, inks.colour("accent"), run * slot, bottom + 1, Math.max(2, slot), MARK - 2);
     if (slot < ROOM) return;
-    context.beginPath();
-    for (let s = r.first; s < r.last; s++) context.lineTo((run + (s - r.first) / (r.last - r.first)) * slot, y(p.step.live[s]));
-    stroked(context, inks.colour("accent"), 0.8);
+    traced(context, inks.colour("accent"), 0.8, Array.from(p.step.live.subarray(r.first, r.last), (live, i) => [(run + i / (r.last - r.first)) * slot, y(live)]));
   });
-  line();
-  stroked(context, inks.colour("accent"), 1.3);
+  traced(context, inks.colour("accent"), 1.3, line);
 }
 
 const HEIGHT = 7; // px, above the axis
@@ -75,20 +62,10 @@ const LOW = 70; // px of a plot too low for that
 
 /** The band of what is always alive, not to scale: the edges above and below are torn. */
 function drawBreak({ context, width, bottom, inks }: Plot): void {
-  const torn = (y: number) => {
-    context.beginPath();
-    for (let x = 0, up = false; x <= width + 6; x += 6, up = !up) context.lineTo(x, y + (up ? -2 : 2));
-  };
+  const torn = (y: number) => Array.from({ length: Math.floor(width / 6) + 2 }, (_, i): Point => [6 * i, y + (i % 2 ? -2 : 2)]);
   const [head, foot] = [bottom + 5, bottom + BROKEN];
-  torn(head);
-  context.lineTo(width, foot);
-  context.lineTo(0, foot);
-  context.fillStyle = inks.mixed("edge", 0.3);
-  context.fill();
-  for (const y of [head, bottom + 1]) {
-    torn(y);
-    stroked(context, inks.colour("edge"), 1);
-  }
+  polygon(context, inks.mixed("edge", 0.3), [...torn(head), [width, foot], [0, foot]]);
+  for (const y of [head, bottom + 1]) traced(context, inks.colour("edge"), 1, torn(y));
 }
 
 export class Timeline implements View {
@@ -111,16 +88,16 @@ export class Timeline implements View {
   #height = 0;
 
   /** `pane`: holds the timeline and, above it, the memory map, of which this is the overview. */
-  constructor(host: HTMLElement, private store: Store, signal: AbortSignal, private pane: HTMLElement, ask: (query: string) => void = () => {}) {
+  constructor(host: HTMLElement, private store: Store, signal: AbortSignal, private pane: HTMLElement, ask: (query: string) => void) {
     this.#peak = button("", "Go to where most bytes are live", "peak", () => this.#toPeak(), signal);
     this.#plot = el("div.kv-plot", { "data-kv": "timeline" }, this.#canvas);
-    this.#window = new WindowBox(store, this.#plot, signal);
-    this.#plot.append(this.#window.root, this.#cursor, this.#range);
     this.#plot.title = "Drag to move the cursor; with Shift, to sum what the steps between spent";
     const at = (event: PointerEvent) => {
-      const box = this.#plot.getBoundingClientRect();
-      return under(store, (event.clientX - box.left) / Math.max(1, box.width));
+      const { left, width } = this.#plot.getBoundingClientRect();
+      return under(store, (event.clientX - left) / Math.max(1, width));
     };
+    this.#window = new WindowBox(store, at, signal);
+    this.#plot.append(this.#window.root, this.#cursor, this.#range);
     // in a run of totals alone a range ends at the step before it
     const near = (event: PointerEvent) => {
       const { run, step } = at(event);
@@ -217,9 +194,7 @@ export class Timeline implements View {
     };
     this.#runs({ ...plot, bottom: height - AXIS });
     if (bottom < height - AXIS) drawBreak(plot);
-    else if (!broken && x.weights) {
-      filled(context, inks.mixed("edge", 0.3), 0, plot.y(x.weights), width, bottom - plot.y(x.weights));
-    }
+    else if (!broken && x.weights) filled(context, inks.mixed("edge", 0.3), 0, plot.y(x.weights), width, bottom - plot.y(x.weights));
     if (many) drawRuns(this.store, plot);
     else if (p.steps) this.#steps(plot, curve(t, width, scale));
     else return;
@@ -232,21 +207,12 @@ export class Timeline implements View {
   }
 
   #steps({ context, bottom, y, inks }: Plot, c: Curve): void {
-    context.beginPath();
-    context.moveTo(0, bottom);
-    for (let i = 0; i < c.used; i++) context.lineTo(i + 0.5, y(c.high[i]));
-    context.lineTo(c.used, bottom);
+    const columns = Array.from({ length: c.used }, (_, i) => i);
     context.globalAlpha = 0.15;
-    context.fillStyle = inks.colour("accent");
-    context.fill();
+    polygon(context, inks.colour("accent"), [[0, bottom], ...columns.map((i): Point => [i + 0.5, y(c.high[i])]), [c.used, bottom]]);
     context.globalAlpha = 1;
-    context.beginPath();
-    for (let i = 0; i < c.used; i++) {
-      context.lineTo(i + 0.5, y(c.high[i]));
-      if (c.low[i] < c.high[i]) context.lineTo(i + 0.5, y(c.low[i]));
-    }
     context.lineJoin = "round";
-    stroked(context, inks.colour("accent"), 1.3);
+    traced(context, inks.colour("accent"), 1.3, columns.flatMap((i) => [...new Set([c.high[i], c.low[i]])].map((live): Point => [i + 0.5, y(live)])));
   }
 
   #runs({ context, width, bottom, inks }: Plot): void {
@@ -268,12 +234,11 @@ export class Timeline implements View {
 class WindowBox {
   readonly root = el("div.kv-window", { "data-kv": "window" }, ...["from", "move", "to"].map((part) => el("i", { "data-kv": "window-part", "data-part": part })));
 
-  constructor(private store: Store, plot: HTMLElement, signal: AbortSignal) {
+  constructor(private store: Store, place: (event: PointerEvent) => { step: number }, signal: AbortSignal) {
     let [part, start, from, to]: [string | undefined, number, number, number] = [undefined, -1, 0, 0];
     onDrag(this.root, (event, moving) => {
       event.stopPropagation(); // else the cursor is dragged
-      const { left, width } = plot.getBoundingClientRect();
-      const at = under(store, (event.clientX - left) / Math.max(1, width)).step;
+      const at = place(event).step;
       if (!moving) return void ([part, start, from, to] = [hit(event, "window-part")?.dataset.part, at, ...store.window!]);
       if (!part || at < 0 || start < 0) return;
       const by = Math.max(-from, Math.min(at - start, store.t.p.steps - to));

@@ -1,5 +1,5 @@
 // The entry of a recorded value, and its smallest form: range and histogram in a line.
-import { upper } from "./arrays.js";
+import { idsOf, upper } from "./arrays.js";
 import { svg } from "./dom.js";
 import { count } from "./format.js";
 import { opAt, placeOf, type Place, type Trace } from "./replay.js";
@@ -35,25 +35,17 @@ function links(t: Trace, v: ValueData): Links {
 
 /** The out that last wrote the value that a frame was given; -1: it came from the caller. */
 function handed({ p, x }: Trace, bind: number): number {
-  const before = x.first[x.bindFrame[bind]];
-  let last = -1;
-  for (let i = x.outs.start[p.bind.storage[bind]]; i < x.outs.start[p.bind.storage[bind] + 1]; i++) {
-    const o = x.outs.ids[i];
-    if (x.outStep[o] < before && p.out.gen[o] === p.bind.gen[bind] && p.out.bytes[o] === p.bind.bytes[bind] && p.out.info[o] === p.bind.info[bind]) last = o;
-  }
-  return last;
+  const alike = (["gen", "bytes", "info"] as const).map((column) => [p.out[column], p.bind[column][bind]] as const);
+  const same = (o: number) => x.outStep[o] < x.first[x.bindFrame[bind]] && alike.every(([column, value]) => column[o] === value);
+  return idsOf(x.outs, p.bind.storage[bind]).filter(same).at(-1) ?? -1;
 }
 
-/** The entry of an output; -1: not recorded. */
-export function entryOfOut(t: Trace, out: number): number { return t.values ? links(t, t.values).out[out] ?? -1 : -1; }
-
-export function entryOf(t: Trace, place: Place): number {
+/** The entry of the value at a place; -1: not recorded. */
+export function entryOf(t: Trace, { from, entry }: Pick<Place, "from" | "entry">): number {
   if (!t.values) return -1;
-  if (place.from === "out") return entryOfOut(t, place.entry);
-  const entry = links(t, t.values).bind[place.entry];
-  if (entry >= 0) return entry;
-  const from = handed(t, place.entry);
-  return from < 0 ? -1 : entryOfOut(t, from);
+  const known = links(t, t.values);
+  const own = known[from][entry];
+  return own < 0 && from === "bind" ? known.out[handed(t, entry)] ?? -1 : own;
 }
 
 /** The input that an output overwrote or appended to. */
@@ -84,21 +76,20 @@ export function oddities(v: ValueData, entry: number): string {
   return [nan && `${count(nan)} NaN`, above && `${count(above)} +∞`, below && `${count(below)} −∞`].filter(Boolean).join(" · ");
 }
 
-export function smallOf(v: ValueData, entry: number): Small {
+/** Null if it is not recorded. */
+export function smallOf(t: Trace, place: Pick<Place, "from" | "entry">): Small | null {
+  const [v, entry] = [t.values, entryOf(t, place)];
+  if (!v || entry < 0) return null;
   const [low, high] = v.numbers.subarray(3 * entry, 3 * entry + 2);
   const range = Number.isNaN(low) ? "" : low === high ? `all ${numeral(low)}` : `min ${numeral(low)} · max ${numeral(high)}`;
   return { text: [range, oddities(v, entry)].filter(Boolean).join(" · ") || "no numbers", histogram: Array.from(v.histogram.get(entry) ?? []) };
 }
 
-export function smallSummary({ values }: Trace, entry: number): Small | null { return values && entry >= 0 ? smallOf(values, entry) : null; }
-
 /** Bars of a histogram; a non-empty bin shows at least a line. */
-export function bars(histogram: ArrayLike<number>, width: number, height: number): SVGElement {
+export function bars(histogram: ArrayLike<number>, width = 60, height = 12): SVGElement {
   const counts = Array.from(histogram);
   const most = Math.max(1, ...counts);
   const one = width / counts.length;
   const path = counts.map((n, i) => (n ? `M${(i * one).toFixed(2)} ${height}v${(-Math.max(1, (n / most) * height)).toFixed(2)}h${Math.max(1, one - 0.75).toFixed(2)}V${height}z` : "")).join("");
   return svg("svg", { class: "kv-bars", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", preserveAspectRatio: "none" }, svg("path", { d: path }));
 }
-
-export function tinyHistogram(histogram: ArrayLike<number>): SVGElement { return bars(histogram, 60, 12); }

@@ -1,6 +1,6 @@
 // Values that exist in the shown frame at the cursor, and a card for one of them: its recorded summary and, with
 // a kernel, its first numbers.
-import { filled, Inks, sized } from "./canvas.js";
+import { filled, Inks, sized, traced } from "./canvas.js";
 import { DRY, NEEDS_KERNEL } from "./commands.js";
 import { button, el, mark, NUMBER, on, onHit, say, table, td } from "./dom.js";
 import { buffer, bytes, count, opName, shape, shortValue } from "./format.js";
@@ -8,7 +8,7 @@ import { ours } from "./keys.js";
 import type { Answered, Context, MakePane } from "./lazypane.js";
 import { bornAt, generation, numberOf, placeOf, type Place } from "./replay.js";
 import type { Change } from "./store.js";
-import { bars, before, entryOf, numeral, oddities, smallOf, tinyHistogram } from "./valuecard.js";
+import { bars, before, entryOf, numeral, oddities, smallOf } from "./valuecard.js";
 import type { Found, Picture, ValueCodes, ValueData } from "./valuedata.js";
 
 const LARGE = 168; // px of the longer side of a picture, at most
@@ -60,11 +60,7 @@ function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes): 
     filled(context, known.get(shade)!, x, y, one, one);
     if (shade < codes.below) return;
     // a stroke, since colour alone carries no meaning
-    context.strokeStyle = inks.colour("pane");
-    context.beginPath();
-    context.moveTo(x + 1, y + one - 1);
-    context.lineTo(x + one - 1, y + 1);
-    context.stroke();
+    traced(context, inks.colour("pane"), 1, [[x + 1, y + one - 1], [x + one - 1, y + 1]]);
   });
 }
 
@@ -191,11 +187,9 @@ class ValuesPane implements Answered {
   }
 
   #small(place: Place): HTMLElement {
-    const { t } = this.context.store;
-    const entry = entryOf(t, place);
-    if (!t.values || entry < 0) return td("–", "kv-soft");
-    const small = smallOf(t.values, entry);
-    const cell = td(small.histogram.length ? tinyHistogram(small.histogram) : "", "kv-small", { title: small.text });
+    const small = smallOf(this.context.store.t, place);
+    if (!small) return td("–", "kv-soft");
+    const cell = td(small.histogram.length ? bars(small.histogram) : "", "kv-small", { title: small.text });
     cell.append(small.text.replace(/min | max/g, ""));
     return cell;
   }

@@ -34,18 +34,10 @@ function wholeFile(model: Model, ask: Ask, flush: () => void, signal: AbortSigna
 }
 
 /** Connect a file with the part of its address after #. */
-async function atItsAddress(root: HTMLElement, store: Store, around: Surroundings, parts: Modules, signal: AbortSignal): Promise<void> {
+async function atItsAddress(app: App, store: Store, around: Surroundings, parts: Modules, signal: AbortSignal): Promise<void> {
   const make = await parts.load<(...given: ConstructorParameters<typeof Address>) => Address>("address");
   if (signal.aborted) return;
-  const line = () => root.querySelector<HTMLInputElement>('[data-kv="query"]');
-  const show = (id: string) => root.querySelector<HTMLElement>(`[data-kv="tab"][data-id="${CSS.escape(id)}"][aria-selected="false"]`)?.click();
-  const address = make(store, show, () => line()?.value.trim() ?? "", (text) => {
-    const field = line();
-    if (!field) return;
-    show("steps");
-    field.value = text;
-    field.dispatchEvent(new Event("input", { bubbles: true }));
-  }, signal);
+  const address = make(store, app, signal);
   around.link = () => address.link();
   store.add(address);
   address.follow();
@@ -93,7 +85,7 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
       call();
     }),
   }, around, lanes);
-  if (model.file) void atItsAddress(root, store, around, parts, signal);
+  if (model.file) void atItsAddress(app, store, around, parts, signal);
   const settled = () => {
     answered();
     if (/^(asked|no answer)/.test(store.note)) store.tell("");
@@ -108,20 +100,12 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   });
   void know();
   // Changes by the model are never written back: linked debuggers of different length would push each other forever.
-  listen(model, "change:cursor", () => {
-    answered();
-    if (!writer.has("cursor")) store.go(model.get("cursor"), "model");
-  }, signal);
-  listen(model, "change:decode_step", () => {
-    const run = model.get("decode_step") as number;
-    if (!writer.has("cursor") && run !== store.run && run >= 0) store.toRun(run, "model");
-  }, signal);
-  listen(model, "change:selection", () => {
-    if (!writer.has("selection")) store.select((model.get("selection") as Selection | null) ?? null, "model");
-  }, signal);
-  listen(model, "change:breakpoints", () => {
-    if (!writer.has("breakpoints")) store.setBreakpoints(model.get("breakpoints") ?? [], "model");
-  }, signal);
+  const follow = (name: string, writes: string, take: (value: any) => void) => heard(name, () => { if (!writer.has(writes)) take(model.get(name)); });
+  heard("cursor", answered);
+  follow("cursor", "cursor", (step: number) => store.go(step, "model"));
+  follow("decode_step", "cursor", (run: number) => { if (run !== store.run && run >= 0) store.toRun(run, "model"); });
+  follow("selection", "selection", (selection: Selection | null) => store.select(selection ?? null, "model"));
+  follow("breakpoints", "breakpoints", (list: Breakpoint[]) => store.setBreakpoints(list ?? [], "model"));
   listen(model, "msg:custom", (answer: Answer | undefined) => {
     answered();
     if (answer?.id === "html") return settled();
@@ -150,10 +134,7 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
 }
 
 export default entry({
-  debugger: {
-    traits: ["payload", "edge", "latest"],
-    show(model, root, [payload, ...changes]) {
-      return payload && showDebugger(model, root, unpack(payload, ...changes));
-    },
-  },
+  mode: "debugger",
+  traits: ["payload", "edge", "latest"],
+  show: (model, root, [payload, ...changes]) => payload && showDebugger(model, root, unpack(payload, ...changes)),
 });

@@ -25,8 +25,7 @@ export function explained(text: string): (Node | string)[] {
 export function explain(app: HTMLElement, signal: AbortSignal): void {
   onHit(app, "term", (found) => {
     const id = found.dataset.id as Word;
-    const panel = el("div.kv-pop.kv-meaning", { role: "dialog", "aria-label": id, "data-kv": "meaning" }, el("p", {}, WORDS[id]));
-    new Popover(app, panel, () => panel.remove()).show(found);
+    new Popover(app, el("div.kv-pop.kv-meaning", { role: "dialog", "aria-label": id, "data-kv": "meaning" }, el("p", {}, WORDS[id]))).show(found);
   }, signal);
   // what the panes do on Enter is not meant where a word has the focus
   on(app, "keydown", (event) => {

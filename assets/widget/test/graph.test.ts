@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { anchorAt, arrange, blockFacts, CARDS_ONLY, cardsOf, clampPort, distance, fit, HEAD, headAt, keep, MOST_CARDS, rowAt, show, type Folds, type Level, type Port } from "../src/level.js";
-import { fromMini, mini, windowOf } from "../src/minimap.js";
+import { fromMini, mini, windowOf } from "../src/stage.js";
 import { iterations, sameIn } from "../src/crumbs.js";
 import { stepsOf } from "../src/replay.js";
 import { boxOf, hitIn, lineLook, sketchOf, step as walk } from "../src/sketchview.js";

@@ -36,7 +36,7 @@ describe("hidden pairs", () => {
   });
 
   test("fold into the groups that Python named", () => {
-    expect(pairGroups(few.p)).toEqual([
+    expect(pairGroups(few.p, "pair")).toEqual([
       { group: 0, title: "first of them", state: "hidden", pairs: [0, 2] },
       { group: 1, title: "second", state: "broken", pairs: [1] },
       { group: 2, title: "third", state: "false", pairs: [3] },

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { arcsOf, wordRow } from "../src/heat.js";
 import { buildIndex } from "../src/index.js";
 import { placeOf, type Trace } from "../src/replay.js";
-import { before, entryOf, entryOfOut, numeral, smallSummary } from "../src/valuecard.js";
+import { before, entryOf, numeral, smallOf } from "../src/valuecard.js";
 import { unpackValues, weightsOf, type ValueData } from "../src/valuedata.js";
 import { cellText, pictureText } from "../src/values.js";
 import { FORMAT, unpack } from "../src/wire.js";
@@ -55,20 +55,22 @@ function trace(values: ValueData | null): Trace {
   return { p, x: buildIndex(p), values };
 }
 
+const out = (entry: number) => ({ from: "out" as const, entry });
+
 test("an output knows its entry by the number of its step and its place among the outputs", () => {
   const { p } = trace(null);
   const t = trace(known([[3, 0], [p.steps - 1, 0]]));
-  expect(entryOfOut(t, p.step.out[3])).toBe(0);
-  expect(entryOfOut(t, p.step.out[p.steps - 1])).toBe(1);
-  expect(entryOfOut(t, p.step.out[4])).toBe(-1);
-  expect(smallSummary(t, entryOfOut(t, p.step.out[p.steps - 1]))).toEqual({ text: "min 1 · max 2 · 1 NaN", histogram: [1, 1, 2, 3] });
-  expect(smallSummary(t, entryOfOut(t, p.step.out[4]))).toBe(null);
+  expect(entryOf(t, out(p.step.out[3]))).toBe(0);
+  expect(entryOf(t, out(p.step.out[p.steps - 1]))).toBe(1);
+  expect(entryOf(t, out(p.step.out[4]))).toBe(-1);
+  expect(smallOf(t, out(p.step.out[p.steps - 1]))).toEqual({ text: "min 1 · max 2 · 1 NaN", histogram: [1, 1, 2, 3] });
+  expect(smallOf(t, out(p.step.out[4]))).toBe(null);
 });
 
 test("without values nothing has an entry", () => {
   const t = trace(null);
-  expect(entryOfOut(t, 0)).toBe(-1);
-  expect(smallSummary(t, entryOfOut(t, 0))).toBe(null);
+  expect(entryOf(t, out(0))).toBe(-1);
+  expect(smallOf(t, out(0))).toBe(null);
   expect(entryOf(t, placeOf(t, 0, 0, t.p.steps) ?? { from: "out", entry: 0, storage: 0, gen: 0 })).toBe(-1);
 });
 
