@@ -14,7 +14,6 @@ from kvviz.explain.sentences import (
     UNKNOWN,
     Facts,
     Grown,
-    Out,
     ending_of,
     grown_by,
     in_weights,
@@ -25,10 +24,11 @@ from kvviz.explain.sentences import (
 from kvviz.explain.summary import distinct
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.outcome import DECISIONS, OUTCOMES, endings
-from kvviz.trace.reasons import decision_of, offset_of
-from kvviz.trace.recording import Trace
+from kvviz.trace.reasons import decision_of
+from kvviz.trace.recording import Trace, outs_of
+from kvviz.trace.records import Placed
 from kvviz.trace.schema.element_types import nbytes as size_of
-from kvviz.trace.schema.events import HOW, Op
+from kvviz.trace.schema.events import Op
 from kvviz.trace.schema.log import FREE, OP, OUT, Ints, Log
 from kvviz.trace.schema.log import distinct as distinct_numbers
 from kvviz.trace.units import dims
@@ -64,16 +64,16 @@ _Block = tuple[int, int, int, int, int]
 
 
 class _Said(NamedTuple):
-    """What is said of a step: numbers of texts, and its blockers. ``offset``: of the outputs that the log has none
-    of."""
+    """What is said of a step: numbers of texts, its blockers, and where its outputs begin, which the log may leave to
+    follow from the inputs."""
 
     flags: int
     sentence: int
     rule: int
     note: int
     end: int
-    offset: int
     blocks: tuple[_Block, ...]
+    offsets: list[int]
 
 
 class StepColumns:
@@ -131,7 +131,7 @@ class StepColumns:
         self._asked = []
         said = [self._said.get(step) or self._say(step, step >= last) for step in kept]
         (frames, nodes, refusals, *bytes_of, _), at, slot, outs = _of_steps(log, steps)
-        storage, generation, how, offset, form = outs
+        storage, generation, how, _, form = outs
         masks = [sum(1 << i for i in taken if i < _LAST_POSITION) for taken, _ in log.refusals.entries]
         entries, node = distinct_numbers(nodes, len(log.nodes.entries))
         examples = np.zeros(len(entries), np.int64)
@@ -155,7 +155,7 @@ class StepColumns:
         columns.ints("out.value", _ints(values)[_ints(starts)[node[at]] + slot])
         for name, column in (("storage", storage), ("gen", generation), ("how", how)):
             columns.ints(f"out.{name}", column)
-        columns.floats("out.offset", np.where(offset < 0, _ints([one.offset for one in said])[at], offset))
+        columns.floats("out.offset", [offset for one in said for offset in one.offsets])
         columns.floats("out.bytes", _ints([nbytes for _, nbytes, _ in infos])[kind])
         columns.ints("out.info", _ints([info for info, *_ in infos])[kind])
         columns.ints("step.block", np.cumsum([0, *(len(one.blocks) for one in said)]))
@@ -171,27 +171,21 @@ class StepColumns:
         """What is said of a step; ``unfinished``: its reasons may be others later on."""
         row = self.trace.log[step]
         op, node = row.op, row.op.node
-        outs: list[Out] = []
-        for name, where in zip(node.outputs, row.outs):
-            if where is not None:
-                _, nbytes, text = self.values(where.shape, where.dtype)
-                if not outs and len(text) > len(self._shapes.get(id(node), "")):
-                    self._shapes[id(node)] = text
-                place = where.storage, where.generation, HOW[where.how], nbytes, where.shape
-                outs.append(Out(name, *place, self._in_weights(where.storage)))
+        outs = list(outs_of(self.trace, step))
+        if outs and len(text := dims(outs[0].shape)) > len(self._shapes.get(id(node), "")):
+            self._shapes[id(node)] = text
         blockers, blocks = self._refuse(step, row, unfinished)
         source, grown = self._taken_over(step, row, outs) if row.taken else ("", UNKNOWN)
         found = endings(self.trace, row)
         bodies = self._bodies.get((row.frame, id(node)), ()) if op.control else None
         spent = row.copied, row.written, row.allocated
         facts = Facts(node.op_type, outs, blockers, source, *spent, op.foreign, bool(op.control), bodies, grown)
+        facts = facts._replace(weights=self._in_weights)
         why = rule_of(facts) if self.trace.policy.decides else ""
         end = ending_of(facts, next(one for one in OUTCOMES if one in found))
         flags = sum(_BITS[name] for name in (*found, *(("control",) if op.control else ())))
-        unknown = any(where is not None and where.offset is None for where in row.outs)
-        offset = offset_of(self.trace, step) if unknown else 0
         texts = [self.strings(text) for text in (sentence_of(facts), why, op.note, end)]
-        said = self._said[step] = _Said._make((flags, *texts, offset, blocks))
+        said = self._said[step] = _Said._make((flags, *texts, blocks, [out.offset for out in outs]))
         return said
 
     def _refuse(self, step: int, row: Op, unfinished: bool) -> tuple[Sequence[Blocker], tuple[_Block, ...]]:
@@ -212,7 +206,7 @@ class StepColumns:
                 self._cannot[id(row.op)] = blocker
         return blockers, tuple(blocks)
 
-    def _taken_over(self, step: int, row: Op, outs: Sequence[Out]) -> tuple[str, Grown]:
+    def _taken_over(self, step: int, row: Op, outs: Sequence[Placed]) -> tuple[str, Grown]:
         """The input whose storage the main output took over, and what an append added."""
         if not outs:
             return "", UNKNOWN
