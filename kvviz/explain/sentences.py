@@ -12,28 +12,9 @@ from kvviz.graph.model import Node
 from kvviz.ops.registry import find
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.recording import Trace
-from kvviz.trace.records import Step
+from kvviz.trace.records import Placed, Step
 from kvviz.trace.schema.events import grown
 from kvviz.trace.units import buffer, count, short, size, size_of
-
-# The order in which a sentence names reasons. Those in the op's own result come first: an input of another shape could
-# not have been taken over under any owner.
-_UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
-_ORDER = (
-    *_UNFIT,
-    BlockerCode.NO_CAPACITY,
-    BlockerCode.BORROWED_INPUT,
-    BlockerCode.NOT_LAST_USE,
-    BlockerCode.CAPTURED_BY_REFERENCE,
-    BlockerCode.ALIASED,
-    BlockerCode.REQUESTED_OUTPUT,
-    BlockerCode.SAME_OP_TWICE,
-    BlockerCode.NOT_CONTIGUOUS,
-    BlockerCode.OTHER_INPUT_BUSY,
-    BlockerCode.POLICY,
-    BlockerCode.CONSTANT,
-    BlockerCode.OP_CANNOT,
-)
 
 _RULES = {
     "in place": "last use, owned by the run, same shape and type",
@@ -58,18 +39,10 @@ REFUSALS = {
     BlockerCode.CONSTANT: "a weight",
 }
 """Why an input was refused, in two or three words."""
-
-
-class Out(NamedTuple):
-    """Where one output of a step lives, as in `kvviz.trace.records.Placed`. ``weight``: in the model's memory."""
-
-    name: str
-    storage: int
-    generation: int
-    how: str
-    nbytes: int
-    shape: tuple[int, ...] | None
-    weight: bool = False
+# The order in which a sentence names reasons is that of the table. Those in the op's own result come first: an input of
+# another shape could not have been taken over under any owner.
+_ORDER = (*REFUSALS, BlockerCode.OP_CANNOT)
+_UNFIT = (BlockerCode.SHAPE_DIFFERS, BlockerCode.DTYPE_DIFFERS)
 
 
 class Grown(NamedTuple):
@@ -85,13 +58,19 @@ UNKNOWN = Grown()
 class Facts(NamedTuple):
     """The facts from which the words of a step are made.
 
-    ``op``: operator. ``outs``: existing outputs. ``source``: the input that was taken over; empty if there is none.
-    ``copied, written, allocated``: bytes. ``foreign``: it ran on the reference kernel. ``control``: it runs a body in a
-    frame of its own. ``bodies``: the frames that it ran, if known. ``grown``: for an append, the rows added, if known.
+    ``op``: operator.
+    ``outs``: outputs that exist.
+    ``source``: the input that was taken over; empty if there is none.
+    ``copied, written, allocated``: bytes.
+    ``foreign``: it ran on the reference kernel.
+    ``control``: it runs a body in a frame of its own.
+    ``bodies``: the frames that it ran, if known.
+    ``grown``: for an append, the rows added, if known.
+    ``weights``: whether a storage belongs to the model; readers do not need the numbers of these.
     """
 
     op: str
-    outs: Sequence[Out]
+    outs: Sequence[Placed]
     blockers: Sequence[Blocker] = ()
     source: str = ""
     copied: int = 0
@@ -101,13 +80,12 @@ class Facts(NamedTuple):
     control: bool = False
     bodies: Sequence[Any] | None = None
     grown: Grown = UNKNOWN
+    weights: Callable[[int], bool] = lambda storage: False
 
 
 def facts_of(step: Step, trace: Trace | None = None) -> Facts:
     """The facts of a step; with its trace, also which body a control node ran, and how many rows an append added."""
-    decision, control = step.decision, is_control(step.graph_node)
-    weights = in_weights(trace) if trace is not None else (lambda storage: False)
-    outs = [Out(o.name, o.storage, o.generation, o.how, o.nbytes, o.shape, weights(o.storage)) for o in step.outs]
+    decision, control, outs = step.decision, is_control(step.graph_node), step.outs
     bodies, grown, source = None, UNKNOWN, ""
     if trace is not None and control:
         bodies = [f for f in trace.frames if f.parent == step.frame_id and f.node is step.graph_node]
@@ -117,7 +95,8 @@ def facts_of(step: Step, trace: Trace | None = None) -> Facts:
         if trace is not None:
             grown = grown_by(main, decision.taken, trace.frames[step.frame_id].bindings)
     spent = step.copied, step.written, step.allocated
-    return Facts(step.op_type, outs, decision.blockers, source, *spent, step.foreign, control, bodies, grown)
+    facts = Facts(step.op_type, outs, decision.blockers, source, *spent, step.foreign, control, bodies, grown)
+    return facts if trace is None else facts._replace(weights=in_weights(trace))
 
 
 def sentence(step: Step, trace: Trace | None = None) -> str:
@@ -134,7 +113,7 @@ def rule(step: Step) -> str:
     return rule_of(facts_of(step))
 
 
-def grown_by(out: Out, taken: Iterable[str], bindings: Iterable[Any]) -> Grown:
+def grown_by(out: Placed, taken: Iterable[str], bindings: Iterable[Any]) -> Grown:
     """What an append added, from the shape that the past had when its frame started."""
     if out.how != "append" or out.shape is None:
         return UNKNOWN
@@ -147,7 +126,7 @@ def grown_by(out: Out, taken: Iterable[str], bindings: Iterable[Any]) -> Grown:
 
 
 def in_weights(trace: Trace) -> Callable[[int], bool]:
-    """A test of whether a storage belongs to the model; readers do not need the numbers of these."""
+    """A test of whether a storage belongs to the model."""
     storages = trace.log.storages
     return lambda storage: storages[storage].origin == "weights"
 
@@ -174,7 +153,7 @@ def sentence_of(facts: Facts) -> str:
         elif facts.blockers and (facts.allocated or facts.copied):
             text += _because(op, facts.blockers)
     elif len(outs) > 1 and all(o.how == "view" and o.storage == main.storage for o in outs):
-        text = f"{op} made {len(outs)} views of {_home(main)}; nothing was written"
+        text = f"{op} made {len(outs)} views of {_home(facts, main)}; nothing was written"
     else:
         text = _of_shared(facts, main)
         if len(outs) > 1:
@@ -216,7 +195,7 @@ def rule_of(facts: Facts) -> str:
     return _RULES["pool"] if how == "pool" else "no input of this op may be overwritten"
 
 
-def main_output(outs: Sequence[Out]) -> Out:
+def main_output(outs: Sequence[Placed]) -> Placed:
     """The output that a sentence is about: the first that was written in place, else the first."""
     return next((out for out in outs if out.how in ("append", "in place")), outs[0])
 
@@ -227,13 +206,13 @@ def _refused(blockers: Sequence[Blocker]) -> str:
     return ": " + ", ".join(REFUSALS[code] for code in sorted(codes, key=_ORDER.index)) if codes else ""
 
 
-def _home(out: Out) -> str:
-    return "a weight" if out.weight else buffer(out.storage, out.generation)
+def _home(facts: Facts, out: Placed) -> str:
+    return "a weight" if facts.weights(out.storage) else buffer(out.storage, out.generation)
 
 
-def _of_shared(facts: Facts, out: Out) -> str:
+def _of_shared(facts: Facts, out: Placed) -> str:
     op, written, copied, grown = facts.op, facts.written, facts.copied, facts.grown
-    home, alone = _home(out), len(facts.outs) == 1
+    home, alone = _home(facts, out), len(facts.outs) == 1
     if out.how == "view":
         return f"{op} is a view of {home}; nothing was written"
     if out.how == "passed":
@@ -272,7 +251,7 @@ def _of_new(facts: Facts) -> str:
     return f"{op} wrote {size(written)}{moved} to {place}"
 
 
-def _also(outs: Sequence[Out]) -> str:
+def _also(outs: Sequence[Placed]) -> str:
     rest = [f"{o.how} {buffer(o.storage, o.generation)}" for o in outs[:2]]
     return f"and {', '.join(rest)}" + (f", {len(outs) - 2} more" if len(outs) > 2 else "")
 

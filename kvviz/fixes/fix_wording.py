@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from kvviz.fixes.changes import (
@@ -29,19 +30,36 @@ from kvviz.trace.units import count, short, size
 
 _IMPORTS = "import dataclasses; from kvviz.runtimes import schedules"
 
-KINDS: dict[type, str] = {
-    RunFirst: "run_first",
-    Donate: "donate",
-    ByValue: "by_value",
-    Reserve: "reserve",
-    Capacity: "capacity",
-    GrowAfter: "grow_after",
-    Drop: "drop",
-    Swap: "swap",
-    FixDims: "fix_dims",
-    Reorder: "reorder",
-    UsePolicy: "policy",
+# By type of change: its kind, its label where it has one by itself, and its part of a sentence. In braces stand its
+# fields: a name is cut, and rows are counted.
+_WORDS: dict[type, tuple[str, str, str]] = {
+    RunFirst: ("run_first", "", ""),
+    Donate: ("donate", "", "let the run overwrite the input {input}"),
+    ByValue: ("by_value", "capture by value", "let branches take over what nobody else needs"),
+    Reserve: ("reserve", "", "put {input} into a buffer with room for {rows}"),
+    Capacity: ("capacity", "kv_capacity={n}", "reserve {rows} in every growing cache before the first run"),
+    GrowAfter: ("grow_after", 'growth="after"', "move a cache that is full into a larger buffer after the run"),
+    Drop: ("drop", "", "do not ask for the output {output}"),
+    Swap: ("swap", "swap the operands", "swap the operands"),
+    FixDims: (
+        "fix_dims",
+        "fix the free dimensions",
+        "write the lengths of this run into the free dimensions of {dims}",
+    ),
+    Reorder: ("reorder", "run in {name}", ""),
+    UsePolicy: ("policy", 'policy="{name}"', "use the policy {name!r}"),
 }
+KINDS = {change: kind for change, (kind, *_) in _WORDS.items()}
+
+
+def _words(change: Change, part: int) -> str:
+    facts: dict[str, Any] = {field.name: getattr(change, field.name) for field in fields(change)}
+    cut: dict[str, Any] = {name: short(facts[name]) for name in ("input", "output") if name in facts}
+    if "rows" in facts:
+        cut |= {"n": facts["rows"], "rows": count(facts["rows"], "row")}
+    if "dims" in facts:
+        cut["dims"] = _listed(list(dict.fromkeys(name for name, *_ in facts["dims"])))
+    return _WORDS[type(change)][part].format(**{**facts, **cut})
 
 
 def label_of(graph: Graph, changes: Sequence[Change]) -> str:
@@ -62,12 +80,7 @@ def label_of(graph: Graph, changes: Sequence[Change]) -> str:
     dropped = [c.output for c in changes if isinstance(c, Drop)]
     if dropped:
         parts.append(f"drop output {_listed(dropped)}")
-    for change in changes:
-        if isinstance(change, Capacity):
-            parts.append(f"kv_capacity={change.rows}")
-        elif isinstance(change, (GrowAfter, ByValue, Swap, FixDims, Reorder, UsePolicy)):
-            parts.append(_SHORT[type(change)](change))
-    return " and ".join(parts)
+    return " and ".join([*parts, *filter(None, (_words(change, 1) for change in changes))])
 
 
 def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, appends: bool, saved: int) -> str:
@@ -78,7 +91,7 @@ def sentence_of(graph: Graph, changes: Sequence[Change], node: Node, name: str, 
         clauses.append(f"run {_called(first)} before {_called(second)}")
     if len(firsts) > 2:
         clauses.append(f"so too {count(len(firsts) - 2, 'other reader')}")
-    clauses += [_CLAUSES[type(change)](change) for change in changes if not isinstance(change, RunFirst)]
+    clauses += [_words(change, 2) for change in changes if not isinstance(change, RunFirst)]
     text = "; ".join(clauses)
     does = f"appends to {short(name)}" if appends else f"works in the memory of {short(name)}"
     gain = f"saves {size(saved)}" if saved else "saves nothing"
@@ -185,31 +198,6 @@ def _policy_name(trace: Trace) -> str:
     policy = trace.policy
     named = policy.name in NAMED and policy == facts_of(NAMED[policy.name])
     return f"kvviz.policies.{policy.name}" if named else "policy"
-
-
-_SHORT: dict[type, Callable[[Any], str]] = {
-    Capacity: lambda c: f"kv_capacity={c.rows}",
-    GrowAfter: lambda c: 'growth="after"',
-    ByValue: lambda c: "capture by value",
-    Swap: lambda c: "swap the operands",
-    FixDims: lambda c: "fix the free dimensions",
-    Reorder: lambda c: f"run in {c.name}",
-    UsePolicy: lambda c: f'policy="{c.name}"',
-}
-_CLAUSES: dict[type, Callable[[Any], str]] = {
-    Donate: lambda c: f"let the run overwrite the input {short(c.input)}",
-    Reserve: lambda c: f"put {short(c.input)} into a buffer with room for {count(c.rows, 'row')}",
-    Capacity: lambda c: f"reserve {count(c.rows, 'row')} in every growing cache before the first run",
-    GrowAfter: lambda c: "move a cache that is full into a larger buffer after the run",
-    ByValue: lambda c: "let branches take over what nobody else needs",
-    Drop: lambda c: f"do not ask for the output {short(c.output)}",
-    Swap: lambda c: "swap the operands",
-    FixDims: lambda c: (
-        "write the lengths of this run into the free dimensions of "
-        + _listed(list(dict.fromkeys(name for name, *_ in c.dims)))
-    ),
-    UsePolicy: lambda c: f"use the policy {c.name!r}",
-}
 
 
 def _called(node: Node) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kvviz.trace.blockers import BORROWED_INPUT
@@ -12,10 +13,9 @@ from kvviz.trace.reasons import placed_before
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.declared import Access, Timing
 from kvviz.trace.schema.element_types import unit
-from kvviz.trace.schema.events import PASSED, Bind
+from kvviz.trace.schema.events import PASSED, Bind, Op, Output
 from kvviz.trace.schema.regions import packed_strides
 from kvviz.trace.writer import Writer
-from kvviz.trace.written_run import Called, Row
 
 
 def call(
@@ -50,10 +50,10 @@ def call(
     for value in outputs.values():
         storage, offset, shape, dtype, strides = writer.where(value)
         strides = packed_strides(*unit(shape, dtype)) if strides is None else strides
-        placed.append((storage, writer.generation.get(storage, 0), PASSED, shape, dtype, offset, strides))
+        placed.append(Output(storage, writer.generation.get(storage, 0), PASSED, shape, dtype, offset, strides))
     run.made.update(outputs.values())
     timing = Timing(lane, times[0][0], times[-1][1]) if times else None
-    writer.add(Row(None, place, (), (), tuple(placed), 0, 0, 0, 0), None, timing)
+    writer.add(Op(0, run.ops[place], (), (), tuple(placed), (), 0, 0, 0, 0), None, timing)
     return writer.steps - 1
 
 
@@ -67,20 +67,20 @@ class _Here:
 
     def write(self, place: int, lane: str, times: Sequence[tuple[float, float]]) -> None:
         writer, log, run = self.writer, self.body.log, self.writer.run()
-        base, first = len(run.called), writer.steps - run.first
+        base, first = 1 + len(run.called), writer.steps - run.first
         for frame in log.frames:
-            outermost = frame.parent is None
-            bindings = tuple(self.bind(bind, outermost) for bind in frame.bindings)
-            above: Any = (base + frame.parent, frame.caller, frame.attribute) if frame.parent is not None else ()
-            parent, caller, body_of = above or (None, place, "program")
-            program, opened = writer.same(frame.program), first + frame.opened
-            run.called.append(Called(program, parent, caller, body_of, frame.iteration, opened, bindings))
+            bindings = tuple(self.bind(bind, frame.parent is None) for bind in frame.bindings)
+            made = replace(frame, program=writer.same(frame.program), opened=first + frame.opened, bindings=bindings)
+            if frame.parent is None:
+                run.called.append(replace(made, parent=0, caller=run.ops[place], attribute="program"))
+            else:
+                run.called.append(replace(made, parent=base + frame.parent))
         index = index_of(self.body)
         for number, row in enumerate(log):
             outs = tuple(None if out is None else self.out(out) for out in row.outs)
             accesses = tuple(self.access(access) for access in accesses_of(index, number))
             masks = tuple((i, self.mask(number, row, i, mask)) for i, mask in row.masks)
-            op = Row(base + row.frame, row.op, row.taken, masks, outs, row.allocated, row.copied, row.written, 0)
+            op = row._replace(frame=base + row.frame, masks=masks, outs=outs, freed=())
             writer.add(op, accesses, Timing(lane, *times[number]) if times else None)
             writer.let_go(map(self.storage, row.freed))
 
@@ -106,12 +106,12 @@ class _Here:
             how = "passed" if how == "donated" else "captured by reference"
         return bind._replace(storage=storage, generation=self.before.get(storage, 0) + bind.generation, how=how)
 
-    def out(self, out: Any) -> tuple[Any, ...]:
+    def out(self, out: Output) -> Output:
         storage = self.storage(out.storage)
         generation = self.before.get(storage, 0) + out.generation
         self.writer.hold(storage)
         self.writer.generation[storage] = max(generation, self.writer.generation.get(storage, 0))
-        return (storage, generation, *out[2:])
+        return out._replace(storage=storage, generation=generation)
 
     def access(self, access: Access) -> Access:
         return access._replace(storage=self.storage(access.storage))

@@ -16,12 +16,12 @@ from kvviz.errors import KvvizError
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.declared import Access, Free, Mark, Place, Timing
 from kvviz.trace.schema.element_types import is_known, nbytes, unit
-from kvviz.trace.schema.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind, Program
+from kvviz.trace.schema.events import BINDINGS, IN_PLACE, NEW, VIEW, Bind, Op, Output, Program
 from kvviz.trace.schema.log import Log
 from kvviz.trace.schema.regions import Region, anywhere, packed_strides, stored_bytes
 from kvviz.trace.trace_data import PolicyFacts
 from kvviz.trace.value_summaries import SeenArrays
-from kvviz.trace.written_run import Row, WrittenRun, check_refused, unique_name
+from kvviz.trace.written_run import WrittenRun, check_refused, unique_name
 
 
 class Writer:
@@ -285,7 +285,7 @@ class Writer:
             if how == IN_PLACE:
                 self.generation[storage] = self.generation.get(storage, 0) + 1
             steps = strides if how == NEW or strides is not None else packed_strides(*unit(shape, dtype))
-            placed.append((storage, self.generation.get(storage, 0), how, shape, dtype, offset, steps))
+            placed.append(Output(storage, self.generation.get(storage, 0), how, shape, dtype, offset, steps))
         read, made = self.named(inputs), self.named(outputs)
         label = name or (made[0] if outputs else op_type)
         place = run.node(op_type, label, read, made, None, position, scope, attributes)
@@ -303,9 +303,10 @@ class Writer:
         over = {storage for storage, _, how, *_ in placed if how == IN_PLACE}
         taken = [i for i, value in enumerate(inputs) if self._where[value][0] in over][:1]
         seen = {storage for storage, _, how, *_ in placed if how == VIEW and self.policy.decides}
-        run.views[place] = tuple(i for i, value in enumerate(inputs) if self._where[value][0] in seen)
+        run.ops[place].views = tuple(i for i, value in enumerate(inputs) if self._where[value][0] in seen)
         masks = tuple(sorted((refused or {}).items()))
-        self.add(Row(None, place, tuple(taken), masks, tuple(placed), allocated, copied, written, 0), accesses, timing)
+        row = Op(0, run.ops[place], tuple(taken), masks, tuple(placed), (), allocated, copied, written, 0)
+        self.add(row, accesses, timing)
         return self.steps - 1
 
     def transfer(
@@ -373,7 +374,7 @@ class Writer:
         """Names of values, by number."""
         return [self._names[value] for value in values]
 
-    def add(self, row: Row, accesses: tuple[Access, ...] | None, timing: Timing | None) -> None:
+    def add(self, row: Op, accesses: tuple[Access, ...] | None, timing: Timing | None) -> None:
         """Append an op, and fill in the bytes alive."""
         if accesses is not None:
             self.log.declared.accesses[self.steps] = accesses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,65 +13,43 @@ from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node, Value
 from kvviz.trace.records import Run
 from kvviz.trace.schema.element_types import BLOCKS
-from kvviz.trace.schema.events import Bind, FrameEvent, OpNode, Program
+from kvviz.trace.schema.events import Bind, FrameEvent, Op, OpNode, Program
 from kvviz.trace.schema.log import Log
 
 
-class Row(NamedTuple):
-    """An op of the run's own graph (``frame`` is None, ``op`` its node's place) or of a frame that it called."""
-
-    frame: int | None
-    op: Any
-    taken: tuple[int, ...]
-    masks: tuple[tuple[int, int], ...]
-    outs: tuple[Any, ...]
-    allocated: int
-    copied: int
-    written: int
-    live: int
-
-
-class Called(NamedTuple):
-    """A frame of a program that an op of the run called. ``parent``: the frame that opened it, by its place among those
-    called; None: the run's own. ``caller``: the op there, or for the run's own frame the place of its node. ``opened``
-    counts from the first op of the run."""
-
-    program: Program
-    parent: int | None
-    caller: Any
-    attribute: str
-    iteration: int | None
-    opened: int
-    bindings: tuple[Bind, ...]
-
-
 class OpenRun(NamedTuple):
-    """A run whose frames are in a log: its own frame, the log's node for each of its nodes, and its record."""
+    """A run whose frames are in a log: its own one, each of its ops there, by the index of the node in the run, and the
+    record of it."""
 
     main: int
-    ops: list[OpNode]
+    ops: dict[int, OpNode]
     record: Run
 
 
 @dataclass(slots=True, eq=False)
 class WrittenRun:
-    """What is known of one run so far. ``first``: the number of its first op. ``bound``, ``made``: values that it began
-    with, and that it made, by id."""
+    """What is known of one run so far.
+
+    ``first``: the number of its first op.
+    ``bound``: values that it began with, by their ids; ``made``: those that it made.
+    ``ops``: of its own graph; ``position`` is that in the program, ``index`` of a node its place among them.
+    ``rows, called``: all ops that ran, and the frames of programs that they called. Frames are numbered from the run's
+      own one, and steps from the first of the run.
+    """
 
     first: int
     text: str
     bound: dict[int, Bind] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
-    nodes: list[Node] = field(default_factory=list)
+    ops: list[OpNode] = field(default_factory=list)
     declared: dict[tuple[str, ...], int] = field(default_factory=dict)  # places of nodes that have not run, by outputs
-    views: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by node, the inputs that an output is a view of
-    positions: list[int] = field(default_factory=list)  # of the nodes, in the program; they are in the order of the run
-    rows: list[Row] = field(default_factory=list)
-    called: list[Called] = field(default_factory=list)
+    rows: list[Op] = field(default_factory=list)
+    called: list[FrameEvent] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
     peak: int = 0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Op) -> None:
+        """One more op, when all before it are written."""
         self.rows.append(row)
         self.peak = max(self.peak, row.live)
 
@@ -94,23 +73,12 @@ class WrittenRun:
         """Add a node to the run's own graph; returns its place. Repeated names get numbers."""
         if self.declared and (known := self.declared.pop(tuple(outputs), None)) is not None:
             return known
-        label, place = unique_name(name, self.names), len(self.nodes)
-        self.positions.append(place if position is None else position)
+        label, place = unique_name(name, self.names), len(self.ops)
         edges = tuple(inputs), tuple(outputs)
-        self.nodes.append(
-            Node(label, op_type, "", *edges, place, attributes or {}, function=function, scope=tuple(scope))
-        )
+        node = Node(label, op_type, "", *edges, place, attributes or {}, function=function, scope=tuple(scope))
+        control = "" if function is None else "function"
+        self.ops.append(OpNode(node, place if position is None else position, control))
         return place
-
-    def in_program(self) -> tuple[list[int], tuple[Node, ...]]:
-        """The place of each op in the program, without gaps, and the nodes in that order."""
-        order = sorted(range(len(self.positions)), key=self.positions.__getitem__)
-        places = [0] * len(order)
-        for place, op in enumerate(order):
-            places[op] = place
-        if places == list(range(len(order))):
-            return places, tuple(self.nodes)
-        return places, tuple(replace(self.nodes[op], index=place) for place, op in enumerate(order))
 
     def graph(self, title: str, nodes: tuple[Node, ...], outputs: Sequence[str]) -> Graph:
         bound = [(bind.name, bind) for bind in self.bound.values()]
@@ -119,41 +87,37 @@ class WrittenRun:
         return Graph(title, inputs, tuple(map(Value, outputs)), nodes, weights)
 
     def open(self, log: Log, number: int, title: str, outputs: tuple[str, ...], known: dict[Any, Program]) -> OpenRun:
-        """Put the frames of the run into a log that has all earlier runs, and its program with all ops known so far.
-        ``known``: programs of earlier runs, reused if equal, so that runs of one graph share one."""
-        places, nodes = self.in_program()
-        views = {places[op]: viewed for op, viewed in self.views.items()}
-        facts = [
-            (n.name, n.op_type, n.inputs, n.outputs, n.scope, id(n.function), tuple(n.attributes.items()))
-            for n in nodes
-        ]
+        """Put the frames of the run into a log that has all runs before it, and its program with all ops that are
+        known of.
+
+        ``known``: programs of the runs before; one that is the same is taken, so that runs of one graph are of one.
+        """
+        order = sorted(self.ops, key=attrgetter("position"))
         bound = [(bind.name, bind.how, str(bind.dtype), bind.shape) for bind in self.bound.values()]
-        key = tuple(facts), tuple(bound), tuple(sorted(views.items())), outputs
+        key = tuple(_facts(op) for op in order), tuple(bound), outputs
         if key not in known:
-            graph = self.graph(title, nodes, outputs)
-            ops = [
-                OpNode(node, i, "" if node.function is None else "function", views=views.get(i, ()))
-                for i, node in enumerate(graph.nodes)
-            ]
-            known[key] = Program(graph, ops, outputs)
-        program, order = known[key], known[key].order
-        main = len(log.frames)
+            # Positions are counted without gaps.
+            ops = [replace(op, node=_at(op.node, place), position=place) for place, op in enumerate(order)]
+            known[key] = Program(self.graph(title, tuple(op.node for op in ops), outputs), ops, outputs)
+        program, main = known[key], len(log.frames)
+        there = dict(zip((op.node.index for op in order), program.order))
         log.frames.append(FrameEvent(program, None, None, "", None, number, self.first, tuple(self.bound.values())))
-        for called, parent, caller, attribute, iteration, opened, bindings in self.called:
-            above, op = (main, order[places[caller]]) if parent is None else (main + 1 + parent, caller)
-            frame = FrameEvent(called, above, op, attribute, iteration, number, self.first + opened, bindings)
-            log.frames.append(frame)
+        for frame in self.called:
+            assert frame.caller is not None and frame.parent is not None
+            caller = frame.caller if frame.parent else there[frame.caller.node.index]
+            opened = self.first + frame.opened
+            log.frames.append(replace(frame, parent=main + frame.parent, caller=caller, run=number, opened=opened))
         record = Run(number, self.first, self.first, None, self.text)
-        return OpenRun(main, [order[place] for place in places], record)
+        return OpenRun(main, there, record)
 
     def pour(self, log: Log, run: OpenRun, freed: Mapping[int, Sequence[int]]) -> None:
         """Put new rows into the log, and count them. ``freed``: storages that died with each op, by its number in the
         log."""
         record = run.record
         fresh = self.rows[record.last - self.first :]
-        for step, (inside, op, taken, masks, outs, *counts) in enumerate(fresh, record.last):
-            where, what = (run.main, run.ops[op]) if inside is None else (run.main + 1 + inside, op)
-            log.write((where, what, taken, masks, outs, tuple(freed.get(step, ())), *counts))
+        for step, row in enumerate(fresh, record.last):
+            op = row.op if row.frame else run.ops[row.op.node.index]
+            log.write((run.main + row.frame, op, *row[2:5], tuple(freed.get(step, ())), *row[6:]))
         for name in ("allocated", "copied", "written"):
             total = sum(getattr(row, name) for row in fresh)
             setattr(log, name, getattr(log, name) + total)
@@ -179,6 +143,17 @@ def unique_name(name: str, taken: dict[str, int]) -> str:
     taken[name] = times
     taken.setdefault(label, 1)
     return label
+
+
+def _facts(op: OpNode) -> tuple[Any, ...]:
+    """What ops of equal programs have in common, in the order of the program."""
+    node = op.node
+    names = node.name, node.op_type, node.inputs, node.outputs, node.scope
+    return *names, id(node.function), tuple(node.attributes.items()), op.views
+
+
+def _at(node: Node, place: int) -> Node:
+    return node if node.index == place else replace(node, index=place)
 
 
 def _numpy(dtype: Any) -> np.dtype | None:

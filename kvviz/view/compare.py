@@ -31,7 +31,7 @@ from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.run_options import names_in
 from kvviz.trace.units import unused, visible
-from kvviz.view.charts.comparison_plot import plot_comparison, used
+from kvviz.view.charts.many_traces import plot_comparison, used
 from kvviz.view.export import lanes_to_html
 
 Schedules = Sequence[str | Schedule | None] | Mapping[str, Schedule]

@@ -5,17 +5,18 @@ from typing import Any
 
 import pytest
 
-from kvviz.explain.sentences import Facts, Grown, Out, rule_of, sentence_of
+from kvviz.explain.sentences import Facts, Grown, rule_of, sentence_of
 from kvviz.trace.blockers import Blocker, BlockerCode
+from kvviz.trace.records import Placed
 from kvviz.trace.units import buffer, count, dims, short, size, size_of
 
 
-def tell(op: str, outs: list[Out], **facts: Any) -> str:
+def tell(op: str, outs: list[Placed], **facts: Any) -> str:
     return sentence_of(Facts(op, outs, **facts))
 
 
-def out(how: str, storage: int = 12, generation: int = 0, nbytes: int = 256, weight: bool = False) -> Out:
-    return Out("y", storage, generation, how, nbytes, (8, 8), weight)
+def out(how: str, storage: int = 12, generation: int = 0, nbytes: int = 256) -> Placed:
+    return Placed("y", storage, generation, how, (8, 8), "float32", nbytes=nbytes)
 
 
 READ = "Slice (step 298) still reads it"
@@ -28,7 +29,7 @@ def blocker(code: BlockerCode, position: int = 0, input: str = "mask", why: str 
 CANNOT = Blocker(BlockerCode.OP_CANNOT, "", -1, "MatMul", "MatMul never runs in place")
 LATER, BORROWED = blocker(BlockerCode.NOT_LAST_USE), blocker(BlockerCode.BORROWED_INPUT, why="the caller's")
 # Operator, outputs, what else is known of the step, and the sentence.
-SAID: list[tuple[str, list[Out], dict[str, Any], str]] = [
+SAID: list[tuple[str, list[Placed], dict[str, Any], str]] = [
     ("MatMul", [out("new", 31)], {"written": 256}, "MatMul wrote 256 B to a new buffer B31."),
     ("Concat", [out("append", 5, 6, 2304)], {"source": "past", "written": 128, "grown": Grown(1, 128)},
      "Concat appended 1 row to B5 in place; 0 of 2,176 B of past copied."),
@@ -43,7 +44,8 @@ SAID: list[tuple[str, list[Out], dict[str, Any], str]] = [
     ("Concat", [out("in place", 12, 1)], {"source": "x", "written": 0},
      "Concat handed x on as it is: B12 is now B12.1; nothing was written."),
     ("Reshape", [out("view")], {}, "Reshape is a view of B12; nothing was written."),
-    ("Transpose", [out("view", weight=True)], {}, "Transpose is a view of a weight; nothing was written."),
+    ("Transpose", [out("view")], {"weights": {12}.__contains__},
+     "Transpose is a view of a weight; nothing was written."),
     ("Split", [out("view")] * 3, {}, "Split made 3 views of B12; nothing was written."),
     ("Add", [out("new", 22)], {"blockers": [LATER], "written": 1152, "allocated": 1152},
      "Add wrote 1,152 B to a new buffer B22; it cannot overwrite mask: Slice (step 298) still reads it."),
@@ -66,7 +68,7 @@ SAID: list[tuple[str, list[Out], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("op", "outs", "facts", "said"), SAID)
-def test_each_kind_of_step_has_its_sentence(op: str, outs: list[Out], facts: dict[str, Any], said: str) -> None:
+def test_each_kind_of_step_has_its_sentence(op: str, outs: list[Placed], facts: dict[str, Any], said: str) -> None:
     assert re.fullmatch(re.escape(said).replace("…", ".*"), tell(op, outs, **facts))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.trace.index.viewed_offsets import viewed_offsets
+from kvviz.trace.file.trace_check import viewed_offsets
 from kvviz.trace.reasons import offset_of
 from kvviz.trace.schema.log import distinct
 from tests.engine.test_trace import make

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 import kvviz
 from kvviz.report.palette import luminance
 from kvviz.trace.units import size
-from kvviz.view.charts.comparison_plot import weights_of
+from kvviz.view.charts.many_traces import weights_of
 from kvviz.view.compare import Comparison, compare
 from tests.graph.build import MODELS
 from tests.view.conftest import HOSTILE

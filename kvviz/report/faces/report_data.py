@@ -12,62 +12,59 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
-from kvviz.explain.summary import Missed
-from kvviz.fixes.fix import Fix
 from kvviz.report.diagnosis import Diagnosis
-from kvviz.report.faces.report_schema import NAME, VERSION
+from kvviz.report.faces.report_schema import NAME, VERSION, encoded
 from kvviz.report.finding import KINDS, Finding
-from kvviz.report.finding_groups import MissedGroup
 from kvviz.trace.blockers import BlockerCode
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import kept_runs, run_label
 from kvviz.version import VERSION as KVVIZ_VERSION
 
 
+class _With:
+    """Something with more attributes than it has."""
+
+    def __init__(self, value: object, **more: Any) -> None:
+        self._value = value
+        vars(self).update(more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._value, name)
+
+
 def report_data(found: Diagnosis) -> dict[str, Any]:
     """The report as plain values that JSON can hold."""
     trace = found.trace
     kept = frozenset(kept_runs(trace))
-    return {
-        "schema": {"name": NAME, "version": VERSION},
-        "model": model_facts(trace),
-        "policy": trace.policy.name,
-        "dry": trace.dry,
-        "interrupted": trace.interrupted,
-        "steps": len(trace.steps),
-        "runs_kept": len(kept_runs(trace)),
-        "totals": {**totals(trace), "bytes_moved_outside": moved_outside(trace)},
-        "in_place": asdict(found.counts),
-        "runs": [
-            {"label": run_label(trace, run.index), "steps": run.last - run.first, "kept": run.index in kept}
-            | {name: value for name, value in asdict(run).items() if name not in ("index", "first", "last")}
-            for run in trace.runs
-        ],
-        "prompt": trace.prompt,
-        "tokens": trace.known("tokens"),
-        "findings": [_finding_data(one) for one in found.findings],
-        "groups": [_group_data(group) for group in found.groups],
-        "missed": [_missed_data(entry) for entry in found.missed],
-        "peak": {**asdict(found.peak), "groups": found.peak.groups},
-        "other_order": found.other_order
-        and {
-            "name": found.other_order.name,
-            "bytes": found.other_order.bytes,
-            "least": found.other_order.least,
-            "fix": _fix_data(found.other_order.fix),
-        },
-        "held_too_long": [asdict(held) for held in found.held_too_long],
-        "cache_findings": [
-            {"kind": f.kind, "caches": f.caches, "run": f.run, "bytes": f.bytes, "sentence": f.sentence}
-            | {"fix": _fix_data(f.fix)}
-            for f in found.caches
-        ],
-        "cache_warnings": [asdict(warning) for warning in found.cache_warnings],
-        "caches": [asdict(cache) for cache in trace.caches],
-    }
+    data: dict[str, Any] = encoded(
+        _With(
+            found,
+            schema={"name": NAME, "version": VERSION},
+            model=model_facts(trace),
+            policy=trace.policy.name,
+            dry=trace.dry,
+            interrupted=trace.interrupted,
+            steps=len(trace.steps),
+            runs_kept=len(kept),
+            totals={**totals(trace), "bytes_moved_outside": moved_outside(trace)},
+            in_place=found.counts,
+            runs=[
+                _With(run, label=run_label(trace, run.index), steps=run.last - run.first, kept=run.index in kept)
+                for run in trace.runs
+            ],
+            prompt=trace.prompt,
+            tokens=trace.known("tokens"),
+            findings=[
+                _With(one, saves=one.cure and one.cure.saves, left=one.cure and one.cure.left) for one in found.findings
+            ],
+            groups=[_With(group, nodes=group.entries) for group in found.groups],
+            cache_findings=found.caches,
+            caches=trace.caches,
+        )
+    )
+    return data
 
 
 def model_facts(trace: Trace) -> dict[str, Any]:
@@ -102,34 +99,6 @@ def before_or_in(trace: Trace, run: int) -> str:
     if run in kept_runs(trace):
         return f"before the first op of {label}"
     return f"in {label}, whose steps were not kept"
-
-
-def _finding_data(one: Finding) -> dict[str, Any]:
-    names = ("kind", "title", "where", "example", "bytes", "steps", "step", "selection", "scope", "calm", "query")
-    saves, left = (None, None) if one.cure is None else (one.cure.saves, one.cure.left)
-    cure = {"reasons": one.reasons, "fix": _fix_data(one.fix), "peak": one.peak, "saves": saves, "left": left}
-    return {**{name: getattr(one, name) for name in names}, **cure}
-
-
-def _missed_data(entry: Missed) -> dict[str, Any]:
-    names = ("node", "op_type", "frame", "steps", "step", "bytes", "allocated", "copied", "peak_effect")
-    blockers = [
-        {"code": str(b.code), "input": b.input, "culprit": b.culprit, "message": b.message, "bytes": b.bytes}
-        | {"fix": _fix_data(b.fix)}
-        for b in entry.blockers
-    ]
-    return {**{name: getattr(entry, name) for name in names}, "blockers": blockers}
-
-
-def _group_data(group: MissedGroup) -> dict[str, Any]:
-    names = ("role", "op_type", "reasons", "layers", "runs", "times", "bytes", "allocated", "copied", "peak_effect")
-    members = [{"frame": entry.frame, "node": entry.node} for entry in group.entries]
-    return {**{name: getattr(group, name) for name in names}, "nodes": members}
-
-
-def _fix_data(fix: Fix | None) -> dict[str, Any] | None:
-    names = ("kind", "label", "sentence", "code", "saves")
-    return None if fix is None else {name: getattr(fix, name) for name in names}
 
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -1,4 +1,4 @@
-"""The JSON Schema of ``kvviz report --json`` and `Report.to_dict`.
+"""The JSON Schema of ``kvviz report --json`` and `Report.to_dict`, by which a report is encoded, too.
 
 The version increases when a key is removed, or changes its meaning or type. Keys may be added in the same version, so
 readers must ignore unknown ones.
@@ -6,9 +6,17 @@ readers must ignore unknown ones.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import partial
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
+from kvviz.caches.cache_warnings import CacheWarning
+from kvviz.explain.retention import Held, Peak, PeakPart
+from kvviz.explain.summary import Counts
 from kvviz.report.finding import KINDS
+from kvviz.trace.records import Cache, CacheRun, Run
 
 NAME, VERSION = "kvviz.report", 2
 
@@ -27,6 +35,21 @@ def _many(items: dict[str, Any], about: str = "") -> dict[str, Any]:
 def _object(about: str = "", /, **keys: dict[str, Any]) -> dict[str, Any]:
     described = {"description": about} if about else {}
     return {"type": "object", **described, "properties": keys, "required": list(keys)}
+
+
+def _of(cls: type, *left_out: str, **others: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a dataclass, by the types of its fields. ``others``: keys that it has beside them, or instead."""
+    types = get_type_hints(cls)
+    names = [field.name for field in fields(cls) if field.name not in (*left_out, *others)]
+    return _object(**{name: _typed(types[name]) for name in names}, **others)
+
+
+def _typed(kind: Any) -> dict[str, Any]:
+    """The schema of a type; of rows of numbers only that they are a list."""
+    parts = get_args(kind)
+    if NoneType in parts:
+        return _or_null(_typed(parts[0]))
+    return {int: _INT, str: _TEXT}.get(kind) or ({"type": "array"} if get_origin(kind) is tuple else _of(kind))
 
 
 _FIX = _or_null({"$ref": "#/$defs/fix"})
@@ -60,15 +83,9 @@ REPORT_SCHEMA: dict[str, Any] = {
         steps=_INT,
         runs_kept={**_INT, "description": "runs whose steps were kept"},
         totals=_object("totals of all runs", **_RUN_COSTS),
-        in_place=_object(
-            "numbers of steps, by how they ran",
-            **dict.fromkeys(("in_place", "views", "missed", "cannot", "bodies", "elsewhere"), _INT),
-            missed_bytes=_BYTES,
-            cannot_bytes=_BYTES,
-            elsewhere_copied=_BYTES,
-        ),
+        in_place={**_of(Counts), "description": "numbers of steps, by how they ran"},
         runs=_many(
-            _object(label=_TEXT, steps=_INT, kept=_BOOL, token=_or_null(_INT), text=_or_null(_TEXT), **_RUN_COSTS),
+            _of(Run, "index", "first", "last", label=_TEXT, steps=_INT, kept=_BOOL, **_RUN_COSTS),
             "run 0 is the prompt, run k decode step k",
         ),
         prompt=_many(_INT),
@@ -128,13 +145,7 @@ REPORT_SCHEMA: dict[str, Any] = {
             ),
             "nodes that could have run in place by kind and did not, most bytes first",
         ),
-        peak=_object(
-            bytes=_BYTES,
-            step=_or_null(_INT),
-            run=_or_null(_INT),
-            parts=_many(_object(storage=_or_null(_INT), name=_TEXT, origin=_TEXT, bytes=_INT, group=_TEXT)),
-            groups={"type": "object", "additionalProperties": _INT},
-        ),
+        peak=_of(Peak, parts=_many(_of(PeakPart)), groups={"type": "object", "additionalProperties": _INT}),
         other_order=_or_null(
             _object(
                 "an order of ops with a lower peak; no order has a lower one than least",
@@ -144,21 +155,10 @@ REPORT_SCHEMA: dict[str, Any] = {
                 fix=_FIX,
             )
         ),
-        held_too_long=_many(_object(name=_TEXT, storage=_INT, bytes=_BYTES, reason=_TEXT)),
-        cache_warnings=_many(_object(kind=_TEXT, cache=_TEXT, run=_INT, runs=_INT, sentence=_TEXT)),
+        held_too_long=_many(_of(Held)),
+        cache_warnings=_many(_of(CacheWarning)),
         cache_findings=_many(_object(kind=_TEXT, caches=_many(_TEXT), run=_INT, bytes=_INT, sentence=_TEXT, fix=_FIX)),
-        caches=_many(
-            _object(
-                name=_TEXT,
-                input=_TEXT,
-                output=_TEXT,
-                protocol=_TEXT,
-                axis=_or_null(_INT),
-                runs=_many(
-                    _object(capacity=_or_null(_INT), valid=_or_null(_INT), bytes_copied=_BYTES, bytes_written=_BYTES)
-                ),
-            )
-        ),
+        caches=_many(_of(Cache, runs=_many(_of(CacheRun)))),
     ),
     "$defs": {
         "fix": _object(
@@ -166,3 +166,17 @@ REPORT_SCHEMA: dict[str, Any] = {
         )
     },
 }
+
+
+def encoded(value: Any, schema: Mapping[str, Any] = REPORT_SCHEMA) -> Any:
+    """A value as plain values for JSON: of an object the keys or attributes that its schema names."""
+    if "anyOf" in schema:
+        return None if value is None else encoded(value, schema["anyOf"][0])
+    if "$ref" in schema:
+        return encoded(value, REPORT_SCHEMA["$defs"]["fix"])
+    if "items" in schema:
+        return type(value)([encoded(one, schema["items"]) for one in value])
+    if "properties" not in schema:
+        return str(value) if schema.get("type") == "string" else value
+    of = value.__getitem__ if isinstance(value, Mapping) else partial(getattr, value)
+    return {name: encoded(of(name), part) for name, part in schema["properties"].items()}

@@ -207,15 +207,8 @@ class Log(Sequence[Op]):
         if not first <= index < first + len(block):
             # Twice as many as before for sequential readers.
             more = min(2 * len(block), _BLOCK) if block and index == first + len(block) else 1
-            made = (self._one(index),) if more == 1 else self._made(index, min(index + more, self._whole[0]))
-            first, block = self._block = index, list(made)
+            first, block = self._block = index, list(self._made(index, min(index + more, self._whole[0])))
         return block[index - first]
-
-    def _one(self, index: int) -> Op:
-        frame, node, refusal, *sums, end = self.ops[index * OP : (index + 1) * OP]
-        freed = tuple(storage for _, storage in self.died(index, index + 1))
-        outs = tuple(map(self._output, range(self._begin(index), end)))
-        return Op._make((frame, self.nodes.entries[node], *self.refusals.entries[refusal], outs, freed, *sums))
 
     def _begin(self, index: int) -> int:
         return self.ops[index * OP - 1] if index else 0

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.report.palette import DARK, LIGHT, OWNERS, STATES, Look, Theme, luminance
+from kvviz.trace.recording import Trace
 
 # More points than a chart has pixels would only cost time.
 MOST_POINTS = 3000
@@ -175,3 +176,8 @@ def whole_numbers(ax: Any, which: str) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if which in ("y", "both"):
         ax.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=6))
+
+
+def live_bytes(trace: Trace) -> np.ndarray:
+    """Bytes alive at every step, as floats."""
+    return np.asarray(trace.log.column("live"), float)

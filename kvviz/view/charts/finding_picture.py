@@ -23,8 +23,8 @@ from kvviz.report.palette import DARK, LIGHT, STATES, Theme, mix
 from kvviz.trace.model_or_trace import TraceLike, as_trace
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import count, run_label, short, size
-from kvviz.view.charts.chart_axes import text_width, thinned, wrapped
-from kvviz.view.charts.plots import live_bytes, weights_below
+from kvviz.view.charts.chart_axes import live_bytes, text_width, thinned, wrapped
+from kvviz.view.charts.plots import weights_below
 from kvviz.view.drawing.around_step import READS_LATER, Around, Box
 from kvviz.view.drawing.layered import layered
 from kvviz.view.drawing.sketch import Sketch

@@ -24,6 +24,7 @@ from kvviz.view.charts.chart_axes import (
     finish,
     hue_of,
     legend,
+    live_bytes,
     points_of,
     say,
     text_width,
@@ -253,11 +254,6 @@ def cache_groups(trace: Trace) -> int:
 
 def _first_of(names: list[str]) -> str:
     return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-
-
-def live_bytes(trace: Trace) -> np.ndarray:
-    """Bytes alive at every step, as floats."""
-    return np.asarray(trace.log.column("live"), float)
 
 
 def weights_below(trace: Trace, live: np.ndarray) -> int:

@@ -116,13 +116,10 @@ class Payloads:
         # The diagnosis of an unfinished trace would be out of date at every step: the page requests it.
         diagnosed = trace.live is None and self.kept and (whole or self._report is not None or not lazy)
         self._frames.write(columns)
-        self._steps.write(columns)
+        self._steps.write(self.kept, trace.runs[self._sent[-1]].first if self._sent else 0, columns)
         used = None if whole else self._frames.storages() | self._steps.storages()
         storage_columns(trace.storages, self.kept, used, trace.log.later, self._strings, columns)
         time_columns(trace.log.declared, self.kept, self._strings, columns)
-        for node, text in self._steps.shapes.items():
-            if len(text) > len(self._shapes.get(node, "")):
-                self._shapes[node] = text
         graphs, drawings = self._drawings.headers(self._shapes, [cache.input for cache in trace.caches])
         header = {
             "format": FORMAT,
@@ -189,7 +186,7 @@ class Payloads:
         self._strings = Strings()
         values = Values(self._strings)
         self._frames = FrameColumns(self._tables, self._strings, values)
-        self._steps = StepColumns(self.trace, self._tables, self._strings, values, self._frames.number)
+        self._steps = StepColumns(self.trace, self._tables, self._strings, values, self._frames.number, self._shapes)
         self.kept: list[int] = []
         self._sent: list[int] = []
         self._cuts = 0
@@ -210,31 +207,21 @@ class Payloads:
         return [run.index for run in runs if run.last > run.first and (run.index in chosen or run.index >= live)]
 
     def _take_in(self) -> None:
-        """Encode the steps of finished runs once, and those of the last run again: its blockers may have other culprits
-        now, and its last step may have freed more."""
+        """Note which steps are sent, and encode the frames of finished runs once, and those of the last run again."""
         wanted, over = self._wanted(), self._sent[:-1]
         if wanted[: len(over)] != over:
             self._begin()
             over = []
-        again = wanted[len(over) :]
-        cuts = self.trace.log.cuts
-        if wanted != self._sent or cuts != self._cuts or not self.kept or not self._steps.again(self.kept):
-            del self.kept[self._steps.rewind() :]
-        self._frames.rewind(again[0] if again else len(self.trace.runs))
-        rows = self.trace.log
+        again, runs, cuts = wanted[len(over) :], self.trace.runs, self.trace.log.cuts
+        if cuts != self._cuts:
+            self._steps.forget(runs[again[0]].first if again else len(self.trace.log))
+        self._frames.rewind(again[0] if again else len(runs))
         for run in again:
             self._frames.add(self._frames_of.get(run, ()))
-            first, last = self.trace.runs[run].first, self.trace.runs[run].last
-            if self.kept and self.kept[-1] >= first:
-                first = self.kept[-1] + 1
-            elif run == wanted[-1]:
-                self._steps.mark()
-            self.kept += range(first, last)
-            for index in range(first, last):
-                self._steps.add(index, rows[index])
-        begun = len(self.trace.runs) - 1
+        begun = len(runs) - 1
         if begun not in wanted and self.trace.live is not None:
             self._frames.add(self._frames_of.get(begun, ()))
+        self.kept = [step for run in wanted for step in range(runs[run].first, runs[run].last)]
         self._sent, self._cuts = wanted, cuts
 
     def _live(self) -> dict[str, Any] | None:

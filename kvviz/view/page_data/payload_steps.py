@@ -1,19 +1,19 @@
-"""Steps of a trace as columns, read from the recorder's rows instead of `Step` records, for speed.
+"""Steps of a trace as columns: those of the log, and what is said of each step.
 
 Invariant: the columns of a step agree with its `Step` record and with `explain.sentences`; a test compares them.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from kvviz.explain.sentences import (
     UNKNOWN,
     Facts,
     Grown,
-    Out,
     ending_of,
     grown_by,
     in_weights,
@@ -25,9 +25,12 @@ from kvviz.explain.summary import distinct
 from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.outcome import DECISIONS, OUTCOMES, endings
 from kvviz.trace.reasons import decision_of
-from kvviz.trace.recording import Trace
+from kvviz.trace.recording import Trace, outs_of
+from kvviz.trace.records import Placed
 from kvviz.trace.schema.element_types import nbytes as size_of
-from kvviz.trace.schema.events import HOW, Op
+from kvviz.trace.schema.events import Op
+from kvviz.trace.schema.log import FREE, OP, OUT, Ints, Log
+from kvviz.trace.schema.log import distinct as distinct_numbers
 from kvviz.trace.units import dims
 from kvviz.view.page_data.packed_columns import Columns, Strings
 from kvviz.view.page_data.payload_graphs import GraphTable
@@ -54,10 +57,30 @@ class Values:
         return found
 
 
+_Block = tuple[int, int, int, int, int]
+
+
+class _Said(NamedTuple):
+    """What is said of a step: numbers of texts, its blockers, and where its outputs begin, which the log may leave to
+    follow from the inputs."""
+
+    flags: int
+    sentence: int
+    rule: int
+    note: int
+    end: int
+    blocks: tuple[_Block, ...]
+    offsets: list[int]
+
+
 class StepColumns:
-    """Collects steps one by one, and then writes them as columns. ``tables``: by ``id(graph)``. ``strings, values``:
-    shared with the rest of the payload. ``number``: places of the frames that are sent, by their ids in the trace.
-    ``shapes``: by ``id(node)``, the longest shape that its first output had."""
+    """The columns of the steps that are sent. What is said of a step is kept, once its run is finished.
+
+    ``tables``: by ``id(graph)``.
+    ``strings, values``: shared with the rest of the payload.
+    ``number``: places of the frames that are sent, by their ids in the trace.
+    ``shapes``: ``id(node)`` to the longest shape that its first output had; steps add to it.
+    """
 
     def __init__(
         self,
@@ -66,155 +89,121 @@ class StepColumns:
         strings: Strings,
         values: Values,
         number: Mapping[int, int],
+        shapes: dict[int, str],
     ) -> None:
         self.trace = trace
-        self._number = number
-        self.frames = trace.frames
-        self._in_weights = in_weights(trace)
         self.strings = strings
         self.values = values
-        self.shapes: dict[int, str] = {}
         self._tables = tables
-        self._facts: dict[int, _Fact] = {}
+        self._number = number
+        self._shapes = shapes
+        self._in_weights = in_weights(trace)
         self._bodies: dict[tuple[int, int], list[Any]] = {}
-        self._offsets: dict[tuple[int, str], int] = {}
         self._seen = 0
-        self._marked = (0, 0, 0, 0)
-        # Places of steps whose reasons came from the trace: encoded again, they may have other culprits.
+        self._said: dict[int, _Said] = {}
+        # By op the one reason of those that have no in-place form: the same in every run, except for the bytes.
+        self._cannot: dict[int, tuple[int, int, int, int]] = {}
+        # Steps of the last run whose reasons came from the trace: said again, they may name other culprits.
         self._asked: list[int] = []
-        self._steps: list[tuple] = []
-        self._outs: list[tuple] = []
-        self._blocks: list[tuple] = []
-        self._freed: list[int] = []
-        self._out_at, self._block_at, self._free_at = [0], [0], [0]
+        self._used: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
-    def mark(self) -> None:
-        self._marked = (len(self._steps), len(self._outs), len(self._blocks), len(self._freed))
-
-    def rewind(self) -> int:
-        """Discard what was added since the mark; returns the number of remaining steps."""
-        steps, outs, blocks, freed = self._marked
-        del self._steps[steps:], self._outs[outs:], self._blocks[blocks:], self._freed[freed:]
-        for offsets in (self._out_at, self._block_at, self._free_at):
-            del offsets[steps + 1 :]
-        del self._asked[bisect_left(self._asked, steps) :]
-        return steps
-
-    def again(self, kept: Sequence[int]) -> bool:
-        """Encode again the steps since the mark that may have changed: the last one, and those whose reasons came from
-        the trace. Returns False if one of them takes a different number of entries than before. ``kept``: the steps by
-        their places."""
-        last, rows = len(self._steps) - 1, self.trace.log
-        parts = ((self._outs, self._out_at), (self._blocks, self._block_at), (self._freed, self._free_at))
-        for place in sorted({*self._asked[bisect_left(self._asked, self._marked[0]) :], last}):
-            self.add(kept[place], rows[kept[place]])
-            # It was encoded at the end, from where it moves to its place.
-            self._steps[place] = self._steps.pop()
-            del self._asked[bisect_left(self._asked, last + 1) :]
-            for column, ends in parts:
-                del ends[-1]
-                fresh: list[Any] = column[ends[-1] :]
-                del column[ends[-1] :]
-                if place != last and len(fresh) != ends[place + 1] - ends[place]:
-                    return False
-                column[ends[place] : ends[place + 1]] = fresh
-                ends[-1] = len(column)
-        return True
-
-    def _look_at_frames(self) -> None:
-        for frame in self.frames[self._seen :]:
-            if frame.parent is not None:
-                self._bodies.setdefault((frame.parent, id(frame.node)), []).append(frame)
-            self._offsets.update({(frame.id, b.name): b.offset for b in frame.bindings if b.offset})
-        self._seen = len(self.frames)
-
-    def add(self, index: int, row: Op) -> None:
-        if row.frame >= self._seen:
-            self._look_at_frames()
-        frame_id, planned, taken, _, placed, freed, allocated, copied, written, live = row
-        fact = self._facts.get(id(planned))
-        if fact is None:
-            fact = self._facts[id(planned)] = _Fact(planned, self._tables[id(self.frames[frame_id].graph)])
-        outs = self._place(frame_id, fact, placed, taken)
-        blockers = self._refuse(index, row, fact)
-        source, grown, mask = "", UNKNOWN, 0
-        if taken:
-            mask = sum(1 << i for i in taken if i < _LAST_POSITION)
-            source, grown = self._taken_over(index, row, outs)
-        found = endings(self.trace, row)
-        control = bool(planned.control)
-        bodies = self._bodies.get((frame_id, fact.key), ()) if control else None
-        spent = copied, written, allocated
-        facts = Facts(fact.op, outs, blockers, source, *spent, planned.foreign, control, bodies, grown)
-        sentence = sentence_of(facts)
-        why = rule_of(facts) if self.trace.policy.decides else ""
-        end = ending_of(facts, next(one for one in OUTCOMES if one in found))
-        flags = sum(_BITS[name] for name in found) | (_BITS["control"] if control else 0)
-        numbers = (self._number[frame_id], fact.number, flags, mask, live, allocated, copied, written)
-        self._steps.append((*numbers, *map(self.strings, (sentence, why, planned.note, end))))
-        later = self.trace.log.later
-        # A storage that died in a run without steps is not freed by this step.
-        self._freed += [storage for storage in freed if storage not in later] if later else freed
-        self._out_at.append(len(self._outs))
-        self._block_at.append(len(self._blocks))
-        self._free_at.append(len(self._freed))
-
-    def write(self, columns: Columns) -> None:
-        fields = (
-            "frame i, node i, flags i, taken i, live d, alloc d, copied d, written d, sentence i, rule i, note i, end i"
-        )
-        columns.rows("step", fields, self._steps)
-        columns.ints("step.out", self._out_at)
-        columns.rows("out", "value i, storage i, gen i, how i, offset d, bytes d, info i", self._outs)
-        columns.ints("step.block", self._block_at)
-        columns.rows("block", "code i, input i, culprit i, message i, bytes d", self._blocks)
-        columns.ints("step.free", self._free_at)
-        columns.ints("free.storage", self._freed)
+    def forget(self, first: int) -> None:
+        """Discard what was said of a step and of all later ones, and the frames: some were dropped."""
+        self._bodies, self._seen = {}, 0
+        self._said = {step: said for step, said in self._said.items() if step < first}
 
     def storages(self) -> set[int]:
-        return {out[1] for out in self._outs} | set(self._freed)
+        """The storages that the steps place values in, or free."""
+        return set(np.concatenate(self._used).tolist())
 
-    def _place(self, frame_id: int, fact: _Fact, placed: tuple, taken: tuple[int, ...]) -> list[Out]:
-        outs: list[Out] = []
-        for (name, number), where in zip(fact.outputs, placed):
-            if where is None:
-                continue
-            storage, generation, how, shape, dtype, offset, _ = where
-            if offset is None:
-                # Not recorded: it starts where the overwritten or viewed value starts.
-                source = fact.planned.node.inputs[taken[0]] if taken else fact.first
-                offset = self._offsets.get((frame_id, source), 0)
-            if offset:
-                self._offsets[frame_id, name] = offset
-            info, nbytes, text = self.values(shape, dtype)
-            if not outs and len(text) > fact.longest:
-                fact.longest = len(text)
-                self.shapes[fact.key] = text
-            outs.append(Out(name, storage, generation, HOW[how], nbytes, shape, self._in_weights(storage)))
-            self._outs.append((number, storage, generation, how, offset, nbytes, info))
-        return outs
+    def write(self, kept: Sequence[int], last: int, columns: Columns) -> None:
+        """Add the columns of the steps ``kept``. ``last``: the first one of the last run."""
+        log, steps = self.trace.log, np.array(kept, np.int64)
+        for frame in self.trace.frames[self._seen :]:
+            if frame.parent is not None:
+                self._bodies.setdefault((frame.parent, id(frame.node)), []).append(frame)
+        self._seen = len(self.trace.frames)
+        for step in self._asked:
+            self._said.pop(step, None)
+        self._asked = []
+        said = [self._said.get(step) or self._say(step, step >= last) for step in kept]
+        (frames, nodes, refusals, *bytes_of, _), at, slot, outs = _of_steps(log, steps)
+        storage, generation, how, _, form = outs
+        masks = [sum(1 << i for i in taken if i < _LAST_POSITION) for taken, _ in log.refusals.entries]
+        entries, node = distinct_numbers(nodes, len(log.nodes.entries))
+        examples = np.zeros(len(entries), np.int64)
+        examples[node] = frames
+        numbers, starts = [], []
+        values: list[int] = []
+        for entry, frame in zip(entries.tolist(), examples.tolist()):
+            table, ran = self._tables[id(log.frames[frame].program.graph)], log.nodes.entries[entry].node
+            numbers.append(table.node_at[id(ran)])
+            starts.append(len(values))
+            values += map(table.value, ran.outputs)
+        kinds, kind = distinct_numbers(form, len(log.forms.entries))
+        infos = [self.values(*log.forms.entries[number][:2]) for number in kinds.tolist()]
+        columns.ints("step.frame", map(self._number.__getitem__, frames.tolist()))
+        columns.ints("step.node", _ints(numbers)[node])
+        columns.ints("step.taken", _ints(masks)[refusals])
+        for name, column in zip(("alloc", "copied", "written", "live"), bytes_of):
+            columns.floats(f"step.{name}", column)
+        columns.rows("step", "flags i, sentence i, rule i, note i, end i", [one[:5] for one in said])
+        columns.ints("step.out", _ends(at, len(steps)))
+        columns.ints("out.value", _ints(values)[_ints(starts)[node[at]] + slot])
+        for name, column in (("storage", storage), ("gen", generation), ("how", how)):
+            columns.ints(f"out.{name}", column)
+        columns.floats("out.offset", [offset for one in said for offset in one.offsets])
+        columns.floats("out.bytes", _ints([nbytes for _, nbytes, _ in infos])[kind])
+        columns.ints("out.info", _ints([info for info, *_ in infos])[kind])
+        columns.ints("step.block", np.cumsum([0, *(len(one.blocks) for one in said)]))
+        columns.rows("block", "code i, input i, culprit i, message i, bytes d", [b for one in said for b in one.blocks])
+        died, freed = np.array(log.frees, np.int64).reshape(-1, FREE).T
+        # A storage that died in a run without steps is not freed by the step before it.
+        there = np.isin(died, steps) & ~np.isin(freed, list(log.later))
+        columns.ints("step.free", _ends(np.searchsorted(steps, died[there]), len(steps)))
+        columns.ints("free.storage", freed[there])
+        self._used = storage, freed[there]
 
-    def _refuse(self, index: int, row: Op, fact: _Fact) -> tuple[Blocker, ...]:
-        """Add the blockers of a step. Asking the trace is slow, so it is asked only if necessary."""
-        taken, masks, written = row.taken, row.masks, row.written
-        if not masks:
-            if taken or fact.planned.control or (fact.planned.views and not written):
-                return ()
-            if fact.cannot is not None:
-                self._blocks.append((*fact.cannot, row.allocated))
-                return ()
-        strings = self.strings
-        self._asked.append(len(self._steps))
-        blockers = distinct(decision_of(self.trace, index).blockers)
+    def _say(self, step: int, unfinished: bool) -> _Said:
+        """What is said of a step; ``unfinished``: its reasons may be others later on."""
+        row = self.trace.log[step]
+        op, node = row.op, row.op.node
+        outs = list(outs_of(self.trace, step))
+        if outs and len(text := dims(outs[0].shape)) > len(self._shapes.get(id(node), "")):
+            self._shapes[id(node)] = text
+        blockers, blocks = self._refuse(step, row, unfinished)
+        source, grown = self._taken_over(step, row, outs) if row.taken else ("", UNKNOWN)
+        found = endings(self.trace, row)
+        bodies = self._bodies.get((row.frame, id(node)), ()) if op.control else None
+        spent = row.copied, row.written, row.allocated
+        facts = Facts(node.op_type, outs, blockers, source, *spent, op.foreign, bool(op.control), bodies, grown)
+        facts = facts._replace(weights=self._in_weights)
+        why = rule_of(facts) if self.trace.policy.decides else ""
+        end = ending_of(facts, next(one for one in OUTCOMES if one in found))
+        flags = sum(_BITS[name] for name in (*found, *(("control",) if op.control else ())))
+        texts = [self.strings(text) for text in (sentence_of(facts), why, op.note, end)]
+        said = self._said[step] = _Said._make((flags, *texts, blocks, [out.offset for out in outs]))
+        return said
+
+    def _refuse(self, step: int, row: Op, unfinished: bool) -> tuple[Sequence[Blocker], tuple[_Block, ...]]:
+        """The blockers of a step. Asking the trace is slow, so it is asked only if necessary."""
+        if not row.masks:
+            if row.taken or row.op.control or (row.op.views and not row.written):
+                return (), ()
+            if id(row.op) in self._cannot:
+                return (), ((*self._cannot[id(row.op)], row.allocated),)
+        if unfinished:
+            self._asked.append(step)
+        strings, blocks = self.strings, []
+        blockers = distinct(decision_of(self.trace, step).blockers)
         for b in blockers:
             blocker = (strings(b.code.value), b.position, strings(b.culprit), strings(b.message))
-            self._blocks.append((*blocker, b.bytes))
+            blocks.append((*blocker, b.bytes))
             if b.code is BlockerCode.OP_CANNOT:
-                # An op without an in-place form: the same in every run, except for the bytes.
-                fact.cannot = blocker
-        return blockers
+                self._cannot[id(row.op)] = blocker
+        return blockers, tuple(blocks)
 
-    def _taken_over(self, index: int, row: Op, outs: Sequence[Out]) -> tuple[str, Grown]:
+    def _taken_over(self, step: int, row: Op, outs: Sequence[Placed]) -> tuple[str, Grown]:
         """The input whose storage the main output took over, and what an append added."""
         if not outs:
             return "", UNKNOWN
@@ -222,20 +211,28 @@ class StepColumns:
         main = main_output(outs)
         source = names[0]
         if len(names) > 1:
-            source = (decision_of(self.trace, index).shares or {}).get(main.name) or source
-        return source, grown_by(main, names, self.frames[row.frame].bindings)
+            source = (decision_of(self.trace, step).shares or {}).get(main.name) or source
+        return source, grown_by(main, names, self.trace.log.frames[row.frame].bindings)
 
 
-class _Fact:
-    __slots__ = ("cannot", "first", "key", "longest", "number", "op", "outputs", "planned")
+def _of_steps(log: Log, steps: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """The columns of some ops; of their outputs that are there the place of the op among them, and which of its outputs
+    it is; and the columns of these outputs."""
+    log.settle()
+    ops = np.frombuffer(log.ops, np.int64).reshape(-1, OP)
+    begins = np.where(steps > 0, ops[steps - 1, -1], 0)
+    counts = ops[steps, -1] - begins
+    at = np.repeat(np.arange(len(steps)), counts)
+    slot = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+    outs = np.frombuffer(log.outs, np.int64).reshape(-1, OUT)[begins[at] + slot]
+    there = outs[:, 0] >= 0
+    return ops[steps].T, at[there], slot[there], outs[there].T
 
-    def __init__(self, planned: Any, table: GraphTable) -> None:
-        node = planned.node
-        self.planned = planned
-        self.op = node.op_type
-        self.first = node.inputs[0] if node.inputs else ""
-        self.key = id(node)
-        self.number = table.node_at[self.key]
-        self.outputs = [(name, table.value(name)) for name in node.outputs]
-        self.longest = 0
-        self.cannot: tuple[int, int, int, int] | None = None
+
+def _ends(at: Ints, count: int) -> Ints:
+    """Where the entries of each of some steps begin and end, from the steps of all entries."""
+    return np.cumsum(np.append(0, np.bincount(at, minlength=count)))
+
+
+def _ints(numbers: Sequence[int]) -> Ints:
+    return np.array(numbers, np.int64)
