@@ -10,7 +10,7 @@ import pytest
 import kvviz
 from kvviz.runtimes.named_policies import planning_events
 from kvviz.runtimes.ort.known_types import known
-from kvviz.runtimes.ort.ort_order import OrtOrder
+from kvviz.runtimes.ort.ort_policy import OrtOrder
 from kvviz.runtimes.ort.rewiring import without_duplicates
 from tests.engine.ort.judge import Verdict, judge
 from tests.engine.ort.oracle import observe
