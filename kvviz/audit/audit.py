@@ -15,9 +15,8 @@ from kvviz.audit.audit_faces import audit_junit, audit_markdown, audit_page, aud
 from kvviz.audit.audit_rows import AuditRow, ModelChange, changes_of, exceeded, row_from, rows_table
 from kvviz.audit.audit_worker import SHAPES
 from kvviz.audit.budget import read_budget
-from kvviz.audit.dispatching import completed
+from kvviz.audit.dispatching import default_folder, finished
 from kvviz.audit.model_files import model_paths
-from kvviz.audit.row_cache import cached_row, default_folder, keep_row, row_key
 from kvviz.errors import InputError
 from kvviz.other_names import with_other_names
 from kvviz.report.faces.steps_table import Table
@@ -253,27 +252,12 @@ def audit(
     names, folder = _named(paths), default_folder() if cache is None else Path(cache)
     rows: dict[str, AuditRow] = {}
     with tqdm(total=len(names), unit="model", disable=not progress) as bar:
-
-        def take(name: str, data: dict[str, Any], cached: bool = False) -> None:
-            rows[name] = row = row_from(name, {**data, "path": names[name]}, cached)
+        for name, data, kept in finished(names, options, folder, executor, jobs):
+            rows[name] = row = row_from(name, {**data, "path": names[name]}, kept)
             bar.set_postfix_str(name if row.done else f"{name}: {row.state}", refresh=False)
             bar.update()
             if on_row is not None:
                 on_row(row)
-
-        keys: dict[str, str] = {}
-        for name, path in names.items():
-            try:
-                keys[name] = row_key(path, options)
-            except Exception:  # whatever it is, the worker meets it, too, and reports it
-                continue
-            if (data := cached_row(folder, keys[name])) is not None:
-                take(name, data, cached=True)
-        by_path = {path: name for name, path in names.items() if name not in rows}
-        for path, data in completed(list(by_path), options, executor, jobs):
-            if (key := keys.get(by_path[path])) is not None:
-                keep_row(folder, key, data)
-            take(by_path[path], data)
     found = Audit(tuple(rows[name] for name in sorted(rows)), earlier, limits)
     if save is not None:
         found.save(save)

@@ -53,7 +53,7 @@ class Budget:
     def figures(self, model: str | os.PathLike[str], **options: Any) -> dict[str, float]:
         """All figures of a model under a policy, by name. They are also what ``--kvviz-update`` writes."""
         from kvviz.audit.audit_worker import audit_one
-        from kvviz.audit.row_cache import cached_row, default_folder, keep_row, row_key
+        from kvviz.audit.dispatching import cached_row, default_folder, keep_row, row_key
 
         name = os.fspath(model)
         path = name if "://" in name or name.startswith("shapes:") else str(self._root / name)

@@ -98,10 +98,12 @@ def _last_stores(
     left = union(span for item in entry.items for span in item.wrote) if entry.items else ((0, entry.capacity),)
     if not entry.items and not entry.rows_written:
         return ()
-    place = _place(index, run, cache)
+    frame = RunFrames(index.trace, run).first
+    place = index.places.get((frame, cache.output)) or index.places.get((frame, cache.input))
+    layout = None if cache.axis is None else _layout_in(place, cache.axis, entry.capacity)
     found: list[RowStep] = []
     for step, region in reversed(stores):
-        rows = left if cache.axis is None else both(left, _accessed_rows(region, place, cache.axis, entry.capacity))
+        rows = left if layout is None else both(left, _rows(region, layout))
         if rows:
             found.append(RowStep(step, tuple(rows)))
             left = minus(left, rows)
@@ -110,28 +112,15 @@ def _last_stores(
     return tuple(reversed(found))
 
 
-def _place(index: Index, run: int, cache: Cache) -> Place | None:
-    frame = RunFrames(index.trace, run).first
-    return index.places.get((frame, cache.output)) or index.places.get((frame, cache.input))
-
-
-def _accessed_rows(region: Region, place: Place | None, axis: int, capacity: int) -> tuple[Span, ...]:
-    """The rows of a cache that a region covers; all of them if the region does not show it."""
-    whole = ((0, capacity),)
+def _layout_in(place: Place | None, axis: int, capacity: int) -> _Layout | None:
+    """How the rows of a cache lie that is such a value; None where that does not show."""
     if place is None or place.shape is None or axis >= len(place.shape):
-        return whole
+        return None
     strides = place.strides or packed_strides(*unit(place.shape, place.dtype))
-    row = strides[axis]
-    plane = strides[axis - 1] if axis else 0
-    at = region.offset - place.offset
-    if len(region.shape) != len(place.shape) or row <= 0 or at < 0 or region.strides[axis] != row:
-        return whole
+    step = strides[axis]
     # A region may begin in any plane of a batch entry or a head.
-    first, count = (at % plane if plane else at) // row, region.shape[axis]
-    if region.rows is None:
-        return ((first, first + count),)
-    starts = (((at + by) % plane if plane else at + by) // row for by in region.rows)
-    return union((start, start + count) for start in starts)
+    planes = [stride for stride, length in zip(strides, place.shape) if stride > step and length > 1]
+    return _Layout(min(planes) // step if planes else capacity, step, place.offset) if step > 0 else None
 
 
 STORES = frozenset({"SET_ROWS", "CPY"})
@@ -142,11 +131,15 @@ RECURRENT = ("cache_r_", "cache_s_")
 
 
 class _Layout(NamedTuple):
-    """``rows`` of a cache that are ``step`` bytes apart. In a transposed cache, tokens are columns: ``step`` is one
-    element, and the elements of a token are ``rows * step`` bytes apart."""
+    """``rows`` of a cache that are ``step`` bytes apart, from ``first`` on; then a block of others begins.
+
+    In a transposed cache, tokens are columns: ``step`` is one element, and the elements of a token are ``rows * step``
+    bytes apart.
+    """
 
     rows: int
     step: int
+    first: int = 0
 
 
 class _Touch(NamedTuple):
@@ -249,7 +242,7 @@ def _rows(region: Region, layout: _Layout) -> tuple[Span, ...]:
     if run >= around:
         return ((0, layout.rows),)
     apart = [range(0, step * length, step) for step, length in axes if step % around]
-    firsts = {start % around for start in starts}
+    firsts = {(start - layout.first) % around for start in starts}
     places = {(first + sum(more)) % around for first in firsts for more in product(*apart)}
     return union((place // layout.step, min(-(-(place + run) // layout.step), layout.rows)) for place in places)
 

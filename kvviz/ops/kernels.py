@@ -12,7 +12,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kvviz.errors import ExtensionError, OpError, UnsupportedOpsError
+from kvviz.graph.loading.external import Source
 from kvviz.graph.loading.from_onnx import graph_proto
+from kvviz.graph.loading.tensors import attribute
 from kvviz.graph.model import Node, Value
 from kvviz.memory.ghosts import packed_copy
 from kvviz.ops.numeric import in_float32, is_narrow
@@ -116,13 +118,8 @@ def _by_function(node: Node) -> Callable[[tuple], Any]:
     from onnx.reference import ReferenceEvaluator
 
     schema = _function_schema(node.domain, node.op_type, node.opset)
-    attributes = {
-        name: helper.get_attribute_value(declared.default_value)
-        for name, declared in schema.attributes.items()
-        if declared.default_value.type
-    }
-    attributes = {name: v.decode() if isinstance(v, bytes) else v for name, v in attributes.items()}
-    attributes |= {name: list(v) if isinstance(v, tuple) else v for name, v in node.attributes.items()}
+    attributes = {**_defaults_in(schema), **node.attributes}
+    attributes = {name: list(v) if isinstance(v, tuple) else v for name, v in attributes.items()}
     bodies: dict[tuple, Any] = {}
 
     def run(arrays: tuple) -> Any:
@@ -214,16 +211,18 @@ def kernel_of(node: Node) -> Kernel:
     if spec is not None and spec.kernel is None:
         return Kernel(_overwriting(foreign_kernel(node)), spec, dict(node.attributes))
     if spec is not None and spec.kernel is not None:
-        accepted = _keywords(spec.kernel, node.domain, node.op_type, node.opset)
-        unknown = [name for name in node.attributes if name not in accepted and name not in _HARMLESS]
+        named, others = attributes_of(spec.kernel, node.domain, node.op_type, node.opset)
+        unknown = [name for name in node.attributes if name not in named | others and name not in _HARMLESS]
         if not unknown:
-            keywords = {name: value for name, value in node.attributes.items() if name in accepted}
+            keywords = {name: value for name, value in others.items() if value is not inspect.Parameter.empty}
+            keywords |= {name: value for name, value in node.attributes.items() if name not in _HARMLESS}
             if "n_outputs" in spec.wants:
                 keywords["n_outputs"] = len(node.outputs)
             if "opset" in spec.wants:
                 keywords["opset"] = node.opset
             call = partial(spec.kernel, **keywords) if keywords else spec.kernel
-            return Kernel(call, spec, {**_defaults(spec.kernel), **keywords})
+            defaults = {name: value for name, value in named.items() if value is not inspect.Parameter.empty}
+            return Kernel(call, spec, {**defaults, **keywords})
         by_position = [name for name in unknown if name in inspect.signature(spec.kernel).parameters]
         if by_position and is_extension(spec.kernel):
             name, kernel = by_position[0], getattr(spec.kernel, "__name__", spec.kernel)
@@ -256,16 +255,19 @@ def _overwriting(compute: Callable[..., tuple]) -> Callable[..., tuple]:
 
 
 @cache
-def _keywords(kernel: Callable, domain: str, op_type: str, opset: int) -> frozenset[str]:
-    """The attributes that a kernel knows: named ones, and for ``**others`` those of ONNX's schema."""
+def attributes_of(kernel: Callable, domain: str, op_type: str, opset: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The attributes that a kernel knows, with their defaults, or `inspect.Parameter.empty`: those that it names, and
+    the others of ONNX's schema for a kernel that takes ``**others``."""
     parameters = inspect.signature(kernel).parameters.values()
-    named = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
-    if any(p.kind is p.VAR_KEYWORD for p in parameters) and onnx.defs.has(op_type, opset, domain):
-        named |= onnx.defs.get_schema(op_type, opset, domain).attributes.keys()
-    return named
+    named = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters) or not onnx.defs.has(op_type, opset, domain):
+        return named, {}
+    schema = onnx.defs.get_schema(op_type, opset, domain)
+    defaults = _defaults_in(schema)
+    return named, {name: defaults.get(name, inspect.Parameter.empty) for name in schema.attributes if name not in named}
 
 
-@cache
-def _defaults(kernel: Callable) -> dict[str, Any]:
-    parameters = inspect.signature(kernel).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
+def _defaults_in(schema: Any) -> dict[str, Any]:
+    """The defaults that a schema states, as a node has attributes."""
+    defaults = {name: declared.default_value for name, declared in schema.attributes.items()}
+    return {name: attribute(proto, schema.name, Source("ONNX")) for name, proto in defaults.items() if proto.type}

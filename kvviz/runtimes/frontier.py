@@ -162,16 +162,28 @@ def pull(order: Sequence[Node], needs: Mapping[int, Sequence[Node]]) -> Iterator
     for goal in order:
         if goal.index in done:
             continue
-        path = {goal.index: (goal, iter(needs[goal.index]))}
-        while path:
-            node, rest = path[next(reversed(path))]
-            need = next((n for n in rest if n.index not in done), None)
-            if need is None:
-                done.add(node.index)
-                del path[node.index]
-                yield node, goal
-            elif need.index in path:
-                circle = [entry[0] for entry in path.values()]
-                raise Circle(*circle[circle.index(need) :])
-            else:
-                path[need.index] = (need, iter(needs[need.index]))
+        for node, _ in descend(goal, lambda node, _: (need for need in needs[node.index] if need.index not in done)):
+            done.add(node.index)
+            yield node, goal
+
+
+def descend(goal: Node, below: Callable[[Node, int], Iterator[Node]]) -> Iterator[tuple[Node, int]]:
+    """Walk down from a node, depth first: each node after those below it, with its depth; the first has 0.
+
+    ``below``: ``below(node, depth)`` gives the nodes to visit from a node, one after the other: when one is asked for,
+      those before it have been given already. ``depth`` is theirs.
+
+    Raises `Circle`: if a node is below itself.
+    """
+    path = {goal.index: (goal, below(goal, 1))}
+    while path:
+        node, rest = path[next(reversed(path))]
+        inner = next(rest, None)
+        if inner is None:
+            del path[node.index]
+            yield node, len(path)
+        elif inner.index in path:
+            circle = [entry[0] for entry in path.values()]
+            raise Circle(*circle[circle.index(inner) :])
+        else:
+            path[inner.index] = (inner, below(inner, len(path) + 1))

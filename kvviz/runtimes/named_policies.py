@@ -14,8 +14,7 @@ from kvviz.engine.policy import Policy, Schedule, ideal, model_order, never
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node
 from kvviz.runtimes.frontier import PlanningEvent, follow, takes_log
-from kvviz.runtimes.ort.ort_order import OrtOrder
-from kvviz.runtimes.ort.ort_policy import onnxruntime
+from kvviz.runtimes.ort.ort_policy import OrtOrder, onnxruntime
 from kvviz.runtimes.rten.dispatch_rule import Rules
 from kvviz.runtimes.rten.rten_planner import QUIRKS, look_ahead
 from kvviz.runtimes.rten.rten_planner import rten as rten_order

@@ -17,8 +17,8 @@ import fsspec
 import pytest
 
 import kvviz
+from kvviz.audit.dispatching import row_key
 from kvviz.audit.model_files import external_names
-from kvviz.audit.row_cache import row_key
 from kvviz.errors import InputError
 from tests.audit.small_models import chain, killer, slow
 from tests.graph.build import MODELS

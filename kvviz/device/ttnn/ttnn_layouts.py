@@ -6,11 +6,12 @@ Source: ``TTNNLayoutAttr`` of tt-mlir: the memref is what one core of the grid h
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
 from kvviz.errors import KvvizError
+from kvviz.trace.schema.element_types import nbytes
 
 _TOKEN = re.compile(
     r'\s+|//[^\n]*|(?P<word>"(?:[^"\\\n]|\\.)*"|->|[%@#^!][\w$.\-]*\w(?:[:#]\d+)?|[%@#^!]|[\w$.?]+|[^\s\w"])|(?P<bad>")'
@@ -91,28 +92,25 @@ class Cursor:
                 raise self.error(f"{text!r} closes a bracket that was not opened")
         return self.words[start : self.at - 1]
 
-    def comma_separated(self, close: str, item: Callable[[], None]) -> None:
-        """Items up to a closing bracket, after the opening one."""
-        while not self.accept(close):
-            item()
-            if self.peek() != close:
-                self.expect(",")
-
     def error(self, text: str) -> KvvizError:
         return KvvizError(f"{self.where}, line {self.line}: {text}")
 
 
-def pairs(words: list[Token]) -> Iterator[tuple[str, list[Token]]]:
-    """Entries ``name = value`` of a dictionary's tokens; names without a value have an empty one."""
-    depth, entry = 0, list[Token]()
-    for word in [*words, Token(",", 0)]:
+def items(words: list[Token]) -> list[list[Token]]:
+    """What stands between the commas that are in no bracket."""
+    depth, found = 0, [list[Token]()]
+    for word in words:
         if word.text == "," and not depth:
-            if entry:
-                yield entry[0].text.strip('"'), entry[2:]
-            entry = []
+            found.append([])
             continue
         depth += (word.text in _CLOSING) - (word.text in _CLOSING.values())
-        entry.append(word)
+        found[-1].append(word)
+    return [item for item in found if item]
+
+
+def pairs(words: list[Token]) -> dict[str, list[Token]]:
+    """Entries ``name = value`` of a dictionary; names without a value have an empty one."""
+    return {entry[0].text.strip('"'): entry[2:] for entry in items(words)}
 
 
 _SPACES = {"dram": "dram", "l1": "l1", "l1_small": "l1", "system_memory": "host", "system": "host", "trace": "dram"}
@@ -128,7 +126,6 @@ _NUMPY = {
 }
 # Block floats: sixteen shared exponents of a byte for each of the four faces, and the mantissas.
 _TILES = {"bfp_bf8": 1088, "bfp_f8": 1088, "bfp_bf4": 576, "bfp_f4": 576, "bfp_bf2": 320, "bfp_f2": 320}
-_WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "bool": 1}
 _SHAPE = re.compile(r"(?:(?:\d+|\?)x)*")
 
 
@@ -157,7 +154,7 @@ def tensor_type(words: list[Token], aliases: Mapping[str, list[Token]], where: s
     inner = Cursor(cursor.group(), where)
     shape, element = _shaped(inner)
     dtype = _dtype(element, inner)
-    packed = prod(shape) * _width(dtype)
+    packed = nbytes(shape, dtype)
     if not inner.accept(","):
         return TensorType(shape, dtype, "host", False, packed, "")
     attribute = _resolved(inner.words[inner.at :], aliases)
@@ -170,14 +167,14 @@ def tensor_type(words: list[Token], aliases: Mapping[str, list[Token]], where: s
     held = Cursor(memref.group(), where)
     counts, element = _shaped(held)
     tiled = element.endswith(".tile")
-    size = _tile(Cursor(held.group(), where)) if tiled else _width(_dtype(element, held))
+    size = _tile(Cursor(held.group(), where)) if tiled else nbytes((1,), _dtype(element, held))
     space = "host"
     for word in _resolved(held.words[held.at :], aliases):
         space = _SPACES.get(word.text.lstrip("#"), space)
     rest = [word for word in text[memref.at :] if word.isidentifier()]
-    # Layouts written by hand for tests may hold less than the tensor.
-    nbytes = max(prod(counts) * size * grid, packed)
-    return TensorType(shape, dtype, space, tiled, nbytes, rest[0] if rest else "")
+    # Layouts that were written by hand for tests may hold less than the tensor.
+    taken = max(prod(counts) * size * grid, packed)
+    return TensorType(shape, dtype, space, tiled, taken, rest[0] if rest else "")
 
 
 def _resolved(words: list[Token], aliases: Mapping[str, list[Token]]) -> list[Token]:
@@ -219,7 +216,7 @@ def _tile(cursor: Cursor) -> int:
         return _TILES[element]
     if not re.fullmatch(r"\d{1,9}x\d{1,9}", sizes):
         raise cursor.error(f"a tile of {sizes[:40]!r}: 32x32 is expected")
-    return prod(int(n) for n in sizes.split("x")) * _width(_dtype(element, cursor))
+    return nbytes(tuple(map(int, sizes.split("x"))), _dtype(element, cursor))
 
 
 def _dtype(element: str, cursor: Cursor) -> str:
@@ -233,7 +230,3 @@ def _dtype(element: str, cursor: Cursor) -> str:
     if element not in _NUMPY:
         raise cursor.error(f"element type {element!r} is not known")
     return _NUMPY[element]
-
-
-def _width(dtype: str) -> int:
-    return _WIDTHS.get(dtype) or int(dtype.lstrip("uint")) // 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kvviz.device.ttnn.ttnn_layouts import Cursor, TensorType, Token, pairs, tensor_type, tokens
+from kvviz.device.ttnn.ttnn_layouts import Cursor, TensorType, Token, items, pairs, tensor_type, tokens
 
 
 class TtnnOp(NamedTuple):
@@ -83,34 +83,31 @@ class _Function:
         while not cursor.peek().startswith("@"):
             cursor.take()
         name = cursor.take()[1:]
-        cursor.expect("(")
-        arguments: list[TtnnArgument] = []
-        cursor.comma_separated(")", lambda: arguments.append(self._argument()))
+        arguments = tuple(map(self._argument, items(cursor.group())))
         if cursor.accept("->"):
             self._types()
         kind = ""
         if cursor.accept("attributes"):
-            kind = _inner(dict(pairs(cursor.group())).get("tt.function_type", []))
+            kind = _inner(pairs(cursor.group()).get("tt.function_type", []))
         self._location()
         if not cursor.accept("{"):
             return None
         while not cursor.accept("}"):
             self._statement()
-        return TtnnFunction(name, tuple(arguments), tuple(self.ops), self.returned, kind, line)
+        return TtnnFunction(name, arguments, tuple(self.ops), self.returned, kind, line)
 
-    def _argument(self) -> TtnnArgument:
-        cursor = self.cursor
+    def _argument(self, words: list[Token]) -> TtnnArgument:
+        cursor = Cursor(words, self.cursor.where)
         name = cursor.take()
         if not name.startswith("%"):
             raise cursor.error(f"an argument %name is expected, not {name!r}")
         cursor.expect(":")
-        type_, kind = self._type(), "input"
+        type_, kind = self._type(cursor), "input"
         if cursor.peek() == "{":
-            attributes = dict(pairs(cursor.group()))
+            attributes = pairs(cursor.group())
             for key in ("ttcore.argument_type", "tt.argument_type"):
                 kind = _inner(attributes.get(key, [])) or kind
             kind = "kv_cache" if "ttcore.kv_cache" in attributes else kind
-        self._location()
         return TtnnArgument(name, type_, kind)
 
     def _statement(self) -> None:
@@ -126,9 +123,12 @@ class _Function:
             cursor.expect("=")
         name = cursor.take().strip('"')
         if name in ("return", "func.return"):
-            self.returned = self._operands({":", "}", "loc"})
+            texts = []
+            while cursor.peek() not in (":", "}", "loc"):
+                texts.append(cursor.take())
+            self.returned = tuple(text for text in texts if text.startswith("%"))
             if cursor.accept(":"):
-                self._types_bare()
+                self._signature()
             self._location()
             return
         callee, operands, attributes = "", tuple[str, ...](), dict[str, str]()
@@ -143,7 +143,7 @@ class _Function:
             words = cursor.group()
             if not region:
                 inner = words[1:-1] if words and words[0].text == "{" else words
-                attributes |= {key: "".join(word.text for word in value) for key, value in pairs(inner)}
+                attributes |= {key: "".join(word.text for word in value) for key, value in pairs(inner).items()}
         types: tuple[TensorType | None, ...] = ()
         if cursor.accept(":"):
             types = self._signature()
@@ -153,47 +153,24 @@ class _Function:
         found = tuple(types) if types else (None,) * len(results)
         self.ops.append(TtnnOp(name, operands, tuple(results), found, attributes, callee, line))
 
-    def _operands(self, stops: set[str]) -> tuple[str, ...]:
-        found = []
-        while self.cursor.peek() not in stops:
-            word = self.cursor.take()
-            if word.startswith("%"):
-                found.append(word)
-        return tuple(found)
-
     def _signature(self) -> tuple[TensorType | None, ...]:
         """``(types) -> types``, or the types of an op with its own way of printing."""
-        cursor = self.cursor
-        if cursor.peek() != "(":
-            return self._types_bare()
-        cursor.group()
-        cursor.expect("->")
-        return self._types()
+        if self.cursor.peek() == "(":
+            self.cursor.group()
+            self.cursor.expect("->")
+            return self._types()
+        found = [self._type(self.cursor)]
+        while self.cursor.accept(","):
+            found.append(self._type(self.cursor))
+        return tuple(found)
 
     def _types(self) -> tuple[TensorType | None, ...]:
         cursor = self.cursor
         if cursor.peek() != "(":
-            return (self._type(),)
-        cursor.take()
-        found: list[TensorType | None] = []
+            return (self._type(cursor),)
+        return tuple(self._type(Cursor(words, cursor.where)) for words in items(cursor.group()))
 
-        def one() -> None:
-            found.append(self._type())
-            if cursor.peek() == "{":
-                cursor.group()
-            self._location()
-
-        cursor.comma_separated(")", one)
-        return tuple(found)
-
-    def _types_bare(self) -> tuple[TensorType | None, ...]:
-        found = [self._type()]
-        while self.cursor.accept(","):
-            found.append(self._type())
-        return tuple(found)
-
-    def _type(self) -> TensorType | None:
-        cursor = self.cursor
+    def _type(self, cursor: Cursor) -> TensorType | None:
         start = cursor.at
         cursor.take()
         if cursor.peek() == "<":

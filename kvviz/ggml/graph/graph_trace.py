@@ -16,6 +16,7 @@ from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.memory_plan import RULES, MemoryPlan, NodePlan, observed_plan
 from kvviz.ggml.graph.op_effects import Effect, effects, is_noop
 from kvviz.ggml.graph.tensor import OUTPUT, Tensor, type_size
+from kvviz.ggml.graph.tensor_data import has_numbers, tensor_get
 from kvviz.trace.live_writer import LiveWriter
 from kvviz.trace.recording import Trace
 
@@ -116,7 +117,6 @@ class GraphWriter:
         self.storages: dict[Tensor, int] = {}
         self._written: set[Tensor] = set()  # leafs that a node writes
         self._made: list[Tensor] = []  # nodes of this run
-        self._used: set[Tensor] = set()
         self._leafs: set[Tensor] = set()
         self._places: dict[Tensor, int] = {}  # nodes of this graph in its order
         self._meant: dict[Tensor, int] = {}  # the same in the order of the original list
@@ -139,7 +139,7 @@ class GraphWriter:
             self._free(self.storages.pop(root))
         kept = self.values.items()
         self.values = {one: value for one, value in kept if one.op == "NONE" and one.root in self.storages}
-        self._made, self._used = [], set()
+        self._made = []
         self._leafs = {leaf for leaf in graph.leafs if leaf.role or leaf.op == "NONE"}
         self._places = {node: place for place, node in enumerate(graph.nodes)}
         self._meant = {node: place for place, node in enumerate(graph.meant or ())}
@@ -173,7 +173,6 @@ class GraphWriter:
         for effect in touched:
             self._value(effect.tensor)
         self._made.append(node)
-        self._used.update(node.others)
         decided = self._decided.get(node)
         step = self.writer.op(
             node.kind,
@@ -203,16 +202,18 @@ class GraphWriter:
         if storage is not None and self.writer.is_alive(storage):
             self.writer.free(storage)
 
-    def finish(self, hand_out: Callable[[Tensor], np.ndarray | None] | None = None) -> Trace:
-        """The trace. Outputs of the last graph are results that no node uses, and those flagged as outputs;
-        ``hand_out`` returns their content, for ``trace.outputs``."""
-        out = [node for node in self._made if node not in self._used or node.flags & OUTPUT]
+    def finish(self, numbers: bool = False) -> Trace:
+        """The trace; outputs are those of the last graph, as far as it ran. ``numbers``: with what they hold now."""
+        out = results_of(self._made)
         trace = self.writer.finish([self.values[node] for node in out])
-        trace.caches = stored_caches(trace)
-        if hand_out is not None:
-            held = zip(trace.log.frames[-1].program.outputs, map(hand_out, out))
-            trace.outputs = {name: array for name, array in held if array is not None}
+        self.end(trace, out if numbers else ())
         return trace
+
+    def end(self, trace: Trace, out: Sequence[Tensor]) -> None:
+        """Put what is known when a graph has ended into a trace: its caches, and what its outputs hold now."""
+        names = self.writer.named([self.values[node] for node in out])
+        trace.outputs = {name: tensor_get(node) for name, node in zip(names, out) if has_numbers(node)}
+        trace.caches = stored_caches(trace)
 
     def _value(self, tensor: Tensor) -> int:
         storage = self._storage(tensor.root)
@@ -253,6 +254,12 @@ class GraphWriter:
             return ""
         # The allocator reuses the memory of inputs after they were read.
         return "state" if self._is_planned(leaf) or (not leaf.role and leaf in self._written) else leaf.role
+
+
+def results_of(nodes: Sequence[Tensor]) -> list[Tensor]:
+    """Nodes that no other one uses, and those flagged as outputs."""
+    used = {source for node in nodes for source in node.others}
+    return [node for node in nodes if node not in used or node.flags & OUTPUT]
 
 
 def _by_input(node: Tensor, decided: NodePlan) -> dict[int, int]:

@@ -107,6 +107,11 @@ def tensor_get(tensor: Tensor) -> np.ndarray:
     return read(tensor).reshape(tensor.region.shape).copy()
 
 
+def has_numbers(tensor: Tensor) -> bool:
+    """Whether there is something to look at."""
+    return 0 not in tensor.ne and tensor.root.data is not None and tensor.type in RUN_TYPES
+
+
 def note_values(tensor: Tensor) -> None:
     """Keep the content of an index: ops that use it touch the rows that it names."""
     root = tensor.root

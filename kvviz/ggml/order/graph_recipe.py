@@ -13,7 +13,7 @@ from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.graph_trace import to_trace
 from kvviz.ggml.graph.memory_plan import MemoryPlan
 from kvviz.ggml.graph.tensor import Tensor
-from kvviz.ggml.order.graph_session import Executor, GraphSession, roots_of
+from kvviz.ggml.order.graph_session import Executor, GraphSession, held_by
 from kvviz.ggml.order.reorder_rules import RULES, Order, new_order
 from kvviz.trace.recording import Trace
 from kvviz.trace.value_numbers import as_bytes
@@ -67,16 +67,16 @@ class GraphRecipe:
         """No inputs are kept per run: `held` has the leafs' contents before the first run."""
         return (None,) * len(self.graphs)
 
-    def value(self, trace: Trace, name: str, step: int) -> np.ndarray:
-        return self._value(trace, name, step, False)
-
-    def stored(self, trace: Trace, name: str, step: int) -> bytes:
-        return self._value(trace, name, step, True)
-
-    def _value(self, trace: Trace, name: str, step: int, stored: bool) -> Any:
+    def value(self, trace: Trace, name: str, step: int, stored: bool = False) -> Any:
+        """What a value held right after a step; see `Trace.value`. ``stored``: its bytes."""
         session = self.session()
         session.follow(trace, step + 1)
         return session.value(name, stored)
+
+    def stored(self, trace: Trace, name: str, step: int) -> bytes:
+        """The bytes of a value right after a step, as they are stored."""
+        found: bytes = self.value(trace, name, step, True)
+        return found
 
     def summarise(self, trace: Trace, budget: int | str) -> Any:
         if not as_bytes(budget):
@@ -92,11 +92,11 @@ class GraphRecipe:
 def recipe_of(
     graphs: Sequence[ComputeGraph], title: str, labels: Sequence[str], values: int | str
 ) -> GraphRecipe | None:
-    """The recipe of graphs that are about to run; None if their leafs hold too much to be kept."""
-    leafs = {root for graph in graphs for root in roots_of(graph) if root.op == "NONE" and root.data is not None}
+    """The recipe of graphs that are about to run; None where their leafs hold too much to be kept."""
+    leafs = held_by(graphs)
     if sum(leaf.nbytes for leaf in leafs if leaf.role != "weight") > MOST_KEPT:
         return None
-    held = {leaf: leaf.data if leaf.role == "weight" else leaf.data.copy() for leaf in leafs if leaf.data is not None}
+    held = {leaf: data if leaf.role == "weight" else data.copy() for leaf, data in leafs.items()}
     return GraphRecipe(tuple(graphs), title, tuple(labels), values=values, held=held)
 
 

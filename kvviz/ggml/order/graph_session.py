@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from kvviz.caches.stored_rows import stored_caches
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.ggml_kernels import KERNELS
-from kvviz.ggml.graph.graph_trace import GraphWriter
+from kvviz.ggml.graph.graph_trace import GraphWriter, results_of
 from kvviz.ggml.graph.memory_plan import MemoryPlan, place_data
 from kvviz.ggml.graph.op_effects import is_noop
-from kvviz.ggml.graph.tensor import OUTPUT, Tensor, described
-from kvviz.ggml.graph.tensor_data import RUN_TYPES, allocate, note_values, read, tensor_get
+from kvviz.ggml.graph.tensor import Tensor, described
+from kvviz.ggml.graph.tensor_data import allocate, has_numbers, note_values, read, tensor_get
 from kvviz.ggml.graph.tensor_data import stored as bytes_of
 from kvviz.graph.model import Node
 from kvviz.graph.topological_order import frontier
@@ -76,11 +75,6 @@ class Executor:
         """The next node; None when all have run."""
         return self._ahead[-1] if self._ahead else None
 
-    @property
-    def ahead(self) -> list[Tensor]:
-        """Nodes that have not run, the next one first."""
-        return self._ahead[::-1]
-
     def step(self, node: Tensor | None = None, listed: bool = False) -> Tensor | None:
         """Run one of the nodes ahead, by default the next one, and log it; None when all have run.
 
@@ -109,7 +103,7 @@ class Executor:
     def finish(self) -> Trace:
         """The recording of all that has run; nothing more can be run with this executor."""
         self._ahead = []
-        return self.writing.finish(lambda tensor: tensor_get(tensor) if has_numbers(tensor) else None)
+        return self.writing.finish(numbers=True)
 
     def _seen(self, tensor: Tensor) -> np.ndarray | None:
         if not self.writing.writer.keeps_values or not has_numbers(tensor):
@@ -135,14 +129,15 @@ def roots_of(graph: ComputeGraph) -> set[Tensor]:
     return {tensor.root for tensor in (*graph.leafs, *graph.nodes)}
 
 
-def has_numbers(tensor: Tensor) -> bool:
-    return 0 not in tensor.ne and tensor.root.data is not None and tensor.type in RUN_TYPES
-
-
 def saved_state(graphs: Iterable[ComputeGraph]) -> dict[Tensor, np.ndarray]:
-    """The contents of the leafs of graphs: the state to `restore_state` before another order is tried."""
+    """What the leafs of graphs hold now: the state to `restore_state` before another order is tried."""
+    return {leaf: data.copy() for leaf, data in held_by(graphs).items()}
+
+
+def held_by(graphs: Iterable[ComputeGraph]) -> dict[Tensor, np.ndarray]:
+    """The memory of the leafs of graphs."""
     leafs = {root for graph in graphs for root in roots_of(graph)}
-    return {leaf: leaf.data.copy() for leaf in leafs if leaf.op == "NONE" and leaf.data is not None}
+    return {leaf: leaf.data for leaf in leafs if leaf.op == "NONE" and leaf.data is not None}
 
 
 def restore_state(state: Mapping[Tensor, np.ndarray]) -> None:
@@ -157,10 +152,13 @@ GraphRun = tuple[ComputeGraph, str, Sequence[Tensor]]
 """A graph, the title of its run, and its executed nodes in the order in which they run."""
 
 
-class GraphSession:
-    """Graphs one after the other; what they share, such as a cache, stays between them. The session has memory of its
-    own: tensors hold outside what they held before every step. ``trace`` grows with every step, ``execution`` is the
-    running graph (None between two), and ``previews`` lets `look_ahead` add what each node would allocate."""
+class GraphSession(Executor):
+    """Graphs one after the other; what they share, such as a cache, stays between them.
+
+    It has memory of its own: what the tensors hold outside is as before after every step. ``trace`` grows with every
+    step. ``execution`` is the graph that runs; None between two, and at the end. ``previews``: whether `look_ahead`
+    also says what each node would allocate.
+    """
 
     def __init__(
         self,
@@ -176,15 +174,13 @@ class GraphSession:
         self._runs = list(runs)
         self._begun = 0
         how: dict[str, Any] = {"values": values} if held is not None else {"values": 0, "about": about}
-        self._executor = Executor(title, **how)
+        super().__init__(title, **how)
         self._memory: dict[Tensor, tuple[np.ndarray | None, np.ndarray | None]] = {}
         for leaf, data in (held or {}).items():
             self._memory[leaf] = (data if leaf.role == "weight" else data.copy()), None
         self._owners = [] if held is None else list({root for graph, *_ in runs for root in roots_of(graph)})
         self._places: dict[Tensor, int] = {}
         self._nodes: list[Tensor] = []
-        self._made: set[Tensor] = set()
-        self._out: list[Tensor] = []  # nodes of this graph that no other uses, or that are flagged as outputs
         self._writing: LiveTrace | None = None
         self.next_run()
         assert self._writing is not None
@@ -195,19 +191,15 @@ class GraphSession:
             return False
         graph, text, order = self._runs[self._begun]
         with self._own_memory():
-            self._executor.begin(graph, text, order)
+            self.begin(graph, text, order)
         self._begun += 1
         self._nodes = graph.executed
         self._places = {node: place for place, node in enumerate(self._nodes)}
-        self._made = set()
-        writing = self._executor.writing
-        used = {source for node in self._nodes for source in node.others}
-        self._out = [node for node in self._nodes if node not in used or node.flags & OUTPUT]
-        outputs = [writing.values[node] for node in self._out]
+        outputs = [self.writing.values[node] for node in results_of(self._nodes)]
         if self._writing is None:
-            self._writing = writing.writer.live(outputs)
+            self._writing = self.writing.writer.live(outputs)
         else:
-            self._writing.begin(tuple(writing.writer.named(outputs)))
+            self._writing.begin(tuple(self.writing.writer.named(outputs)))
         self.execution = graph
         return True
 
@@ -223,7 +215,7 @@ class GraphSession:
             if node is not None and node not in ready:
                 names = ", ".join(one.name for one in ready[:8])
                 raise KvvizError(f"node {node.name!r} cannot run next; the frontier is {names}")
-            self._step(node)
+            self._advance(node)
             return True
 
     def finish_run(self) -> None:
@@ -271,7 +263,7 @@ class GraphSession:
                 self.next_run()
             # A recorded order is one in which every node was ready.
             with held_back():
-                self._step(self._nodes[row.op.node.index])
+                self._advance(self._nodes[row.op.node.index])
 
     def take(self, trace: Trace, frame: int, node: Node) -> None:
         """Run an op that was ready in a recording at this point; see `kvviz.debugger.state.find_choice`."""
@@ -279,10 +271,12 @@ class GraphSession:
         self.advance(node)
 
     def value(self, name: str, stored: bool = False) -> Any:
-        """The content of a value of the present graph (``stored``: its bytes); raises `ReplayError` if there is
-        none."""
-        writing = self._executor.writing
-        labels = dict(zip(writing.writer.named(writing.values.values()), writing.values))
+        """What a value of the present graph holds now; ``stored``: its bytes.
+
+        Raises `ReplayError`: if there is none of that name, or it was not computed.
+        """
+        values = self.writing.values
+        labels = dict(zip(self.writing.writer.named(values.values()), values))
         if name not in labels:
             raise ReplayError(f"value {name!r} does not exist in {self.trace.title!r}")
         with self._own_memory():
@@ -290,30 +284,25 @@ class GraphSession:
                 raise ReplayError(f"value {name!r} was not computed, or its type cannot be read")
             return bytes_of(labels[name]).tobytes() if stored else tensor_get(labels[name])
 
-    def _step(self, node: Tensor | None) -> None:
-        with self._own_memory():
-            done = self._executor.step(node, self.listed)
-        assert done is not None and self._writing is not None
-        self._made.add(done)
-        self._writing.follow()
-        if self._executor.next_node is None:
-            self._end_run()
+    # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _ready(self) -> list[Tensor]:
-        """The frontier by the declared edges, in default order."""
-        places = self._places
-        needs = ([places[source] for source in node.others if source in places] for node in self._nodes)
-        ready = set(frontier(needs, [node in self._made for node in self._nodes]))
-        return [node for node in self._executor.ahead if places[node] in ready]
-
-    def _end_run(self) -> None:
+    def _advance(self, node: Tensor | None) -> None:
         assert self._writing is not None
         with self._own_memory():
-            names = self._executor.writing.writer.named([self._executor.writing.values[node] for node in self._out])
-            self.trace.outputs = {name: tensor_get(node) for name, node in zip(names, self._out) if has_numbers(node)}
-        self._writing.summarise()
-        self.trace.caches = stored_caches(self.trace)
-        self.execution = None
+            self.step(node, self.listed)
+        self._writing.follow()
+        if self.next_node is None:
+            with self._own_memory():
+                self.writing.end(self.trace, results_of(self._nodes))
+            self._writing.summarise()
+            self.execution = None
+
+    def _ready(self) -> list[Tensor]:
+        """The frontier by the declared edges, in the order in which the nodes would run by themselves."""
+        places, ahead = self._places, set(self._ahead)
+        needs = ([places[source] for source in node.others if source in places] for node in self._nodes)
+        ready = set(frontier(needs, [node not in ahead for node in self._nodes]))
+        return [node for node in reversed(self._ahead) if places[node] in ready]
 
     @contextmanager
     def _own_memory(self) -> Iterator[None]:

@@ -154,14 +154,7 @@ def linear_regressor(x, *, coefficients, intercepts=(), post_transform="NONE", t
 
 @op("LinearClassifier", domain=ML)
 def linear_classifier(
-    x,
-    *,
-    coefficients,
-    classlabels_ints=(),
-    classlabels_strings=(),
-    intercepts=(),
-    multi_class=0,
-    post_transform="NONE",
+    x, *, coefficients, classlabels_ints=(), classlabels_strings=(), intercepts=(), post_transform="NONE", **unused
 ):
     """The label with the highest score, and all scores. One row of coefficients decides between two labels."""
     labels = list(classlabels_strings) or list(classlabels_ints)

@@ -163,30 +163,18 @@ def _by_channel(vector, x):
 
 
 @op("BatchNormalization", overwrites=(0,), fits=keeps)
-def batch_norm(
-    x,
-    scale,
-    bias,
-    mean,
-    var,
-    *,
-    epsilon=1e-5,
-    momentum=0.9,
-    training_mode=0,
-    is_test=0,
-    spatial=1,
-    n_outputs=1,
-    opset=15,
-    out=None,
-):
+def batch_norm(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, n_outputs=1, opset=15, out=None, **version):
     """Per channel (axis 1), by the running statistics or, in training, by the batch's own. ``training_mode`` says which
     since opset 14, before that whether the node has outputs for new ones, and up to opset 6 ``is_test``. With
     ``spatial=0`` each position has statistics of its own."""
-    if not spatial:
+    if not version.get("spatial", 1):
         factor = scale / np.sqrt(var + np.asarray(epsilon, var.dtype))
         y = np.multiply(x, factor, blank(x) if out is None else out)
         return np.add(y, bias - mean * factor, y)
-    if not (training_mode if opset >= 14 else n_outputs > 1 if opset >= 7 else not is_test):
+    trains = (
+        version.get("training_mode") if opset >= 14 else n_outputs > 1 if opset >= 7 else not version.get("is_test")
+    )
+    if not trains:
         return _normalised(x, scale, bias, mean, var, epsilon, out)
     axes = (0, *range(2, x.ndim))
     own = x.mean(axes), x.var(axes)

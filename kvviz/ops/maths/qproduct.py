@@ -7,7 +7,7 @@ import numpy as np
 from kvviz.errors import OpError
 from kvviz.ops.maths.quant import Kept, dynamic_uint8
 from kvviz.ops.networks.conv import conv
-from kvviz.ops.networks.rnn import Product, activations_of, lstm_layer
+from kvviz.ops.networks.rnn import Product, lstm_layer
 from kvviz.ops.numeric import FLOAT32, FLOAT64, whole_limits
 from kvviz.ops.registry import MICROSOFT, op
 
@@ -95,45 +95,14 @@ def dynamic_quantize_matmul(a, b, b_scale, b_zero_point=None, bias=None):
 
 
 @op("ConvInteger", since=10)
-def conv_integer(
-    x,
-    w,
-    x_zero_point=None,
-    w_zero_point=None,
-    *,
-    auto_pad="NOTSET",
-    dilations=None,
-    group=1,
-    kernel_shape=None,
-    pads=None,
-    strides=None,
-):
+def conv_integer(x, w, x_zero_point=None, w_zero_point=None, **geometry):
     """Convolution of 8-bit tensors in int32; the padding counts as the zero point of ``x``."""
-    geometry = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
     return _convolved(x, x_zero_point, w, w_zero_point, geometry).astype(np.int32)
 
 
 @op("QLinearConv", since=10)
-def qlinear_conv(
-    x,
-    x_scale,
-    x_zero_point,
-    w,
-    w_scale,
-    w_zero_point,
-    y_scale,
-    y_zero_point,
-    bias=None,
-    *,
-    auto_pad="NOTSET",
-    dilations=None,
-    group=1,
-    kernel_shape=None,
-    pads=None,
-    strides=None,
-):
+def qlinear_conv(x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, bias=None, **geometry):
     """Convolution of quantised tensors into one; the bias is int32, in units of ``x_scale × w_scale``."""
-    geometry = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
     y = _convolved(x, x_zero_point, w, w_zero_point, geometry).astype(FLOAT64)
     if bias is not None:
         y += bias.reshape(-1, *(1,) * (x.ndim - 2))
@@ -180,13 +149,12 @@ def dynamic_quantize_lstm(
     integers. There is one scale and zero point per direction, or per column. onnxruntime does the same on one thread;
     on several it may quantise parts of the batch separately.
     """
-    functions = activations_of(("Sigmoid", "Tanh", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
+    how = {"activations": activations, "activation_alpha": activation_alpha, "activation_beta": activation_beta}
     from_input = _quantised_products(w, w_scale, w_zero_point, "W")
     from_past = _quantised_products(r, r_scale, r_zero_point, "R")
-    return lstm_layer(
-        x, from_input, from_past, r.shape[1], b, sequence_lens, (initial_h, initial_c), p, functions, clip, direction,
-        input_forget,
-    )  # fmt: skip
+    how |= {"clip": clip, "direction": direction}
+    initial = initial_h, initial_c
+    return lstm_layer(x, from_input, from_past, r.shape[1], b, sequence_lens, initial, p, input_forget, how)
 
 
 def _quantised_products(weights, scale, zero_point, what) -> list[Product]:

@@ -64,8 +64,8 @@ def _room(begins, ends, lengths):
     return [sum(parts) for parts in around], inner, outer
 
 
-def window(x, kernel, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
-    numbers = (tuple(given or ()) for given in (kernel, strides, dilations, pads))
+def window(x, kernel_shape, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
+    numbers = (tuple(given or ()) for given in (kernel_shape, strides, dilations, pads))
     return _window(x.shape, *numbers, auto_pad, ceil_mode)
 
 
@@ -101,17 +101,17 @@ def _window(shape, kernel, strides, dilations, pads, auto_pad, ceil_mode):
 
 @op("Conv")
 @rounded_once
-def conv(x, w, bias=None, *, auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None, strides=None):
+def conv(x, w, bias=None, *, group=1, **geometry):
     """Convolution over any number of spatial axes; weights are (out, in / group, kernel…)."""
     if w.ndim != x.ndim or w.shape[1] * group != x.shape[1]:
         raise OpError(f"Conv: weights {w.shape} in {group} groups do not fit an input of shape {x.shape}")
-    geometry = window(x, w.shape[2:], strides, dilations, pads, auto_pad)
+    place = window(x, **{**geometry, "kernel_shape": w.shape[2:]})
     if not x.size:
-        y = np.zeros((len(x), w.shape[0], *geometry.output), x.dtype)
+        y = np.zeros((len(x), w.shape[0], *place.output), x.dtype)
     elif w.shape[1] == 1 and w.shape[0] == group and group > 1:
-        y = _depthwise(geometry.padded(x, 0), w, geometry)
+        y = _depthwise(place.padded(x, 0), w, place)
     else:
-        y = _by_product(geometry.padded(x, 0), w, group, geometry)
+        y = _by_product(place.padded(x, 0), w, group, place)
     return y if bias is None else np.add(y, bias.reshape(-1, *(1,) * (x.ndim - 2)), y)
 
 
@@ -225,19 +225,8 @@ def conv_transpose(
 
 
 @op("MaxPool")
-def max_pool(
-    x,
-    *,
-    kernel_shape,
-    auto_pad="NOTSET",
-    ceil_mode=0,
-    dilations=None,
-    pads=None,
-    storage_order=0,
-    strides=None,
-    n_outputs=1,
-):
-    geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+def max_pool(x, *, storage_order=0, n_outputs=1, **how):
+    geometry = window(x, **how)
     padded = geometry.padded(x, (whole_limits(x.dtype) or (-np.inf,))[0])
     if n_outputs > 1:
         return _with_indices(x, padded, geometry, storage_order)
@@ -266,27 +255,17 @@ def _with_indices(x, padded, geometry, storage_order):
 
 @op("AveragePool")
 @rounded_once
-def average_pool(
-    x,
-    *,
-    kernel_shape,
-    auto_pad="NOTSET",
-    ceil_mode=0,
-    count_include_pad=0,
-    dilations=None,
-    pads=None,
-    strides=None,
-):
-    """Mean of each window, counting the padding or not; windows extended by rounding up never count beyond it."""
-    geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+def average_pool(x, *, count_include_pad=0, **how):
+    """Mean of each window, counting the padding or not; what rounding up adds beyond it never counts."""
+    geometry = window(x, **how)
     y = _folded(np.add, geometry.padded(x, 0), geometry)
     if not any(geometry.begins) and not any(geometry.ends):
         return np.divide(y, math.prod(geometry.kernel), y)
-    return np.divide(y, _counts(x, geometry, pads, auto_pad, count_include_pad), y)
+    return np.divide(y, _counts(x, geometry, count_include_pad, **how), y)
 
 
-def _counts(x, geometry, pads, auto_pad, include):
-    """How many elements count in each window: a tensor of ones passes the same windows."""
+def _counts(x, geometry, include, pads=None, auto_pad="NOTSET", **others):
+    """How many elements count in each window: a tensor of ones goes through the same windows."""
     rank = x.ndim - 2
     ones = np.ones((1, 1, *x.shape[2:]), x.dtype)
     if include:
@@ -313,8 +292,8 @@ def _folded(ufunc, padded, geometry):
 
 @op("LpPool", since=2)
 @rounded_once
-def lp_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, p=2, pads=None, strides=None):
-    geometry = window(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+def lp_pool(x, *, p=2, **how):
+    geometry = window(x, **how)
     y = _folded(np.add, geometry.padded(np.absolute(x) ** p, 0), geometry)
     return np.power(y, 1.0 / p, y)
 

@@ -16,32 +16,19 @@ from kvviz.ops.registry import op
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    mode: str
-    coordinates: str
-    nearest: str
-    cubic: float
-    exclude_outside: bool
-    antialias: bool
-    extrapolation: float
+    """What Resize has attributes for."""
+
+    mode: str = "nearest"
+    coordinate_transformation_mode: str = "half_pixel"
+    nearest_mode: str = "round_prefer_floor"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: int = 0
+    antialias: int = 0
+    extrapolation_value: float = 0.0
 
 
 @op("Resize", since=11, moves=True)
-def resize(
-    x,
-    roi=None,
-    scales=None,
-    sizes=None,
-    *,
-    mode="nearest",
-    coordinate_transformation_mode="half_pixel",
-    nearest_mode="round_prefer_floor",
-    cubic_coeff_a=-0.75,
-    exclude_outside=0,
-    extrapolation_value=0.0,
-    antialias=0,
-    axes=None,
-    keep_aspect_ratio_policy="stretch",
-):
+def resize(x, roi=None, scales=None, sizes=None, *, axes=None, keep_aspect_ratio_policy="stretch", **how):
     """Resize-11 to 19, in any mode, over any axes, by scales or to sizes. An axis that keeps its length is cropped like
     the others; onnxruntime leaves it alone."""
     places = list(range(x.ndim)) if axes is None else distinct(axes, x.ndim)
@@ -57,20 +44,12 @@ def resize(
         made = [int(factor * np.float32(n)) for factor, n in zip(factors, lengths)]
     else:
         factors, made = _fitted(given, lengths, keep_aspect_ratio_policy)
-    cropped = coordinate_transformation_mode == "tf_crop_and_resize"
+    way = _Way(**how)
+    cropped = way.coordinate_transformation_mode == "tf_crop_and_resize"
     if cropped and (roi is None or roi.size != 2 * len(places)):
         raise OpError(f"tf_crop_and_resize needs a roi of {2 * len(places)} numbers: a start and an end for each axis")
     starts = np.zeros(len(places), FLOAT32) if not cropped else roi.reshape(2, -1)[0].astype(FLOAT32)
     ends = np.ones(len(places), FLOAT32) if not cropped else roi.reshape(2, -1)[1].astype(FLOAT32)
-    way = _Way(
-        mode,
-        coordinate_transformation_mode,
-        nearest_mode,
-        cubic_coeff_a,
-        bool(exclude_outside),
-        bool(antialias),
-        extrapolation_value,
-    )
     return _resized(x, places, factors, made, list(zip(starts, ends)), way)
 
 
@@ -82,7 +61,7 @@ def upsample(x, scales, *, mode="nearest"):
         raise OpError(f"scales {scales.tolist()} are not one number for each of {x.ndim} axes")
     factors = scales.astype(FLOAT32)
     made = [int(factor * np.float32(n)) for factor, n in zip(factors, x.shape)]
-    way = _Way(mode, "asymmetric", "simple", -0.75, False, False, 0.0)
+    way = _Way(mode, "asymmetric", "simple")
     return _resized(x, list(range(x.ndim)), factors, made, [(0.0, 1.0)] * x.ndim, way)
 
 
@@ -119,16 +98,17 @@ def _resized(x, places, factors, made, regions, way):
         if 0 not in shape:
             raise OpError(f"nothing of shape {x.shape} can be resized to {tuple(shape)}")
         return np.empty(shape, x.dtype)
+    coordinates = way.coordinate_transformation_mode
     work = x.dtype if way.mode == "nearest" or x.dtype == FLOAT64 else FLOAT32
     y, outside = x.astype(work, copy=False), []
     # The axes that shrink most come first, which leaves less work for the others.
     for i in sorted(range(len(places)), key=lambda i: made[i] / x.shape[places[i]]):
         axis = counted(places[i], x.ndim)
         length = x.shape[axis]
-        if made[i] == length and factors[i] == 1 and way.coordinates != "tf_crop_and_resize":
+        if made[i] == length and factors[i] == 1 and coordinates != "tf_crop_and_resize":
             continue
-        at = _coordinates(length, made[i], factors[i], regions[i], way.coordinates)
-        if way.coordinates == "tf_crop_and_resize":
+        at = _coordinates(length, made[i], factors[i], regions[i], coordinates)
+        if coordinates == "tf_crop_and_resize":
             beyond = (at < 0) | (at > length - 1)
             if beyond.any():
                 outside.append((slice(None),) * axis + (np.flatnonzero(beyond),))
@@ -141,7 +121,7 @@ def _resized(x, places, factors, made, regions, way):
     if y is x or not y.flags.c_contiguous or y.base is not None:
         y = y.copy()
     for index in outside:
-        y[index] = way.extrapolation
+        y[index] = way.extrapolation_value
     return y
 
 
@@ -174,9 +154,10 @@ def _coordinates(length, made, factor, region, how):
 def _taps(at, length, factor, way):
     """For each output element its input elements, (made, taps), and their weights; None if all are 1."""
     if way.mode == "nearest":
-        if way.nearest not in _NEAREST:
-            raise OpError(f"nearest_mode {way.nearest!r} is none of round_prefer_floor, round_prefer_ceil, floor, ceil")
-        return _NEAREST[way.nearest](at, factor).astype(np.int64).clip(0, length - 1)[:, None], None
+        if way.nearest_mode not in _NEAREST:
+            known = "round_prefer_floor, round_prefer_ceil, floor, ceil"
+            raise OpError(f"nearest_mode {way.nearest_mode!r} is none of {known}")
+        return _NEAREST[way.nearest_mode](at, factor).astype(np.int64).clip(0, length - 1)[:, None], None
     spread = 1 if way.mode == "linear" else 2
     shrinks = way.antialias and factor < 1
     stretch = np.float32(factor) if shrinks else np.float32(1)
@@ -188,7 +169,7 @@ def _taps(at, length, factor, way):
         first, count = np.floor(at) - (spread - 1), 2 * spread
     index = first.astype(np.int64)[:, None] + np.arange(count)
     far = np.abs(index.astype(FLOAT32) - at[:, None]) * stretch
-    weights = np.maximum(1 - far, 0) if way.mode == "linear" else cubic(far, np.float32(way.cubic))
+    weights = np.maximum(1 - far, 0) if way.mode == "linear" else cubic(far, np.float32(way.cubic_coeff_a))
     if way.exclude_outside:
         weights = np.where((index < 0) | (index >= length), np.float32(0), weights)
     if way.exclude_outside or shrinks:

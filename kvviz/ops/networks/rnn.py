@@ -6,6 +6,7 @@ The products of the input with W are made for all steps at once, those with R st
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -73,44 +74,20 @@ Step = Callable[[np.ndarray, tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
 
 @op("LSTM", since=7)
 @rounded_once
-def lstm(
-    x,
-    w,
-    r,
-    b=None,
-    sequence_lens=None,
-    initial_h=None,
-    initial_c=None,
-    p=None,
-    *,
-    activation_alpha=None,
-    activation_beta=None,
-    activations=None,
-    clip=None,
-    direction="forward",
-    hidden_size=None,
-    input_forget=0,
-    layout=0,
-):
+def lstm(x, w, r, b=None, lengths=None, initial_h=None, initial_c=None, p=None, *, input_forget=0, **how):
     """Long short-term memory. Gates lie as input, output, forget, cell; peepholes as input, output, forget."""
-    functions = activations_of(("Sigmoid", "Tanh", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
-    return lstm_layer(
-        x, [_times_matrix(m.T) for m in w], [_times_matrix(m.T) for m in r], r.shape[-1], b, sequence_lens,
-        (initial_h, initial_c), p, functions, clip, direction, input_forget, layout,
-    )  # fmt: skip
+    products = [_times_matrix(m.T) for m in w], [_times_matrix(m.T) for m in r]
+    return lstm_layer(x, *products, r.shape[-1], b, lengths, (initial_h, initial_c), p, input_forget, how)
 
 
 def _times_matrix(matrix: np.ndarray) -> Product:
     return lambda x: np.matmul(x, matrix)
 
 
-def lstm_layer(
-    x, from_input, from_past, hidden, b, lengths, initial, p, functions, clip, direction, input_forget=0, layout=0
-):
-    """An LSTM whose products with W and R are made by one function per direction."""
+def lstm_layer(x, from_input, from_past, hidden, b, lengths, initial, p, input_forget, how):
+    """An LSTM whose products with W and R are made by one function a direction; ``how``: as of `_layer`."""
 
-    def step_of(d: int) -> Step:
-        f, g, h = functions[3 * d : 3 * d + 3]
+    def step_of(d: int, clip: Activation, f: Activation, g: Activation, h: Activation) -> Step:
         through = from_past[d]
         peep = None if p is None else p[d].reshape(3, hidden)
 
@@ -118,63 +95,45 @@ def lstm_layer(
             past, cell = state
             gates = gates + through(past)
             if peep is None and not input_forget:
-                made = f(clipped(gates[..., : 3 * hidden], clip))
-                fresh = g(clipped(gates[..., 3 * hidden :], clip))
+                made = f(clip(gates[..., : 3 * hidden]))
+                fresh = g(clip(gates[..., 3 * hidden :]))
                 cell = np.add(made[..., 2 * hidden :] * cell, np.multiply(made[..., :hidden], fresh, fresh), fresh)
                 return made[..., hidden : 2 * hidden] * h(cell), cell
             gates_i, gates_o, gates_f, gates_c = (gates[..., k * hidden : (k + 1) * hidden] for k in range(4))
             if peep is not None:
                 gates_i, gates_f = gates_i + peep[0] * cell, gates_f + peep[2] * cell
-            i = f(clipped(gates_i, clip))
-            forget = 1 - i if input_forget else f(clipped(gates_f, clip))
-            cell = forget * cell + i * g(clipped(gates_c, clip))
+            i = f(clip(gates_i))
+            forget = 1 - i if input_forget else f(clip(gates_f))
+            cell = forget * cell + i * g(clip(gates_c))
             if peep is not None:
                 gates_o = gates_o + peep[1] * cell
-            return f(clipped(gates_o, clip)) * h(cell), cell
+            return f(clip(gates_o)) * h(cell), cell
 
         return step
 
     bias = None if b is None else b[:, : 4 * hidden] + b[:, 4 * hidden :]
-    return _layer(x, from_input, bias, lengths, initial, step_of, direction, hidden, layout)
+    return _layer(x, from_input, bias, lengths, initial, step_of, hidden, ("Sigmoid", "Tanh", "Tanh"), **how)
 
 
 @op("GRU", since=7)
 @rounded_once
-def gru(
-    x,
-    w,
-    r,
-    b=None,
-    sequence_lens=None,
-    initial_h=None,
-    *,
-    activation_alpha=None,
-    activation_beta=None,
-    activations=None,
-    clip=None,
-    direction="forward",
-    hidden_size=None,
-    layout=0,
-    linear_before_reset=0,
-):
+def gru(x, w, r, b=None, lengths=None, initial_h=None, *, linear_before_reset=0, **how):
     """Gated recurrent unit. Gates lie as update, reset, hidden; ``linear_before_reset`` is cuDNN's variant."""
     hidden = r.shape[-1]
-    functions = activations_of(("Sigmoid", "Tanh"), activations, activation_alpha, activation_beta, w.shape[0])
 
-    def step_of(d: int) -> Step:
-        f, g = functions[2 * d : 2 * d + 2]
+    def step_of(d: int, clip: Activation, f: Activation, g: Activation) -> Step:
         gate_weights, hidden_weights = r[d, : 2 * hidden].T, r[d, 2 * hidden :].T
         hidden_bias = 0 if b is None else b[d, 5 * hidden :]
 
         def step(gates, state):
             (past,) = state
-            both = f(clipped(gates[..., : 2 * hidden] + past @ gate_weights, clip))
+            both = f(clip(gates[..., : 2 * hidden] + past @ gate_weights))
             z, reset = both[..., :hidden], both[..., hidden:]
             if linear_before_reset:
                 through = reset * (past @ hidden_weights + hidden_bias)
             else:
                 through = (reset * past) @ hidden_weights + hidden_bias
-            fresh = g(clipped(gates[..., 2 * hidden :] + through, clip))
+            fresh = g(clip(gates[..., 2 * hidden :] + through))
             return ((1 - z) * fresh + z * past,)
 
         return step
@@ -185,18 +144,32 @@ def gru(
         bias = b[:, : 3 * hidden].copy()
         bias[:, : 2 * hidden] += b[:, 3 * hidden : 5 * hidden]
     from_input = [_times_matrix(m.T) for m in w]
-    return _layer(x, from_input, bias, sequence_lens, (initial_h,), step_of, direction, hidden, layout)
+    return _layer(x, from_input, bias, lengths, (initial_h,), step_of, hidden, ("Sigmoid", "Tanh"), **how)
 
 
 @op("RNN", since=7)
 @rounded_once
-def rnn(
+def rnn(x, w, r, b=None, lengths=None, initial_h=None, **how):
+    hidden = r.shape[-1]
+
+    def step_of(d: int, clip: Activation, f: Activation) -> Step:
+        weights = r[d].T
+        return lambda gates, state: (f(clip(gates + state[0] @ weights)),)
+
+    bias = None if b is None else b[:, :hidden] + b[:, hidden:]
+    from_input = [_times_matrix(m.T) for m in w]
+    return _layer(x, from_input, bias, lengths, (initial_h,), step_of, hidden, ("Tanh",), **how)
+
+
+def _layer(
     x,
-    w,
-    r,
-    b=None,
-    sequence_lens=None,
-    initial_h=None,
+    from_input,
+    bias,
+    lengths,
+    initial,
+    step_of,
+    hidden,
+    usual,
     *,
     activation_alpha=None,
     activation_beta=None,
@@ -206,21 +179,9 @@ def rnn(
     hidden_size=None,
     layout=0,
 ):
-    hidden = r.shape[-1]
-    functions = activations_of(("Tanh",), activations, activation_alpha, activation_beta, w.shape[0])
-
-    def step_of(d: int) -> Step:
-        weights = r[d].T
-        return lambda gates, state: (functions[d](clipped(gates + state[0] @ weights, clip)),)
-
-    bias = None if b is None else b[:, :hidden] + b[:, hidden:]
-    from_input = [_times_matrix(m.T) for m in w]
-    return _layer(x, from_input, bias, sequence_lens, (initial_h,), step_of, direction, hidden, layout)
-
-
-def _layer(x, from_input, bias, lengths, initial, step_of, direction, hidden, layout):
     """Run every direction; returns Y and the last state of each kind. Layout 0 has X (steps, batch, in), Y (steps,
     directions, batch, hidden) and states (directions, batch, hidden); layout 1 has the batch first in all of them."""
+    functions, each = activations_of(usual, activations, activation_alpha, activation_beta, len(from_input)), len(usual)
     directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
     if directions is None or len(directions) != len(from_input):
         raise OpError(f"direction {direction!r} does not fit weights for {len(from_input)} directions")
@@ -242,7 +203,7 @@ def _layer(x, from_input, bias, lengths, initial, step_of, direction, hidden, la
         if backwards:
             gates = _turned(gates, ends)
         state = tuple(np.zeros((batch, hidden), x.dtype) if s is None else s[d] for s in initial)
-        step = step_of(d)
+        step = step_of(d, partial(clipped, limit=clip), *functions[each * d : each * (d + 1)])
         made = y[:, d]
         for t in range(used):
             state = step(gates[t], state)

@@ -16,6 +16,7 @@ import numpy as np
 from kvviz.errors import OpError
 from kvviz.ops.numeric import same_batch, scalar
 from kvviz.ops.registry import Grow, Parts, op, rows_along, spans_along
+from kvviz.ops.transformer.attention import rotate, rows_at
 from kvviz.ops.transformer.attention_core import (
     attend_wide,
     cache_cost,
@@ -25,7 +26,6 @@ from kvviz.ops.transformer.attention_core import (
     to_heads,
     visible,
 )
-from kvviz.ops.transformer.rotary import rotate, rows_at
 
 _NO_BLOCK = 1 << 62
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from kvviz.engine.plan import needed
 from kvviz.graph.model import MAX_NODES, Graph, Node, Value
-from kvviz.runtimes.frontier import Log, PlanningEvent
+from kvviz.runtimes.frontier import Log, PlanningEvent, descend, first_output, needs_of, reads
 from kvviz.runtimes.ort.known_types import adopt, known
 
 Types = Mapping[str, Value]
@@ -242,41 +242,33 @@ def _unused(base: str, taken: set[str], suffix: Iterator[str]) -> str:
 
 def walk(nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
     """The walk itself, over nodes whose inputs are as onnxruntime has them."""
-    makers = {name: node for node in nodes for name in node.outputs if name}
-    above = {
-        node.index: sorted({makers[n].index for n in (*node.inputs, *node.captures) if n in makers}) for node in nodes
-    }
-    followed = {index for indices in above.values() for index in indices}
-    by_index = {node.index: node for node in nodes}
-    # (node, the one whose makers brought it here, depth); -1 for an end of the graph
-    stack = [(index, -1, 0, False) for index in sorted(by_index) if index not in followed]
+    needs = needs_of(nodes)
+    followed = {need.index for above in needs.values() for need in above}
     order: list[Node] = []
     met: set[int] = set()
-    while stack:
-        index, reader, depth, leaving = stack.pop()
-        node = by_index[index]
-        if leaving:
-            order.append(node)
+
+    def say(node: Node, value: str, action: str, reason: str, depth: int) -> None:
         if log is not None:
-            log(walked(node, by_index.get(reader), depth, leaving, index in met, len(order)))
-        if leaving or index in met:
-            continue
-        met.add(index)
-        stack.append((index, reader, depth, True))
-        stack += [(i, index, depth + 1, False) for i in above[index] if i not in met]
+            log(PlanningEvent("walk", node, value, action, reason, planned=len(order), depth=depth))
+
+    def above(node: Node, depth: int) -> Iterator[Node]:
+        makers = {need.index: need for need in needs[node.index] if need.index not in met}
+        for index in sorted(makers, reverse=True):
+            maker = makers[index]
+            value = next(name for name in reads(node) if name in maker.outputs)
+            if index in met:
+                say(maker, value, "skip", f"{maker.op_type} was met already", depth)
+                continue
+            why = f"{node.op_type} reads {value}; of what it reads, the model lists this maker last among those left"
+            say(maker, value, "visit", why, depth)
+            met.add(index)
+            yield maker
+
+    for end in sorted((node for node in nodes if node.index not in followed), key=lambda node: -node.index):
+        why = f"nothing follows {end.op_type}; of such ends the one that the model lists last comes first"
+        say(end, first_output(end), "visit", why, 0)
+        met.add(end.index)
+        for node, depth in descend(end, above):
+            order.append(node)
+            say(node, first_output(node), "append", f"all that {node.op_type} reads is in the order now", depth)
     return order
-
-
-def walked(node: Node, reader: Node | None, depth: int, leaving: bool, again: bool, planned: int) -> PlanningEvent:
-    first = next((name for name in node.outputs if name), "")
-    if leaving:
-        why = f"all that {node.op_type} reads is in the order now"
-        return PlanningEvent("walk", node, first, "append", why, planned=planned, depth=depth)
-    if reader is None:
-        led, why = first, f"nothing follows {node.op_type}; of such ends the one that the model lists last comes first"
-    else:
-        led = next((name for name in (*reader.inputs, *reader.captures) if name in node.outputs), first)
-        why = f"{reader.op_type} reads {led}; of what it reads, the model lists this maker last among those left"
-    if again:
-        return PlanningEvent("walk", node, led, "skip", f"{node.op_type} was met already", planned=planned, depth=depth)
-    return PlanningEvent("walk", node, led, "visit", why, planned=planned, depth=depth)

@@ -19,7 +19,6 @@ from kvviz.errors import UnknownValueError
 from kvviz.memory.ghosts import is_ghost
 from kvviz.memory.storage import Arguments, ArrayLayout, Pool, Storage, address, grown, is_array, is_start
 from kvviz.ops.registry import Grow
-from kvviz.runtimes.rten.rten_planner import MICROSOFT
 from kvviz.trace import blockers as b
 from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW
 from kvviz.trace.schema.regions import packed_strides
@@ -95,31 +94,23 @@ _RETURNS = {"Concat", "Expand", "Resize", "Slice", "Add", "Mul", "Sub", "Div", "
 _ROOMY = {"Range", "Shape"}
 # Homes in memory of an input, which are few.
 _held = cache(Home)
-# (domain, op) to (past, present) positions, and the axis that grows.
-_GROWS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
-    ("", "Concat"): ((0, 0),),
-    ("", "Attention"): ((4, 1), (5, 2)),
-    (MICROSOFT, "MultiHeadAttention"): ((6, 1), (7, 2)),
-    (MICROSOFT, "GroupQueryAttention"): ((3, 1), (4, 2)),
-}
 
 
 def keywords(frame: Frame, planned: PlannedNode, args: Arguments, taken: tuple[int, ...]) -> dict[str, Any]:
-    """The keywords that make our kernel do in NumPy what rten's does in its buffers; empty if impossible."""
-    spec = planned.spec
-    if spec is None:
-        return NOTHING
+    """The keywords of our kernel, so that it does in NumPy what rten's does in its buffers; empty where it cannot."""
     if planned.grows:
         presents = tuple(_present(frame, planned, args, g) if g.input in taken else None for g in planned.grows)
         return {"grown": presents} if any(p is not None for p in presents) else NOTHING
-    position = taken[0]
-    array = args[position]
-    if position not in spec.overwrites or "out" not in spec.wants or not is_array(array):
+    return written_over(planned, args, taken[0])
+
+
+def written_over(planned: PlannedNode, args: Arguments, position: int) -> dict[str, Any]:
+    """``out=`` where our kernel can write into an input that a runtime overwrites; elsewhere the result is moved."""
+    spec, array = planned.spec, args[position]
+    if spec is None or position not in spec.overwrites or "out" not in spec.wants or not is_array(array):
         return NOTHING
     misfit = planned.fits(args, position, planned.attributes) if planned.fits else elementwise_misfit(args, position)
-    if misfit or not array.flags.c_contiguous or not array.flags.writeable:
-        return NOTHING
-    return {"out": array}
+    return NOTHING if misfit or not array.flags.c_contiguous or not array.flags.writeable else {"out": array}
 
 
 def homes(
@@ -130,14 +121,13 @@ def homes(
         if node.op_type in _ALONG_AXIS and not _last_axis(planned, args[0]):
             return [UNPOOLED]
         return [_roomy(node.op_type, args, outs[0])] if node.op_type in _ROOMY else [FRESH] * len(outs)
-    growing = _GROWS.get((node.domain, node.op_type))
-    if growing is None:
+    if not planned.grows:
         return [_home(planned, args, outs[0], taken[0])]
     found = [FRESH] * len(outs)
-    for past, present in growing:
-        if past in taken and present < len(outs):
-            fits = _grows(execution, frame, planned, args, outs, past, present)
-            found[present] = Home(APPEND, past) if fits else Home(position=past, mask=b.NO_CAPACITY)
+    for grow in planned.grows:
+        if (past := grow.input) in taken:
+            fits = _grows(execution, frame, planned, args, outs, grow)
+            found[grow.output] = Home(APPEND, past) if fits else Home(position=past, mask=b.NO_CAPACITY)
     return found
 
 
@@ -212,15 +202,16 @@ def _steps_are_one(planned: PlannedNode, args: Arguments) -> bool:
 
 
 def _grows(
-    execution: Execution, frame: Frame, planned: PlannedNode, args: Arguments, outs: Arguments, past: int, present: int
+    execution: Execution, frame: Frame, planned: PlannedNode, args: Arguments, outs: Arguments, grow: Grow
 ) -> bool:
-    before, after = args[past], outs[present]
+    """Whether a past has room for its present."""
+    before, after = args[grow.input], outs[grow.output]
     if not is_array(before) or before.ndim != after.ndim:
         return False
-    axis = int(planned.attributes.get("axis", 0)) % after.ndim if planned.node.op_type == "Concat" else 2
+    axis = grow.axis(args, planned.attributes)
     if planned.node.op_type == "GroupQueryAttention" and not _appends(args, after):
         return False
-    capacity = elements_of(execution.ledger.pool, frame.stores[planned.inputs[past]], before)
+    capacity = elements_of(execution.ledger.pool, frame.stores[planned.inputs[grow.input]], before)
     return has_capacity(before, axis, after.shape[axis], capacity)
 
 

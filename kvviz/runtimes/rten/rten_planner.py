@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kvviz.graph.model import Graph, Node
-from kvviz.runtimes.frontier import Log, PlanningEvent, first_output, forward, makers, reads
+from kvviz.runtimes.frontier import Log, PlanningEvent, descend, first_output, forward, makers, reads
 
 # Which inputs operators declare as in-place inputs, and which of them are commutative.
 MICROSOFT = "com.microsoft"
@@ -105,29 +105,23 @@ def walk(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], log: Log |
         if log:
             log(PlanningEvent("walk", node, value, action, reason, (), len(listed), depth))
 
+    def unresolved(node: Node, depth: int) -> Iterator[Node]:
+        for name in dependencies(node):
+            if known := resolved(name):
+                say(node, name, "skip", known, depth)
+            else:
+                say(made_by[name], name, "visit", f"{node.op_type} needs {name}", depth)
+                yield made_by[name]
+
     for output in outputs:
         known = resolved(output)
         if known:
             say(None, output, "skip", f"nothing to do for the output: {known}", 0)
             continue
-        goal = made_by[output]
-        say(goal, output, "visit", f"{output} is wanted as an output", 0)
-        stack = [(goal, iter(dependencies(goal)))]
-        while stack:
-            node, rest = stack[-1]
-            for name in rest:
-                known = resolved(name)
-                if known:
-                    say(node, name, "skip", known, len(stack))
-                    continue
-                maker = made_by[name]
-                say(maker, name, "visit", f"{node.op_type} needs {name}", len(stack))
-                stack.append((maker, iter(dependencies(maker))))
-                break
-            else:
-                stack.pop()
-                listed[node.index] = node
-                say(node, first_output(node), "append", f"all that {node.op_type} needs is resolved", len(stack))
+        say(made_by[output], output, "visit", f"{output} is wanted as an output", 0)
+        for node, depth in descend(made_by[output], unresolved):
+            listed[node.index] = node
+            say(node, first_output(node), "append", f"all that {node.op_type} needs is resolved", depth)
     return list(listed.values())
 
 

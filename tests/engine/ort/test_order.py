@@ -8,7 +8,7 @@ import pytest
 import kvviz
 from kvviz.engine.plan import needed
 from kvviz.graph.model import Graph
-from kvviz.runtimes.ort.ort_order import OrtOrder
+from kvviz.runtimes.ort.ort_policy import OrtOrder
 from tests.engine.ort.models import FILES, IDS, all_plans, real_model, stored_inputs, without_dead_nodes
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
