@@ -16,6 +16,8 @@ from typing import Any
 _handler: Callable[..., Any] | None = None  # the caller's handler, while it is held back
 _callers: Callable[..., Any] = signal.default_int_handler  # the same, until `_hold` is no longer installed
 _at_once = False
+# Without turning handlers into enums, which takes half of what a short run may take.
+_raw: Any = getattr(signal, "_signal", signal)
 
 WAITING: list[tuple[Callable[..., Any], int, Any]] = []
 """Interrupts since `held_back` began: handler, signal number and the frame that was running; usually empty."""
@@ -26,18 +28,18 @@ def held_back() -> Iterator[None]:
     """Defer Ctrl-C to calls of `deliver` and to the end of the context. Only Python handlers in the main thread are
     deferred: no others can raise here."""
     global _handler, _callers
-    handler = None if _handler is not None else signal.getsignal(signal.SIGINT)
+    handler = None if _handler is not None else _raw.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield
         return
     try:
         _handler = _callers = handler
-        signal.signal(signal.SIGINT, _hold)
+        _raw.signal(signal.SIGINT, _hold)
         yield
     finally:
         _handler = None
-        if signal.getsignal(signal.SIGINT) is _hold:
-            signal.signal(signal.SIGINT, handler)
+        if _raw.getsignal(signal.SIGINT) is _hold:
+            _raw.signal(signal.SIGINT, handler)
         deliver()
 
 

@@ -17,6 +17,7 @@ from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine import execution
 from kvviz.engine.program.segment import Segment
+from kvviz.engine.program.segment_code import Facts
 from kvviz.engine.sessions.session import Session
 from kvviz.graph.model import Graph
 from tests.engine.graphs import graph_of
@@ -36,7 +37,7 @@ def counted(programs: bool = True) -> Iterator[list[int]]:
     found: list[int] = []
     account = Segment._account
 
-    def noted(segment: Segment, run: Any, frame: Any, count: int, facts: list) -> None:
+    def noted(segment: Segment, run: Any, frame: Any, count: int, facts: Facts) -> None:
         found.append(count)
         account(segment, run, frame, count, facts)
 

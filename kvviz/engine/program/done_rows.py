@@ -14,24 +14,24 @@ from kvviz.trace.schema.log import Ints, Log
 
 
 class Bytes(NamedTuple):
-    """What some ops of a segment do to memory, counted from what was live before. ``key``: what it hangs on;
-    ``capacities``: of new storages. ``lives``: after each op, and ``highest`` of them; ``end``: at the end. ``sums``:
-    bytes allocated, copied, written by each op; ``totals``: by all."""
+    """What some ops of a segment do to memory, counted from what was live before.
+
+    ``key``: what it hangs on; ``capacities``: of new storages. ``curve``: bytes after each event of a storage, and
+    ``upto``: the event up to which each op has allocated. ``sums``: bytes allocated, copied, written by each op.
+    """
 
     key: tuple
-    capacities: list[int]
-    lives: np.ndarray
-    highest: int
-    end: int
-    sums: np.ndarray
-    totals: tuple[int, int, int]
+    capacities: Ints
+    curve: Ints
+    upto: Ints
+    sums: Ints
 
 
 class Template:
     """The columns of all ops of a segment in one log, as far as they are the same each time.
 
     ``ops``: node and refusal. ``outs``: storage (see `Out.ref`), generation, how, offset and form of each output.
-    ``ends``: outputs up to each op. ``loose``: numbers and element types of outputs whose form is another each time.
+    ``ends``: outputs up to each op. ``varying, dtypes``: the outputs whose form is another each time.
     ``freed``: ops and what dies with them.
     """
 
@@ -40,24 +40,17 @@ class Template:
         known = log.nodes.numbers(op.record for op in ops), log.refusals.numbers((op.taken, op.masks) for op in ops)
         self.ops = np.array(known, np.int64).T
         self.ends = np.cumsum([len(op.outs) for op in ops])
-        self.loose: list[list[tuple[int, object]]] = []
-        outs: list[tuple[int, ...]] = []
-        self.absent: list[int] = []
-        for op in ops:
-            varying: list[tuple[int, object]] = []
-            for out in op.outs:
-                if out is None:
-                    self.absent.append(len(outs))
-                    outs.append((0, 0, 0, 0, forms[None, None, None]))
-                    continue
-                shape, strides, offset = out.form
-                if op.loose:
-                    varying.append((len(outs), out.dtype))
-                form = 0 if op.loose else forms[shape, out.dtype, strides]
-                outs.append((out.ref, out.generation, out.how, -1 if offset is None else offset, form))
-            if op.loose:
-                self.loose.append(varying)
-        self.outs = np.array(outs, np.int64).reshape(-1, 5)
+        outs = [(out, op.loose) for op in ops for out in op.outs]
+        self.absent = np.array([at for at, (out, _) in enumerate(outs) if out is None], np.int64)
+        self.varying = [at for at, (out, loose) in enumerate(outs) if loose and out is not None]
+        self.dtypes = [out.dtype for out, loose in outs if loose and out is not None]
+        rows = []
+        for out, loose in outs:
+            shape, strides, offset = out.form if out is not None and not loose else (None, None, 0)
+            form = 0 if loose and out is not None else forms[shape, None if out is None else out.dtype, strides]
+            first = (0, 0, 0) if out is None else (out.ref, out.generation, out.how)
+            rows.append((*first, -1 if offset is None else offset, form))
+        self.outs = np.array(rows, np.int64).reshape(-1, 5)
         freed = [(at, ref) for at, op in enumerate(ops) for ref in op.freed]
         self.freed = np.array(freed, np.int64).reshape(-1, 2)
 
@@ -80,44 +73,37 @@ class Templates:
 class Done:
     """Ops of a segment that have run."""
 
-    __slots__ = ("_bytes", "_facts", "_frame", "_lent", "_live", "_made", "_templates")
+    __slots__ = ("_bytes", "_forms", "_frame", "_lent", "_live", "_made", "_templates")
 
     def __init__(
-        self, templates: Templates, frame: int, made: int, lent: list[Storage], facts: list, bytes: Bytes, live: int
+        self, templates: Templates, frame: int, made: int, lent: list[Storage], forms: list, bytes: Bytes, live: int
     ) -> None:
-        self._templates, self._frame, self._facts, self._bytes, self._live = templates, frame, facts, bytes, live
+        self._templates, self._frame, self._forms, self._bytes, self._live = templates, frame, forms, bytes, live
         self._made, self._lent = made, [(storage.id, storage.generation) for storage in lent]
 
     def __len__(self) -> int:
-        return len(self._bytes.lives)
+        return len(self._bytes.upto)
 
     def columns(self, log: Log) -> tuple[Ints, Ints, Ints]:
         """Ops, outputs, and what died as (op, storage), one row each. Outputs and ops are counted from these on."""
-        template, forms, count, made = self._templates.of(log), log.forms, len(self), self._made
-        lent = np.array([*self._lent, (0, 0)], np.int64)
+        template, count, found = self._templates.of(log), len(self), self._bytes
+        # Numbers of storages by their references, which count from the end where they are from before.
+        ids, generations = np.array([*self._lent, (0, 0)][::-1], np.int64).T
         ends = template.ends[:count]
         outs = template.outs[: ends[-1]].copy()
-        old = outs[:, 0] < 0
-        owners = lent[~outs[old, 0]]
-        outs[:, 0] += made
-        outs[old, 0] = owners[:, 0]
-        outs[old, 1] += owners[:, 1]
-        places, varying = list[int](), list[tuple[int, int]]()
-        for (found, *_), places_of in zip(self._facts, template.loose):
-            given = [form for form in found if form is not None]
-            for (place, dtype), (shape, strides, offset) in zip(places_of, given):
-                places.append(place)
-                varying.append((-1 if offset is None else offset, forms[shape, dtype, strides]))
-        if places:
-            outs[places, 3:] = varying
-        absent = [place for place in template.absent if place < len(outs)]
-        outs[absent, 0] = -1
+        refs = outs[:, 0]
+        old = refs < 0
+        outs[:, 1] += np.where(old, generations[np.minimum(refs, -1)], 0)
+        outs[:, 0] = np.where(old, ids[np.minimum(refs, -1)], refs + self._made)
+        outs[template.absent[: np.searchsorted(template.absent, len(outs))], 0] = -1
+        if self._forms:
+            varying = template.varying[: len(self._forms)]
+            shapes, strides, outs[varying, 3] = zip(*self._forms)
+            outs[varying, 4] = log.forms.numbers(zip(shapes, template.dtypes, strides))
         ops = np.empty((count, 8), np.int64)
-        ops[:, 0], ops[:, 1:3], ops[:, 3:6] = self._frame, template.ops[:count], self._bytes.sums
-        ops[:, 6], ops[:, 7] = self._bytes.lives + self._live, ends
+        ops[:, 0], ops[:, 1:3], ops[:, 3:6] = self._frame, template.ops[:count], found.sums
+        ops[:, 6], ops[:, 7] = found.curve[found.upto] + self._live, ends
         freed = template.freed[: np.searchsorted(template.freed[:, 0], count)].copy()
-        old = freed[:, 1] < 0
-        known = lent[~freed[old, 1], 0]
-        freed[:, 1] += made
-        freed[old, 1] = known
+        refs = freed[:, 1]
+        freed[:, 1] = np.where(refs < 0, ids[np.minimum(refs, -1)], refs + self._made)
         return ops, outs, freed

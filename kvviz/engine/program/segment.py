@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import ABSENT, KEEP, Plan
 from kvviz.engine.program.done_rows import Bytes, Done, Templates
-from kvviz.engine.program.segment_code import NOT_RUN, Code, Op, Out, code_of
+from kvviz.engine.program.segment_code import NOT_RUN, Code, Facts, Op, Out, code_of
 from kvviz.engine.program.watched_run import Layout, Seen
 from kvviz.engine.run_state import RunState, raise_failure
 from kvviz.memory.storage import Storage, root_of
@@ -19,14 +19,17 @@ from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, RUN, VIEW
 
 
 class State(NamedTuple):
-    """Where a frame and its storages are after some ops of a segment. ``made``: storages. ``alive``: of these (number,
-    generation, holders, slots). ``lent``: of storages from before (number, holders more, generations more, dead,
-    slots). ``uses``: (slot, readings left). ``gone``: slots from before that have no value now."""
+    """Where a frame and its storages are after some ops of a segment.
+
+    ``made``: storages. ``alive``: of these (number, generation, holders, slots). ``lent``: of storages from before
+    (number, holders more, generations more, dead, slots). ``uses``: readings left of each slot. ``gone``: slots from
+    before that have no value now.
+    """
 
     made: int
     alive: list[tuple[int, int, int, list[int]]]
     lent: list[tuple[int, int, int, bool, list[int]]]
-    uses: list[tuple[int, int]]
+    uses: list[int]
     gone: list[int]
 
 
@@ -54,25 +57,25 @@ class Segment:
         """What decisions hang on when it begins: how values from before lie, and who holds them."""
         facts: list[Any] = []
         layouts, owners = [], dict[int, int]()
-        vals, stores, uses = frame.vals, frame.stores, frame.uses
+        vals, stores = frame.vals, frame.stores
         for slot in self.slots:
             value, storage = vals[slot], stores[slot]
             if type(value) is not np.ndarray:
                 return None
             flags, room = value.flags, storage.room is None
             facts += (value.dtype, flags.c_contiguous, flags.writeable, storage.owned, storage.holders, room)
-            facts += (storage.origin, uses[slot], owners.setdefault(id(storage), slot))
+            facts += (storage.origin, owners.setdefault(id(storage), slot))
             layouts.append((value.shape, value.strides))
         return (facts, layouts) if frame.done.find(1, self.first) < 0 else None
 
     def run(self, execution: RunState, frame: Frame) -> tuple[bool, bool]:
         """Run its ops, as far as they are as they were: whether it began, and whether that was to the end."""
         now = self.look(frame)
-        if now is None or self.start is None or self.code is None or now[0] != self.start[0]:
+        if now is None or self.start is None or self.code is None or now[0] != self.start[0] or frame.uses != self.uses:
             return False, False
         if any(a != b and steady for a, b, steady in zip(now[1], self.start[1], self._steady)):
             return False, False
-        facts: list[tuple] = []
+        facts = Facts([], [], [])
         try:
             count, out = self.code(frame, facts)
         except Exception as error:
@@ -89,24 +92,25 @@ class Segment:
             execution.execute(frame, planned, (args, out, op.taken, op.masks))
         return True, count == len(self.ops)
 
-    def _account(self, execution: RunState, frame: Frame, count: int, facts: list[tuple]) -> None:
+    def _account(self, execution: RunState, frame: Frame, count: int, facts: Facts) -> None:
         """Bring frame, ledger and log to where they are after ``count`` ops."""
         if not count:
             return
         ledger, log, vals, stores = execution.ledger, execution.recorder.log, frame.vals, frame.stores
         state = self._whole if count == len(self.ops) else self._simulate(count)[1]
-        facts = facts[: bisect_left(self._loose, count)]
+        said: tuple[list[Any], ...] = facts
+        forms, sums, sizes = (some[: upto[count]] for some, upto in zip(said, self._said))
         lent = [stores[slot] for slot in self._lent]
-        key = count, [storage.capacity for storage in lent], [fact[1:] for fact in facts]
-        found = self._bytes if self._bytes is not None and self._bytes.key == key else self._count(*key)
+        key = count, [storage.capacity for storage in lent], sums, sizes
+        found = self._bytes if self._bytes is not None and self._bytes.key == key else self._count(key, state.made)
         self._bytes, base = found, len(ledger.storages)
         if execution.recorder.on:
-            log.write_done(Done(self._templates, frame.id, base, lent, facts, found, ledger.live))
+            log.write_done(Done(self._templates, frame.id, base, lent, forms, found, ledger.live))
         ledger.storages += [None] * state.made
-        ledger.facts.capacities.extend(found.capacities)
+        ledger.facts.capacities.frombytes(found.capacities.tobytes())
         ledger.facts.origins.frombytes(bytes((RUN,)) * state.made)
         for number, generation, holders, slots in state.alive:
-            made = Storage(base + number, found.capacities[number], root_of(vals[slots[0]]), holders=holders)
+            made = Storage(base + number, int(found.capacities[number]), root_of(vals[slots[0]]), holders=holders)
             made.generation, ledger.storages[made.id] = generation, made
             for slot in slots:
                 stores[slot] = made
@@ -120,34 +124,28 @@ class Segment:
                 storage.root = None
         for slot in state.gone:
             stores[slot] = None
-        uses = frame.uses
-        for slot, left in state.uses:
-            uses[slot] = left
-        ledger.peak_here = max(ledger.peak_here, ledger.live + found.highest)
-        ledger.live += found.end
-        allocated, copied, written = found.totals
+        frame.uses[:] = state.uses
+        ledger.peak_here = max(ledger.peak_here, ledger.live + int(found.curve.max()))
+        ledger.live += int(found.curve[-1])
+        allocated, copied, written = found.sums.sum(0).tolist()
         log.allocated += allocated
         log.copied += copied
         log.written += written
         frame.done[self.first : self.first + count] = b"\1" * count
         frame.next_position = self.first + count
 
-    def _count(self, count: int, lent: list[int], loose: list[tuple[tuple, tuple]]) -> Bytes:
-        """What ``count`` ops do to memory. ``lent``: capacities of storages from before; ``loose``: sums of ops, and
-        capacities of the storages that they made."""
-        sums, new = self._sums, self._capacities
-        if loose:
-            sums, new = sums.copy(), new.copy()
-            sums[self._loose[: len(loose)]] = [one for one, _ in loose]
-            capacities = [capacity for _, some in loose for capacity in some]
-            new[self._loose_new[: len(capacities)]] = capacities
-        sizes = np.concatenate((new, [*lent, 0]), dtype=np.int64)
-        curve = np.cumsum(self._signs * sizes[self._events])
-        lives, sums, made = curve[self._upto[:count]], sums[:count], int(self._made[count - 1])
-        end = int(curve[self._ends[count - 1]])
-        allocated, copied, written = sums.sum(0).tolist()
-        totals = allocated, copied, written
-        return Bytes((count, lent, loose), sizes[:made].tolist(), lives, int(lives.max()), end, sums, totals)
+    def _count(self, key: tuple[int, list[int], list[int], list[int]], made: int) -> Bytes:
+        """What some ops do to memory. ``key``: how many, capacities of storages from before, `Facts`; ``made``: how
+        many storages they make."""
+        count, lent, said, new = key
+        sums, sizes = self._sums[:count], np.concatenate((self._capacities, [*lent, 0]), dtype=np.int64)
+        if said:
+            sums = sums.copy()
+            sums[self._loose[: len(said) // 3]] = np.array(said).reshape(-1, 3)
+            sizes[self._loose_new[: len(new)]] = new
+        ends = self._ends[count - 1] + 1
+        curve = np.cumsum(self._signs[:ends] * sizes[self._events[:ends]])
+        return Bytes(key, sizes[:made], curve, self._upto[:count], sums)
 
     # -- making it --------------------------------------------------------------------------------------------------
 
@@ -161,12 +159,17 @@ class Segment:
         self._templates = Templates(self.ops)
         self._loose = [at for at, op in enumerate(self.ops) if op.loose]
         new = [[at for at, out in enumerate(op.outs) if out is not None and out.how == NEW] for op in self.ops]
-        self._made = np.cumsum(list(map(len, new)))
+        says = [
+            (len(op.outs) - op.outs.count(None), 3, len(some)) if op.loose else (0, 0, 0)
+            for op, some in zip(self.ops, new)
+        ]
+        self._said = [[0, *accumulate(numbers)] for numbers in zip(*says)]
         self._sums = np.array([one.sums for one in seen], np.int64)
         made_here = [one.placed[at] for one, some in zip(seen, new) for at in some]
         sizes = [math.prod(where[3]) * where[4].itemsize for where in made_here]
         self._capacities = np.array(sizes, np.int64)
-        events, signs, upto, self._ends, made = [-1], [0], list[int](), list[int](), 0
+        events, signs, upto, made = [-1], [0], list[int](), 0
+        self._ends: list[int] = []
         self._loose_new: list[int] = []
         for op, some in zip(self.ops, new):
             numbers = range(made, made + len(some))
@@ -186,7 +189,7 @@ class Segment:
         """The ops, and what there is after ``count`` of them: who holds which storage, as `Execution.note` counts."""
         assert self.start is not None
         facts, uses = self.start[0], list(self.uses)
-        outer = {slot: (facts[at * 9 + 4], facts[at * 9 + 8]) for at, slot in enumerate(self.slots)}
+        outer = {slot: (facts[at * 8 + 4], facts[at * 8 + 7]) for at, slot in enumerate(self.slots)}
         refs, holders, generations = dict[int, int](), dict[int, int](), dict[int, int]()
         first = dict[int, int]()  # holders of storages from before, when it begins
         ops: list[Op] = []
@@ -250,5 +253,4 @@ class Segment:
             (~ref, holders[ref] - held, generations.get(ref, 0), not holders[ref], living.get(ref, []))
             for ref, held in first.items()
         ]
-        changed = [(slot, left) for slot, (left, before) in enumerate(zip(uses, self.uses)) if left != before]
-        return ops, State(made, alive, lent, changed, [slot for slot in dead_slots if slot in outer])
+        return ops, State(made, alive, lent, uses, [slot for slot in dead_slots if slot in outer])

@@ -1,7 +1,7 @@
 """The code of a segment: of each op its call, what stops it there, and its values.
 
 ``code(frame, facts)`` runs the ops until one stops it. It returns the number of that op and what its kernel returned,
-or `NOT_RUN`; after the last op, how many there are.
+or `NOT_RUN`; after the last op, how many there are. Of ops whose outputs lie otherwise each time it adds to ``facts``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,21 @@ from kvviz.memory.storage import address, root_of
 from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, VIEW
 
 NOT_RUN = object()
-Code = Callable[[Frame, list[tuple]], tuple[int, Any]]
+
+
+class Facts(NamedTuple):
+    """What loose ops say while they run.
+
+    ``forms``: of each output that is not absent: shape, strides, offset as a column of the log has it.
+    ``sums``: of each op, one after the other: bytes allocated, copied, written. ``sizes``: of the storages they made.
+    """
+
+    forms: list[tuple[tuple[int, ...], tuple[int, ...] | None, int]]
+    sums: list[int]
+    sizes: list[int]
+
+
+Code = Callable[[Frame, Facts], tuple[int, Any]]
 
 
 class Out(NamedTuple):
@@ -52,18 +66,21 @@ class Op(NamedTuple):
 def code_of(
     nodes: Sequence[PlannedNode], seen: Sequence[Seen], ops: Sequence[Op], loose: Collection[int]
 ) -> tuple[Code, dict[int, int]]:
-    """The code of these ops, and which of them each of its lines belongs to. ``loose``: slots whose values lie
-    otherwise each time."""
-    names: dict[str, Any] = {"W": WAITING, "N": NOT_RUN, "r": root_of}
-    lines, owners = ["def steps(frame, f):", " v = frame.vals"], dict[int, int]()
+    """The code of these ops, and which of them each of its lines belongs to.
+
+    ``loose``: slots whose values lie otherwise each time.
+    """
+    names: dict[str, Any] = {"W": WAITING, "N": NOT_RUN, "r": root_of, "a": address}
+    lines, owners = ["def steps(frame, f):", " v = frame.vals", " F, S, C = f"], dict[int, int]()
     for at, (planned, one, op) in enumerate(zip(nodes, seen, ops)):
         begun, slots = len(lines), planned.outputs
         given = [f"v[{read}]" if read else "None" for read in planned.inputs]
         together = "(" + "".join(f"{value}, " for value in given) + ")"
         varies = any(read in loose for read in planned.inputs)
         if varies and planned.watches:
-            names[f"d{at}"] = partial(_decides_otherwise, planned, one.fits)
-            lines.append(f" if d{at}({together}): return {at}, N")
+            names[f"d{at}"] = partial(fits_of, planned)
+            names[f"e{at}"] = one.fits
+            lines.append(f" if d{at}({together}) != e{at}: return {at}, N")
         names[f"k{at}"] = planned.call
         keywords = []
         if one.taken and one.usual:
@@ -77,20 +94,22 @@ def code_of(
         if not one.usual:
             names[f"c{at}"] = _several(planned, one, op, loose)
             stops = f"c{at}(frame, f, o, {together}, {'g' if one.taken else ()})"
-        elif op.loose:
-            names[f"c{at}"] = _loose(planned, one, slots[0] in loose)
-            stops = f"c{at}(f, o, {together})"
         else:
             names[f"s{at}"], names[f"t{at}"] = one.made[0] or ((), ())
-            stops = f"o.shape != s{at}"
-            if op.taken:
-                stops += f" or o is not {given[op.taken[0]]}"
-            elif planned.lone_view:
-                x = given[planned.views[0]]
-                inside = f"(o.base is {x} or o is {x} or r(o) is r({x}))"
-                stops += f" or o.strides != t{at} or " + (f"not {inside}" if one.sources[0] >= 0 else inside)
-            elif varies:
+            x = given[(op.taken or planned.views or (0,))[0]] if given else "None"
+            free = slots[0] in loose
+            stops = f"o.flags.c_contiguous is not {one.contiguous[0]}" if free else f"o.shape != s{at}"
+            if not free and not op.taken and (planned.lone_view or varies):
                 stops += f" or o.strides != t{at}"
+            if op.taken:
+                stops += f" or o is not {x}"
+            elif planned.lone_view:
+                inside = f"(o.base is {x} or o is {x} or r(o) is r({x}))"
+                stops += " or " + (f"not {inside}" if one.sources[0] >= 0 else inside)
+            if op.loose:
+                names[f"q{at}"] = planned.cost
+                names[f"p{at}"] = planned.attributes
+                lines += _says(planned, one, f"q{at}({together}, (o,), {bool(op.taken)}, p{at})", x)
         lines.append(f" if {stops} or W: return {at}, o")
         for number, slot in enumerate(slots):
             if slot and slot not in op.dies:
@@ -103,40 +122,17 @@ def code_of(
     return names["steps"], owners
 
 
-def _decides_otherwise(planned: PlannedNode, fits: tuple, args: Sequence[Any]) -> bool:
-    return fits_of(planned, args) != fits
-
-
-def _loose(planned: PlannedNode, one: Seen, varies: bool) -> Callable[[list, Any, tuple], bool]:
-    """Takes down how an output lies and what the op cost; tells whether it is otherwise than it was watched.
-    ``varies``: its shape and strides may be others."""
-    how, contiguous, cost, attributes = one.placed[0][2], one.contiguous[0], planned.cost, planned.attributes
-    moves, slides = planned.moves, planned.slides
-    source = (one.taken or planned.views or (0,))[0]
-
-    def otherwise(facts: list, out: np.ndarray, args: tuple) -> bool:
-        x: Any = args[source] if args else None
-        nbytes = out.nbytes
-        strides: tuple[int, ...] | None = None
-        offset: int | None = 0
-        sums = 0, 0, 0
-        if how == VIEW:
-            root = root_of(x)
-            wrong, strides = out is not x and root_of(out) is not root, out.strides
-            offset = address(out) - address(root) if slides and nbytes else None
-        elif how == IN_PLACE:
-            wrong, strides, offset = out is not x, None if contiguous else out.strides, None
-            sums = 0, 0, nbytes if cost is None else cost(args, (out,), True, attributes)[0]
-        else:
-            wrong = planned.lone_view and root_of(out) is root_of(x)
-            written, copied = (nbytes, nbytes * moves) if cost is None else cost(args, (out,), False, attributes)
-            sums = nbytes, copied, written
-        facts.append((((out.shape, strides, offset),), sums, (nbytes,) if how == NEW else ()))
-        if not varies:
-            return wrong or (out.shape, out.strides) != one.made[0]
-        return wrong or out.flags.c_contiguous is not contiguous
-
-    return otherwise
+def _says(planned: PlannedNode, one: Seen, cost: str, x: str) -> list[str]:
+    """Lines that add to the facts what a lone output ``o`` is like and what its op cost. ``x``: what it was made of."""
+    how = one.placed[0][2]
+    strides = "None" if how == NEW or (how == IN_PLACE and one.contiguous[0]) else "o.strides"
+    offset = f"a(o) - a(r({x})) if o.nbytes else -1" if how == VIEW and planned.slides else "0" if how == NEW else "-1"
+    lines = [f" F.append((o.shape, {strides}, {offset}))"]
+    if how == VIEW:
+        return [*lines, " S += 0, 0, 0"]
+    lines.append(" n = o.nbytes")
+    lines.append(f" w, m = {cost if planned.cost else f'n, n * {int(planned.moves)}'}")
+    return [*lines, " S += n, m, w", " C.append(n)"] if how == NEW else [*lines, " S += 0, 0, w"]
 
 
 def _presents(planned: PlannedNode, one: Seen, frame: Frame, args: Sequence[Any]) -> tuple | None:
@@ -146,7 +142,8 @@ def _presents(planned: PlannedNode, one: Seen, frame: Frame, args: Sequence[Any]
 
 
 def _several(planned: PlannedNode, one: Seen, op: Op, loose: Collection[int]) -> Callable[..., bool]:
-    """As `_loose`, for an op with several outputs or one that appends; notes how far a block is filled."""
+    """Tells whether outputs are otherwise than they were watched, of an op with several or one that appends; adds to
+    the facts, and notes how far a block is filled."""
     cost, attributes, count, taken = planned.cost, planned.attributes, len(planned.outputs), one.taken
     presents = {grow.output: grow.input for grow in planned.grows}
     parts = [
@@ -155,12 +152,11 @@ def _several(planned: PlannedNode, one: Seen, op: Op, loose: Collection[int]) ->
         if out is not None
     ]
 
-    def otherwise(frame: Frame, facts: list, made: Any, args: tuple, grown: Sequence[Any]) -> bool:
+    def otherwise(frame: Frame, facts: Facts, made: Any, args: tuple, grown: Sequence[Any]) -> bool:
         outs = (made,) if count == 1 else made
         if type(outs) is not tuple or len(outs) < count:
             return True
-        forms: list[tuple | None] = [None] * count
-        capacities, stored = [], 0
+        forms, capacities, stored = list[Any](), list[int](), 0
         for at, how, source, layout, contiguous, varies in parts:
             out = outs[at]
             if type(out) is not np.ndarray or source_of(planned, args, out, taken) != source:
@@ -175,14 +171,13 @@ def _several(planned: PlannedNode, one: Seen, op: Op, loose: Collection[int]) ->
                     return True
                 capacities.append(out.nbytes)
                 stored += out.nbytes
-                forms[at] = out.shape, None, 0
+                forms.append((out.shape, None, 0))
                 continue
             if how == APPEND:
                 if not any(out is present for present in grown):
                     return True
                 stored += out.nbytes - args[source].nbytes
-            if op.loose:
-                forms[at] = out.shape, out.strides, address(out) - address(root) if out.size else 0
+            forms.append((out.shape, out.strides, address(out) - address(root) if op.loose and out.size else 0))
         for at, past in presents.items():
             if past in taken:
                 room = frame.stores[planned.inputs[past]].room
@@ -191,7 +186,9 @@ def _several(planned: PlannedNode, one: Seen, op: Op, loose: Collection[int]) ->
             written, copied = stored, stored * planned.moves
             if cost is not None:
                 written, copied = cost(args, outs, bool(taken), attributes)
-            facts.append((tuple(forms), (sum(capacities), copied, written), tuple(capacities)))
+            facts.forms.extend(forms)
+            facts.sums.extend((sum(capacities), copied, written))
+            facts.sizes.extend(capacities)
         return False
 
     return otherwise

@@ -123,6 +123,8 @@ def fits_of(planned: PlannedNode, args: Sequence[Any]) -> tuple:
         found += (misfit, flags.writeable, flags.c_contiguous, flags.c_contiguous or repeats(array))
     for grow in planned.grows:
         if (past := args[grow.input]) is not None:
-            found += (grow.rows(args, planned.attributes) > 0, past.flags.writeable, repeats(past))
-            found.append(decide.rows_are_in_order(past.shape, past.strides, past.itemsize))
+            flags = past.flags
+            found += (grow.rows(args, planned.attributes) > 0, flags.writeable, flags.c_contiguous)
+            if not flags.c_contiguous:
+                found += (repeats(past), decide.rows_are_in_order(past.shape, past.strides, past.itemsize))
     return tuple(found)

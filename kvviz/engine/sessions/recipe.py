@@ -96,8 +96,12 @@ def _copied(value: Any) -> Any:
 
 
 def given_inputs(feeds: Mapping[str, Any]) -> GivenInputs:
-    blocks: dict[int, int] = {}
+    """Names of the inputs of a run, and how they share memory."""
     arrays = {name: value for name, value in feeds.items() if isinstance(value, np.ndarray)}
+    plain = {id(array) for array in arrays.values() if array.base is None and array.flags.c_contiguous}
+    if len(plain) == len(arrays) and all(type(array) is np.ndarray for array in arrays.values()):
+        return GivenInputs(frozenset(feeds), {}, True)
+    blocks: dict[int, int] = {}
     found = {name: _layout(array, blocks) for name, array in arrays.items()}
     together = Counter(layout.block for layout in found.values() if layout is not None)
     layouts = {
@@ -117,9 +121,11 @@ def _layout(array: np.ndarray, blocks: dict[int, int]) -> InputLayout | None:
         return None
     if root is array and type(array) is np.ndarray and array.flags.c_contiguous:
         return InputLayout(blocks.setdefault(id(root), len(blocks)), array.nbytes, 0, array.strides, None, False, *form)
-    low, high = np.lib.array_utils.byte_bounds(root)
-    if high - low != root.nbytes:
-        return None
+    low = address(root)
+    if not root.flags.c_contiguous:
+        low, high = np.lib.array_utils.byte_bounds(root)
+        if high - low != root.nbytes:
+            return None
     offset = address(array) - low if array.size else 0
     reserved = (root.shape, root.dtype, root.grow_axis) if has_room(root) else None
     block = blocks.setdefault(id(root), len(blocks))

@@ -11,7 +11,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
-from operator import itemgetter
 from typing import Any, overload
 
 import numpy as np
@@ -126,15 +125,13 @@ class Log(Sequence[Op]):
             # Left by a try that was stopped.
             del self.ops[first * OP :], self.outs[outs * OUT :], self.frees[frees * FREE :]
             self._block = (0, [])
-            died: list[tuple[int, int]] = []
-            for kind, rows in groupby(self._rows, type):
-                if kind is tuple:
-                    died += self._pack(list(rows))
-                else:
-                    for done in rows:
-                        died += self._pack_done(done)
+            died: list[Any] = []
+            for kind, some in groupby(self._rows, type):
+                rows = list(some)
+                died += [self._pack(rows)] if kind is tuple else map(self._pack_done, rows)
+            together = np.concatenate([np.array(part, np.int64).reshape(-1, FREE) for part in (*died, self._freed)])
             # Those that died with an op come before those that died after it.
-            self.frees.extend(part for pair in sorted((*died, *self._freed), key=itemgetter(0)) for part in pair)
+            self.frees.frombytes(together[together[:, 0].argsort(kind="stable")].tobytes())
             self.columns_are_whole()
             self._rows[:], self._freed[:], self._more = (), (), 0
 
@@ -153,13 +150,14 @@ class Log(Sequence[Op]):
             self.outs.frombytes(_side_by_side(storages, generations, hows, known, forms).tobytes())
         return [(op, storage) for op, died in enumerate(freed, first) if died for storage in died]
 
-    def _pack_done(self, done: Any) -> list[tuple[int, int]]:
+    def _pack_done(self, done: Any) -> Ints:
+        """Put many ops into the columns, as `_pack` does."""
         ops, outs, died = done.columns(self)
         ops[:, -1] += len(self.outs) // OUT
         died[:, 0] += len(self.ops) // OP
         self.ops.frombytes(ops.tobytes())
         self.outs.frombytes(outs.tobytes())
-        return list(map(tuple, died.tolist()))
+        return died
 
     def __len__(self) -> int:
         return self._whole[0] + len(self._rows) + self._more
