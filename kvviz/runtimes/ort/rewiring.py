@@ -15,7 +15,7 @@ import numpy as np
 
 from kvviz.engine.plan import needed
 from kvviz.graph.model import MAX_NODES, Graph, Node, Value
-from kvviz.runtimes.frontier import Log, PlanningEvent, descend, first_output, needs_of, reads
+from kvviz.runtimes.frontier import Log, PlanningEvent, descend, first_output, reads
 from kvviz.runtimes.ort.known_types import adopt, known
 
 Types = Mapping[str, Value]
@@ -242,8 +242,8 @@ def _unused(base: str, taken: set[str], suffix: Iterator[str]) -> str:
 
 def walk(nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
     """The walk itself, over nodes whose inputs are as onnxruntime has them."""
-    needs = needs_of(nodes)
-    followed = {need.index for above in needs.values() for need in above}
+    makers = {name: node for node in nodes for name in node.outputs if name}
+    followed = {makers[name].index for node in nodes for name in reads(node) if name in makers}
     order: list[Node] = []
     met: set[int] = set()
 
@@ -252,10 +252,12 @@ def walk(nodes: Sequence[Node], log: Log | None = None) -> list[Node]:
             log(PlanningEvent("walk", node, value, action, reason, planned=len(order), depth=depth))
 
     def above(node: Node, depth: int) -> Iterator[Node]:
-        makers = {need.index: need for need in needs[node.index] if need.index not in met}
-        for index in sorted(makers, reverse=True):
-            maker = makers[index]
-            value = next(name for name in reads(node) if name in maker.outputs)
+        values: dict[int, str] = {}
+        for name in reads(node):
+            if name in makers and makers[name].index not in met:
+                values.setdefault(makers[name].index, name)
+        for index in sorted(values, reverse=True):
+            value, maker = values[index], makers[values[index]]
             if index in met:
                 say(maker, value, "skip", f"{maker.op_type} was met already", depth)
                 continue
