@@ -62,7 +62,8 @@ def test_the_page_says_of_how_many_runs_it_has_the_steps(debugger: DebuggerPage)
     assert debugger.steps == steps
     here = len(debugger.python("sorted(d._payloads.runs())"))
     debugger.root.locator('[role="tab"][data-id="steps"]').click()
-    expect(debugger.root.locator(".kv-searchline .kv-hint").first).to_have_text(f"steps of {here} of {RUNS} runs are here")
+    hint = debugger.root.locator(".kv-searchline .kv-hint").first
+    expect(hint).to_have_text(f"steps of {here} of {RUNS} runs are here")
 
 
 def test_a_run_that_one_goes_to_is_told_by_the_kernel(debugger: DebuggerPage) -> None:
