@@ -33,16 +33,15 @@ def step_like(trace: Any, other: Any, step: int) -> int | None:
     return steps_by_place(other).get(place(trace, trace.log[step]))
 
 
-def offered(trace: Any) -> list[tuple[int, int, Fix]]:
-    """(step, position, fix) of every fix of every missed step."""
+def offered(trace: Any, most: int | None = None) -> list[tuple[int, int, Fix]]:
+    """(step, position, fix) of every fix of every missed step, or of so many refused inputs at random."""
     index = index_of(trace)
-    found = []
-    for step, row in enumerate(trace.log):
-        for position, _ in row.masks if is_missed(trace, row) else ():
-            fix = fix_for(index, step, position)
-            if fix is not None:
-                found.append((step, position, fix))
-    return found
+    refused = [
+        (step, at) for step, row in enumerate(trace.log) for at, _ in (row.masks if is_missed(trace, row) else ())
+    ]
+    if most is not None and len(refused) > most:
+        refused = sorted(random.Random(0).sample(refused, most))
+    return [(step, at, fix) for step, at in refused if (fix := fix_for(index, step, at)) is not None]
 
 
 def same_results(before: Any, after: Any) -> bool:
@@ -54,8 +53,11 @@ def same_results(before: Any, after: Any) -> bool:
 
 
 def problems(trace: Any, most: int | None = None) -> list[str]:
-    """What is wrong with the fixes of a trace; each set of changes is applied once, at most so many of them."""
-    found = offered(trace)
+    """What is wrong with the fixes of a trace; each set of changes is applied once, at most so many of them.
+
+    Finding a fix takes a run, too: for so many, five times as many refused inputs are looked at.
+    """
+    found = offered(trace, most and 5 * most)
     changes = list({fix.changes: fix for _, _, fix in found}.values())
     if most is not None and len(changes) > most:
         changes = random.Random(0).sample(changes, most)

@@ -39,7 +39,7 @@ def wrapped(policy: Policy) -> Policy:
 
 
 def told(trace: Trace) -> list[Any]:
-    return [(step, at, fix.changes, fix.saves, fix.peak, fix.sentence) for step, at, fix in offered(trace)]
+    return [(step, at, fix.changes, fix.saves, fix.peak, fix.sentence) for step, at, fix in offered(trace, 60)]
 
 
 @pytest.mark.parametrize("path", [DECODERS[0], DECODERS[1], DECODERS[6]], ids=file_id)

@@ -117,7 +117,7 @@ def test_with_the_state_of_its_widgets_it_opens_as_the_page_that_scrubs(browser:
         expect(first.locator('[data-kv="share-menu"]')).to_be_visible()
 
 
-def test_a_page_keeps_its_look_when_the_notebook_was_saved_by_another_version(
+def test_untrusted_it_opens_as_the_picture_and_keeps_its_look_when_another_version_saved_it(
     browser: Browser, jupyter: Jupyter
 ) -> None:
     # given the state of an older page, whose rules are not ours
@@ -130,6 +130,11 @@ def test_a_page_keeps_its_look_when_the_notebook_was_saved_by_another_version(
         model["_css"] = ".kvviz { color: red }"
     nbformat.write(notebook, path)
     with opened(browser, jupyter, path.name, width=1400) as shown:
+        # JupyterLab restores no widget of a notebook that nobody trusts: the picture is there
+        cell = shown.page.locator(".jp-CodeCell").first
+        expect(cell.locator(PICTURES[0]).first).to_be_visible()
+        for error in cell.get_by_text("Error displaying widget").all():
+            expect(error).to_be_hidden()
         # when it is run by ours
         shown.run_all()
         # then no look of the older one comes after ours
@@ -138,17 +143,7 @@ def test_a_page_keeps_its_look_when_the_notebook_was_saved_by_another_version(
         shown.page.wait_for_timeout(8000)  # JupyterLab restores what was saved seconds after the cells have run
         texts = sheets.evaluate_all("(all) => all.map((sheet) => sheet.textContent)")
         assert texts and [text for text in texts if "color: red" in text] == []
-
-
-def test_untrusted_it_opens_as_the_picture(browser: Browser, jupyter: Jupyter) -> None:
-    """JupyterLab restores no widget of a notebook that nobody trusts."""
-    path = saved(jupyter, "untrusted.ipynb", False, state=True)
-    with opened(browser, jupyter, path, width=1400) as notebook:
-        cell = notebook.page.locator(".jp-CodeCell").first
-        expect(cell.locator(PICTURES[0]).first).to_be_visible()
-        for error in cell.get_by_text("Error displaying widget").all():
-            expect(error).to_be_hidden()
-        notebook.complaints[:] = [said for said in notebook.complaints if "widget model not found" not in said]
+        shown.complaints[:] = [said for said in shown.complaints if "widget model not found" not in said]
 
 
 def test_a_notebook_whose_outputs_were_cleared_shows_nothing(browser: Browser, jupyter: Jupyter) -> None:

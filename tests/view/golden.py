@@ -38,7 +38,7 @@ from tests.trace.recordings import copy_into_view, two_lanes
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "assets" / "widget" / "test" / "golden"
 MODELS = ROOT / "assets" / "models"
-CURSORS = 200
+CURSORS = 120
 """Of each trace."""
 
 BODIES = """agraph (float[4] x, float[3,4] rows, bool flag) =>
