@@ -68,16 +68,15 @@ export class View {
       if (step >= 0) kit.go(step);
     }, signal);
     this.#stored.className = "kv-link";
-    const toggled = () => this.#toggled();
-    this.#close = toggle("Close-up", "Show 64 rows around the newest, or around the focus", "close-up", toggled, signal);
+    this.#close = toggle("Close-up", "Show 64 rows around the newest, or around the focus", "close-up", this.#toggled, signal);
     this.#weigh = toggle("Attention", "Show the attention weights of a query of this run, if the model computes them as a value", "attention", () => {
       this.#turned = true;
       this.#toggled();
     }, signal);
-    this.#large = toggle("Large", "Show the caches in the space of graph and buffers", "cache-large", toggled, signal);
-    on(this.#query, "change", toggled, signal);
+    this.#large = toggle("Large", "Show the caches in the space of graph and buffers", "cache-large", this.#toggled, signal);
+    on(this.#query, "change", this.#toggled, signal);
     on(this.#choice, "change", () => kit.select({ kind: "cache", id: Number(this.#choice.value) }), signal);
-    on(this.#entry, "change", toggled, signal);
+    on(this.#entry, "change", this.#toggled, signal);
     onHit(this.#list, "cache-row", (row) => kit.select({ kind: "cache", id: Number(row.dataset.id) }), signal);
     const head = el("header.kv-tools", {}, this.#choice, this.#title, this.#about, this.#stored, el("span.kv-group", {}, this.#entry, this.#query, this.#weigh, this.#close, this.#large));
     this.#middle.append(head, this.#heat.root, this.#tip, this.#legend, this.#occupancy.root, this.#none);
@@ -171,12 +170,11 @@ export class View {
 
   get #place(): Place | null { return this.#hover ?? (this.#focused ? this.#at : null); }
 
-  #toggled(): void {
-    const large = this.#large.ariaPressed === "true";
-    this.host.closest<HTMLElement>(".kv-app")?.toggleAttribute("data-large", large);
+  #toggled = (): void => {
+    this.host.closest(".kv-app")?.toggleAttribute("data-large", this.#large.ariaPressed === "true");
     this.#room = 0;
     this.#all();
-  }
+  };
 
   #move(rows: number, heads: number): void {
     const last = most(this.#d, this.#chosen) - 1;

@@ -1,6 +1,6 @@
 // What buttons and keys do: move over recorded steps if possible, else ask the kernel.
 import * as debug from "./debug.js";
-import { atEdge, bare, bareRuns, numberOf, runAt, stepsOf } from "./replay.js";
+import { atEdge, bare, bareRuns, numberOf, opAt, runAt, stepsOf } from "./replay.js";
 import { describe, type Selection } from "./select.js";
 import type { Store } from "./store.js";
 
@@ -165,11 +165,6 @@ export function breakpointFor(store: Store): { kind: string; value: string | num
     const id = s.kind === "cache" ? p.caches[s.id]?.storage[store.now.run] ?? -1 : s.id;
     return id < 0 ? null : { kind: "buffer", value: id, text: `B${id}` };
   }
-  if (s?.kind === "node") {
-    const name = describe(store.t, s);
-    return { kind: "node", value: name, text: name };
-  }
-  if (store.cursor < 0) return null;
-  const node = p.graphs[p.frame.graph[p.step.frame[store.cursor]]].nodes[p.step.node[store.cursor]];
-  return { kind: "node", value: node[0], text: node[0] };
+  const name = s?.kind === "node" ? describe(store.t, s) : store.cursor < 0 ? null : opAt(store.t, store.cursor).op[0];
+  return name === null ? null : { kind: "node", value: name, text: name };
 }

@@ -59,7 +59,7 @@ export class CompareList implements View {
     this.#drawn = c;
     if (!c) {
       this.#head.replaceChildren();
-      return this.#box.replaceChildren(this.#none());
+      return this.#box.replaceChildren(el("p.kv-none", {}, "Choose “Compare” at a lane above."));
     }
     this.#head.replaceChildren(...this.#title(c));
     const body = el("tbody");
@@ -78,12 +78,6 @@ export class CompareList implements View {
     const list = table("Differences", "kv-differences", ["op", "times#", a, b, "copied#", "allocated#"], body);
     list.append(foot);
     this.#box.replaceChildren(c.groups.length ? list : el("p.kv-none", {}, "Both made the same decision at every step about where outputs lie."));
-  }
-
-  #none(): HTMLElement {
-    if (this.state.list.length > 1) return el("p.kv-none", {}, "Choose “Compare” at a lane above.");
-    const fork = () => this.#box.closest(".kv-app")?.querySelector<HTMLElement>('[data-kv="fork"]')?.click();
-    return el("p.kv-none.kv-alone", {}, "There is one lane, so nothing to compare it with. ", button("Fork ▾", "Run again from the same inputs with a change, in a lane beside this one (k)", "fork-another", fork, this.signal));
   }
 
   #names(c: Comparison): [string, string] {

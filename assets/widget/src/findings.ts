@@ -3,7 +3,7 @@ import type { Ask } from "./commands.js";
 import { button, Delay, el, mark, onHit, say } from "./dom.js";
 import { cost, series, stepsOfFinding } from "./evidence.js";
 import { bytes, count, opName, plural, signed } from "./format.js";
-import { linked, nodeLink, valueLink } from "./inspectparts.js";
+import { changeTools, linked, nodeLink, valueLink } from "./inspectparts.js";
 import { pairsOf } from "./hiddenpairs.js";
 import { bare, numberOf, opAt } from "./replay.js";
 import { named } from "./select.js";
@@ -140,12 +140,7 @@ export class FindingsPane implements View {
     if (one.example) cured.append(el("p", { "data-kv": "example" }, ...this.#linked(one)));
     if (cure) {
       cured.append(el("p.kv-soft", {}, cure.about || cure.sentence));
-      const tools = el("span.kv-rowline", {});
-      if (ask.able()) tools.append(button("Apply and compare", cure.sentence, "apply", () => {
-        if (ask({ do: "fix", finding })) store.tell("asked the kernel to run again with this change …");
-      }, this.signal));
-      if (cure.code) tools.append(this.#copy(cure.code));
-      cured.append(tools);
+      cured.append(el("span.kv-rowline", {}, ...changeTools(cure.code, ["Apply and compare", cure.sentence], ["Copy code", cure.code], { finding }, store, ask, () => store.tell(cure.code), this.signal)));
     } else if (store.report?.cures === false) cured.append(el("p.kv-soft", {}, "Looking for a change that removes it …"));
     else if (["miss", "copied"].includes(one.kind)) cured.append(el("p.kv-soft", {}, "No single change removes it."));
     if (cured.firstChild) found.push(cured);
@@ -169,11 +164,6 @@ export class FindingsPane implements View {
       const found = name ? named(t, graph, name) : null;
       return found ? [[name, found.kind === "node" ? nodeLink(t, graph, found.id) : valueLink(t, graph, found.id)]] : [];
     }));
-  }
-
-  #copy(code: string): HTMLButtonElement {
-    const copy: HTMLButtonElement = button("Copy code", code, "copy", () => void navigator.clipboard?.writeText(code).then(() => say(copy, "Copied"), () => this.store.tell(code)), this.signal);
-    return copy;
   }
 
   /** A kind of op leads to its widest step, and each of its layers to the widest step there. */

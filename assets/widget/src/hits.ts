@@ -29,13 +29,7 @@ export class Hits implements View {
 
   /** The error of a text as a query, or "". */
   async check(text: string): Promise<string> {
-    try {
-      const engine = await load(this.modules);
-      engine.read(this.store.t.p.query, text);
-      return "";
-    } catch (error) {
-      return (error as Error).message;
-    }
+    return load(this.modules).then((engine) => engine.read(this.store.t.p.query, text)).then(() => "", (error: Error) => error.message);
   }
 
   /** The next or previous hit in the order of the query; -1 if there is none. */

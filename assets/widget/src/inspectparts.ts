@@ -55,20 +55,21 @@ export function listed(items: Node[], most = 8): (Node | string)[] {
   return items.length > most ? [...shown, ` and ${count(items.length - most)} more`] : shown;
 }
 
+/** Buttons to run again with a change, where there is a kernel, and to copy its code: texts and titles; `refused`: it was not copied. */
+export function changeTools(code: string, apply: [string, string], copy: [string, string], which: object, store: Store, ask: Ask, refused: () => void, signal: AbortSignal): HTMLElement[] {
+  const run = button(...apply, "apply", () => {
+    if (ask({ do: "fix", ...which })) store.tell("asked the kernel to run again with this change …");
+  }, signal);
+  const copies: HTMLButtonElement = button(...copy, "copy", () => void (navigator.clipboard?.writeText(code) ?? Promise.reject()).then(() => say(copies, "Copied"), refused), signal);
+  return [...(ask.able() ? [run] : []), ...(code ? [copies] : [])];
+}
+
 /** `which`: identifies the fix to the kernel; `at`: the step whose bytes it saves, if another one is shown. */
 export function fixBox(fix: Fix, which: { step: number; blocker: number }, store: Store, ask: Ask, signal: AbortSignal, at: number): HTMLElement {
   const code = el("code", {}, fix.code);
-  const copy: HTMLButtonElement = button("Copy", "Copy this change", "copy", () => {
-    // if the clipboard is not allowed, the text is selected for Ctrl+C
-    getSelection()?.selectAllChildren(code);
-    navigator.clipboard?.writeText(fix.code).then(() => say(copy, "Copied"), () => {});
-  }, signal);
-  const tools = el("span.kv-group", {}, fix.code ? copy : "");
-  if (ask.able()) {
-    tools.prepend(button("Apply", "Run again with this change, and compare", "apply", () => {
-      if (ask({ do: "fix", ...which })) store.tell("asked the kernel to run again with this change …");
-    }, signal));
-  }
+  // if the clipboard is not allowed, the text is selected for Ctrl+C
+  const select = () => getSelection()?.selectAllChildren(code);
+  const tools = el("span.kv-group", {}, ...changeTools(fix.code, ["Apply", "Run again with this change, and compare"], ["Copy", "Copy this change"], which, store, ask, select, signal));
   const saves = fix.saves > 0 ? el("span.kv-soft", {}, `saves ${bytes(fix.saves)}${at < 0 ? "" : ` (step ${count(at)})`}`) : "";
   const head = el("div.kv-tools", {}, el("b", { title: fix.sentence }, fix.label), saves, tools);
   return el("div.kv-fix", { "data-kv": "fix" }, head, fix.code ? el("pre", {}, code) : "");

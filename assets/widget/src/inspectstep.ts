@@ -147,8 +147,7 @@ function owner(p: Payload, place: Place): string {
 }
 
 function attributes({ p }: Trace, graph: number, node: number): string[] {
-  const text = p.graphs[graph].attributes?.[node];
-  return text ? [text] : [];
+  return [p.graphs[graph].attributes?.[node] ?? ""].filter(Boolean);
 }
 
 function frames(t: Trace, frame: number): (Node | string)[] {

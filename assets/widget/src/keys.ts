@@ -172,8 +172,7 @@ export function roving(root: HTMLElement, signal: AbortSignal): void {
     const item = event.target as HTMLElement;
     if (item.matches(".kv-splitter")) bar = item;
     const part = item.matches(ITEMS) && partOf(item);
-    if (!part) return soon();
-    used.set(part, item);
+    if (part) used.set(part, item);
     soon();
   }, signal);
   root.addEventListener("keydown", (event) => {

@@ -7,12 +7,9 @@ import type { MakePane } from "./lazypane.js";
 import { bare } from "./replay.js";
 import { Rows } from "./rows.js";
 import type { Change, Store, View } from "./store.js";
-import type { Run } from "./wire.js";
 
 const WAIT = 250; // ms: who only passes by asks for nothing
-const FIGURES: [keyof Run & ("peak" | "allocated" | "written" | "copied"), string][] = [
-  ["peak", "peak"], ["allocated", "allocated"], ["written", "written"], ["copied", "copied"],
-];
+const FIGURES = ["peak", "allocated", "written", "copied"] as const;
 
 class TotalsPane implements View {
   #timer: Delay;
@@ -53,7 +50,7 @@ class TotalsPane implements View {
     const r = p.runs[run];
     const here = !bare(p, run);
     return el("tr", { "data-kv": "run-row", "data-id": run }, td(r.label), td(visible(r.text).trim(), "kv-soft"),
-      td(here ? count(r.steps) : r.steps ? "not here" : "not recorded", here ? NUMBER : "kv-num kv-soft"), ...FIGURES.map(([key]) => td(bytes(r[key]), NUMBER, { "data-zero": r[key] ? null : 1 })));
+      td(here ? count(r.steps) : r.steps ? "not here" : "not recorded", here ? NUMBER : "kv-num kv-soft"), ...FIGURES.map((key) => td(bytes(r[key]), NUMBER, { "data-zero": r[key] ? null : 1 })));
   }
 
   #tell(run: number, recorded: boolean, able: boolean): Node[] {
@@ -63,22 +60,17 @@ class TotalsPane implements View {
     const why = !recorded ? "Its steps were not recorded."
       : able ? `Its ${plural(r.steps, "step")} are in the kernel; they load when you select this run.`
       : `Its ${plural(r.steps, "step")} are not in this page; showing them ${NEEDS_KERNEL.replace("recorded: ", "")}.`;
-    const near = [this.#nearest(run, -1), this.#nearest(run, 1)].filter((n) => n >= 0);
+    const here = p.runs.map((_, n) => n).filter((n) => !bare(p, n));
+    const near = [...here.filter((n) => n < run).slice(-1), ...here.filter((n) => n > run).slice(0, 1)];
     return [
       el("h3", {}, "Totals only"),
       el("p.kv-big", {}, r.label, el("span.kv-name", {}, visible(r.text).trim())),
       el("p.kv-soft", { "data-kv": "totals-why" }, why, ...(recorded ? [] : [" To keep them, decode again with ", el("code", {}, `detail=[${run}]`), "."])),
-      el("dl.kv-facts", {}, ...FIGURES.map(([key, text]) => el("div", { "data-kv": "total", "data-id": key }, el("dt", {}, text), el("dd", {}, bytes(r[key])),
+      el("dl.kv-facts", {}, ...FIGURES.map((key) => el("div", { "data-kv": "total", "data-id": key }, el("dt", {}, key), el("dd", {}, bytes(r[key])),
         el("dd.kv-soft", {}, before && r[key] !== before[key] ? signed(r[key] - before[key]) : "")))),
       el("p.kv-soft", {}, before ? "With a sign: more or less than in the run before." : ""),
       el("p", {}, ...(near.length ? [el("span.kv-soft", {}, "Steps are here of "), ...near.map((n) => button(p.runs[n].label, "Go to this run", "near-run", () => this.commands.toRun(n), this.signal))] : [])),
     ];
-  }
-
-  #nearest(run: number, by: 1 | -1): number {
-    const { p } = this.store.t;
-    for (let n = run + by; n >= 0 && n < p.runs.length; n += by) if (!bare(p, n)) return n;
-    return -1;
   }
 }
 

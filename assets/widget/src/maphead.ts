@@ -8,8 +8,6 @@ import { yOf, type Range, type Sheet } from "./mapview.js";
 import { numberOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
-const SAID: Record<Sort | Colour, string> = { address: "address", lifetime: "lifetime", bytes: "bytes", birth: "birth", owner: "owner", cache: "cache", op: "op", size: "size" };
-
 /** `zoom`: a factor; 0: all; -1: the window. */
 interface Heard { sort(sort: Sort): void; colour(colour: Colour): void; zoom(by: number): void }
 
@@ -25,7 +23,7 @@ export class MapHead {
 
   constructor(private store: Store, heard: Heard, signal: AbortSignal) {
     this.#window = button("window", "Show only the window (z)", "map-zoom-window", () => heard.zoom(-1), signal);
-    for (const value of COLOURS) this.#colour.append(el("option", { value }, `colour: ${SAID[value]}`));
+    for (const value of COLOURS) this.#colour.append(el("option", { value }, `colour: ${value}`));
     on(this.#sort, "change", () => heard.sort(this.#sort.value as Sort), signal);
     on(this.#colour, "change", () => heard.colour(this.#colour.value as Colour), signal);
     const out = button("−", "Zoom out (−, Ctrl and the wheel)", "map-out", () => heard.zoom(2), signal);
@@ -42,7 +40,7 @@ export class MapHead {
     const sorts = [...(addressed(t) ? ["address" as const] : []), ...ORDERS];
     if (this.#sorts !== sorts.join()) {
       this.#sorts = sorts.join();
-      this.#sort.replaceChildren(...sorts.map((value) => el("option", { value }, `sort: ${SAID[value]}`)));
+      this.#sort.replaceChildren(...sorts.map((value) => el("option", { value }, `sort: ${value}`)));
     }
     this.#sort.value = sort;
     say(this.#count, `${plural(layout.l.n, "buffer")}${t.x.weights ? ` above ${bytes(t.x.weights)} of weights` : ""}`);

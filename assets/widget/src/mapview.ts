@@ -1,4 +1,5 @@
 // Conversions between steps, bytes and pixels of the memory map, and hit tests. All functions are pure.
+import type { Rect } from "./level.js";
 import type { Layout } from "./mapdata.js";
 
 /** Steps, `to` not included; fractions are allowed. */
@@ -70,7 +71,6 @@ export function zoomed({ from, to }: Range, by: number, around: number, steps: n
   return clamped(around - share * size, around - share * size + size, steps);
 }
 
-export interface Rect { x: number; y: number; w: number; h: number }
 export function rectOf(s: Sheet, { l, band, base }: Layout, k: number): Rect {
   const x = xOf(s, l.from[k]);
   const y = yOf(s, band[k], base[k] + l.bytes[k]);

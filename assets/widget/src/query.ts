@@ -82,7 +82,6 @@ function hazards({ p }: Trace, step: number): string[] {
   return p.query.fields.find((f) => f.name === "hazard")!.choices.filter((name) => found.has(name));
 }
 
-const ENDS: Record<string, string> = { done: "new" };
 const info = (t: Trace, o: number) => t.p.strings[t.p.out.info[o]];
 
 export const OF_STEP: Record<string, (t: Trace, step: number) => Fact> = {
@@ -95,7 +94,7 @@ export const OF_STEP: Record<string, (t: Trace, step: number) => Fact> = {
   cache: caches,
   decision: ({ p }, step) => {
     const end = outcome(p, p.step.flags[step]);
-    return [ENDS[end] ?? end];
+    return [end === "done" ? "new" : end];
   },
   blocker: codes,
   hazard: hazards,

@@ -1,5 +1,5 @@
 // The context of the share menu, and its button; the menu is a module of its own.
-import { button } from "./dom.js";
+import { button, mark } from "./dom.js";
 import type { Modules } from "./modules.js";
 import type { Place, Store } from "./store.js";
 
@@ -21,12 +21,11 @@ export function shareButton(text: string, what: Shared, context: ShareContext, s
     context.modules.load<OpenShare>("share").then((open) => open(node, what, context)).catch((error) => context.store.tell(String(error)));
   }, signal);
   node.setAttribute("aria-haspopup", "dialog");
+  mark(node, "data-id", what.name ?? null);
   return node;
 }
 
 /** The button in the header of a pane. */
 export function copyButton(pane: HTMLElement, name: string, context: ShareContext, signal: AbortSignal): HTMLButtonElement {
-  const node = shareButton("Copy ▾", { pane, name }, context, signal);
-  node.setAttribute("data-id", name);
-  return node;
+  return shareButton("Copy ▾", { pane, name }, context, signal);
 }

@@ -110,7 +110,10 @@ export function step(rows: Row[], sketch: (row: Row) => Sketch, from: Place | nu
   const to = (node: number): Place => ({ ...from, node });
   const down = key === "ArrowDown";
   if (from.node < 0) {
-    if (down && inside) return to(top(inside));
+    if (down && inside) {
+      const place = (i: number) => inside.boxes[i + inside.pills.length];
+      return to(inside.nodes[nearest(inside.nodes.map((_, i) => i), (i) => place(i)[1] * 1000 + place(i)[0])] ?? -1);
+    }
     return key === "ArrowUp" ? head(at - 1) : down ? head(at + 1) : from;
   }
   if (!inside) return head(at);
@@ -128,11 +131,6 @@ export function step(rows: Row[], sketch: (row: Row) => Sketch, from: Place | nu
   const beside = inside.nodes.map((_, i) => i + first).filter((i) => sign * (inside.boxes[i][0] - x) > 0 && Math.abs(inside.boxes[i][1] - y) < 1.5 * h);
   const next = nearest(beside, (i) => Math.abs(inside.boxes[i][0] - x) + 3 * Math.abs(inside.boxes[i][1] - y));
   return next >= 0 ? to(inside.nodes[next - first]) : from;
-}
-
-function top({ nodes, boxes, pills }: Sketch): number {
-  const at = nearest(nodes.map((_, i) => i), (i) => boxes[i + pills.length][1] * 1000 + boxes[i + pills.length][0]);
-  return nodes[at] ?? -1;
 }
 
 function nearest(list: number[], far: (i: number) => number): number {

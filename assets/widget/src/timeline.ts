@@ -13,11 +13,7 @@ import type { Payload } from "./wire.js";
 const MARK = 5; // px below the line: of these a mark takes all but the first and last
 const ROOM = 6; // px of a run from which on the steps in it can be told apart
 
-export function highest(p: Payload): number {
-  let top = -1;
-  p.runs.forEach((r, run) => { if (top < 0 || r.peak > p.runs[top].peak) top = run; });
-  return top;
-}
+export function highest({ runs }: Payload): number { return runs.reduce((top, r, run) => (top < 0 || r.peak > runs[top].peak ? run : top), -1); }
 
 function drawRuns(store: Store, { context, width, bottom, y, inks }: Plot): void {
   const { p } = store;

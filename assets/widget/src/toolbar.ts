@@ -91,16 +91,11 @@ export class Toolbar implements View {
     const next = make("Next ▶\uFE0E", "next", "Next");
     next.classList.add("kv-go");
     this.#into = make("Into", "into");
-    const out = make("Out", "out");
-    const go = make("Continue", "continue");
-    const earlier = make("◂◂", "previous-token", "Previous token");
-    const later = make("Next token ▸▸", "next-token", "Next token");
+    this.#later = make("Next token ▸▸", "next-token", "Next token");
     this.stops = make("Break", "breakpoints");
-    const palette = make("⌘K", "palette", "⌘K: all commands");
-    const help = make("?", "help", "Help");
-    this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, out, go], [earlier, later]], [this.stops, palette, help], () => this.#where(), signal);
-    this.#tokens = later.parentElement!;
-    this.#later = later;
+    this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, make("Out", "out"), make("Continue", "continue")], [make("◂◂", "previous-token", "Previous token"), this.#later]],
+      [this.stops, make("⌘K", "palette", "⌘K: all commands"), make("?", "help", "Help")], () => this.#where(), signal);
+    this.#tokens = this.#later.parentElement!;
   }
 
   #where(): string {

@@ -32,7 +32,6 @@ export function lit(app: HTMLElement, stop: TourStop): HTMLElement | null {
 
 const make: GuideModule = ({ app, after, store, open, map }, signal) => {
   const { title, stops } = store.t.p.tour!;
-  const heading = el("b", {}, title);
   const number = el("span.kv-soft", { "data-kv": "tour-number" });
   const text = el("p.kv-caption", { "data-kv": "tour-caption", "aria-live": "polite" });
   let at = -1; // before the first
@@ -42,7 +41,7 @@ const make: GuideModule = ({ app, after, store, open, map }, signal) => {
   const shut = button("✕", "Close the tour (Escape here)", "tour-close", () => close(), signal);
   shut.ariaLabel = "Close the tour";
   const card = el("section.kv-tour", { "aria-label": `Guided tour: ${title}`, tabindex: -1, "data-kv": "tour-card" },
-    el("div.kv-tourhead", {}, heading, number), text, el("div.kv-tourmoves", {}, back, next, shut));
+    el("div.kv-tourhead", {}, el("b", {}, title), number), text, el("div.kv-tourmoves", {}, back, next, shut));
   after.after(card);
 
   const shine = (node: HTMLElement | null) => {

@@ -64,10 +64,7 @@ function drawPicture(canvas: HTMLCanvasElement, p: Picture, codes: ValueCodes): 
   });
 }
 
-/** `draw` paints the canvas once it is in the page. */
-export interface Full { root: HTMLElement; draw(): void }
-
-function fullCard(v: ValueData, entry: number, title: (Node | string)[], head: number, choose: (head: number) => void, signal: AbortSignal): Full {
+function fullCard(v: ValueData, entry: number, title: (Node | string)[], head: number, choose: (head: number) => void, signal: AbortSignal): HTMLElement {
   const [low, high, mean] = v.numbers.subarray(3 * entry, 3 * entry + 3);
   const odd = oddities(v, entry);
   const root = el("div.kv-value-card", {}, el("p.kv-value-title", {}, ...title));
@@ -86,7 +83,7 @@ function fullCard(v: ValueData, entry: number, title: (Node | string)[], head: n
   const pictures = v.pictures.get(entry) ?? [];
   const chosen = Math.min(head, pictures.length - 1);
   const shown = pictures[chosen];
-  if (!shown) return { root, draw: () => {} };
+  if (!shown) return root;
   const canvas = el("canvas", { "data-kv": "value-picture", role: "img", "aria-label": pictureText(shown, chosen) });
   const tip = el("p.kv-hint", {}, pictureText(shown, chosen));
   const tools = el("span.kv-tools");
@@ -103,7 +100,8 @@ function fullCard(v: ValueData, entry: number, title: (Node | string)[], head: n
     tip.textContent = `row ${y}, column ${x}: ${cellText(shown, v.codes, y * shown.columns + x) || "nothing"}`;
   }, signal);
   on(canvas, "pointerleave", () => (tip.textContent = pictureText(shown, chosen)), signal);
-  return { root, draw: () => drawPicture(canvas, shown, v.codes) };
+  queueMicrotask(() => drawPicture(canvas, shown, v.codes)); // once it is in the page
+  return root;
 }
 
 interface Peek { id?: number; info?: string; stats?: Record<string, number>; rows?: (number | string | null)[][]; error?: string }
@@ -221,23 +219,22 @@ class ValuesPane implements Answered {
     const name = t.p.graphs[store.now.graph].values[shown.value] ?? "";
     const v = t.values;
     const old = v && shown.place.from === "out" ? before(t, shown.place.entry) : null;
-    const cards: { root: HTMLElement; draw(): void }[] = [];
+    const cards: HTMLElement[] = [];
     if (v) {
       if (old) cards.push(this.#one(v, old.place, ["before ", el("b", {}, shortValue(t.p.graphs[store.now.graph].values[old.value]))]));
       cards.push(this.#one(v, shown.place, [...(old ? ["after "] : []), el("b", { title: name }, shortValue(name))]));
     }
-    this.#kept.replaceChildren(...(cards.length ? cards.map((card) => card.root) : [el("b", {}, name)]));
+    this.#kept.replaceChildren(...(cards.length ? cards : [el("b", {}, name)]));
     mark(this.#kept, "data-two", old ? 1 : null);
     if (old) this.#kept.prepend(el("p.kv-hint", { "data-kv": "value-over" }, `Written into ${buffer(t.p, shown.place.storage)}: what lay there before, and after.`));
-    for (const card of cards) card.draw();
     this.#more(shown.value, !v, chosen);
   }
 
-  #one(v: ValueData, place: Place, title: (Node | string)[]): { root: HTMLElement; draw(): void } {
+  #one(v: ValueData, place: Place, title: (Node | string)[]): HTMLElement {
     const { t, p } = this.context.store;
     const entry = entryOf(t, place);
     const all = [...title, el("span.kv-hint", {}, ` ${p.strings[p[place.from].info[place.entry]]}`)];
-    if (entry < 0) return { root: el("div.kv-value-card", {}, el("p.kv-value-title", {}, ...all), el("p.kv-hint", {}, "Its numbers are not recorded: it has none, or they are beyond the budget.")), draw: () => {} };
+    if (entry < 0) return el("div.kv-value-card", {}, el("p.kv-value-title", {}, ...all), el("p.kv-hint", {}, "Its numbers are not recorded: it has none, or they are beyond the budget."));
     return fullCard(v, entry, all, this.#head, (head) => {
       this.#head = head;
       this.#show();

@@ -43,8 +43,6 @@ async function atItsAddress(app: App, store: Store, around: Surroundings, parts:
   address.follow();
 }
 
-function shownIsMain(model: Model): boolean { return (model.get("lane") ?? 0) === (model.get("main") ?? 0); }
-
 function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
   const life = new AbortController();
   const { signal } = life;
@@ -117,7 +115,7 @@ function showDebugger(model: Model, root: HTMLElement, first: Payload): Shown {
     change: ([payload, ...changes]) => {
       if (!payload) return false;
       const p = unpack(payload, ...changes);
-      if (!shownIsMain(model)) return true; // another lane is shown
+      if ((model.get("lane") ?? 0) !== (model.get("main") ?? 0)) return true; // another lane is shown
       store.replace(p);
       settled();
       // Python may have set the cursor before its step was here
