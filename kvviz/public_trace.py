@@ -119,7 +119,7 @@ def to_pandas(trace: Trace, table: str = "steps") -> Any:
     KvvizError
         If pandas is not installed, or there is no such table.
     """
-    from kvviz.report.faces.data_frames import data_frame
+    from kvviz.report.faces.steps_table import data_frame
 
     return data_frame(*_columns(trace, table))
 
@@ -132,22 +132,22 @@ def to_arrow(trace: Trace, table: str = "steps") -> Any:
     KvvizError
         If pyarrow is not installed, or there is no such table.
     """
-    from kvviz.report.faces.data_frames import arrow_table
+    from kvviz.report.faces.steps_table import arrow_table
 
     return arrow_table(*_columns(trace, table))
 
 
 def _columns(trace: Trace, table: str) -> tuple[dict[str, Any], set[str]]:
     from kvviz.errors import InputError
-    from kvviz.report.faces import data_frames
+    from kvviz.report.faces import steps_table
     from kvviz.report.finding import finding_columns
 
     if table == "findings":
         return finding_columns(trace.explain().findings), {"step"}
     if table == "storages":
-        return data_frames.storage_columns(trace), {"freed", "address", "taken"}
+        return steps_table.storage_columns(trace), {"freed", "address", "taken"}
     if table == "steps":
-        return data_frames.step_columns(trace), set()
+        return steps_table.step_columns(trace), set()
     raise InputError(f"a trace has no table {table!r}; its tables are 'steps', 'storages' and 'findings'")
 
 

@@ -9,7 +9,6 @@ the values in it that are still read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any, NamedTuple
 
 from kvviz.explain.difference import places
@@ -19,7 +18,9 @@ from kvviz.trace.index.lifetimes import Key
 from kvviz.trace.index.value_index import Index, Place, index_of
 from kvviz.trace.outcome import copied_in_all
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.element_types import unit
 from kvviz.trace.schema.events import APPEND, NEW, VIEW, Op
+from kvviz.trace.schema.regions import Region, bounds, overlap, packed_strides
 from kvviz.trace.units import size
 
 # A copy that another runtime may avoid: it has the same elements in the same order.
@@ -179,19 +180,15 @@ def _end(index: Index, run: int) -> int:
 
 
 def _bytes(place: Place, storages: Any) -> tuple[int, int, int, bool]:
-    itemsize = getattr(place.dtype, "itemsize", 1)
+    """Where a value lies: ``low, high, size, exact`` of a span."""
     shape, strides = place.shape or (), place.strides
-    if 0 in shape:
-        return 0, 0, 0, True
-    if strides is None:
-        size = prod(shape) * itemsize
-        # The layout of an input that is part of a block is not recorded.
-        exact = not place.bound or size == storages[place.storage].capacity
-        return place.offset, place.offset + size, size, exact
-    size = prod(n for n, stride in zip(shape, strides) if stride) * itemsize
-    low = place.offset + sum((n - 1) * stride for n, stride in zip(shape, strides) if stride < 0)
-    high = place.offset + sum((n - 1) * stride for n, stride in zip(shape, strides) if stride > 0) + itemsize
-    return low, high, size, high - low == size
+    steps = packed_strides(*unit(shape, place.dtype)) if strides is None else strides
+    region = Region(place.offset, shape, steps, place.dtype)
+    low, high = bounds(region)
+    size = overlap(region, region)
+    # The layout of an input that is part of a block is not recorded.
+    known = strides is not None or not place.bound or size == storages[place.storage].capacity
+    return low, high, size, known and high - low == size
 
 
 def _count(spans: list[_Span], changes: dict[int, int]) -> None:

@@ -10,7 +10,7 @@ from kvviz.explain.retention import held_too_long, peak
 from kvviz.explain.summary import counts, missed
 from kvviz.other_names import not_there, with_other_names
 from kvviz.report.diagnosis import Diagnosis
-from kvviz.report.faces.markdown import to_markdown
+from kvviz.report.faces.markdown_text import to_markdown
 from kvviz.report.faces.report_data import report_data
 from kvviz.report.faces.report_html import report_html
 from kvviz.report.faces.report_text import report_text

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvviz.atomic_write import write_text
 from kvviz.explain.sentences import sentence
-from kvviz.report.faces.data_frames import memory_word
+from kvviz.report.faces.steps_table import memory_word
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import buffer, run_label, short
 

@@ -224,13 +224,6 @@ class Log(Sequence[Op]):
             return self[index].outs[at]
         return self._output(at + self._begin(index))
 
-    def form(self, index: int, at: int) -> int:
-        """The number of the form of one output; -1 if it is absent."""
-        self.settle()
-        number = at + self._begin(index)
-        storage, *_, form = self.outs[number * OUT : (number + 1) * OUT]
-        return form if storage >= 0 else -1
-
     def moved(self, index: int) -> tuple[int, int]:
         """Bytes that an op only moved, and bytes that it stored in all; cheaper than the op."""
         self.settle()

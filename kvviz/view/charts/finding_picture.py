@@ -17,7 +17,7 @@ import numpy as np
 from kvviz.atomic_write import replacing, write_text
 from kvviz.errors import InputError
 from kvviz.report.explain import explain
-from kvviz.report.faces.markdown import about, again
+from kvviz.report.faces.markdown_text import about, again
 from kvviz.report.finding import Finding
 from kvviz.report.palette import DARK, LIGHT, STATES, Theme, mix
 from kvviz.trace.model_or_trace import TraceLike, as_trace

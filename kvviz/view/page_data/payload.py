@@ -14,8 +14,7 @@ from typing import Any
 from kvviz.errors import KvvizError
 from kvviz.query.grammar import header as query_header
 from kvviz.report.explain import Report, explain
-from kvviz.report.faces.markdown import about, again
-from kvviz.report.faces.markdown_text import FIGURES, TEMPLATES
+from kvviz.report.faces.markdown_text import FIGURES, TEMPLATES, about, again
 from kvviz.report.palette import OWNERS, STATES
 from kvviz.trace.outcome import DECISIONS, OUTCOMES
 from kvviz.trace.recording import Trace
