@@ -17,14 +17,18 @@ class Bytes(NamedTuple):
     """What some ops of a segment do to memory, counted from what was live before.
 
     ``key``: what it hangs on; ``capacities``: of new storages. ``curve``: bytes after each event of a storage, and
-    ``upto``: the event up to which each op has allocated. ``sums``: bytes allocated, copied, written by each op.
+    ``upto``: the event up to which each op has allocated. ``highest, end``: of the curve. ``sums``: bytes allocated,
+    copied, written by each op; ``totals``: by all.
     """
 
     key: tuple
     capacities: Ints
     curve: Ints
     upto: Ints
+    highest: int
+    end: int
     sums: Ints
+    totals: list[int]
 
 
 class Template:

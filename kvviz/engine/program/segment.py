@@ -128,9 +128,9 @@ class Segment:
         for slot in state.gone:
             stores[slot] = None
         frame.uses[:] = state.uses
-        ledger.peak_here = max(ledger.peak_here, ledger.live + int(found.curve.max()))
-        ledger.live += int(found.curve[-1])
-        allocated, copied, written = found.sums.sum(0).tolist()
+        ledger.peak_here = max(ledger.peak_here, ledger.live + found.highest)
+        ledger.live += found.end
+        allocated, copied, written = found.totals
         log.allocated += allocated
         log.copied += copied
         log.written += written
@@ -148,7 +148,8 @@ class Segment:
             sizes[self._loose_new[: len(new)]] = new
         ends = self._ends[count - 1] + 1
         curve = np.cumsum(self._signs[:ends] * sizes[self._events[:ends]])
-        return Bytes(key, sizes[:made], curve, self._upto[:count], sums)
+        highest, end, totals = int(curve.max()), int(curve[-1]), sums.sum(0).tolist()
+        return Bytes(key, sizes[:made], curve, self._upto[:count], highest, end, sums, totals)
 
     # -- making it --------------------------------------------------------------------------------------------------
 
@@ -186,7 +187,7 @@ class Segment:
             signs += [-1] * len(op.freed)
             self._ends.append(len(events) - 1)
         self._events, self._signs, self._upto = np.array(events), np.array(signs), np.array(upto)
-        self.code, self._lines = code_of(self.nodes, seen, self.ops, loose)
+        self.code, self._lines = code_of(self.nodes, seen, self.ops, loose, self._fixed)
 
     def _simulate(self, count: int) -> tuple[list[Op], State]:
         """The ops, and what there is after ``count`` of them: who holds which storage, as `Execution.note` counts."""

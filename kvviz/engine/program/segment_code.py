@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,11 +71,11 @@ class Op(NamedTuple):
 
 
 def code_of(
-    nodes: Sequence[PlannedNode], seen: Sequence[Seen], ops: Sequence[Op], loose: Collection[int]
+    nodes: Sequence[PlannedNode], seen: Sequence[Seen], ops: Sequence[Op], loose: Collection[int], fixed: frozenset[int]
 ) -> tuple[Code, dict[int, int]]:
     """The code of these ops, and which of them each of its lines belongs to.
 
-    ``loose``: slots whose values lie otherwise each time.
+    ``loose``: slots whose values lie otherwise each time. ``fixed``: those that have the same value each time.
     """
     names: dict[str, Any] = {"W": WAITING, "N": NOT_RUN, "r": root_of, "a": address}
     lines, owners = ["def steps(frame, f):", " v = frame.vals", " F, S, C = f"], dict[int, int]()
@@ -83,6 +84,8 @@ def code_of(
         given = [f"v[{read}]" if read else "None" for read in planned.inputs]
         together = "(" + "".join(f"{value}, " for value in given) + ")"
         varies = any(read in loose for read in planned.inputs)
+        same = not varies and not op.loose and fixed.issuperset(planned.inputs[1:])
+        view = _same_view(planned, one, at, names) if same else ""
         if varies and planned.watches:
             names[f"d{at}"] = partial(fits_of, planned)
             names[f"e{at}"] = one.fits
@@ -96,10 +99,13 @@ def code_of(
             names[f"g{at}"] = partial(_presents, planned, one)
             lines += [f" g = g{at}(frame, {together})", f" if g is None: return {at}, N"]
             keywords.append("grown=g")
-        lines.append(f" o = k{at}({', '.join(given + keywords)})")
-        if not one.usual:
+        call = f"k{at}({', '.join(given + keywords)})"
+        lines.append(f" o = {view.format(x=given[0]) if view else call}")
+        if view:
+            stops = "W"
+        elif not one.usual:
             names[f"c{at}"] = _several(planned, one, op, loose)
-            stops = f"c{at}(frame, f, o, {together}, {'g' if one.taken else ()})"
+            stops = f"c{at}(frame, f, o, {together}, {'g' if one.taken else ()}) or W"
         else:
             names[f"s{at}"], names[f"t{at}"] = one.made[0] or ((), ())
             x = given[(op.taken or planned.views or (0,))[0]] if given else "None"
@@ -112,11 +118,12 @@ def code_of(
             elif planned.lone_view:
                 inside = f"(o.base is {x} or o is {x} or r(o) is r({x}))"
                 stops += " or " + (f"not {inside}" if one.sources[0] >= 0 else inside)
+            stops += " or W"
             if op.loose:
                 names[f"q{at}"] = planned.cost
                 names[f"p{at}"] = planned.attributes
                 lines += _says(planned, one, f"q{at}({together}, (o,), {bool(op.taken)}, p{at})", x)
-        lines.append(f" if {stops} or W: return {at}, o")
+        lines.append(f" if {stops}: return {at}, o")
         for number, slot in enumerate(slots):
             if slot and slot not in op.dies:
                 lines.append(f" v[{slot}] = o" + f"[{number}]" * (len(slots) > 1))
@@ -126,6 +133,29 @@ def code_of(
     lines.append(f" return {len(nodes)}, N")
     exec(compile("\n".join(lines), "<step program>", "exec"), names)
     return names["steps"], owners
+
+
+_RESHAPES = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
+
+
+def _same_view(planned: PlannedNode, one: Seen, at: int, names: dict[str, Any]) -> str:
+    """What gives the views that an op makes of an input that lies where it lay; empty for other ops."""
+    node, attributes = planned.node, planned.attributes
+    made = [layout for layout in one.made if layout is not None]
+    if node.domain or len(made) < len(one.made):
+        return ""
+    if node.op_type in _RESHAPES:
+        names[f"s{at}"] = made[0][0]
+        return f"{{x}}.reshape(s{at})"
+    if node.op_type == "Transpose":
+        names[f"s{at}"] = attributes.get("perm")
+        return f"{{x}}.transpose(s{at})"
+    if node.op_type != "Split":
+        return ""
+    axis = attributes.get("axis", 0) % len(made[0][0])
+    ends = accumulate((shape[axis] for shape, _ in made), initial=0)
+    names[f"s{at}"] = [(slice(None),) * axis + (slice(*pair),) for pair in pairwise(ends)]
+    return "(" + "".join(f"{{x}}[s{at}[{number}]], " for number in range(len(made))) + ")"
 
 
 def _says(planned: PlannedNode, one: Seen, cost: str, x: str) -> list[str]:
