@@ -86,16 +86,18 @@ def code_of(
         varies = any(read in loose for read in planned.inputs)
         same = not varies and not op.loose and fixed.issuperset(planned.inputs[1:])
         view = _same_view(planned, one, at, names) if same else ""
-        if varies and planned.watches:
+        appends = not one.usual and bool(one.taken)
+        alone = one.usual or (appends and len(slots) == 1 and planned.cost is not None)
+        if varies and planned.watches and not (appends and not planned.candidates):
             names[f"d{at}"] = partial(fits_of, planned)
             names[f"e{at}"] = one.fits
             lines.append(f" if d{at}({together}) != e{at}: return {at}, N")
         names[f"k{at}"] = planned.call
         keywords = []
-        if one.taken and one.usual:
+        if one.taken and not appends:
             past = given[one.taken[0]]
             keywords.append(f"out={past}" if planned.candidates else f"grown=({past},)")
-        elif one.taken:
+        elif appends:
             names[f"g{at}"] = partial(_presents, planned, one)
             lines += [f" g = g{at}(frame, {together})", f" if g is None: return {at}, N"]
             keywords.append("grown=g")
@@ -103,15 +105,15 @@ def code_of(
         lines.append(f" o = {view.format(x=given[0]) if view else call}")
         if view:
             stops = "W"
-        elif not one.usual:
+        elif not alone:
             names[f"c{at}"] = _several(planned, one, op, loose)
-            stops = f"c{at}(frame, f, o, {together}, {'g' if one.taken else ()}) or W"
+            stops = f"c{at}(frame, f, o, {together}, {'g' if appends else ()}) or W"
         else:
             names[f"s{at}"], names[f"t{at}"] = one.made[0] or ((), ())
-            x = given[(op.taken or planned.views or (0,))[0]] if given else "None"
+            x = "g[0]" if appends else given[(op.taken or planned.views or (0,))[0]] if given else "None"
             free = slots[0] in loose
             stops = f"o.flags.c_contiguous is not {one.contiguous[0]}" if free else f"o.shape != s{at}"
-            if not free and not op.taken and (planned.lone_view or varies):
+            if not free and (appends or (not op.taken and (planned.lone_view or varies))):
                 stops += f" or o.strides != t{at}"
             if op.taken:
                 stops += f" or o is not {x}"
@@ -124,6 +126,9 @@ def code_of(
                 names[f"p{at}"] = planned.attributes
                 lines += _says(planned, one, f"q{at}({together}, (o,), {bool(op.taken)}, p{at})", x)
         lines.append(f" if {stops}: return {at}, o")
+        if alone and appends:
+            lines.append(f" room = frame.stores[{planned.inputs[one.taken[0]]}].room")
+            lines.append(" room.filled = o.shape[room.axis]")
         for number, slot in enumerate(slots):
             if slot and slot not in op.dies:
                 lines.append(f" v[{slot}] = o" + f"[{number}]" * (len(slots) > 1))
@@ -162,7 +167,9 @@ def _says(planned: PlannedNode, one: Seen, cost: str, x: str) -> list[str]:
     """Lines that add to the facts what a lone output ``o`` is like and what its op cost. ``x``: what it was made of."""
     how = one.placed[0][2]
     strides = "None" if how == NEW or (how == IN_PLACE and one.contiguous[0]) else "o.strides"
-    offset = f"a(o) - a(r({x})) if o.nbytes else -1" if how == VIEW and planned.slides else "0" if how == NEW else "-1"
+    offset = "0" if how in (NEW, APPEND) else "-1"
+    if how == VIEW and planned.slides:
+        offset = f"a(o) - a(r({x})) if o.nbytes else -1"
     lines = [f" F.append((o.shape, {strides}, {offset}))"]
     if how == VIEW:
         return [*lines, " S += 0, 0, 0"]
@@ -172,9 +179,12 @@ def _says(planned: PlannedNode, one: Seen, cost: str, x: str) -> list[str]:
 
 
 def _presents(planned: PlannedNode, one: Seen, frame: Frame, args: Sequence[Any]) -> tuple | None:
-    """What the pasts of an op grow to; None where another choice of them may grow than was watched."""
+    """What the pasts of an op grow to; None where another choice of them may grow than was watched, or by no row."""
     taken, masks, how = decide.grow(frame, planned, args)
-    return how["grown"] if taken == one.taken and masks == one.masks else None
+    if taken != one.taken or masks != one.masks:
+        return None
+    presents: tuple = how["grown"]
+    return None if any(args[grow.input] is present for grow, present in zip(planned.grows, presents)) else presents
 
 
 def _several(planned: PlannedNode, one: Seen, op: Op, loose: Collection[int]) -> Callable[..., bool]:
