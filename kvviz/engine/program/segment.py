@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import accumulate
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -108,7 +109,8 @@ class Segment:
         found = self._bytes if self._bytes is not None and self._bytes.key == key else self._count(key, state.made)
         self._bytes, base = found, len(ledger.storages)
         if execution.recorder.on:
-            log.write_done(Done(self._templates, frame.id, base, lent, forms, found, ledger.live))
+            before = [(storage.id, storage.generation) for storage in lent]
+            log.write_done(Done(self.ops, self._templates, frame.id, base, before, forms, found, ledger.live))
         ledger.storages += [None] * state.made
         ledger.facts.capacities.frombytes(found.capacities.tobytes())
         ledger.facts.origins.frombytes(bytes((RUN,)) * state.made)
@@ -160,13 +162,11 @@ class Segment:
         self._steady = [slot not in loose for slot in self.slots]
         self._lent: list[int] = []
         self.ops, self._whole = self._simulate(len(self.nodes))
-        self._templates = Templates(self.ops)
+        self._templates: Templates = WeakKeyDictionary()
         self._loose = [at for at, op in enumerate(self.ops) if op.loose]
         new = [[at for at, out in enumerate(op.outs) if out is not None and out.how == NEW] for op in self.ops]
-        says = [
-            (len(op.outs) - op.outs.count(None), 3, len(some)) if op.loose else (0, 0, 0)
-            for op, some in zip(self.ops, new)
-        ]
+        there = [sum(out is not None for out in op.outs) for op in self.ops]
+        says = [(op.loose * n, op.loose * 3, op.loose * len(some)) for op, n, some in zip(self.ops, there, new)]
         self._said = [[0, *accumulate(numbers)] for numbers in zip(*says)]
         self._sums = np.array([one.sums for one in seen], np.int64)
         made_here = [one.placed[at] for one, some in zip(seen, new) for at in some]
