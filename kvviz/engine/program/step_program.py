@@ -62,11 +62,11 @@ class StepProgram:
         return {segment.first: segment for segment in self.segments}
 
     def ran(self, segment: Segment, begun: bool, whole: bool) -> None:
-        """A segment was tried: where one stops half-way, or the first no longer begins, the plan is watched again."""
+        """A segment was tried. If two in a row stop half-way, or the first begins no longer, watch the plan again."""
         if whole:
             self._missed = 0
         else:
-            self._missed += 3 if begun else segment is self.segments[0]
+            self._missed += 2 if begun else segment is self.segments[0]
 
     def learn(self, plan: Plan, watch: Watch) -> None:
         """Compare a watched run with the one before. Ctrl-C is heard at once, as nothing has changed by then."""
