@@ -277,8 +277,9 @@ def batch_axis(shape: Sequence[int], axis: int) -> int | None:
 def filled(array: np.ndarray, axis: int) -> list[tuple[Span, ...]]:
     """Rows that are not all zeros, by batch entry; one entry if all are alike."""
     batch = batch_axis(array.shape, axis)
-    ends = tuple(slice(None) if place in (batch, axis) else slice(1) for place in range(array.ndim))
-    if array.size and array[ends].all():
+    ends = [slice(1)] * array.ndim
+    ends[axis] = ends[axis if batch is None else batch] = slice(None)
+    if array.size and array[tuple(ends)].all():
         return [((0, array.shape[axis]),)]
     flags = (array != 0).any(axis=tuple(place for place in range(array.ndim) if place not in (batch, axis)))
     found = [spans_of(row) for row in np.atleast_2d(flags)]

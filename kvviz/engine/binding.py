@@ -118,7 +118,7 @@ def bind_inputs(execution: RunState, feeds: Mapping[str, Any], donate: frozenset
     how: list[tuple[str, int, str]] = []
     # Borrowed ones first: a block that is given twice is borrowed if one side borrows it.
     unread = [value for name, value in feeds.items() if name not in donate and plan.slots.get(name) is None]
-    for name in sorted(feeds, key=lambda n: n in donate):
+    for name in sorted(feeds, key=donate.__contains__) if donate else feeds:
         slot = plan.slots.get(name)
         if slot is None:
             continue
@@ -277,19 +277,15 @@ class Weights:
         if bound is None:
             values, places, _ = self._table.bound(frame.plan)
             stores: list[Storage | None] = [None] * len(values)
+            storages, first, blocks = self._ledger.storages, self._first, self._table.blocks
             for slot, number in places:
-                stores[slot] = self._storage(number)
+                # That of a block is made when a frame needs it, as making all is slow.
+                storage = storages[first + number]
+                if storage is None:
+                    storage = storages[first + number] = Storage(first + number, *blocks[number], "weights", False, 1)
+                stores[slot] = storage
             bound = self._bound[frame.plan] = values, stores
         frame.vals[:], frame.stores[:] = bound
-
-    def _storage(self, number: int) -> Storage:
-        """The storage of a block of weights, made when a frame needs it, as making all is slow."""
-        storages, id = self._ledger.storages, self._first + number
-        storage = storages[id]
-        if storage is None:
-            size, root = self._table.blocks[number]
-            storage = storages[id] = Storage(id, size, root, "weights", False, 1)
-        return storage
 
     def described(self, plan: Plan) -> Described:
         return self._table.bound(plan)[2]

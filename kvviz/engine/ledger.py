@@ -178,10 +178,9 @@ class Ledger:
             self.release(storage, freed)
         self.poisoned = poisoned
         self._peak = max(self._peak, self.peak_here)
-        for number in range(self._ended, len(self.storages)):
-            made = self.storages[number]
-            if made is not None and not made.holders and made.root is None:
-                self.storages[number] = None
+        for made in filter(None, self.storages[self._ended :]):
+            if not made.holders and made.root is None:
+                self.storages[made.id] = None
         self._ended = len(self.storages)
         return freed
 

@@ -44,6 +44,8 @@ class PolicyFacts:
     growth: str = "start"
 
 
+_USUAL = RunOptions()
+
 GONE = "gone"
 """Kind of a value that is no longer known."""
 
@@ -110,7 +112,7 @@ class TraceData:
         self.log = log
         self.title = title or graph.name
         self.model = graph.file
-        self.options = RunOptions()
+        self.options = _USUAL
         self.runs: list[Run] = []
         self.caches: list[Cache] = Caches()
         self.outputs = {}

@@ -175,6 +175,26 @@ def test_ops_with_several_outputs_are_logged_alike(sizes: list[int]) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("rows", [[1, 1, 1, 1, 0, 1, 2], [1, 3, 2, 3, 0, 3, 20], [0, 0, 0, 1]])
+def test_what_is_appended_to_is_logged_alike_whatever_comes(rows: list[int]) -> None:
+    names = ["x", "a", "b", "c"]
+    nodes = [helper.make_node(op, [x], [y]) for op, x, y in zip(["Neg", "Exp", "Tanh"], names, names[1:])]
+    nodes += [helper.make_node("Concat", ["past", "c"], ["all"], axis=0), helper.make_node("Neg", ["all"], ["y"])]
+    value = helper.make_tensor_value_info
+    ends = [value(name, 1, [None, 3]) for name in ("x", "past", "all", "y")]
+    made = helper.make_graph(nodes, "appending", ends[:2], ends[2:])
+    graph = kvviz.load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+    found: list[list] = [[], []]
+    for programs in (True, False):
+        with counted(programs):
+            for at, count in enumerate(rows):
+                feeds = {"x": np.ones((count, 3), np.float32)}
+                feeds["past"] = kvviz.reserve(np.zeros((2 + at % 2, 3), np.float32), 0, 8)
+                session = SingleRun(graph, feeds, None, ["past"])
+                found[programs].append((bits(session.run_to_end().outputs.values()), told(session)))
+    assert found[0] == found[1]
+
+
 def branching() -> Graph:
     """A loop, in whose body an If has bodies of its own; one carried value grows, one does not."""
     branch = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import accumulate
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -105,7 +106,8 @@ class Segment:
         found = self._bytes if self._bytes is not None and self._bytes.key == key else self._count(key, state.made)
         self._bytes, base = found, len(ledger.storages)
         if execution.recorder.on:
-            log.write_done(Done(self._templates, frame.id, base, lent, forms, found, ledger.live))
+            before = [(storage.id, storage.generation) for storage in lent]
+            log.write_done(Done(self.ops, self._templates, frame.id, base, before, forms, found, ledger.live))
         ledger.storages += [None] * state.made
         ledger.facts.capacities.frombytes(found.capacities.tobytes())
         ledger.facts.origins.frombytes(bytes((RUN,)) * state.made)
@@ -125,9 +127,9 @@ class Segment:
         for slot in state.gone:
             stores[slot] = None
         frame.uses[:] = state.uses
-        ledger.peak_here = max(ledger.peak_here, ledger.live + int(found.curve.max()))
-        ledger.live += int(found.curve[-1])
-        allocated, copied, written = found.sums.sum(0).tolist()
+        ledger.peak_here = max(ledger.peak_here, ledger.live + found.highest)
+        ledger.live += found.end
+        allocated, copied, written = found.totals
         log.allocated += allocated
         log.copied += copied
         log.written += written
@@ -145,7 +147,8 @@ class Segment:
             sizes[self._loose_new[: len(new)]] = new
         ends = self._ends[count - 1] + 1
         curve = np.cumsum(self._signs[:ends] * sizes[self._events[:ends]])
-        return Bytes(key, sizes[:made], curve, self._upto[:count], sums)
+        highest, end, totals = int(curve.max()), int(curve[-1]), sums.sum(0).tolist()
+        return Bytes(key, sizes[:made], curve, self._upto[:count], highest, end, sums, totals)
 
     # -- making it --------------------------------------------------------------------------------------------------
 
@@ -156,13 +159,11 @@ class Segment:
         self._steady = [slot not in loose for slot in self.slots]
         self._lent: list[int] = []
         self.ops, self._whole = self._simulate(len(self.nodes))
-        self._templates = Templates(self.ops)
+        self._templates: Templates = WeakKeyDictionary()
         self._loose = [at for at, op in enumerate(self.ops) if op.loose]
         new = [[at for at, out in enumerate(op.outs) if out is not None and out.how == NEW] for op in self.ops]
-        says = [
-            (len(op.outs) - op.outs.count(None), 3, len(some)) if op.loose else (0, 0, 0)
-            for op, some in zip(self.ops, new)
-        ]
+        there = [sum(out is not None for out in op.outs) for op in self.ops]
+        says = [(op.loose * n, op.loose * 3, op.loose * len(some)) for op, n, some in zip(self.ops, there, new)]
         self._said = [[0, *accumulate(numbers)] for numbers in zip(*says)]
         self._sums = np.array([one.sums for one in seen], np.int64)
         made_here = [one.placed[at] for one, some in zip(seen, new) for at in some]
@@ -183,7 +184,7 @@ class Segment:
             signs += [-1] * len(op.freed)
             self._ends.append(len(events) - 1)
         self._events, self._signs, self._upto = np.array(events), np.array(signs), np.array(upto)
-        self.code, self._lines = code_of(self.nodes, seen, self.ops, loose)
+        self.code, self._lines = code_of(self.nodes, seen, self.ops, loose, self._fixed)
 
     def _simulate(self, count: int) -> tuple[list[Op], State]:
         """The ops, and what there is after ``count`` of them: who holds which storage, as `Execution.note` counts."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,11 +65,11 @@ class Op(NamedTuple):
 
 
 def code_of(
-    nodes: Sequence[PlannedNode], seen: Sequence[Seen], ops: Sequence[Op], loose: Collection[int]
+    nodes: Sequence[PlannedNode], seen: Sequence[Seen], ops: Sequence[Op], loose: Collection[int], fixed: frozenset[int]
 ) -> tuple[Code, dict[int, int]]:
     """The code of these ops, and which of them each of its lines belongs to.
 
-    ``loose``: slots whose values lie otherwise each time.
+    ``loose``: slots whose values lie otherwise each time. ``fixed``: those that have the same value each time.
     """
     names: dict[str, Any] = {"W": WAITING, "N": NOT_RUN, "r": root_of, "a": address}
     lines, owners = ["def steps(frame, f):", " v = frame.vals", " F, S, C = f"], dict[int, int]()
@@ -77,40 +78,51 @@ def code_of(
         given = [f"v[{read}]" if read else "None" for read in planned.inputs]
         together = "(" + "".join(f"{value}, " for value in given) + ")"
         varies = any(read in loose for read in planned.inputs)
-        if varies and planned.watches:
+        same = not varies and not op.loose and fixed.issuperset(planned.inputs[1:])
+        view = _same_view(planned, one, at, names) if same else ""
+        appends = not one.usual and bool(one.taken)
+        alone = one.usual or (appends and len(slots) == 1 and planned.cost is not None)
+        if varies and planned.watches and not (appends and not planned.candidates):
             names[f"d{at}"] = partial(fits_of, planned)
             names[f"e{at}"] = one.fits
             lines.append(f" if d{at}({together}) != e{at}: return {at}, N")
         names[f"k{at}"] = planned.call
         keywords = []
-        if one.taken and one.usual:
+        if one.taken and not appends:
             past = given[one.taken[0]]
             keywords.append(f"out={past}" if planned.candidates else f"grown=({past},)")
-        elif one.taken:
+        elif appends:
             names[f"g{at}"] = partial(_presents, planned, one)
             lines += [f" g = g{at}(frame, {together})", f" if g is None: return {at}, N"]
             keywords.append("grown=g")
-        lines.append(f" o = k{at}({', '.join(given + keywords)})")
-        if not one.usual:
+        call = f"k{at}({', '.join(given + keywords)})"
+        lines.append(f" o = {view.format(x=given[0]) if view else call}")
+        if view:
+            stops = "W"
+        elif not alone:
             names[f"c{at}"] = _several(planned, one, op, loose)
-            stops = f"c{at}(frame, f, o, {together}, {'g' if one.taken else ()})"
+            stops = f"c{at}(frame, f, o, {together}, {'g' if appends else ()}) or W"
         else:
             names[f"s{at}"], names[f"t{at}"] = one.made[0] or ((), ())
-            x = given[(op.taken or planned.views or (0,))[0]] if given else "None"
+            x = "g[0]" if appends else given[(op.taken or planned.views or (0,))[0]] if given else "None"
             free = slots[0] in loose
             stops = f"o.flags.c_contiguous is not {one.contiguous[0]}" if free else f"o.shape != s{at}"
-            if not free and not op.taken and (planned.lone_view or varies):
+            if not free and (appends or (not op.taken and (planned.lone_view or varies))):
                 stops += f" or o.strides != t{at}"
             if op.taken:
                 stops += f" or o is not {x}"
             elif planned.lone_view:
                 inside = f"(o.base is {x} or o is {x} or r(o) is r({x}))"
                 stops += " or " + (f"not {inside}" if one.sources[0] >= 0 else inside)
+            stops += " or W"
             if op.loose:
                 names[f"q{at}"] = planned.cost
                 names[f"p{at}"] = planned.attributes
                 lines += _says(planned, one, f"q{at}({together}, (o,), {bool(op.taken)}, p{at})", x)
-        lines.append(f" if {stops} or W: return {at}, o")
+        lines.append(f" if {stops}: return {at}, o")
+        if alone and appends:
+            lines.append(f" room = frame.stores[{planned.inputs[one.taken[0]]}].room")
+            lines.append(" room.filled = o.shape[room.axis]")
         for number, slot in enumerate(slots):
             if slot and slot not in op.dies:
                 lines.append(f" v[{slot}] = o" + f"[{number}]" * (len(slots) > 1))
@@ -122,11 +134,36 @@ def code_of(
     return names["steps"], owners
 
 
+_RESHAPES = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
+
+
+def _same_view(planned: PlannedNode, one: Seen, at: int, names: dict[str, Any]) -> str:
+    """What gives the views that an op makes of an input that lies where it lay; empty for other ops."""
+    node, attributes = planned.node, planned.attributes
+    made = [layout for layout in one.made if layout is not None]
+    if node.domain or len(made) < len(one.made):
+        return ""
+    if node.op_type in _RESHAPES:
+        names[f"s{at}"] = made[0][0]
+        return f"{{x}}.reshape(s{at})"
+    if node.op_type == "Transpose":
+        names[f"s{at}"] = attributes.get("perm")
+        return f"{{x}}.transpose(s{at})"
+    if node.op_type != "Split":
+        return ""
+    axis = attributes.get("axis", 0) % len(made[0][0])
+    ends = accumulate((shape[axis] for shape, _ in made), initial=0)
+    names[f"s{at}"] = [(slice(None),) * axis + (slice(*pair),) for pair in pairwise(ends)]
+    return "(" + "".join(f"{{x}}[s{at}[{number}]], " for number in range(len(made))) + ")"
+
+
 def _says(planned: PlannedNode, one: Seen, cost: str, x: str) -> list[str]:
     """Lines that add to the facts what a lone output ``o`` is like and what its op cost. ``x``: what it was made of."""
     how = one.placed[0][2]
     strides = "None" if how == NEW or (how == IN_PLACE and one.contiguous[0]) else "o.strides"
-    offset = f"a(o) - a(r({x})) if o.nbytes else -1" if how == VIEW and planned.slides else "0" if how == NEW else "-1"
+    offset = "0" if how in (NEW, APPEND) else "-1"
+    if how == VIEW and planned.slides:
+        offset = f"a(o) - a(r({x})) if o.nbytes else -1"
     lines = [f" F.append((o.shape, {strides}, {offset}))"]
     if how == VIEW:
         return [*lines, " S += 0, 0, 0"]
@@ -136,9 +173,12 @@ def _says(planned: PlannedNode, one: Seen, cost: str, x: str) -> list[str]:
 
 
 def _presents(planned: PlannedNode, one: Seen, frame: Frame, args: Sequence[Any]) -> tuple | None:
-    """What the pasts of an op grow to; None where another choice of them may grow than was watched."""
+    """What the pasts of an op grow to; None where another choice of them may grow than was watched, or by no row."""
     taken, masks, how = decide.grow(frame, planned, args)
-    return how["grown"] if taken == one.taken and masks == one.masks else None
+    if taken != one.taken or masks != one.masks:
+        return None
+    presents: tuple = how["grown"]
+    return None if any(args[grow.input] is present for grow, present in zip(planned.grows, presents)) else presents
 
 
 def _several(planned: PlannedNode, one: Seen, op: Op, loose: Collection[int]) -> Callable[..., bool]:

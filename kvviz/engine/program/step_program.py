@@ -15,7 +15,9 @@ to an input of the graph asks each time whether there is room.
 
 Where anything differs, or Ctrl-C waits, the code stops, and the ordinary step goes on there: `Segment.run` first brings
 frame, ledger and log to where they would be after the ops that have run. Nothing else is done per op: numbers of
-storages, bytes and rows of the log follow from the template (`Done`), whose rows are made when the log is read.
+storages, bytes and rows of the log follow from the template (`Done`), whose rows are made when the log is read, and
+from what loose ops note in flat lists (`Facts`). A view with the same arguments of an input that lies where it lay is
+made without its kernel (`_same_view`); its layout need not be compared.
 
 Runs on ghosts, with poison, with a pool or homes of a policy, or under a rule of the caller's own have no program.
 """
@@ -58,11 +60,11 @@ class StepProgram:
         return {segment.first: segment for segment in self.segments}
 
     def ran(self, segment: Segment, begun: bool, whole: bool) -> None:
-        """A segment was tried: where one stops half-way, or the first no longer begins, the plan is watched again."""
+        """A segment was tried. If two in a row stop half-way, or the first begins no longer, watch the plan again."""
         if whole:
             self._missed = 0
         else:
-            self._missed += 3 if begun else segment is self.segments[0]
+            self._missed += 2 if begun else segment is self.segments[0]
 
     def learn(self, plan: Plan, watch: Watch) -> None:
         """Compare a watched run with the one before. Ctrl-C is heard at once, as nothing has changed by then."""

@@ -60,7 +60,8 @@ class Session:
         self.log = self.recorder.log
         facts = PolicyFacts(policy.name, policy.about, policy.version, policy.rules, policy.places_outputs)
         self.trace = Trace(graph, facts, self.log)
-        self.trace.options = RunOptions(dry=dry is not None)
+        if dry is not None:
+            self.trace.options = RunOptions(dry=True)
         self.trace.replayer = Replayer(self.plan, self.policy)
         self.trace.types_of = policy.types_of
         self.execution: Execution | None = None

@@ -23,7 +23,7 @@ def reshape(x, target=None, *, shape=None, allowzero=0):
         sizes = [kept if size == 0 else size for size, kept in zip(sizes, (*x.shape, *sizes[x.ndim :]))]
     try:
         # NumPy infers any negative length.
-        if any(size < -1 for size in sizes):
+        if sizes and min(sizes) < -1:
             raise ValueError
         return x.reshape(sizes)
     except ValueError:
@@ -64,7 +64,7 @@ def squeeze(x, where=None, *, axes=None):
 @op("Transpose", views=(0,), moves=True, by_element=True)
 def transpose(x, *, perm=None):
     try:
-        if perm is not None and any(axis < 0 for axis in perm):
+        if perm and min(perm) < 0:
             raise ValueError
         return x.transpose(perm)
     except ValueError:

@@ -59,7 +59,8 @@ class Table(dict[Any, int]):
 
     def __init__(self, entries: Iterable[Any] = ()) -> None:
         self.entries: list[Any] = list(entries)
-        super().__init__((entry, number) for number, entry in enumerate(self.entries))
+        if self.entries:
+            self.update((entry, number) for number, entry in enumerate(self.entries))
 
     def __missing__(self, entry: Any) -> int:
         self.entries.append(entry)
