@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given as given_that
 from hypothesis import settings
 from hypothesis import strategies as st
+from onnx import helper
 
 import kvviz
 from kvviz.decode.run_sessions import SingleRun
