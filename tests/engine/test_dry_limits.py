@@ -84,6 +84,24 @@ def test_an_operator_of_a_user_is_refused_in_a_sentence(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("name", ["Attention", "MultiHeadAttention"])
+def test_attention_without_a_past_gives_its_own_keys_and_values(name: str, biased: bool, policy: str) -> None:
+    shapes: dict[str, Sequence[int]] = {"q": (1, 3, 8), "k": (1, 3, 8), "v": (1, 3, 8)}
+    if biased:
+        shapes["m"] = (3, 3) if name == "Attention" else (24,)
+    call = "Attention <q_num_heads = 2, kv_num_heads = 2>"
+    if name != "Attention":
+        call = "com.microsoft.MultiHeadAttention <num_heads = 2>"
+    inputs = ", ".join(f"float{list(shape)} {x}" for x, shape in shapes.items())
+    graph = graph_of(
+        f"({inputs}) => (float[] z) {{ y, keys, values = {call} ({', '.join(shapes)}) z = Neg(keys) }}", 23
+    )
+    real = kvviz.run(graph, {x: np.ones(shape, np.float32) for x, shape in shapes.items()}, policy=policy)
+    assert_agree(dry(graph, shapes, policy), real)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("readers", [1, 2])
 def test_a_quantised_graph_whose_values_lie_turned_agrees(readers: int, policy: str) -> None:
     more = "n = Neg(d)" if readers == 2 else ""

@@ -11,6 +11,7 @@ from kvviz.engine.sessions import replay
 from kvviz.errors import ReplayError
 from tests.decode.oracle import Watched
 from tests.engine.graphs import graph_of, numbers, run
+from tests.engine.test_control import FUNCTIONS
 from tests.graph.build import MODELS
 
 DAG = """g (float[4, 4] x) => (float[4, 4] y, float[4] z) <int64[1] o = {1}> {
@@ -60,6 +61,13 @@ def test_a_value_that_is_read_belongs_to_the_reader() -> None:
     trace = run(CHAIN, {"x": numbers(4)})
     trace.value("a", 0)[:] = 7
     np.testing.assert_array_equal(trace.value("a", 0), np.exp(numbers(4)))
+
+
+def test_values_inside_functions_are_right() -> None:
+    trace = run(FUNCTIONS, {"x": numbers(4)})
+    a = np.exp(numbers(4))
+    for step, name, value in ((1, "q", a), (2, "s", -a), (4, "q", a + a), (6, "m", 6 * a), (8, "y", 4 * a)):
+        np.testing.assert_allclose(trace.value(name, step), value, rtol=1e-6)
 
 
 def test_values_of_every_iteration_are_those_that_the_loop_stacks() -> None:

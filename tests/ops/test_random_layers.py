@@ -66,6 +66,9 @@ def products(seed: int) -> Call:
                 # Its batch lies between rows and columns.
                 x, flags[f"transBatch{'AB'[place]}"] = np.moveaxis(x, -2, 0), 1
             inputs.append(x)
+        if not stack and rng.random() < 0.3:
+            # A vector is not transposed.
+            inputs[0] = normals(rng, k)
         return Call(kind, inputs, flags, 1, 21, MS, (kind,))
     if kind == "Einsum":
         equation = some(rng, list(EQUATIONS))
