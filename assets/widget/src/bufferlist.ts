@@ -56,7 +56,7 @@ interface CacheRow { cache: number; before: number; valid: number; capacity: num
 function cachesNow(t: Trace, main: number, run: number, cursor: number): Map<number, CacheRow> {
   const { p, x } = t;
   const rows = new Map<number, CacheRow>();
-  const { values } = p.graphs[p.frame.graph[main]];
+  const values = p.graphs[p.frame.graph[main]]?.values ?? []; // where nothing has run, there is no frame
   p.caches.forEach((c, cache) => {
     const s = c.storage[run];
     const [before, had] = rowsBefore(t, cache, run);
