@@ -140,7 +140,7 @@ def _loose(planned: PlannedNode, one: Seen, varies: bool) -> Callable[[list, Any
 
 
 def _presents(planned: PlannedNode, one: Seen, frame: Frame, args: Sequence[Any]) -> tuple | None:
-    """What the pasts of an op grow to; None where another choice of them may grow than was watched."""
+    """What the pasts of an op grow to; None if another choice of them may grow than was watched."""
     taken, masks, how = decide.grow(frame, planned, args)
     return how["grown"] if taken == one.taken and masks == one.masks else None
 
