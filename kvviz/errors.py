@@ -19,7 +19,7 @@ class LoadError(KvvizError):
 
 
 class GraphError(KvvizError):
-    """The graph cannot be run as it is: a cycle, a value that nothing makes, a name used twice."""
+    """The graph cannot be run: a cycle, an undefined value, a name used twice."""
 
 
 class UnsupportedOpsError(KvvizError):
@@ -47,11 +47,11 @@ class LimitError(KvvizError):
 
 
 class SaveError(KvvizError):
-    """A file could not be written; what was there before is as it was."""
+    """A file could not be written; the old file is unchanged."""
 
 
 class ReplayError(KvvizError):
-    """A past value was asked for that was not recorded and cannot be computed again."""
+    """A requested past value was not recorded and cannot be recomputed."""
 
 
 class DeviceError(KvvizError):
@@ -60,7 +60,7 @@ class DeviceError(KvvizError):
     Attributes
     ----------
     handle : Handle or None
-        None also when the caller has dropped it meanwhile: an error does not keep a tensor.
+        None also if the caller has dropped it since: an error does not keep a tensor.
     rule : str
         In a few words, e.g. ``"use after free"``.
     line : str
@@ -78,17 +78,17 @@ class DeviceError(KvvizError):
 
     @property
     def handle(self) -> object:
-        """The handle that the refusal is about, as long as it is alive."""
+        """The handle in question, as long as it is alive."""
         return self._find()
 
 
 def name_text(name: str | bytes) -> str:
-    """A name as protobuf gives it: bytes, where it is not UTF-8 and so an error."""
+    """A name from protobuf as text; bytes that are not UTF-8 raise an error."""
     return name if isinstance(name, str) else name.decode()
 
 
 def quoted(name: str, longest: int = 120) -> str:
-    """A name in quotes for messages: on one line, and without its middle where it is longer than ``longest``."""
+    """A name in quotes for messages: on one line, and without its middle if it is longer than ``longest``."""
     if len(name) > longest:
         name = f"{name[: longest // 2]}…{name[-longest // 2 :]}"
     line = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in name)

@@ -315,7 +315,7 @@ def listed_trace(graph: ComputeGraph) -> Trace:
 
 
 def hidden_pairs(graph: ComputeGraph, level: Level = "exact") -> Hazards:
-    """What nothing but the order of the list keeps in order: `kvviz.hazards` of the graph."""
+    """Pairs that only the order of the list keeps in order: `kvviz.hazards` of the graph."""
     from kvviz.report.faces.hazard_table import hazards
 
     return hazards(graph.trace, level)

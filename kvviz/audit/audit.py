@@ -30,7 +30,7 @@ FILE = "audit.json"
 
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """Models with what each costs; displayed as a table.
+    """The costs of many models; displayed as a table.
 
     Attributes
     ----------
@@ -184,11 +184,11 @@ def audit(
     on_row: Callable[[AuditRow], object] | None = None,
     progress: bool = True,
 ) -> Audit:
-    """Run many models under several policies, and compare them with what they were.
+    """Run many models under several policies, and compare them with an earlier audit.
 
     A decoder decodes a short prompt; any other model runs once, on inputs made from shapes. A model that fails, takes
     too long or kills its worker is a row, too. Rows are kept on the disk: an unchanged model is not run again, and an
-    interrupted audit goes on where it was.
+    interrupted audit continues.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def audit(
     prompt_tokens, max_new_tokens : int
         Lengths of a decode.
     fixes : bool
-        Also search for the change that helps most against each finding, which takes seconds a model.
+        Also search for the change that helps most against each finding, which takes seconds per model.
     cache : path, optional
         Folder of finished rows; ``kvviz/audit`` in the user's folder of caches by default.
     on_row : callable, optional

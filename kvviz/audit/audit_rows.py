@@ -18,7 +18,7 @@ from kvviz.trace.units import size
 
 @dataclass(frozen=True)
 class AuditRow:
-    """What an audit knows of one model.
+    """The audit of one model.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class AuditRow:
     policies : dict
         For each policy ``figures`` by name, a ``curve`` of live bytes, and ``findings``.
     traces, page
-        The traces as files in base64, and the debugger as HTML if it was asked for.
+        The traces as files in base64, and the debugger as HTML if it was requested.
     cached : bool
         The row was taken from the cache.
     """
@@ -70,7 +70,7 @@ class AuditRow:
 
     @property
     def note(self) -> str:
-        """What there is to say besides the figures."""
+        """Remarks besides the figures."""
         return f"{self.state}: {self.error}" if not self.done else f"dry: {self.dry}" if self.dry else ""
 
     def trace(self, policy: str) -> Trace | None:
@@ -124,7 +124,7 @@ class ModelChange:
     state : str
         ``"new"``, ``"gone"``, ``"not done"``, ``"changed"`` or ``"same"``.
     before, after : dict
-        Figures by name; empty where there are none.
+        Figures by name; empty if there are none.
     appeared, vanished : tuple of dict
         Findings that only the later, or only the earlier, audit has.
     larger : tuple of (dict, int)
@@ -145,7 +145,7 @@ class ModelChange:
     def first_op(self) -> str:
         """The first op that runs at another step or in another way; empty if every op runs as before.
 
-        Both traces are read for it, when it is read first.
+        It reads both traces on first use.
         """
         old, new = self.rows
         if old is None or new is None or (a := new.trace(self.policy)) is None or (b := old.trace(self.policy)) is None:

@@ -52,7 +52,7 @@ class Cursor:
         return self.trace.steps[self.position].run if self.position >= 0 else 0
 
     def frontier(self) -> tuple[Node, ...]:
-        """Nodes that may run next, in plan order; empty where the next step completes an If, a loop or a function."""
+        """Nodes that may run next, in plan order; empty if the next step completes an If, a loop or a function."""
         if self.at_edge and self.session is not None:
             live = self.session.look_ahead()
             return live.frontier if live else ()

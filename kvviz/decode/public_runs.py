@@ -111,11 +111,11 @@ def decode(
         states. A decoder without a cache is fed the whole sequence at every run.
     prompt : str, sequence of int, or sequence of these
         Several prompts make a batch, padded on the left; on the right for GroupQueryAttention, which counts rows, and
-        for decoders without a cache. Where the graph takes one token a run, a run reads each token of the prompt.
+        for decoders without a cache. If the graph takes one token per run, each token of the prompt has its own run.
     max_new_tokens : int
         Maximum number of tokens to generate; the prefill gives the first one.
     inputs : mapping, optional
-        Further inputs, as ``encoder_hidden_states``, or caches to start from.
+        Further inputs, such as ``encoder_hidden_states``, or initial caches.
     policy : str or Policy
     kv_capacity : int, optional
         Rows to reserve in growing caches, so that new rows are appended in place.
@@ -143,7 +143,7 @@ def decode(
         sequences have a fixed length is fed the last tokens that fit.
     detail : collection of int, optional
         Numbers of the runs whose steps are kept, besides the first run; by default all runs. Totals, tokens and cache
-        meters are kept for every run. A long decode of a large model needs some hundred bytes a step.
+        meters are kept for every run. A long decode of a large model needs some hundred bytes per step.
     dry : bool
         Work out layouts only: the same as `kvviz.dry` after a prompt of this length. Which tokens are generated is not
         known, so that none ends the decode.
@@ -209,17 +209,17 @@ def dry(
     graph : Graph or path
         From `kvviz.load` or `kvviz.shapes`.
     inputs : mapping of str to array_like, optional
-        Inputs whose values matter, as lengths or scales; all others are made from their shapes.
+        Inputs whose values matter, such as lengths or scales; all others are made from their shapes.
     prompt_tokens : int, optional
-        Decode after a prompt of so many tokens; without it the graph is run once.
+        Decode after a prompt of this length; without it the graph is run once.
     max_new_tokens, batch : int
         In a decode: tokens to generate (as many runs are made), and sequences.
     chunk : int, optional
-        In a decode: tokens of the prompt that a run is fed at most; by default all at once.
+        In a decode: the most tokens of the prompt per run; by default all at once.
     dims : mapping of str to int, optional
         Lengths of open dimensions, as in `kvviz.inputs`.
     counts : mapping of str to int, optional
-        What depends on data, by node: how many elements a NonZero or Compress picks, how often a Loop runs, 1 or 0 for
+        Counts that depend on data, by node: how many elements a NonZero or Compress picks, how often a Loop runs, 1 or 0 for
         the branch of an If.
     kv_capacity, donate, outputs, policy, growth, cache, detail
         As in `kvviz.run` and `kvviz.decode`.
@@ -232,13 +232,13 @@ def dry(
     Raises
     ------
     UnknownValueError
-        A shape or a branch depends on data that ``counts`` does not state.
+        A shape or a branch depends on data that ``counts`` does not give.
     InputError
         As in `kvviz.run` and `kvviz.decode`.
 
     Notes
     -----
-    A policy of your own takes part as it is, if it looks at layouts only: shapes, types, strides, owners. Arrays of a
+    A policy of your own works unchanged if it reads layouts only: shapes, types, strides, owners. Arrays of a
     dry run have no contents that a rule could read.
 
     Examples

@@ -60,9 +60,9 @@ class Device(DeviceState):
     ownership : {"holder", "classic"}
         See `kvviz.device.handles`.
     cost : Cost
-        What bytes and operations cost, in simulated microseconds.
+        Costs of bytes and operations, in simulated microseconds.
     queues : int
-        On which programs run; independent ones at the same time.
+        Queues on which programs run; independent ones run at the same time.
     dram_banks, l1_banks : int
         Those of an n150 by default.
     name : str
@@ -71,7 +71,7 @@ class Device(DeviceState):
     ----------
     warnings : list of DeviceWarning
     host_bytes : int
-        Bytes over the link, both directions, since the start.
+        Bytes over the link in both directions since the start.
 
     Examples
     --------
@@ -135,9 +135,9 @@ class Device(DeviceState):
         Parameters
         ----------
         graph : Graph
-            Or what `kvviz.load` takes.
+            Or anything that `kvviz.load` takes.
         layouts, outputs
-            Of inputs and outputs by name; in rows in DRAM by default.
+            Layouts of inputs and outputs by name; in rows in DRAM by default.
         const_eval : sequence of str
             Inputs that are parameters: a submit does not deallocate them, and what follows from them alone is worked
             out once for each version of them.
@@ -155,12 +155,12 @@ class Device(DeviceState):
         return made
 
     def binary(self, programs: Sequence[Any]) -> Binary:
-        """Programs by number, for `submit` and `get_layout` as tt-mlir's runtime has them.
+        """Programs by number, for the forms of `submit` and `get_layout` in tt-mlir's runtime.
 
         Parameters
         ----------
         programs : sequence
-            Each is what `program` takes, or a program that it made, which may have layouts.
+            Each is an argument of `program`, or a program that it made, which may have layouts.
         """
         return Binary([one if isinstance(one, DeviceProgram) else self.program(one) for one in programs])
 
@@ -172,15 +172,15 @@ class Device(DeviceState):
 
     @_whole
     def submit(self, program: Any, inputs: Any, handles: Any = None) -> Any:
-        """Give a program to the device: handles of its outputs, at once; it runs when its inputs are ready.
+        """Submit a program; returns handles of its outputs at once, and the program runs when its inputs are ready.
 
-        ``submit(program, {name: handle})`` gives a dict; ``submit(binary, program_index, [handle, …])`` gives a list.
+        ``submit(program, {name: handle})`` returns a dict; ``submit(binary, program_index, [handle, …])`` a list.
 
         Raises
         ------
         DeviceError
-            If an input is dead, of another device, or has not the layout or shape that the program wants; or if there
-            is no room. The device is as it was before.
+            If an input is dead, of another device, or of another layout or shape than the program wants; or if there
+            is no room. The device is unchanged.
         """
         by_number = isinstance(program, Binary)
         if by_number:
@@ -192,9 +192,9 @@ class Device(DeviceState):
 
     @_whole
     def capture(self, program: DeviceProgram, inputs: Mapping[str, Handle]) -> Captured:
-        """Run a program and keep where everything lay, to replay it; waits until it is done.
+        """Run a program and fix all addresses, to replay it; waits until it is done.
 
-        Its inputs are copied into slots. Older captures become invalid. `release_capture` lets the slots go.
+        Its inputs are copied into slots. Older captures become invalid. `release_capture` frees the slots.
         """
         return captured_trace.capture(self, Captured(program), inputs)
 
@@ -230,7 +230,7 @@ class Device(DeviceState):
 
     @_whole
     def duplicate(self, handle: Handle) -> Handle:
-        """Another handle with the same wrapper, as a copy of a runtime tensor is."""
+        """Another handle with the same wrapper, like a copy of a runtime tensor."""
         self.need(handle, "duplicate", host=True)
         handle.wrapper.handles += 1
         return self.handle(handle.wrapper, handle.name, "handle", f"copy of handle #{handle.number}")

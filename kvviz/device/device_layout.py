@@ -32,13 +32,13 @@ class Layout:
     Attributes
     ----------
     memory : {"dram", "l1"}
-        ``"host"`` is only reported, of tensors that are not on a device.
+        ``"host"`` is only reported, for tensors on the host.
     tiled : bool
         In tiles of 32 x 32 elements along the last two axes, which are padded to whole tiles; else row by row.
     dtype : str or None
         NumPy's name of the type, or ``"bfloat16"``; None: that of the array.
     sharding : {"height"} or None
-        Dealt out to the cores by rows, which only L1 can be; else interleaved.
+        Distributed to the cores by rows, in L1 only; else interleaved.
     """
 
     memory: str = "dram"

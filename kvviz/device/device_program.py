@@ -35,11 +35,11 @@ class DeviceProgram:
     name : str
     number : int
     device : Device
-        Which runs it, and has its weights.
+        The device that runs it, and has its weights.
     kept : frozenset of str
         Parameters: inputs that it never deallocates. Source: ``TTNNAdjustDeallocs`` of tt-mlir.
     parts : (DeviceProgram, DeviceProgram) or None
-        Where some of it is evaluated once: that part, and the rest.
+        The part that is evaluated once, and the rest, if there is such a part.
     constants : dict of int to int
         Storages of its weights in the log, by their numbers in a run of the engine; filled by the first submit.
     """
@@ -76,7 +76,7 @@ class DeviceProgram:
         self.constant_bytes = 0
 
     def layout(self, name: str) -> Layout:
-        """What it wants of an input.
+        """The layout that it wants for an input.
 
         Raises
         ------
@@ -96,9 +96,9 @@ class DeviceProgram:
 
 
 class Binary:
-    """Programs by number, as in an executable file that a compiler wrote; `Device.binary` makes it.
+    """Programs by number, as in a compiler's executable file; `Device.binary` makes it.
 
-    Inputs and outputs go by number, too: by their places in the program.
+    Inputs and outputs have numbers, too: their places in the program.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Binary:
         return self.programs[_number(index, len(self.programs), "a program", "this binary")]
 
     def layout(self, program_index: int, input_index: int) -> Layout:
-        """What a program wants of an input.
+        """The layout that a program wants for an input.
 
         Raises
         ------

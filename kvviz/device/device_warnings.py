@@ -27,20 +27,20 @@ MODELLED = {"STALE_CONST_EVAL", "TRACE_OVERWRITES"}
 
 @dataclass(frozen=True, slots=True)
 class DeviceWarning:
-    """Something that works, and that is probably not meant; or, of a use after free, that does not work.
+    """Something that works, but probably not as intended; or a use after free, which does not work.
 
     Attributes
     ----------
     code : str
         One of `CURES`.
     handle : Handle
-        The one that it is about, or one like it where the caller has that no more.
+        The handle in question, or one like it if the caller dropped it.
     sentence : str
         The cause, and the cure.
     line : str
         ``file:line code`` of the caller.
     nbytes : int
-        What it is about in bytes.
+        The bytes in question.
     time : float
         Simulated, in microseconds.
     """
@@ -54,6 +54,6 @@ class DeviceWarning:
 
     @property
     def handle(self) -> Any:
-        """The handle that it is about, or None if nobody holds it any more."""
+        """The handle in question, or None if nobody holds it any more."""
         # A warning keeps no handle, as that would count among the holders of a tensor.
         return self.find()

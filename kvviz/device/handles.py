@@ -234,7 +234,7 @@ class Handle:
     name : str
     number : int
     line : str
-        Where in the caller's code it came to be.
+        The line of the caller's code that created it.
     """
 
     __slots__ = ("__weakref__", "device", "ending", "line", "name", "number", "released", "wrapper")

@@ -82,7 +82,7 @@ class BlockTable:
         return row[place]
 
     def own(self, sequence: int, position: int) -> tuple[int, int] | None:
-        """Give a sequence a block of its own where it is to write: (the shared one, its own); None if it has one.
+        """Give a sequence a block of its own for a write: (the shared one, its own); None if it has one.
 
         Raises
         ------

@@ -16,18 +16,18 @@ LINK = "host"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What things cost, in microseconds: a model with round numbers, not a measurement.
+    """Costs in microseconds: a model with round numbers, not a measurement.
 
     Attributes
     ----------
     issue : float
-        For the host to hand over one call.
+        Of one call by the host.
     op : float
-        For an op to begin, whatever it does.
+        Of starting an op, whatever it does.
     link, dram, l1 : float
-        Bytes a microsecond over the link to the host, and out of and into each memory.
+        Bytes per microsecond over the link to the host, and out of and into each memory.
     flops : float
-        Operations a microsecond.
+        Operations per microsecond.
     """
 
     issue: float = 0.5

@@ -96,7 +96,7 @@ class Execution:
                 return
 
     def _ran(self, frame: Frame, segment: Segment) -> bool:
-        """Let a segment run; False where it does not begin. Of a frame that is watched, take down how it would."""
+        """Let a segment run; False if it does not begin. Of a frame that is watched, take down how it would."""
         if frame.watch is not None:
             frame.watch.starts[segment.first] = segment.slots, segment.look(frame), frame.uses.copy()
             return False

@@ -76,9 +76,9 @@ class KVCache:
     size : int
         Cells. llama.cpp takes multiples of 256; smaller caches are easier to look at.
     n_seq_max : int
-        Sequences that there may be.
+        The maximum number of sequences.
     name : str
-        Of the tensor whose rows the cells are.
+        The name of the tensor whose rows the cells are.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class KVCache:
 
     @property
     def cells(self) -> CellMap:
-        """The cells as they are now."""
+        """The current cells."""
         pos, turned = np.array(self.pos, np.int32), np.array(self.turned, np.int32)
         empty = pos == EMPTY
         states = np.select([empty & (turned == EMPTY), empty, turned != pos], [FREE, DIRTY, SHIFTED], LIVE)
@@ -120,7 +120,7 @@ class KVCache:
 
     @property
     def trace(self) -> Trace:
-        """What happened so far as a trace: every call is a run, which writes cells and, for tokens, rows of K.
+        """The history as a trace: every call is a run, which writes cells and, for tokens, rows of K.
 
         The rows of ``trace.caches[0]`` are the cells, with their sequences.
         """
@@ -132,10 +132,10 @@ class KVCache:
     _repr_html_ = public_trace.cells_html
 
     def find_slot(self, tokens: int, *, contiguous: bool = False) -> tuple[int, ...] | None:
-        """The cells that so many tokens would get, or None where there are not enough; nothing changes.
+        """The cells that so many tokens would get, or None if there are not enough; nothing changes.
 
-        The search goes from the head on, cell by cell and round the end, and takes what is empty. Where much is free
-        in front of the head it begins at cell 0.
+        The search starts at the head, wraps at the end, and takes empty cells. If many cells are free
+        before the head it starts at cell 0.
 
         Parameters
         ----------
@@ -155,21 +155,21 @@ class KVCache:
         return None
 
     def append(self, tokens: int, seq: int = 0) -> tuple[int, ...]:
-        """Take cells for so many tokens at the next positions of a sequence, and write their rows; gives the cells."""
+        """Take cells for the next tokens of a sequence, and write their rows; returns the cells."""
         if tokens < 1:
             raise KvvizError(f"a batch cannot have {tokens} tokens; give at least one")
         first = self.pos_max(self._known(seq)) + 1
         return self.decode([(first + place, (seq,)) for place in range(tokens)])
 
     def decode(self, tokens: Sequence[tuple[int, Iterable[int]]]) -> tuple[int, ...]:
-        """Take cells for the tokens of one micro-batch, and write their rows; gives the cells.
+        """Take cells for the tokens of one micro-batch, and write their rows; returns the cells.
 
-        Keys whose positions have moved are rotated first. Of each token the position and the sequences are given.
+        Keys whose positions have moved are rotated first. ``tokens``: position and sequences of each.
 
         Raises
         ------
         KvvizError
-            If there are not enough cells; the cells are then as before.
+            If there are not enough cells, which then do not change.
         """
         batch = [(pos, frozenset(map(self._known, seqs))) for pos, seqs in tokens]
         for pos, seqs in batch:
@@ -195,17 +195,17 @@ class KVCache:
         return slot
 
     def pos_min(self, seq: int) -> int:
-        """The first position of a sequence; -1 where it has none."""
+        """The first position of a sequence; -1 if it has none."""
         return min((pos for pos, seqs in zip(self.pos, self.seqs) if seq in seqs), default=EMPTY)
 
     def pos_max(self, seq: int) -> int:
-        """The last position of a sequence; -1 where it has none."""
+        """The last position of a sequence; -1 if it has none."""
         return max((pos for pos, seqs in zip(self.pos, self.seqs) if seq in seqs), default=EMPTY)
 
     def seq_rm(self, seq: int, first: int = -1, stop: int = -1) -> str:
-        """Let a sequence (-1: all) leave the cells at positions ``first`` up to ``stop`` (-1: to the end).
+        """Remove a sequence (-1: all) from the cells at positions ``first`` up to ``stop`` (-1: to the end).
 
-        The bytes stay. Where a cell before the head became free, the next search begins there.
+        The bytes stay. If a cell before the head became free, the next search begins there.
         """
         before, touched = self.head, self._within(seq, first, stop)
         for cell in touched:
@@ -213,7 +213,7 @@ class KVCache:
         return self._freed(f"seq_rm({seq}, {first}, {stop})", touched, before)
 
     def seq_cp(self, source: int, target: int, first: int = -1, stop: int = -1) -> str:
-        """Let another sequence hold the cells of a sequence too: they are shared, and no byte is copied."""
+        """Share the cells of a sequence with another one; no byte is copied."""
         shared = self._within(self._known(source), first, stop) if self._known(target) != source else []
         for cell in shared:
             self.seqs[cell] |= {target}
@@ -229,7 +229,7 @@ class KVCache:
         return self._freed(f"seq_keep({seq})", touched, before)
 
     def seq_add(self, seq: int, first: int, stop: int, delta: int) -> str:
-        """Move positions of a sequence, in cells that others share too; the keys are rotated before the next tokens.
+        """Move positions of a sequence, also in shared cells; the keys are rotated before the next tokens.
 
         A cell whose position falls below 0 is freed. The next search begins at the first of these, else at cell 0.
         """

@@ -55,7 +55,7 @@ class Node:
     scope: tuple[str, ...] = ()  # module path, outermost first: ``("model", "layers.0", "self_attn")``
 
     def given(self, place: int) -> str:
-        """The input at a position; the empty string where it is absent."""
+        """The input at a position; the empty string if it is absent."""
         return self.inputs[place] if place < len(self.inputs) else ""
 
     @property
@@ -65,7 +65,7 @@ class Node:
 
     @property
     def qualified_op(self) -> str:
-        """Operator with its domain where that is not ONNX's own, e.g. ``com.microsoft.FastGelu``."""
+        """Operator, with its domain if that is not ONNX's own, e.g. ``com.microsoft.FastGelu``."""
         return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
 
 
@@ -102,7 +102,7 @@ class Graph:
 
     @cached_property
     def derived(self) -> dict[Any, Graph]:
-        """Graphs that were made from this one, by what was changed; they are kept as long as it lives."""
+        """Graphs made from this one, by the change; they are kept as long as it lives."""
         return {}
 
     @cached_property
@@ -142,7 +142,7 @@ class Graph:
                 yield from inner.walk()
 
     def chat(self, text: str, system: str | None = None) -> str:
-        """The prompt that asks the model to answer a text, by the chat template that lies beside it.
+        """The prompt for an answer to a text, from the chat template beside the model.
 
         >>> kvviz.decode(graph, graph.chat("What is the capital of France?"), 24)  # doctest: +SKIP
 

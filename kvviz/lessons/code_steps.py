@@ -115,14 +115,14 @@ def step_code(
 ) -> Stepping:
     """Run a cache over some tokens, and step through it line by line, beside the rows that each line touches.
 
-    ``step``: of the newest token and the cache; gives the output and the cache for the next token.
-    ``tokens``: what it is called with, one after another.
-    ``cache``: what the first call is given: arrays of rows, and whatever else.
+    ``step``: a function of the newest token and the cache; returns the output and the cache for the next token.
+    ``tokens``: its first arguments, one after another.
+    ``cache``: the first cache: arrays of rows, and anything else.
     ``names``: of the arrays in it.
     ``also``: functions that ``step`` calls and that are shown, too.
     ``words``: of the tokens, for the captions.
 
-    Raises `KvvizError`: if the code is not there to be shown, runs more than 400 lines, or fails.
+    Raises `KvvizError`: if the source is not available, more than 400 lines run, or the code fails.
     """
     shown = [step, *also]
     try:

@@ -101,8 +101,8 @@ def _is_number(cell: Any) -> bool:
 
 
 def control(widgets: Mapping[str, Any], show: Callable[..., None], alt: str) -> None:
-    """Show controls of ipywidgets, by the name under which a function gets their values, with what it prints of them;
-    to a reader without them a text."""
+    """Show ipywidgets, by the names of a function's arguments, with what the function prints for their values;
+    readers without them see a text."""
     box = ipywidgets.VBox([*widgets.values(), ipywidgets.interactive_output(show, dict(widgets))])
     display({**box._repr_mimebundle_(), "text/plain": alt}, raw=True)
 

@@ -12,7 +12,7 @@ from kvviz.trace.units import size
 def quickstart_tour(trace: Trace, run: int = 6) -> Tour:
     """A tour of a decode with growing caches. All figures in its captions are those of the trace.
 
-    ``run``: the decode step that is looked at, from 1 on; the last one if there are fewer.
+    ``run``: the decode step to show, from 1 on; the last one if there are fewer.
 
     Raises `KvvizError`: if the trace has no caches that grow, or has no decode step.
     """

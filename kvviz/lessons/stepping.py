@@ -47,7 +47,7 @@ class Group:
     ``look``: ``"words"``, ``"rows"`` (texts are not shown), a ``"table"``, lines of ``"code"``, ``"figures"``, or
       the parts of a ``"bar"``.
     ``texts``: one for each cell.
-    ``part``: so many cells are a block, which has a number; 0: there are no blocks.
+    ``part``: number of cells in a block, which has a number; 0: no blocks.
     """
 
     title: str
@@ -73,11 +73,11 @@ class Stepping:
     groups : sequence of Group
     frames : sequence of Frame
     legend : mapping of str to str
-        By state, what it means.
+        The meaning of each state.
     still : int
-        The frame that is shown where scripts do not run.
+        The frame that is shown without scripts.
     seconds : float
-        For each frame, while it plays.
+        Duration of each frame while it plays.
 
     Raises
     ------

@@ -66,7 +66,7 @@ class ArrayLayout(Protocol):
 
     @property
     def base(self) -> Any:
-        """The array of which this one is a view; None where it owns its memory."""
+        """The array of which this one is a view; None if it owns its memory."""
         ...
 
 

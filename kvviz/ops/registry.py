@@ -31,7 +31,7 @@ class Grow:
     ``axis``: ``axis(args, attributes)`` gives the axis that grows, counted from 0.
     ``rows``: ``rows(args, attributes)`` gives how many rows the present has beyond the past. 0 means that the present
       has the past's shape and rows inside it are overwritten (a shared or static buffer).
-    ``reads``: the kernel looks at the past's bytes even where it appends to them.
+    ``reads``: the kernel reads the past's bytes even if it appends to them.
     """
 
     input: int
@@ -43,21 +43,21 @@ class Grow:
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """What the engine knows about one operator, from one opset version on.
+    """The engine's facts on one operator, from one opset version on.
 
-    ``kernel``: ``kernel(*inputs, **attributes)`` returns an ndarray, or a tuple with one entry an output.
-      None: that of ``onnx.reference`` computes, and only what the op may do to its inputs is stated here.
+    ``kernel``: ``kernel(*inputs, **attributes)`` returns an ndarray, or a tuple with one entry per output.
+      None: that of ``onnx.reference`` computes, and only the op's effects on its inputs are stated here.
     ``overwrites``: input positions whose storage output 0 may take over (``out=`` is then that very array).
     ``fits``: ``fits(args, position, attributes)`` says whether output 0 has exactly the shape and dtype of that
       input: ``""`` (fits), ``"shape"`` or ``"dtype"``. None means "elementwise": the other inputs broadcast to it.
-    ``views``: input positions whose memory outputs may share with nothing copied (the engine looks which do).
+    ``views``: input positions whose memory outputs may share without a copy (the engine checks which do).
     ``unread``: inputs of which only the shape or the type is read, not the bytes.
-    ``grows``: pasts that may be extended in place; the kernel then gets ``grown=`` (one entry a Grow, or None).
+    ``grows``: pasts that may be extended in place; the kernel then gets ``grown=`` (one entry per Grow, or None).
     ``by_element``: every element of an output follows from one element of each input, rounded once or not at all: how
       inputs and ``out`` lie in memory changes no bit of it.
     ``commutative``: the operands may be swapped.
-    ``moves``: the op only moves data that existed already: what it writes counts as copied.
-    ``cost``: ``cost(args, outs, in_place, attributes)`` gives (written, copied) in bytes where the rule above is not
+    ``moves``: the op only moves existing data: everything it writes counts as copied.
+    ``cost``: ``cost(args, outs, in_place, attributes)`` returns (written, copied) in bytes if the rule above is not
       exact.
     ``written``: ``written(args, outs, attributes)`` returns, for outputs in the memory of inputs that were written only
       in part, their positions and the part, with its offset from the first element. Other outputs are written in full,
@@ -93,7 +93,7 @@ _EXTRA = ("n_outputs", "opset", "out", "grown")
 def op(*names: str, domain: str = "", since: int = 1, **facts: Any) -> Callable[[Kernel], Kernel]:
     """Register a kernel for one or several operators from opset ``since`` on. A later one for the same replaces it.
 
-    ``facts``: what else an `OpSpec` holds: ``overwrites``, ``views``, ``grows``, ``moves`` …
+    ``facts``: other fields of `OpSpec`: ``overwrites``, ``views``, ``grows``, ``moves`` …
 
     Examples
     --------

@@ -38,14 +38,14 @@ _CHUNKS = re.compile(r"[0-9]+|[^0-9]+")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Found(Sequence[Step]):
-    """What a query found: steps, as a sequence and as a table.
+    """The steps that a query found, as a sequence and as a table.
 
     Attributes
     ----------
     trace : Trace
     query : str
     numbers : tuple of int
-        Of the steps, in the order that the query asks for.
+        Numbers of the steps, in the query's order.
     """
 
     trace: Trace

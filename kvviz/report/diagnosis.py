@@ -43,7 +43,7 @@ class Diagnosis:
     caches : tuple of CacheFinding
         Findings about the caches, in sentences. Those that may make results wrong come first.
     cache_warnings : tuple of CacheWarning
-        What `kvviz.cache_warnings` gives; findings say the same of many caches at once.
+        The result of `kvviz.cache_warnings`; findings summarise it for many caches.
     groups : tuple of MissedGroup
         The missed nodes, grouped: those that are alike in all layers and tokens are one entry. The group that spent
         most bytes comes first.
@@ -60,7 +60,7 @@ class Diagnosis:
 
     @cached_property
     def other_order(self) -> OtherOrder | None:
-        """An order of the main graph whose peak is much lower, with the fix that uses it; None where none is found."""
+        """An order of the main graph whose peak is much lower, with the fix that uses it; None if none is found."""
         return _other_order(index_of(self.trace))
 
     @cached_property
@@ -73,7 +73,7 @@ class Diagnosis:
 
     @cached_property
     def findings(self) -> Findings:
-        """All that costs memory or endangers results, ranked; see `kvviz.findings`."""
+        """Everything that costs memory or endangers results, ranked; see `kvviz.findings`."""
         index = index_of(self.trace)
         # The search for another order must not hold this report, which would then wait for the collector.
         other = partial(_other_order, index)

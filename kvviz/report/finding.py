@@ -23,7 +23,7 @@ class Cure(NamedTuple):
 
     ``saves``: bytes that it saves at the steps that it helps, and the number of those steps.
     ``left``: an upper bound of the peak with it.
-    ``about``: what else there is to say of it.
+    ``about``: further remarks.
     """
 
     fix: Fix
@@ -33,7 +33,7 @@ class Cure(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One of the things that a finding sums: a kind of op, a group of storages.
+    """One part of a finding: a kind of op, or a group of storages.
 
     ``name``: of the kind of op its role.
     ``bytes``: its share of the bytes of the finding.
@@ -50,7 +50,7 @@ class Part(NamedTuple):
 
     @property
     def fix(self) -> Fix | None:
-        """Of a kind of op the fix of the step that spent most; None without one."""
+        """For a kind of op, the fix of the step that spent most; None without one."""
         return None if self.group is None else self.group.fix
 
     def __str__(self) -> str:
@@ -75,12 +75,12 @@ class Finding:
     step : int or None
         The step to look at first.
     selection : tuple or None
-        What it is about: ``("node", name)``, the node that ran at ``step``, ``("cache", input)``, or
+        Its subject: ``("node", name)``, the node that ran at ``step``, ``("cache", input)``, or
         ``("storage", number)``.
     where : str
         The place in the model and how often.
     example : str
-        The sentence of one of its steps, or what else explains it; empty where the title says all.
+        The sentence of one of its steps, or another explanation; empty if the title says everything.
     scope : str
         Which runs ``bytes`` and ``at`` are of.
     calm : bool
@@ -88,9 +88,9 @@ class Finding:
     reasons : tuple of str
         Of missed ops, the codes of the blockers.
     time : float
-        Of its steps, where the trace has times; in the unit of its clock.
+        Time of its steps, if the trace has times; in the unit of its clock.
     parts : tuple of Part
-        What it sums, the largest first.
+        Its parts, the largest first.
     """
 
     kind: str
@@ -116,7 +116,7 @@ class Finding:
 
     @cached_property
     def cure(self) -> Cure | None:
-        """The one change that removes most of it. It is searched for, on ghosts, when it is read first."""
+        """The one change that removes most of it, searched for on ghosts on first use."""
         return None if self.find is None else self.find()
 
     @property
@@ -147,7 +147,7 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The title with its bytes, for where there is no column of bytes."""
+        """The title with its bytes, for use without a column of bytes."""
         return f"{self.title}: {size(self.bytes)}" if self.kind == "miss" else self.title
 
     def __str__(self) -> str:

@@ -41,7 +41,7 @@ class MissedGroup:
     bytes, allocated, copied : int
         Sums over its entries.
     time : float
-        Of all these steps, where the trace has times; in the unit of its clock.
+        Time of all these steps, if the trace has times; in the unit of its clock.
     """
 
     role: str

@@ -100,10 +100,10 @@ def label(schedule: Any) -> str:
 def planning_events(
     graph: Graph, outputs: Sequence[str] | None = None, policy: str | Policy | Schedule = "rten"
 ) -> tuple[PlanningEvent, ...]:
-    """Plan a graph and give every step of it.
+    """Plan a graph and return every event of the planner.
 
-    ``graph``: also a body: its captures are there already.
-    ``outputs``: what is wanted; the graph's outputs by default. Their order may change the plan.
+    ``graph``: also a body, whose captures count as given.
+    ``outputs``: wanted values; the graph's outputs by default. Their order may change the plan.
     ``policy``: whose planner: a policy, the name of one, a schedule, or the name of one.
 
     Raises `GraphError`: for an output that the graph does not have.

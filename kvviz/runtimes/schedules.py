@@ -234,7 +234,7 @@ class Picks:
     the requested outputs do not need is left out.
 
     ``picks``: path of a graph (see `kvviz.graph.model.GraphPath`) and node index.
-    ``model``: fingerprint of the model that they were made on; empty where that is not checked.
+    ``model``: fingerprint of the model that they were made on; empty if that is not checked.
     """
 
     picks: tuple[tuple[GraphPath, int], ...]

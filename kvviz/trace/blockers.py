@@ -62,7 +62,7 @@ class Blocker:
     code : BlockerCode
         The kind of reason.
     input : str
-        The value that could not be overwritten; empty where the op can never run in place.
+        The value that could not be overwritten; empty if the op can never run in place.
     position : int
         Its position among the node's inputs, -1 if none.
     culprit : str
@@ -70,9 +70,9 @@ class Blocker:
     message : str
         One sentence.
     bytes : int
-        What was spent because of it: bytes newly allocated or copied.
+        Bytes newly allocated or copied because of it.
     found : object, callable or None
-        The fix, or ``found(blocker)`` that looks for it when it is asked for.
+        The fix, or ``found(blocker)``, which searches for it on demand.
     """
 
     code: BlockerCode
@@ -85,7 +85,7 @@ class Blocker:
 
     @property
     def fix(self) -> Any:
-        """A change that can be applied so that this op runs in place, where one exists; see `kvviz.fixes.fix`."""
+        """A change that lets this op run in place, if one exists; see `kvviz.fixes.fix`."""
         return self.found(self) if callable(self.found) else self.found
 
 
@@ -103,7 +103,7 @@ class Decision:
     shares : dict of str to str
         Output to the input in whose storage it lives (a view, or overwritten in place).
     blockers : tuple of Blocker
-        Every reason that stood against running in place; empty if it did.
+        Every reason against running in place; empty if it ran in place.
     """
 
     dispatch: str

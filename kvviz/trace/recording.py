@@ -120,7 +120,7 @@ class Trace(TraceData):
     steps, frames, storages, runs, caches
         Records of what ran, where, in which memory.
     outputs : dict of str to ndarray
-        What the last run returned.
+        Outputs of the last run.
     prompt, tokens : list of int
         In a decode: the prompt and the generated tokens (batch item 0).
     words : list of str or None
@@ -132,7 +132,7 @@ class Trace(TraceData):
     recipe : Recipe or None
         How to make this trace again with a change; None for a trace that was loaded.
     value_summaries : ValueSummaries or None
-        What is kept of the values; see `summarise` and `values`.
+        Kept summaries of values; see `summarise` and `values`.
     branch : Branch or None
         Where and by which change it was forked from another trace; None for a trace that was not forked.
     tour : Tour or None

@@ -135,8 +135,8 @@ class TraceFrame:
 class StorageRecord:
     """One storage over its life: the step that made it, or before which it was passed in, and the step that freed it.
 
-    ``born`` is -1 for what is there before the first step of all, ``freed`` is None while it lives. ``capacity`` is
-    that at the end; ``grew`` has (step, bytes) of every time that a runtime made the block larger. ``space`` is
+    ``born`` is -1 for storages from before the first step, ``freed`` is None while it lives. ``capacity`` is
+    final; ``grew`` has (step, bytes) of every time that a runtime made the block larger. ``space`` is
     ``"host"``, ``"dram"`` …; ``arena`` and ``address`` say where in it, if that is known, and ``taken`` how many bytes
     it takes there, if that is not its capacity.
     """
@@ -165,7 +165,7 @@ class Run:
     token : int or None
         Token that this run produced (batch item 0), in a decode.
     text : str
-        That token as text, where a tokenizer is known.
+        That token as text, if a tokenizer is known.
     peak_bytes, bytes_copied, bytes_written, bytes_allocated : int
     bytes_moved_outside : int
         Bytes of caches that the caller moved into larger buffers after this run; no kernel copied them.
@@ -205,7 +205,7 @@ class Rows(NamedTuple):
     wrote : tuple of (start, stop)
         Rows that this run wrote.
     read : tuple of (start, stop) or None
-        Rows that at least one query of this run may see; None where that follows from more than the control inputs.
+        Rows that at least one query of this run may see; None if that follows from more than the control inputs.
     lost : int
         Rows of tokens that this run overwrote although its first query still attends to them.
     notes : tuple of (start, stop, text)
@@ -232,9 +232,9 @@ class CacheRun:
     capacity, valid : int
         Rows that there is room for, and rows that hold real tokens (of the fullest batch entry).
     bytes_copied, bytes_written : int
-        What kernels moved and stored on the cache's way from its input to its output.
+        Bytes that kernels moved and stored on the cache's way from its input to its output.
     storage : int
-        Where it lives after the run; -1 where that is not known, as of runs whose steps were not kept.
+        Where it lives after the run; -1 if that is not known, as of runs whose steps were not kept.
     bytes_moved_outside : int
         Bytes that the caller moved after the run, to give the cache more room.
     rows_written, rows_read : int
@@ -247,7 +247,7 @@ class CacheRun:
     generations : int
         The largest number of storages with a past, present or half-made version of the cache that were alive at once.
     items : tuple of Rows
-        Rows by batch entry; a single one where all are alike, none for a state.
+        Rows by batch entry; a single one if all are equal, none for a state.
     """
 
     capacity: int
@@ -305,7 +305,7 @@ class Cache:
     axis : int or None
         The sequence axis.
     runs : list of CacheRun
-        One entry a run.
+        One entry per run.
     """
 
     name: str
@@ -355,9 +355,9 @@ class Live:
     frame : int
         The frame that runs next.
     frontier : tuple of Node
-        What may run there, in plan order; empty where the next step completes a control node.
+        What may run there, in plan order; empty if the next step completes a control node.
     costs : tuple of (int or None, int)
-        Bytes that each of them would allocate (None: not known before it runs) and free; empty where nobody asked.
+        Bytes that each of them would allocate (None: not known before it runs) and free; empty if nobody asked.
     """
 
     frame: int

@@ -15,13 +15,13 @@ from kvviz.trace.value_summaries import WHOLE, Key, ValueSummaries, numbers_in
 
 
 class Summary(NamedTuple):
-    """What is kept of one value.
+    """The kept summary of one value.
 
     Attributes
     ----------
     name : str
     step : int or None
-        That made it; None for what a run was given.
+        The step that made it; None for an input of a run.
     run : int
     numbers : Numbers
         ``low``, ``high`` and ``mean`` of the finite ones; how many are ``nan``, ``above`` (+∞) and ``below`` (−∞).
@@ -47,10 +47,10 @@ class NotFinite(NamedTuple):
     Attributes
     ----------
     step : int or None
-        None where a run was given it.
+        None for an input of a run.
     run : int
     node, op_type : str
-        Empty where a run was given it.
+        Empty for an input of a run.
     value : str
     """
 
@@ -62,7 +62,7 @@ class NotFinite(NamedTuple):
 
 
 class Values:
-    """What a trace keeps of its values, by `Trace.summarise`.
+    """The summaries of values in a trace, made by `Trace.summarise`.
 
     Attributes
     ----------

@@ -100,7 +100,7 @@ class Writer:
         origin : str
             ``"weights"``, ``"caller"``, ``"donated"``, ``"run"`` or ``"pool"``.
         space, arena, address
-            Where it lies, if not simply in the host's memory.
+            Its place, if not in the host's memory.
         """
         if not 0 <= nbytes < 1 << 63:
             raise KvvizError(f"a storage cannot have {nbytes} bytes")
@@ -169,7 +169,7 @@ class Writer:
 
     @property
     def keeps_values(self) -> bool:
-        """Whether it looks at the arrays that ops are given."""
+        """Whether it summarises the arrays of ops."""
         return self.arrays.budget > 0
 
     def is_alive(self, storage: int) -> bool:
@@ -177,9 +177,9 @@ class Writer:
         return storage in self._alive
 
     def begin_run(self, text: str = "", keep: Iterable[int] | None = None) -> None:
-        """Begin another run: a forward pass, or a program given to a device. What was bound stays bound.
+        """Begin another run: a forward pass, or a program given to a device. Bound values stay bound.
 
-        The names of all values but those to ``keep`` for use are then given out anew."""
+        Afterwards, the names of all values except those to ``keep`` may be reused."""
         if self._runs and not self._runs[-1].rows:
             self._runs.pop()
         self._runs.append(WrittenRun(self.steps, text))
@@ -202,13 +202,13 @@ class Writer:
         self._bound[value] = how
 
     def give(self, value: int, array: np.ndarray | None = None) -> None:
-        """Let the run begin with a value, also if no op declares it; its array is looked at, and not kept."""
+        """Let the run begin with a value, also if no op declares it; its array is summarised, not kept."""
         self.use(value)
         if array is not None:
             self.arrays.look(-len(self._runs), list(self.run().bound).index(value), array)
 
     def use(self, value: int) -> None:
-        """Let the run begin with a value that it reads and does not make."""
+        """Let the run begin with a value that it reads but does not make."""
         run = self.run()
         if value not in run.made and value not in run.bound:
             before = self._live
@@ -247,7 +247,7 @@ class Writer:
         Parameters
         ----------
         inputs : sequence of int
-            Values that it depends on: the edges that the graph declares.
+            Values that it depends on: the declared edges of the graph.
         outputs : sequence of int
             Values that it makes. A value in a storage that is already in use, and that is not written, is a view.
         reads, writes : sequence of int, optional
@@ -259,9 +259,9 @@ class Writer:
         copied : int
             Bytes that it only moved.
         lane, start, end
-            Where and when it ran on the timeline, where time is not the step number.
+            Where and when it ran on the timeline, if time is not the step number.
         arrays : sequence of ndarray
-            What the outputs hold now, as far as it is known; they are summarised, not kept.
+            Known contents of the outputs; they are summarised, not kept.
         refused : mapping of int to int, optional
             By input position, all reasons why the op did not run in its memory, as bits of `kvviz.trace.blockers`. If
             the runtime decides, an op without reasons and without an output in place counts as never in place. Raises
@@ -269,7 +269,7 @@ class Writer:
         position : int, optional
             Its place in the program, if the run has another order. Then all ops of the run need one.
         scope, attributes : sequence of str, mapping of str to object
-            Its module in the model, outermost first: ``("layer.3",)``; alike layers are folded. What else is known.
+            Its module in the model, outermost first: ``("layer.3",)``; equal layers are folded. Further facts.
         """
         check_refused(f"{op_type} {name!r}", refused or (), len(inputs), self.policy.decides)
         run = self.run()
@@ -354,20 +354,20 @@ class Writer:
         return trace
 
     def run(self) -> WrittenRun:
-        """The run that is being written; the first one begins with it."""
+        """The run being written; the first use begins the first run."""
         if not self._runs:
             self.begin_run()
         return self._runs[-1]
 
     def hold(self, storage: int) -> int:
-        """Bytes that come alive with a storage; 0 where it is alive already."""
+        """Bytes that become alive with a storage; 0 if it is alive already."""
         size = 0 if storage in self._alive else self.log.storages[storage].capacity
         self._alive.add(storage)
         self._live += size
         return size
 
     def same(self, program: Program) -> Program:
-        """The first program that equals this one, so that runs of one program share it."""
+        """The first program that equals this one, which runs of one program share."""
         return self._programs.setdefault((id(program.graph), program.outputs, tuple(map(id, program.order))), program)
 
     def named(self, values: Iterable[int]) -> list[str]:

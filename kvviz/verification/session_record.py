@@ -219,7 +219,7 @@ def session_of(model: str | bytes, order: str = "DEFAULT") -> Any:
 def run_bound(
     proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray], bound: Mapping[str, str], order: str = "DEFAULT"
 ) -> dict[str, np.ndarray]:
-    """Run a model with outputs in the buffers of inputs, which ONNX Runtime does not check, and give all outputs.
+    """Run a model with outputs in the buffers of inputs, which ONNX Runtime does not check, and return all outputs.
 
     It is the counterpart of a policy of `kvviz.engine.sessions.io_binding.bind`. ``bound``: input by output.
     """

@@ -108,13 +108,13 @@ class Verified(ABC):
     Attributes
     ----------
     rows : tuple
-        What was compared; those that differ come first.
+        Compared rows; those that differ come first.
     trace : Trace
         The prediction: a dry run of the graph that ran, in the order in which it ran.
     runtime, version : str
-        Its name, and its version where that is known.
+        Its name, and its version if that is known.
     notes : tuple of str
-        What limits the comparison.
+        Limits of the comparison.
     """
 
     counted: ClassVar[tuple[str, str]] = ("node", "as predicted")
@@ -189,7 +189,7 @@ class Verified(ABC):
         return f'<div class="kvviz-report"><style>{STYLE}{_OWN}</style>{"".join(parts)}</div>'
 
     def to_html(self, path: str | os.PathLike[str]) -> str:
-        """Write the report with the debugger below it, where the session's times are a lane, as one file; gives it."""
+        """Write the report with the debugger below, with the session's times as a lane, to one file; returns it."""
         return to_html(self.trace, path, above=_ALONE + self._repr_html_())
 
     def _counted(self) -> str:
@@ -199,7 +199,7 @@ class Verified(ABC):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedOp:
-    """One node beside its prediction; of a node that ran several times, the time in which it took most.
+    """One node beside its prediction; for a node that ran several times, the run with the largest allocation.
 
     Attributes
     ----------
@@ -212,17 +212,17 @@ class VerifiedOp:
     predicted : int
         Bytes that it allocates by the rules of the policy.
     observed : int or None
-        Bytes that it allocated; onnxruntime's arena rounds each output up to 256 B. None where that was not recorded.
+        Bytes that it allocated; onnxruntime's arena rounds each output up to 256 B. None if that was not recorded.
     microseconds : float
-        Time inside its kernel, of all times that it ran.
+        Time inside its kernel, of all its runs.
     reason : str
         What it does to memory by the policy, and why.
     agrees : bool
-        Whether both are the same, but for the arena's rounding.
+        Whether both are the same, except for the arena's rounding.
     cause : str
-        What is known of why they differ; empty where they agree.
+        The known cause of a difference; empty if they agree.
     flops, moved, copied : int
-        Operations, bytes read and written, and how many of these were only copied, of all times that it ran.
+        Operations, bytes read and written, and how many of these were only copied, of all its runs.
     """
 
     node: str
@@ -242,7 +242,7 @@ class VerifiedOp:
 
     @property
     def bound(self) -> str:
-        """What takes its time on this machine: ``"memory"``, ``"compute"``, or ``"overhead"`` of calling the kernel."""
+        """Its limit on this machine: ``"memory"``, ``"compute"``, or ``"overhead"`` of calling the kernel."""
         return bound_by(self.flops, self.moved, self.microseconds)
 
     def __str__(self) -> str:
@@ -270,9 +270,9 @@ class Verification(Verified):
     rows : tuple of VerifiedOp
         Those that differ first, then those that took most time.
     unknown : tuple of str
-        Nodes of which the runtime reported nothing, or something that could not be assigned; they are in no count.
+        Nodes without a report of the runtime, or with one that could not be assigned; they are not counted.
     changes : tuple of Change
-        What the optimiser made of the model's nodes; empty where only the optimised model is known.
+        What the optimiser made of the model's nodes; empty if only the optimised model is known.
     """
 
     rows: tuple[VerifiedOp, ...]

@@ -45,16 +45,16 @@ def verify(
     profile: Path | None = None,
     record: Path | None = None,
 ) -> Verification:
-    """Run a model in the onnxruntime that is installed, and compare what it allocates with what the policy says.
+    """Run a model in the installed onnxruntime, and compare its allocations with the policy's prediction.
 
     Parameters
     ----------
     model : path or Graph
         A model that onnxruntime can run here.
     inputs : mapping of str to array_like, optional
-        By name; those that are missing are made as by `kvviz.inputs`.
+        By name; missing ones are made as by `kvviz.inputs`.
     options : onnxruntime.SessionOptions, optional
-        Of the session; by default those of a session without options, with all optimisations. What makes the session
+        Options of the session; by default all optimisations. Options that make the session
         report on itself is added to them. With ``profile``, those of the session that wrote it.
     profile : path, optional
         A profile (``SessionOptions.enable_profiling``) of a run elsewhere; nothing is run here then. ``model`` is the

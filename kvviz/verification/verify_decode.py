@@ -194,7 +194,7 @@ def verify_decode(
     binding: str | None = None,
     kv_capacity: int | None = None,
 ) -> VerifiedDecode:
-    """Decode in the onnxruntime that is installed, and compare where its caches lie with what the policy says.
+    """Decode in the installed onnxruntime, and compare where its caches lie with the policy's prediction.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def verify_decode(
     options : onnxruntime.SessionOptions, optional
         As in `kvviz.verify`.
     binding : str, optional
-        How the loop hands caches on. ``"none"``: ``session.run`` with NumPy arrays. ``"io"``: IO binding; presents that
+        How the loop passes caches on. ``"none"``: ``session.run`` with NumPy arrays. ``"io"``: IO binding; presents that
         onnxruntime allocated are bound as pasts. ``"shared"``: IO binding; each cache of a fixed size, and each of
         GroupQueryAttention, is one buffer, bound as past and as present. By default what onnxruntime-genai does if its
         configuration lies beside the model (``past_present_share_buffer``), else ``"none"``.

@@ -58,16 +58,16 @@ def load_ttnn(source: str | os.PathLike[str]) -> TtnnModule:
     Parameters
     ----------
     source : str or path
-        The name of a file, or the text itself where it has more than one line.
+        The name of a file, or the text itself if it has more than one line.
 
     Raises
     ------
     KvvizError
-        With the line, where the text is not what ``ttmlir-opt`` prints.
+        With the line, if the text is not as ``ttmlir-opt`` prints it.
 
     Notes
     -----
-    Where a reshape gives a view follows ``isAliasingViewOp`` of tt-mlir (``DataMovementRules.cpp``). A deallocation
+    Whether a reshape is a view follows ``isAliasingViewOp`` of tt-mlir (``DataMovementRules.cpp``). A deallocation
     without force frees memory when its last name is gone; one with force frees it at once.
 
     Examples

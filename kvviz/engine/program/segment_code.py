@@ -173,7 +173,7 @@ def _says(planned: PlannedNode, one: Seen, cost: str, x: str) -> list[str]:
 
 
 def _presents(planned: PlannedNode, one: Seen, frame: Frame, args: Sequence[Any]) -> tuple | None:
-    """What the pasts of an op grow to; None where another choice of them may grow than was watched, or by no row."""
+    """What the pasts of an op grow to; None if another choice of them may grow than was watched, or by no row."""
     taken, masks, how = decide.grow(frame, planned, args)
     if taken != one.taken or masks != one.masks:
         return None

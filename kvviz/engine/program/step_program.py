@@ -110,7 +110,7 @@ def _stretches(count: int, alike: Mapping[int, Seen]) -> Iterator[tuple[int, int
 
 
 def program_of(plan: Plan, ledger: Ledger, policy: Policy, donate: frozenset[str]) -> StepProgram | None:
-    """The program of a plan with inputs that may be overwritten, made step by step; None where its runs have none."""
+    """The program of a plan with inputs that may be overwritten, made step by step; None if its runs have none."""
     rules = policy.in_place in (decide.ideal, decide.never)
     if plan.dry is not None or ledger.poisoned or policy.homes is not None or ledger.pool is not None or not rules:
         return None

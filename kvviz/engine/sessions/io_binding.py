@@ -101,7 +101,7 @@ def bind(policy: Policy, pairs: Mapping[str, str]) -> Policy:
     ----------
     policy : Policy
     pairs : mapping of str to str
-        Output name to the name of the input in whose buffer it is to be. Donate that input to the run.
+        Output name to the name of the input whose buffer it gets. Donate that input to the run.
 
     Examples
     --------

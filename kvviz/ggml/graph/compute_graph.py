@@ -24,7 +24,7 @@ class ComputeGraph:
     Attributes
     ----------
     nodes, leafs : list of Tensor
-        Nodes in the order in which they are executed, and tensors that exist before.
+        Nodes in execution order, and tensors that exist before.
     right_to_left : bool
         Visit sources from the last to the first.
     title : str

@@ -47,7 +47,7 @@ class AttentionCalls(Nodes):
         return self._like("SOFT_MAX", a, [a], words(1.0, 0.0), inplace)
 
     def soft_max_ext(self, a: Tensor, mask: Tensor | None, scale: float, max_bias: float) -> Tensor:
-        """Softmax of each row times ``scale``, plus a mask, weighted by head where ``max_bias`` is above 0 (ALiBi)."""
+        """Softmax of each row times ``scale``, plus a mask, weighted by head if ``max_bias`` is above 0 (ALiBi)."""
         need(is_contiguous(a), "soft_max", "it must be contiguous", a)
         if mask is None:
             need(max_bias <= 0, "soft_max", "max_bias needs a mask", a)
@@ -70,7 +70,7 @@ class AttentionCalls(Nodes):
     diag_mask_inf_inplace = partialmethod(diag_mask_inf, inplace=True)
 
     def rope(self, a: Tensor, b: Tensor, n_dims: int, mode: int = NORMAL) -> Tensor:
-        """Turn the first ``n_dims`` elements of each row by angles of the positions ``b`` (i32, one for each ne2)."""
+        """Rotate the first ``n_dims`` elements of each row by the angles of the positions ``b`` (i32, one per ne2)."""
         return self.rope_ext(a, b, None, n_dims, mode)
 
     def rope_ext(
@@ -150,7 +150,7 @@ class MathCalls(Nodes):
         return self._like(op, a, [a], inplace=inplace)
 
     def add1(self, a: Tensor, b: Tensor) -> Tensor:
-        """A tensor plus one number, which is a tensor too."""
+        """A tensor plus a one-element tensor."""
         need(elements(b) == 1, "add1", f"the second must have one element, not {elements(b)}", a, b)
         need(is_padded(a), "add1", "only the rows of the first may be apart", a, b)
         return self._like("ADD1", a, [a, b])
@@ -268,8 +268,8 @@ class Context(MoveCalls, MathCalls, AttentionCalls):
     check : bool
         Refuse views that reach beyond their root. ggml looks at packed sizes only and lets strided ones pass.
     set_rows_destination : bool
-        Whether SET_ROWS has what it writes into among its sources, as since llama.cpp#16318 (September 2025). Before,
-        no edge of the graph led to it.
+        Whether SET_ROWS has its destination among its sources, as since llama.cpp#16318 (September 2025). Before,
+        it had no edge.
 
     Examples
     --------

@@ -83,7 +83,7 @@ def to_trace(
     about : str
         One sentence on who decided where outputs lie.
     labels : iterable of str
-        Of each run.
+        The label of each run.
     plans : mapping of ComputeGraph to MemoryPlan, optional
         Where `kvviz.ggml.plan_memory` puts the tensors of each graph. The trace then has addresses, the allocator's
         decisions, and when it frees what.

@@ -53,7 +53,7 @@ class Tensor:
     name : str
         A label: it may repeat, and may be empty.
     type : str
-        ``"f32"``, ``"f16"``, ``"q8_0"``, … as ``ggml_type_name`` says it.
+        ``"f32"``, ``"f16"``, ``"q8_0"``, … as in ``ggml_type_name``.
     ne, nb : tuple of four int
         Elements and bytes of a step along each axis, the innermost first; ``nb[0]`` of a block type is one block.
     op, desc : str
@@ -62,24 +62,24 @@ class Tensor:
         Up to sixteen 32-bit words; floats by their bits.
     flags : int
     src : list of Tensor or None
-        The only edges that the graph declares. ``ggml_cast`` gives a tensor that is its own source.
+        The only edges that the graph declares. ``ggml_cast`` makes a tensor that is its own source.
     view_src, view_offs : Tensor or None, int
-        Whose memory it lies in, never itself a view, and the absolute offset there in bytes.
+        The tensor that owns its memory, never itself a view, and the absolute offset there in bytes.
     role : str
         Of a leaf: ``"weight"``, ``"state"`` (a KV cache, recurrent state) or ``"input"``.
     values : ndarray or None
-        What a small integer leaf held, for the rows that it names.
+        The content of a small integer leaf, for the rows that it names.
     data : ndarray or None
         Of a root that is run here: its bytes.
     buffer, address : str, int or None
-        The back end's buffer and the place there, where it is known.
+        The back end's buffer and the place there, if it is known.
     placed, guessed : bool
-        Of a view: whether it is known which bytes of its root it takes; if not, it may be any of them. And whether its
-        name alone says whose memory it lies in.
+        Of a view: whether it is known which bytes of its root it takes; if not, it may be any of them. And whether only its
+        name suggests its root.
     id : str
-        What a DOT file calls it: ``"0x55…"``.
+        Its name in a DOT file: ``"0x55…"``.
     room : int
-        Of a root: bytes that it has at least, where its own sizes do not say all.
+        Of a root: the least bytes that it has, if its sizes do not determine them.
     """
 
     name: str
@@ -157,7 +157,7 @@ class Tensor:
 
     @property
     def layout(self) -> Region:
-        """Shape, strides, and the place in its root where that is known; axes of size 1 at the end are cut."""
+        """Shape, strides, and the place in its root if that is known; axes of size 1 at the end are cut."""
         dims = max((axis + 1 for axis, n in enumerate(self.ne) if n != 1), default=1)
         return Region(self.view_offs, self.ne[:dims][::-1], self.nb[:dims][::-1], PLAIN.get(self.type, self.type))
 

@@ -77,7 +77,7 @@ def allocate(root: Tensor) -> None:
 
 
 def tensor_set(tensor: Tensor, values: Any) -> Tensor:
-    """Fill a tensor with numbers, as ``ggml_backend_tensor_set`` does with bytes; gives the tensor.
+    """Fill a tensor with numbers, as ``ggml_backend_tensor_set`` does with bytes; returns the tensor.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def tensor_set(tensor: Tensor, values: Any) -> Tensor:
 
 
 def tensor_get(tensor: Tensor) -> np.ndarray:
-    """A copy of what a tensor holds, the outermost axis first and axes of size 1 at that end cut: floats as float32.
+    """A copy of a tensor's data, the outermost axis first and axes of size 1 at that end cut: floats as float32.
 
     Raises
     ------

@@ -134,16 +134,16 @@ def plan_memory(
     Parameters
     ----------
     alignment : int
-        Of the buffer type: 32 on the CPU.
+        That of the buffer type: 32 on the CPU.
     max_chunk : int
         Bytes of the largest block that the buffer type gives.
     keep : mapping of Tensor to sequence of Tensor, optional
-        By node, what stays until that node has run: what a back end that fuses nodes asks for (``add_alloc_dep``).
+        By node, tensors that stay until it has run, as a back end that fuses nodes requests (``add_alloc_dep``).
 
     Raises
     ------
     KvvizError
-        Where ggml would abort: too many free blocks, too many chunks, an alignment that is no power of two.
+        If ggml would abort: too many free blocks, too many chunks, an alignment that is not a power of two.
     """
     return _Planner(graph, alignment, max_chunk, keep or {}).plan()
 
@@ -267,7 +267,7 @@ def recorded_plan(graph: ComputeGraph) -> MemoryPlan:
     Raises
     ------
     KvvizError
-        If a tensor that the allocator would place was recorded without a place, or not where what it takes over is.
+        If a tensor that the allocator would place was recorded without a place, or not in the place that it takes over.
     """
     plan = plan_memory(graph)
     places, sizes = {}, dict(plan.sizes)

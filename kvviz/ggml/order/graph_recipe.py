@@ -138,19 +138,19 @@ def run(
     upto: int | None = None,
     plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
 ) -> Trace:
-    """Run a graph, or several one after the other, and give the recording.
+    """Run a graph, or several one after the other, and return the recording.
 
     Parameters
     ----------
     graphs : ComputeGraph or sequence of ComputeGraph
     labels : iterable of str
-        Of each run.
+        The label of each run.
     values : int or str
         Bytes for summaries of values, as in `Trace.summarise`.
     upto : int, optional
-        How many nodes of the last graph are run; all by default.
+        How many nodes of the last graph to run; all by default.
     plans : mapping of ComputeGraph to MemoryPlan, optional
-        Run a graph in the memory that `plan_memory` gives its tensors: what takes over a source overwrites it.
+        Run a graph in the memory that `plan_memory` plans for its tensors: a node that takes over a source overwrites it.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def run(
 
     Notes
     -----
-    What nodes write stays written: `saved_state` and `restore_state` go back. ``trace.outputs`` has what no node of the
+    Nodes change their tensors: `saved_state` and `restore_state` undo that. ``trace.outputs`` has results that no node of the
     last graph uses.
 
     Examples

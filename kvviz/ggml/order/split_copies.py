@@ -73,14 +73,14 @@ def split_graph(graph: ComputeGraph, backends: Mapping[Tensor, str], default: st
     Parameters
     ----------
     backends : mapping of Tensor to str
-        Where leafs lie and nodes run; views, and what writes into one, are where their root is.
+        Where leafs lie and nodes run; views, and nodes that write into one, are where their root is.
     default : str
-        The back end of all others.
+        The back end of all other tensors.
 
     Raises
     ------
     KvvizError
-        If a view, or what writes into one, is given another back end than its root.
+        If a view, or a node that writes into one, is given another back end than its root.
     """
     for tensor, backend in backends.items():
         home = backends.get(tensor.root, default)

@@ -63,7 +63,7 @@ def describe(graph: ComputeGraph, level: Level = "exact") -> dict[str, Any]:
 
 
 def to_json(graph: ComputeGraph, level: Level = "exact") -> str:
-    """A graph as JSON. ``<`` is written as an escape, so that a name may stand in a page's script."""
+    """A graph as JSON. ``<`` is escaped, so that names are safe in a page's script."""
     return json.dumps(describe(graph, level), ensure_ascii=False, indent=1).replace("<", "\\u003c") + "\n"
 
 
@@ -96,12 +96,12 @@ def to_dot(graph: ComputeGraph, level: Level = "exact") -> str:
 
 
 def export(graph: ComputeGraph, path: str | PathLike[str], level: Level = "exact") -> Path:
-    """Write a graph with its hidden edges to a ``.dot`` or ``.json`` file; gives the path.
+    """Write a graph with its hidden edges to a ``.dot`` or ``.json`` file; returns the path.
 
     Raises
     ------
     KvvizError
-        If the file's name ends with something else.
+        If the file's name has another ending.
     """
     target = Path(fspath(path))
     made = {".dot": to_dot, ".json": to_json}.get(target.suffix)

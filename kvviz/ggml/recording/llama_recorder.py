@@ -115,10 +115,10 @@ _ROLES = {"weights": "weight", "any": "state"}
 
 @contextmanager
 def record(llama: Any) -> Iterator[Recording]:
-    """Record what a ``llama_cpp.Llama`` executes; what it knows already goes with it, and comes back.
+    """Record what a ``llama_cpp.Llama`` executes; its state is kept, before and after.
 
-    Meanwhile it works on a context of its own, made like its old one but with a callback: a context takes one only
-    when it is made. So for the time there are two KV caches; LoRA adapters do not go along.
+    Meanwhile it uses another context, made like its own but with a callback, which a context accepts only
+    when it is made. So there are two KV caches meanwhile; LoRA adapters are not carried over.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def record(llama: Any) -> Iterator[Recording]:
     Raises
     ------
     KvvizError
-        If llama-cpp-python is missing, or its ggml is none that is known here, or nothing was executed.
+        If llama-cpp-python is missing, its ggml is unknown, or nothing was executed.
 
     Examples
     --------

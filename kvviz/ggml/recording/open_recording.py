@@ -213,7 +213,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     Raises
     ------
     KvvizError
-        If the file cannot be read, or a line of it is wrong: the message has its number.
+        If the file cannot be read, or a line of it is wrong; the message has its number.
 
     Examples
     --------

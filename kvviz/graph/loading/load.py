@@ -54,7 +54,7 @@ def load(
 
     Weights are not read before they are used, and external data is mapped into memory, not copied. Nothing is executed
     or written, and external data is only read from the model's own folder. A model whose data files are missing can be
-    run dry; what reads a weight of it fails, by name.
+    run dry; reading one of its weights raises an error that names it.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def load(
     LimitError
         A tensor is larger than ``tensor_limit``.
     GraphError
-        The graph cannot be run: a cycle, a value that nothing makes, a name used twice.
+        The graph cannot be run: a cycle, an undefined value, a name used twice.
 
     Examples
     --------

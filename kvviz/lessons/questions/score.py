@@ -33,9 +33,9 @@ class ScoreCode:
 
 
 def write_score(lesson: str, marks: Sequence[int]) -> str:
-    """The code of a lesson's answers: its name, a figure for each question, and two letters that notice a typing error.
+    """The code of a lesson's answers: its name, a figure for each question, and two letters that detect typing errors.
 
-    The letters are no secret: whoever wants to can make up a code.
+    The letters are no secret: anyone can make up a code.
 
     >>> write_score("story", [2, 1, 0])
     'story-210-HG'
@@ -46,9 +46,9 @@ def write_score(lesson: str, marks: Sequence[int]) -> str:
 
 
 def read_score(code: str) -> ScoreCode:
-    """What a code says, whatever the case of its letters.
+    """The content of a code, in upper or lower case.
 
-    Raises `KvvizError`: if it is none, or was mistyped.
+    Raises `KvvizError`: if it is not a code, or was mistyped.
     """
     found = re.fullmatch(r"([a-z0-9]+)-([012]+)-[a-z]{2}", code.strip().lower())
     if found is None:
@@ -86,7 +86,7 @@ _asked: dict[tuple[str, str], Any] = {}
 
 
 def begin(lesson: str) -> None:
-    """Begin a lesson of this name: questions are counted anew from here."""
+    """Begin a lesson of this name; the count of questions restarts."""
     global _lesson
     _lesson = lesson
     for key in [key for key in _asked if key[0] == lesson]:
@@ -109,7 +109,7 @@ def questions(lesson: str | None = None) -> list[Any]:
 
 
 def score(lesson: str | None = None) -> Score:
-    """How many questions of a lesson were answered right; of the present one by default."""
+    """How many questions of a lesson, by default the current one, were answered right."""
     asked = questions(lesson)
     right = [one for one in asked if one.right]
     first = sum(one.tries == 1 for one in right)

@@ -205,7 +205,7 @@ class Visible:
 
     start: int
     stop: int
-    # ``(queries, stop - start)`` or ``(batch, 1, queries, stop - start)``; None where all see all of the span
+    # ``(queries, stop - start)`` or ``(batch, 1, queries, stop - start)``; None if all see all of the span
     allowed: np.ndarray | None = None
 
 

@@ -56,7 +56,7 @@ class Hazard:
     value : str
         The value whose bytes they share: the one that is read, or for WAW the one that is written last.
     bytes : int
-        How many bytes they share, at the level that was asked for.
+        How many bytes they share, at the requested level.
     ordered : bool
         A path of the graph leads from the first step to the second. Otherwise only the schedule has them in order.
     broken : bool
